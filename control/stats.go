@@ -16,6 +16,9 @@ type StatsParams struct {
 	By string `json:"by,omitempty"`
 	// Buckets asks for the histograms too: of at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
+	// Ever asks for all that was ever recorded instead of a range, by queues that keep their names: no figure becomes
+	// less.
+	Ever bool `json:"ever,omitempty"`
 }
 
 // MaxBucketPeriods is of how many periods one answer has histograms.

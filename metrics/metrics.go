@@ -3,12 +3,10 @@
 package metrics
 
 import (
-	"cmp"
 	"context"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -16,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// MaxQueues is of how many queues figures are told by name, those with the most attempts; the others are together
-// under Others.
+// Others stands for queues beyond the first MaxQueues. One of which the store counts by its name keeps that, for what is
+// counted must never become less; one that is paused or has a limit is named too, however many there are.
 const (
 	MaxQueues = 100
 	Others    = "(others)"
@@ -29,29 +27,26 @@ func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
 	if err != nil {
 		return nil, err
 	}
-	stats, err := api.Stats(ctx, control.StatsParams{Since: 1, Buckets: true})
+	stats, err := api.Stats(ctx, control.StatsParams{Ever: true, Buckets: true})
 	if err != nil {
 		return nil, err
 	}
 	c := &collector{status: st, queues: map[string]*ofQueue{}}
+	for i := range stats.Queues {
+		c.of(stats.Queues[i].Queue).add(&stats.Queues[i].Figures)
+	}
 	for ask := (control.Queues{}); ; {
 		list, err := api.QueueList(ctx, ask)
 		if err != nil {
 			return nil, err
 		}
-		for _, q := range list.Queues {
-			of := c.of(q.Queue)
-			of.running, of.waiting, of.limit = float64(q.Running), float64(q.Waiting), float64(q.Concurrency)
-			of.paused = flag(q.Paused)
+		for i := range list.Queues {
+			c.stand(&list.Queues[i])
 		}
 		if ask.After = list.Next; list.Next == "" {
 			break
 		}
 	}
-	for i := range stats.Queues {
-		c.of(stats.Queues[i].Queue).add(&stats.Queues[i].Figures)
-	}
-	c.fold()
 	registry := prometheus.NewPedanticRegistry()
 	return registry, registry.Register(c)
 }
@@ -76,16 +71,6 @@ func (q *ofQueue) add(f *control.Figures) {
 	q.runs.add(&f.Run)
 }
 
-// merge adds another queue's figures.
-func (q *ofQueue) merge(o *ofQueue) {
-	q.running, q.waiting, q.started = q.running+o.running, q.waiting+o.waiting, q.started+o.started
-	for i, n := range o.ended {
-		q.ended[i] += n
-	}
-	q.waits.merge(&o.waits)
-	q.runs.merge(&o.runs)
-}
-
 // histogram is how many took how long, by the numbers of native buckets of schema 1.
 type histogram struct {
 	buckets map[int]int64
@@ -100,16 +85,6 @@ func (h *histogram) add(s *control.Spread) {
 		h.buckets[int(b[0])] += b[1]
 	}
 	h.seconds += float64(s.SumMS) / 1000
-}
-
-func (h *histogram) merge(o *histogram) {
-	if h.buckets == nil {
-		h.buckets = map[int]int64{}
-	}
-	for i, n := range o.buckets {
-		h.buckets[i] += n
-	}
-	h.seconds += o.seconds
 }
 
 // collector is a prometheus.Collector of what was read.
@@ -128,17 +103,15 @@ func (c *collector) of(name string) *ofQueue {
 	return q
 }
 
-// fold has the queues beyond MaxQueues be Others.
-func (c *collector) fold() {
-	names := slices.SortedFunc(maps.Keys(c.queues), func(a, b string) int {
-		return cmp.Or(cmp.Compare(c.queues[b].started, c.queues[a].started), strings.Compare(a, b))
-	})
-	for _, name := range names[min(len(names), MaxQueues):] {
-		if name != Others {
-			c.of(Others).merge(c.queues[name])
-			delete(c.queues, name)
-		}
+// stand takes how a queue stands.
+func (c *collector) stand(q *control.QueueView) {
+	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
+		of := c.of(Others)
+		of.running, of.waiting = of.running+float64(q.Running), of.waiting+float64(q.Waiting)
+		return
 	}
+	of := c.of(q.Queue)
+	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency), flag(q.Paused)
 }
 
 func describe(name, help string, labels ...string) *prometheus.Desc {

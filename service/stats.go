@@ -15,7 +15,10 @@ const statsRange = 24 * time.Hour
 // Stats implements control.API.
 func (s *Service) Stats(ctx context.Context, p control.StatsParams) (control.Stats, error) {
 	now := s.store.Now()
-	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != ""}
+	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "", Ever: p.Ever}
+	if p.Ever && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
+		return control.Stats{}, queue.Invalid("ever", "is of all queues, and from the beginning on; leave queue, since, until and by out")
+	}
 	if f.Since == 0 {
 		from := now
 		if f.Until != 0 {

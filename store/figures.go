@@ -213,7 +213,7 @@ func (g Grain) Oldest(now queue.Millis) queue.Millis {
 const (
 	// MaxNamed is how many queues have figures of their own in one period, beside the default one
 	// and those that have a rule then. Those of all others stand together under OtherQueues.
-	MaxNamed = 64
+	MaxNamed = 64 // and in all that was ever recorded
 	// MaxStatsQueues is how many queues one answer names: of more the last ones that had any.
 	MaxStatsQueues = 1000
 	// OtherQueues stands for queues that are not named; none can have this name.
@@ -229,6 +229,9 @@ type StatsFilter struct {
 	Grain Grain
 	// Series asks for each period too.
 	Series bool
+	// Ever asks for all that was ever recorded instead, by queues that keep their names: no figure of
+	// any ever becomes less. Nothing else is looked at then.
+	Ever bool
 }
 
 // Range is what the filter means at an instant: periods of a grain that begin from since on and

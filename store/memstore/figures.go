@@ -62,12 +62,17 @@ func (s *Store) stands(name string) bool {
 
 // Stats counts the samples of the periods that are asked for.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+	if f.Ever {
+		f = store.StatsFilter{Ever: true}
+	}
 	err = s.read(ctx, func() error {
 		out.Grain, out.Since, out.Until = f.Range(s.now())
 		periods := map[queue.Millis]map[string]*store.Figures{}
 		for _, m := range s.samples {
 			at := out.Grain.Floor(m.minute)
-			if at < out.Since || at >= out.Until {
+			if f.Ever {
+				at = 0
+			} else if at < out.Since || at >= out.Until {
 				continue
 			}
 			if periods[at] == nil {

@@ -63,17 +63,25 @@ func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
 // hasOwnFigures reports whether a queue has figures of its own however many others there are.
 func (t *tx) hasOwnFigures(name string) bool {
 	q := t.s.mem.lanes.queues[name]
-	return name == queue.DefaultQueue || name == store.OtherQueues || q != nil && q.rule != store.Plain
+	return standsAlone(name) || q != nil && q.rule != store.Plain
 }
+
+// standsAlone reports whether a name has figures of its own though it has no rule.
+func standsAlone(name string) bool { return name == queue.DefaultQueue || name == store.OtherQueues }
 
 // figuresName is under which name a queue is counted in a period that has these rows.
 func (t *tx) figuresName(rows map[string]*store.Figures, name string) string {
-	if rows[name] != nil || len(rows) < store.MaxNamed || t.hasOwnFigures(name) {
+	return figuresName(rows, name, t.hasOwnFigures)
+}
+
+// figuresName is tx.figuresName; own says which queues have figures of their own however many others there are.
+func figuresName(rows map[string]*store.Figures, name string, own func(string) bool) string {
+	if rows[name] != nil || len(rows) < store.MaxNamed || own(name) {
 		return name
 	}
 	others := 0
 	for known := range rows {
-		if !t.hasOwnFigures(known) {
+		if !own(known) {
 			others++
 		}
 	}
@@ -115,6 +123,11 @@ func (t *tx) writeFigures() error {
 	}
 	for _, c := range changed {
 		if err := t.putFigures(store.Minute, at, c.name, kept.rows[c.name], c.there); err != nil {
+			return err
+		}
+	}
+	if at < t.s.mem.upto[store.Hour] {
+		if err := t.addFigures(ever, 0); err != nil {
 			return err
 		}
 	}
@@ -218,6 +231,11 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	if end > by {
 		return false, nil
 	}
+	if g == store.Hour {
+		if err := t.addEver(at, end); err != nil {
+			return false, err
+		}
+	}
 	rows, err := t.periodFigures(g-1, at, end)
 	if err != nil {
 		return false, err
@@ -231,6 +249,37 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	t.s.mem.upto[store.Hour] = max(t.s.mem.upto[store.Hour], end) // before a day that is made there are no minutes left
 	_, err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.upto[store.Hour]), int64(t.s.mem.upto[store.Day]))
 	return true, err
+}
+
+// ever is the grain of the one period, at 0, of all that was recorded before the mark of the hours.
+const ever = store.Day + 1
+
+// addEver adds minutes to what was ever recorded. A queue that has its name there keeps it.
+func (t *tx) addEver(from, before queue.Millis) error {
+	all, err := t.periodFigures(ever, 0, 1)
+	if err != nil {
+		return err
+	}
+	changed := map[string]bool{} // and whether there was a row
+	err = t.query(func(r row) (bool, error) {
+		var f store.Figures
+		readFigures(r, &f)
+		name := t.figuresName(all, r.text(0))
+		if _, known := changed[name]; !known {
+			changed[name] = all[name] != nil
+		}
+		addTo(all, name, &f)
+		return true, nil
+	}, `SELECT `+figuresColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ? ORDER BY at, queue`, int64(store.Minute), int64(from), int64(before))
+	if err != nil {
+		return err
+	}
+	for name, there := range changed {
+		if err := t.putFigures(ever, 0, name, all[name], there); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // fold leaves names to so many queues as one period may name: those with most starts.
@@ -256,6 +305,9 @@ func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
 
 // Stats reads figures.
 func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+	if f.Ever {
+		f = store.StatsFilter{Ever: true}
+	}
 	g, since, until := f.Range(s.now())
 	err = s.reading(ctx, func(r *reader) error {
 		var upto [store.Day + 1]queue.Millis
@@ -268,6 +320,13 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 		}
 		out = store.Stats{Grain: g, Since: since, Until: until}
 		queues := map[string]*store.Figures{}
+		if f.Ever {
+			if err := r.everFigures(upto[store.Hour], queues); err != nil {
+				return err
+			}
+			out.Queues = byName(queues)
+			return nil
+		}
 		before := until
 		for fine := store.Minute; fine <= g && before > since; fine++ { // the newest first
 			from := since
@@ -287,6 +346,30 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 		return store.Stats{}, err
 	}
 	return out, nil
+}
+
+// everFigures reads what was ever recorded: what there is of it, and the minutes since. Those name queues as they will be
+// named when they are added.
+func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
+	ruled := map[string]bool{}
+	err := r.query(func(r row) (bool, error) {
+		ruled[r.text(0)] = true
+		return true, nil
+	}, `SELECT name FROM queues WHERE rule <> ''`)
+	if err != nil {
+		return err
+	}
+	own := func(name string) bool { return ruled[name] || standsAlone(name) }
+	return r.query(func(r row) (bool, error) {
+		var one store.Figures
+		readFigures(r, &one)
+		name := r.text(0)
+		if queue.Millis(r.num(9)) != 0 {
+			name = figuresName(queues, name, own)
+		}
+		addTo(queues, name, &one)
+		return true, nil
+	}, `SELECT `+figuresColumns+`, at FROM figures WHERE grain = ? OR grain = ? AND at >= ? ORDER BY grain DESC, at, queue`, int64(ever), int64(store.Minute), int64(since))
 }
 
 // figures reads those of a grain from one instant on and before another, the last ones first.

@@ -146,28 +146,62 @@ func TestRollUpsAreCutAnywhere(t *testing.T) {
 	}
 }
 
-// Whatever queues come, so many rows are kept of each period.
+// Whatever queues come, so many rows are kept of each period; and however the clock goes, no figure of a queue ever
+// becomes less.
 func TestFiguresAreBounded(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := clocked(t, t.TempDir(), &now)
 	total := int64(0)
+	was := map[string]int64{}
+	rises := func() {
+		t.Helper()
+		got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, sum := map[string]int64{}, int64(0)
+		for _, q := range got.Queues {
+			is[q.Queue], sum = q.Started, sum+q.Started
+		}
+		for name, n := range was {
+			if is[name] < n {
+				t.Fatalf("after %d starts the figure of %s is %d, and was %d", total, name, is[name], n)
+			}
+		}
+		if was = is; sum != total || len(is) > store.MaxNamed+1 {
+			t.Fatalf("%d began ever, want %d, of %d queues", sum, total, len(is))
+		}
+	}
 	for i := range 240 {
-		completes(t, s, fmt.Sprint("q", i))
+		completes(t, s, fmt.Sprint("q", (i*97)%240))
 		total++
+		rises()
 		now += 40_000
 		if i%60 == 59 {
 			now = store.Hour.Floor(now).Add(time.Hour)
 			promoteAll(t, s)
+			rises()
 		}
 	}
 	now += queue.Millis((24 * time.Hour).Milliseconds())
 	promoteAll(t, s)
+	rises()
 	now -= queue.Millis((25 * time.Hour).Milliseconds()) // the clock is set back
 	for i := range 80 {
 		completes(t, s, fmt.Sprint("late", i))
 		total++
+		rises()
 	}
 	now += queue.Millis((25 * time.Hour).Milliseconds())
+	defer func() {
+		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // or far ahead, and set right
+		promoteAll(t, s)
+		rises()
+		now -= queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds())
+		completes(t, s, "q0")
+		total++
+		rises()
+	}()
 	for g := store.Minute; g <= store.Day; g++ {
 		if f := figuresOf(t, s, g); f.Started != total {
 			t.Errorf("by %v %d began, want %d", g, f.Started, total)
