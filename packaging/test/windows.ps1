@@ -340,6 +340,7 @@ try {
     }
     Promise 'PowerShell completes its verbs' {
         $ErrorActionPreference = 'Continue' # the completion's program says on stderr how it ended
+        Set-StrictMode -Off # the completion asks for keys of PSReadLine, which a script's session has none of
         $env:Path = "$env:ProgramFiles\queuectl;$env:Path"
         . "$env:ProgramFiles\queuectl\completion.ps1"
         $found = @([Management.Automation.CommandCompletion]::CompleteInput('queuectl enq', 12, $null).CompletionMatches | ForEach-Object { $_.CompletionText })
