@@ -20,8 +20,9 @@ test:
 race:
 	CGO_ENABLED=1 $(GO) test -race -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test$$)
 
-# gofmt, vet for six targets, staticcheck here and for Windows, the import law, generated pages. Compiled as
-# for packages, which then find it done.
+# gofmt, vet for six targets, staticcheck here and for Windows, actionlint without the linters
+# of other languages that a machine may have, the import law, generated pages. Compiled as for
+# packages, which then find it done.
 check:
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	@for t in $(TARGETS); do \
@@ -32,6 +33,7 @@ check:
 	$(GO) vet -tags failpoint ./...
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	GOOS=windows "$$($(GO) tool -modfile=tools/go.mod -n staticcheck)" ./...
+	$(GO) tool -modfile=tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*
 	$(GO) test .
 	$(GO) run ./internal/pages -check
 

@@ -3,6 +3,9 @@
 #   Invoke-Queuectl enqueue @{ command = 'echo hi' }
 # .NET's own NamedPipeClientStream asks for GENERIC_WRITE, which is also the right to serve the name.
 
+Set-StrictMode -Version 2
+$ErrorActionPreference = 'Stop'
+
 Add-Type -Namespace Queuectl -Name Native -MemberDefinition @'
 [DllImport("kernel32.dll", CharSet = CharSet.Unicode, SetLastError = true)]
 public static extern Microsoft.Win32.SafeHandles.SafeFileHandle CreateFileW(

@@ -1,0 +1,348 @@
+package packaging
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// psKind is what a token of PowerShell is.
+type psKind int
+
+const (
+	psWord        psKind = iota // whatever is none of the others
+	psVariable                  // $name, also in a string
+	psString                    // with its quotes; what expands in it follows as tokens of its own
+	psOpener                    // ( { [ and those with a sign before them
+	psCloser                    // ) } ]
+	psSeparator                 // the end of a statement
+	psOperator                  // | , = &
+	psRedirection               // 2>&1
+)
+
+// psToken is a token and where it is.
+type psToken struct {
+	kind  psKind
+	text  string
+	line  int
+	in    int  // the opener that it is in, -1 for none
+	glued bool // nothing is between it and the one before it
+}
+
+// psFile is a script as tokens.
+type psFile struct {
+	tokens []psToken
+	closes map[int]int // the closer of each opener
+}
+
+// psLexer splits a script as far as the rules need it.
+type psLexer struct {
+	psFile
+	text     string
+	at       int
+	line     int
+	open     []int // openers that are not closed
+	spaced   bool  // something is before the next token
+	problems []string
+}
+
+var (
+	psName        = regexp.MustCompile(`^\$(?:\{[^}]*\}|\w+:\w+|\w+|[?^$])`)
+	psCommand     = regexp.MustCompile(`^(?:[A-Za-z]|[%?]$)`)
+	psRedirect    = regexp.MustCompile(`^(?:[0-9*]?>>?(?:&[0-9])?)`)
+	psContinuing  = strings.Fields("-and -or -xor -eq -ne -gt -lt -ge -le -match -notmatch -like -notlike -replace -split -join -f -is -isnot -in -notin -contains -notcontains -ceq -cne + - * /")
+	psAssignments = []string{"=", "+=", "-=", "*=", "/="}
+	psKeywords    = strings.Fields("if elseif else foreach for while do until switch try catch finally function filter param return throw exit break continue in begin process end trap")
+	psPairs       = map[byte]byte{')': '(', '}': '{', ']': '['}
+)
+
+// parsePowerShell splits a script into tokens, or says why it is none.
+func parsePowerShell(text string) (psFile, []string) {
+	l := &psLexer{text: text, line: 1, spaced: true, psFile: psFile{closes: map[int]int{}}}
+	l.run(0)
+	if len(l.problems) == 0 && len(l.open) > 0 {
+		opener := l.tokens[l.open[len(l.open)-1]]
+		l.problem(opener.line, "%s is not closed", opener.text)
+	}
+	return l.psFile, l.problems
+}
+
+// problem ends the splitting.
+func (l *psLexer) problem(line int, format string, a ...any) {
+	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
+	l.at = len(l.text)
+}
+
+func (l *psLexer) has(prefix string) bool { return strings.HasPrefix(l.text[l.at:], prefix) }
+
+// add takes the next bytes as a token.
+func (l *psLexer) add(kind psKind, n int) {
+	in := -1
+	if len(l.open) > 0 {
+		in = l.open[len(l.open)-1]
+	}
+	l.tokens = append(l.tokens, psToken{kind, l.text[l.at : l.at+n], l.line, in, !l.spaced})
+	l.at += n
+	l.spaced = false
+}
+
+// run takes tokens to the end, or until no more than so many openers are open.
+func (l *psLexer) run(open int) {
+	for l.at < len(l.text) {
+		l.next()
+		if open > 0 && len(l.open) < open {
+			return
+		}
+	}
+}
+
+func (l *psLexer) next() {
+	switch c := l.text[l.at]; {
+	case c == '\n':
+		l.newline()
+	case c == ' ', c == '\t', c == '\r':
+		l.at, l.spaced = l.at+1, true
+	case l.has("<#"):
+		l.comment()
+	case c == '#':
+		line, _, _ := strings.Cut(l.text[l.at:], "\n")
+		l.at, l.spaced = l.at+len(line), true
+	case c == '`':
+		l.backtick()
+	case l.has("@'"), l.has(`@"`):
+		l.hereString(c, l.text[l.at+1])
+	case c == '\'':
+		l.single()
+	case c == '"':
+		l.double()
+	case l.has("$("), l.has("@("), l.has("@{"):
+		l.opener(2)
+	case c == '(', c == '{', c == '[':
+		l.opener(1)
+	case c == ')', c == '}', c == ']':
+		l.closer(c)
+	case c == ';':
+		l.add(psSeparator, 1)
+	case c == '|', c == ',', c == '&':
+		l.add(psOperator, 1)
+	case c == '$' && psName.MatchString(l.text[l.at:]):
+		l.add(psVariable, len(psName.FindString(l.text[l.at:])))
+	case psRedirect.MatchString(l.text[l.at:]):
+		l.add(psRedirection, len(psRedirect.FindString(l.text[l.at:])))
+	default:
+		l.word()
+	}
+}
+
+// newline ends a statement, unless the line cannot be its end.
+func (l *psLexer) newline() {
+	last := psToken{kind: psSeparator}
+	if len(l.tokens) > 0 {
+		last = l.tokens[len(l.tokens)-1]
+	}
+	goesOn := last.kind == psOperator || last.kind == psSeparator || last.kind == psWord && slices.Contains(psContinuing, last.text)
+	if goesOn {
+		l.at++
+	} else {
+		l.add(psSeparator, 1)
+	}
+	l.line, l.spaced = l.line+1, true
+}
+
+func (l *psLexer) comment() {
+	end := strings.Index(l.text[l.at:], "#>")
+	if end < 0 {
+		l.problem(l.line, "<# is not closed")
+		return
+	}
+	l.line += strings.Count(l.text[l.at:l.at+end], "\n")
+	l.at, l.spaced = l.at+end+2, true
+}
+
+func (l *psLexer) backtick() {
+	rest := l.text[l.at+1:]
+	bare := strings.TrimLeft(rest, " \t")
+	switch {
+	case strings.HasPrefix(rest, "\n"):
+		l.at, l.line, l.spaced = l.at+2, l.line+1, true
+	case bare != rest && strings.HasPrefix(bare, "\n"):
+		l.problem(l.line, "a space follows a backtick")
+	default:
+		l.word()
+	}
+}
+
+// word is all up to what ends a word; a backtick takes the next byte's meaning away.
+func (l *psLexer) word() {
+	n := 0
+	for l.at+n < len(l.text) {
+		c := l.text[l.at+n]
+		if c == '`' && l.at+n+1 < len(l.text) && l.text[l.at+n+1] != '\n' {
+			n += 2
+			continue
+		}
+		if strings.IndexByte(" \t\r\n;|&,(){}[]'\"`>", c) >= 0 || c == '$' && n > 0 {
+			break
+		}
+		n++
+	}
+	n = min(max(n, 1), len(l.text)-l.at)
+	kind := psWord
+	if slices.Contains(psAssignments, l.text[l.at:l.at+n]) {
+		kind = psOperator
+	}
+	l.add(kind, n)
+}
+
+func (l *psLexer) opener(n int) {
+	l.add(psOpener, n)
+	l.open = append(l.open, len(l.tokens)-1)
+}
+
+func (l *psLexer) closer(c byte) {
+	if len(l.open) == 0 {
+		l.problem(l.line, "%c closes nothing", c)
+		return
+	}
+	at := l.open[len(l.open)-1]
+	opener := l.tokens[at]
+	if opener.text[len(opener.text)-1] != psPairs[c] {
+		l.problem(l.line, "%c closes %s of line %d", c, opener.text, opener.line)
+		return
+	}
+	l.open = l.open[:len(l.open)-1]
+	l.closes[at] = len(l.tokens)
+	l.add(psCloser, 1)
+}
+
+// single is a string in which ” is a quote and nothing else means anything.
+func (l *psLexer) single() {
+	for n := l.at + 1; n < len(l.text); n++ {
+		if l.text[n] != '\'' {
+			continue
+		}
+		if n+1 < len(l.text) && l.text[n+1] == '\'' {
+			n++
+			continue
+		}
+		lines := strings.Count(l.text[l.at:n], "\n")
+		l.add(psString, n+1-l.at)
+		l.line += lines
+		return
+	}
+	l.problem(l.line, "' is not closed")
+}
+
+// double is a string in which variables and $( ) expand.
+func (l *psLexer) double() {
+	begin, line, token := l.at, l.line, len(l.tokens)
+	l.add(psString, 1)
+	for l.at < len(l.text) {
+		switch {
+		case l.has("`") && l.at+1 < len(l.text):
+			l.line += strings.Count(l.text[l.at:l.at+2], "\n")
+			l.at += 2
+		case l.has(`""`):
+			l.at += 2
+		case l.has(`"`):
+			l.at++
+			l.tokens[token].text = l.text[begin:l.at]
+			return
+		default:
+			l.expand()
+		}
+	}
+	if len(l.problems) == 0 {
+		l.problem(line, "\" is not closed")
+	}
+}
+
+// expand takes the next byte of a string, or the variable or expression in it.
+func (l *psLexer) expand() {
+	name := psName.FindString(l.text[l.at:])
+	switch {
+	case l.has("$("):
+		l.opener(2)
+		l.run(len(l.open))
+	case name != "":
+		l.add(psVariable, len(name))
+		if l.has(":") && name[1] != '{' {
+			l.problem(l.line, "a colon follows %s in a string; write ${%s}:", name, name[1:])
+		}
+	default:
+		l.line += strings.Count(l.text[l.at:l.at+1], "\n")
+		l.at++
+	}
+}
+
+// hereString begins at the end of its first line and ends at the beginning of its last.
+func (l *psLexer) hereString(at, quote byte) {
+	begin := string([]byte{at, quote})
+	first, rest, _ := strings.Cut(l.text[l.at+2:], "\n")
+	if strings.TrimSpace(first) != "" {
+		l.problem(l.line, "%s is followed by more than the end of the line", begin)
+		return
+	}
+	end := strings.Index("\n"+rest, "\n"+string([]byte{quote, at}))
+	if end < 0 {
+		l.problem(l.line, "%s is not closed at the beginning of a line", begin)
+		return
+	}
+	whole := 2 + len(first) + 1 + end + 2
+	if quote == '\'' {
+		lines := strings.Count(l.text[l.at:l.at+whole], "\n")
+		l.add(psString, whole)
+		l.line += lines
+		return
+	}
+	stop := l.at + whole
+	l.add(psString, 2)
+	for l.at < stop-2 {
+		l.expand()
+	}
+	l.at = max(l.at, min(stop, len(l.text)))
+}
+
+// isCommand reports whether a token is the name of a command.
+func (f psFile) isCommand(i int) bool {
+	t := f.tokens[i]
+	if t.kind != psWord || f.isKeyword(i) || !psCommand.MatchString(t.text) {
+		return false
+	}
+	if t.in >= 0 && (f.tokens[t.in].text == "[" || f.isCall(t.in)) {
+		return false
+	}
+	if i == 0 {
+		return true
+	}
+	switch before := f.tokens[i-1]; before.kind {
+	case psSeparator, psOpener:
+		return t.in < 0 || f.tokens[t.in].text != "@{" // the keys of a table
+	case psOperator:
+		return before.text != "," && before.text != "&"
+	case psWord:
+		return slices.Contains([]string{"return", "throw", "in"}, before.text)
+	}
+	return false
+}
+
+// isCall reports whether an opener begins the arguments of a method, an attribute or a function's declaration.
+func (f psFile) isCall(i int) bool {
+	t := f.tokens[i]
+	return t.text == "(" && t.glued && i > 0 && f.tokens[i-1].kind != psOpener && f.tokens[i-1].kind != psOperator && !f.isKeyword(i-1)
+}
+
+func (f psFile) isKeyword(i int) bool {
+	return f.tokens[i].kind == psWord && slices.Contains(psKeywords, strings.ToLower(f.tokens[i].text)) || i > 0 && f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
+}
+
+// block is the { that a token is in, -1 for none; end is where that block ends.
+func (f psFile) block(i int) (block, end int) {
+	for at := f.tokens[i].in; at >= 0; at = f.tokens[at].in {
+		if f.tokens[at].text == "{" {
+			return at, f.closes[at]
+		}
+	}
+	return -1, len(f.tokens)
+}

@@ -1,0 +1,226 @@
+package packaging
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// psAliases are those that Windows PowerShell 5.1 and PowerShell 7 have from the start, as in
+// PSScriptAnalyzer's AvoidUsingCmdletAliases.
+var psAliases = strings.Fields(`% ? ac asnp cat cd cfs chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa dbp del
+	diff dir dnsn ebp echo epal epcsv epsn erase etsn exsn fc fhx fimo fl ft fw gal gbp gc gcai gcb gci gcim gcm gcms gcs gdr gerr ghy gi gin
+	gjb gl gm gmo gp gps gpv group gsn gsnp gsv gtz gu gv gwmi h history icim icm iex ihy ii inmo ipal ipcsv ipmo ipsn irm ise iwmi iwr kill
+	lp ls man md measure mi mount move mp mv nal ncim ncms ndr ni nmo npssc nsn nv ogv oh pfn popd ps psedit pumo pushd pwd r rbp rcie rcim
+	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
+	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
+
+// psVerbs are those that Get-Verb lists, and the verbs of the four cmdlets that have others.
+var psVerbs = strings.Fields(`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
+	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
+	Checkpoint Compare Compress Convert ConvertFrom ConvertTo Dismount Edit Expand Export Group Import Initialize Limit Merge Mount Out
+	Publish Restore Save Sync Unpublish Update Debug Measure Ping Repair Resolve Test Trace Approve Assert Build Complete Confirm Deny Deploy
+	Disable Enable Install Invoke Register Request Restart Resume Start Stop Submit Suspend Uninstall Unregister Wait Block Grant Protect
+	Revoke Unblock Unprotect Use`)
+
+var (
+	psCmdlets = []string{"Where-Object", "ForEach-Object", "Sort-Object", "Tee-Object"}
+	psCmdlet  = regexp.MustCompile(`^([A-Z][A-Za-z]+)-[A-Z]\w+$`)
+	psProgram = regexp.MustCompile(`(?i)\.(?:exe|com|cmd|bat)$`)
+)
+
+// psFunction is a function of a script, as the tokens of its body.
+type psFunction struct{ begin, end int }
+
+// psRules is a script that the rules look at.
+type psRules struct {
+	psFile
+	functions map[string]psFunction
+	leavers   map[string]bool // functions whose callers look at $script:Code
+	callers   map[string]bool // functions that call these, at whatever remove
+	problems  []string
+}
+
+// problemsOf is what breaks the rules in a script, as lines that begin with their number.
+func problemsOf(text string) []string {
+	for i, line := range strings.Split(text, "\n") {
+		if strings.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
+			return []string{fmt.Sprintf("%d: it is not ASCII, and Windows PowerShell reads such a file by the machine's code page", i+1)}
+		}
+	}
+	f, problems := parsePowerShell(text)
+	if len(problems) > 0 {
+		return problems
+	}
+	r := &psRules{psFile: f, functions: map[string]psFunction{}, leavers: map[string]bool{}, callers: map[string]bool{}}
+	r.begins()
+	r.declare()
+	r.findLeavers()
+	for i := range r.tokens {
+		r.command(i)
+		r.exitCode(i)
+		r.stderr(i)
+	}
+	return r.problems
+}
+
+func (r *psRules) problem(i int, format string, a ...any) {
+	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
+}
+
+// is reports whether tokens have these texts.
+func (r *psRules) is(i int, texts ...string) bool {
+	for n, text := range texts {
+		if i < 0 || i+n >= len(r.tokens) || !strings.EqualFold(r.tokens[i+n].text, text) {
+			return false
+		}
+	}
+	return true
+}
+
+// begins: first of all, but for its parameters, a script asks for strict mode and to be stopped by errors.
+func (r *psRules) begins() {
+	at := 0
+	skip := func() {
+		for at < len(r.tokens) && r.tokens[at].kind == psSeparator {
+			at++
+		}
+	}
+	if skip(); r.is(at, "param", "(") {
+		at = r.closes[at+1] + 1
+	}
+	skip()
+	strict := r.is(at, "Set-StrictMode", "-Version")
+	at += 4
+	if !strict || !r.is(at, "$ErrorActionPreference", "=", "'Stop'") {
+		r.problems = append(r.problems, "1: the script does not begin with Set-StrictMode and $ErrorActionPreference = 'Stop'")
+	}
+}
+
+// declare finds the functions, whose verbs are approved where they have one.
+func (r *psRules) declare() {
+	for i := range r.tokens {
+		if !r.is(i, "function") || r.tokens[i].kind != psWord || i+2 >= len(r.tokens) {
+			continue
+		}
+		name, body := r.tokens[i+1].text, i+2
+		if r.is(body, "(") {
+			body = r.closes[body] + 1
+		}
+		r.functions[name] = psFunction{body, r.closes[body]}
+		if verb, _, ok := strings.Cut(name, "-"); ok && !slices.Contains(psVerbs, verb) {
+			r.problem(i, "%s is no approved verb", verb)
+		}
+	}
+}
+
+// function is the function that a token is in, "" for none.
+func (r *psRules) function(i int) string {
+	for name, f := range r.functions {
+		if f.begin < i && i < f.end {
+			return name
+		}
+	}
+	return ""
+}
+
+// findLeavers: who sets $script:Code leaves it to its callers, and so does who calls one and does not look.
+func (r *psRules) findLeavers() {
+	for i := range r.tokens {
+		if name := r.function(i); name != "" && r.is(i, "$script:Code", "=") {
+			r.leavers[name], r.callers[name] = true, true
+		}
+	}
+	for before := -1; before != len(r.leavers)+len(r.callers); {
+		before = len(r.leavers) + len(r.callers)
+		for i, t := range r.tokens {
+			name := r.function(i)
+			if name == "" || !r.isCommand(i) || !r.callers[t.text] {
+				continue
+			}
+			r.callers[name] = true
+			if r.leavers[t.text] && !r.looked(i) {
+				r.leavers[name] = true
+			}
+		}
+	}
+}
+
+// command: names are whole names of cmdlets, of the script's functions or of programs' files.
+func (r *psRules) command(i int) {
+	if !r.isCommand(i) {
+		return
+	}
+	name := r.tokens[i].text
+	_, own := r.functions[name]
+	parts := psCmdlet.FindStringSubmatch(name)
+	switch {
+	case strings.EqualFold(name, "Write-Host"):
+		r.problem(i, "%s cannot be captured; write Write-Output", name)
+	case own, slices.Contains(psCmdlets, name), psProgram.MatchString(name), parts != nil && slices.Contains(psVerbs, parts[1]):
+	case slices.Contains(psAliases, strings.ToLower(name)):
+		r.problem(i, "%s is an alias; write the cmdlet's name", name)
+	default:
+		r.problem(i, "%s is no function of the script, no cmdlet's whole name and no program's file", name)
+	}
+}
+
+// runs is the program that is run at a token, "" for none.
+func (r *psRules) runs(i int) string {
+	if r.isCommand(i) && psProgram.MatchString(r.tokens[i].text) {
+		return r.tokens[i].text
+	}
+	if r.tokens[i].kind != psOperator || !r.is(i, "&") || i+1 >= len(r.tokens) {
+		return ""
+	}
+	called := r.tokens[i+1].text
+	for n := range r.tokens {
+		if r.is(n, "[", "scriptblock", "]", called) {
+			return ""
+		}
+	}
+	return "& " + called
+}
+
+// looked reports whether the exit code is looked at after a call, in its block and before the next call that has one.
+func (r *psRules) looked(i int) bool {
+	program := r.runs(i) != ""
+	_, end := r.block(i)
+	for at := i + 1; at < end; at++ {
+		switch {
+		case program && r.is(at, "$LASTEXITCODE"):
+			return true
+		case !program && (r.is(at, "$script:Code") || r.is(at, "${script:Code}") || r.is(at, "Ended")):
+			return true
+		case program && r.runs(at) != "", r.isCommand(at) && r.callers[r.tokens[at].text]:
+			return false
+		}
+	}
+	return false
+}
+
+// exitCode: whoever runs a program looks how it ended.
+func (r *psRules) exitCode(i int) {
+	called := r.runs(i)
+	if called == "" && r.isCommand(i) && r.leavers[r.tokens[i].text] && r.function(i) == "" {
+		called = r.tokens[i].text
+	}
+	if called != "" && !r.looked(i) {
+		r.problem(i, "nothing looks at the exit code of %s", called)
+	}
+}
+
+// stderr is redirected only where errors do not stop the script.
+func (r *psRules) stderr(i int) {
+	if !r.is(i, "2>&1") || r.tokens[i].kind != psRedirection {
+		return
+	}
+	block, _ := r.block(i)
+	for at := block + 1; block >= 0 && at < i; at++ {
+		if in, _ := r.block(at); in == block && r.is(at, "$ErrorActionPreference", "=", "'Continue'") {
+			return
+		}
+	}
+	r.problem(i, "2>&1 where errors stop the script: Windows PowerShell throws at the first line of stderr")
+}
