@@ -19,14 +19,32 @@ const pipeName = `\\.\pipe\queuectl`
 
 // In is the places of a service that has everything below one folder. Pipes are in none,
 // so its pipe has the folder in its name, as the first 16 digits of the SHA-256 of its
-// whole path in small letters.
+// whole path, of long names, in small letters.
 func In(dir string) Places {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
-		path = whole
+		path = longName(whole)
 	}
 	sum := sha256.Sum256([]byte(strings.ToLower(path)))
 	return Places{State: dir, Socket: pipeName + "-" + hex.EncodeToString(sum[:8]), File: filepath.Join(dir, FileName)}
+}
+
+// longName is a path without short names, like PROGRA~1, of what there is of it: a folder has one
+// pipe, however somebody spells it.
+func longName(path string) string {
+	short, err := windows.UTF16PtrFromString(path)
+	if err != nil {
+		return path
+	}
+	buf := make([]uint16, windows.MAX_LONG_PATH)
+	if n, err := windows.GetLongPathName(short, &buf[0], uint32(len(buf))); err == nil && int(n) < len(buf) {
+		return windows.UTF16ToString(buf[:n])
+	}
+	parent := filepath.Dir(path)
+	if parent == path {
+		return path
+	}
+	return filepath.Join(longName(parent), filepath.Base(path))
 }
 
 // Around is the places of a service whose socket is in its folder, which cannot be told
