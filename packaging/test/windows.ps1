@@ -456,7 +456,7 @@ try {
                 throw 'it serves'
             }
             Holds 'it failed' ($second.ExitCode -ne 0)
-            Ask --dir "$env:TEMP\own" status
+            Ask --dir "$LongTemp\own" status
         }
         Promise '... and is stopped' { Ask --dir "$env:TEMP\own" service stop }
     }
