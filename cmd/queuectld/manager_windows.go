@@ -133,7 +133,7 @@ func poke(c chan<- struct{}) {
 
 // installersVerbs are those that an installer uses, below service.
 func (a *app) installersVerbs() []*cobra.Command {
-	undo := false
+	undo, tidy := false, false
 	cmd := &cobra.Command{
 		Use: "prepare", Short: "Give a service that an installer has registered what it needs beside", Hidden: true, Args: cli.Exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
@@ -143,10 +143,13 @@ func (a *app) installersVerbs() []*cobra.Command {
 				return err
 			case undo:
 				return r.Undo()
+			case tidy:
+				return r.Tidy()
 			}
 			return r.Prepare()
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take back what is not the service's own")
+	cmd.Flags().BoolVar(&tidy, "tidy", false, "remove what an upgrade has left, once it is done")
 	return []*cobra.Command{cmd}
 }

@@ -160,6 +160,10 @@ Add-Content "$State\queuectl.toml" '# by hand'
 
 Promise 'a job prints' { Same hello (Ask run 'echo hello') }
 Promise 'it runs as the account of the service' { Same 'nt service\queuectl' (Ask run whoami) }
+Promise 'its runner is a program of its own name in Program Files, and none is below ProgramData' {
+    Holds 'it runs' (@(Get-CimInstance Win32_Process | Where-Object { "$($_.ExecutablePath)" -like "$env:ProgramFiles\queuectl\runner\queuectl-*.exe" }).Count)
+    Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count)
+}
 Promise 'PowerShell runs a job' { Same 42 (Ask run --shell 'powershell -Command' 'Write-Output (6*7)') }
 Promise 'a job passes its exit code on' { Q run --max-retries 0 'exit 7'; Same 7 $LASTEXITCODE }
 Promise 'an exit code has 32 bits' {
@@ -210,6 +214,8 @@ Promise 'it answers' { Up }
 Promise 'it is the new version' { VersionIs $NewVersion }
 Promise 'the job has not noticed' { Within 10 { Same $before (Seen two) } }
 Promise 'changed settings stay' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
+Promise 'it runs as its own account still' { Same 'NT SERVICE\queuectl' (Service).StartName }
+Promise 'the program of the old runner is there while it has a job' { Same 2 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
 Promise 'a service that fails is still started again' { Says 'RESTART' (& sc.exe qfailure queuectl | Out-String) }
 EndJob two
 Promise 'the new service records its end' { Whole two 12 }
@@ -228,6 +234,7 @@ Promise 'the same MSI again mends what was taken away' {
     Up
     Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw)
 }
+Promise '... and takes away the program of the old runner' { Same 1 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
 Promise '... while jobs run' { Within 10 { Same $before (Seen mended) } }
 EndJob mended
 Promise '... and are recorded' { Whole mended 15 }
@@ -260,6 +267,11 @@ Promise 'the event log does not' { Holds 'there is no source' (-not (Test-Path $
 Promise 'PATH does not name it' { Same 0 (@(MachinePath).Count) }
 Promise 'no product is installed' { Same 0 (@(Products).Count) }
 Promise 'its folder is gone' { Holds 'there is none' (-not (Test-Path "$env:ProgramFiles\queuectl")) }
+Promise 'no profile of its account is left' {
+    Holds 'no folder' (-not (Test-Path "$env:SystemDrive\Users\queuectl"))
+    $sid = ((& sc.exe showsid queuectl | Out-String) -split '\s+') -like 'S-1-5-80-*'
+    Holds 'no entry' (-not (Test-Path "HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\ProfileList\$sid"))
+}
 Promise 'the queue stays' { Holds 'there is a database' (Test-Path "$State\queuectl.db") }
 Promise 'settings stay' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
 Promise 'no program stays beside them' { Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count) }
