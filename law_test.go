@@ -21,6 +21,7 @@ const module = "github.com/queuectl/queuectl/"
 // store/storetest, store/memstore and store/faultstore, and what testLaw says.
 var law = map[string][]string{
 	"internal/accounts":   {},
+	"internal/copies":     {},
 	"internal/failpoint":  {},
 	"internal/folder":     {},
 	"internal/lockfile":   {},
@@ -49,11 +50,11 @@ var law = map[string][]string{
 	"dashboard":           {"queue", "control", "metrics"},
 	"metrics":             {"control"},
 	"traces":              {"queue"},
-	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/failpoint", "internal/folder", "internal/lockfile", "internal/pipe", "internal/sockpath"},
+	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/copies", "internal/failpoint", "internal/folder", "internal/lockfile", "internal/pipe", "internal/sockpath"},
 	"upkeep":              {"queue", "store", "schedule"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
 	"service":             {"queue", "output", "config", "store", "control", "store/sqlite", "schedule", "dashboard", "traces", "runner", "runner/process", "upkeep", "worker", "config/tomlfile", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/statedir", "internal/systemd"},
-	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/registered"},
+	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
 	"internal/statedir":   {"queue", "internal/accounts"},
 	"internal/logs":       {"internal/statedir", "internal/systemd"},
 	"top":                 {"queue", "control", "internal/cli"},

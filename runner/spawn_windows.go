@@ -1,11 +1,8 @@
 package runner
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,16 +10,28 @@ import (
 	"time"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/copies"
+	"github.com/queuectl/queuectl/runner/process"
 )
 
 // spawn starts a runner as a process that outlives this one, with a console of its own that
 // has no window, and returns its name once it listens. It runs a copy of the program: a
-// program that runs cannot be replaced, and an upgrade replaces it while jobs run.
-func (h Home) spawn(alone bool) (name string, err error) {
+// program that runs cannot be replaced, and an upgrade replaces it while jobs run. That is the
+// copy that was installed beside the program, or else one in the runners' folder, where policies
+// of the machine may let nothing run.
+func (h Home) spawn(alone bool) (name string, err error) { return h.spawnBy((*exec.Cmd).Start, alone) }
+
+func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
 	}
-	program, err := copied(h.Command[0], filepath.Join(h.Dir, programsName))
+	own := filepath.Join(h.Dir, programsName)
+	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), own)
+	if err == nil && program == "" {
+		copies.Remove(own) // those of before
+		program, err = copies.Make(h.Command[0], own)
+	}
 	if err != nil {
 		return "", fmt.Errorf("copy the program for the runner: %w", err)
 	}
@@ -40,13 +49,13 @@ func (h Home) spawn(alone bool) (name string, err error) {
 		cmd = exec.Command(program, words...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = runnerEnv(), h.Dir, out, h.Log
 		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | leave}
-		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
+		if err = start(cmd); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
 		}
 	}
 	out.Close()
 	if err != nil {
-		return "", err
+		return "", process.WhoBlocks(program, err)
 	}
 	go cmd.Wait() // ends with the runner, or this process
 	slow := time.AfterFunc(readyWithin, func() { cmd.Process.Kill() })
@@ -54,70 +63,9 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	return readReady(ready)
 }
 
-// copied is a copy, in a folder, of a program as it is now; those of before are removed
-// once nobody runs them.
-func copied(program, dir string) (string, error) {
-	from, err := os.Open(program)
-	if err != nil {
-		return "", err
-	}
-	defer from.Close()
-	sum := sha256.New()
-	size, err := io.Copy(sum, from)
-	if err != nil {
-		return "", err
-	}
-	name := "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe"
-	path := filepath.Join(dir, name)
-	there := func() bool {
-		info, err := os.Stat(path)
-		return err == nil && info.Size() == size
-	}
-	if there() {
-		return path, nil
-	}
-	RemovePrograms(filepath.Dir(dir))
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	to, err := os.CreateTemp(dir, "new-*")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(to.Name()) // once it is renamed, it is not there
-	if _, err := from.Seek(0, io.SeekStart); err != nil {
-		to.Close()
-		return "", err
-	}
-	_, err = io.Copy(to, from)
-	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
-		return "", err
-	}
-	for end := time.Now().Add(heldFor); ; time.Sleep(20 * time.Millisecond) {
-		err := os.Rename(to.Name(), path)
-		if err == nil || there() { // or another start was quicker, and it runs
-			return path, nil
-		}
-		if time.Now().After(end) {
-			return "", err
-		}
-	}
-}
-
-// heldFor is how long a virus scanner may read a program that has just been written.
-const heldFor = 5 * time.Second
-
 // RemovePrograms removes the copies of the program in a runners' folder that nobody runs,
 // and reports whether that was all of them.
-func RemovePrograms(root string) bool {
-	dir := filepath.Join(root, programsName)
-	list, _ := filepath.Glob(filepath.Join(dir, "*")) // the pattern is right
-	for _, path := range list {
-		os.Remove(path) // one that runs cannot be removed
-	}
-	err := os.Remove(dir) // nor a folder that holds something
-	return err == nil || errors.Is(err, os.ErrNotExist)
-}
+func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, programsName)) }
 
 // Ready tells who started this process, on standard output, where its folder is.
 func Ready(dir string) {

@@ -13,37 +13,9 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/windows"
-)
 
-// A copy of the program is whole before it is run, and is waited for while somebody reads
-// what stands in its place.
-func TestCopyIsWhole(t *testing.T) {
-	dir := t.TempDir()
-	program := filepath.Join(dir, "program.exe")
-	if err := os.WriteFile(program, []byte("the program"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	into := filepath.Join(dir, programsName)
-	path, err := copied(program, into)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte("half"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	reader, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer time.AfterFunc(500*time.Millisecond, func() { reader.Close() }).Stop()
-	again, err := copied(program, into)
-	if text, _ := os.ReadFile(again); string(text) != "the program" || again != path || err != nil {
-		t.Errorf("got %q in %s, %v", text, again, err)
-	}
-	if list, _ := os.ReadDir(into); len(list) != 1 {
-		t.Errorf("there are %v", list)
-	}
-}
+	"github.com/queuectl/queuectl/internal/copies"
+)
 
 // This program is also a service, and the runner that it starts.
 func init() {
@@ -66,6 +38,47 @@ func service(dir string) {
 	os.Stdout.WriteString(name + "\n")
 	if err == nil {
 		io.Copy(io.Discard, os.Stdin)
+	}
+}
+
+// A runner runs the copy of the program that was installed beside it; where there is none, or one of
+// another version, a copy in the runners' folder. A policy that does not let it run is named.
+func TestRunnerRunsAnInstalledCopy(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "programs", "queuectl.exe")
+	write := func(text string) {
+		t.Helper()
+		err := os.MkdirAll(filepath.Dir(program), 0o700)
+		if err == nil {
+			err = os.WriteFile(program, []byte(text), 0o700)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := Home{Dir: filepath.Join(dir, "state"), Command: []string{program, "runner"}}
+	runs := func(want string) {
+		t.Helper()
+		started := ""
+		_, err := h.spawnBy(func(cmd *exec.Cmd) error {
+			started = cmd.Path
+			return &os.PathError{Op: "fork/exec", Path: cmd.Path, Err: windows.ERROR_ACCESS_DISABLED_BY_POLICY}
+		}, false)
+		if filepath.Dir(started) != want || err == nil || !strings.Contains(err.Error(), "AppLocker") || !strings.Contains(err.Error(), started) {
+			t.Errorf("started %s, want one in %s; %v", started, want, err)
+		}
+	}
+	own, installed := filepath.Join(h.Dir, programsName), copies.Beside(program)
+	write("one")
+	runs(own)
+	if _, err := copies.Make(program, installed); err != nil {
+		t.Fatal(err)
+	}
+	runs(installed)
+	write("two")
+	runs(own)
+	if list, _ := os.ReadDir(own); len(list) != 1 {
+		t.Errorf("copies of before are left: %v", list)
 	}
 }
 

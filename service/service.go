@@ -77,8 +77,9 @@ type Options struct {
 // Manager is a service manager that is told by calls, as Windows' is: systemd has a
 // socket for that.
 type Manager struct {
-	Longer func()       // called when the service begins to stop, and again as long as that goes on well
-	Log    slog.Handler // gets each record too
+	Listens func()       // called once the socket is there; what is asked there waits until jobs are adopted
+	Longer  func()       // called when the service begins to stop, and again as long as that goes on well
+	Log     slog.Handler // gets each record too
 }
 
 // Runners is where runners of root's are, and the socket that starts one.
@@ -287,6 +288,13 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.paused.Load() != nil { // its runners are told once they are met
 		s.pool.PauseAll(true)
 	}
+	if s.opt.Manager != nil { // which gives up what takes long to begin, and adopting may
+		if err := s.bind(ctx, to); err != nil {
+			return endOf(ctx, err)
+		}
+		defer s.socket.Close() // those who wait are told
+		s.opt.Manager.Listens()
+	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -308,12 +316,10 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
 		return nil
 	}
-	err = s.whenRoom(ctx, func() (err error) {
-		s.socket, err = s.listen(to)
-		return err
-	})
-	if err != nil {
-		return endOf(ctx, err)
+	if s.socket == nil {
+		if err := s.bind(ctx, to); err != nil {
+			return endOf(ctx, err)
+		}
 	}
 	server := s.server()
 	s.makeWeb(server)
@@ -476,6 +482,14 @@ const stopSign = 5 * time.Second
 func (s *Service) purge(ctx context.Context, refs []string) bool {
 	runner.Purge(runnersOf(s.opt.Places), refs)
 	return !s.home.Foreign() || s.pool.Purge(ctx, refs)
+}
+
+// bind takes or makes the control socket, once there is room on the disk for it.
+func (s *Service) bind(ctx context.Context, to control.SocketPerms) error {
+	return s.whenRoom(ctx, func() (err error) {
+		s.socket, err = s.listen(to)
+		return err
+	})
 }
 
 // listen takes the control socket of the system, or makes its own.

@@ -58,13 +58,12 @@ const (
 func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool, code uint32) {
 	ctx, stop := context.WithCancel(m.ctx)
 	defer stop()
-	ready, longer := make(chan struct{}, 1), make(chan struct{}, 1)
+	listens, longer := make(chan struct{}, 1), make(chan struct{}, 1)
 	reload := make(chan os.Signal, 1)
 	ended := make(chan error, 1)
 	go func() { // ends before Execute
 		ended <- m.serve(ctx, &manager{
-			Manager: service.Manager{Longer: func() { poke(longer) }, Log: m.events},
-			ready:   func() { poke(ready) },
+			Manager: service.Manager{Listens: func() { poke(listens) }, Longer: func() { poke(longer) }, Log: m.events},
 			reload:  reload,
 		})
 	}()
@@ -89,10 +88,10 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 	for {
 		select {
 		case <-starts.C:
-			if now.State == svc.StartPending { // adopting jobs takes its time, and so does a full disk
+			if now.State == svc.StartPending { // a database may take its time, and so may a full disk
 				become(svc.StartPending)
 			}
-		case <-ready:
+		case <-listens:
 			starts.Stop()
 			if now.State == svc.StartPending { // else it was told to stop meanwhile
 				become(svc.Running)
@@ -133,7 +132,7 @@ func poke(c chan<- struct{}) {
 
 // installersVerbs are those that an installer uses, below service.
 func (a *app) installersVerbs() []*cobra.Command {
-	undo := false
+	undo, tidy := false, false
 	cmd := &cobra.Command{
 		Use: "prepare", Short: "Give a service that an installer has registered what it needs beside", Hidden: true, Args: cli.Exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
@@ -143,10 +142,13 @@ func (a *app) installersVerbs() []*cobra.Command {
 				return err
 			case undo:
 				return r.Undo()
+			case tidy:
+				return r.Tidy()
 			}
 			return r.Prepare()
 		},
 	}
 	cmd.Flags().BoolVar(&undo, "undo", false, "take back what is not the service's own")
+	cmd.Flags().BoolVar(&tidy, "tidy", false, "remove what an upgrade has left, once it is done")
 	return []*cobra.Command{cmd}
 }

@@ -66,14 +66,14 @@ func (s *scm) ask(c svc.Cmd) {
 
 func (s *scm) last() svc.Status { return s.told[len(s.told)-1] }
 
-// A service that starts shows progress until it is ready, takes requests then, and shows
+// A service that starts shows progress until its pipe listens, runs then, and shows
 // progress again until it has stopped; asked how it stands it says so.
 func TestManagedService(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int
 		s := manage(t, func(ctx context.Context, m *manager) error {
-			time.Sleep(10 * time.Second) // jobs are adopted
-			m.ready()
+			time.Sleep(10 * time.Second) // the database is opened
+			m.Listens()
 			for {
 				select {
 				case <-m.reload:
@@ -136,7 +136,7 @@ func TestManagedService(t *testing.T) {
 func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	s := manage(t, func(ctx context.Context, m *manager) error {
 		<-ctx.Done()
-		m.ready() // it was about to be
+		m.Listens() // it was about to be
 		time.Sleep(time.Second)
 		return nil
 	}, func(s *scm) {
@@ -167,7 +167,7 @@ func TestManagedServiceEnds(t *testing.T) {
 		}
 	}
 	s := manage(t, func(_ context.Context, m *manager) error {
-		m.ready()
+		m.Listens()
 		time.Sleep(time.Minute)
 		m.Longer()
 		time.Sleep(time.Minute)

@@ -102,7 +102,6 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 // stops the service by ending its context.
 type manager struct {
 	service.Manager
-	ready  func()
 	reload <-chan os.Signal
 }
 
@@ -126,8 +125,6 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	o.Ready = func() { fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket) }
 	if m != nil {
 		o.Manager = &m.Manager
-		said := o.Ready
-		o.Ready = func() { said(); m.ready() }
 		err := service.Run(ctx, o, m.reload)
 		if err != nil {
 			fmt.Fprintf(a.Err, "queuectl: %s\n", cli.Message(err))

@@ -38,6 +38,10 @@ func ServiceSID(name string) string {
 const Changes = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
 	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
+// Replaces are the rights on a folder by which it, or what is in it, can be moved away, so that something else can take
+// its place. To make something new in it is none of them.
+const Replaces = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
+
 // AccessTo is who may use a file or a folder, and whose it is.
 func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
@@ -70,8 +74,18 @@ func mayChange(sid, me *windows.SID) bool {
 }
 
 // OthersBy are the accounts, beside those and the owner, to which an access list gives any
-// of some rights.
+// of some rights: on the object, or on what is made in it.
 func OthersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
+	return othersBy(sd, rights, 0)
+}
+
+// OthersItself are those to which it gives them on the object itself.
+func OthersItself(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
+	return othersBy(sd, rights, windows.INHERIT_ONLY_ACE)
+}
+
+// othersBy leaves out entries that have any of some flags.
+func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string, err error) {
 	owner, _, err := sd.Owner()
 	if err != nil {
 		return nil, err
@@ -92,7 +106,7 @@ func OthersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (othe
 		if err := windows.GetAce(list, i, &entry); err != nil {
 			return nil, err
 		}
-		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Mask&rights == 0 {
+		if entry.Header.AceType != windows.ACCESS_ALLOWED_ACE_TYPE || entry.Header.AceFlags&without != 0 || entry.Mask&rights == 0 {
 			continue
 		}
 		if sid := (*windows.SID)(unsafe.Pointer(&entry.SidStart)); !sid.Equals(owner) && !mayChange(sid, me.User.Sid) && !ofOwner(sid) {

@@ -37,8 +37,17 @@ type Service struct {
 	sources  sources
 	folder   func(dir, file string) error
 	trusted  func(program string) error
+	runner   runner
+	profile  func(sid string) error // removes an account's
 	logon    logon
 	elevated bool
+}
+
+// runner are the copies of the program that runs jobs, beside it: that of its version now is
+// installed, and others are removed once nobody runs them, or all.
+type runner struct {
+	install      func(client string) error
+	tidy, remove func(client string)
 }
 
 // unit is what kardianos does to the service.
@@ -72,6 +81,8 @@ func New(o Options) (*Service, error) {
 	s := &Service{
 		Options: o, folder: secure, trusted: trusted, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
 		sources: sources{add: addSource, remove: eventlog.Remove},
+		runner:  runner{install: installRunner, tidy: tidyRunners, remove: removeRunners},
+		profile: removeProfile,
 	}
 	var err error
 	s.unit, err = kardianos.New(nil, &kardianos.Config{
@@ -133,50 +144,14 @@ func (s *Service) Install() error {
 	if err := s.Prepare(); err != nil {
 		return err
 	}
+	begin := s.Start
 	if changed && s.Runs() {
-		return s.Restart()
+		begin = s.Restart
 	}
-	return s.Start()
-}
-
-// trusted refuses a program in somebody's own folders, where the service's account cannot
-// read, and one that others could replace.
-func trusted(program string) error {
-	const move = `; copy both programs first, queuectl.exe and queuectld.exe, for instance to C:\Program Files\queuectl, and run it there: queuectl service install`
-	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
-	if err != nil {
+	if err := begin(); err != nil {
 		return err
 	}
-	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
-		return queue.Errorf(queue.CodeWrongState, "the service's account does not see what is in %s"+move, users)
-	}
-	for _, path := range []string{filepath.Dir(program), program} {
-		sd, err := accounts.AccessTo(path)
-		if err != nil {
-			return err
-		}
-		who, err := changers(sd)
-		if err != nil {
-			return fmt.Errorf("ask who may change %s: %w", path, err)
-		}
-		if len(who) > 0 {
-			return queue.Errorf(queue.CodeWrongState, "%s can be changed by others (%s), who could have the service run what they like"+move, path, strings.Join(who, ", "))
-		}
-	}
-	return nil
-}
-
-// changers are those, beside who may change the system anyway, who may change something.
-func changers(sd *windows.SECURITY_DESCRIPTOR) ([]string, error) {
-	owner, trusted, err := accounts.Owner(sd)
-	if err != nil {
-		return nil, err
-	}
-	who, err := accounts.OthersBy(sd, accounts.Changes)
-	if !trusted {
-		who = append(who, accounts.Called(owner))
-	}
-	return who, err
+	return s.Tidy()
 }
 
 // commandLine is how the service manager starts the service.
@@ -203,9 +178,9 @@ func (s *Service) bringUpToDate() (changed bool, err error) {
 	return true, e.setCommand(s.commandLine())
 }
 
-// Prepare gives a service that is registered what it needs beside: its folder, what is
-// done when it fails, time for its jobs when the machine goes down, a name in access
-// lists, few privileges, and a source in the event log. It may be done again.
+// Prepare gives a service that is registered what it needs beside: its folder, a program for
+// its runners, what is done when it fails, time for its jobs when the machine goes down, a name
+// in access lists, few privileges, and a source in the event log. It may be done again.
 func (s *Service) Prepare() error {
 	if err := s.allowed("prepare", s.elevated); err != nil {
 		return err
@@ -222,6 +197,7 @@ func (s *Service) Prepare() error {
 		return err
 	}
 	return errors.Join(
+		told("the runners' program", s.runner.install(s.Client)),
 		told("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
 		told("recovery after exit codes", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
 		told("time before shutdown", known(e.setPreshutdown(preshutdown))),
@@ -269,16 +245,29 @@ func known(err error) error {
 	return err
 }
 
+// Tidy removes what an upgrade no longer needs, once it cannot be undone any more: programs of
+// runners of other versions. One that still runs goes the next time.
+func (s *Service) Tidy() error {
+	if err := s.allowed("prepare --tidy", s.elevated); err != nil {
+		return err
+	}
+	s.runner.tidy(s.Client)
+	return nil
+}
+
 // Undo takes back what Prepare has made outside of the service's folder and of what the
-// manager keeps of it.
+// manager keeps of it, and what Windows has made for the service's account.
 func (s *Service) Undo() error {
 	if err := s.allowed("prepare --undo", s.elevated); err != nil {
 		return err
 	}
-	if err := s.sources.remove(Name); err != nil && !errors.Is(err, windows.ERROR_FILE_NOT_FOUND) {
-		return told("no source in the event log", err)
+	s.runner.remove(s.Client)
+	profile := s.profile(accounts.ServiceSID(Name))
+	source := s.sources.remove(Name)
+	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
+		source = nil
 	}
-	return nil
+	return errors.Join(told("no source in the event log", source), told("no profile of the account "+Account, profile))
 }
 
 // Uninstall stops the service and takes the registration back; was is false if there was

@@ -27,6 +27,7 @@ import (
 // manager is a service manager, and what was asked of it.
 type manager struct {
 	refuses    error // to start
+	profile    error // of its removal
 	s          *Service
 	registered bool
 	state      svc.State
@@ -48,7 +49,7 @@ type manager struct {
 
 func newManager(own bool) *manager {
 	m := &manager{state: svc.Stopped}
-	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
+	o := Options{User: own, Program: `C:\Program Files\queuectl\queuectld.exe`, Client: "client", Places: config.Places{State: `C:\ProgramData\queuectl`, Socket: `\\.\pipe\queuectl`, File: `C:\ProgramData\queuectl\queuectl.toml`}}
 	o.Talk = Talk{
 		Begin: func() error { m.ask("begin"); m.state = svc.Running; return nil },
 		End: func(keep bool) error {
@@ -73,6 +74,11 @@ func newManager(own bool) *manager {
 		sources: sources{add: func(string) error { m.ask("source"); return nil }, remove: func(string) error { m.ask("no source"); return windows.ERROR_FILE_NOT_FOUND }},
 		folder:  func(string, string) error { m.ask("folder"); return nil },
 		trusted: func(string) error { return nil },
+		runner: runner{
+			install: func(client string) error { m.ask("runner " + client); return nil },
+			tidy:    func(client string) { m.ask("tidy " + client) }, remove: func(client string) { m.ask("no runner " + client) },
+		},
+		profile: func(sid string) error { m.ask("no profile " + sid); return m.profile },
 		logon: logon{
 			get:    func() (string, error) { return m.run, nil },
 			set:    func(line string) error { m.run = line; return nil },
@@ -171,23 +177,33 @@ func TestInstall(t *testing.T) {
 		if err := m.s.Install(); err != nil || m.state != svc.Running {
 			t.Fatal(m.state, err)
 		}
-		expect(t, "first", m.took(), "folder", "install", "folder", "source", "start")
+		expect(t, "first", m.took(), "folder", "install", "folder", "runner client", "source", "start", "tidy client")
 		if want := `"C:\Program Files\queuectl\queuectld.exe" serve --service --dir C:\ProgramData\queuectl --socket \\.\pipe\queuectl --config C:\ProgramData\queuectl\queuectl.toml`; m.line != want {
 			t.Errorf("got %s\nwant %s", m.line, want)
 		}
 		if err := m.s.Install(); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, "again", m.took(), "folder", "source", "start")
+		expect(t, "again", m.took(), "folder", "runner client", "source", "start", "tidy client")
 		m.s.Program = `C:\q.exe`
 		if err := m.s.Install(); err != nil || !strings.HasPrefix(m.line, `C:\q.exe serve --service `) {
 			t.Fatal(m.line, err)
 		}
-		expect(t, "another program", m.took(), "command", "folder", "source", "end", "keep jobs", "start")
+		expect(t, "another program", m.took(), "command", "folder", "runner client", "source", "end", "keep jobs", "start", "tidy client")
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
-		expect(t, "uninstalled", m.took(), "stop", "uninstall", "no source")
+		profile := "no profile S-1-5-80-" // and the account's number
+		got := m.took()
+		for i, what := range got {
+			got[i] = what[:min(len(what), len(profile))]
+		}
+		expect(t, "uninstalled", got, "stop", "uninstall", "no runner client", profile, "no source")
+		m.profile = windows.ERROR_SHARING_VIOLATION
+		if err := m.s.Undo(); !errors.Is(err, windows.ERROR_SHARING_VIOLATION) || !strings.Contains(err.Error(), Account) {
+			t.Errorf("a profile that stays: %v", err)
+		}
+		m.profile = nil
 		if was, err := m.s.Uninstall(); was || err != nil {
 			t.Errorf("uninstalled twice: %v, %v", was, err)
 		}
@@ -275,7 +291,7 @@ func TestJobsAreKept(t *testing.T) {
 func TestElevation(t *testing.T) {
 	m := newManager(false)
 	m.registered, m.s.elevated = true, false
-	for _, do := range []func() error{m.s.Install, m.s.Prepare, m.s.Undo, m.s.Start, m.s.Restart, func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
+	for _, do := range []func() error{m.s.Install, m.s.Prepare, m.s.Tidy, m.s.Undo, m.s.Start, m.s.Restart, func() error { return m.s.Stop(true) }, func() error { _, err := m.s.Uninstall(); return err }} {
 		if err := do(); !errors.Is(err, queue.ErrDenied) || !strings.Contains(err.Error(), "Run as administrator") {
 			t.Errorf("got %v", err)
 		}
@@ -311,19 +327,36 @@ func TestOwnService(t *testing.T) {
 }
 
 // A program that others could replace is not made a service, nor one with a folder that
-// others have put something into: the machine would start it some day.
+// others have put something into: the machine would start it some day. The program, its folder
+// and those above it count; that anybody may make a folder on a drive does not.
 func TestProgramThatOthersMayChange(t *testing.T) {
-	for sddl, want := range map[string]int{
-		"O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)": 0, // C:\Program Files
-		"O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)":                                                   1, // C:\any
-		"O:BUD:(A;OICI;FA;;;BA)": 1,
+	const (
+		drive    = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;BU)(A;OICIIO;0x1301bf;;;AU)(A;;LC;;;AU)" // C:\ as Windows makes it
+		data     = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;;0x1301bf;;;AU)(A;OICIIO;0x1301bf;;;AU)"                 // another drive
+		programs = "O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)"   // C:\Program Files
+		made     = "O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)"                                                     // C:\any
+		users    = "O:BUD:(A;OICI;FA;;;BA)"
+		child    = "O:BAD:(A;OICI;FA;;;BA)(A;;0x40;;;BU)"
+	)
+	for _, c := range []struct{ drive, above, folder, program, refused string }{
+		{drive, programs, programs, programs, ""},
+		{data, programs, programs, programs, ""},
+		{drive, drive, programs, programs, ""}, // what is made in it is for others to change, not it
+		{drive, programs, programs, made, `C:\above\folder\q.exe`},
+		{drive, programs, made, programs, `C:\above\folder`},
+		{drive, programs, drive, programs, `C:\above\folder`},
+		{drive, programs, users, programs, `C:\above\folder`},
+		{drive, made, programs, programs, `C:\above`},
+		{drive, child, programs, programs, `C:\above`},
+		{drive, users, programs, programs, `C:\above`},
+		{child, programs, programs, programs, `C:\`},
+		{users, programs, programs, programs, `C:\`},
 	} {
-		sd, err := windows.SecurityDescriptorFromString(sddl)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if who, err := changers(sd); len(who) != want || err != nil {
-			t.Errorf("%s: %q, %v", sddl, who, err)
+		err := onlyTrustedReplace(`C:\above\folder\q.exe`, func(path string) (*windows.SECURITY_DESCRIPTOR, error) {
+			return windows.SecurityDescriptorFromString(map[string]string{`C:\`: c.drive, `C:\above`: c.above, `C:\above\folder`: c.folder, `C:\above\folder\q.exe`: c.program}[path])
+		})
+		if c.refused == "" && err != nil || c.refused != "" && (!errors.Is(err, queue.ErrWrongState) || !strings.HasPrefix(err.Error(), c.refused+" can be")) {
+			t.Errorf("%+v: got %v", c, err)
 		}
 	}
 	m := newManager(false)
@@ -432,7 +465,11 @@ func letsIn(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 // The system's service is installed, started, stopped and uninstalled by the manager
 // itself, and has by then all that Prepare gives it.
 func TestServiceManager(t *testing.T) {
-	base := filepath.Join(config.System().State, "..", "queuectl-register-test")
+	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(programs, "queuectl-register-test")
 	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"), Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`, File: filepath.Join(base, "state", "queuectl.toml")}}
 	o.Talk.End = func(bool) error { return queue.ErrUnavailable } // what runs is no queuectl
 	s, err := New(o)

@@ -353,6 +353,10 @@ try {
     Promise 'a job prints' { Same hello (Ask run 'echo hello') }
     Promise 'it runs as the account of the service' { Says ([regex]::Escape($script:ServiceSid)) (Ask run 'whoami /user /fo csv /nh') }
     Promise '... with no privilege but to pass through folders' { Same SeChangeNotifyPrivilege (Privileges (Ask run 'whoami /priv /fo csv /nh')) }
+    Promise 'its runner is a program of its own name in Program Files, and none is below ProgramData' {
+        Holds 'it runs' (@(Get-CimInstance Win32_Process | Where-Object { "$($_.ExecutablePath)" -like "$env:ProgramFiles\queuectl\runner\queuectl-*.exe" }).Count)
+        Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count)
+    }
     Promise 'PowerShell runs a job' { Same 42 (Ask run --shell 'powershell -Command' 'Write-Output (6*7)') }
     Promise 'a job passes its exit code on' { $said = Q run --max-retries 0 'exit 7'; Ended 7 '' $said }
     Promise 'an exit code has 32 bits' {
@@ -526,6 +530,8 @@ try {
     Promise 'it is the new version' { VersionIs $NewVersion }
     Promise 'the job has not noticed' { Within 10 { Same $before (Seen two) } }
     Promise 'changed settings stay' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
+    Promise 'it runs as its own account still' { Same $script:ServiceSid (SidOf (ReadService).StartName) }
+    Promise 'the program of the old runner is there while it has a job' { Same 2 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
     Promise 'a service that fails is still started again' { Says 'RESTART' (Native sc.exe qfailure queuectl) }
     EndJob two
     Promise 'the new service records its end' { Whole two 12 }
@@ -543,6 +549,7 @@ try {
         Up
         Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw)
     }
+    Promise '... and takes away the program of the old runner' { Same 1 (@(Get-ChildItem "$env:ProgramFiles\queuectl\runner" -Filter *.exe).Count) }
     Promise '... while jobs run' { Within 10 { Same $before (Seen mended) } }
     EndJob mended
     Promise '... and are recorded' { Whole mended 15 }
@@ -556,23 +563,21 @@ try {
         SetRules
         Within 120 { Holds 'it is forbidden' (-not (MayRun "$Probe\probe.exe")) }
     }
-    Promise 'a job runs all the same, by a runner that is elsewhere; or the service says which policy forbids it' {
+    Promise 'a job runs all the same, by a runner that is elsewhere' {
         RestartService # so that a runner is started
         Ask enqueue --id ruled --max-retries 0 'echo hello'
-        Within 60 {
-            $said = (Q why ruled) + "`n" + ((Get-Content "$State\service.log" -Tail 50) -join "`n")
-            if ($script:Code -ne 0) { throw "queuectl why: exit code ${script:Code}: $said" }
-            if ((ReadJob ruled).state -eq 'completed') {
-                $below = @(Get-CimInstance Win32_Process | Where-Object { "$($_.ExecutablePath)" -like "$State\*" } | ForEach-Object { $_.ExecutablePath })
-                Holds "no program runs below $State, or the rule is not for services: $below" ($below.Count -eq 0)
-            } else {
-                Says 'policy|1260' $said
-            }
-        }
+        Within 60 { InState ruled completed }
+    }
+    Promise '... and one whose program is there is told which policy forbids it' {
+        Ask enqueue --id forbidden --max-retries 0 -- "$Probe\probe.exe"
+        Within 60 { InState forbidden dead }
+        $said = ReadJob forbidden
+        Same 126 $said.exit_code
+        Says 'AppLocker' $said.error
     }
     ResetRules
     Promise 'without the rule it runs' {
-        Within 120 { RestartService; Within 10 { InState ruled completed } }
+        Within 120 { Ask retry forbidden; Within 10 { InState forbidden completed } }
     }
 
     # --- stopped
@@ -603,6 +608,10 @@ try {
     Promise 'PATH does not name it' { Same 0 (@(MachinePath).Count) }
     Promise 'no product is installed' { Same 0 (@(Products).Count) }
     Promise 'its folder is gone' { Holds 'there is none' (-not (Test-Path "$env:ProgramFiles\queuectl")) }
+    Promise 'no profile of its account is left' {
+        Holds 'no folder' (-not (Test-Path "$env:SystemDrive\Users\queuectl"))
+        Holds 'no entry' (-not (Test-Path "HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\ProfileList\$script:ServiceSid"))
+    }
     Promise 'the queue stays' { Holds 'there is a database' (Test-Path "$State\queuectl.db") }
     Promise 'settings stay' { Says 'by hand' (Get-Content "$State\queuectl.toml" -Raw) }
     Promise 'no program stays beside them' { Same 0 (@(Get-ChildItem $State -Recurse -Filter *.exe).Count) }

@@ -66,6 +66,7 @@ hold
 
 # --- installed
 
+users=$(ls "$c/users")
 promise 'the MSI installs without a question' install old
 promise 'the service manager has started the service' manager_says RUNNING
 promise 'it answers on the pipe' up
@@ -82,6 +83,10 @@ echo '# by hand' >>"$state/queuectl.toml"
 
 promise 'a job prints' same hello "$(q run -- cmd /c echo hello)"
 promise 'a line of the shell, with what its shell makes of it' says 'one.*' q run 'echo one& echo two'
+runners() { find "$c/Program Files/queuectl/runner" -name 'queuectl-*.exe' | wc -l; }
+promise 'its runner is a program of its own name in Program Files' test -n "$(processes 'Program Files.queuectl.runner.queuectl-[0-9a-f]*\.exe')"
+no_copies() { same '' "$(find "$state" -name '*.exe')"; }
+promise '... and none below ProgramData' no_copies
 promise 'a job passes its exit code on' ends 7 '' q run --max-retries 0 'exit 7'
 code_32() {
 	q enqueue --id code --max-retries 0 'exit -1073741819' && within 10 in_state code dead && job_is code .exit_code 3221225477
@@ -130,6 +135,7 @@ promise 'it answers' up
 promise 'it is the new version' version_is $new
 promise 'the job has not noticed' within 10 unharmed two
 promise 'changed settings stay' grep -q 'by hand' "$state/queuectl.toml"
+promise 'the program of its runner is there, and that of new ones' same 2 "$(runners)"
 end_job two
 promise 'the new service records its end' whole two 12
 promise 'jobs of before are known' in_state failing dead
@@ -146,6 +152,7 @@ promise '... that is there' test -s "$c/Program Files/queuectl/README.md"
 promise 'it answers' up
 promise 'the job has not noticed' within 10 unharmed mended
 promise 'changed settings stay' grep -q 'by hand' "$state/queuectl.toml"
+promise 'the program of the old runner is gone' same 1 "$(runners)"
 end_job mended
 promise 'the job ends as itself' whole mended 15
 
@@ -179,7 +186,8 @@ promise 'PATH does not name it' refuses says 'queuectl' value "$environment" PAT
 promise 'its folder is gone' refuses test -e "$c/Program Files/queuectl"
 promise 'the queue stays' test -s "$state/queuectl.db"
 promise 'settings stay' grep -q 'by hand' "$state/queuectl.toml"
-promise 'no program stays beside them' same '' "$(find "$state" -name '*.exe')"
+promise 'no program stays beside them' no_copies
+promise 'no folder of a user is left that was not there' same "$users" "$(ls "$c/users")"
 let_go
 # A file that stays for good is known by its path.
 registry() { grep -Hni queuectl "$WINEPREFIX"/*.reg | grep -Ev '"0{32}"=".*queuectl\.toml"$'; }

@@ -34,6 +34,7 @@ promise 'jobs run as its account' says '^fixed:' q config get run_as
 promise 'they cannot run as who hands them in' ends 2 'password' q config set run_as submitter
 promise 'nor as others' ends 2 'install --user' q config set run_as 'fixed:NT AUTHORITY\LocalService'
 promise 'a job has the variables of Windows' says 'AppData.Local.Temp.*system32' q run 'echo %TEMP% %PATH%'
+promise 'its runner is a program of its own name beside it' test -n "$(processes 'Tools and more.runner.queuectl-[0-9a-f]*\.exe')"
 promise 'an exit code passes' ends 7 '' q run --max-retries 0 'exit 7'
 promise 'a long job begins' long one
 promise 'the service is restarted' q service restart
@@ -49,6 +50,7 @@ promise 'it has adopted the job' within 10 unharmed one
 q config set stop_timeout 1s >/dev/null
 promise 'it is uninstalled, and gives the job back' q service uninstall
 promise 'no process is left' within 5 no_process 'queuectld?\.exe|127\.0\.0\.78'
+promise 'no program of a runner is' refuses test -e "$c/Tools and more/runner"
 promise 'the service manager does not know it' refuses manager_says ''
 promise 'the event log does not' refuses windows reg query 'HKLM\System\CurrentControlSet\Services\EventLog\Application\queuectl'
 promise 'to uninstall it again is no error' q service uninstall

@@ -11,6 +11,7 @@ import (
 
 // calls are the system calls that not every system carries out, so that tests can.
 type calls struct {
+	create    func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
 	interrupt func(group uint32) error
 	terminate func(job windows.Handle)
 	setJob    func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error
@@ -23,6 +24,7 @@ type calls struct {
 }
 
 var kernel = calls{
+	create: windows.CreateProcess,
 	interrupt: func(group uint32) error {
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, group)
 	},

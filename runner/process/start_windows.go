@@ -155,8 +155,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 	info.StdInput, info.StdOutput, info.StdErr = std[0], std[1], std[2]
 	const flags = windows.CREATE_NEW_PROCESS_GROUP | windows.CREATE_UNICODE_ENVIRONMENT | windows.EXTENDED_STARTUPINFO_PRESENT
 	var started windows.ProcessInformation
-	if err := windows.CreateProcess(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo, &started); err != nil {
-		return r.whose(err)
+	if err := r.w.sys.create(path16, line16, nil, nil, true, flags, &block[0], dir, &info.StartupInfo, &started); err != nil {
+		return r.whose(WhoBlocks(path, err))
 	}
 	windows.CloseHandle(started.Thread)
 	r.tree.process, r.tree.pid = started.Process, started.ProcessId

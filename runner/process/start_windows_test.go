@@ -188,6 +188,24 @@ func TestShortage(t *testing.T) {
 	}
 }
 
+// A program that a policy of the machine keeps from running is refused, and who keeps it is named, and where that is to be read.
+func TestPolicyIsNamed(t *testing.T) {
+	for code, want := range map[syscall.Errno]string{1260: "AppLocker", 4551: "WDAC", 225: "virus scanner", windows.ERROR_ACCESS_DENIED: ""} {
+		w := NewWorker(nil)
+		defer w.Close()
+		sys := kernel
+		sys.create = func(_, _ *uint16, _, _ *windows.SecurityAttributes, _ bool, _ uint32, _, _ *uint16, _ *windows.StartupInfo, _ *windows.ProcessInformation) error {
+			return code
+		}
+		w.sys = &sys
+		c := command(t, "exit", "0")
+		r, _, _ := doWith(t, w, c)
+		if r.Shortage || r.ExitCode != 126 || !strings.Contains(r.Error, want) || strings.Contains(r.Error, "Event Viewer") != (want != "") || !strings.Contains(r.Error, c.Argv[0]) {
+			t.Errorf("%d: %+v", code, r)
+		}
+	}
+}
+
 // A program that its own limit of memory keeps from starting is not started again and again
 // as if the machine had none: that is so only where it has less than the limit.
 func TestLimitTooLowToStart(t *testing.T) {

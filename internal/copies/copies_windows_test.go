@@ -1,0 +1,124 @@
+package copies
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// A copy of the program is whole before it is run, and is waited for while somebody reads
+// what stands in its place.
+func TestCopyIsWhole(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program.exe")
+	write(t, program, "the program")
+	into := filepath.Join(dir, "copies")
+	path, err := Make(program, into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "half")
+	reader, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer time.AfterFunc(500*time.Millisecond, func() { reader.Close() }).Stop()
+	again, err := Make(program, into)
+	if text, _ := os.ReadFile(again); string(text) != "the program" || again != path || err != nil {
+		t.Errorf("got %q in %s, %v", text, again, err)
+	}
+	if list, _ := os.ReadDir(into); len(list) != 1 {
+		t.Errorf("there are %v", list)
+	}
+}
+
+// The copy is found in the first folder that has it, whole, of the program as it is now.
+func TestFind(t *testing.T) {
+	dir := t.TempDir()
+	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	write(t, program, "old")
+	if _, err := Make(program, first); err != nil {
+		t.Fatal(err)
+	}
+	write(t, program, "new")
+	if path, err := Find(program, first, second); path != "" || err != nil {
+		t.Errorf("the old one is found: %q, %v", path, err)
+	}
+	want, err := Make(program, second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if path, err := Find(program, first, second); path != want || err != nil {
+		t.Errorf("got %q, %v, want %q", path, err, want)
+	}
+	if want, err = Make(program, first); err != nil {
+		t.Fatal(err)
+	}
+	if path, err := Find(program, first, second); path != want || err != nil {
+		t.Errorf("got %q, %v, want %q", path, err, want)
+	}
+	write(t, want, "ne")
+	if path, err := Find(program, first); path != "" || err != nil {
+		t.Errorf("half of it is found: %q, %v", path, err)
+	}
+}
+
+// What somebody runs stays, and so does what is to be kept; the rest goes, and the folder with the last.
+func TestRemove(t *testing.T) {
+	dir := t.TempDir()
+	into := filepath.Join(dir, "copies")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs, err := Make(self, into)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(runs)
+	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_WAITS=1")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	kept, old := filepath.Join(into, "kept.exe"), filepath.Join(into, "old.exe")
+	write(t, kept, "kept")
+	write(t, old, "old")
+	if Remove(into, kept) {
+		t.Error("all are said to be removed")
+	}
+	for path, want := range map[string]bool{runs: true, kept: true, old: false} {
+		if _, err := os.Stat(path); (err == nil) != want {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	in.Close()
+	cmd.Wait()
+	for _, what := range []string{"the rest", "nothing"} {
+		if !Remove(into) {
+			t.Errorf("%s is not removed", what)
+		}
+	}
+}
+
+// TestMain is also a program that runs until its input ends.
+func TestMain(m *testing.M) {
+	if os.Getenv("QUEUECTL_TEST_WAITS") != "" {
+		io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o700); err != nil {
+		t.Fatal(err)
+	}
+}

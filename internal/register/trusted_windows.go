@@ -1,0 +1,64 @@
+package register
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// trusted refuses a program in somebody's own folders, where the service's account cannot
+// read, and one that others could replace.
+func trusted(program string) error {
+	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
+	if err != nil {
+		return err
+	}
+	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
+		return queue.Errorf(queue.CodeWrongState, "the service's account does not see what is in %s"+move, users)
+	}
+	return onlyTrustedReplace(program, accounts.AccessTo)
+}
+
+// move is what to do with a program that the service cannot be.
+const move = `; copy both programs first, queuectl.exe and queuectld.exe, for instance to C:\Program Files\queuectl, and run it there: queuectl service install`
+
+// onlyTrustedReplace refuses a program if others may change it or its folder, or move a folder
+// above those away: then another one could take its place.
+func onlyTrustedReplace(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
+	for path := program; ; path = filepath.Dir(path) {
+		rights, by := windows.ACCESS_MASK(accounts.Changes), accounts.OthersBy
+		if path != program && path != filepath.Dir(program) {
+			rights, by = accounts.Replaces, accounts.OthersItself
+		}
+		top := filepath.Dir(path) == path
+		if top {
+			rights &^= windows.DELETE // nobody moves a drive
+		}
+		sd, err := access(path)
+		if err != nil {
+			return err
+		}
+		who, err := by(sd, rights)
+		if err != nil {
+			return fmt.Errorf("ask who may change %s: %w", path, err)
+		}
+		owner, fine, err := accounts.Owner(sd)
+		if err != nil {
+			return fmt.Errorf("ask whose %s is: %w", path, err)
+		}
+		if !fine {
+			who = append(who, accounts.Called(owner))
+		}
+		if len(who) > 0 {
+			return queue.Errorf(queue.CodeWrongState, "%s can be changed by others (%s), who could have the service run what they like"+move, path, strings.Join(who, ", "))
+		}
+		if top {
+			return nil
+		}
+	}
+}
