@@ -302,6 +302,8 @@ func cause(r *process.Result) int64 {
 	switch {
 	case r.Cause != 0:
 		return int64(r.Cause)
+	case r.SessionEnds:
+		return causeStopped
 	case r.Lost:
 		return causeLost
 	case r.HungStart:

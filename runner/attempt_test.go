@@ -18,12 +18,13 @@ func TestCauseOfAnEnd(t *testing.T) {
 		{process.Result{Lost: true}, causeLost},
 		{process.Result{HungStart: true}, causeHungStart},
 		{process.Result{OutOfMemory: true}, causeMemory},
+		{process.Result{SessionEnds: true, OutOfMemory: true, Shortage: true}, causeStopped},
 	} {
 		if got := cause(&c.r); got != c.want {
 			t.Errorf("%+v: cause %d, want %d", c.r, got, c.want)
 		}
 	}
-	if causeLost != 8 || causeMemory != 12 || causeHungStart != 13 {
+	if causeStopped != 5 || causeLost != 8 || causeMemory != 12 || causeHungStart != 13 {
 		t.Error("the causes are not the numbers that the service knows")
 	}
 }

@@ -174,14 +174,14 @@ func (s *server) run(ctx context.Context) {
 		if s.Ending != nil {
 			loops.Go(s.sayEnding)
 		}
-		s.stopAll()
+		s.stopAll(GraceOf(ctx))
 		<-s.ended
 	case <-stop:
-		s.stopAll()
+		s.stopAll(StopGrace())
 		<-s.ended
 	case <-vanished:
 		s.Log.Error("the runner's folder is gone, so no service could find it: it ends, with what it runs", "folder", s.dir)
-		s.stopAll()
+		s.stopAll(StopGrace())
 		<-s.ended
 	case <-s.ended:
 	}
@@ -410,8 +410,9 @@ func (s *server) endIfDone() {
 }
 
 // stopAll lets what runs finish, if this is a unit of the system and the service is away,
-// for as long as that said; then it ends everything that runs, as if the service had stopped it, and then the runner.
-func (s *server) stopAll() {
+// for as long as that said; then it ends everything that runs, with no more grace than this, as if the service had stopped
+// it, and then the runner.
+func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	for _, a := range s.waiting {
 		s.forgo(a)
@@ -432,7 +433,7 @@ func (s *server) stopAll() {
 	defer s.mu.Unlock()
 	for _, a := range s.attempts {
 		if a.worker != nil {
-			a.kill(causeStopped, min(a.start.KillAfter, StopGrace()))
+			a.kill(causeStopped, min(a.start.KillAfter, grace))
 		}
 	}
 }

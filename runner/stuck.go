@@ -1,10 +1,12 @@
 package runner
 
 import (
+	"context"
 	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/internal/session"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -25,6 +27,15 @@ func StopGrace() time.Duration {
 		return 300 * time.Millisecond
 	}
 	return 30 * time.Second
+}
+
+// GraceOf is the same of a service or runner whose context has ended, which may have been for a reason that leaves
+// less time.
+func GraceOf(ended context.Context) time.Duration {
+	if session.Ends(ended) {
+		return session.Grace
+	}
+	return StopGrace()
 }
 
 // linger keeps a worker, and its slot, until what it could not kill is gone or the

@@ -19,6 +19,7 @@ import (
 	"github.com/queuectl/queuectl/dashboard"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/internal/session"
 	"github.com/queuectl/queuectl/internal/statedir"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/queue"
@@ -397,7 +398,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		s.longer()
 		s.log.Info("stopping", "keep_jobs", keep)
 		if !keep {
-			s.drain(failed)
+			s.drain(ctx, failed)
 			s.tidy()
 		}
 		return nil
@@ -406,21 +407,25 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 
 // drain lets running jobs finish, and ends the runners. A database that fails meanwhile
 // ends it. The system is asked for more time as long as something can be stored: a
-// service that hangs is its to end.
-func (s *Service) drain(failed <-chan error) {
-	within := s.config.Load().StopTimeout
-	if n := s.pool.Busy(); n > 0 {
+// service that hangs is its to end. If the session ends, by which stopping has ended, there
+// is no time to let anything finish.
+func (s *Service) drain(stopping context.Context, failed <-chan error) {
+	within, grace := s.config.Load().StopTimeout, runner.GraceOf(stopping)
+	if session.Ends(stopping) {
+		within = 0
+		s.log.Info("the session ends, so jobs are ended and given back", "running", s.pool.Busy(), "grace", grace.String())
+	} else if n := s.pool.Busy(); n > 0 {
 		s.log.Info("jobs that run are waited for, and ended and given back after stop_timeout", "running", n, "stop_timeout", within.String())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
 	go func() { // ends with the pool's runners, or ctx
-		s.pool.Stop(ctx, within)
+		s.pool.Stop(ctx, within, grace)
 		close(done)
 	}()
 	// What cannot be stored, for the disk is full, the runners keep for the next service.
-	over := time.After(within + runner.StopGrace() + stopSpare)
+	over := time.After(within + grace + stopSpare)
 	sign := time.After(0)
 	stored := make(chan error, 1)
 	for {

@@ -73,7 +73,8 @@ type whole struct {
 	*control.Client
 	places config.Places
 	open   opener
-	stop   context.CancelFunc
+	stop   context.CancelCauseFunc
+	ends   bool // what runs ends with it
 	ended  chan error
 }
 
@@ -89,11 +90,11 @@ func (w *whole) startWithin(tries int) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, stop := context.WithCancelCause(context.Background())
 	w.stop, w.ended = stop, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
-		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: true, Version: "test",
+		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.ends, Version: "test",
 		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, open: w.open,
 	}
 	go func() { w.ended <- Run(ctx, o, nil) }() // ends with stop
@@ -118,7 +119,7 @@ func (w *whole) startWithin(tries int) {
 func (w *whole) end() {
 	w.Helper()
 	w.Client.Close()
-	w.stop()
+	w.stop(nil)
 	if err := <-w.ended; err != nil {
 		w.Error(err)
 	}

@@ -124,7 +124,7 @@ func TestADismissedRunnersResultsWaitForSpace(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	stopped := make(chan struct{})
-	go func() { p.Stop(ctx, 0); close(stopped) }()
+	go func() { p.Stop(ctx, 0, 0); close(stopped) }()
 	hears[*wire.Shutdown](t, f, 1)
 	f.die()
 	from(t, "the end of the stop", stopped)

@@ -90,7 +90,7 @@ func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
 		h.end, h.grace, h.by, h.verb = &how, h.job.KillAfter, by, verb
 	}
 	if p.stopping || by == nil || *by != h.job.UID || verb == "worker.stop" { // only its user waits for as long as the job asks
-		h.grace = min(h.grace, runner.StopGrace())
+		h.grace = min(h.grace, p.grace)
 	}
 	switch {
 	case h.conn == nil && !h.waiting: // it is told once its runner is connected

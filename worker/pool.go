@@ -88,21 +88,22 @@ type Pool struct {
 	cfg   Config
 	kick  chan struct{} // something below changed
 
-	mu       sync.Mutex // one for all that follows: a change of a lease is one of its runner as well
-	target   int        // workers wanted
-	stopping bool       // claim nothing more
-	draining bool       // claim nothing until that is over
-	frozen   bool       // everything is paused
-	paused   time.Time  // claim nothing until then
-	rate     rate       // of ends
-	rates    queueRates // the same of each queue
+	mu       sync.Mutex    // one for all that follows: a change of a lease is one of its runner as well
+	target   int           // workers wanted
+	stopping bool          // claim nothing more
+	grace    time.Duration // that commands get at most, for whoever does not wait as long as they ask
+	draining bool          // claim nothing until that is over
+	frozen   bool          // everything is paused
+	paused   time.Time     // claim nothing until then
+	rate     rate          // of ends
+	rates    queueRates    // the same of each queue
 	leases   leases
 	runners  runners
 }
 
 // New makes a pool of workers.
 func New(s store.Session, cfg Config, workers int) *Pool {
-	p := &Pool{store: s, cfg: cfg, target: workers, kick: make(chan struct{}, 1), leases: newLeases()}
+	p := &Pool{store: s, cfg: cfg, target: workers, grace: runner.StopGrace(), kick: make(chan struct{}, 1), leases: newLeases()}
 	p.runners = runners{cfg: &p.cfg, contacts: map[string]*contact{}, connected: make(chan struct{})}
 	return p
 }
@@ -246,11 +247,11 @@ func (p *Pool) Stopping() bool {
 }
 
 // Stop claims nothing more, lets running jobs finish for a while, unless they are paused, then
-// ends them and gives them back, and ends the runners: those that do not answer with all that
-// they run. Run is to be ended after it.
-func (p *Pool) Stop(ctx context.Context, within time.Duration) {
+// ends them, with no more grace than this, and gives them back, and ends the runners: those that
+// do not answer with all that they run. Run is to be ended after it.
+func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 	p.mu.Lock()
-	p.stopping = true
+	p.stopping, p.grace = true, grace
 	var still []*leaseState // which would not finish
 	for _, h := range p.leases.all {
 		if h.running && p.standsStill(h) {
@@ -264,7 +265,7 @@ func (p *Pool) Stop(ctx context.Context, within time.Duration) {
 	}
 	if p.Settle(ctx, within, nil) != nil {
 		p.endSilent()
-		p.Settle(ctx, runner.StopGrace(), nil)
+		p.Settle(ctx, grace, nil)
 	}
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)

@@ -373,7 +373,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	n := len(heard[*wire.Setup](f))
 	go func() {
 		defer close(stopped)
-		p.Stop(context.Background(), time.Hour)
+		p.Stop(context.Background(), time.Hour, time.Hour)
 	}()
 	hears[*wire.Setup](t, f, n+1)
 	p.Scale(2) // of who does not know of the stop
@@ -393,8 +393,8 @@ func TestStopLetsJobsFinish(t *testing.T) {
 	check(t, "BYEs", len(heard[*wire.Shutdown](f)), 1)
 }
 
-// At the deadline of a stop what runs is ended and given back, and what has not
-// started is taken back.
+// At the deadline of a stop what runs is ended and given back, with no more grace than the stop
+// has, and what has not started is taken back.
 func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
@@ -405,10 +405,10 @@ func TestStopEndsJobsAtTheDeadline(t *testing.T) {
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
-		p.Stop(context.Background(), 0)
+		p.Stop(context.Background(), 0, 2*time.Second)
 	}()
 	kill, _ := hears[*wire.Kill](t, f, 1)
-	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 3 * time.Second})
+	check(t, "killed", *kill, wire.Kill{Lease: lease(1), Cause: int64(queue.Stopped), Grace: 2 * time.Second})
 	drop, _ := hears[*wire.Drop](t, f, 1)
 	check(t, "dropped", drop.Lease, lease(2))
 	end := ran(lease(1), long)

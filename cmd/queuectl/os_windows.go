@@ -2,11 +2,16 @@ package main
 
 import (
 	"context"
-	"os/signal"
-	"syscall"
+	"log/slog"
+
+	"github.com/queuectl/queuectl/internal/session"
 )
 
 // untilTold ends when a runner is told to end: its user logs off, or the machine goes down.
-func untilTold(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, syscall.SIGTERM)
+func untilTold(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
+	ctx, end, err := session.Notify(ctx, session.Runner)
+	if err != nil {
+		log.Warn("jobs may end as lost when their user logs off", "error", err)
+	}
+	return ctx, end
 }

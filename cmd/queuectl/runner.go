@@ -42,7 +42,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				return err
 			}
 			signal.Notify(make(chan os.Signal, 1), append(cli.ReloadSignals, os.Interrupt)...) // a terminal's signals are not ours
-			ctx, end := untilTold(cmd.Context())
+			ctx, end := untilTold(cmd.Context(), log)
 			defer end()
 			o := runner.Options{Root: a.Dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
 			refuse := func(error) {}

@@ -1,9 +1,16 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/session"
 )
 
 // leaveConsole lets go of a console that was made for this process alone: Windows makes
@@ -13,6 +20,16 @@ func leaveConsole() {
 	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&list[0])), uintptr(len(list))); n == 1 {
 		freeConsole.Call()
 	}
+}
+
+// untilTold ends when a service is told to stop: by Ctrl-C, or because the session of its user ends.
+func untilTold(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
+	ctx, end, err := session.Notify(ctx, session.Service)
+	if err != nil {
+		fmt.Fprintf(log, "queuectl: jobs may end as lost when you log off: %v\n", err)
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+	return ctx, func() { stop(); end() }
 }
 
 var (

@@ -131,7 +131,7 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		return err
 	}
-	ctx, stop := signal.NotifyContext(ctx, cli.StopSignals...)
+	ctx, stop := untilTold(ctx, a.Err)
 	defer stop()
 	hup := make(chan os.Signal, 1)
 	if len(cli.ReloadSignals) > 0 {

@@ -15,6 +15,8 @@ job() { q show "$1" --json | jq -r "$2"; }
 in_state() { same "$2" "$(job "$1" .state)"; }
 manager_says() { says "STATE *: [0-9]* *$1" windows sc query queuectl; }
 long() { q enqueue --id "$1" 'ping -n 90 127.0.0.78 >nul' && within 15 in_state "$1" processing && job "$1" .pid >"$work/before"; }
+dies() { kill -9 $(processes "$1"); }
+given_back() { same 'processing 0 stopped' "$(job "$1" '"\(.state) \(.attempts) \([.history[] | select(.finished_at) | .reason] | unique | join(" "))"')" && refuses unharmed "$1"; }
 unharmed() { same "processing $(cat "$work/before")" "$(job "$1" '"\(.state) \(.pid)"')"; }
 
 mkdir "$c/Tools and more"
@@ -68,6 +70,13 @@ promise 'a job prints' says hello q run -- cmd /c echo hello
 promise 'a long job begins' long two
 promise 'it is restarted' q service restart --user
 promise 'the job has not noticed' within 10 unharmed two
+# To Wine a session that ends is followed by the next logon.
+promise 'its user logs off and on' windows wineboot.exe --end-session
+promise 'the job was given back, runs again, and no attempt counts' within 15 given_back two
+job two .pid >"$work/before"
+promise 'its service dies' dies 'queuectld\.exe'
+promise 'its user logs off and on, of which the runner alone is told' windows wineboot.exe --end-session
+promise 'the job was given back, runs again, and no attempt counts' within 15 given_back two
 promise 'it is stopped, with its jobs' q service stop --user
 promise 'no process is left' within 5 no_process 'queuectld?\.exe|127\.0\.0\.78'
 promise 'it is not started by the way' ends 3 'service start --user' q enqueue true

@@ -21,6 +21,7 @@ type calls struct {
 	message   func(port windows.Handle) (message uint32, ok bool)
 	awake     func() time.Duration // since the boot, without the time that the machine slept
 	room      func() uint64        // bytes of memory that the machine still has to give
+	ending    func() bool          // this session: its user logs off, or the machine goes down
 }
 
 var kernel = calls{
@@ -60,6 +61,10 @@ var kernel = calls{
 		globalMemoryStatus.Call(uintptr(unsafe.Pointer(&m)))
 		return m.freeCommit
 	},
+	ending: func() bool {
+		yes, _, _ := getSystemMetrics.Call(shuttingDown)
+		return yes != 0
+	},
 }
 
 var (
@@ -74,6 +79,7 @@ var (
 	getProcessMemory       = kernel32.NewProc("K32GetProcessMemoryInfo")
 	queryUnbiasedInterrupt = kernel32.NewProc("QueryUnbiasedInterruptTime")
 	globalMemoryStatus     = kernel32.NewProc("GlobalMemoryStatusEx")
+	getSystemMetrics       = windows.NewLazySystemDLL("user32.dll").NewProc("GetSystemMetrics")
 )
 
 // status calls what answers with an NTSTATUS, for a process.
@@ -98,6 +104,7 @@ const (
 	endedCode           = 1      // exit code of what is ended
 	listed              = 64     // processes of a tree that are looked at one by one
 	systemTimeOfDay     = 3
+	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
 	attributeHandleList = windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST
 )

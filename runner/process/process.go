@@ -117,6 +117,8 @@ type Result struct {
 	Unlimited string
 	// OutOfMemory says that the kernel has ended it for want of memory.
 	OutOfMemory bool
+	// SessionEnds says that it failed while the session of this process's user ended, which ends all that runs there.
+	SessionEnds bool
 }
 
 // StartWithin is how long a program may take to begin where another process looks

@@ -265,6 +265,29 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	}
 }
 
+// Where the session of its user ends all that runs there is ended, so a command that fails then, or cannot be started,
+// has not failed by itself. One that succeeds has succeeded, and one that timed out was ended for that.
+func TestFailuresOfASessionThatEnds(t *testing.T) {
+	w := NewWorker(nil)
+	defer w.Close()
+	for _, ends := range []bool{true, false} {
+		if sys := kernel; ends {
+			sys.ending = func() bool { return true }
+			w.sys = &sys
+		} else {
+			w.sys = &kernel // which says so itself
+		}
+		fails, succeeds, late, missing := command(t, "exit", "1"), command(t, "exit", "0"), command(t, "sleep"), command(t, "exit", "0")
+		late.Timeout = 50 * time.Millisecond
+		missing.Dir = filepath.Join(t.TempDir(), "gone")
+		for c, want := range map[*Command]bool{fails: ends, succeeds: false, late: false, missing: ends} {
+			if r, _, _ := doWith(t, w, c); r.SessionEnds != want || r.TimedOut != (c == late) {
+				t.Errorf("%q in %q while it ends: %v: %+v", c.Argv[1:], c.Dir, ends, r)
+			}
+		}
+	}
+}
+
 // What a console tells of its user's session is for who runs commands there, and not for a
 // service, which hears it of everybody; that a command was to end is for neither.
 func TestConsolesEventsThatConcern(t *testing.T) {

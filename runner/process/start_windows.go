@@ -278,7 +278,7 @@ func openStdin(path string) (windows.Handle, error) {
 // startFailed sorts what kept a command from starting: our shortage, or its own
 // fault with the exit code that a shell would give.
 func (r *run) startFailed(err error) {
-	r.r.EndedAt = time.Now()
+	r.r.EndedAt, r.r.SessionEnds = time.Now(), r.w.sys.ending()
 	var stranger *strangerError
 	if errors.As(err, &stranger) || isOf(err, shortages) || isOf(err, ofMemory) {
 		r.r.Shortage = true

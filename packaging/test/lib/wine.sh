@@ -8,6 +8,7 @@ holder=
 # make_prefix makes it, with the library that Wine lacks and every Go program needs.
 make_prefix() {
 	timeout 180 wine wineboot -i >/dev/null 2>&1
+	wine reg add 'HKCU\Software\Wine\Drivers' /v Graphics /d null >/dev/null 2>&1 # without a screen there are no windows but of this driver
 	wineserver -k -w # what begins while this still ends begins a second service manager beside it
 	(cd "$project" && go run ./packaging/test/wineshim "$c/windows/system32/bcryptprimitives.dll")
 }

@@ -1,0 +1,105 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/windows"
+)
+
+var (
+	findWindow  = user32.NewProc("FindWindowExW")
+	sendTimeout = user32.NewProc("SendMessageTimeoutW")
+	parameters  = kernel32.NewProc("GetProcessShutdownParameters")
+)
+
+// found is this process's own window that is in no other, 0 if there is none.
+func found() (window uintptr) {
+	class := windows.StringToUTF16Ptr("queuectl")
+	for {
+		if window, _, _ = findWindow.Call(0, window, uintptr(unsafe.Pointer(class)), 0); window == 0 {
+			return 0
+		}
+		var pid uint32
+		if windows.GetWindowThreadProcessId(windows.HWND(window), &pid); pid == windows.GetCurrentProcessId() {
+			return window
+		}
+	}
+}
+
+// send has a window answer a message within a second.
+func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answered bool) {
+	ok, _, _ := sendTimeout.Call(window, uintptr(what), yes, why, 0, 1000, uintptr(unsafe.Pointer(&answer)))
+	return answer, ok != 0
+}
+
+// A process hears by a window that nobody sees that its session ends, and Windows waits until it
+// has done what there is to do. Neither an end that was called off, nor an installer, nor who
+// closes the window ends anything.
+func TestWindowHearsOfTheEnd(t *testing.T) {
+	for range 2 { // a window leaves nothing behind
+		ctx, stop, err := notify(t.Context(), Service, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		window := found()
+		if window == 0 {
+			t.Fatal("no window")
+		}
+		var level, flags uint32
+		if parameters.Call(uintptr(unsafe.Pointer(&level)), uintptr(unsafe.Pointer(&flags))); level != Service || flags != 0 {
+			t.Errorf("told at level %#x, flags %d", level, flags)
+		}
+		for _, c := range []struct {
+			what             uint32
+			yes, why, answer uintptr
+		}{
+			{wmQueryEndSession, 0, 0, 1},
+			{wmQueryEndSession, 0, 0x80000000, 1}, // ENDSESSION_LOGOFF
+			{wmEndSession, 0, 0x80000000, 0},
+			{wmQueryEndSession, 0, closeApp, 0},
+			{wmEndSession, 1, closeApp, 0},
+			{wmClose, 0, 0, 0},
+		} {
+			if answer, ok := send(window, c.what, c.yes, c.why); !ok || answer != c.answer || ctx.Err() != nil {
+				t.Errorf("%+v: %d, %v, %v", c, answer, ok, ctx.Err())
+			}
+		}
+		answered := make(chan bool)
+		go func() {
+			_, ok := send(window, wmEndSession, 1, 0x80000000)
+			answered <- ok
+		}()
+		select {
+		case <-ctx.Done():
+		case <-time.After(10 * time.Second):
+			t.Fatal("not told")
+		}
+		if why := context.Cause(ctx); !errors.Is(why, ErrEnds) {
+			t.Error(why)
+		}
+		if <-answered {
+			t.Error("Windows may end the process before it has done")
+		}
+		stop()
+		if found() != 0 {
+			t.Error("the window is still there")
+		}
+	}
+}
+
+// A service of the machine needs no window, which would take of the desktop that its jobs share. The service is told
+// before its runner, and both before jobs.
+func TestOrderOfTheEnd(t *testing.T) {
+	_, stop, err := notify(t.Context(), Runner, false)
+	if err != nil || found() != 0 {
+		t.Errorf("a window %#x, %v", found(), err)
+	}
+	stop()
+	if Service <= Runner || Runner <= 0x280 {
+		t.Error("the order is another")
+	}
+}
