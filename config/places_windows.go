@@ -29,8 +29,8 @@ func In(dir string) Places {
 	return Places{State: dir, Socket: pipeName + "-" + hex.EncodeToString(sum[:8]), File: filepath.Join(dir, FileName)}
 }
 
-// longName is a path without short names, like PROGRA~1, of what there is of it: a folder has one
-// pipe, however somebody spells it.
+// longName is a path without short names, like PROGRA~1, as far as it exists: a folder has one pipe,
+// however somebody spells it.
 func longName(path string) string {
 	short, err := windows.UTF16PtrFromString(path)
 	if err != nil {

@@ -3,10 +3,48 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/windows"
 )
+
+// A service's pipe has its folder in its name: one folder has one pipe however it is
+// written, and another folder another one.
+func TestPipesAreNamedAfterFolders(t *testing.T) {
+	want := In(`C:\Users\alice\jobs`).Socket
+	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
+		t.Errorf("got %s", want)
+	}
+	for _, same := range []string{`c:\users\ALICE\jobs`, `C:\Users\alice\jobs\`, `C:\Users\bob\..\alice\.\jobs`, `C:/Users/alice/jobs`} {
+		if got := In(same).Socket; got != want {
+			t.Errorf("%s: got %s, want %s", same, got, want)
+		}
+	}
+	for _, other := range []string{`C:\Users\alice\jobs2`, `D:\Users\alice\jobs`} {
+		if got := In(other).Socket; got == want {
+			t.Errorf("%s has the same pipe", other)
+		}
+	}
+	if In("jobs").Socket == In(`C:\jobs`).Socket || !strings.HasPrefix(In("jobs").Socket, pipeName+"-") {
+		t.Errorf("a relative folder: %s", In("jobs").Socket)
+	}
+	if _, ok := Around(want); ok {
+		t.Error("the folder can be told of a pipe's name")
+	}
+	if got := System().Socket; got != `\\.\pipe\queuectl` {
+		t.Errorf("the system's service is on %s", got)
+	}
+}
+
+// Numbers of accounts are as large as digests are.
+func TestNumbersOfAccounts(t *testing.T) {
+	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false, `CORP\alice`: true, "S-1-5-32-545": true} {
+		if err := checkAccount(name); (err == nil) != want {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
 
 // A folder has one pipe, by its long name and by its short one, before it is there and afterwards.
 func TestFolderHasOnePipe(t *testing.T) {
@@ -25,7 +63,7 @@ func TestFolderHasOnePipe(t *testing.T) {
 	}
 	short := windows.UTF16ToString(buf[:n])
 	if short == parent {
-		t.Logf("%s has no other name here", parent)
+		t.Skip("the drive gives folders no short names")
 	}
 	before := In(filepath.Join(short, "queue")).Socket
 	if err := os.Mkdir(filepath.Join(parent, "queue"), 0o700); err != nil {

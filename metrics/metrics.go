@@ -14,8 +14,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Others stands for queues beyond the first MaxQueues. One of which the store counts by its name keeps that, for what is
-// counted must never become less; one that is paused or has a limit is named too, however many there are.
+// MaxQueues is how many queues are named of which the store has counted nothing by name; those that are paused or have a
+// limit are named however many there are. A queue that the store has counted by its name keeps that, for no counter may fall.
+// Others stands for the rest.
 const (
 	MaxQueues = 100
 	Others    = "(others)"

@@ -407,12 +407,12 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 
 // drain lets running jobs finish, and ends the runners. A database that fails meanwhile
 // ends it. The system is asked for more time as long as something can be stored: a
-// service that hangs is its to end. If the session ends, by which stopping has ended, there
-// is no time to let anything finish.
+// service that hangs is its to end. If the session ends, before or meanwhile, there is no time
+// to let anything finish.
 func (s *Service) drain(stopping context.Context, failed <-chan error) {
-	within, grace := s.config.Load().StopTimeout, runner.GraceOf(stopping)
+	within, grace, ending := s.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
-		within = 0
+		within, ending = 0, nil
 		s.log.Info("the session ends, so jobs are ended and given back", "running", s.pool.Busy(), "grace", grace.String())
 	} else if n := s.pool.Busy(); n > 0 {
 		s.log.Info("jobs that run are waited for, and ended and given back after stop_timeout", "running", n, "stop_timeout", within.String())
@@ -435,6 +435,14 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 		case <-s.store.Broken():
 		case <-over:
 			s.log.Error("stopped before all that ran was stored as given back; the next service does that")
+		case <-ending:
+			ending = nil
+			if session.Ends(stopping) {
+				s.log.Info("the session ends, so jobs are ended and given back at once", "running", s.pool.Busy())
+				go s.pool.Hurry(ctx, session.Grace) // ends as Stop does
+				over = time.After(session.Grace + stopSpare)
+			}
+			continue
 		case <-sign:
 			go func() { // ends with the store
 				_, err := s.store.NextEpoch(context.Background())

@@ -18,6 +18,7 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/session"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/process"
@@ -73,8 +74,9 @@ type whole struct {
 	*control.Client
 	places config.Places
 	open   opener
-	stop   context.CancelCauseFunc
-	ends   bool // what runs ends with it
+	stop   context.CancelCauseFunc // ends its user's session, if that is the cause
+	halt   context.CancelFunc      // asks it to stop
+	ends   bool                    // what runs ends with it
 	ended  chan error
 }
 
@@ -90,8 +92,9 @@ func (w *whole) startWithin(tries int) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	ctx, stop := context.WithCancelCause(context.Background())
-	w.stop, w.ended = stop, make(chan error, 1)
+	of, stop := context.WithCancelCause(context.Background())
+	ctx, halt := context.WithCancel(session.Under(of))
+	w.stop, w.halt, w.ended = stop, halt, make(chan error, 1)
 	ready := make(chan struct{})
 	o := Options{
 		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.ends, Version: "test",

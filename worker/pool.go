@@ -124,9 +124,12 @@ func (p *Pool) Workers() int {
 }
 
 // Scale sets how many workers are wanted: more begin at once; fewer finish what
-// they run.
+// they run. Once Stop has begun none are.
 func (p *Pool) Scale(n int) {
 	p.mu.Lock()
+	if p.stopping {
+		n = 0
+	}
 	fewer := n < p.target
 	p.target = min(max(n, 0), MaxWorkers)
 	if fewer {
@@ -284,6 +287,14 @@ func (p *Pool) Stop(ctx context.Context, within, grace time.Duration) {
 			return
 		}
 	}
+}
+
+// Hurry has a Stop that is under way let nothing finish, and end what runs with no more grace than this.
+func (p *Pool) Hurry(ctx context.Context, grace time.Duration) {
+	p.mu.Lock()
+	p.grace = min(p.grace, grace)
+	p.mu.Unlock()
+	p.Settle(ctx, 0, nil)
 }
 
 // Status is one worker as of now.

@@ -16,12 +16,7 @@ func Beside(program string) string { return filepath.Join(filepath.Dir(program),
 
 // Find is the copy of a program as it is now in the first of some folders that has one, "" if none has.
 func Find(program string, dirs ...string) (string, error) {
-	from, err := os.Open(program)
-	if err != nil {
-		return "", err
-	}
-	defer from.Close()
-	name, size, err := nameOf(from)
+	name, size, err := nameOf(program)
 	if err != nil {
 		return "", err
 	}
@@ -35,12 +30,7 @@ func Find(program string, dirs ...string) (string, error) {
 
 // Make is the copy of a program as it is now in a folder, which is made if it is not there.
 func Make(program, dir string) (path string, err error) {
-	from, err := os.Open(program)
-	if err != nil {
-		return "", err
-	}
-	defer from.Close()
-	name, size, err := nameOf(from)
+	name, size, err := nameOf(program)
 	if err != nil {
 		return "", err
 	}
@@ -50,15 +40,16 @@ func Make(program, dir string) (path string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}
+	from, err := os.Open(program)
+	if err != nil {
+		return "", err
+	}
+	defer from.Close()
 	to, err := os.CreateTemp(dir, "new-*")
 	if err != nil {
 		return "", err
 	}
 	defer os.Remove(to.Name()) // once it is renamed, it is not there
-	if _, err := from.Seek(0, io.SeekStart); err != nil {
-		to.Close()
-		return "", err
-	}
 	_, err = io.Copy(to, from)
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
@@ -80,9 +71,9 @@ const heldFor = 5 * time.Second
 // Remove removes the copies in a folder that nobody runs, but not those to keep, and the folder
 // once it is empty. It reports whether that was all of them.
 func Remove(dir string, keep ...string) bool {
-	list, _ := filepath.Glob(filepath.Join(dir, "*")) // the pattern is right
-	for _, path := range list {
-		if !slices.Contains(keep, path) {
+	list, _ := os.ReadDir(dir) // what cannot be listed stays, which is told below
+	for _, e := range list {
+		if path := filepath.Join(dir, e.Name()); !slices.Contains(keep, path) {
 			os.Remove(path) // one that runs cannot be removed
 		}
 	}
@@ -91,12 +82,19 @@ func Remove(dir string, keep ...string) bool {
 }
 
 // nameOf is what the copy of a program is called, and its size in bytes.
-func nameOf(program io.Reader) (name string, size int64, err error) {
+func nameOf(program string) (name string, size int64, err error) {
+	from, err := os.Open(program)
+	if err != nil {
+		return "", 0, err
+	}
+	defer from.Close()
 	sum := sha256.New()
-	size, err = io.Copy(sum, program)
+	size, err = io.Copy(sum, from)
 	return "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe", size, err
 }
 
+// whole reports whether there is a file of this size: its name has what it is a copy of, and nobody writes there who could
+// not replace the program itself, or be the service.
 func whole(path string, size int64) bool {
 	info, err := os.Stat(path)
 	return err == nil && info.Size() == size

@@ -16,5 +16,23 @@ var ErrEnds = errors.New("the user's session ends")
 // stored within the rest of the 5 s.
 const Grace = 3 * time.Second
 
-// Ends reports whether a context has ended because the session ends.
-func Ends(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrEnds) }
+// key is under which a context has the one that ends with the session.
+type key struct{}
+
+// Under is a context of which Ends and Ending know, from those that are made of it too, when it has ended with ErrEnds: they may
+// have ended before, for another reason.
+func Under(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
+
+// Ending is closed once the session ends, of a context below Under; nil of any other.
+func Ending(ctx context.Context) <-chan struct{} {
+	if of, known := ctx.Value(key{}).(context.Context); known {
+		return of.Done()
+	}
+	return nil
+}
+
+// Ends reports whether the session ends, of a context below Under.
+func Ends(ctx context.Context) bool {
+	of, known := ctx.Value(key{}).(context.Context)
+	return known && errors.Is(context.Cause(of), ErrEnds)
+}

@@ -44,17 +44,17 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 		loops.Go(func() { w.run(made) })
 		err = <-made
 	}
-	return ctx, func() {
+	return Under(ctx), sync.OnceFunc(func() {
 		close(w.stopped)
 		if w.thread != 0 {
 			postThreadMessage.Call(w.thread, wmNull, 0, 0)
 		}
 		loops.Wait()
 		cancel(nil)
-	}, err
+	}), err
 }
 
-// window is what hears that the session ends.
+// window hears that the session ends, as a window and from the console.
 type window struct {
 	ends    func()
 	stopped chan struct{}
@@ -106,7 +106,7 @@ func (w *window) run(made chan<- error) {
 
 // take answers a message of the window.
 func (w *window) take(window uintptr, what uint32, yes, why uintptr) uintptr {
-	ofSession := why&closeApp == 0 // an installer that wants a file replaced ends no session
+	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0 // an installer that wants a file replaced ends no session
 	switch {
 	case what == wmQueryEndSession && ofSession:
 		return 1
@@ -145,7 +145,9 @@ const (
 	wmClose           = 0x10
 	wmQueryEndSession = 0x11
 	wmEndSession      = 0x16
-	closeApp          = 0x1 // ENDSESSION_CLOSEAPP
+	closeApp          = 0x1        // ENDSESSION_CLOSEAPP
+	critical          = 0x40000000 // ENDSESSION_CRITICAL
+	logoff            = 0x80000000 // ENDSESSION_LOGOFF
 )
 
 var (

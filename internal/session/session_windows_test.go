@@ -61,6 +61,7 @@ func TestWindowHearsOfTheEnd(t *testing.T) {
 			{wmQueryEndSession, 0, 0x80000000, 1}, // ENDSESSION_LOGOFF
 			{wmEndSession, 0, 0x80000000, 0},
 			{wmQueryEndSession, 0, closeApp, 0},
+			{wmQueryEndSession, 0, closeApp | logoff, 1},
 			{wmEndSession, 1, closeApp, 0},
 			{wmClose, 0, 0, 0},
 		} {
@@ -70,7 +71,7 @@ func TestWindowHearsOfTheEnd(t *testing.T) {
 		}
 		answered := make(chan bool)
 		go func() {
-			_, ok := send(window, wmEndSession, 1, 0x80000000)
+			_, ok := send(window, wmEndSession, 1, closeApp|critical)
 			answered <- ok
 		}()
 		select {

@@ -16,7 +16,8 @@ import (
 type minuteFigures struct {
 	at   queue.Millis // when it began, 0 if nothing is known
 	rows map[string]*store.Figures
-	room [1024]byte // for two histograms that are written
+	ever map[string]bool // the queues that have their name in all that was ever recorded; nil if nothing is known
+	room [1024]byte      // for two histograms that are written
 }
 
 const figuresColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
@@ -36,9 +37,39 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, int64(g), int64(at), name)
 		return err
 	}
-	_, err = t.exec(`INSERT OR REPLACE INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		int64(g), int64(at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs)
+	var others int64
+	if g == store.Minute {
+		named, err := t.namedEver(name)
+		if err != nil {
+			return err
+		}
+		others = bit(!named)
+	}
+	_, err = t.exec(`INSERT OR REPLACE INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		int64(g), int64(at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, others)
 	return err
+}
+
+// namedEver reports whether a queue has its name in all that was ever recorded. That is settled with the first figure of
+// it that finds room there or belongs to a queue which stands by itself, and stays; until then it is one of the others.
+// Each minute's row says how it was settled then, so what is counted already never moves.
+func (t *tx) namedEver(name string) (bool, error) {
+	kept := &t.s.minute
+	if kept.ever == nil {
+		known := map[string]bool{}
+		err := t.query(func(r row) (bool, error) {
+			known[r.text(0)] = true
+			return true, nil
+		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(ever), int64(store.Minute), int64(t.s.mem.upto[store.Hour]))
+		if err != nil {
+			return false, err
+		}
+		kept.ever = known
+	}
+	if !kept.ever[name] && figuresName(kept.ever, name, t.hasOwnFigures) == name {
+		kept.ever[name] = true
+	}
+	return kept.ever[name], nil
 }
 
 // periodFigures reads what there is from one instant on and before another, by queue.
@@ -75,8 +106,8 @@ func (t *tx) figuresName(rows map[string]*store.Figures, name string) string {
 }
 
 // figuresName is tx.figuresName; own says which queues have figures of their own however many others there are.
-func figuresName(rows map[string]*store.Figures, name string, own func(string) bool) string {
-	if rows[name] != nil || len(rows) < store.MaxNamed || own(name) {
+func figuresName[V any](rows map[string]V, name string, own func(string) bool) string {
+	if _, there := rows[name]; there || len(rows) < store.MaxNamed || own(name) {
 		return name
 	}
 	others := 0
@@ -163,6 +194,14 @@ func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
 	for i := range t.measured {
 		m := &t.measured[i]
 		name := t.figuresName(rows, m.Queue)
+		if g == ever {
+			name = store.OtherQueues
+			if named, err := t.namedEver(m.Queue); err != nil {
+				return err
+			} else if named {
+				name = m.Queue
+			}
+		}
 		if _, known := changed[name]; !known {
 			changed[name] = rows[name] != nil
 		}
@@ -254,7 +293,7 @@ func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 // ever is the grain of the one period, at 0, of all that was recorded before the mark of the hours.
 const ever = store.Day + 1
 
-// addEver adds minutes to what was ever recorded. A queue that has its name there keeps it.
+// addEver adds minutes to what was ever recorded.
 func (t *tx) addEver(from, before queue.Millis) error {
 	all, err := t.periodFigures(ever, 0, 1)
 	if err != nil {
@@ -264,13 +303,13 @@ func (t *tx) addEver(from, before queue.Millis) error {
 	err = t.query(func(r row) (bool, error) {
 		var f store.Figures
 		readFigures(r, &f)
-		name := t.figuresName(all, r.text(0))
+		name := everName(r)
 		if _, known := changed[name]; !known {
 			changed[name] = all[name] != nil
 		}
 		addTo(all, name, &f)
 		return true, nil
-	}, `SELECT `+figuresColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ? ORDER BY at, queue`, int64(store.Minute), int64(from), int64(before))
+	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(store.Minute), int64(from), int64(before))
 	if err != nil {
 		return err
 	}
@@ -280,6 +319,14 @@ func (t *tx) addEver(from, before queue.Millis) error {
 		}
 	}
 	return nil
+}
+
+// everName is the name under which a row counts in all that was ever recorded.
+func everName(r row) string {
+	if r.num(9) != 0 {
+		return store.OtherQueues
+	}
+	return r.text(0)
 }
 
 // fold leaves names to so many queues as one period may name: those with most starts.
@@ -348,28 +395,14 @@ func (s *Store) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats
 	return out, nil
 }
 
-// everFigures reads what was ever recorded: what there is of it, and the minutes since. Those name queues as they will be
-// named when they are added.
+// everFigures reads what was ever recorded: what there is of it, and the minutes since.
 func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
-	ruled := map[string]bool{}
-	err := r.query(func(r row) (bool, error) {
-		ruled[r.text(0)] = true
-		return true, nil
-	}, `SELECT name FROM queues WHERE rule <> ''`)
-	if err != nil {
-		return err
-	}
-	own := func(name string) bool { return ruled[name] || standsAlone(name) }
 	return r.query(func(r row) (bool, error) {
 		var one store.Figures
 		readFigures(r, &one)
-		name := r.text(0)
-		if queue.Millis(r.num(9)) != 0 {
-			name = figuresName(queues, name, own)
-		}
-		addTo(queues, name, &one)
+		addTo(queues, everName(r), &one)
 		return true, nil
-	}, `SELECT `+figuresColumns+`, at FROM figures WHERE grain = ? OR grain = ? AND at >= ? ORDER BY grain DESC, at, queue`, int64(ever), int64(store.Minute), int64(since))
+	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(ever), int64(store.Minute), int64(since))
 }
 
 // figures reads those of a grain from one instant on and before another, the last ones first.

@@ -152,7 +152,7 @@ func TestFiguresAreBounded(t *testing.T) {
 	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
 	s := clocked(t, t.TempDir(), &now)
 	total := int64(0)
-	was := map[string]int64{}
+	was, ruled := map[string]int64{}, 0
 	rises := func() {
 		t.Helper()
 		got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true})
@@ -168,15 +168,30 @@ func TestFiguresAreBounded(t *testing.T) {
 				t.Fatalf("after %d starts the figure of %s is %d, and was %d", total, name, is[name], n)
 			}
 		}
-		if was = is; sum != total || len(is) > store.MaxNamed+1 {
+		if was = is; sum != total || len(is) > store.MaxNamed+1+ruled {
 			t.Fatalf("%d began ever, want %d, of %d queues", sum, total, len(is))
 		}
 	}
 	for i := range 240 {
-		completes(t, s, fmt.Sprint("q", (i*97)%240))
+		name := fmt.Sprint("q", (i*97)%240)
+		completes(t, s, name)
 		total++
 		rises()
-		now += 40_000
+		for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} { // settings come and go
+			if i%7 != 6 {
+				break
+			}
+			if err := s.SetQueue(t.Context(), name, rule); err != nil {
+				t.Fatal(err)
+			}
+			ruled++
+			completes(t, s, name)
+			total++
+			rises()
+		}
+		if i%4 == 3 {
+			now += 40_000
+		}
 		if i%60 == 59 {
 			now = store.Hour.Floor(now).Add(time.Hour)
 			promoteAll(t, s)

@@ -289,6 +289,7 @@ var migrations = [][]string{{
 		returned  INTEGER NOT NULL,
 		waits     BLOB    NOT NULL, -- store.Histogram
 		runs      BLOB    NOT NULL,
+		others    INTEGER NOT NULL DEFAULT 0, -- 1 of a minute's: under store.OtherQueues in all that was ever recorded
 		PRIMARY KEY (grain, at, queue)
 	) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE usual (
