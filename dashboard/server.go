@@ -53,6 +53,7 @@ type Server struct {
 	opt      Options
 	config   atomic.Pointer[Config]
 	pair     atomic.Pointer[tls.Certificate] // of the configuration, nil without TLS
+	reading  atomic.Bool                     // files of a pair, whose answer may be long in coming
 	sessions sessions
 	feeds    feeds
 	cross    *http.CrossOriginProtection
@@ -112,11 +113,10 @@ func (s *Server) Set(c Config) error {
 	}
 	var pair *tls.Certificate
 	if c.Listen != "" && c.TLSCert != "" {
-		is, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-		if err != nil {
+		var err error
+		if pair, err = s.pairOf(c.TLSCert, c.TLSKey); err != nil {
 			return queue.Invalid("web.tls_cert", "cannot be used: %v", err)
 		}
-		pair = &is
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

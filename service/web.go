@@ -33,7 +33,10 @@ func (s *Service) setWeb() (trouble string) {
 	c := s.webConfig()
 	if err := s.web.Set(c); err != nil {
 		s.log.Error("the page is not served as the settings say", "error", err)
-		return "the page is not served so: " + err.Error()
+		if s.web.Listening() != "" {
+			return "the page goes on as it was: " + err.Error()
+		}
+		return "the page is not served: " + err.Error()
 	}
 	return ""
 }

@@ -108,8 +108,11 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 			failed = true
 			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
 			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("it waited until job %s is %s, which is %s", id, l.How, l.State), Next: "queuectl retry " + id}
-			if l.State == 0 {
+			switch {
+			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("it waited for job %s, which was removed", id), "queuectl retry "+j.ID
+			case !l.State.Ended() || l.How.Met(l.State): // which was retried alone
+				r.Text, r.Next = fmt.Sprintf("job %s, which it waited for, had ended otherwise; by now that is %s", id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}

@@ -293,6 +293,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 		j.Reason = "" // whatever it was, it was of a failure before
 	}
 	switch {
+	case j.State == queue.Completed, j.State == queue.Dead: // it has run, and waits for nobody who runs again
 	case to == queue.Pending && j.waits(store.Open), to == queue.Failed && j.waits(store.Open):
 		to = queue.Blocked
 	case to == queue.Blocked && !j.waits(store.Open):

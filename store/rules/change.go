@@ -345,9 +345,9 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 }
 
 // awaits is Blocked for a job that is to run and waits for others, and Pending for one that was
-// blocked and does so no more.
+// blocked and does so no more. One that has run waits for nobody who runs again.
 func (r *Rules) awaits(j *Job, to queue.State) (queue.State, error) {
-	if to != queue.Pending && to != queue.Failed && to != queue.Blocked || !r.tx.HasEdges() {
+	if to != queue.Pending && to != queue.Failed && to != queue.Blocked || !j.State.May(queue.Blocked) && j.State.Ended() || !r.tx.HasEdges() {
 		return to, nil
 	}
 	waits, err := r.tx.Waits(j.Seq, store.Open)

@@ -14,10 +14,10 @@ import (
 // minuteFigures is what the writer keeps of the figures of one minute, so that it need not read them
 // before it adds to them.
 type minuteFigures struct {
-	at   queue.Millis // when it began, 0 if nothing is known
-	rows map[string]*store.Figures
-	ever map[string]bool // the queues that have their name in all that was ever recorded; nil if nothing is known
-	room [1024]byte      // for two histograms that are written
+	at   queue.Millis              // when it began
+	rows map[string]*store.Figures // nil if nothing is known
+	ever map[string]bool           // the queues that have their name in all that was ever recorded; nil if nothing is known
+	room [1024]byte                // for two histograms that are written
 }
 
 const figuresColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
@@ -130,7 +130,7 @@ func (t *tx) writeFigures() error {
 	}
 	at := store.Minute.Floor(t.now)
 	kept := &t.s.minute
-	if kept.at != at {
+	if kept.rows == nil || kept.at != at {
 		rows, err := t.periodFigures(store.Minute, at, at+1)
 		if err != nil {
 			return err
@@ -250,6 +250,9 @@ func (t *tx) tidyFigures() (more bool, err error) {
 			return false, err
 		}
 		removed = max(removed, n)
+		if n > 0 && g == store.Minute {
+			t.s.minute.rows = nil // it may be one of them, if the clock was ahead
+		}
 	}
 	if more = hours || days || removed == promoteStep; !more {
 		m.tidied = hour
@@ -261,11 +264,11 @@ func (t *tx) tidyFigures() (more bool, err error) {
 // mark is set in the same transaction, so each finer figure is counted once.
 func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
 	mark := &t.s.mem.upto[g]
-	first, err := t.number(`SELECT at FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark))
-	if err != nil || first == 0 {
+	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark)) // 0 is none
+	if err != nil || next == 0 {
 		return false, err
 	}
-	at := g.Floor(queue.Millis(first))
+	at := g.Floor(queue.Millis(next - 1))
 	end := at.Add(g.Length())
 	if end > by {
 		return false, nil

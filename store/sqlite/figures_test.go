@@ -295,3 +295,34 @@ func TestRestoredFiguresGoOn(t *testing.T) {
 		t.Errorf("it usually runs %v, want 5s", s.Usual(kin.Fingerprint()))
 	}
 }
+
+// A machine without a clock of its own begins in 1970, and figures are kept from its first minute on.
+func TestFiguresOfTheFirstMinute(t *testing.T) {
+	now := queue.Millis(30_000)
+	s := clocked(t, t.TempDir(), &now)
+	completes(t, s, "f")
+	now = queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	promoteAll(t, s)
+	completes(t, s, "f")
+	if got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true}); err != nil || got.Queues[0].Started != 2 {
+		t.Errorf("ever: %+v, %v", got.Queues, err)
+	}
+	if left := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
+		t.Errorf("%d rows of the first minute are left after years", left)
+	}
+}
+
+// What is recorded in a minute whose row a clock far ahead has had removed is counted by that minute again.
+func TestMinuteThatWasRemoved(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := clocked(t, t.TempDir(), &now)
+	completes(t, s, "f")
+	const far = 90 * 24 * time.Hour
+	now += queue.Millis(far.Milliseconds())
+	promoteAll(t, s)
+	now -= queue.Millis(far.Milliseconds())
+	completes(t, s, "f")
+	if f := figuresOf(t, s, store.Minute); f.Started != 1 {
+		t.Errorf("%d starts are in the minute, want 1", f.Started)
+	}
+}

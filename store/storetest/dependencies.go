@@ -211,7 +211,14 @@ func retriedWaits(r *rig) {
 	r.must(r.change(child, queue.VerbRetry))
 	r.in("a person wants it all the same", child, queue.Blocked, "")
 	r.end(got[1], exit(0))
-	r.claims("the other has ended", child)
+	r.end(r.claims("the other has ended", child)[0], exit(0))
+	r.must(r.change(parents[0], queue.VerbRetry))
+	r.promote()
+	r.in("it has run, and its parent waits to", child, queue.Completed, "")
+	r.must(r.change(child, queue.VerbRetry))
+	r.in("it is wanted again, too", child, queue.Pending, "")
+	r.claims("neither waits for the other", parents[0], child)
+	r.counted()
 }
 
 func earnsFromThen(r *rig) {

@@ -1,0 +1,70 @@
+package dashboard
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+// Bounds of the files of a certificate, which may be on a file system that does not answer: whoever changes settings waits
+// for them.
+const (
+	pairWithin = 5 * time.Second
+	pairMost   = 1 << 20 // bytes of each
+)
+
+// pairOf reads a certificate and its key. Files that do not answer are waited for once: until they do, others are refused.
+func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
+	if !s.reading.CompareAndSwap(false, true) {
+		return nil, fmt.Errorf("files that were to be read before do not answer yet")
+	}
+	type result struct {
+		pair tls.Certificate
+		err  error
+	}
+	read := make(chan result, 1)
+	go func() { // ends with the files' answers
+		var r result
+		var texts [2][]byte
+		for i, path := range []string{cert, key} {
+			if r.err == nil {
+				texts[i], r.err = readRegular(path)
+			}
+		}
+		if r.err == nil {
+			r.pair, r.err = tls.X509KeyPair(texts[0], texts[1])
+		}
+		s.reading.Store(false)
+		read <- r
+	}()
+	select {
+	case r := <-read:
+		return &r.pair, r.err
+	case <-time.After(pairWithin):
+		return nil, fmt.Errorf("%s or %s does not answer", cert, key)
+	}
+}
+
+// readRegular reads a file that waits for nobody.
+func readRegular(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait for its writer
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, err
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is no regular file", path)
+	}
+	text, err := io.ReadAll(io.LimitReader(f, pairMost+1))
+	if err == nil && len(text) > pairMost {
+		err = fmt.Errorf("%s is longer than %d bytes", path, pairMost)
+	}
+	return text, err
+}

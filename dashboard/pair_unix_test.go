@@ -1,0 +1,29 @@
+//go:build unix
+
+package dashboard
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// A certificate's file that waits for somebody holds up nobody who changes settings, nor the next try.
+func TestCertificateThatDoesNotAnswer(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "crt")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{}
+	for range 2 {
+		if _, err := s.pairOf(fifo, fifo); err == nil || !strings.Contains(err.Error(), "no regular file") {
+			t.Errorf("a FIFO: %v", err)
+		}
+	}
+	s.reading.Store(true) // an earlier one has not answered
+	if _, err := s.pairOf(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "do not answer yet") {
+		t.Errorf("beside one that hangs: %v", err)
+	}
+}
