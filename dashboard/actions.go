@@ -2,6 +2,9 @@ package dashboard
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"net/http"
 	"net/url"
 	"path"
@@ -254,8 +257,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errGone says that nothing is dead of an error any more.
-var errGone = queue.Errorf(queue.CodeNotFound, "no dead job has this error any more; see what is dead: queuectl dlq list")
+// errGone says that nothing that was looked at is dead of an error.
+var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this error; see what is dead: queuectl dlq list", deadMost)
 
 // deadOf are the jobs that died of an error, all if it is "", that whom the page is for may deal with, and how many others
 // there are.
@@ -293,9 +296,18 @@ func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	p.Main = map[string]any{"Verb": is.Name, "Label": p.Title, "Error": text, "N": int64(len(jobs)), "Not": int64(others), "Again": r.URL.Query().Has("n"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
-	s.render(w, http.StatusOK, "deadly", p)
+	p.Main = map[string]any{"Verb": is.Name, "Label": p.Title, "Error": text, "N": int64(len(jobs)), "Not": int64(others), "Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
+	s.render(w, http.StatusOK, "dead_action", p)
 	return nil
+}
+
+// digestOf stands for these jobs and no others.
+func digestOf(jobs []control.Job) string {
+	sum := sha256.New()
+	for _, j := range jobs {
+		fmt.Fprintf(sum, "%d %s\n", j.Seq, j.ID)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // deadVerb is the verb of a path of dead jobs.
@@ -307,8 +319,8 @@ func deadVerb(r *http.Request) (*verb, error) {
 	return verbNamed(name)
 }
 
-// actOnDead carries out a verb on dead jobs that died of an error: on one, or on all. If there are more by now than were
-// shown, those that would be removed are shown first.
+// actOnDead carries out a verb on dead jobs that died of an error: on one, or on all. If they are others by now than were
+// counted, those that would be removed are shown first.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	is, err := deadVerb(r)
 	if err != nil {
@@ -347,10 +359,8 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 		if one = r.PostFormValue("n") == "1"; one {
 			ids = ids[:min(len(ids), 1)]
 		}
-	} else if shown, err := strconv.Atoi(r.PostFormValue("n")); err != nil {
-		return "", queue.Invalid("n", "%q is no number of jobs, which the preview has shown", queue.Clip(r.PostFormValue("n")))
-	} else if len(ids) > shown {
-		return r.URL.Path + "?" + url.Values{"error": {text}, "n": {strconv.Itoa(shown)}}.Encode(), nil
+	} else if r.PostFormValue("shown") != digestOf(jobs) {
+		return r.URL.Path + "?" + url.Values{"error": {text}, "again": {""}}.Encode(), nil
 	}
 	var all outcome
 	for part := range slices.Chunk(ids, control.SelectStep) {
@@ -366,7 +376,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if one && len(ids) == 1 {
 		return pathOf(ids[0]), nil
 	}
-	return "/dead", nil
+	return "/dead?" + url.Values{"did": {is.Name}, "n": {strconv.Itoa(all.done)}}.Encode(), nil
 }
 
 // scale sets the number of workers.

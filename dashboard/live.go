@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -195,9 +196,11 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	if err := is.check(u); err != nil {
 		return err
 	}
-	q := u.Query()
-	for _, name := range passing {
-		q.Del(name)
+	q := url.Values{}
+	for _, name := range is.query {
+		if value := u.Query().Get(name); value != "" && !slices.Contains(passing, name) { // what is the same is one page
+			q.Set(name, value)
+		}
 	}
 	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
 	was, err := is.make(r.Context(), v, u)
@@ -315,7 +318,7 @@ func (s *Server) partsOf(ctx context.Context, v *visitor, is *view, u *url.URL) 
 	}
 	p.Now = time.Now()
 	parts = map[string]string{}
-	for _, name := range is.parts {
+	for _, name := range append([]string{"deadcount"}, is.parts...) {
 		parts[name] = string(execute(is.name, name, p))
 	}
 	return parts

@@ -15,12 +15,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// overviewRows is how many jobs of each part the overview has, listRows how many a page of a list has, and deadMost
-// how many dead jobs are looked at for what they died of.
+// overviewRows is how many jobs of each part the overview has, listRows how many a page of a list has, deadMost how many
+// dead jobs are looked at for what they died of, groupsMost how many kinds of them are shown, and errorMost how many bytes
+// of what they died of: whoever enqueues jobs chooses these texts.
 const (
 	overviewRows = 10
 	listRows     = 50
 	deadMost     = 5000
+	groupsMost   = 50
+	errorMost    = 200
 	sampleRows   = 5
 )
 
@@ -29,7 +32,7 @@ var views = map[string]*view{
 	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
 	"/jobs":         {"jobs", jobs, []string{"tabs", "list"}, append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
 	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}, []string{"id", "attempt"}, 0},
-	"/dead":         {"dead", dead, []string{"list"}, []string{"error"}, costlyEach},
+	"/dead":         {"dead", dead, []string{"list"}, []string{"error", "did", "n"}, costlyEach},
 	"/schedules":    {"schedules", schedules, []string{"list"}, []string{"cursor"}, costlyEach},
 	"/stats":        {"stats", figures, []string{"figures"}, []string{"since"}, costlyEach},
 	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
@@ -252,13 +255,17 @@ const (
 	shownBytes = 256 << 10
 )
 
-// shownCommand is how many bytes of a command are kept of each job among many.
-const shownCommand = 4 << 10
+// shownCommand is how many bytes of a command are kept of each job among many, and sampleCommand of one that stands for
+// others.
+const (
+	shownCommand  = 4 << 10
+	sampleCommand = 256
+)
 
-// shorten is what is kept of a command, or of a program's words.
-func shorten(command string, argv []string) (string, []string) {
-	command = queue.ClipJSON(command, shownCommand)
-	room := shownCommand
+// shorten is what is kept of a command, or of a program's words: so many bytes.
+func shorten(command string, argv []string, most int) (string, []string) {
+	command = queue.ClipJSON(command, most)
+	room := most
 	for i, word := range argv {
 		if room -= len(word); room < 0 {
 			return command, append(slices.Clone(argv[:i]), "…")
@@ -267,7 +274,7 @@ func shorten(command string, argv []string) (string, []string) {
 	return command, argv
 }
 
-// died is what dead jobs have in common.
+// died is what dead jobs have in common: an error, as far as it is shown.
 type died struct {
 	Error       string
 	Jobs        []control.Job // the last one first
@@ -286,7 +293,7 @@ func (v *visitor) deadBy(ctx context.Context, opened string) (groups []*died, mo
 			return nil, false, err
 		}
 		for _, j := range page.Jobs {
-			text := cmp.Or(deref(j.Error), deref(j.Reason), "unknown")
+			text := queue.ClipJSON(cmp.Or(deref(j.Error), deref(j.Reason), "unknown"), errorMost)
 			g := by[text]
 			if g == nil {
 				g = &died{Error: text, Last: j.FinishedAt}
@@ -300,9 +307,13 @@ func (v *visitor) deadBy(ctx context.Context, opened string) (groups []*died, mo
 				whole = listRows
 			}
 			if len(g.Jobs) >= whole { // as many as are shown are kept whole: commands may be large
-				j = control.Job{ID: j.ID, User: j.User, Submitter: j.Submitter}
+				j = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter}
 			} else {
-				j.Command, j.Argv = shorten(j.Command, j.Argv)
+				most := sampleCommand
+				if text == opened {
+					most = shownCommand
+				}
+				j.Command, j.Argv = shorten(j.Command, j.Argv, most)
 			}
 			g.Jobs = append(g.Jobs, j)
 		}
@@ -320,9 +331,13 @@ func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if err != nil {
 		return p, err
 	}
-	opened := u.Query().Get("error")
+	q := u.Query()
+	opened := q.Get("error")
 	groups, more, err := v.deadBy(ctx, opened)
-	main := map[string]any{"Groups": groups, "More": more, "Error": opened}
+	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), groupsMost)], "More": more, "Most": int64(deadMost), "Error": opened}
+	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
+		main["Did"], main["Done"] = q.Get("did"), n
+	}
 	if at := slices.IndexFunc(groups, func(g *died) bool { return g.Error == opened }); at >= 0 {
 		main["N"], main["Jobs"] = int64(len(groups[at].Jobs)), groups[at].Jobs[:min(len(groups[at].Jobs), listRows)]
 	}

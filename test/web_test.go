@@ -367,10 +367,12 @@ func TestPageActsOnMany(t *testing.T) {
 		t.Errorf("what died of another error: %s", got.body)
 	}
 	sees("/dead/rm?error=exit+code+7", "Remove 2 dead jobs?")
-	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&n=1"); !strings.HasPrefix(got.header.Get("Location"), "/dead/rm?") || b.must("dlq", "list", "-q") == "" {
+	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&shown="); !strings.HasPrefix(got.header.Get("Location"), "/dead/rm?") || b.must("dlq", "list", "-q") == "" {
 		t.Errorf("more than was shown: %+v", got)
 	}
-	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&n=2"); got.header.Get("Location") != "/dead" || strings.TrimSpace(b.must("dlq", "list", "-q")) != "x3" {
+	_, shown, _ := strings.Cut(b.ask("GET", "/dead/rm?error=exit+code+7", "").body, `name="shown" value="`)
+	shown, _, _ = strings.Cut(shown, `"`)
+	if got := b.ask("POST", "/dead/rm", "token="+b.token()+"&error=exit+code+7&shown="+shown); !strings.HasPrefix(got.header.Get("Location"), "/dead?did=rm&n=2") || strings.TrimSpace(b.must("dlq", "list", "-q")) != "x3" {
 		t.Errorf("removal of a group: %+v, and there are %q", got, b.must("dlq", "list", "-q"))
 	}
 	sees("/jobs?queue=zz", `href="/jobs?queue=zz&amp;state=dead"`)
@@ -511,5 +513,24 @@ func TestPageForAnybody(t *testing.T) {
 	}
 	if got := b.cli("reload"); got.code != 0 || !strings.Contains(got.err, "read again, but the page goes on as it was") {
 		t.Errorf("a reload with a certificate that is not there is answered by %+v", got)
+	}
+}
+
+// Whoever enqueues jobs chooses what they die of: the page of dead jobs shows so many kinds of errors, and so much of each.
+func TestPageOfManyErrors(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "4"))
+	b.enter()
+	var list strings.Builder
+	for i := range 60 {
+		fmt.Fprintf(&list, `{"id":"e%d","argv":["/nope/%d/\u202e%s"],"max_retries":0}`+"\n", i, i, strings.Repeat("<", 3000))
+	}
+	b.must("enqueue", "--batch", "many", "--file", b.write("list.jsonl", list.String()))
+	b.cli("wait", "--batch", "many")
+	got := b.ask("GET", "/dead", "")
+	if rows := strings.Count(got.body, "/dead/retry?error="); got.code != http.StatusOK || rows != 50 || len(got.body) > 200_000 || strings.Contains(got.body, "\u202e") {
+		t.Errorf("%d: %d kinds in %d bytes", got.code, rows, len(got.body))
+	}
+	if !strings.Contains(got.body, "of 60 kinds") {
+		t.Errorf("it does not say that there are more: %s", got.body)
 	}
 }
