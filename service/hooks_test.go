@@ -48,6 +48,10 @@ func TestWhoSeesHooksOfTheSettings(t *testing.T) {
 				}
 			}
 		}
+		first, err := s.List(c.ctx, control.List{Limit: 1})
+		if err != nil || len(first.Jobs) != 1 || (first.Next != nil) != c.sees {
+			t.Errorf("the first page of %s: %+v, %v", c.who, first, err)
+		}
 		jobs := map[string][]control.Job{}
 		page, err := s.List(c.ctx, control.List{})
 		if err != nil {

@@ -268,6 +268,9 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	if p.Limit == 0 {
 		f.Limit = store.MaxPage
 	}
+	if !peer.Right.Covers(control.Operate) {
+		f.Knows = &peer.UID
+	}
 	if p.Failed {
 		f.States = []queue.State{queue.Dead, queue.Failed}
 	}

@@ -83,7 +83,7 @@ func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.
 			view.State, view.Job, view.PID, view.StartedAt = "busy", &w.Job, &w.PID, control.Time(w.StartedAt)
 		}
 		if !mayKnow(p, w.Private) {
-			view.Job = nil
+			view.Job, view.PID, view.StartedAt = nil, nil, 0
 		}
 		if w.Leaving {
 			view.State = "stopping"

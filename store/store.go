@@ -403,6 +403,7 @@ type Filter struct {
 	Labels map[string]string // all of them
 	Queue  string            // "" is any
 	UID    *int
+	Knows  *int         // who asks, from whom others' hooks of the settings are kept; nil leaves nothing out
 	Since  queue.Millis // ended, or else created, at or after
 	Older  queue.Millis // ended, or else created, before; 0 is any time
 	Glob   string       // of ids, as queue.Glob takes it; "" is any

@@ -124,7 +124,7 @@ func (s *Store) resolve(drafts []queue.Job, uid int) error {
 // named is the number of the job of an id, stored or staged by this user; 0 if there is none.
 func (s *Store) named(uid int, id string) int64 {
 	for _, j := range s.jobs {
-		if j.ID == id {
+		if j.ID == id && (j.Hooks&queue.HookSettings == 0 || j.UID == uid) {
 			return j.Seq
 		}
 	}

@@ -331,6 +331,7 @@ func matches(f store.Filter, j *job) bool {
 	}
 	return (len(f.States) == 0 || slices.Contains(f.States, j.State)) &&
 		(f.UID == nil || *f.UID == j.UID) &&
+		(f.Knows == nil || j.Hooks&queue.HookSettings == 0 || *f.Knows == j.UID) &&
 		(f.Queue == "" || f.Queue == j.Queue) &&
 		(f.Older == 0 || cmp.Or(j.EndedAt, j.CreatedAt) < f.Older) &&
 		cmp.Or(j.EndedAt, j.CreatedAt) >= f.Since &&

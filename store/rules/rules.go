@@ -159,7 +159,7 @@ type Tx interface {
 	Parents(child int64, n int) ([]int64, error)
 	DropEdges(child int64) error
 	// Named is the number of the job of an id, of those that are stored and of those that a batch of
-	// this user stages; 0 if there is none.
+	// this user stages; 0 if there is none. Others' hooks of the settings are none.
 	Named(uid int, id string) (seq int64, err error)
 	// Holder is the job that has a user's unique key and has not ended or, of those that have, the one
 	// that ended last.

@@ -256,10 +256,13 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 			return false, nil
 		}
 		return true, nil
-	}, `SELECT seq, id, state, uid, created_at, ended_at, iif(?, labels, ''), queue FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
+	}, `SELECT seq, id, state, uid, created_at, ended_at, iif(?, labels, ''), queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
 }
 
 func (m *matcher) matches(r row) bool {
+	if m.Knows != nil && queue.HookSet(r.num(8))&queue.HookSettings != 0 && int64(*m.Knows) != r.num(3) {
+		return false
+	}
 	if m.UID != nil && int64(*m.UID) != r.num(3) || m.Queue != "" && r.text(7) != m.Queue {
 		return false
 	}

@@ -271,11 +271,14 @@ func byID(how queue.ParentEnd, ids ...string) func(*queue.Job) {
 
 func namedParents(r *rig) {
 	parent := r.one(named("p"))
+	hook := r.one(named("h"), of(7), func(j *queue.Job) { j.Hooks = queue.HookItself | queue.HookSettings })
 	jobs := r.store(draft(named("c"), byID(queue.ParentCompleted, "b", "p")), draft(named("b")))
 	r.in("it waits for both", jobs[0], queue.Blocked, "")
 	r.unchanged(func() {
 		_, err := r.ask(byID(queue.ParentCompleted, "nobody"))
 		r.refused("an unknown id", err, queue.CodeInvalid, "depends_on")
+		_, err = r.ask(byID(queue.ParentCompleted, "h"))
+		r.refused("another one's hook of the settings", err, queue.CodeInvalid, "depends_on")
 		_, err = r.s.Enqueue(r.Context(), store.Request{UID: asker, Drafts: []queue.Job{draft(named("x"), byID(queue.ParentCompleted, "y")), draft(named("y"), byID(queue.ParentCompleted, "x"))}})
 		r.refused("a ring", err, queue.CodeInvalid, "depends_on")
 	})
@@ -290,8 +293,8 @@ func namedParents(r *rig) {
 	committed, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "f"})
 	r.must(err)
 	r.finish(committed)
-	got := r.claims("what waits for nothing", parent, jobs[1], r.get("first"))
-	r.end(got[2], exit(0))
+	got := r.claims("what waits for nothing", parent, hook, jobs[1], r.get("first"))
+	r.end(got[3], exit(0))
 	r.claims("the second frame", r.get("second"))
 }
 
