@@ -4,9 +4,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"time"
 )
@@ -16,12 +18,12 @@ func Beside(program string) string { return filepath.Join(filepath.Dir(program),
 
 // Find is the copy of a program as it is now in the first of some folders that has one, "" if none has.
 func Find(program string, dirs ...string) (string, error) {
-	name, size, err := nameOf(program)
+	name, err := nameOf(program)
 	if err != nil {
 		return "", err
 	}
 	for _, dir := range dirs {
-		if path := filepath.Join(dir, name); whole(path, size) {
+		if path := filepath.Join(dir, name); plain(dir) == nil && whole(path) {
 			return path, nil
 		}
 	}
@@ -30,15 +32,18 @@ func Find(program string, dirs ...string) (string, error) {
 
 // Make is the copy of a program as it is now in a folder, which is made if it is not there.
 func Make(program, dir string) (path string, err error) {
-	name, size, err := nameOf(program)
+	name, err := nameOf(program)
 	if err != nil {
 		return "", err
 	}
-	if path = filepath.Join(dir, name); whole(path, size) {
-		return path, nil
-	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
+	}
+	if err := plain(dir); err != nil {
+		return "", err
+	}
+	if path = filepath.Join(dir, name); whole(path) {
+		return path, nil
 	}
 	from, err := os.Open(program)
 	if err != nil {
@@ -56,7 +61,7 @@ func Make(program, dir string) (path string, err error) {
 	}
 	for end := time.Now().Add(heldFor); ; time.Sleep(20 * time.Millisecond) {
 		err := os.Rename(to.Name(), path)
-		if err == nil || whole(path, size) { // or another start was quicker, and it runs
+		if err == nil || whole(path) { // or another start was quicker, and it runs
 			return path, nil
 		}
 		if time.Now().After(end) {
@@ -68,34 +73,54 @@ func Make(program, dir string) (path string, err error) {
 // heldFor is how long a virus scanner may read a program that has just been written.
 const heldFor = 5 * time.Second
 
+// ours are the names of copies, and of what is about to be one.
+var ours = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
+
 // Remove removes the copies in a folder that nobody runs, but not those to keep, and the folder
-// once it is empty. It reports whether that was all of them.
+// once it is empty. It reports whether that was all of them. What is no copy is left, and so is all
+// of a folder that is elsewhere.
 func Remove(dir string, keep ...string) bool {
-	list, _ := os.ReadDir(dir) // what cannot be listed stays, which is told below
+	if err := plain(dir); err != nil {
+		return errors.Is(err, os.ErrNotExist)
+	}
+	list, err := os.ReadDir(dir)
+	all := err == nil
 	for _, e := range list {
-		if path := filepath.Join(dir, e.Name()); !slices.Contains(keep, path) {
-			os.Remove(path) // one that runs cannot be removed
+		if path := filepath.Join(dir, e.Name()); ours.MatchString(e.Name()) && !slices.Contains(keep, path) {
+			all = os.Remove(path) == nil && all // one that runs cannot be removed
 		}
 	}
-	err := os.Remove(dir) // nor a folder that holds something
-	return err == nil || errors.Is(err, os.ErrNotExist)
+	if all && len(keep) == 0 {
+		os.Remove(dir) // if it holds nothing else
+	}
+	return all
 }
 
-// nameOf is what the copy of a program is called, and its size in bytes.
-func nameOf(program string) (name string, size int64, err error) {
+// plain refuses a folder that leads elsewhere: a link or a junction.
+func plain(dir string) error {
+	info, err := os.Lstat(dir)
+	if err == nil && !info.Mode().IsDir() {
+		err = fmt.Errorf("%s is no folder, or leads to one elsewhere; remove it", dir)
+	}
+	return err
+}
+
+// nameOf is what the copy of a program is called.
+func nameOf(program string) (string, error) {
 	from, err := os.Open(program)
 	if err != nil {
-		return "", 0, err
+		return "", err
 	}
 	defer from.Close()
 	sum := sha256.New()
-	size, err = io.Copy(sum, from)
-	return "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe", size, err
+	if _, err := io.Copy(sum, from); err != nil {
+		return "", err
+	}
+	return "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe", nil
 }
 
-// whole reports whether there is a file of this size: its name has what it is a copy of, and nobody writes there who could
-// not replace the program itself, or be the service.
-func whole(path string, size int64) bool {
-	info, err := os.Stat(path)
-	return err == nil && info.Size() == size
+// whole reports whether there is the copy that a name says.
+func whole(path string) bool {
+	name, err := nameOf(path)
+	return err == nil && name == filepath.Base(path)
 }

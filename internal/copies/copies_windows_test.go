@@ -60,13 +60,14 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	write(t, want, "ne")
+	write(t, want, "old") // as long as the new one
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("half of it is found: %q, %v", path, err)
 	}
 }
 
-// What somebody runs stays, and so does what is to be kept; the rest goes, and the folder with the last.
+// What somebody runs stays, and so do what is to be kept and what is no copy; the rest goes, and the folder with the last
+// file.
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
@@ -87,23 +88,33 @@ func TestRemove(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	kept, old := filepath.Join(into, "kept.exe"), filepath.Join(into, "old.exe")
-	write(t, kept, "kept")
-	write(t, old, "old")
+	kept, old, other := filepath.Join(into, "queuectl-0123456789abcdef.exe"), filepath.Join(into, "queuectl-fedcba9876543210.exe"), filepath.Join(into, "other.exe")
+	for _, path := range []string{kept, old, other} {
+		write(t, path, path)
+	}
 	if Remove(into, kept) {
 		t.Error("all are said to be removed")
 	}
-	for path, want := range map[string]bool{runs: true, kept: true, old: false} {
+	for path, want := range map[string]bool{runs: true, kept: true, old: false, other: true} {
 		if _, err := os.Stat(path); (err == nil) != want {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
 	in.Close()
 	cmd.Wait()
-	for _, what := range []string{"the rest", "nothing"} {
+	if !Remove(into) {
+		t.Error("the rest is not removed")
+	}
+	if err := os.Remove(other); err != nil { // which is none of them
+		t.Error(err)
+	}
+	for _, what := range []string{"the folder", "nothing"} {
 		if !Remove(into) {
 			t.Errorf("%s is not removed", what)
 		}
+	}
+	if _, err := os.Stat(into); err == nil {
+		t.Error("the folder is left")
 	}
 }
 

@@ -2,18 +2,23 @@ package register
 
 import (
 	"errors"
+	"fmt"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/windows"
 
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
 // installRunner puts a copy of the program that runs jobs beside it. An installer's own file could not be
 // kept while old runners run it: to remove one that runs Windows asks for a restart.
 func installRunner(client string) error {
-	_, err := copies.Make(client, copies.Beside(client))
+	path, err := copies.Make(client, copies.Beside(client))
+	if err == nil {
+		err = onlyTrustedReplace(path, accounts.AccessTo)
+	}
 	return err
 }
 
@@ -25,11 +30,15 @@ func tidyRunners(client string) {
 	}
 }
 
-// removeRunners removes all copies: runners end a moment after their service.
-func removeRunners(client string) {
-	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)) && time.Now().Before(end); {
-		time.Sleep(lookEvery)
+// removeRunners removes all copies, but of those that somebody's own service runs: runners end a moment after their
+// service.
+func removeRunners(client string) error {
+	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)); time.Sleep(lookEvery) {
+		if time.Now().After(end) {
+			return fmt.Errorf("a program in %s still runs; remove the folder once it has ended", copies.Beside(client))
+		}
 	}
+	return nil
 }
 
 // letGo bounds the wait until what a service has used is free once it has stopped.

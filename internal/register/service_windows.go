@@ -46,8 +46,9 @@ type Service struct {
 // runner are the copies of the program that runs jobs, beside it: that of its version now is
 // installed, and others are removed once nobody runs them, or all.
 type runner struct {
-	install      func(client string) error
-	tidy, remove func(client string)
+	install func(client string) error
+	tidy    func(client string)
+	remove  func(client string) error
 }
 
 // unit is what kardianos does to the service.
@@ -228,7 +229,7 @@ const (
 	preshutdown    = 180 * time.Second // what the machine waits for the jobs when it goes down
 )
 
-// told says what an error was met in.
+// told says what could not be set, and why.
 func told(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("set %s: %w", what, err)
@@ -243,6 +244,14 @@ func known(err error) error {
 		return nil
 	}
 	return err
+}
+
+// removed says what could not be removed, and why.
+func removed(what string, err error) error {
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", what, err)
+	}
+	return nil
 }
 
 // Tidy removes what an upgrade no longer needs, once it cannot be undone any more: programs of
@@ -261,13 +270,13 @@ func (s *Service) Undo() error {
 	if err := s.allowed("prepare --undo", s.elevated); err != nil {
 		return err
 	}
-	s.runner.remove(s.Client)
+	programs := s.runner.remove(s.Client)
 	profile := s.profile(accounts.ServiceSID(Name))
 	source := s.sources.remove(Name)
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
-	return errors.Join(told("no source in the event log", source), told("no profile of the account "+Account, profile))
+	return errors.Join(removed("the source in the event log", source), removed("the profile of the account "+Account, profile), removed("the runners' programs", programs))
 }
 
 // Uninstall stops the service and takes the registration back; was is false if there was
@@ -290,7 +299,7 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return was, s.Undo()
 }
 
-// Start starts the service, and returns once it takes requests.
+// Start starts the service, and returns once it listens.
 func (s *Service) Start() error {
 	if s.User {
 		return s.act("start", s.Talk.Begin)

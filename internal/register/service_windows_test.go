@@ -76,7 +76,7 @@ func newManager(own bool) *manager {
 		trusted: func(string) error { return nil },
 		runner: runner{
 			install: func(client string) error { m.ask("runner " + client); return nil },
-			tidy:    func(client string) { m.ask("tidy " + client) }, remove: func(client string) { m.ask("no runner " + client) },
+			tidy:    func(client string) { m.ask("tidy " + client) }, remove: func(client string) error { m.ask("no runner " + client); return nil },
 		},
 		profile: func(sid string) error { m.ask("no profile " + sid); return m.profile },
 		logon: logon{
