@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -159,4 +160,28 @@ func FuzzRequest(f *testing.F) {
 			}
 		}
 	})
+}
+
+// A notification is read as what encoding/json would have written, whatever a piece of output has.
+func TestNotificationsAreRead(t *testing.T) {
+	id := json.RawMessage(`"7"`)
+	for _, v := range []any{
+		Piece{}, Piece{ID: "a/b", Attempt: 2, Stream: "stdout", At: 1, Text: "x"},
+		Piece{ID: "a", Stream: "stderr", Text: "\x00\r\n\t\"\\/<&>\u2028\u00e4\U0001f600", Dropped: 3}, Piece{Base64: []byte{0xff}}, Piece{Ended: true, Attempt: 1},
+		Progress{Done: 1, Of: 2}, nil,
+	} {
+		got, err := appendTold([]byte("before\n"), "logs", id, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, found := bytes.CutPrefix(got, []byte("before\n"))
+		var have, want any
+		raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "method": "logs", "params": map[string]any{"id": id, "value": v}})
+		if err != nil || json.Unmarshal(raw, &want) != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(line, &have); !found || err != nil || !reflect.DeepEqual(have, want) || bytes.Count(line, []byte("\n")) != 1 {
+			t.Errorf("%+v is told as %s, %v", v, got, err)
+		}
+	}
 }

@@ -260,8 +260,8 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 // errGone says that nothing that was looked at is dead of an error.
 var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this error; see what is dead: queuectl dlq list", deadMost)
 
-// deadOf are the jobs that died of an error, all if it is "", that whom the page is for may deal with, and how many others
-// there are.
+// deadOf are the dead jobs with this error, or with any if it is "", that whom the page is for may act on, and how many
+// there are that they may not.
 func (v *visitor) deadOf(ctx context.Context, p page, text string) (may []control.Job, others int, err error) {
 	groups, _, err := v.deadBy(ctx, "")
 	for _, g := range groups {

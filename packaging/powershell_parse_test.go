@@ -216,7 +216,7 @@ func (l *psLexer) closer(c byte) {
 	l.add(psCloser, 1)
 }
 
-// single is a string in which ” is a quote and nothing else means anything.
+// single is a string in which two single quotes are one and nothing else means anything.
 func (l *psLexer) single() {
 	for n := l.at + 1; n < len(l.text); n++ {
 		if l.text[n] != '\'' {

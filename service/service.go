@@ -289,7 +289,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.paused.Load() != nil { // its runners are told once they are met
 		s.pool.PauseAll(true)
 	}
-	if s.opt.Manager != nil { // which gives up what takes long to begin, and adopting may
+	if s.opt.Manager != nil { // it gives up a service that is slow to start, and adopting jobs can be slow
 		if err := s.bind(ctx, to); err != nil {
 			return endOf(ctx, err)
 		}

@@ -39,7 +39,7 @@ const Changes = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FIL
 	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
 // Replaces are the rights on a folder by which it, or what is in it, can be moved away, so that something else can take
-// its place. To make something new in it is none of them.
+// its place. The right to make something new in it is not one of them.
 const Replaces = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
 
 // AccessTo is who may use a file or a folder, and whose it is.
@@ -79,8 +79,8 @@ func OthersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (othe
 	return othersBy(sd, rights, 0)
 }
 
-// OthersItself are those to which it gives them on the object itself.
-func OthersItself(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
+// OthersOnObject are those whom a descriptor gives some of these rights on the object itself, not on what is made in it.
+func OthersOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, windows.INHERIT_ONLY_ACE)
 }
 

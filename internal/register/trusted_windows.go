@@ -33,7 +33,7 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 	for path := program; ; path = filepath.Dir(path) {
 		rights, by := windows.ACCESS_MASK(accounts.Changes), accounts.OthersBy
 		if path != program && path != filepath.Dir(program) {
-			rights, by = accounts.Replaces, accounts.OthersItself
+			rights, by = accounts.Replaces, accounts.OthersOnObject
 		}
 		top := filepath.Dir(path) == path
 		if top {

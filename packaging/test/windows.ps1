@@ -3,8 +3,8 @@
 # cannot. In an elevated prompt of a machine where queuectl was never installed, or may be
 # taken away with its queue:
 #   packaging\test\windows.ps1 -Old queuectl_0.9.1_amd64.msi -New queuectl_0.9.2_amd64.msi
-# For Windows PowerShell 5.1 and PowerShell 7. However it ends, the folder of -Logs then has
-# the logs of the service, of the installer and of Windows.
+# For Windows PowerShell 5.1 and PowerShell 7. However it ends, the folder of -Logs, which is a
+# new one or has nothing in it, then has the logs of the service, of the installer and of Windows.
 param(
     [Parameter(Mandatory)] [string] $Old,
     [Parameter(Mandatory)] [string] $New,
@@ -19,6 +19,7 @@ $Program = "$env:ProgramFiles\queuectl\queuectl.exe"
 $State = "$env:ProgramData\queuectl"
 $Jobs = "$env:PUBLIC\queuectl-test"
 $Probe = "$env:ProgramData\queuectl-probe"
+$script:Identifies = $false # whether AppLocker's service ran before
 $EventSource = 'HKLM:\SYSTEM\CurrentControlSet\Services\EventLog\Application\queuectl'
 $ProcessesOfQueue = 'queuectld?\.exe|queuectl-[0-9a-f]+\.exe|long\.cmd'
 $Eve = 'queuectl-eve' # an ordinary user, made and removed here
@@ -248,12 +249,14 @@ function SetRules {
 '@
     if (-not (Test-Path "$Jobs\rules-before.xml")) { Set-Content -Encoding Unicode "$Jobs\rules-before.xml" (Get-AppLockerPolicy -Local -Xml) }
     Set-AppLockerPolicy -XmlPolicy "$Jobs\rules.xml"
+    $script:Identifies = (Get-Service AppIDSvc).Status -eq 'Running'
     Native appidtel.exe start | Out-Null
 }
 function ResetRules {
     if (Test-Path "$Jobs\rules-before.xml") {
         Set-AppLockerPolicy -XmlPolicy "$Jobs\rules-before.xml"
         Remove-Item "$Jobs\rules-before.xml"
+        if (-not $script:Identifies) { Native appidtel.exe stop | Out-Null }
     }
     Remove-Item $Probe -Recurse -Force -ErrorAction SilentlyContinue
 }
@@ -287,8 +290,10 @@ if (ReadService) { throw 'queuectl is a service of this machine already' }
 foreach ($name in $Eve, "$env:COMPUTERNAME\$Group") { if (IsKnown $name) { throw "$name is known to this machine already" } }
 $Old = (Resolve-Path $Old).Path
 $New = (Resolve-Path $New).Path
-Remove-Item $Jobs, $State, $Logs -Recurse -Force -ErrorAction SilentlyContinue
-New-Item -ItemType Directory $Jobs, $Logs, "$Jobs\temporary files" | Out-Null
+if ((Test-Path $Logs) -and @(Get-ChildItem $Logs -Force).Count) { throw "$Logs has something in it already; name another folder with -Logs" }
+ResetRules # of a run that was broken off
+Remove-Item $Jobs, $State -Recurse -Force -ErrorAction SilentlyContinue
+New-Item -ItemType Directory -Force $Jobs, $Logs, "$Jobs\temporary files" | Out-Null
 $Logs = (Resolve-Path $Logs).Path
 Native icacls.exe $Jobs /grant '*S-1-5-32-545:(OI)(CI)RX' | Out-Null # users may read it
 Copy-Item "$PSScriptRoot\..\..\docs\Queuectl.psm1" $Jobs
