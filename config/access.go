@@ -41,8 +41,12 @@ func (k *Key) AtStart() bool { return slices.Contains(atStart, k.Name) }
 
 // Hold keeps what holds from the start as old has it.
 func (c *Config) Hold(old *Settings) {
+	c.waiting = nil
 	for i := range Keys() {
 		if k := &Keys()[i]; k.AtStart() {
+			if asked := k.Show(&c.Settings); asked != k.Show(old) {
+				c.waiting = append(c.waiting, Waiting{k.Name, asked})
+			}
 			if err := k.set(&c.Settings, k.get(old)); err != nil {
 				panic("config: a value of " + k.Name + " that held: " + err.Error())
 			}

@@ -137,6 +137,9 @@ func TestSomeSettingsHoldFromTheStart(t *testing.T) {
 	if c.Settings != want {
 		t.Errorf("got %+v, want %+v", c.Settings, want)
 	}
+	if got, want := c.Waiting(), []config.Waiting{{"run_as", "submitter"}, {"socket_mode", "0666"}, {"socket_group", "wheel"}}; !slices.Equal(got, want) {
+		t.Errorf("waiting are %v, want %v", got, want)
+	}
 }
 
 // A missing file is empty unless it is required.

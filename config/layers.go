@@ -32,8 +32,15 @@ type Layer struct {
 // Config is the checked settings and where each comes from.
 type Config struct {
 	Settings
-	layers []Layer // the weakest first
+	layers  []Layer // the weakest first
+	waiting []Waiting
 }
+
+// Waiting is a setting with the value that it has from the next start on.
+type Waiting struct{ Name, Value string }
+
+// Waiting lists the settings of which another value holds than the layers have.
+func (c *Config) Waiting() []Waiting { return c.waiting }
 
 // Merge checks layers, the weakest first, and lays them over the defaults. It keeps copies:
 // the result may be read while the layers are changed.

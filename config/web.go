@@ -19,7 +19,7 @@ func webKeys() []Key {
 		textOrNone("web.listen", "where the page is: an ADDRESS:PORT of loopback like 127.0.0.1:7070, unix:/PATH, or none; elsewhere only with tls_cert and tls_key, or tls = \"proxy\", and hosts", func(s *Settings) *string { return &s.WebListen }, whereToListen),
 		choice("web.anonymous", nobody, "read lets whoever can reach the page from this machine see what the right read does, without a session; none is nobody", func(s *Settings) *string { return &s.WebAnonymous }, nobody, "read"),
 		choice("web.metrics_anonymous", "false", "true lets whoever can reach the page from this machine read /metrics, without a session", func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
-		{webHosts, nobody, "names by which the page is asked for, beside those of loopback, like [\"queue.example.org\"]; links to it have the first one", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
+		{webHosts, nobody, "names by which the page is asked for, beside those of loopback, like [\"queue.example.org\"] in the file, and elsewhere with spaces between them; links to it have the first one", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
 		textOrNone("web.tls_cert", "file of the page's certificate, with those that it needs; read when the page is opened", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
 		textOrNone("web.tls_key", "file of its private key", func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
 		choice("web.tls", nobody, "proxy says that somebody else has the certificate, and sends its requests here", func(s *Settings) *string { return &s.WebTLS }, nobody, "proxy"),
@@ -81,7 +81,7 @@ func setWebHosts(s *Settings, text string) error {
 		if len(h) > 253 || h[0] == '-' || strings.ContainsFunc(h, func(c rune) bool {
 			return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune(".-_", c))
 		}) {
-			return fmt.Errorf("%q is no name of a host, without a port", h)
+			return fmt.Errorf("%q is no name of a host, without a port; several have spaces between them", h)
 		}
 	}
 	switch {

@@ -202,6 +202,13 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 		s.log.Warn("settings of the file are hidden by stronger ones", "keys", strings.Join(hidden, " "))
 	}
 	s.log.Info("settings read again")
+	var waits []string
+	for _, w := range s.config.Load().Waiting() {
+		waits = append(waits, w.Name)
+	}
+	if len(waits) > 0 {
+		later = strings.TrimPrefix(later+"; these hold from the next start of the service: "+strings.Join(waits, ", "), "; ")
+	}
 	return later, nil
 }
 
@@ -216,7 +223,13 @@ func (s *Service) ConfigList(ctx context.Context, _ control.Nothing) (control.Co
 
 func (s *Service) value(k *config.Key) control.ConfigValue {
 	c := s.config.Load()
-	return control.ConfigValue{Key: k.Name, Value: k.Show(&c.Settings), Origin: string(c.Origin(k.Name))}
+	v := control.ConfigValue{Key: k.Name, Value: k.Show(&c.Settings), Origin: string(c.Origin(k.Name))}
+	for _, w := range c.Waiting() {
+		if w.Name == k.Name {
+			v.Note = fmt.Sprintf("%s is there, which holds from the next start of the service", w.Value)
+		}
+	}
+	return v
 }
 
 // ConfigGet implements control.API.

@@ -92,6 +92,7 @@ func (a *App) configList(cmd *cobra.Command) error {
 	}
 	var rows [][]string
 	for _, v := range got.Settings {
+		a.note(v)
 		rows = append(rows, []string{v.Key, v.Origin, v.Value})
 	}
 	return a.table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
