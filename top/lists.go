@@ -85,7 +85,6 @@ func (m *model) table() table {
 		return t
 	}
 	t.rows = slices.DeleteFunc(t.rows, func(r row) bool { return !r.matches(m.find) })
-	t.more = 0
 	return t
 }
 

@@ -177,7 +177,10 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	if len(shown) == 0 {
 		empty := listings()[m.list].empty
 		if m.find != "" {
-			empty = "nothing is like " + cli.Shown(m.find)
+			empty = "nothing here is like " + cli.Shown(m.find)
+			if t.more != 0 { // of which nothing is known
+				empty = "nothing here is like " + cli.Shown(m.find) + ", of what was looked at; all: " + t.all
+			}
 		}
 		return []string{cli.Cut("  "+empty, m.width)}
 	}
@@ -209,6 +212,9 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 // moreText tells what is not shown of a list.
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
+	if m.find != "" {
+		parts = append(parts, "with "+cli.Shown(m.find)+" in it; Esc shows all")
+	}
 	if from > 0 {
 		parts = append(parts, fmt.Sprintf("%d above", from))
 	}
@@ -218,11 +224,10 @@ func (m *model) moreText(t *table, from, to int) string {
 	switch {
 	case t.more == unknown:
 		parts = append(parts, "more: "+t.all)
+	case t.more > 0 && m.find != "":
+		parts = append(parts, fmt.Sprintf("%d more not looked at: %s", t.more, t.all))
 	case t.more > 0:
 		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
-	}
-	if m.find != "" {
-		parts = append(parts, "with "+cli.Shown(m.find)+" in it; Esc shows all")
 	}
 	return strings.Join(parts, ", ")
 }
