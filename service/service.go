@@ -392,7 +392,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case keep = <-s.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
-			keep = keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
+			keep = session.Closed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin)) // jobs have no console that could be closed
 		}
 		systemd.Notify("STOPPING=1")
 		s.longer()

@@ -58,3 +58,25 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 		}
 	})
 }
+
+// What ends with the window that it was started in leaves its jobs, which the next service finds again.
+func TestClosedWindowLeavesJobs(t *testing.T) {
+	wholes(t, func(w *whole) {
+		w.end()
+		w.ends = true
+		w.start()
+		w.enqueue(command("stays", "echo begun; while :; do sleep 1; done"))
+		before := w.becomes("stays", "processing")
+		w.stop(session.ErrClosed)
+		w.ended <- <-w.ended
+		w.end()
+		w.start()
+		if after := w.becomes("stays", "processing"); len(after.History) != 1 || *after.PID != *before.PID {
+			t.Errorf("it was %+v, and is %+v", before, after)
+		}
+		w.verb(func(ctx context.Context, s control.Selection) (control.BulkResult, error) {
+			return w.Kill(ctx, control.Kill{Selection: s, Signal: "KILL"})
+		}, "stays")
+		w.becomes("stays", "dead")
+	})
+}

@@ -8,9 +8,13 @@ import (
 	"time"
 )
 
-// ErrEnds is why a context has ended if the session ends: its user logs off, the machine goes down, or the
-// window of the console is closed. Windows ends a process some 5 s after it was told.
-var ErrEnds = errors.New("the user's session ends")
+// ErrEnds is why a context has ended if the session ends: its user logs off, or the machine goes down; ErrClosed if the
+// window of the console is closed, which ends nothing but the programs in it. Windows ends a process some 5 s after
+// it was told.
+var (
+	ErrEnds   = errors.New("the user's session ends")
+	ErrClosed = errors.New("the console's window is closed")
+)
 
 // Grace is the most time that a command gets then between CTRL_BREAK and its end: what it ended with has to be
 // stored within the rest of the 5 s.
@@ -32,7 +36,12 @@ func Ending(ctx context.Context) <-chan struct{} {
 }
 
 // Ends reports whether the session ends, of a context below Under.
-func Ends(ctx context.Context) bool {
+func Ends(ctx context.Context) bool { return endedWith(ctx, ErrEnds) }
+
+// Closed reports whether the window of the console is closed, of a context below Under.
+func Closed(ctx context.Context) bool { return endedWith(ctx, ErrClosed) }
+
+func endedWith(ctx context.Context, why error) bool {
 	of, known := ctx.Value(key{}).(context.Context)
-	return known && errors.Is(context.Cause(of), ErrEnds)
+	return known && errors.Is(context.Cause(of), why)
 }

@@ -7,6 +7,7 @@ import (
 	"os/signal"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -34,9 +35,10 @@ func Notify(parent context.Context, level uintptr) (ctx context.Context, stop fu
 func notify(parent context.Context, level uintptr, windowed bool) (ctx context.Context, stop func(), err error) {
 	setProcessShutdownParameters.Call(level, 0) // if it is refused the order is another
 	ctx, cancel := context.WithCancelCause(parent)
-	w := &window{ends: func() { cancel(ErrEnds) }, stopped: make(chan struct{})}
+	w := &window{ends: func() { cancel(ErrEnds) }, closes: func() { cancel(ErrClosed) }, stopped: make(chan struct{})}
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
+	setConsoleCtrlHandler.Call(console(), 1) // it is asked before that of the signals, which tells not which event it was
 	var loops sync.WaitGroup
 	loops.Go(func() { w.listen(told) })
 	if windowed {
@@ -50,13 +52,26 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 			postThreadMessage.Call(w.thread, wmNull, 0, 0)
 		}
 		loops.Wait()
+		setConsoleCtrlHandler.Call(console(), 0)
 		cancel(nil)
 	}), err
+}
+
+// lastEvent is the last event of the console, and console what hears of each and leaves what follows from it to others.
+var (
+	lastEvent atomic.Uint32
+	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(heard) })
+)
+
+func heard(event uintptr) (handled uintptr) {
+	lastEvent.Store(uint32(event))
+	return 0
 }
 
 // window hears that the session ends, as a window and from the console.
 type window struct {
 	ends    func()
+	closes  func()
 	stopped chan struct{}
 	thread  uintptr // of its messages
 }
@@ -66,7 +81,11 @@ func (w *window) listen(told chan os.Signal) {
 	defer signal.Stop(told)
 	select {
 	case <-told:
-		w.ends()
+		if lastEvent.Load() == ctrlClose {
+			w.closes()
+		} else {
+			w.ends()
+		}
 		<-w.stopped // what it says then ends nothing either
 	case <-w.stopped:
 	}
@@ -141,6 +160,7 @@ type message struct {
 }
 
 const (
+	ctrlClose         = 2 // CTRL_CLOSE_EVENT
 	wmNull            = 0x0
 	wmClose           = 0x10
 	wmQueryEndSession = 0x11
@@ -153,6 +173,7 @@ const (
 var (
 	kernel32                     = windows.NewLazySystemDLL("kernel32.dll")
 	getModuleHandle              = kernel32.NewProc("GetModuleHandleW")
+	setConsoleCtrlHandler        = kernel32.NewProc("SetConsoleCtrlHandler")
 	setProcessShutdownParameters = kernel32.NewProc("SetProcessShutdownParameters")
 	user32                       = windows.NewLazySystemDLL("user32.dll")
 	registerClass                = user32.NewProc("RegisterClassExW")

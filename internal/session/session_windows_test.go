@@ -3,6 +3,8 @@ package session
 import (
 	"context"
 	"errors"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 	"unsafe"
@@ -103,4 +105,25 @@ func TestOrderOfTheEnd(t *testing.T) {
 	if Service <= Runner || Runner <= 0x280 {
 		t.Error("the order is another")
 	}
+}
+
+// A window of the console that is closed ends no session.
+func TestWindowThatIsClosed(t *testing.T) {
+	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} { // CTRL_LOGOFF_EVENT and CTRL_SHUTDOWN_EVENT
+		got := make(chan string, 1)
+		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, stopped: make(chan struct{})}
+		told := make(chan os.Signal, 1)
+		if heard(event) != 0 {
+			t.Error("nobody else hears of it")
+		}
+		told <- syscall.SIGTERM
+		close(w.stopped)
+		for len(got) == 0 && len(told) > 0 {
+			w.listen(told)
+		}
+		if how := <-got; how != want {
+			t.Errorf("event %d %s, want %s", event, how, want)
+		}
+	}
+	lastEvent.Store(0)
 }
