@@ -287,7 +287,11 @@ func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	p, err := v.begin(r.Context(), strings.TrimSuffix(is.Label, "…"), "dead", "queuectl "+map[string]string{"retry": "dlq retry", "rm": "rm"}[is.Name]+" … --dry-run")
+	cli := "queuectl rm … --dry-run"
+	if is.Name == "retry" {
+		cli = "queuectl dlq retry … --dry-run"
+	}
+	p, err := v.begin(r.Context(), strings.TrimSuffix(is.Label, "…"), "dead", cli)
 	if err != nil {
 		return err
 	}

@@ -302,17 +302,13 @@ func (v *visitor) deadBy(ctx context.Context, opened string) (groups []*died, mo
 			if g.First = j.FinishedAt; !slices.Contains(strings.Fields(g.Queues), j.Queue) && len(g.Queues) < 64 {
 				g.Queues = strings.TrimSpace(g.Queues + " " + j.Queue)
 			}
-			whole := sampleRows
+			whole, most := sampleRows, sampleCommand
 			if text == opened {
-				whole = listRows
+				whole, most = listRows, shownCommand
 			}
 			if len(g.Jobs) >= whole { // as many as are shown are kept whole: commands may be large
 				j = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter}
 			} else {
-				most := sampleCommand
-				if text == opened {
-					most = shownCommand
-				}
 				j.Command, j.Argv = shorten(j.Command, j.Argv, most)
 			}
 			g.Jobs = append(g.Jobs, j)
