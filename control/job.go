@@ -93,8 +93,11 @@ type Attempt struct {
 	Counted    bool    `json:"counted"`
 	CPUMS      int64   `json:"cpu_ms"`
 	PeakRSS    int64   `json:"peak_rss"`
-	Leftovers  int     `json:"leftovers"`
-	Dropped    int64   `json:"output_dropped"`
+	// PeakTasks is how many processes and threads it had at once, at most: of a job with a limit of
+	// them, where the kernel tells.
+	PeakTasks int64 `json:"peak_tasks,omitempty"`
+	Leftovers int   `json:"leftovers"`
+	Dropped   int64 `json:"output_dropped"`
 	// ResultError is why what it left as its result is not kept.
 	ResultError *string `json:"result_error,omitempty"`
 }
@@ -175,7 +178,7 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.N, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt),
 		RunTimeMS: millis(a.StartedAt, a.EndedAt), ExitCode: code(a.ExitCode), Signal: optional(a.Signal), Reason: optional(string(a.Reason)),
-		Error: optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: optional(a.ResultError),
+		Error: optional(a.Error), Counted: a.Counted, CPUMS: a.CPU.Milliseconds(), PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, ResultError: optional(a.ResultError),
 	}
 }
 

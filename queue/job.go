@@ -235,6 +235,7 @@ type Attempt struct {
 	Counted   bool
 	CPU       time.Duration // user and system time of the tree that was waited for
 	PeakRSS   int64         // bytes
+	PeakTasks int64         // processes and threads at once, 0 if it is not known
 	Leftovers int           // processes ended after the main one, because they were left behind
 	Dropped   int64         // bytes of output not kept
 	// Output is what output.Decode reads; OutputRef names the runner's file of

@@ -248,7 +248,7 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
 		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced,
-		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS,
+		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 		Value: in.value, ValueError: in.fault, Progress: in.progress.last,
 	}

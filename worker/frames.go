@@ -114,7 +114,7 @@ func (p *Pool) settlement(h *leaseState, r *wire.Result, dir string) store.Settl
 	a := queue.Attempt{
 		Fence: r.Fence, Worker: runner.Worker(dir, r.Slot), Node: p.cfg.Node, PID: int(r.PID),
 		StartedAt: queue.Millis(r.StartedAt), EndedAt: queue.Millis(r.EndedAt),
-		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS,
+		ExitCode: r.ExitCode, Signal: int(r.Signal), CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks,
 		Leftovers: int(r.Leftovers), Dropped: r.Dropped, Output: r.Output, OutputRef: r.OutputRef,
 	}
 	if a.OutputRef != "" && a.OutputRef != runner.OutputRef(r.Lease) {

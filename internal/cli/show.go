@@ -156,8 +156,12 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 		cpus = fmt.Sprintf("%.2f on average, of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
 	}
 	const unknown = "; what is used is not measured"
+	tasks, told := "at most ", "; what is used is not known" // without control groups, or to an older kernel
+	if last.PeakTasks != 0 {
+		tasks, told = fmt.Sprintf("%d at the peak, of ", last.PeakTasks), ""
+	}
 	for _, f := range []struct{ field, name, before, after string }{
-		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", "at most ", unknown}, {"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
+		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, told}, {"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
 	} {
 		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
 		if f.field == "memory" {

@@ -38,3 +38,14 @@ func TestShowTellsWhatWasSet(t *testing.T) {
 		t.Errorf("got %q, want %q", rows, want)
 	}
 }
+
+// Each limit is shown beside what the last attempt used of it, or that this is not known.
+func TestShowHasLimitsBesideWhatWasUsed(t *testing.T) {
+	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
+	for peak, want := range map[int64]string{0: "at most 64; what is used is not known", 12: "12 at the peak, of 64"} {
+		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}
+		if got, want := limitsOf(j), [][2]string{{"Tasks", want}, {"Open files", "at most 77; what is used is not measured"}}; !slices.Equal(got, want) {
+			t.Errorf("with a peak of %d: %q, want %q", peak, got, want)
+		}
+	}
+}

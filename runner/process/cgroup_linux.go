@@ -139,6 +139,9 @@ type cgroup struct {
 	// spent says that its processes were ended by the group. It is used no more: newer
 	// kernels (6.15) take whatever is started in it later for one of them.
 	spent bool
+	// used says that a command was in it: its peak of tasks, which cannot be set back, may be
+	// that command's.
+	used bool
 }
 
 // cgroup makes a group. Without one the worker goes by process group, session and cookie.
@@ -299,6 +302,14 @@ func (b *cgroup) procs(except int) (list []proc) {
 func (b *cgroup) kill() bool {
 	b.spent = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
+}
+
+// peakTasks is how many tasks there were at once in the group, at most, since it was made; 0
+// where the kernel does not tell (before Linux 6.1), or nothing counts them.
+func (b *cgroup) peakTasks() int64 {
+	raw, _ := os.ReadFile(filepath.Join(b.path, "pids.peak"))
+	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
+	return max(0, n)
 }
 
 // ranOut reports whether the kernel has ended a process for want of memory since it was

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -158,6 +159,39 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	}
 	if raw, _ := os.ReadFile("/proc/" + lines[len(lines)-1] + "/cmdline"); strings.Contains(string(raw), "4321") {
 		t.Errorf("process %s lives on", lines[len(lines)-1])
+	}
+}
+
+// A command with a limit of tasks has a group that none was in before, whose peak is its own; the
+// others have the group of the one before.
+func TestPeakOfTasksIsTheCommandsOwn(t *testing.T) {
+	groups := cgroupsFor(t)
+	w := NewWorker(groups)
+	defer w.Close()
+	in := func(tasks int) string {
+		c := command(t, "/bin/sh", "-c", "sed -n s/^0:://p /proc/self/cgroup")
+		c.Limits.Tasks = tasks
+		r := w.Run(c)
+		path := filepath.Join(filepath.Dir(groups.path), strings.TrimSpace(c.said(t)))
+		raw, _ := os.ReadFile(filepath.Join(path, "pids.peak")) // where something counts them
+		if want := strings.TrimSpace(string(raw)); tasks != 0 && want != "" && fmt.Sprint(r.PeakTasks) != want || tasks == 0 && r.PeakTasks != 0 {
+			t.Errorf("the peak is %d, and the group's %q", r.PeakTasks, want)
+		}
+		return filepath.Base(path)
+	}
+	got := []string{in(0), in(0), in(50), in(50), in(0), in(50)}
+	if want := []string{"job-1", "job-1", "job-2", "job-3", "job-3", "job-4"}; !slices.Equal(got, want) {
+		t.Errorf("they ran in %v, want %v", got, want)
+	}
+	b := &cgroup{path: t.TempDir()}
+	if n := b.peakTasks(); n != 0 {
+		t.Errorf("where nothing counts: %d", n)
+	}
+	if err := os.WriteFile(filepath.Join(b.path, "pids.peak"), []byte("12\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.peakTasks(); n != 12 {
+		t.Errorf("got %d, want 12", n)
 	}
 }
 

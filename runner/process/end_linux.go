@@ -33,6 +33,9 @@ func (r *run) end() {
 	}
 	if b := r.w.cgroup; b != nil {
 		r.outOfMemory(b.ranOut())
+		if r.c.Limits.Tasks != 0 {
+			r.r.PeakTasks = b.peakTasks()
+		}
 		if r.r.Spared || b.spent {
 			r.w.dropCgroup()
 		}

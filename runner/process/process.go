@@ -111,6 +111,7 @@ type Result struct {
 	StuckPID  int  // the first process that outlives SIGKILL, for which Linger waits; 0 is none
 	CPU       time.Duration
 	PeakRSS   int64 // bytes; 0 if it is not known
+	PeakTasks int64 // processes and threads at once; 0 if it is not known, as without a limit of them
 	Leftovers int   // processes left behind by the main one, and ended
 	Spared    bool  // processes left behind that may live on
 	// Unlimited names the limits that could not be enforced, "" if all were.

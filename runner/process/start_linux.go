@@ -88,6 +88,12 @@ const notCloned = -2
 // fork starts the program, in the control group if there is one. An error of the child, which
 // has the command's account and folder, is the command's own.
 func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
+	if b := r.w.cgroup; b != nil && b.used && r.c.Limits.Tasks != 0 {
+		r.w.dropCgroup()
+		if err := r.w.open(); err != nil {
+			return err
+		}
+	}
 	missing, err := r.limit()
 	if err != nil {
 		return &shortageError{err}
@@ -101,7 +107,7 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 	}
 	r.pidfd = notCloned
 	if b := r.w.cgroup; b != nil {
-		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD = true, b.dir
+		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.used = true, b.dir, true
 		if b.shared {
 			b.ranOut() // what was before is not this command's
 		}

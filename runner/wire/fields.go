@@ -268,7 +268,7 @@ func (f *Result) fields(c *codec) {
 	c.nums(&f.ExitCode, &f.Signal)
 	c.text(&f.Error)
 	c.span(&f.CPU)
-	c.nums(&f.PeakRSS, &f.Leftovers, &f.Dropped)
+	c.nums(&f.PeakRSS, &f.PeakTasks, &f.Leftovers, &f.Dropped)
 	c.bytes(&f.Output)
 	c.text(&f.OutputRef)
 	c.bytes(&f.Value)

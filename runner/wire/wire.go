@@ -183,6 +183,7 @@ type (
 		Error     string
 		CPU       time.Duration
 		PeakRSS   int64
+		PeakTasks int64
 		Leftovers int64
 		Dropped   int64
 		Output    []byte

@@ -221,7 +221,7 @@ func readMoved(r row, columns string) rules.Job {
 
 // attemptColumns are the columns of an attempt, in the order of readAttempt.
 const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
-	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error`
+	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error, peak_tasks`
 
 // attemptWidth is how many they are.
 var attemptWidth = strings.Count(attemptColumns, ",") + 1
@@ -232,7 +232,7 @@ func readAttempt(r row) queue.Attempt {
 	return queue.Attempt{
 		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)), EndedAt: queue.Millis(n(6)),
 		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
-		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15), OutputBytes: n(16), ResultError: t(17),
+		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15), OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
 	}
 }
 

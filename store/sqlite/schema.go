@@ -180,6 +180,7 @@ var migrations = [][]string{{
 		dropped      INTEGER NOT NULL,
 		output_bytes INTEGER NOT NULL DEFAULT 0, -- -1 if it was removed to make room
 		output_ref   TEXT,
+		peak_tasks   INTEGER NOT NULL DEFAULT 0,
 		result_error TEXT,
 		error        TEXT    NOT NULL,
 		result       TEXT,                       -- JSON that it has left

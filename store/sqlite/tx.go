@@ -188,8 +188,8 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		e.Seq, int64(j.Runs), e.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
 		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), kept)
-	if err == nil && (len(a.Result) > 0 || a.ResultError != "") { // of few jobs
-		_, err = t.exec(`UPDATE attempts SET result = ?, result_error = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), e.Seq, int64(j.Runs))
+	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) { // of few jobs
+		_, err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), a.PeakTasks, e.Seq, int64(j.Runs))
 	}
 	return err
 }

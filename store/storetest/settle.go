@@ -286,6 +286,7 @@ func attemptWhole(r *rig) {
 	jobs := r.claim(3)
 	e := r.settlement(jobs[0], queue.Outcome{End: queue.Signalled, Signal: 15, Error: "ended: ä\x1b[1m"})
 	e.Attempt.CPU, e.Attempt.PeakRSS, e.Attempt.Leftovers, e.Attempt.Dropped = 90*time.Minute+7*time.Microsecond, 1<<40, 3, 1<<33
+	e.Attempt.PeakTasks = 1 << 34
 	e.Attempt.Output = bytes.Repeat([]byte{0, 1, 0xff, '\n'}, 16<<10)
 	output := bytes.Clone(e.Attempt.Output)
 	e.Attempt.Result, e.Attempt.ResultError = []byte(`{"ä":[1,2]}`), "ö"
