@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -46,6 +47,7 @@ type feed struct {
 	whole   *frame            // as it is now; guarded by feeds.mu, as is:
 	plain   map[string]string // the same without the clocks, which go on by themselves
 	readers map[*reader]bool
+	over    bool // its readers are to leave
 	cancel  context.CancelFunc
 }
 
@@ -123,7 +125,9 @@ func (f *feeds) leave(uid int, key string, is *feed, r *reader) {
 	}
 	if len(is.readers) == 0 {
 		is.cancel()
-		delete(f.by, key)
+		if !is.over {
+			delete(f.by, key)
+		}
 	}
 }
 
@@ -150,20 +154,34 @@ func (f *feeds) publish(is *feed, parts map[string]string) {
 	}
 	for r := range is.readers {
 		r.news = r.news.with(changed)
-		select {
-		case r.bell <- struct{}{}:
-		default:
-		}
+		r.ring()
 	}
 }
 
-// take is what a reader has not heard yet.
-func (f *feeds) take(r *reader) *frame {
+// end has all readers of a page leave; who joins from now on gets it anew.
+func (f *feeds) end(key string, is *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	news := r.news
-	r.news = nil
-	return news
+	is.over = true
+	delete(f.by, key)
+	for r := range is.readers {
+		r.ring()
+	}
+}
+
+func (r *reader) ring() {
+	select {
+	case r.bell <- struct{}{}:
+	default: // it is rung already
+	}
+}
+
+// take is what a reader has not heard yet, and whether it is to leave.
+func (f *feeds) take(is *feed, r *reader) (news *frame, over bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	news, r.news = r.news, nil
+	return news, is.over
 }
 
 // viewOf is the page that a path is of, nil if none is.
@@ -208,11 +226,16 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		return err // as the page itself says
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
-	reads, page, err := s.feeds.join(v.peer.UID, key, func(ctx context.Context, f *feed) { s.watch(ctx, *v, is, u, f) })
+	reads, page, err := s.feeds.join(v.peer.UID, key, func(ctx context.Context, f *feed) {
+		if !s.watch(ctx, *v, was.Right, is, u, f) {
+			s.feeds.end(key, f)
+		}
+	})
 	if err != nil {
 		return err
 	}
 	defer s.feeds.leave(v.peer.UID, key, page, reads)
+	v.client.Close() // until it is needed again: a connection takes memory, and has the service make room for many
 	out := &eventStream{w: w, out: http.NewResponseController(w)}
 	lines := make(chan []line)
 	if is == views["/jobs/{id...}"] {
@@ -223,15 +246,20 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	for err = out.say("tick", nil); err == nil; {
 		select {
 		case <-reads.bell:
-			if news := s.feeds.take(reads); news != nil {
+			news, over := s.feeds.take(page, reads)
+			if over {
+				return nil
+			}
+			if news != nil {
 				err = out.write(news.event())
 			}
 		case list := <-lines:
 			err = out.say("output", list)
 		case <-tick.C:
-			if !s.stays(r, v, was.Right) || !was.stands(r.Context(), v) {
+			if !s.entered(r, v) || !was.stands(r.Context(), v) {
 				return nil
 			}
+			v.client.Close()
 			err = out.say("tick", nil)
 		case <-r.Context().Done():
 			return nil
@@ -243,10 +271,18 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 // stays reports whether who reads a stream may go on: the session is not over, and the right what it was. A browser asks
 // anew, and is judged anew.
 func (s *Server) stays(r *http.Request, v *visitor, right control.Right) bool {
-	if now, found := s.visitorOf(r); !found || now.token != v.token {
-		return false
-	}
-	who, err := v.client.Whoami(r.Context(), control.Nothing{})
+	return s.entered(r, v) && has(r.Context(), v.client, right)
+}
+
+// entered reports whether the session of a stream's reader is not over.
+func (s *Server) entered(r *http.Request, v *visitor) bool {
+	now, found := s.visitorOf(r)
+	return found && now.token == v.token
+}
+
+// has reports whether a client's right is what it was.
+func has(ctx context.Context, client *control.Client, right control.Right) bool {
+	who, err := client.Whoami(ctx, control.Nothing{})
 	return err == nil && who.Right == right
 }
 
@@ -261,11 +297,15 @@ func (e *eventStream) say(name string, v any) error { return e.write(eventOf(nam
 
 // eventOf is a server-sent event.
 func eventOf(name string, v any) []byte {
-	raw, err := json.Marshal(v)
-	if err != nil {
+	var raw bytes.Buffer
+	raw.WriteString("event: " + name + "\ndata: ")
+	text := json.NewEncoder(&raw)
+	text.SetEscapeHTML(false) // else fragments take twice as much
+	if err := text.Encode(v); err != nil {
 		panic("dashboard: an event that cannot be written: " + err.Error())
 	}
-	return fmt.Appendf(nil, "event: %s\ndata: %s\n\n", name, raw)
+	raw.WriteByte('\n')
+	return raw.Bytes()
 }
 
 // write writes whole events.
@@ -280,10 +320,13 @@ func (e *eventStream) write(text []byte) error {
 	return e.out.Flush()
 }
 
-// watch makes the parts of a page anew as long as somebody reads them. Of what cannot be read now nothing is told.
-func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *feed) {
+// watch makes the parts of a page anew as long as somebody reads them; it reports false once their right is not what it
+// was. Of what cannot be read now nothing is told.
+func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *view, u *url.URL, f *feed) bool {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
+	tick := time.NewTicker(tickEach)
+	defer tick.Stop()
 	ticker := time.NewTicker(cmp.Or(is.each, renderEach))
 	defer ticker.Stop()
 	var last int64
@@ -296,10 +339,15 @@ func (s *Server) watch(ctx context.Context, v visitor, is *view, u *url.URL, f *
 				s.feeds.publish(f, parts)
 			}
 		}
+		v.client.Close() // until the next look: see live
 		select {
 		case <-ticker.C:
+		case <-tick.C:
+			if !has(ctx, v.client, right) {
+				return false
+			}
 		case <-ctx.Done():
-			return
+			return true
 		}
 	}
 }

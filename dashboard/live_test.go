@@ -26,7 +26,9 @@ func TestReadersHearTheNewest(t *testing.T) {
 	hears := func(who string, r *reader, want map[string]string) {
 		t.Helper()
 		got := map[string]string{}
-		if news := f.take(r); news != nil {
+		if news, over := f.take(is, r); over {
+			t.Errorf("%s is to leave", who)
+		} else if news != nil {
 			got = news.parts
 		}
 		if !maps.Equal(got, want) {
@@ -48,6 +50,31 @@ func TestReadersHearTheNewest(t *testing.T) {
 	for _, r := range []*reader{fast, slow, late} {
 		f.leave(7, "page", is, r)
 	}
+	if len(f.readers) != 0 || len(f.by) != 0 {
+		t.Errorf("%v readers of %d pages are left", f.readers, len(f.by))
+	}
+}
+
+// The readers of a page that is over leave it, whatever they have not heard; who comes then has it made anew.
+func TestPageThatIsOverIsLeft(t *testing.T) {
+	var f feeds
+	idle := func(context.Context, *feed) {}
+	old, over, _ := f.join(7, "page", idle)
+	f.publish(over, map[string]string{"a": "1"})
+	f.end("page", over)
+	<-old.bell
+	if _, left := f.take(over, old); !left {
+		t.Error("its reader stays")
+	}
+	r, anew, _ := f.join(7, "page", idle)
+	if _, left := f.take(anew, r); left || anew == over {
+		t.Error("who comes then is to leave too")
+	}
+	f.leave(7, "page", over, old)
+	if f.by["page"] != anew {
+		t.Error("the page that was made anew is forgotten")
+	}
+	f.leave(7, "page", anew, r)
 	if len(f.readers) != 0 || len(f.by) != 0 {
 		t.Errorf("%v readers of %d pages are left", f.readers, len(f.by))
 	}

@@ -74,6 +74,7 @@ type whole struct {
 	*control.Client
 	places config.Places
 	open   opener
+	crowds atomic.Int64            // times that it made room for many
 	stop   context.CancelCauseFunc // ends its user's session, if that is the cause
 	halt   context.CancelFunc      // asks it to stop
 	ends   bool                    // what runs ends with it
@@ -99,6 +100,7 @@ func (w *whole) startWithin(tries int) {
 	o := Options{
 		Places: w.places, Flags: map[string]string{"workers": "4", "run_as": config.RunAsService}, KeepJobs: !w.ends, Version: "test",
 		Runner: []string{os.Args[0], runnerWord}, Log: log, Ready: func() { close(ready) }, open: w.open,
+		Crowded: func() { w.crowds.Add(1) },
 	}
 	go func() { w.ended <- Run(ctx, o, nil) }() // ends with stop
 	select {

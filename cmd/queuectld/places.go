@@ -3,6 +3,7 @@ package main
 import (
 	"runtime"
 	"runtime/debug"
+	"runtime/metrics"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,13 +57,31 @@ func (p *places) look() {
 	p.set(1)
 }
 
-// heapLimit is about how much memory the service's collector allows for, in bytes.
-const heapLimit = 64 << 20
+// The service's collector allows for heapLimit bytes of memory, and for heapRoom beside what lives where that is more.
+const (
+	heapLimit = 64 << 20
+	heapRoom  = heapLimit / 2
+)
 
-// tuneGC has the collector of a service seldom run: its heap is a few MB, which short jobs
-// fill anew each second. Above heapLimit, where only many large requests bring it, memory
-// is worth more than time.
+// tuneGC has the collector of a service seldom run: its heap is a few MB, which short jobs fill anew each second. Above
+// heapLimit, where large requests or many browsers bring it, memory is worth more than time; but a limit near what lives
+// would have it run without end.
 func tuneGC() {
-	debug.SetGCPercent(200)
-	debug.SetMemoryLimit(heapLimit)
+	debug.SetGCPercent(400)
+	fitLimit(new(collected))
+}
+
+// collected is garbage as soon as it is made: its finalizer runs after each collection.
+type collected struct{ _ *int }
+
+func fitLimit(c *collected) {
+	samples := [...]metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
+	}
+	metrics.Read(samples[:])
+	n := func(i int) int64 { return int64(samples[i].Value.Uint64()) }
+	besideHeap := n(1) - n(2) - n(3) - n(4)
+	debug.SetMemoryLimit(max(heapLimit, n(0)+besideHeap+heapRoom))
+	runtime.SetFinalizer(c, fitLimit)
 }

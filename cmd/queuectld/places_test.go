@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"runtime"
+	"runtime/debug"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,4 +29,28 @@ func TestPlacesFollowTheCrowd(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	})
+}
+
+// The collector has room beside what lives, however much that is, and no more than that.
+func TestCollectorHasRoom(t *testing.T) {
+	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
+	defer debug.SetMemoryLimit(limit)
+	defer debug.SetGCPercent(percent)
+	tuneGC()
+	within := func(least, most int64) {
+		t.Helper()
+		var now int64
+		for range 1000 {
+			runtime.GC()
+			if now = debug.SetMemoryLimit(-1); least <= now && now <= most {
+				return
+			}
+			runtime.Gosched() // to finalizers
+		}
+		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, least>>20, most>>20)
+	}
+	lives := make([]byte, 4*heapLimit)
+	within(int64(len(lives))+heapRoom, int64(len(lives))+2*heapLimit)
+	runtime.KeepAlive(lives)
+	within(heapLimit, heapLimit)
 }

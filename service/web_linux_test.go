@@ -1,0 +1,79 @@
+package service
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// Browsers that look at a page ask the service nothing while nothing happens: it makes no room for many then, which costs
+// a drain a twentieth.
+func TestBrowsersThatLookAreNoCrowd(t *testing.T) {
+	wholes(t, func(w *whole) {
+		ctx := w.Context()
+		state, err := w.WebStart(ctx, control.WebStart{Listen: "127.0.0.1:0"})
+		if err != nil {
+			w.Fatal(err)
+		}
+		link, err := w.WebOpen(ctx, control.Nothing{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.Client.Close()
+		secret, err := url.Parse(link.URL)
+		if err != nil {
+			w.Fatal(err)
+		}
+		client := http.Client{
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+			Transport: &http.Transport{DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, state.Listen)
+			}},
+		}
+		defer client.CloseIdleConnections()
+		entered, err := client.PostForm("http://"+secret.Host+"/open", secret.Query())
+		if err != nil {
+			w.Fatal(err)
+		}
+		entered.Body.Close()
+		cookie, err := http.ParseSetCookie(entered.Header.Get("Set-Cookie"))
+		if err != nil {
+			w.Fatal(err)
+		}
+		var said []*bufio.Scanner
+		for range 3 {
+			r, err := http.NewRequestWithContext(ctx, "GET", "http://"+secret.Host+"/live?page=%2F", nil)
+			if err != nil {
+				w.Fatal(err)
+			}
+			r.AddCookie(cookie)
+			got, err := client.Do(r)
+			if err != nil {
+				w.Fatal(err)
+			}
+			defer got.Body.Close()
+			said = append(said, bufio.NewScanner(got.Body))
+		}
+		next := func(event string) {
+			w.Helper()
+			for i, lines := range said {
+				for lines.Scan() && lines.Text() != "event: "+event {
+				}
+				if lines.Err() != nil || lines.Text() != "event: "+event {
+					w.Fatalf("browser %d hears no %s: %q, %v", i, event, lines.Text(), lines.Err())
+				}
+			}
+		}
+		next("fragments")
+		begun := w.crowds.Load()
+		next("tick")
+		if n := w.crowds.Load() - begun; n != 0 {
+			w.Errorf("room was made for many %d times", n)
+		}
+	})
+}
