@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -138,11 +139,14 @@ func (a *attempt) late() bool {
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && SinceBoot().Milliseconds() >= by
 }
 
+// addedVariables is about how many variables a command gets here.
+const addedVariables = 8
+
 // execute runs one attempt and keeps its result.
 func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 	st := a.start
 	c := &process.Command{
-		Argv: st.Argv, Env: append(st.Env, "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
+		Argv: st.Argv, Env: append(slices.Grow(st.Env, addedVariables), "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),
 		Dir: st.Cwd, Umask: int(st.Umask), Stdin: st.Stdin, StdinFile: st.StdinFile, TTY: st.TTY,
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
