@@ -2,6 +2,7 @@
 package mcp
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -63,7 +64,8 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			return next(ctx, method, r)
 		}
 	})
-	err := m.Run(ctx, &mcp.IOTransport{Reader: in, Writer: out, MaxLineLength: control.MaxLine})
+	answers := &shared{WriteCloser: out}
+	err := m.Run(ctx, &mcp.IOTransport{Reader: &lines{Closer: in, in: bufio.NewReader(in), out: answers}, Writer: answers, MaxLineLength: control.MaxLine})
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}

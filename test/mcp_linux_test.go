@@ -1,8 +1,11 @@
 package test
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strings"
@@ -10,6 +13,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/queuectl/queuectl/control"
 )
 
 // agent is a client of the Model Context Protocol, of the official SDK, and its server.
@@ -69,6 +74,46 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer told)
 }
 
 type params = map[string]any
+
+// A line that is no message is answered, as JSON-RPC says, and the session goes on.
+func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+	cmd := q.command("mcp")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go io.WriteString(in, strings.Join([]string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "{broken", "7", `{"id":5}`, strings.Repeat("x", control.MaxLine+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n")) // until all is read
+	var got []string
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		var answer struct {
+			ID    int
+			Error struct{ Code int }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &answer); err != nil {
+			t.Fatalf("it says %q: %v", lines.Text(), err)
+		}
+		got = append(got, fmt.Sprint(answer.ID, answer.Error.Code))
+		if answer.ID == 2 {
+			in.Close()
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	slices.Sort(got)
+	if want := []string{"0 -32600", "0 -32600", "0 -32600", "0 -32700", "1 0", "2 0"}; !slices.Equal(got, want) {
+		t.Errorf("it answers %q, want %q", got, want)
+	}
+}
 
 // An agent enqueues, waits, reads and retries by the tools, with short answers; it only reads unless it may write.
 func TestMCP(t *testing.T) {

@@ -250,3 +250,22 @@ func TestNewerSchema(t *testing.T) {
 		t.Errorf("a newer file that may be read: %+v", r)
 	}
 }
+
+// A service that its settings file would keep from starting again is not stopped for a restart.
+func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	pid := func() string {
+		text, _, _ := strings.Cut(q.must("service", "status"), "\n")
+		return text
+	}
+	was := pid()
+	for _, wrong := range []string{"workers = \"many\"\n", "wrokers = 2\n", "workers = \n"} {
+		q.write("queuectl.toml", wrong)
+		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "goes on as it is") || !strings.Contains(got.err, "config validate") {
+			t.Errorf("with %q: %+v", wrong, got)
+		}
+	}
+	if now := pid(); now != was || !strings.Contains(now, "pid") {
+		t.Errorf("it was %q and is %q", was, now)
+	}
+}

@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/register"
@@ -58,13 +61,21 @@ func serviceVerb(a *app) *cobra.Command {
 				c := control.NewClient(t.Socket)
 				defer c.Close()
 				if c.Connect(ctx) == nil {
+					if err := a.settingsOf(t); err != nil {
+						return err
+					}
 					if _, err := a.stopAndWait(ctx, c, true); err != nil {
 						return err
 					}
 				}
 				return a.startUnregistered(ctx, t)
 			}
-			return a.serviceAct(own, "restarted", (*register.Service).Restart)
+			return a.serviceAct(own, "restarted", func(r *register.Service) error {
+				if err := startsWith(r.Places.File); err != nil {
+					return err
+				}
+				return r.Restart()
+			})
 		}),
 		on("status", "Say whether the service runs", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
@@ -198,6 +209,31 @@ func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	}
 	t, err = a.Choose()
 	return t, err == nil && t.Startable()
+}
+
+// settingsOf refuses to stop an unregistered service that its settings file would keep from starting again.
+func (a *app) settingsOf(t cli.Target) error {
+	p, err := config.User()
+	if !t.Own {
+		p, err = config.In(filepath.Dir(t.Socket)), nil
+	}
+	if err != nil {
+		return err
+	}
+	return startsWith(p.File)
+}
+
+// startsWith refuses a settings file with which a service would not start. What only the service may read it finds out
+// itself.
+func startsWith(path string) error {
+	file, err := tomlfile.Read(path, false)
+	if err == nil {
+		_, err = config.Merge(file)
+	}
+	if err == nil || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeInvalid, "the service goes on as it is: with this settings file it would not start again (%v); mend it and check it with: queuectl config validate %s", err, path)
 }
 
 // startUnregistered starts such a service in the background, unless it runs.

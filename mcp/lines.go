@@ -1,0 +1,87 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// lines are the messages that a client sends, a line each. Those that are none are answered, as JSON-RPC says, and left
+// out: the library would end the session, with all that is under way. It may, before the first message: then a person types
+// there. It is for one goroutine.
+type lines struct {
+	io.Closer
+	in    *bufio.Reader
+	out   io.Writer
+	began bool   // a message was read
+	rest  []byte // of the last one, still to be read
+}
+
+// Read implements io.Reader.
+func (l *lines) Read(p []byte) (int, error) {
+	for len(l.rest) == 0 {
+		line, whole, err := l.next()
+		switch {
+		case len(bytes.TrimSpace(line)) == 0:
+		case !whole:
+			l.refuse(-32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLine))
+		case !json.Valid(line) && l.began:
+			l.refuse(-32700, "the line is not JSON: "+queue.Clip(string(line)))
+		default:
+			if _, wrong := jsonrpc.DecodeMessage(line); wrong != nil && l.began {
+				l.refuse(-32600, "the line is no JSON-RPC message: "+wrong.Error())
+				break
+			}
+			l.began, l.rest = true, append(line, '\n')
+		}
+		if err != nil && len(l.rest) == 0 {
+			return 0, err
+		}
+	}
+	n := copy(p, l.rest)
+	l.rest = l.rest[n:]
+	return n, nil
+}
+
+// next is the next line, which is whole unless it is too long.
+func (l *lines) next() (line []byte, whole bool, err error) {
+	for whole = true; ; {
+		part, err := l.in.ReadSlice('\n')
+		if whole = whole && len(line)+len(part) <= control.MaxLine; whole {
+			line = append(line, part...)
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, whole, err
+		}
+	}
+}
+
+// refuse answers a line of which nobody knows the request.
+func (l *lines) refuse(code int, why string) {
+	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": code, "message": why}})
+	if err == nil {
+		l.out.Write(append(raw, '\n')) // where it fails the next answer does
+	}
+}
+
+// shared is a writer for many, of whom each writes whole lines.
+type shared struct {
+	io.WriteCloser
+	mu sync.Mutex
+}
+
+// Write implements io.Writer.
+func (s *shared) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.WriteCloser.Write(p)
+}
