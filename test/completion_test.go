@@ -31,11 +31,14 @@ func TestCompletion(t *testing.T) {
 		q.must("enqueue", "--id", id, "true")
 	}
 	q.must("hold", "a2")
+	q.must("enqueue", "--id", "c", "-Q", "gpu", "--batch", "pics", "--in", "1h", "true")
 	for words, want := range map[string]string{
-		"show a": "a2 a1", "hold ": "b1 a1", "release ": "a2", "cancel a1 ": "b1 a2", "logs b": "b1", "dlq retry ": "",
+		"show a": "a2 a1", "hold ": "c b1 a1", "release ": "a2", "cancel a1 ": "c b1 a2", "logs b": "b1", "dlq retry ": "",
 		"list -s pro": "processing", "config get backoff_m": "backoff_max", "config set workers ": "", "rel": "release reload", "completion f": "fish",
 		"worker st": "start stop", "enqueue --on-lost ": "retry dead hold", "run --on-lost h": "hold", "edit a1 --backoff-strategy l": "linear",
 		"stats --by ": "minute hour day", "stats -Q def": "default",
+		"enqueue -Q g": "gpu", "list --queue gp": "gpu", "edit --where-queue d": "default", "wait --batch p": "pics", "enqueue --after-batch pi": "pics",
+		"enqueue --after a": "a2 a1", "enqueue --after-any a1,": "a1,c a1,b1 a1,a2", "run --depends-on b": "b1",
 	} {
 		got := q.completes(append([]string{"--dir", q.dir}, strings.Split(words, " ")...)...)
 		filtered := slices.DeleteFunc(got, func(s string) bool {

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/queuectl/queuectl/control"
 )
 
 // agent is a client of the Model Context Protocol, of the official SDK, and its server.
@@ -91,7 +89,7 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go io.WriteString(in, strings.Join([]string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "{broken", "7", `{"id":5}`, strings.Repeat("x", control.MaxLine+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n")) // until all is read
+	go io.WriteString(in, strings.Join([]string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n")) // until all is read
 	var got []string
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		var answer struct {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,11 +17,36 @@ import (
 
 // shells are those that completion is written for.
 var shells = map[string]func(root *cobra.Command, a *App) error{
-	"bash":       func(r *cobra.Command, a *App) error { return r.GenBashCompletionV2(a.Out, true) },
+	"bash": func(r *cobra.Command, a *App) error {
+		return errors.Join(a.Println(strings.TrimSuffix(bashAlone, "\n")), r.GenBashCompletionV2(a.Out, true))
+	},
 	"zsh":        func(r *cobra.Command, a *App) error { return r.GenZshCompletion(a.Out) },
 	"fish":       func(r *cobra.Command, a *App) error { return r.GenFishCompletion(a.Out, true) },
 	"powershell": func(r *cobra.Command, a *App) error { return r.GenPowerShellCompletionWithDesc(a.Out) },
 }
+
+// bashAlone stands for what cobra's script has of the package bash-completion, where that is not installed.
+const bashAlone = `if ! declare -F _get_comp_words_by_ref >/dev/null; then
+_get_comp_words_by_ref()
+{
+    cur=${COMP_WORDS[COMP_CWORD]}
+    prev=${COMP_WORDS[COMP_CWORD-1]}
+    words=("${COMP_WORDS[@]}")
+    cword=$COMP_CWORD
+}
+fi
+if ! declare -F _filedir >/dev/null; then
+_filedir()
+{
+    compopt -o filenames 2>/dev/null
+    if [[ ${1-} == -d ]]; then
+        COMPREPLY+=($(compgen -d -- "$cur"))
+    else
+        COMPREPLY+=($(compgen -f -- "$cur"))
+    fi
+}
+fi
+`
 
 func completionVerb(a *App) *cobra.Command {
 	return &cobra.Command{
@@ -57,6 +83,16 @@ func (a *App) completeIDs(states ...string) cobra.CompletionFunc {
 
 // idsIn lists ids of jobs in some states, but those that are given already.
 func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completion) {
+	for _, j := range a.newest(states) {
+		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
+			ids = append(ids, cobra.CompletionWithDesc(j.ID, fmt.Sprintf("%s: %s", j.State, cut(sanitize(title(&j)), 60))))
+		}
+	}
+	return ids
+}
+
+// newest are the newest jobs in some states, none if the service does not say so in time.
+func (a *App) newest(states []string) []control.Job {
 	c, err := a.Client()
 	if err != nil {
 		return nil
@@ -68,13 +104,41 @@ func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completi
 	if err != nil {
 		return nil
 	}
-	for i := range page.Jobs {
-		j := &page.Jobs[i]
-		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
-			ids = append(ids, cobra.CompletionWithDesc(j.ID, fmt.Sprintf("%s: %s", j.State, cut(sanitize(title(j)), 60))))
+	return page.Jobs
+}
+
+// completeFlags has the flags of a command, and of those below it, that name queues, batches and jobs completed by what
+// there is of them.
+func (a *App) completeFlags(cmd *cobra.Command) {
+	for flag, complete := range map[string]cobra.CompletionFunc{
+		"queue": a.completeQueues, "where-queue": a.completeQueues,
+		"batch": a.completeBatches, "after-batch": a.completeBatches,
+		"after": a.completeList, "after-any": a.completeList, "depends-on": a.completeList,
+	} {
+		cmd.RegisterFlagCompletionFunc(flag, complete) // fails for a flag that is not there, or has one
+	}
+	for _, below := range cmd.Commands() {
+		a.completeFlags(below)
+	}
+}
+
+// completeList completes the last of several ids of jobs that have not ended.
+func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion, _ cobra.ShellCompDirective) {
+	before := typed[:strings.LastIndexByte(typed, ',')+1]
+	for _, id := range a.idsIn([]string{"waiting", "processing"}, strings.Split(before, ","), typed[len(before):]) {
+		lists = append(lists, before+id)
+	}
+	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// completeBatches completes the names of the newest jobs' batches.
+func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	for _, j := range a.newest(nil) {
+		if name := j.Labels["batch"]; name != "" && strings.HasPrefix(name, typed) && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return ids
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
 // completeStates completes the names of states.

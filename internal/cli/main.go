@@ -278,6 +278,9 @@ func (a *App) Root(args []string) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
+	if slices.Contains(args, cobra.ShellCompRequestCmd) || slices.Contains(args, cobra.ShellCompNoDescRequestCmd) {
+		a.completeFlags(root)
+	}
 	return root
 }
 
