@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,10 +18,15 @@ import (
 )
 
 // form answers a POST that the visitor's own page has sent, and leads on to where act says.
-func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error)) func(http.ResponseWriter, *http.Request, *visitor) error {
+func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error), fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if !v.has(r.PostFormValue("token")) {
 			return errToken
+		}
+		if fields != nil {
+			if err := onlyOf(r.PostForm, append(fields, "token")...); err != nil {
+				return err
+			}
 		}
 		to, err := act(r.Context(), v, r)
 		if err == nil {
@@ -28,6 +34,16 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 		}
 		return err
 	}
+}
+
+// onlyOf refuses names that nothing reads: what they are to say would be lost without a word.
+func onlyOf(given url.Values, names ...string) error {
+	for name := range given {
+		if !slices.Contains(names, name) {
+			return queue.Invalid(queue.Clip(name), "is nothing that is asked for here; what is: %s", cmp.Or(strings.Join(names, ", "), "nothing"))
+		}
+	}
+	return nil
 }
 
 // verb is something that is done with jobs.

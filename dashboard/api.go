@@ -91,6 +91,9 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) err
 
 // summary is what the page shows first.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) error {
+	if err := onlyOf(r.URL.Query()); err != nil {
+		return err
+	}
 	screen, err := v.client.Screen(r.Context(), control.ScreenRows{Rows: overviewRows})
 	if err != nil {
 		return err
@@ -111,6 +114,9 @@ const (
 func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := streaming(r)
 	defer end()
+	if err := onlyOf(r.URL.Query(), "since"); err != nil {
+		return err
+	}
 	p := control.Events{Follow: true}
 	since := r.URL.Query().Get("since")
 	if last := r.Header.Get("Last-Event-ID"); last != "" {

@@ -25,13 +25,13 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/{method}":     s.method,
 		"POST /leave":           s.leave,
 		"POST /bulk":            s.form(actOnMany),
-		"POST /dead/{verb}":     s.form(actOnDead),
-		"POST /jobs/{id...}":    s.form(actOnJob),
+		"POST /dead/{verb}":     s.form(actOnDead, "error", "shown", "timeout", "n"),
+		"POST /jobs/{id...}":    s.form(actOnJob, "verb"),
 		"GET /job":              s.show(views["/jobs/{id...}"]),
-		"POST /job":             s.form(actOnJob),
-		"POST /workers":         s.form(scale),
-		"POST /queues":          s.form(changeQueue),
-		"POST /schedules":       s.form(changeSchedule),
+		"POST /job":             s.form(actOnJob, "verb"),
+		"POST /workers":         s.form(scale, "n"),
+		"POST /queues":          s.form(changeQueue, "queue", "verb", "reason"),
+		"POST /schedules":       s.form(changeSchedule, "schedule", "verb"),
 	} {
 		mux.HandleFunc(path, s.forVisitor(answer))
 	}

@@ -23,6 +23,7 @@ var functions = template.FuncMap{
 	"verbs":   verbsFor,
 	"states":  queue.States,
 	"number":  grouped,
+	"jobs":    jobsText,
 	"age":     age,
 	"span":    spanText,
 	"clock":   clock,
@@ -94,6 +95,21 @@ func grouped(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// jobsText is so many jobs, of a kind unless that is "".
+func jobsText(n int64, kind string) string {
+	text := grouped(n)
+	if n == 0 {
+		text = "no"
+	}
+	if kind != "" {
+		text += " " + kind
+	}
+	if n == 1 {
+		return text + " job"
+	}
+	return text + " jobs"
 }
 
 // age is how long something has lasted by now, as a clock that goes on in the browser.

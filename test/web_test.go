@@ -351,9 +351,15 @@ func TestPageActsOnMany(t *testing.T) {
 	if got := b.ask("POST", "/bulk", "token="+b.token()+"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict || !strings.Contains(got.body, "carried out on 1 jobs, and refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
 		t.Errorf("what is refused in part is answered by %+v", got)
 	}
-	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held", "/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1", "/live?page=%2Fworkers%3Fx%3D1"} {
+	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held", "/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1", "/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {
 		if got := b.ask("GET", path, ""); got.code != http.StatusBadRequest {
 			t.Errorf("%s is answered by %d", path, got.code)
+		}
+	}
+	for _, form := range []string{"/queues?queue=zz&verb=pause&until=1h", "/workers?n=1&force=1", "/dead/retry?error=&timeut=5s", "/job?verb=hold&at=1"} {
+		path, form, _ := strings.Cut(form, "?")
+		if got := b.ask("POST", path, "token="+b.token()+"&"+form); got.code != http.StatusBadRequest {
+			t.Errorf("%s with %s is answered by %d", path, form, got.code)
 		}
 	}
 	for _, id := range []string{"x1", "x2"} {
