@@ -125,7 +125,7 @@ func (f *feeds) leave(uid int, key string, is *feed, r *reader) {
 	}
 	if len(is.readers) == 0 {
 		is.cancel()
-		if !is.over {
+		if f.by[key] == is {
 			delete(f.by, key)
 		}
 	}
@@ -163,7 +163,9 @@ func (f *feeds) end(key string, is *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	is.over = true
-	delete(f.by, key)
+	if f.by[key] == is {
+		delete(f.by, key)
+	}
 	for r := range is.readers {
 		r.ring()
 	}
@@ -271,19 +273,17 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 // stays reports whether who reads a stream may go on: the session is not over, and the right what it was. A browser asks
 // anew, and is judged anew.
 func (s *Server) stays(r *http.Request, v *visitor, right control.Right) bool {
-	return s.entered(r, v) && has(r.Context(), v.client, right)
+	if !s.entered(r, v) {
+		return false
+	}
+	who, err := v.client.Whoami(r.Context(), control.Nothing{})
+	return err == nil && who.Right == right
 }
 
 // entered reports whether the session of a stream's reader is not over.
 func (s *Server) entered(r *http.Request, v *visitor) bool {
 	now, found := s.visitorOf(r)
 	return found && now.token == v.token
-}
-
-// has reports whether a client's right is what it was.
-func has(ctx context.Context, client *control.Client, right control.Right) bool {
-	who, err := client.Whoami(ctx, control.Nothing{})
-	return err == nil && who.Right == right
 }
 
 // eventStream writes server-sent events.
@@ -343,7 +343,7 @@ func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *
 		select {
 		case <-ticker.C:
 		case <-tick.C:
-			if !has(ctx, v.client, right) {
+			if who, err := v.client.Whoami(ctx, control.Nothing{}); err == nil && who.Right != right || errors.Is(err, queue.ErrDenied) {
 				return false
 			}
 		case <-ctx.Done():

@@ -70,6 +70,7 @@ func TestPageThatIsOverIsLeft(t *testing.T) {
 	if _, left := f.take(anew, r); left || anew == over {
 		t.Error("who comes then is to leave too")
 	}
+	f.end("page", over) // it was told late
 	f.leave(7, "page", over, old)
 	if f.by["page"] != anew {
 		t.Error("the page that was made anew is forgotten")

@@ -23,8 +23,12 @@ type lines struct {
 	in    *bufio.Reader
 	out   io.Writer
 	began bool   // a message was read
+	many  bool   // by the protocol that the client speaks, a line may hold many
 	rest  []byte // of the last one, still to be read
 }
+
+// alone is the first version of the protocol in which each line is one message.
+const alone = "2025-06-18"
 
 // Read implements io.Reader.
 func (l *lines) Read(p []byte) (int, error) {
@@ -34,14 +38,17 @@ func (l *lines) Read(p []byte) (int, error) {
 		case len(bytes.TrimSpace(line)) == 0:
 		case !whole:
 			l.refuse(-32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLine))
-		case !json.Valid(line) && l.began:
+		case !l.began:
+			l.begin(line)
+			l.began, l.rest = true, line
+		case !json.Valid(line):
 			l.refuse(-32700, "the line is not JSON: "+queue.Clip(string(line)))
 		default:
-			if _, wrong := jsonrpc.DecodeMessage(line); wrong != nil && l.began {
+			if wrong := l.check(line); wrong != nil {
 				l.refuse(-32600, "the line is no JSON-RPC message: "+wrong.Error())
 				break
 			}
-			l.began, l.rest = true, append(line, '\n')
+			l.rest = line
 		}
 		if err != nil && len(l.rest) == 0 {
 			return 0, err
@@ -52,11 +59,49 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// begin hears by the first message which protocol the client speaks.
+func (l *lines) begin(line []byte) {
+	var hello struct {
+		Params struct {
+			ProtocolVersion string `json:"protocolVersion"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(line, &hello) == nil {
+		l.many = hello.Params.ProtocolVersion != "" && hello.Params.ProtocolVersion < alone
+	}
+}
+
+// check refuses a line that is neither a message nor, where there may be, many.
+func (l *lines) check(line []byte) error {
+	var list []json.RawMessage
+	if !l.many || json.Unmarshal(line, &list) != nil {
+		_, err := jsonrpc.DecodeMessage(line)
+		return err
+	}
+	if len(list) == 0 {
+		return errors.New("it is an empty list")
+	}
+	ids := map[any]bool{}
+	for _, one := range list {
+		message, err := jsonrpc.DecodeMessage(one)
+		if err != nil {
+			return err
+		}
+		if asks, is := message.(*jsonrpc.Request); is && asks.ID.IsValid() {
+			if ids[asks.ID.Raw()] {
+				return fmt.Errorf("two of its requests have the id %v", asks.ID.Raw())
+			}
+			ids[asks.ID.Raw()] = true
+		}
+	}
+	return nil
+}
+
 // next is the next line, which is whole unless it is too long.
 func (l *lines) next() (line []byte, whole bool, err error) {
 	for whole = true; ; {
 		part, err := l.in.ReadSlice('\n')
-		if whole = whole && len(line)+len(part) <= control.MaxLine; whole {
+		if whole = whole && len(line)+len(part) <= control.MaxLine+1; whole { // with its end
 			line = append(line, part...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {

@@ -48,6 +48,17 @@ func (c *codec) nums(list ...*int64) {
 	}
 }
 
+// last is a number at the end of a frame, which has it only if it is not 0: older ones never do.
+func (c *codec) last(n *int64) {
+	if c.reads && (c.bad || c.unread == "") || !c.reads && *n == 0 {
+		return
+	}
+	c.num(n)
+	if c.reads && *n == 0 {
+		c.fail()
+	}
+}
+
 func (c *codec) span(d *time.Duration) { c.num((*int64)(d)) }
 
 func (c *codec) text(s *string) {
@@ -268,12 +279,13 @@ func (f *Result) fields(c *codec) {
 	c.nums(&f.ExitCode, &f.Signal)
 	c.text(&f.Error)
 	c.span(&f.CPU)
-	c.nums(&f.PeakRSS, &f.PeakTasks, &f.Leftovers, &f.Dropped)
+	c.nums(&f.PeakRSS, &f.Leftovers, &f.Dropped)
 	c.bytes(&f.Output)
 	c.text(&f.OutputRef)
 	c.bytes(&f.Value)
 	c.text(&f.ValueError)
 	c.progress(&f.Progress)
+	c.last(&f.PeakTasks)
 }
 
 func (f *Telling) fields(c *codec) {

@@ -13,7 +13,8 @@ import (
 // Protocol is the newest version of these frames that is spoken here; both sides
 // name theirs in the first frame they send, and speak the lower one. A version only
 // adds types of frames: the layout of one never changes, so that a side that knows a
-// type reads it from every other version.
+// type reads it from every other version; but for a number at its end that is there only if it says something
+// (codec.last), which an older side does not read.
 const Protocol = 1
 
 // MaxFrame bounds a frame in bytes, its length prefix not counted.
@@ -183,7 +184,6 @@ type (
 		Error     string
 		CPU       time.Duration
 		PeakRSS   int64
-		PeakTasks int64
 		Leftovers int64
 		Dropped   int64
 		Output    []byte
@@ -192,6 +192,7 @@ type (
 		Value      []byte
 		ValueError string
 		Progress   Progress // the last that it has told
+		PeakTasks  int64    // 0 if it is not known
 	}
 	// Telling says how far a running attempt is. Of each it comes twice a second at most,
 	// and after HelloReply if it has told any.
