@@ -3,6 +3,7 @@
 package schedule
 
 import (
+	"crypto/rand"
 	"fmt"
 	"slices"
 	"strings"
@@ -244,10 +245,17 @@ func (l *Line) Newest(after, upto, since time.Time, zone *time.Location, n int) 
 // Stamp is an instant as the ids of jobs tell it.
 func Stamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// JobID is the id of the nth job, from 1, that would have a schedule's name and an instant.
+// counted is how many ids of an instant are numbered.
+const counted = 20
+
+// JobID is the nth id, from 1, to be tried for the job of a schedule's instant. The first are numbered; those after them
+// nobody can say before, so that nobody can take all.
 func JobID(name string, t time.Time, n int) string {
 	id := name + "@" + Stamp(t)
-	if n > 1 {
+	switch {
+	case n > counted:
+		id += "-" + strings.ToLower(rand.Text()[:12])
+	case n > 1:
 		id += fmt.Sprintf("-%d", n)
 	}
 	return id

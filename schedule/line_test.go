@@ -276,4 +276,8 @@ func TestJobID(t *testing.T) {
 	if got := JobID("nightly", at, 2); got != "nightly@20260301T030000Z-2" {
 		t.Error(got)
 	}
+	one, other := JobID("nightly", at, 21), JobID("nightly", at, 21)
+	if one == other || !strings.HasPrefix(one, "nightly@20260301T030000Z-") || len(one) != len("nightly@20260301T030000Z-")+12 {
+		t.Errorf("after many are taken it may be %s, or %s", one, other)
+	}
 }

@@ -125,7 +125,7 @@ type Firing struct {
 	MaxPending, MaxPendingUser int64  // as in Request
 }
 
-// MaxIDs is how many ids of an instant are tried.
+// MaxIDs is how many ids of an instant are tried: of the last ones nobody can take any before.
 const MaxIDs = 100
 
 // Fired is what became of a Firing. Done says that it was carried out.
