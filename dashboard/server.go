@@ -21,17 +21,15 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
-
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
 // Limits of requests.
 const (
-	maxConns     = 1024
 	maxHeader    = 16 << 10 // bytes
 	maxBody      = 64 << 10 // bytes
+	maxBodyNone  = 4 << 10  // bytes, of who is no visitor
 	headerWithin = 5 * time.Second
 	bodyWithin   = 10 * time.Second
 	takenWithin  = 30 * time.Second // an answer; of a stream each piece
@@ -56,6 +54,7 @@ type Server struct {
 	reading  atomic.Bool                     // files of a pair, whose answer may be long in coming
 	sessions sessions
 	feeds    feeds
+	door     door
 	cross    *http.CrossOriginProtection
 
 	mu   sync.Mutex
@@ -170,7 +169,7 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	s.config.Store(&c)
 	s.pair.Store(pair)
 	for i, l := range list {
-		list[i] = netutil.LimitListener(l, maxConns)
+		list[i] = &guarded{l, &s.door}
 		if pair != nil {
 			list[i] = tls.NewListener(list[i], &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}, GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pair.Load(), nil }})
 		}
@@ -254,7 +253,7 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerWithin, ReadTimeout: bodyWithin, WriteTimeout: takenWithin, IdleTimeout: idleFor, MaxHeaderBytes: maxHeader,
 		ErrorLog:    slog.NewLogLogger(s.opt.Log.Handler(), slog.LevelDebug),
-		BaseContext: func(net.Listener) context.Context { return ctx },
+		BaseContext: func(net.Listener) context.Context { return ctx }, ConnContext: withCaller,
 	}
 	s.http = server
 	for _, l := range list {
@@ -386,7 +385,16 @@ func (s *Server) handler() http.Handler {
 			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another page"))
 			return
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		most := int64(maxBodyNone)
+		if v, known := s.visitorOf(r); known {
+			most = maxBody
+			if err := s.door.greet(r.Context(), v.peer.UID); err != nil {
+				w.Header().Set("Connection", "close")
+				s.fail(w, r, err)
+				return
+			}
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, most)
 		mux.ServeHTTP(w, r)
 	})
 }

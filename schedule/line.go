@@ -254,7 +254,7 @@ func JobID(name string, t time.Time, n int) string {
 	id := name + "@" + Stamp(t)
 	switch {
 	case n > counted:
-		id += "-" + strings.ToLower(rand.Text()[:12])
+		id += "-" + strings.ToLower(rand.Text()[:10])
 	case n > 1:
 		id += fmt.Sprintf("-%d", n)
 	}

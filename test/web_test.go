@@ -540,3 +540,24 @@ func TestPageOfManyErrors(t *testing.T) {
 		t.Errorf("it does not say that there are more: %s", got.body)
 	}
 }
+
+// Who has no session shuts the page for nobody, and what is sent without one takes little room.
+func TestPageOutlivesStrangers(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "0"))
+	b.enter()
+	for i := range 1300 { // more than there may ever be at once
+		c, err := net.Dial("tcp", b.address)
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		t.Cleanup(func() { c.Close() })
+		io.WriteString(c, "POST /open HTTP/1.1\r\nHost: "+b.at+"\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 60000\r\n\r\nlink=") // one that was closed meanwhile does no harm
+	}
+	begun := time.Now()
+	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || time.Since(begun) > patience*2*time.Second {
+		t.Errorf("a visitor is answered after %v by %d", time.Since(begun), got.code)
+	}
+	if got := b.ask("POST", "/open", "link="+strings.Repeat("x", 5<<10), func(r *http.Request) { r.Header.Del("Cookie") }); got.code == http.StatusOK || got.code == http.StatusSeeOther {
+		t.Errorf("a link of 5 KiB is answered by %d", got.code)
+	}
+}

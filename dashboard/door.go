@@ -1,0 +1,150 @@
+package dashboard
+
+import (
+	"container/list"
+	"context"
+	"net"
+	"sync"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits of connections.
+const (
+	maxStrangers = 256  // of which no visitor is known yet
+	maxKnown     = 1024 // of visitors
+	userConns    = userReaders + 40
+)
+
+// door keeps the connections of the page apart: of those of nobody known the oldest makes room for the next, and of
+// those of visitors the oldest of whoever has most. So nobody keeps others out. Its methods may be called at once.
+type door struct {
+	mu        sync.Mutex
+	strangers list.List          // of *caller, the oldest first; guarded by mu, as is
+	known     map[int]*list.List // by uid, the same
+	total     int                // of those known
+}
+
+// caller is a connection at the door.
+type caller struct {
+	net.Conn
+	door *door
+	in   *list.List // nil once it is closed; guarded by door.mu, as are
+	at   *list.Element
+	uid  int
+}
+
+// guarded is a listener whose connections come by the door.
+type guarded struct {
+	net.Listener
+	door *door
+}
+
+// Accept implements net.Listener.
+func (g *guarded) Accept() (net.Conn, error) {
+	c, err := g.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	is := &caller{Conn: c, door: g.door}
+	g.door.come(is)
+	return is, nil
+}
+
+func (d *door) come(c *caller) {
+	d.mu.Lock()
+	var leaves *caller
+	if d.strangers.Len() >= maxStrangers {
+		leaves = d.strangers.Front().Value.(*caller)
+		d.forget(leaves)
+	}
+	c.in, c.at = &d.strangers, d.strangers.PushBack(c)
+	d.mu.Unlock()
+	if leaves != nil {
+		leaves.Conn.Close()
+	}
+}
+
+// forget takes a connection off its list. The caller holds mu.
+func (d *door) forget(c *caller) {
+	if c.in == nil {
+		return
+	}
+	c.in.Remove(c.at)
+	if c.in != &d.strangers {
+		d.total--
+		if c.in.Len() == 0 {
+			delete(d.known, c.uid)
+		}
+	}
+	c.in, c.at = nil, nil
+}
+
+// Close implements net.Conn.
+func (c *caller) Close() error {
+	c.door.mu.Lock()
+	c.door.forget(c)
+	c.door.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// know notes whose a connection is. An error says that this visitor has as many as one may.
+func (d *door) know(c *caller, uid int) error {
+	d.mu.Lock()
+	var leaves *caller
+	defer func() {
+		d.mu.Unlock()
+		if leaves != nil {
+			leaves.Conn.Close()
+		}
+	}()
+	if c.in == nil || c.in != &d.strangers {
+		return nil // it is closed, or was known before: a proxy's are many visitors'
+	}
+	if own := d.known[uid]; own != nil && own.Len() >= userConns {
+		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, which is as many as one may; close some windows", userConns)
+	}
+	if d.total >= maxKnown {
+		most := (*list.List)(nil)
+		for _, l := range d.known {
+			if most == nil || l.Len() > most.Len() {
+				most = l
+			}
+		}
+		leaves = most.Front().Value.(*caller)
+		d.forget(leaves)
+	}
+	d.forget(c)
+	if d.known == nil {
+		d.known = map[int]*list.List{}
+	}
+	if d.known[uid] == nil {
+		d.known[uid] = list.New()
+	}
+	c.uid, c.in = uid, d.known[uid]
+	c.at = c.in.PushBack(c)
+	d.total++
+	return nil
+}
+
+// callerKey is the key of what a request's context has of its connection.
+type callerKey struct{}
+
+// withCaller is the context of a connection's requests.
+func withCaller(ctx context.Context, c net.Conn) context.Context {
+	if secured, is := c.(interface{ NetConn() net.Conn }); is {
+		c = secured.NetConn()
+	}
+	if is, ok := c.(*caller); ok {
+		return context.WithValue(ctx, callerKey{}, is)
+	}
+	return ctx
+}
+
+// greet notes that a request is of a visitor.
+func (d *door) greet(ctx context.Context, uid int) error {
+	if c, is := ctx.Value(callerKey{}).(*caller); is {
+		return d.know(c, uid)
+	}
+	return nil
+}
