@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -50,6 +51,12 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 // rootless refuses a run_as that needs runners of root's where there are none.
 func rootless(set *config.Settings, _ *worker.Account) error {
 	if set.RunAs == config.RunAsService {
+		return nil
+	}
+	if accounts.Self() == 0 { // started as root it has runners of root's: see beRoot
+		if _, _, err := serviceIDs(); err != nil {
+			return queue.Invalid("run_as", "%s: %v", set.RunAs, err)
+		}
 		return nil
 	}
 	return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", set.RunAs)

@@ -32,7 +32,9 @@ func (r *Runners) rooted() bool { return r.Socket != "" && !r.Own }
 func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	a := s.accountOf(accounts.Self())
 	if !s.opt.Runners.rooted() {
-		return a, rootless(set, &a)
+		if err := rootless(set, &a); err != nil || accounts.Self() != 0 {
+			return a, err
+		}
 	}
 	if name := set.FixedUser(); name != "" {
 		known, err := s.accountNamed(name)
@@ -56,11 +58,24 @@ func (s *Service) startable(k *config.Key, text string) error {
 	layers[layerStored].Values = maps.Clone(layers[layerStored].Values)
 	s.mu.Unlock()
 	layers[layerStored].Values[k.Name] = text
+	return s.startsBy(layers)
+}
+
+// startsBy refuses layers of settings with which the service would not start again. What holds now is not looked at.
+func (s *Service) startsBy(layers []config.Layer) error {
 	c, err := config.Merge(layers...)
-	if err == nil {
-		_, err = s.accountBy(&c.Settings)
+	if err != nil || s.atStart == nil {
+		return err
 	}
-	if err != nil || s.inherits {
+	same := true
+	for i := range config.Keys() {
+		k := &config.Keys()[i]
+		same = same && (!k.AtStart() || k.Show(&c.Settings) == k.Show(s.atStart))
+	}
+	if same {
+		return nil
+	}
+	if _, err = s.accountBy(&c.Settings); err != nil || s.inherits {
 		return err
 	}
 	return s.checkEntry(&c.Settings)

@@ -168,7 +168,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	}
 	if s.opt.Runners.Socket == "" && accounts.Self() == 0 && s.config.Load().RunAs != config.RunAsService {
 		if err := s.beRoot(); err != nil {
-			return &ExitError{ExitConfig, err}
+			return &ExitError{ExitConfig, fmt.Errorf("run_as = %q: %w", s.config.Load().RunAs, err)}
 		}
 	}
 	if err := statedir.Make(o.Places.State); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -182,6 +183,13 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 	}
 	stored, err := s.store.Settings(ctx)
 	if err != nil {
+		return "", err
+	}
+	s.mu.Lock()
+	layers := slices.Clone(s.layers)
+	s.mu.Unlock()
+	layers[layerFile] = file
+	if err := s.startsBy(layers); err != nil {
 		return "", err
 	}
 	s.mu.Lock()

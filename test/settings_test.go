@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -259,11 +260,21 @@ func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
 		return text
 	}
 	was := pid()
-	for _, wrong := range []string{"workers = \"many\"\n", "wrokers = 2\n", "workers = \n"} {
+	bad := []string{"workers = \"many\"\n", "wrokers = 2\n", "workers = \n"}
+	if runtime.GOOS != "windows" { // which has neither
+		bad = append(bad, "socket_group = \"nosuchgroup\"\n", "run_as = \"fixed:nosuchuser\"\n")
+	}
+	for _, wrong := range bad {
 		q.write("queuectl.toml", wrong)
 		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "goes on as it is") || !strings.Contains(got.err, "config validate") {
 			t.Errorf("with %q: %+v", wrong, got)
 		}
+	}
+	q.write("queuectl.toml", "")
+	cmd := q.command("service", "restart")
+	cmd.Env = append(cmd.Env, "QUEUECTL_MAX_PENDING=many")
+	if got := ran(t, cmd); got.code != 2 || !strings.Contains(got.err, "QUEUECTL_MAX_PENDING") {
+		t.Errorf("with an environment that does not hold: %+v", got)
 	}
 	if now := pid(); now != was || !strings.Contains(now, "pid") {
 		t.Errorf("it was %q and is %q", was, now)

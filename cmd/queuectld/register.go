@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -61,7 +60,11 @@ func serviceVerb(a *app) *cobra.Command {
 				c := control.NewClient(t.Socket)
 				defer c.Close()
 				if c.Connect(ctx) == nil {
-					if err := a.settingsOf(t); err != nil {
+					p, err := a.Folder()
+					if err == nil {
+						err = startsAgain(ctx, c, p.File)
+					}
+					if err != nil {
 						return err
 					}
 					if _, err := a.stopAndWait(ctx, c, true); err != nil {
@@ -71,8 +74,12 @@ func serviceVerb(a *app) *cobra.Command {
 				return a.startUnregistered(ctx, t)
 			}
 			return a.serviceAct(own, "restarted", func(r *register.Service) error {
-				if err := startsWith(r.Places.File); err != nil {
-					return err
+				c := control.NewClient(r.Places.Socket)
+				defer c.Close()
+				if c.Connect(ctx) == nil { // else there is nothing to lose
+					if err := startsAgain(ctx, c, r.Places.File); err != nil {
+						return err
+					}
 				}
 				return r.Restart()
 			})
@@ -211,29 +218,26 @@ func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	return t, err == nil && t.Startable()
 }
 
-// settingsOf refuses to stop an unregistered service that its settings file would keep from starting again.
-func (a *app) settingsOf(t cli.Target) error {
-	p, err := config.User()
-	if !t.Own {
-		p, err = config.In(filepath.Dir(t.Socket)), nil
-	}
-	if err != nil {
-		return err
-	}
-	return startsWith(p.File)
-}
-
-// startsWith refuses a settings file with which a service would not start. What only the service may read it finds out
-// itself.
-func startsWith(path string) error {
+// startsAgain refuses settings with which a service that runs would not start again: of a file and of the environment, as
+// it finds them itself, and as that service judges them, which it then goes by. What one may not read or ask is not known.
+func startsAgain(ctx context.Context, c *control.Client, path string) error {
 	file, err := tomlfile.Read(path, false)
+	if errors.Is(err, fs.ErrPermission) {
+		file, err = config.Layer{Origin: config.FromFile}, nil
+	}
+	var env config.Layer
 	if err == nil {
-		_, err = config.Merge(file)
+		env, err = config.ReadEnv(os.Environ())
 	}
-	if err == nil || errors.Is(err, fs.ErrPermission) {
-		return nil
+	if err == nil {
+		_, err = config.Merge(file, env)
 	}
-	return queue.Errorf(queue.CodeInvalid, "the service goes on as it is: with this settings file it would not start again (%v); mend it and check it with: queuectl config validate %s", err, path)
+	if err == nil {
+		if _, err = c.Reload(ctx, control.Nothing{}); !errors.Is(err, queue.ErrInvalid) {
+			return nil
+		}
+	}
+	return queue.Errorf(queue.CodeInvalid, "the service goes on as it is: with these settings it would not start again (%v); mend them, and check the file with: queuectl config validate %s", err, path)
 }
 
 // startUnregistered starts such a service in the background, unless it runs.
