@@ -476,12 +476,29 @@ func (s Selection) Names() []string {
 
 // BulkResult says which jobs a verb was carried out on, and why not on others.
 type BulkResult struct {
-	Done    []string  `json:"done"`
-	Refused []Refusal `json:"refused"`
+	// Done and Refused are there, also if empty, unless it was a dry run.
+	Done    []string  `json:"done,omitempty"`
+	Refused []Refusal `json:"refused,omitempty"`
 	Matched *int      `json:"matched,omitempty"` // of a dry run: how many it would be
 	Next    *string   `json:"next,omitempty"`    // the cursor of what is left
 	// Unenforced names the limits that an edit has set and that are not enforced here as they are meant.
 	Unenforced []string `json:"unenforced,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler: of a dry run it says how many jobs it would be, and nothing else.
+func (r BulkResult) MarshalJSON() ([]byte, error) {
+	if r.Matched != nil {
+		return json.Marshal(struct {
+			Matched int     `json:"matched"`
+			Next    *string `json:"next,omitempty"`
+		}{*r.Matched, r.Next})
+	}
+	type whole BulkResult
+	return json.Marshal(struct {
+		Done    []string  `json:"done"`
+		Refused []Refusal `json:"refused"`
+		whole
+	}{r.Done, r.Refused, whole(r)})
 }
 
 // Refusal is why a verb was not carried out on a job.
@@ -512,9 +529,23 @@ type Sure struct {
 
 // Removed counts what was removed.
 type Removed struct {
-	Removed int  `json:"removed"`
+	Removed int  `json:"removed,omitempty"` // there, also if 0, unless it was a dry run
 	Matched *int `json:"matched,omitempty"` // of a dry run: how many it would be
 	Of      int  `json:"of,omitempty"`      // how many it is to be, while it goes on
+}
+
+// MarshalJSON implements json.Marshaler: of a dry run it says how many jobs it would be, and nothing else.
+func (r Removed) MarshalJSON() ([]byte, error) {
+	if r.Matched != nil {
+		return json.Marshal(struct {
+			Matched int `json:"matched"`
+		}{*r.Matched})
+	}
+	type whole Removed
+	return json.Marshal(struct {
+		Removed int `json:"removed"`
+		whole
+	}{r.Removed, whole(r)})
 }
 
 // Count is a number of workers. worker.start adds 1 if there is none given;

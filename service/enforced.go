@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -29,20 +30,24 @@ func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool
 	if !ok && require {
 		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has said yet which limits it enforces; try again, and see queuectl status")
 	}
-	for _, short := range queue.Shortfalls(jobs, known) {
-		if require {
-			return nil, refusal(short, len(jobs))
-		}
+	lacks := queue.Shortfalls(jobs, known)
+	for _, short := range lacks {
 		names = append(names, short.Limit)
+	}
+	if require && len(lacks) > 0 {
+		return nil, refusal(lacks[0], names[1:], len(jobs))
 	}
 	return names, nil
 }
 
-// refusal is why one of so many jobs does not have a limit that is required.
-func refusal(short queue.Shortfall, of int) error {
+// refusal is why one of so many jobs does not have a limit that is required, and which others are the same.
+func refusal(short queue.Shortfall, others []string, of int) error {
 	what := "is not enforced here"
 	if short.Extent == queue.ForEach {
 		what = "is not enforced here for all processes of a job together, but for each by itself"
+	}
+	if len(others) > 0 {
+		what += ", nor " + strings.Join(others, ", nor ")
 	}
 	e := queue.Errorf(queue.CodeUnsupported, "%s (%s); leave it out, or do not require it, and see queuectl doctor", what, short.By)
 	e.Field = short.Limit

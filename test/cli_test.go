@@ -263,3 +263,15 @@ func TestOrderIsChanged(t *testing.T) {
 		t.Errorf("ran %q, want by priority", got)
 	}
 }
+
+// Who forgets -- before a program with flags of its own is told the whole line, not a flag that is like it.
+func TestForgottenDashes(t *testing.T) {
+	q := newQueue(t, "")
+	for line, want := range map[string]string{
+		"enqueue ls -la": "queuectl enqueue -- ls -la", "run ls -l": "queuectl run -- ls -l", "enqueue grep -r x .": "queuectl enqueue -- grep -r x .", "enqueue --priority 3 tar --nosuch": "queuectl enqueue -- tar --nosuch",
+	} {
+		if got := q.cli(strings.Fields(line)...); got.code != 2 && got.code != 125 || !strings.Contains(got.err, "is no flag of queuectl") || !strings.Contains(got.err, want) {
+			t.Errorf("%s: %+v", line, got)
+		}
+	}
+}

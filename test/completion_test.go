@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +48,24 @@ func TestCompletion(t *testing.T) {
 		})
 		if strings.Join(filtered, " ") != want {
 			t.Errorf("%q: %q, want %q", words, filtered, want)
+		}
+	}
+	if bash, err := exec.LookPath("bash"); err == nil && runtime.GOOS != "windows" { // without its package
+		for line, want := range map[string]string{"queuectl stat": "status", "queuectl list --queue=g": "gpu", "queuectl list -Q g": "gpu", "queuectl run --on-lost=ho": "hold", "queuectl show ": "c"} {
+			script := q.write("complete.sh", `unset -f _get_comp_words_by_ref _filedir _init_completion
+source <("$1" completion bash)
+queuectl() { "$QUEUECTL" --dir "$DIR" "$@"; }
+COMP_LINE=$2 COMP_POINT=${#2}
+COMP_WORDS=($(sed 's/=/ = /' <<<"$2")) # as bash splits them
+[[ $2 == *" " ]] && COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]}-1)) COMP_TYPE=9
+__start_queuectl 2>/dev/null
+echo "${COMPREPLY[0]%% *}"`)
+			cmd := exec.Command(bash, "--norc", "--noprofile", script, q.bin, line)
+			cmd.Env = append(os.Environ(), "QUEUECTL="+q.bin, "DIR="+q.dir)
+			if out, err := cmd.Output(); err != nil || strings.TrimSpace(string(out)) != want {
+				t.Errorf("bash completes %q by %q, %v, want %q", line, out, err, want)
+			}
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {

@@ -80,11 +80,23 @@ func TestMetrics(t *testing.T) {
 	if runs.GetSampleCount() != 4 || runs.GetSampleSum() < 0.1 || runs.GetSampleSum() > 60 {
 		t.Errorf("the runs are %v", runs)
 	}
+	var list []struct {
+		Name, Type string
+		Metrics    []struct{ Value *float64 }
+	}
+	if err := json.Unmarshal([]byte(q.must("metrics", "--json")), &list); err != nil || len(list) < 10 {
+		t.Errorf("as JSON there are %d metrics, %v", len(list), err)
+	}
+	for _, m := range list {
+		if m.Type == "gauge" && len(m.Metrics) > 0 && m.Metrics[0].Value == nil {
+			t.Errorf("%s has no value", m.Name)
+		}
+	}
 	q.must("metrics", "--textfile", q.path("queue.prom"))
 	if info, err := os.Stat(q.path("queue.prom")); err != nil || info.Mode().Perm() != 0o644 || info.Size() < 1000 {
 		t.Errorf("the file is %v, %v", info, err)
 	}
-	if got := q.cli("metrics", "--textfile", q.path("none/queue.prom")); got.code != 1 || !strings.Contains(got.err, "none") {
+	if got := q.cli("metrics", "--textfile", q.path("none/queue.prom")); got.code != 2 || !strings.Contains(got.err, "mkdir -p "+q.path("none")) {
 		t.Errorf("got %+v", got)
 	}
 	if err := errors.Join(syscall.Mkfifo(q.path("pipe"), 0o600), os.Symlink("queue.prom", q.path("link"))); err != nil {

@@ -103,7 +103,7 @@ func (p *Pool) endOne(h *leaseState, how queue.End, by *int, verb string) {
 
 // drop asks for what has not started back. The caller holds mu.
 func (p *Pool) drop(h *leaseState) {
-	h.asked = true
+	h.dropSent = true
 	if h.conn == nil {
 		p.ring() // Run gives back what waits for a runner
 		return

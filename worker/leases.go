@@ -26,7 +26,7 @@ type leaseState struct {
 	dir      string      // the runner's folder, "" if not known
 	waiting  bool        // for a runner of its own, which is being started: it was sent to none
 	sent     time.Time   // to the runner
-	asked    bool        // a DROP is under way
+	dropSent bool        // a DROP is under way
 	heard    time.Time   // its runner, last, while that is not connected
 	running  bool        // STARTED was heard, or the runner said so
 	begun    bool        // a DROP came too late: it runs, or has ended
@@ -174,7 +174,7 @@ func (h *leaseState) orphan(dir string) bool {
 
 // sentTo holds a lease by a connection; what is asked of it stays asked.
 func (h *leaseState) sentTo(conn *runnerConn) {
-	h.conn, h.dir, h.sent, h.asked, h.waiting = conn, conn.Dir, time.Now(), false, false
+	h.conn, h.dir, h.sent, h.dropSent, h.waiting = conn, conn.Dir, time.Now(), false, false
 }
 
 // runs notes that the attempt has begun.

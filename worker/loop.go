@@ -161,7 +161,7 @@ func (l *loop) nextTimer() time.Duration {
 	for _, h := range l.leases.all {
 		switch {
 		case h.running || h.begun || h.over || h.waiting || h.conn == nil:
-		case !h.asked:
+		case !h.dropSent:
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
 		default:
 			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
@@ -196,13 +196,13 @@ func (l *loop) dropStale() {
 	for lease, h := range l.leases.all {
 		switch since := time.Since(h.sent); {
 		case h.over || h.running:
-		case h.waiting && (h.asked || len(h.asks) > 0):
+		case h.waiting && (h.dropSent || len(h.asks) > 0):
 			l.giveBack(h)
 		case h.waiting || h.conn == nil:
-		case !h.asked && since >= staleAfter:
-			h.asked = true
+		case !h.dropSent && since >= staleAfter:
+			h.dropSent = true
 			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(lease)})
-		case h.asked && !h.begun && h.conn.silent && since >= startBy+startSpare:
+		case h.dropSent && !h.begun && h.conn.silent && since >= startBy+startSpare:
 			late[h.conn] = append(late[h.conn], h)
 		}
 	}
@@ -322,7 +322,7 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 	if h == nil || h.over || h.conn != from {
 		return
 	}
-	h.asked, h.sent = false, time.Now()
+	h.dropSent, h.sent = false, time.Now()
 	if f.Dropped {
 		l.giveBack(h)
 		return

@@ -91,7 +91,7 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	var list []*leaseState
 	for _, h := range p.leases.byAge() {
 		h.woken = false
-		if on && !h.running && !h.begun && !h.asked && (h.waiting || h.conn != nil) {
+		if on && !h.running && !h.begun && !h.dropSent && (h.waiting || h.conn != nil) {
 			p.drop(h)
 		}
 		if h.conn != nil && h.end == nil && !h.paused {
@@ -104,16 +104,16 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 
 // Withdraw gives back what is leased of a queue and has not begun. It lists the jobs that have, or may have,
 // and says how many of the others have not been given back yet.
-func (p *Pool) Withdraw(queue string) (begun []int64, left int) {
+func (p *Pool) Withdraw(name string) (begun []int64, left int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, h := range p.leases.byAge() {
 		switch {
-		case h.job.Queue != queue || h.over:
+		case h.job.Queue != name || h.over:
 		case h.running || h.begun:
 			begun = append(begun, h.job.Seq)
 		default:
-			if left++; !h.asked && (h.waiting || h.conn != nil) {
+			if left++; !h.dropSent && (h.waiting || h.conn != nil) {
 				p.drop(h)
 			}
 		}

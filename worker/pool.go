@@ -143,7 +143,7 @@ func (p *Pool) Scale(n int) {
 // takeBack asks for all that waits in the current runner. The caller holds mu.
 func (p *Pool) takeBack() {
 	for _, h := range p.leases.all {
-		if !h.running && !h.asked && (h.waiting || h.conn != nil && h.conn.current) {
+		if !h.running && !h.dropSent && (h.waiting || h.conn != nil && h.conn.current) {
 			p.drop(h)
 		}
 	}

@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/metrics"
 	"github.com/queuectl/queuectl/queue"
@@ -18,13 +22,21 @@ func metricsVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.Client()
+			connect := a.ReadingClient
+			if file != "" { // which would stay as it was without a word
+				connect = func(context.Context) (*control.Client, error) { return a.Client() }
+			}
+			c, err := connect(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
 			var text bytes.Buffer
-			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
+			write := metrics.WriteText
+			if a.JSON {
+				write = metrics.WriteJSON
+			}
+			if err := write(cmd.Context(), c, &text); err != nil {
 				return err
 			}
 			if file != "" {
@@ -47,6 +59,9 @@ func putWhole(file string, text []byte) error {
 		return queue.Invalid("textfile", "%s is no file, which another one could take the place of; without --textfile they are printed", file)
 	}
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
+	if errors.Is(err, fs.ErrNotExist) {
+		return queue.Invalid("textfile", "there is no folder %[1]s; make it with: mkdir -p %[1]s", queue.Word(filepath.Dir(file)))
+	}
 	if err != nil {
 		return fmt.Errorf("make a file beside %s: %w", file, err)
 	}

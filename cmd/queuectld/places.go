@@ -65,16 +65,22 @@ const (
 
 // tuneGC has the collector of a service seldom run: its heap is a few MB, which short jobs fill anew each second. Above
 // heapLimit, where large requests or many browsers bring it, memory is worth more than time; but a limit near what lives
-// would have it run without end.
-func tuneGC() {
+// would have it run without end. It goes on until stop is called.
+func tuneGC() (stop func()) {
 	debug.SetGCPercent(400)
-	fitLimit(new(collected))
+	c := &collected{new(atomic.Bool)}
+	stopped := c.stopped
+	fitLimit(c)
+	return func() { stopped.Store(true) }
 }
 
 // collected is garbage as soon as it is made: its finalizer runs after each collection.
-type collected struct{ _ *int }
+type collected struct{ stopped *atomic.Bool }
 
 func fitLimit(c *collected) {
+	if c.stopped.Load() {
+		return
+	}
 	samples := [...]metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/memory/classes/heap/released:bytes"},

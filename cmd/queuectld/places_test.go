@@ -36,7 +36,7 @@ func TestCollectorHasRoom(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
 	defer debug.SetGCPercent(percent)
-	tuneGC()
+	defer tuneGC()()
 	within := func(least, most int64) {
 		t.Helper()
 		var now int64

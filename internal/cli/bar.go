@@ -17,6 +17,7 @@ type Bar struct {
 	Since    time.Time
 	Note     string
 	Bytes    bool
+	AtLeast  time.Duration // that it will take still
 }
 
 // Draw shows it on a terminal, in place of what was shown before.
@@ -34,7 +35,7 @@ func (a *App) Draw(b Bar) {
 	}
 	if took := time.Since(b.Since); b.Done > b.from && b.Done < of && took > time.Second {
 		left := time.Duration(float64(took) * float64(of-b.Done) / float64(b.Done-b.from))
-		text += ", " + queue.FormatDuration(left.Round(time.Second)) + " left"
+		text += ", " + queue.FormatDuration(max(left, b.AtLeast).Round(time.Second)) + " left"
 	}
 	width := a.width(a.Err) - 1 // a full line would wrap
 	if room := min(width-len(text)-3, 40); room >= 10 {
@@ -131,6 +132,14 @@ func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours fun
 		note += " in " + roughly(in)
 	}
 	return note
+}
+
+// wait is how long it is until the first of them, 0 if that is not known.
+func (r *retries) wait() time.Duration {
+	if r.due == 0 {
+		return 0
+	}
+	return max(0, time.Until(queue.Millis(r.due).Time()))
 }
 
 // notes are what a bar says beside its figures; empty ones are left out.

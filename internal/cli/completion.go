@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,27 +16,43 @@ import (
 
 // shells are those that completion is written for.
 var shells = map[string]func(root *cobra.Command, a *App) error{
-	"bash": func(r *cobra.Command, a *App) error {
-		return errors.Join(a.Println(strings.TrimSuffix(bashAlone, "\n")), r.GenBashCompletionV2(a.Out, true))
-	},
+	"bash":       bash,
 	"zsh":        func(r *cobra.Command, a *App) error { return r.GenZshCompletion(a.Out) },
 	"fish":       func(r *cobra.Command, a *App) error { return r.GenFishCompletion(a.Out, true) },
 	"powershell": func(r *cobra.Command, a *App) error { return r.GenPowerShellCompletionWithDesc(a.Out) },
 }
 
 // bashAlone stands for what cobra's script has of the package bash-completion, where that is not installed.
-const bashAlone = `if ! declare -F _get_comp_words_by_ref >/dev/null; then
-_get_comp_words_by_ref()
+const bashAlone = `__queuectl_words()
 {
-    cur=${COMP_WORDS[COMP_CWORD]}
-    prev=${COMP_WORDS[COMP_CWORD-1]}
-    words=("${COMP_WORDS[@]}")
-    cword=$COMP_CWORD
+    if declare -F _get_comp_words_by_ref >/dev/null; then
+        _get_comp_words_by_ref "$@"
+        return
+    fi
+    local line=$COMP_LINE i word # bash splits words at = and :, which belong to them here
+    words=() cword=0
+    for i in "${!COMP_WORDS[@]}"; do
+        word=${COMP_WORDS[i]}
+        if [[ $i -gt 0 && $line != [[:space:]]* && ( $word == [=:]* || ${words[${#words[@]}-1]} == *[=:] ) ]]; then
+            words[${#words[@]}-1]+=$word
+        else
+            words+=("$word")
+        fi
+        line=${line#"${line%%[![:space:]]*}"}
+        line=${line#"$word"}
+        if [[ $i -eq $COMP_CWORD ]]; then
+            cword=$((${#words[@]}-1))
+        fi
+    done
+    cur=${words[cword]} prev=${words[cword-1]}
 }
-fi
-if ! declare -F _filedir >/dev/null; then
-_filedir()
+
+__queuectl_filedir()
 {
+    if declare -F _filedir >/dev/null; then
+        _filedir "$@"
+        return
+    fi
     compopt -o filenames 2>/dev/null
     if [[ ${1-} == -d ]]; then
         COMPREPLY+=($(compgen -d -- "$cur"))
@@ -45,8 +60,17 @@ _filedir()
         COMPREPLY+=($(compgen -f -- "$cur"))
     fi
 }
-fi
 `
+
+// bash prints cobra's script, with bashAlone in the place of what it has of that package.
+func bash(r *cobra.Command, a *App) error {
+	var script strings.Builder
+	if err := r.GenBashCompletionV2(&script, true); err != nil {
+		return err
+	}
+	text := strings.NewReplacer("    _get_comp_words_by_ref ", "    __queuectl_words ", " _filedir", " __queuectl_filedir", `"_filedir`, `"__queuectl_filedir`).Replace(script.String())
+	return a.Println(bashAlone + "\n" + strings.TrimSuffix(text, "\n"))
+}
 
 func completionVerb(a *App) *cobra.Command {
 	return &cobra.Command{
@@ -60,6 +84,9 @@ reads it into what the shell reads when it starts; for PowerShell: notepad $PROF
   powershell  queuectl completion powershell | Out-String | Invoke-Expression`,
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if a.Structured() {
+				return Usage("a completion script is no JSON; leave out --json")
+			}
 			write := shells[args[0]]
 			if write == nil {
 				return Usage("there is no completion for %q%s", args[0], near(args[0], cmd.ValidArgs, "there is for bash, zsh, fish and powershell"))
@@ -131,10 +158,10 @@ func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []
 	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// completeBatches completes the names of the newest jobs' batches.
+// completeBatches completes the names of the newest jobs' batches, but for those that would do something to a terminal.
 func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	for _, j := range a.newest(nil) {
-		if name := j.Labels["batch"]; name != "" && strings.HasPrefix(name, typed) && !slices.Contains(names, name) {
+		if name := j.Labels["batch"]; name != "" && sanitize(name) == name && strings.HasPrefix(name, typed) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

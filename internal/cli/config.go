@@ -113,6 +113,9 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 	file, err := a.settings(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
 		fmt.Fprintf(a.Err, "queuectl: there is no %s; the defaults hold\n", path)
+		if a.Structured() {
+			return a.PrintJSON(map[string]any{"file": path, "valid": true})
+		}
 		return nil
 	}
 	if err != nil {
@@ -133,8 +136,7 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 			}
 		}
 	}
-	a.Say("%s is right", path)
-	return nil
+	return a.Tell(map[string]any{"file": path, "valid": true}, "%s is right", path)
 }
 
 func (a *App) settingsFile(args []string) (string, error) {

@@ -163,7 +163,7 @@ func (f *following) draw(ctx context.Context) {
 	open, ended := f.left()
 	all := func(int64) bool { return true }
 	f.a.Draw(Bar{Done: ended, Of: open + ended + count(queue.Held), Since: f.began, from: f.before,
-		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.note(ctx, f.c, count(queue.Failed), all))})
+		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.note(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.wait()})
 }
 
 // waiting is the job that would be the next to run, if none runs; "" if there is none.

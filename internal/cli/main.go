@@ -153,6 +153,7 @@ type App struct {
 	private       func(ctx context.Context, a *App, ready func()) error
 	look          func(ctx context.Context, a *App, dir string) (*control.Client, error)
 	looked        *control.Client // from the files of a folder, nil before
+	args          []string        // the words of the command line
 	settings      func(path string, required bool) (config.Layer, error)
 	tables        func(name string, text []byte) (map[string]any, error)
 	hash          func() hash.Hash
@@ -212,6 +213,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 // Root is the command with the one verb that is asked for, or all of them.
 func (a *App) Root(args []string) *cobra.Command {
 	var asksVersion bool
+	a.args = args
 	root := &cobra.Command{
 		Use:   "queuectl",
 		Short: "A durable queue of shell commands",
@@ -247,7 +249,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(helpVerb())
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(a.flagError)
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	f := root.PersistentFlags()

@@ -327,8 +327,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		})
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
 	}
-	list("after", "", "wait until these jobs are completed: `ID,ID…`")
-	list("after-any", ":ended", "wait until these jobs have ended, however: `ID,ID…`")
+	list("after", "", "wait until these jobs, one or some, are completed: `ID,ID`")
+	list("after-any", ":ended", "wait until these jobs, one or some, have ended, however: `ID,ID`")
 }
 
 // afterBatch has a job wait for all jobs of a batch of one's own.

@@ -110,7 +110,7 @@ func oneAlone(program []string) error {
 func (a *App) exitAsOwn(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		a.ownFailure = exitOwn
-		return flagError(cmd, err)
+		return a.flagError(cmd, err)
 	})
 }
 

@@ -135,7 +135,11 @@ func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		if i == 0 {
 			head = "Next"
 		}
-		text, _ := inFull(queue.Millis(at).Time(), now)
+		when := queue.Millis(at).Time()
+		text, _ := inFull(when, now)
+		if when.Second() != 0 && when.Sub(now) > time.Hour { // as those that come sooner have it
+			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + roughly(when.Sub(now))
+		}
 		rows = append(rows, [2]string{head, text})
 	}
 	if len(rows) == 0 {

@@ -210,10 +210,15 @@ func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, 
 	return answerOf(ctx, a, c, method, p, print)
 }
 
+// ReadingClient is a client of a verb that only reads: where there is no queue that is told, and is no failure.
+func (a *App) ReadingClient(ctx context.Context) (*control.Client, error) {
+	a.lists = true
+	return a.reader(ctx)
+}
+
 // readAnswer is answer for a verb that only reads: a private run's folder is read without its service.
 func readAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
-	a.lists = true
-	c, err := a.reader(ctx)
+	c, err := a.ReadingClient(ctx)
 	if err != nil {
 		return err
 	}

@@ -240,7 +240,7 @@ func (w *manyWaited) show(ctx context.Context) {
 		return
 	}
 	again := w.due.note(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })
-	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.bad), "failed"), again)})
+	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.bad), "failed"), again), AtLeast: w.due.wait()})
 }
 
 // tell says how it ended, and takes the exit code of the first that did not complete.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,7 +21,7 @@ func near(word string, known []string, otherwise string) string {
 }
 
 // flagError is a wrong flag, told without the words of the library that read it.
-func flagError(cmd *cobra.Command, err error) error {
+func (a *App) flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
 	var wrong *pflag.InvalidValueError
@@ -29,6 +30,13 @@ func flagError(cmd *cobra.Command, err error) error {
 		name := "-" + unknown.GetSpecifiedName()
 		if unknown.GetSpecifiedShortnames() == "" {
 			name = "-" + name
+		}
+		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
+			program := slices.Clone(a.args[max(0, slices.Index(a.args, words[0])):])
+			for i, word := range program {
+				program[i] = queue.Word(word)
+			}
+			return Usage("%s is no flag of queuectl %s; put a program with flags of its own behind --: queuectl %[2]s -- %[3]s", name, cmd.Name(), strings.Join(program, " "))
 		}
 		return Usage("there is no flag %s%s", name, cmp.Or(hintAt(name, flagsElsewhere(cmd.Name())), near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them")))
 	case errors.As(err, &bare):

@@ -25,8 +25,9 @@ func (r *Rules) Simulate(n int) (jobs []queue.Job, err error) {
 // simulatedMost is how many lanes a simulation looks at.
 const simulatedMost = 20 * StepsMost
 
-// Obstacles are what keeps a claim from taking a job that stands in its lane: the looks are those of
-// the claim. Of one that waits for its time it is a pause of its queue alone. It changes nothing.
+// Obstacles are what keeps a claim from taking a job that stands in its lane: the gates are asked as the claim asks
+// them, all of them and not up to the first that is full, and a lane that stands before this one at a resource counts
+// though it may be held elsewhere. Of one that waits for its time it is a pause of its queue alone. It changes nothing.
 func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 	j, err := r.tx.Job(seq, Summary)
 	if err != nil || j.Standing != Ready && j.Standing != Timed || r.tx.Lease(seq) != nil {
