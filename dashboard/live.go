@@ -325,13 +325,18 @@ func (e *eventStream) write(text []byte) error {
 func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *view, u *url.URL, f *feed) bool {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
-	tick := time.NewTicker(tickEach)
-	defer tick.Stop()
 	ticker := time.NewTicker(cmp.Or(is.each, renderEach))
 	defer ticker.Stop()
 	var last int64
 	var made time.Time
+	asked := time.Now() // who the readers are
 	for {
+		if time.Since(asked) >= tickEach {
+			asked = time.Now()
+			if who, err := v.client.Whoami(ctx, control.Nothing{}); err == nil && who.Right != right || errors.Is(err, queue.ErrDenied) {
+				return false
+			}
+		}
 		st, err := v.client.Status(ctx, control.Nothing{})
 		if err == nil && (st.LastEvent != last || time.Since(made) >= lookEach) {
 			if parts := s.partsOf(ctx, &v, is, u); parts != nil {
@@ -342,10 +347,6 @@ func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *
 		v.client.Close() // until the next look: see live
 		select {
 		case <-ticker.C:
-		case <-tick.C:
-			if who, err := v.client.Whoami(ctx, control.Nothing{}); err == nil && who.Right != right || errors.Is(err, queue.ErrDenied) {
-				return false
-			}
 		case <-ctx.Done():
 			return true
 		}

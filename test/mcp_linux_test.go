@@ -113,6 +113,40 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 	}
 }
 
+// Where the client's protocol has many messages in a line they are answered in one; later ones have that no more.
+func TestMCPTakesManyInALine(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	for version, want := range map[string]string{"2025-03-26": `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"result":{}}]`, "2025-06-18": `"code":-32600`} {
+		cmd := q.command("mcp")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]
+`)
+		lines := bufio.NewScanner(out)
+		for lines.Scan() && !strings.Contains(lines.Text(), want) {
+			if !strings.Contains(lines.Text(), `"id":1`) {
+				t.Errorf("by %s they are answered by %s, want %s", version, lines.Text(), want)
+				break
+			}
+		}
+		in.Close()
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // An agent enqueues, waits, reads and retries by the tools, with short answers; it only reads unless it may write.
 func TestMCP(t *testing.T) {
 	q := serving(t, "--workers", "2")
