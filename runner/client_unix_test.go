@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/runner/wire"
 )
@@ -47,5 +48,22 @@ func TestRefusedByARunnerThatEnds(t *testing.T) {
 		if _, err := Connect(answering(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
 			t.Errorf("a runner of epoch %d refused epoch 7: %v", epoch, err)
 		}
+	}
+}
+
+// A runner that ends by itself, and whose notes name no process any more, is no failure of whoever ends all.
+func TestEndAllMeetsOneThatEnds(t *testing.T) {
+	base := t.TempDir()
+	dir := filepath.Join(base, "1.a")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, ok, err := lockFile(filepath.Join(dir, lockName), 0o600)
+	if !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { lock.Close() })
+	if n, err := (Home{Dir: base}).EndAll(10 * time.Second); n != 1 || err != nil {
+		t.Errorf("ended %d, %v", n, err)
 	}
 }

@@ -179,8 +179,9 @@ func (h Home) End(dir string) error {
 // with all that they run. It says how many there were.
 func (h Home) EndAll(within time.Duration) (ended int, err error) {
 	live, err := h.Living()
+	told := map[string]error{}
 	for _, dir := range live {
-		err = errors.Join(err, tellRunner(dir, process.AskToEnd))
+		told[dir] = tellRunner(dir, process.AskToEnd)
 	}
 	deadline := time.Now().Add(within)
 	for _, dir := range live {
@@ -190,8 +191,9 @@ func (h Home) EndAll(within time.Duration) (ended int, err error) {
 			}
 		}
 		if lives, _ := Lives(dir); !lives {
-			continue
+			continue // also if it was ending by itself, and could be told nothing
 		}
+		err = errors.Join(err, told[dir])
 		if failed := endRunner(dir); failed != nil {
 			err = errors.Join(err, failed)
 			continue
