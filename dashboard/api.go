@@ -130,7 +130,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 		p.Since = &n
 	}
 	begun := false
-	stream := &eventStream{w: w, out: http.NewResponseController(w)}
+	stream := &eventStream{w: w, out: http.NewResponseController(w), to: callerOf(r.Context())}
 	say := func(text string) error {
 		begun = true
 		return stream.write([]byte(text))

@@ -1,8 +1,10 @@
 package dashboard
 
 import (
+	"bytes"
 	"container/list"
 	"context"
+	"errors"
 	"net"
 	"sync"
 
@@ -32,7 +34,42 @@ type caller struct {
 	in   *list.List // nil once it is closed; guarded by door.mu, as are
 	at   *list.Element
 	uid  int
+
+	out      sync.Mutex
+	gathered *bytes.Buffer // what is to be written at once, nil else; guarded by out
 }
+
+// Write implements net.Conn.
+func (c *caller) Write(p []byte) (int, error) {
+	c.out.Lock()
+	defer c.out.Unlock()
+	if c.gathered != nil {
+		return c.gathered.Write(p)
+	}
+	return c.Conn.Write(p)
+}
+
+// gathering has what write writes in parts go out at once: each part would wake the reader by itself.
+func (c *caller) gathering(write func() error) error {
+	all := parts.Get().(*bytes.Buffer)
+	defer parts.Put(all)
+	all.Reset()
+	c.out.Lock()
+	c.gathered = all
+	c.out.Unlock()
+	err := write()
+	c.out.Lock()
+	defer c.out.Unlock()
+	c.gathered = nil
+	if all.Len() > 0 {
+		_, failed := c.Conn.Write(all.Bytes())
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// parts are what is gathered in.
+var parts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // guarded is a listener whose connections come by the door.
 type guarded struct {
@@ -135,16 +172,11 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 	if secured, is := c.(interface{ NetConn() net.Conn }); is {
 		c = secured.NetConn()
 	}
-	if is, ok := c.(*caller); ok {
-		return context.WithValue(ctx, callerKey{}, is)
-	}
-	return ctx
+	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// greet notes that a request is of a visitor.
-func (d *door) greet(ctx context.Context, uid int) error {
-	if c, is := ctx.Value(callerKey{}).(*caller); is {
-		return d.know(c, uid)
-	}
-	return nil
+// callerOf is the connection of a request's context.
+func callerOf(ctx context.Context) *caller {
+	c, _ := ctx.Value(callerKey{}).(*caller) // the server has no others
+	return c
 }

@@ -28,7 +28,7 @@ func TestDoorIsShutForNobody(t *testing.T) {
 	enter := func(uid int) *caller {
 		t.Helper()
 		c, _ := come()
-		if err := d.greet(withCaller(context.Background(), c), uid); err != nil {
+		if err := d.know(callerOf(withCaller(context.Background(), c)), uid); err != nil {
 			t.Fatalf("user %d is refused: %v", uid, err)
 		}
 		return c
@@ -47,7 +47,7 @@ func TestDoorIsShutForNobody(t *testing.T) {
 		enter(8)
 	}
 	c, _ := come()
-	if err := d.greet(withCaller(context.Background(), c), 8); !errors.Is(err, queue.ErrUnavailable) {
+	if err := d.know(callerOf(withCaller(context.Background(), c)), 8); !errors.Is(err, queue.ErrUnavailable) {
 		t.Errorf("one connection more is answered by %v", err)
 	}
 	for range maxKnown - userConns - 1 {
@@ -64,5 +64,36 @@ func TestDoorIsShutForNobody(t *testing.T) {
 	visitor.Close()
 	if d.total != maxKnown-1 || d.known[7].Len() != 1 {
 		t.Errorf("after one left %d are counted", d.total)
+	}
+}
+
+// counting counts the writes of a connection.
+type counting struct {
+	net.Conn
+	writes int
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.writes++
+	return len(p), nil
+}
+
+// An event goes out at once, however many parts it has: 500 browsers would be woken for each.
+func TestAnEventIsOneWrite(t *testing.T) {
+	conn := &counting{}
+	c := &caller{Conn: conn, door: &door{}}
+	err := c.gathering(func() error {
+		for _, part := range []string{"2328\r\n", "event: fragments", "\r\n"} {
+			if _, err := c.Write([]byte(part)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil || conn.writes != 1 {
+		t.Errorf("it took %d writes, %v", conn.writes, err)
+	}
+	if _, err := c.Write([]byte("more")); err != nil || conn.writes != 2 {
+		t.Errorf("what is written after it took %d writes, %v", conn.writes-1, err)
 	}
 }

@@ -238,7 +238,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	}
 	defer s.feeds.leave(v.peer.UID, key, page, reads)
 	v.client.Close() // until it is needed again: a connection takes memory, and has the service make room for many
-	out := &eventStream{w: w, out: http.NewResponseController(w)}
+	out := &eventStream{w: w, out: http.NewResponseController(w), to: callerOf(r.Context())}
 	lines := make(chan []line)
 	if is == views["/jobs/{id...}"] {
 		go s.follow(r.Context(), *v, jobOf(u), lines)
@@ -290,6 +290,7 @@ func (s *Server) entered(r *http.Request, v *visitor) bool {
 type eventStream struct {
 	w   http.ResponseWriter
 	out *http.ResponseController
+	to  *caller
 }
 
 // say tells an event. A reader that takes nothing for takenWithin is left.
@@ -314,10 +315,12 @@ func (e *eventStream) write(text []byte) error {
 	if err := errors.Join(e.out.SetWriteDeadline(time.Now().Add(takenWithin)), e.out.SetReadDeadline(time.Time{})); err != nil {
 		return err
 	}
-	if _, err := e.w.Write(text); err != nil {
-		return err
-	}
-	return e.out.Flush()
+	return e.to.gathering(func() error {
+		if _, err := e.w.Write(text); err != nil {
+			return err
+		}
+		return e.out.Flush()
+	})
 }
 
 // watch makes the parts of a page anew as long as somebody reads them; it reports false once their right is not what it

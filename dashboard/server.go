@@ -378,7 +378,8 @@ func (s *Server) handler() http.Handler {
 			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "the page has no host %q; an admin can name it in web.hosts", queue.Clip(hostOf(r))))
 			return
 		}
-		if _, known := s.sessions.of(r, s.cookie(r)); !known {
+		v, known := s.visitorOf(r)
+		if v.token == "" {
 			w.Header().Set("Connection", "close") // whoever has no session keeps no connection
 		}
 		if err := s.cross.Check(r); err != nil {
@@ -386,9 +387,9 @@ func (s *Server) handler() http.Handler {
 			return
 		}
 		most := int64(maxBodyNone)
-		if v, known := s.visitorOf(r); known {
+		if known {
 			most = maxBody
-			if err := s.door.greet(r.Context(), v.peer.UID); err != nil {
+			if err := s.door.know(callerOf(r.Context()), v.peer.UID); err != nil {
 				w.Header().Set("Connection", "close")
 				s.fail(w, r, err)
 				return

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"context"
-	"encoding/json"
 	"io"
 	"math"
 	"strings"
@@ -28,40 +27,40 @@ func WriteText(ctx context.Context, api control.API, w io.Writer) error {
 	return nil
 }
 
-// family is a metric in JSON.
-type family struct {
+// Family is a metric in JSON, with all its labels.
+type Family struct {
 	Name    string   `json:"name"`
 	Help    string   `json:"help"`
 	Type    string   `json:"type"` // counter, gauge or histogram
-	Metrics []metric `json:"metrics"`
+	Metrics []Metric `json:"metrics"`
 }
 
-// metric is one of a family: a value or, of a histogram, its count, sum and cumulative buckets.
-type metric struct {
+// Metric is one of a family: a value or, of a histogram, its count, sum and cumulative buckets.
+type Metric struct {
 	Labels  map[string]string `json:"labels"`
 	Value   *float64          `json:"value,omitempty"`
 	Count   *uint64           `json:"count,omitempty"`
 	Sum     *float64          `json:"sum,omitempty"`
-	Buckets []bucket          `json:"buckets,omitempty"`
+	Buckets []Bucket          `json:"buckets,omitempty"`
 }
 
-// bucket counts what was at most so much.
-type bucket struct {
+// Bucket counts what was at most so much.
+type Bucket struct {
 	AtMost float64 `json:"le"`
 	Count  uint64  `json:"count"`
 }
 
-// WriteJSON writes the metrics as one array.
-func WriteJSON(ctx context.Context, api control.API, w io.Writer) error {
+// Families are a queue's metrics by name.
+func Families(ctx context.Context, api control.API) ([]Family, error) {
 	families, err := gathered(ctx, api)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	list := []family{}
+	list := []Family{}
 	for _, f := range families {
-		of := family{Name: f.GetName(), Help: f.GetHelp(), Type: strings.ToLower(f.GetType().String()), Metrics: []metric{}}
+		of := Family{Name: f.GetName(), Help: f.GetHelp(), Type: strings.ToLower(f.GetType().String()), Metrics: []Metric{}}
 		for _, m := range f.Metric {
-			one := metric{Labels: map[string]string{}}
+			one := Metric{Labels: map[string]string{}}
 			for _, l := range m.Label {
 				one.Labels[l.GetName()] = l.GetValue()
 			}
@@ -74,7 +73,7 @@ func WriteJSON(ctx context.Context, api control.API, w io.Writer) error {
 				one.Count, one.Sum = m.Histogram.SampleCount, m.Histogram.SampleSum
 				for _, b := range m.Histogram.Bucket {
 					if !math.IsInf(b.GetUpperBound(), 1) { // which is all
-						one.Buckets = append(one.Buckets, bucket{b.GetUpperBound(), b.GetCumulativeCount()})
+						one.Buckets = append(one.Buckets, Bucket{b.GetUpperBound(), b.GetCumulativeCount()})
 					}
 				}
 			}
@@ -82,7 +81,7 @@ func WriteJSON(ctx context.Context, api control.API, w io.Writer) error {
 		}
 		list = append(list, of)
 	}
-	return json.NewEncoder(w).Encode(list)
+	return list, nil
 }
 
 // gathered are the metrics by name.

@@ -67,12 +67,8 @@ func (s *Service) startsBy(layers []config.Layer) error {
 	if err != nil || s.atStart == nil {
 		return err
 	}
-	same := true
-	for i := range config.Keys() {
-		k := &config.Keys()[i]
-		same = same && (!k.AtStart() || k.Show(&c.Settings) == k.Show(s.atStart))
-	}
-	if same {
+	held := c
+	if held.Hold(s.atStart); len(held.Waiting()) == 0 {
 		return nil
 	}
 	if _, err = s.accountBy(&c.Settings); err != nil || s.inherits {

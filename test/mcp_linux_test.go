@@ -73,25 +73,38 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer told)
 
 type params = map[string]any
 
-// A line that is no message is answered, as JSON-RPC says, and the session goes on.
-func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
-	q := serving(t, "--workers", "1")
-	const hello = `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`
+// speaks starts mcp, greets it by a version of the protocol, and gives what it reads and says; it ends once it has read all.
+func (q *queue) speaks(version string) (in io.WriteCloser, said *bufio.Scanner, ends func()) {
+	q.Helper()
 	cmd := q.command("mcp")
 	in, err := cmd.StdinPipe()
 	if err != nil {
-		t.Fatal(err)
+		q.Fatal(err)
 	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		q.Fatal(err)
 	}
 	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
+		q.Fatal(err)
 	}
-	go io.WriteString(in, strings.Join([]string{hello, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, "{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n")) // until all is read
+	io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+`)
+	return in, bufio.NewScanner(out), func() {
+		if err := cmd.Wait(); err != nil {
+			q.Error(err)
+		}
+	}
+}
+
+// A line that is no message is answered, as JSON-RPC says, and the session goes on.
+func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	in, lines, ends := q.speaks("2025-06-18")
+	go io.WriteString(in, strings.Join([]string{"{broken", "7", `{"id":5}`, strings.Repeat("x", 8<<20+1), "", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, ""}, "\n")) // until all is read
 	var got []string
-	for lines := bufio.NewScanner(out); lines.Scan(); {
+	for lines.Scan() {
 		var answer struct {
 			ID    int
 			Error struct{ Code int }
@@ -104,9 +117,7 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 			in.Close()
 		}
 	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
+	ends()
 	slices.Sort(got)
 	if want := []string{"0 -32600", "0 -32600", "0 -32600", "0 -32700", "1 0", "2 0"}; !slices.Equal(got, want) {
 		t.Errorf("it answers %q, want %q", got, want)
@@ -117,23 +128,8 @@ func TestMCPOutlivesLinesThatAreNone(t *testing.T) {
 func TestMCPTakesManyInALine(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	for version, want := range map[string]string{"2025-03-26": `[{"jsonrpc":"2.0","id":2,"result":{}},{"jsonrpc":"2.0","id":3,"result":{}}]`, "2025-06-18": `"code":-32600`} {
-		cmd := q.command("mcp")
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		io.WriteString(in, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"`+version+`","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
-{"jsonrpc":"2.0","method":"notifications/initialized"}
-[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]
-`)
-		lines := bufio.NewScanner(out)
+		in, lines, ends := q.speaks(version)
+		io.WriteString(in, `[{"jsonrpc":"2.0","id":2,"method":"ping"},{"jsonrpc":"2.0","id":3,"method":"ping"}]`+"\n")
 		for lines.Scan() && !strings.Contains(lines.Text(), want) {
 			if !strings.Contains(lines.Text(), `"id":1`) {
 				t.Errorf("by %s they are answered by %s, want %s", version, lines.Text(), want)
@@ -141,9 +137,7 @@ func TestMCPTakesManyInALine(t *testing.T) {
 			}
 		}
 		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		ends()
 	}
 }
 

@@ -31,12 +31,15 @@ func metricsVerb(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			var text bytes.Buffer
-			write := metrics.WriteText
-			if a.JSON {
-				write = metrics.WriteJSON
+			if a.Structured() && file == "" {
+				list, err := metrics.Families(cmd.Context(), c)
+				if err != nil {
+					return err
+				}
+				return cli.PrintList(a.App, list)
 			}
-			if err := write(cmd.Context(), c, &text); err != nil {
+			var text bytes.Buffer
+			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
 				return err
 			}
 			if file != "" {

@@ -62,7 +62,7 @@ func serviceVerb(a *app) *cobra.Command {
 				if c.Connect(ctx) == nil {
 					p, err := a.Folder()
 					if err == nil {
-						err = startsAgain(ctx, c, p.File)
+						err = startsAgain(ctx, c, p.File, os.Environ())
 					}
 					if err != nil {
 						return err
@@ -77,7 +77,7 @@ func serviceVerb(a *app) *cobra.Command {
 				c := control.NewClient(r.Places.Socket)
 				defer c.Close()
 				if c.Connect(ctx) == nil { // else there is nothing to lose
-					if err := startsAgain(ctx, c, r.Places.File); err != nil {
+					if err := startsAgain(ctx, c, r.Places.File, nil); err != nil {
 						return err
 					}
 				}
@@ -218,16 +218,17 @@ func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	return t, err == nil && t.Startable()
 }
 
-// startsAgain refuses settings with which a service that runs would not start again: of a file and of the environment, as
-// it finds them itself, and as that service judges them, which it then goes by. What one may not read or ask is not known.
-func startsAgain(ctx context.Context, c *control.Client, path string) error {
+// startsAgain refuses settings with which a service that runs would not start again: of a file and of the environment that
+// it would have from here, and as that service judges the file, which it then goes by. What one may not read or ask is not
+// known.
+func startsAgain(ctx context.Context, c *control.Client, path string, environ []string) error {
 	file, err := tomlfile.Read(path, false)
 	if errors.Is(err, fs.ErrPermission) {
 		file, err = config.Layer{Origin: config.FromFile}, nil
 	}
 	var env config.Layer
 	if err == nil {
-		env, err = config.ReadEnv(os.Environ())
+		env, err = config.ReadEnv(environ)
 	}
 	if err == nil {
 		_, err = config.Merge(file, env)
