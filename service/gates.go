@@ -140,7 +140,7 @@ func positionOf(g *store.GateState) control.GatePosition {
 
 // viewGate shows a gate.
 func (s *Service) viewGate(g *store.GateState) control.GateView {
-	v := control.GateView{Key: g.Key, Kind: gateWords[g.Kind], Most: g.N, Used: g.Used, Set: g.Set}
+	v := control.GateView{Key: g.Key, Kind: gateWords[g.Kind].kind, Most: g.N, Used: g.Used, Set: g.Set}
 	if g.Kind == queue.GateRate && g.N > 0 {
 		v.Rate = fmt.Sprintf("%d/%s", g.N, queue.FormatPeriod(g.Per))
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -68,9 +67,9 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 				continue
 			}
 			if o := parts.Barred[j.Seq]; o.Gate != 0 {
-				screen.Barred[j.ID] = control.Reason{Kind: gateWords[o.Gate], Key: o.Key, At: control.Time(o.Opens), Text: barredText(o)}
+				screen.Barred[j.ID] = control.Reason{Kind: gateWords[o.Gate].kind, Key: o.Key, At: control.Time(o.Opens), Text: barred(o.Gate, o.Key)}
 			} else if full[j.Queue] {
-				screen.Barred[j.ID] = control.Reason{Kind: "queue", Key: j.Queue, Text: fmt.Sprintf("as many jobs of queue %s run as may", j.Queue)}
+				screen.Barred[j.ID] = control.Reason{Kind: "queue", Key: j.Queue, Text: barred(0, j.Queue)}
 			}
 		}
 		for _, j := range views(parts.Running) {
@@ -81,21 +80,6 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		}
 		return screen, nil
 	})
-}
-
-// barredText says what a job waits for at a gate.
-func barredText(o store.Obstacle) string {
-	switch o.Gate {
-	case queue.GateLock:
-		return "the lock " + o.Key + " is taken"
-	case queue.GateRate:
-		return "as many jobs with the rate " + o.Key + " have been started as may be"
-	case queue.GateResource:
-		return "too little of the resource " + o.Key + " is free"
-	case queue.GateUser:
-		return "as many jobs of its user run as may"
-	}
-	return "it may not run on this machine"
 }
 
 // lastLines are the last lines of the running and dead jobs that somebody sees on a screen, as far

@@ -175,7 +175,7 @@ func (s *Service) whyNobody(add func(control.Reason)) {
 func (s *Service) whyGates(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
 	list, err := s.store.Obstacles(ctx, j.Seq)
 	for _, o := range list {
-		r := control.Reason{Kind: gateWords[o.Gate], Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
+		r := control.Reason{Kind: gateWords[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
 		switch {
 		case o.Paused:
 			r.Used, r.Most = nil, nil
@@ -187,32 +187,13 @@ func (s *Service) whyGates(ctx context.Context, j *queue.Job, add func(control.R
 				}
 				r.At = control.Time(rule.Until)
 			}
-		case o.Gate == 0:
-			r.Text, r.Next = fmt.Sprintf("queue %s runs %d of %d jobs", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
-		case o.Gate == queue.GateUser:
-			r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
-		case o.Gate == queue.GateResource && o.Need > o.Most:
-			r.Text, r.Next = fmt.Sprintf("it needs %d units of the resource %s, and there are %d", o.Need, o.Key, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or more of it in the settings", j.ID, o.Key)
-		case o.Gate == queue.GateLock:
-			r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)
-		case o.Gate == queue.GateRate:
-			r.Text, r.Next = fmt.Sprintf("%d of %d starts with the rate %s have been in its period", o.Used, o.Most, o.Key), "queuectl gate list"
-			r.At = control.Time(o.Opens)
-		case o.Barred:
-			r.Text = fmt.Sprintf("a job of its queue that comes first waits for more of the resource %s, of which %d of %d are in use", o.Key, o.Used, o.Most)
-		case o.Gate == queue.GateResource:
-			r.Text = fmt.Sprintf("%d of %d units of the resource %s are in use, and it needs %d", o.Used, o.Most, o.Key, o.Need)
 		default:
-			r.Used, r.Most = nil, nil
-			r.Text = fmt.Sprintf("it may not run on this machine, but on %s", o.Key)
+			gateWords[o.Gate].tell(&o, j, &r)
 		}
 		add(r)
 	}
 	return err
 }
-
-// gateWords are the kinds of reasons that gates are; that of a queue is 0.
-var gateWords = map[queue.GateKind]string{0: "queue", queue.GateUser: "user", queue.GateNode: "node", queue.GateLock: "lock", queue.GateRate: "rate", queue.GateResource: "resource"}
 
 // position is how many of the first jobs that could start come before one, nil if it is not among them.
 func (s *Service) position(ctx context.Context, j *queue.Job) (at *int, err error) {

@@ -94,7 +94,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 	p := newPrivate(t)
 	var file strings.Builder
 	for i := range count {
-		fmt.Fprintf(&file, `{"command":"echo %d >>effects%[1]d","backoff_base":0.01}`+"\n", i+1)
+		fmt.Fprintf(&file, `{"command":"echo %d >>effects","backoff_base":0.01}`+"\n", i+1)
 	}
 	if err := os.WriteFile(filepath.Join(p.work, "jobs.jsonl"), []byte(file.String()), 0o600); err != nil {
 		t.Fatal(err)

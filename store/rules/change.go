@@ -231,7 +231,7 @@ func (r *Rules) rule(j *Job) error {
 		if !d.Ruled() {
 			continue
 		}
-		gate, err := r.tx.Rule(j, d)
+		gate, err := r.tx.SetRule(j, d)
 		if err != nil {
 			return err
 		}

@@ -207,20 +207,6 @@ func (r *Rules) Pause(p store.Pause) error {
 	return r.Move(&j, queue.Processing, kind, ByUID(p.UID))
 }
 
-// stamp notes a start at the rates among a lease's gates.
-func (r *Rules) stamp(l *Lease, at queue.Millis) error {
-	for _, n := range l.Needs {
-		if n.Kind != queue.GateRate {
-			continue
-		}
-		if err := r.tx.RecordStart(n.Gate, min(at, r.tx.Now())); err != nil {
-			return err
-		}
-		r.Recheck(n.Gate)
-	}
-	return nil
-}
-
 // release gives back a lease that was never started. Its fence is kept, so that
 // no later claim has it again.
 func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {

@@ -57,14 +57,6 @@ func UserGate(uid int) int64 {
 	return -2*int64(uid) - 2 // even
 }
 
-// Gate is what is known of a gate. One that is a rate, and full, has Promote called when a start
-// leaves its period.
-type Gate struct {
-	Room  int          // units
-	Most  int          // in all
-	Opens queue.Millis // when there is room at a rate again, if no other one starts; 0 if that is not known
-}
-
 // Queue is what is known of a queue.
 type Queue struct {
 	Name   string
@@ -165,7 +157,7 @@ func (r *Rules) reopen(gate int64, at round) error {
 	r.looks++
 	if len(best) > 0 {
 		if need := needAt(&best[0], gate); need.Kind != queue.GateResource {
-			if g, err := r.tx.Gate(best[0].UID, need); err != nil || g.Room < need.Units {
+			if g, err := r.Gate(best[0].UID, need); err != nil || g.Room < need.Units {
 				return err // nobody fits
 			}
 		}
@@ -290,7 +282,7 @@ func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
 			return 0, need.Gate, err
 		}
 	}
-	g, err := r.tx.Gate(l.UID, need)
+	g, err := r.Gate(l.UID, need)
 	if n = max(0, g.Room) / need.Units; n == 0 || err != nil {
 		return 0, need.Gate, err
 	}

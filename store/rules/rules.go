@@ -218,18 +218,27 @@ type Tx interface {
 	SetLane(l Lane) error
 	// Find looks for the next jobs of a lane.
 	Find(l *Look) error
-	// Gate is a gate and what is held of it.
-	Gate(uid int, need Need) (Gate, error)
+	// Quota is how many jobs of one user may be leased, 0 for any number, and Node the node that claims.
+	Quota() int
+	Node() *store.Node
+	// Rule is what is known of a gate.
+	Rule(gate int64) (Rule, error)
 	// TakenUnits are the units of a resource that leases hold.
 	TakenUnits(name string) map[int]bool
 	// Resources are the gates that are resources: few.
 	Resources() []int64
-	// RecordStart notes a start at a gate that is a rate.
+	// RecordStart notes a start at a gate that is a rate, which may forget those before its period. Starts are how many
+	// there have been since an instant, that included, and StartBefore is that of them before which n others are newer, 0 if there is
+	// none; one in the future counts as now.
 	RecordStart(gate int64, at queue.Millis) error
-	// Rule sets the rule of a lock or a rate of a job, and tells which gate it is, 0 if
+	Starts(gate int64, since queue.Millis) (n int, err error)
+	StartBefore(gate int64, since queue.Millis, n int) (at queue.Millis, err error)
+	// SetOpens has Promote look at a gate again at an instant.
+	SetOpens(gate int64, at queue.Millis) error
+	// SetRule sets the rule of a lock or a rate of a job, and tells which gate it is, 0 if
 	// nothing has changed: no job changes that of everybody's key while others name it. It is kept
 	// as long as some job names it: CountNaming counts one more, or less, that does and has not ended.
-	Rule(j *Job, d queue.Demand) (gate int64, err error)
+	SetRule(j *Job, d queue.Demand) (gate int64, err error)
 	CountNaming(j *Job, by int) error
 	// KeepRule sets the rule of everybody's lock or rate, whatever jobs say, and tells which gate it is, 0
 	// if nothing has changed; n is 0 for jobs to say it again.
@@ -306,8 +315,9 @@ type Rules struct {
 	// Steps of claims were taken: lanes that were looked at, those that wait for a resource before
 	// them, and jobs that cannot run.
 	Steps    int
-	looks    int  // of all else: Reopen, and jobs that come to their lane
-	claiming bool // what room looks at is a step of a claim
+	rates    map[int64]rateRoom // as they were looked at
+	looks    int                // of all else: Reopen, and jobs that come to their lane
+	claiming bool               // what room looks at is a step of a claim
 	// Bytes of jobs were read by claims.
 	Bytes int
 	// HookBytes were read and written for hooks: a job that has some may be large, whatever is done with it.

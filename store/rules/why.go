@@ -46,7 +46,7 @@ func (r *Rules) Obstacles(seq int64) (list []store.Obstacle, err error) {
 	l.Head = j.Position()
 	of := []queue.Demand{{Kind: queue.GateUser}}
 	for i, need := range append([]Need{{Gate: UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...) {
-		g, err := r.tx.Gate(l.UID, need)
+		g, err := r.Gate(l.UID, need)
 		if err != nil {
 			return nil, err
 		}

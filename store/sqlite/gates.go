@@ -100,86 +100,47 @@ func (t *tx) removeGate(id int64) error {
 	return err
 }
 
-// Gate implements rules.Tx.
-func (t *tx) Gate(uid int, need rules.Need) (g rules.Gate, err error) {
-	m := &t.s.mem
-	if need.Kind == queue.GateUser {
-		if g.Room = math.MaxInt; m.maxUser > 0 {
-			g.Room, g.Most = m.maxUser-m.users[uid].leased, m.maxUser
-		}
-		return g, nil
-	}
-	var n, per int64
-	key := ""
+// Quota implements rules.Tx.
+func (t *tx) Quota() int { return t.s.mem.maxUser }
+
+// Node implements rules.Tx.
+func (t *tx) Node() *store.Node { return &t.s.mem.lanes.node }
+
+// Rule implements rules.Tx.
+func (t *tx) Rule(gate int64) (rule rules.Rule, err error) {
+	rule.Used = t.s.mem.used[gate]
+	found := false
 	err = t.query(func(r row) (bool, error) {
-		n, per, key = r.num(0), r.num(1), r.text(2)
+		found = true
+		rule.N, rule.Per, rule.Key = int(r.num(0)), time.Duration(r.num(1))*time.Millisecond, r.text(2)
 		return false, nil
-	}, `SELECT n, per, key FROM gates WHERE id = ?`, need.Gate)
-	switch {
-	case err != nil:
-	case need.Kind == queue.GateNode:
-		if m.lanes.node.Is(key) {
-			g.Room = math.MaxInt
-		}
-	case need.Kind == queue.GateResource:
-		g.Most = m.lanes.node.Resources[key]
-		g.Room = g.Most - m.used[need.Gate]
-	case need.Kind == queue.GateRate:
-		g.Most = int(n)
-		g.Room, g.Opens, err = t.rate(need.Gate, n, per)
-	case need.Kind == queue.GateLock:
-		g.Room, g.Most = int(n)-m.used[need.Gate], int(n)
-	default:
+	}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
+	if err == nil && !found {
 		err = damagedLane
 	}
-	return g, err
+	return rule, err
 }
 
-// rate is the room at a rate: what has started in the period before now counts, and what was
-// claimed and is not known to have started. When a start leaves the period it is looked at again.
-func (t *tx) rate(gate, n, per int64) (room int, opens queue.Millis, err error) {
-	claimed := int64(t.s.mem.used[gate])
-	asked := rateLook{n: n, per: per, claimed: claimed}
-	if known, found := t.rates[gate]; found && known.rateLook == asked {
-		return known.room, known.opens, nil
+// Starts implements rules.Tx.
+func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
+	if _, err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil { // the clock was set back
+		return 0, err
 	}
-	if room, opens, err = t.lookAtRate(gate, asked); err == nil {
-		if t.rates == nil {
-			t.rates = map[int64]rateRoom{}
-		}
-		t.rates[gate] = rateRoom{asked, room, opens}
-	}
-	return room, opens, err
+	starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
+	return int(starts), err
 }
 
-// rateLook is what the room at a rate depends on beside its starts, and rateRoom what was found: in a
-// transaction many lanes may ask for the same.
-type (
-	rateLook struct{ n, per, claimed int64 }
-	rateRoom struct {
-		rateLook
-		room  int
-		opens queue.Millis
-	}
-)
+// StartBefore implements rules.Tx.
+func (t *tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+	at, err := t.number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate, int64(since), int64(n))
+	return queue.Millis(at), err
+}
 
-func (t *tx) lookAtRate(gate int64, r rateLook) (room int, opens queue.Millis, err error) {
-	now := int64(t.now)
-	if _, err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, now, gate, now); err != nil { // the clock was set back
-		return 0, 0, err
-	}
-	starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, now-r.per)
-	if room = int(r.n - r.claimed - starts); room > 0 || starts == 0 || err != nil {
-		return room, 0, err
-	}
-	first, err := t.number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate, now-r.per, max(0, r.n-r.claimed-1))
-	if err != nil {
-		return room, 0, err
-	}
-	opens = queue.Millis(first + r.per + 1)
-	t.wakeAt(opens)
-	_, err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(opens), gate)
-	return room, opens, err
+// SetOpens implements rules.Tx.
+func (t *tx) SetOpens(gate int64, at queue.Millis) error {
+	t.wakeAt(at)
+	_, err := t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(at), gate)
+	return err
 }
 
 // RecordStart implements rules.Tx.
@@ -187,13 +148,12 @@ func (t *tx) RecordStart(gate int64, at queue.Millis) error {
 	if err := t.forgetStarts(gate); err != nil {
 		return err
 	}
-	delete(t.rates, gate)
 	_, err := t.exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
 	return err
 }
 
-// Rule implements rules.Tx.
-func (t *tx) Rule(j *rules.Job, d queue.Demand) (int64, error) {
+// SetRule implements rules.Tx.
+func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 	id, err := t.gate(j.UID, d)
 	if err != nil {
 		return 0, err
@@ -332,8 +292,8 @@ func (t *tx) CountNaming(j *rules.Job, by int) error {
 	return nil
 }
 
-// openRates has the rates looked at that a start has left; it reports whether there are more.
-func (t *tx) openRates() (more bool, err error) {
+// openGates has the gates looked at whose time has come; it reports whether there are more.
+func (t *tx) openGates() (more bool, err error) {
 	if !t.s.mem.lanes.keyed {
 		return false, nil
 	}

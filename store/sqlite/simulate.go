@@ -56,7 +56,8 @@ func (t *tx) Attempt(part func() error) error {
 	}
 	begun := t.begun
 	*t = was
-	t.begun, t.rates = begun, nil
+	t.begun = begun
+	t.rules.Undone()
 	s.mem = m
 	maps.Copy(s.mem.users, users)
 	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })

@@ -99,7 +99,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		rates, err := t.openRates()
+		opened, err := t.openGates()
 		if err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (s *Store) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		if rates || unseen || dependants || s.rechecks.Left() > 0 || kept || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
+		if opened || unseen || dependants || s.rechecks.Left() > 0 || kept || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
 			next = 0
 			return nil
 		}

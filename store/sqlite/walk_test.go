@@ -206,7 +206,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 			if n.Gate != at.gate || covered {
 				continue
 			}
-			g, err := t.Gate(l.UID, n)
+			g, err := t.rules.Gate(l.UID, n)
 			if err != nil {
 				return err
 			}
@@ -271,7 +271,7 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 			_, err = t.tidyGates()
 		}
 	case 4:
-		if _, err = t.openRates(); err == nil {
+		if _, err = t.openGates(); err == nil {
 			err = t.rules.Reopen()
 		}
 	case 5:

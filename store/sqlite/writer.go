@@ -38,12 +38,11 @@ type tx struct {
 	before   memory       // as it was, without leases
 	users    map[int]user // those that changed, as they were
 	queues   map[*queueState]queueCount
-	removed  int                // attempts and edges
-	rates    map[int64]rateRoom // by gate, as they were looked at
-	uncut    *waiter            // who waits still, though its claim was cut short
-	read     int                // bytes of jobs that were read, or will be moved by SQLite
-	bound    int64              // what the connection had bound when it began
-	leased   bool               // leases changed, so that
+	removed  int     // attempts and edges
+	uncut    *waiter // who waits still, though its claim was cut short
+	read     int     // bytes of jobs that were read, or will be moved by SQLite
+	bound    int64   // what the connection had bound when it began
+	leased   bool    // leases changed, so that
 	// reserved is what meta.reserved gets.
 	reserved string
 }

@@ -1,0 +1,51 @@
+package service
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// gateWords is how each kind of gate is told of; 0 is the room of a queue.
+var gateWords = map[queue.GateKind]struct {
+	kind   string // of a reason
+	barred string // what a job waits for at a gate, whose key stands for KEY
+	// tell completes a reason, which has the numbers and says to look at what runs.
+	tell func(o *store.Obstacle, j *queue.Job, r *control.Reason)
+}{
+	0: {"queue", "as many jobs of queue KEY run as may", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Text, r.Next = fmt.Sprintf("queue %s runs %d of %d jobs", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
+	}},
+	queue.GateUser: {"user", "as many jobs of its user run as may", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
+	}},
+	queue.GateNode: {"node", "it may not run on this machine", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Used, r.Most = nil, nil
+		r.Text = fmt.Sprintf("it may not run on this machine, but on %s", o.Key)
+	}},
+	queue.GateLock: {"lock", "the lock KEY is taken", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)
+	}},
+	queue.GateRate: {"rate", "as many jobs with the rate KEY have been started as may be", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+		r.Text, r.Next = fmt.Sprintf("%d of %d starts with the rate %s have been in its period", o.Used, o.Most, o.Key), "queuectl gate list"
+		r.At = control.Time(o.Opens)
+	}},
+	queue.GateResource: {"resource", "too little of the resource KEY is free", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+		switch {
+		case o.Need > o.Most:
+			r.Text, r.Next = fmt.Sprintf("it needs %d units of the resource %s, and there are %d", o.Need, o.Key, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or more of it in the settings", j.ID, o.Key)
+		case o.Barred:
+			r.Text = fmt.Sprintf("a job of its queue that comes first waits for more of the resource %s, of which %d of %d are in use", o.Key, o.Used, o.Most)
+		default:
+			r.Text = fmt.Sprintf("%d of %d units of the resource %s are in use, and it needs %d", o.Used, o.Most, o.Key, o.Need)
+		}
+	}},
+}
+
+// barred says what a job waits for at a gate.
+func barred(kind queue.GateKind, key string) string {
+	return strings.ReplaceAll(gateWords[kind].barred, "KEY", key)
+}

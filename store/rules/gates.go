@@ -1,0 +1,111 @@
+package rules
+
+import (
+	"errors"
+	"math"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Gate is what is known of a gate. One that opens at a time has Promote called then.
+type Gate struct {
+	Room  int          // units
+	Most  int          // in all
+	Opens queue.Millis // when there is room at a rate again, if no other one starts; 0 if that is not known
+}
+
+// Rule is what an engine has of a gate but a user's quota.
+type Rule struct {
+	queue.Demand     // the key and, of a lock or a rate, its numbers
+	Used         int // units that leases hold; of a rate, those that are not known to have started
+}
+
+var errNoKind = errors.New("a lane needs a gate of a kind that there is not")
+
+// rateLook is what the room at a rate depends on beside its starts, and rateRoom what was found: in a
+// transaction many lanes may ask for the same.
+type (
+	rateLook struct {
+		n, used int
+		since   queue.Millis
+	}
+	rateRoom struct {
+		rateLook
+		Gate
+	}
+)
+
+// Gate is the gate that a user's job needs room at, and what is held of it.
+func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
+	if need.Kind == queue.GateUser {
+		if g.Room = math.MaxInt; r.tx.Quota() > 0 {
+			g.Most = r.tx.Quota()
+			g.Room = g.Most - r.tx.User(uid).Leased
+		}
+		return g, nil
+	}
+	rule, err := r.tx.Rule(need.Gate)
+	if err != nil {
+		return g, err
+	}
+	switch need.Kind {
+	case queue.GateNode:
+		if r.tx.Node().Is(rule.Key) {
+			g.Room = math.MaxInt
+		}
+	case queue.GateResource:
+		g.Most = r.tx.Node().Resources[rule.Key]
+		g.Room = g.Most - rule.Used
+	case queue.GateRate:
+		return r.rate(need.Gate, &rule)
+	case queue.GateLock:
+		g.Room, g.Most = rule.N-rule.Used, rule.N
+	default:
+		err = errNoKind
+	}
+	return g, err
+}
+
+// rate is the room at a rate: what has started in the period before now counts, and what was
+// claimed and is not known to have started. When a start leaves the period it is looked at again.
+func (r *Rules) rate(gate int64, rule *Rule) (Gate, error) {
+	asked := rateLook{rule.N, rule.Used, r.tx.Now() - queue.Millis(rule.Per.Milliseconds())}
+	if known, found := r.rates[gate]; found && known.rateLook == asked {
+		return known.Gate, nil
+	}
+	starts, err := r.tx.Starts(gate, asked.since)
+	g := Gate{Room: rule.N - rule.Used - starts, Most: rule.N}
+	if err == nil && g.Room <= 0 && starts > 0 {
+		var first queue.Millis
+		if first, err = r.tx.StartBefore(gate, asked.since, max(0, rule.N-rule.Used-1)); err == nil && first != 0 {
+			g.Opens = first.Add(rule.Per) + 1
+			err = r.tx.SetOpens(gate, g.Opens)
+		}
+	}
+	if err != nil {
+		return g, err
+	}
+	if r.rates == nil {
+		r.rates = map[int64]rateRoom{}
+	}
+	r.rates[gate] = rateRoom{asked, g}
+	return g, nil
+}
+
+// Undone says that a part of the transaction was undone.
+func (r *Rules) Undone() { r.rates = nil }
+
+// stamp notes a start at the rates among a lease's gates.
+func (r *Rules) stamp(l *Lease, at queue.Millis) error {
+	for _, n := range l.Needs {
+		if n.Kind != queue.GateRate {
+			continue
+		}
+		delete(r.rates, n.Gate)
+		if err := r.tx.RecordStart(n.Gate, min(at, r.tx.Now())); err != nil {
+			return err
+		}
+		r.Recheck(n.Gate)
+	}
+	return nil
+}
