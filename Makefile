@@ -76,7 +76,7 @@ gates:
 
 # 1,000 random walks through the engine beside the model; tests take 8, CI 50.
 walks:
-	QUEUECTL_WALKS=1000 $(GO) test ./store/sqlite -run '^TestWalks$$' -count=1 -timeout 2h
+	QUEUECTL_WALKS=1000 $(GO) test ./store/sql -run '^TestWalks$$' -count=1 -timeout 2h
 
 # Half an hour of faults, as root for a small disk that fills up; tests run ten seconds, CI two
 # minutes.

@@ -43,7 +43,7 @@ var law = map[string][]string{
 	"store":               {"queue"},
 	"control":             {"queue", "internal/accounts", "internal/failpoint", "internal/folder", "internal/pipe", "internal/sockpath"},
 	"store/rules":         {"store", "queue"},
-	"store/sqlite":        {"store", "store/rules", "queue", "internal/failpoint", "internal/folder"},
+	"store/sql":           {"store", "store/rules", "queue", "internal/failpoint", "internal/folder"},
 	"store/memstore":      {"store", "queue"},
 	"store/faultstore":    {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
@@ -54,7 +54,7 @@ var law = map[string][]string{
 	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/copies", "internal/failpoint", "internal/folder", "internal/lockfile", "internal/pipe", "internal/session", "internal/sockpath"},
 	"upkeep":              {"queue", "store", "schedule"},
 	"worker":              {"queue", "store", "runner", "runner/wire", "internal/failpoint"},
-	"service":             {"queue", "output", "config", "store", "control", "store/sqlite", "schedule", "dashboard", "traces", "runner", "runner/process", "upkeep", "worker", "config/tomlfile", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir", "internal/systemd"},
+	"service":             {"queue", "output", "config", "store", "control", "store/sql", "schedule", "dashboard", "traces", "runner", "runner/process", "upkeep", "worker", "config/tomlfile", "internal/accounts", "internal/lockfile", "internal/logs", "internal/pipe", "internal/session", "internal/statedir", "internal/systemd"},
 	"internal/register":   {"config", "queue", "packaging", "internal/accounts", "internal/copies", "internal/registered"},
 	"internal/statedir":   {"queue", "internal/accounts"},
 	"internal/logs":       {"internal/statedir", "internal/systemd"},
@@ -75,7 +75,7 @@ var law = map[string][]string{
 // testLaw says what tests may import of a package that they stand in for.
 var testLaw = map[string][]string{
 	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // a fake of the runner
-	"bench":  {"store", "store/sqlite"},                                // whose tables it fills
+	"bench":  {"store", "store/sql"},                                   // whose tables it fills
 }
 
 // The kernel writes into an Overlapped until its operation has ended. A goroutine's stack may move meanwhile, so it is a
@@ -118,8 +118,8 @@ func TestImportLaw(t *testing.T) {
 // Only the store speaks to SQLite, and only the process package starts jobs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
-		"modernc.org/sqlite": {"store/sqlite", "bench"},
-		"database/sql":       {"store/sqlite", "bench"},
+		"modernc.org/sqlite": {"store/sql", "bench"},
+		"database/sql":       {"store/sql", "bench"},
 		"os/exec":            {"runner", "internal/accounts", "internal/systemd", "internal/register", "internal/cli", "bench", "test", "test/demo", "test/posix", "internal/pages"},
 	}
 	for file, imports := range sources(t) {
@@ -140,14 +140,14 @@ func TestOnePlaceForEach(t *testing.T) {
 		if strings.HasSuffix(file, "_test.go") {
 			continue
 		}
-		if slices.Contains(imports, module+"store/sqlite") && file != "service/engine.go" {
+		if slices.Contains(imports, module+"store/sql") && file != "service/engine.go" {
 			t.Errorf("%s names an engine", file)
 		}
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(raw), "UPDATE jobs") && file != "store/sqlite/tx.go" {
+		if strings.Contains(string(raw), "UPDATE jobs") && file != "store/sql/tx.go" {
 			t.Errorf("%s writes jobs that are stored", file)
 		}
 	}
@@ -186,13 +186,13 @@ func TestHops(t *testing.T) {
 // lines knows how shells are told to read one.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what it opens
-		"store/sqlite/space.go":      "the reserve",
-		"store/sqlite/backup.go":     "a copy",
-		"store/sqlite/mark.go":       "the mark",
-		"store/sqlite/restore.go":    "a copy",
-		"store/sqlite/os_unix.go":    "a folder",
-		"store/sqlite/fs_windows.go": "a folder",
-		"store/sqlite/sqlite.go":     "a database that does not exist yet",
+		"store/sql/space.go":      "the reserve",
+		"store/sql/backup.go":     "a copy",
+		"store/sql/mark.go":       "the mark",
+		"store/sql/restore.go":    "a copy",
+		"store/sql/os_unix.go":    "a folder",
+		"store/sql/fs_windows.go": "a folder",
+		"store/sql/sqlite.go":     "a database that does not exist yet",
 	}
 	for file := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "bench/") || strings.HasPrefix(file, "test/") {

@@ -8,14 +8,14 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sqlite"
+	enginesql "github.com/queuectl/queuectl/store/sql"
 )
 
 // What measurements write into the tables themselves fits the schema as it is.
 func TestTablesAreFilledAsTheyAre(t *testing.T) {
 	dir := t.TempDir()
-	open := func() *sqlite.Store {
-		s, err := sqlite.Open(t.Context(), sqlite.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})
+	open := func() *enginesql.Store {
+		s, err := enginesql.Open(t.Context(), enginesql.Options{Dir: dir, Order: queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}})
 		if err != nil {
 			t.Fatal(err)
 		}

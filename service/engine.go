@@ -6,20 +6,20 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sqlite"
+	"github.com/queuectl/queuectl/store/sql"
 )
 
 // The engine that keeps the queue. Nothing else of the service names it.
 var (
-	restoreEngine = sqlite.Restore
-	examineEngine = sqlite.ExamineStopped
+	restoreEngine = sql.Restore
+	examineEngine = sql.ExamineStopped
 )
 
 // opener opens the store of a folder; orderOf says by its settings how its jobs are ranked.
 type opener func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
 func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	s, err := sqlite.Open(ctx, sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
+	s, err := sql.Open(ctx, sql.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {
 		return nil, err
 	}
@@ -28,7 +28,7 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func(
 
 // lookEngine opens the store of a folder that no service uses, to be read only.
 func lookEngine(_ context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	s, err := sqlite.OpenReadOnly(sqlite.Options{Dir: dir, Log: log, OrderOf: orderOf})
+	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {
 		return nil, err
 	}

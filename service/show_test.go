@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sqlite"
+	"github.com/queuectl/queuectl/store/sql"
 )
 
 // Of an output nothing is read for who may not see it: here it cannot be read, which only
@@ -20,7 +20,7 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 	s := set(t)
 	s.home = runner.Home{Dir: t.TempDir()}
 	var err error
-	if s.store, err = sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
+	if s.store, err = sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.store.Close() })

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/store/sqlite"
+	"github.com/queuectl/queuectl/store/sql"
 	"github.com/queuectl/queuectl/worker"
 )
 
@@ -27,7 +27,7 @@ func stored(t testing.TB) *Service {
 	s.log = slog.New(slog.DiscardHandler)
 	s.home = runner.Home{Dir: t.TempDir()}
 	var err error
-	s.store, err = sqlite.Open(t.Context(), sqlite.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
+	s.store, err = sql.Open(t.Context(), sql.Options{Dir: t.TempDir(), Order: queue.Order{Scheduling: queue.ByPriority}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 // oldest is the commit of the oldest program that can open this one's database and speak to
 // its runners: the one that made its schema and its frames. It is "" where there is no history.
 func oldest() string {
-	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sqlite/schema.go", "runner/wire/fields.go").Output()
+	out, _ := exec.Command("git", "-C", "..", "log", "-1", "--format=%H", "--", "store/sql/schema.go", "runner/wire/fields.go").Output()
 	return strings.TrimSpace(string(out))
 }
 

@@ -40,7 +40,7 @@ printf '     built in %d s\n' "$SECONDS"
 # has its own troubles with a machine that is busy.
 running=0
 : >"$work/failed"
-for package in store/sqlite test $(printf '%s\n' "${found[@]}"); do
+for package in store/sql test $(printf '%s\n' "${found[@]}"); do
 	[ -e "$work/tests/${package##*/}.test.exe" ] && [ ! -e "$work/logs/${package//\//-}" ] || continue
 	: >"$work/logs/${package//\//-}"
 	{ run_tests "$package" || echo "$package" >>"$work/failed"; } &

@@ -1,0 +1,108 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// withOutput is a store with a job whose output, of so many bytes, is in a file.
+func withOutput(t *testing.T, bytes string) *Store {
+	t.Helper()
+	dir := filled(t, 1)
+	carryOut(t, dir, `INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_ref, output_bytes)
+		VALUES (1, 1, 1, '', '', 1, 1, 1, 0, 0, '', '', 1, 0, 0, 0, 0, '1-1', `+bytes+`)`,
+		`UPDATE jobs SET runs = 1`, `UPDATE meta SET output_bytes = `+bytes)
+	return openStore(t, dir)
+}
+
+func noCopies(t *testing.T, s *Store) {
+	t.Helper()
+	if left, _ := filepath.Glob(filepath.Join(s.dir, copyPrefix+"*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func progress(int64, int64) error { return nil }
+
+// A backup takes no space that the queue needs: one that would not fit with its outputs
+// does not begin, and one whose space others take meanwhile gives up.
+func TestBackupLeavesRoom(t *testing.T) {
+	s := withOutput(t, "100000000")
+	read := 0
+	outputs := func(string) (io.ReadCloser, error) {
+		read++
+		return io.NopCloser(strings.NewReader("x")), nil
+	}
+	s.free = func() (int64, error) { return 50 << 20, nil }
+	if _, err := s.Backup(t.Context(), outputs, progress); !errors.Is(err, queue.ErrNoSpace) || read != 0 {
+		t.Errorf("with too little space: %v", err)
+	}
+	free := int64(1 << 30)
+	s.free = func() (int64, error) { return free, nil }
+	taken := func(string) (io.ReadCloser, error) {
+		free = roomBytes
+		return outputs("")
+	}
+	if _, err := s.Backup(t.Context(), taken, progress); !errors.Is(err, queue.ErrNoSpace) {
+		t.Errorf("with less and less space: %v", err)
+	}
+	noCopies(t, s)
+	free = 1 << 30
+	made, err := s.Backup(t.Context(), outputs, progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Close()
+}
+
+// A backup whose client is gone, or whose service stops, ends at once, also while
+// SQLite looks through the copy.
+func TestBackupEndsWithItsContext(t *testing.T) {
+	s := withOutput(t, "1")
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) {
+		cancel()
+		return nil, os.ErrNotExist
+	}, progress)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("it ended with %v", err)
+	}
+	noCopies(t, s)
+	made, err := s.Backup(t.Context(), func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }, progress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made.Close()
+}
+
+// An output that is deleted while doctor looks is not told to be nobody's.
+func TestVerifyWhileOutputsGo(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 3)
+	dir := t.TempDir()
+	for _, name := range []string{"7-1", "8-1"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.Verify(t.Context(), []string{dir}, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, f := range list {
+		if f.Check == "outputs" {
+			said = append(said, f.Message)
+		}
+	}
+	if len(said) != 1 || !strings.Contains(said[0], "8-1 is of no attempt") {
+		t.Errorf("it said %q", said)
+	}
+}

@@ -1,0 +1,474 @@
+package sql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"strconv"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// batch is a large batch whose jobs are not all in the queue yet: in frames, each
+// of which holds some jobs.
+type batch struct {
+	n         int64
+	uid       int
+	name      string
+	at        queue.Millis     // of its last frame
+	jobs      int64            // that are not in the queue yet
+	names     int64            // of them that have a name of their own, as far as this process knows
+	of        map[string]int64 // jobs of each queue, as far as this process knows; replaced, not changed
+	committed bool
+	dropped   bool // it is removed, a frame a step
+}
+
+// staging reports whether a batch takes frames.
+func (b *batch) staging() bool { return !b.committed && !b.dropped }
+
+// StageBatch keeps one frame of a batch.
+func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
+	list, err := allTexts(r.Drafts)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	var receipt store.Receipt
+	err = s.do(ctx, normal, func(t *tx) (err error) {
+		receipt, err = t.stage(r, list)
+		return err
+	})
+	return receipt, err
+}
+
+// setBatch changes what is known of a batch, and of its user; one without a number is
+// gone.
+func (t *tx) setBatch(n int64, b batch) {
+	m := &t.s.mem
+	old, had := m.batches[n]
+	t.undo = append(t.undo, func() {
+		delete(m.batches, n)
+		if had {
+			m.batches[n] = old
+		}
+	})
+	count := func(b batch, sign int64) {
+		if b.n == 0 {
+			return
+		}
+		u := m.users[b.uid]
+		u.staged += sign * b.jobs
+		if b.committed {
+			m.committed += sign * b.jobs
+		} else {
+			u.batches += int(sign)
+			u.names += sign * b.names
+		}
+		t.setUser(b.uid, u)
+	}
+	count(old, -1)
+	count(b, 1)
+	delete(m.batches, n)
+	if b.n != 0 {
+		m.batches[n] = b
+	}
+}
+
+// first is the batch with the lowest number of those that match.
+func (m *memory) first(matches func(*batch) bool) (found batch, ok bool) {
+	for _, b := range m.batches {
+		if matches(&b) && (!ok || b.n < found.n) {
+			found, ok = b, true
+		}
+	}
+	return found, ok
+}
+
+// staged is a batch that takes frames.
+func (m *memory) staged(uid int, name string) (batch, bool) {
+	return m.first(func(b *batch) bool { return b.staging() && b.uid == uid && b.name == name })
+}
+
+func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err error) {
+	m := &t.s.mem
+	b, going := m.staged(r.UID, r.Batch)
+	if !going {
+		b = batch{uid: r.UID, name: r.Batch}
+		if m.users[r.UID].batches >= store.MaxStagedUser {
+			return receipt, store.ErrManyBatches
+		}
+		if err := t.remembered(r); err != nil {
+			return receipt, err
+		}
+	}
+	names := int64(0)
+	for i := range r.Drafts {
+		names += bit(r.Drafts[i].ID != "")
+	}
+	switch {
+	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
+		return receipt, errDrafts(len(r.Drafts))
+	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
+		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send them in several", store.MaxStagedJobs)
+	case m.users[r.UID].names+names > store.MaxStagedNames:
+		return receipt, store.ErrManyNames
+	}
+	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
+		return receipt, err
+	}
+	for i := range r.Drafts {
+		if r.Drafts[i].Unique != "" {
+			return receipt, queue.Invalid("unique", "is for jobs that are enqueued in one request, at most %d", queue.MaxBatch)
+		}
+	}
+	b.of = maps.Clone(b.of)
+	if b.of == nil {
+		b.of = map[string]int64{}
+	}
+	for name, n := range rules.PerQueue(r.Drafts) {
+		b.of[name] += n
+	}
+	if err := t.admitQueues(r.UID, b.of); err != nil {
+		return receipt, err
+	}
+	begun := t.begins(rules.PerQueue(r.Drafts))
+	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
+		return receipt, err
+	}
+	receipt.Begun = begun
+	if !going {
+		if b.n, err = t.beginBatch(&b, len(r.Drafts)); err != nil {
+			return receipt, err
+		}
+	}
+	if err := t.own(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
+	if err := t.addFrame(b.n, r.Drafts, list, &receipt); err != nil {
+		return receipt, err
+	}
+	b.jobs += int64(len(r.Drafts))
+	b.names += names
+	b.at = t.now
+	t.setBatch(b.n, b)
+	return receipt, nil
+}
+
+// addFrame stores drafts of a batch, in one piece, and what they are named.
+func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.Receipt) (err error) {
+	var frame []byte
+	for i := range drafts {
+		j := &drafts[i]
+		f := stagedJob{receipt.Seqs[i], named(j, receipt.Seqs), receipt.IDs[i], list[i]}
+		if frame, err = f.append(frame); err != nil {
+			return err
+		}
+		if !f.named() {
+			continue
+		}
+		if err := t.exec(`INSERT INTO staged_ids (id, batch, seq) VALUES (?, ?, ?)`, j.ID, n, receipt.Seqs[i]); err != nil {
+			return err
+		}
+	}
+	err = t.exec(`INSERT INTO frames (batch, count, first, last, jobs) VALUES (?, ?, ?, ?, ?)`,
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], frame)
+	return err
+}
+
+// remembered refuses to begin a batch under the name of one that was forgotten with
+// some of its frames: it would be committed without them.
+func (t *tx) remembered(r store.Request) error {
+	forgotten, err := t.number(`SELECT n FROM batches WHERE uid = ? AND name = ? AND stage = 2 LIMIT 1`, int64(r.UID), r.Batch)
+	if err == nil && forgotten != 0 {
+		err = store.ErrForgotten
+	}
+	return err
+}
+
+func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
+	if err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 0, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
+		return 0, err
+	}
+	if n, err = t.number(`SELECT last_insert_rowid()`); err != nil {
+		return 0, err
+	}
+	return n, t.auditBatch(b, "begun", int64(jobs))
+}
+
+// auditBatch records what becomes of a batch that is not committed: nothing else tells
+// of its jobs.
+func (t *tx) auditBatch(b *batch, what string, jobs int64) error {
+	target := store.BatchTarget(b.name, what, jobs)
+	detail, err := json.Marshal(queue.EventDetail{UID: &b.uid, Verb: store.BatchVerb, Target: target})
+	if err != nil {
+		return err
+	}
+	return t.AddEvent(queue.EventAudit, nil, 0, detail)
+}
+
+// commitBatch makes the frames of a batch, and these drafts, jobs of the queue from
+// now on: ApplyBatch moves them there.
+func (t *tx) commitBatch(r store.Request, list []texts) (receipt store.Receipt, err error) {
+	m := &t.s.mem
+	b, _ := m.staged(r.UID, r.Batch)
+	if err := t.admitQueues(r.UID, b.of); err != nil {
+		return receipt, err
+	}
+	if err := rules.AdmitAll(t, b.jobs+int64(len(r.Drafts)), r.MaxPending); err != nil {
+		return receipt, err
+	}
+	if len(r.Drafts) > 0 {
+		if receipt, err = t.stage(r, list); err != nil {
+			return receipt, err
+		}
+		b = m.batches[b.n]
+	} else if err := rules.AdmitUser(t, r.UID, 0, r.MaxPendingUser); err != nil {
+		return receipt, err
+	}
+	if err := t.exec(`UPDATE batches SET stage = 1, at = ? WHERE n = ?`, int64(t.now), b.n); err != nil {
+		return receipt, err
+	}
+	b.committed = true
+	t.setBatch(b.n, b)
+	receipt.Staged, receipt.Batch = true, b.n
+	return receipt, nil
+}
+
+// AbortBatch forgets a batch that was not committed.
+func (s *engine) AbortBatch(ctx context.Context, uid int, name string) error {
+	var n int64
+	err := s.do(ctx, prompt, func(t *tx) error {
+		b, going := t.s.mem.staged(uid, name)
+		if n = b.n; !going {
+			return nil
+		}
+		if err := t.auditBatch(&b, "aborted", b.jobs); err != nil {
+			return err
+		}
+		return t.drop(b)
+	})
+	for more := n != 0; more && err == nil; { // its ids are free when this returns
+		err = s.do(ctx, normal, func(t *tx) (err error) {
+			more, err = t.dropStep(n)
+			return err
+		})
+	}
+	return err
+}
+
+// forget drops a batch whose client may still be sending: its name is kept.
+func (t *tx) forget(b batch) error {
+	if err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 2, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
+		return err
+	}
+	if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
+		return err
+	}
+	return t.drop(b)
+}
+
+// drop has a batch removed: dropStep does it.
+func (t *tx) drop(b batch) error {
+	if err := t.exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
+		return err
+	}
+	b.dropped, b.jobs = true, 0
+	t.setBatch(b.n, b)
+	t.wakeAt(t.now)
+	return nil
+}
+
+// dropStep removes a frame of a batch, with the ids of its jobs; the batch goes with
+// its last one. It reports whether there is more.
+func (t *tx) dropStep(n int64) (more bool, err error) {
+	f, found, err := t.firstFrame(n)
+	if err != nil {
+		return false, err
+	}
+	if !found {
+		return false, t.dropEmpty(n)
+	}
+	if !f.whole { // so not all its ids can be told
+		if err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n); err != nil {
+			return false, err
+		}
+	}
+	return true, t.dropFrame(&f)
+}
+
+// dropEmpty removes a batch that has no frames, and the ids that no frame could tell.
+func (t *tx) dropEmpty(n int64) error {
+	detached, err := t.number(`SELECT n FROM frames WHERE batch = ? LIMIT 1`, -n)
+	if err == nil && detached != 0 {
+		err = t.exec(`DELETE FROM staged_ids WHERE batch = ?`, n)
+	}
+	if err != nil {
+		return err
+	}
+	t.setBatch(n, batch{})
+	err = t.exec(`DELETE FROM batches WHERE n = ?`, n)
+	return err
+}
+
+// ApplyBatch moves the next frame of a committed batch into the queue.
+func (s *engine) ApplyBatch(ctx context.Context, n int64) (more bool, err error) {
+	err = s.do(ctx, normal, func(t *tx) (err error) {
+		b := s.mem.batches[n]
+		if more = b.committed; !more {
+			return nil
+		}
+		more, err = t.finish(b)
+		return err
+	})
+	return more, err
+}
+
+// finish moves a frame of a batch into the queue, and reports whether there may be more.
+func (t *tx) finish(b batch) (more bool, err error) {
+	if err := t.s.host.room(); err != nil {
+		return true, err // the reserve is for what runs
+	}
+	f, found, err := t.firstFrame(b.n)
+	if err != nil {
+		return false, err
+	}
+	if !found {
+		return false, t.dropEmpty(b.n)
+	}
+	t.drafts = make([]texts, len(f.jobs))
+	for i := range f.jobs {
+		j := &f.jobs[i]
+		j.draft.UID = b.uid
+		t.drafts[i] = j.texts
+		if err := t.rules.Insert(&j.draft, i, b.uid, j.seq, j.id); err != nil {
+			return false, err
+		}
+		if b.uid < 0 { // its owner was disowned meanwhile
+			stored, err := t.Job(j.seq, rules.Summary)
+			if err == nil {
+				err = t.rules.Disown(&stored, b.uid)
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	b.jobs -= f.count // they are counted now
+	t.setBatch(b.n, b)
+	if !f.whole {
+		return true, t.detach(&b, &f)
+	}
+	return true, t.dropFrame(&f)
+}
+
+// tidyBatches removes a frame of a batch that is dropped, or forgets one whose client
+// has gone silent, or moves a frame of one that was committed; it reports whether
+// there is more to do.
+func (t *tx) tidyBatches() (more bool, err error) {
+	m := &t.s.mem
+	if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
+		_, err := t.dropStep(b.n)
+		return true, err
+	}
+	silent := func(b *batch) bool { return b.staging() && b.at.Add(store.StageMemory) < t.now }
+	if b, found := m.first(silent); found {
+		return true, t.forget(b)
+	}
+	if err := t.exec(`DELETE FROM batches WHERE stage = 2 AND at < ?`, int64(t.now.Add(-store.ForgottenMemory))); err != nil {
+		return false, err
+	}
+	b, found := m.first(func(b *batch) bool { return b.committed })
+	if !found {
+		return false, nil
+	}
+	_, err = t.finish(b)
+	if errors.Is(err, queue.ErrNoSpace) {
+		return false, nil // at the next look
+	}
+	return true, err
+}
+
+// loadBatches reads which batches there are, and how many jobs their frames hold.
+func (s *engine) loadBatches() error {
+	m := &s.mem
+	err := s.db.query(func(r row) (bool, error) {
+		if stage := r.num(3); stage != 2 {
+			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), committed: stage == 1, dropped: stage == 3}
+		}
+		return true, nil
+	}, `SELECT n, uid, name, stage FROM batches`)
+	if err != nil {
+		return err
+	}
+	for n, b := range m.batches {
+		if !b.dropped {
+			if b.jobs, err = s.db.number(`SELECT sum(count) FROM frames WHERE batch = ?`, n); err != nil {
+				return err
+			}
+		}
+		u := m.users[b.uid]
+		u.staged += b.jobs
+		if b.committed {
+			m.committed += b.jobs
+		} else {
+			u.batches++
+		}
+		m.batches[n] = b
+		m.putUser(b.uid, u)
+	}
+	return nil
+}
+
+// endBatches finishes what was committed before the store was opened, and forgets
+// what was not.
+func (s *engine) endBatches(ctx context.Context) error {
+	for more := true; more; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		err := s.do(ctx, prompt, func(t *tx) (err error) {
+			m := &t.s.mem
+			if b, found := m.first((*batch).staging); found {
+				return t.forget(b)
+			}
+			if b, found := m.first(func(b *batch) bool { return b.dropped }); found {
+				_, err = t.dropStep(b.n)
+				return err
+			}
+			b, found := m.first(func(b *batch) bool { return b.committed })
+			if more = found; found {
+				_, err = t.finish(b)
+			}
+			return err
+		})
+		if errors.Is(err, queue.ErrNoSpace) {
+			return nil // later: what is there can run meanwhile
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// taken reports whether a job of the queue, or of a batch, has an id.
+func (t *tx) taken(id string) (bool, error) {
+	m := &t.s.mem
+	if len(m.batches) == 0 {
+		n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
+		return n != 0, err
+	}
+	n, err := t.number(`SELECT seq FROM jobs WHERE id = ? UNION ALL SELECT batch FROM staged_ids WHERE id = ?`, id, id)
+	if err != nil || n != 0 {
+		return n != 0, err
+	}
+	seq, err := strconv.ParseInt(id, 10, 64)
+	if err != nil || seq < 1 || seq >= m.nextSeq || strconv.FormatInt(seq, 10) != id {
+		return false, nil
+	}
+	// It may be the number of a job there: seqs of frames do not overlap.
+	last, err := t.number(`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
+	return seq <= last, err
+}

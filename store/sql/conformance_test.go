@@ -1,0 +1,25 @@
+package sql
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/storetest"
+)
+
+// The SQL store keeps the contract.
+func TestConformance(t *testing.T) {
+	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
+		s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: order})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { s.Close() })
+		var now atomic.Int64
+		now.Store(time.Now().UnixMilli())
+		s.now = func() queue.Millis { return queue.Millis(now.Load()) }
+		return storetest.Fixture{Store: s, Advance: func(d time.Duration) { now.Add(d.Milliseconds()) }}
+	})
+}

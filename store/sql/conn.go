@@ -1,0 +1,350 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unsafe"
+
+	"modernc.org/libc"
+	sqlite "modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// liteConn is one connection with its prepared statements, for one goroutine at a
+// time. It calls SQLite itself, as modernc.org/sqlite/lib has it: the driver
+// above that copies every value twice and takes locks that one goroutine at a
+// time does not need, which was a ninth of the service's CPU time for a short
+// job. Addresses of SQLite's memory are uintptr, as there.
+type liteConn struct {
+	tls   *libc.TLS
+	db    uintptr
+	stmts map[string]uintptr // by SQL
+	word  uintptr            // room for what a call returns
+	texts uintptr            // room for the texts and blobs of one statement
+	room  int                // of texts, in bytes
+	bound int64              // bytes of texts and blobs that statements were given
+}
+
+// keptRoom is how much room for texts is kept between statements.
+const keptRoom = 64 << 10
+
+var locking sync.Once
+
+// openConn opens a database, or makes one, and runs these pragmas.
+func openConn(path string, pragmas ...string) (*liteConn, error) {
+	return openAs(path, readWrite, pragmas...)
+}
+
+// readWrite are SQLite's flags that open a database, or make one.
+const readWrite = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
+
+// openAs opens a database as flags of SQLite say.
+func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error) {
+	// POSIX locks vanish when any descriptor of the file is closed in this
+	// process; open-file-description locks do not. Where the system has none
+	// the call says so and POSIX locks stay.
+	locking.Do(func() {
+		sqlite.OFDLocking(true)
+		sqlite.StrictPragmas(true)
+	})
+	c := &liteConn{tls: libc.NewTLS(), stmts: map[string]uintptr{}}
+	defer func() {
+		if err != nil {
+			c.close()
+		}
+	}()
+	if c.word = libc.Xmalloc(c.tls, 16); c.word == 0 {
+		return nil, &sqliteError{code: sqlite3.SQLITE_NOMEM}
+	}
+	if err := c.grow(keptRoom); err != nil {
+		return nil, err
+	}
+	name, err := libc.CString(path)
+	if err != nil {
+		return nil, err
+	}
+	defer libc.Xfree(c.tls, name)
+	rc := sqlite3.Xsqlite3_open_v2(c.tls, name, c.word, flags|sqlite3.SQLITE_OPEN_NOMUTEX|sqlite3.SQLITE_OPEN_EXRESCODE, 0)
+	c.db = *(*uintptr)(at(c.word))
+	if rc != sqlite3.SQLITE_OK {
+		return nil, c.failed(rc)
+	}
+	// Nothing that a database file says may make SQLite write outside of it.
+	if rc := sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_DEFENSIVE, libc.VaList(c.word, int32(1), uintptr(0))); rc != sqlite3.SQLITE_OK {
+		return nil, c.failed(rc)
+	}
+	for _, p := range pragmas {
+		if err := c.exec(`PRAGMA ` + p); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// at is an address of SQLite's memory, which the garbage collector does not know.
+func at(address uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&address)) }
+
+// view is n bytes of SQLite's memory.
+func view(address uintptr, n int) []byte { return unsafe.Slice((*byte)(at(address)), n) }
+
+// grow makes the room for texts so large.
+func (c *liteConn) grow(n int) error {
+	libc.Xfree(c.tls, c.texts)
+	c.room = 0
+	if c.texts = libc.Xmalloc(c.tls, libc.Tsize_t(n)); c.texts == 0 {
+		return &sqliteError{code: sqlite3.SQLITE_NOMEM}
+	}
+	c.room = n
+	return nil
+}
+
+func (c *liteConn) close() error {
+	for _, p := range c.stmts {
+		sqlite3.Xsqlite3_finalize(c.tls, p) // it repeats an error that was told
+	}
+	var err error
+	if rc := sqlite3.Xsqlite3_close(c.tls, c.db); rc != sqlite3.SQLITE_OK {
+		err = c.failed(rc)
+	}
+	libc.Xfree(c.tls, c.word)
+	libc.Xfree(c.tls, c.texts)
+	c.tls.Close()
+	return err
+}
+
+func (c *liteConn) prepare(sql string) (uintptr, error) {
+	if p, ok := c.stmts[sql]; ok {
+		return p, nil
+	}
+	text, err := libc.CString(sql)
+	if err != nil {
+		return 0, err
+	}
+	defer libc.Xfree(c.tls, text)
+	if rc := sqlite3.Xsqlite3_prepare_v3(c.tls, c.db, text, -1, sqlite3.SQLITE_PREPARE_PERSISTENT, c.word, 0); rc != sqlite3.SQLITE_OK {
+		return 0, c.failed(rc)
+	}
+	p := *(*uintptr)(at(c.word))
+	c.stmts[sql] = p
+	return p, nil
+}
+
+// bind prepares a statement and binds its arguments: int64, string, []byte or
+// nil. What they hold stays in texts until the next statement.
+func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
+	p, err := c.prepare(sql)
+	if err != nil {
+		return 0, err
+	}
+	if n := int(sqlite3.Xsqlite3_bind_parameter_count(c.tls, p)); n != len(args) {
+		return 0, fmt.Errorf("%d arguments for %d in %s", len(args), n, sql)
+	}
+	size := 1 // an address for what is empty
+	for _, a := range args {
+		switch a := a.(type) {
+		case string:
+			size += len(a)
+		case []byte:
+			size += len(a)
+		}
+	}
+	c.bound += int64(size)
+	if size > c.room || c.room > keptRoom && size <= keptRoom {
+		if err := c.grow(max(size, keptRoom)); err != nil {
+			return 0, err
+		}
+	}
+	next := c.texts
+	for i, a := range args {
+		var rc int32
+		switch a := a.(type) {
+		case int64:
+			rc = sqlite3.Xsqlite3_bind_int64(c.tls, p, int32(i+1), a)
+		case string:
+			copy(view(next, len(a)), a)
+			rc = sqlite3.Xsqlite3_bind_text(c.tls, p, int32(i+1), next, int32(len(a)), sqlite3.SQLITE_STATIC)
+			next += uintptr(len(a))
+		case []byte:
+			copy(view(next, len(a)), a)
+			rc = sqlite3.Xsqlite3_bind_blob(c.tls, p, int32(i+1), next, int32(len(a)), sqlite3.SQLITE_STATIC)
+			next += uintptr(len(a))
+		case nil:
+			rc = sqlite3.Xsqlite3_bind_null(c.tls, p, int32(i+1))
+		default:
+			return 0, errors.New("argument " + strconv.Itoa(i+1) + " is of no type that SQLite has: " + sql)
+		}
+		if rc != sqlite3.SQLITE_OK {
+			return 0, c.failed(rc)
+		}
+	}
+	return p, nil
+}
+
+// exec runs a statement.
+func (c *liteConn) exec(sql string, args ...any) error {
+	_, err := c.count(sql, args...)
+	return err
+}
+
+// begin begins the writer's transaction, and commit ends it.
+func (c *liteConn) begin() error  { return c.exec(`BEGIN IMMEDIATE`) }
+func (c *liteConn) commit() error { return c.exec(`COMMIT`) }
+
+// rollback undoes it; SQLite may have done so itself.
+func (c *liteConn) rollback() { c.exec(`ROLLBACK`) }
+
+// beginReading and endReading are about one state of the database.
+func (c *liteConn) beginReading() error { return c.exec(`BEGIN`) }
+func (c *liteConn) endReading() error   { return c.exec(`ROLLBACK`) } // nothing was written
+
+// interrupted reports whether endWith has ended what ran.
+func (c *liteConn) interrupted(err error) bool {
+	var e *sqliteError
+	return errors.As(err, &e) && e.code&0xff == sqlite3.SQLITE_INTERRUPT
+}
+
+// carried is how many bytes of texts statements were given.
+func (c *liteConn) carried() int64 { return c.bound }
+
+// count runs a statement and says how many rows it changed. Arguments are int64,
+// string, []byte or nil.
+func (c *liteConn) count(sql string, args ...any) (int64, error) {
+	p, err := c.bind(sql, args)
+	if err != nil {
+		return 0, err
+	}
+	rc := int32(sqlite3.SQLITE_ROW)
+	for rc == sqlite3.SQLITE_ROW {
+		rc = sqlite3.Xsqlite3_step(c.tls, p)
+	}
+	if rc != sqlite3.SQLITE_DONE {
+		err = c.failed(rc)
+	}
+	sqlite3.Xsqlite3_reset(c.tls, p) // it repeats step's error
+	if err != nil {
+		return 0, err
+	}
+	return sqlite3.Xsqlite3_changes64(c.tls, c.db), nil
+}
+
+// query calls each with every row until it says no. The row is valid during the
+// call only; no other statement may run in it.
+func (c *liteConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
+	p, err := c.bind(sql, args)
+	if err != nil {
+		return err
+	}
+	for more := true; more && err == nil; {
+		switch rc := sqlite3.Xsqlite3_step(c.tls, p); rc {
+		case sqlite3.SQLITE_ROW:
+			more, err = each(row{tls: c.tls, p: p})
+		case sqlite3.SQLITE_DONE:
+			more = false
+		default:
+			err = c.failed(rc)
+		}
+	}
+	sqlite3.Xsqlite3_reset(c.tls, p) // it repeats step's error
+	return err
+}
+
+// number reads the one integer of a statement's first row, 0 if there is none.
+func (c *liteConn) number(sql string, args ...any) (n int64, err error) {
+	err = c.query(func(r row) (bool, error) {
+		n = r.num(0)
+		return false, nil
+	}, sql, args...)
+	return n, err
+}
+
+// endWith has the end of ctx end what SQLite does, until release is called. SQLite
+// forgets an interruption that meets no statement, so it is repeated.
+func (c *liteConn) endWith(ctx context.Context) (release func()) {
+	released, ended := make(chan struct{}), make(chan struct{})
+	unhook := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		for {
+			sqlite3.Xsqlite3_interrupt(c.tls, c.db)
+			select {
+			case <-released:
+				return
+			case <-time.After(interruptAgain):
+			}
+		}
+	})
+	return func() {
+		if !unhook() {
+			close(released)
+			<-ended // the connection is used by others, or closed, next
+		}
+	}
+}
+
+// keepWAL has the connection leave the WAL as it is when it is closed: whatever is wrong
+// with it, the next start finds out better.
+func (c *liteConn) keepWAL() {
+	sqlite3.Xsqlite3_db_config(c.tls, c.db, sqlite3.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, libc.VaList(c.word, int32(1), uintptr(0)))
+}
+
+// interruptAgain is the time between two interruptions of one statement.
+const interruptAgain = 10 * time.Millisecond
+
+// readerPragmas are those of a connection that reads.
+func readerPragmas() []string {
+	return []string{`busy_timeout = 2000`, `query_only = 1`, `cache_size = -1024`, `trusted_schema = 0`}
+}
+
+// sqliteError is what SQLite said.
+type sqliteError struct {
+	code int // the extended result code
+	text string
+}
+
+func (e *sqliteError) Error() string {
+	name := sqlite.ErrorCodeString[e.code&0xff]
+	if _, word, ok := strings.Cut(name, "("); ok {
+		name = strings.TrimSuffix(word, ")")
+	}
+	return fmt.Sprintf("%s (%d)", strings.TrimSpace(e.text+" "+name), e.code)
+}
+
+// failed is the error of a call that did not return SQLITE_OK.
+func (c *liteConn) failed(rc int32) error {
+	text := libc.GoString(sqlite3.Xsqlite3_errstr(c.tls, rc))
+	if c.db != 0 && sqlite3.Xsqlite3_extended_errcode(c.tls, c.db) == rc {
+		text = libc.GoString(sqlite3.Xsqlite3_errmsg(c.tls, c.db))
+	}
+	return &sqliteError{int(rc), text}
+}
+
+// kind sorts an error of SQLite.
+func (e *sqliteError) kind() kind {
+	switch e.code & 0xff {
+	case sqlite3.SQLITE_FULL:
+		return full
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED:
+		return busy
+	case sqlite3.SQLITE_IOERR:
+		// A full disk met while writing the -shm or while truncating is told as
+		// an I/O error; the system's own word for it is not kept by the driver,
+		// so it stays a breakage.
+		return breakage
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
+		return breakage
+	}
+	return mistake
+}
+
+// checkVersion refuses an SQLite older than 3.51.3, which could lose a commit
+// in WAL mode when a checkpoint met a writer (sqlite.org, "WAL-reset bug").
+func checkVersion(number int64) error {
+	if number < 3_051_003 {
+		return fmt.Errorf("SQLite %d.%d.%d is linked; at least 3.51.3 is needed", number/1_000_000, number/1000%1000, number%1000)
+	}
+	return nil
+}

@@ -1,0 +1,414 @@
+package sql
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// filled is a closed database of n jobs, all of it in the main file.
+func filled(t *testing.T, n int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, n)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func sum(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(raw))
+}
+
+// refuses checks that a folder's database is refused, left as it is, and that
+// the error says what.
+func refuses(t *testing.T, dir, says string) error {
+	t.Helper()
+	path := filepath.Join(dir, fileName)
+	before, _ := os.ReadFile(path)
+	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
+	if err == nil {
+		s.Close()
+		t.Fatalf("it was opened, want an error with %q", says)
+	}
+	if !strings.Contains(err.Error(), says) {
+		t.Errorf("got %v, want it to say %q", err, says)
+	}
+	if after, _ := os.ReadFile(path); string(after) != string(before) {
+		t.Error("the file was changed")
+	}
+	return err
+}
+
+// carryOut runs statements on a closed database.
+func carryOut(t *testing.T, dir string, statements ...string) {
+	t.Helper()
+	c, err := openConn(filepath.Join(dir, fileName), writerPragmas()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range statements {
+		if err := c.exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A newer schema is refused with both versions and left as it is, unless the
+// file says that it may be read.
+func TestNewerSchemaIsRefused(t *testing.T) {
+	dir := filled(t, 1)
+	newer := len(migrations) + 7
+	carryOut(t, dir, fmt.Sprintf(`PRAGMA user_version = %d`, newer))
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	s.Close()
+	carryOut(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
+	before := sum(t, filepath.Join(dir, fileName))
+	err := refuses(t, dir, fmt.Sprintf("schema %d, this queuectl knows %d", newer, len(migrations)))
+	if !errors.Is(err, store.ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
+	}
+	if sum(t, filepath.Join(dir, fileName)) != before {
+		t.Error("the file was changed")
+	}
+	// A file that does not say which programs may use it is for none of the others.
+	carryOut(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
+	if err := refuses(t, dir, fmt.Sprintf("schema %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
+	}
+	carryOut(t, dir, `PRAGMA user_version = -1`)
+	if err := refuses(t, dir, "schema -1"); !errors.Is(err, store.ErrNewerSchema) {
+		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
+	}
+}
+
+// Where a database has been, a missing, empty or foreign file is never replaced
+// by an empty queue.
+func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {
+	for what, c := range map[string]struct {
+		harm func(path string) error
+		says string
+	}{
+		"missing":     {os.Remove, "missing"},
+		"truncated":   {func(p string) error { return os.Truncate(p, 0) }, "empty"},
+		"garbage":     {func(p string) error { return os.WriteFile(p, []byte(strings.Repeat("garbage!", 4096)), 0o600) }, "damaged"},
+		"cut in half": {func(p string) error { return os.Truncate(p, 12345) }, "damaged"},
+		"a folder":    {func(p string) error { return errors.Join(os.Remove(p), os.Mkdir(p, 0o700)) }, "regular"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := filled(t, 100)
+			if err := c.harm(filepath.Join(dir, fileName)); err != nil {
+				t.Fatal(err)
+			}
+			refuses(t, dir, c.says)
+		})
+	}
+}
+
+// A crash between making the file and the first schema leaves an empty file,
+// which is no lost queue.
+func TestEmptyFileOfAFirstStartIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, fileName), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	enqueue(t, openStore(t, dir), 1)
+}
+
+// Damage to the head of any page is never silent: the database is refused, or
+// reading tells an error, or all jobs are there; and it is refused at the start
+// or whole if the last service had met an I/O error.
+func TestDamagedPagesAreNeverSilent(t *testing.T) {
+	const jobs = 150
+	dir := filled(t, jobs)
+	whole, err := os.ReadFile(filepath.Join(dir, fileName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes := map[string]int{}
+	for page := 0; page < len(whole); page += 4096 {
+		head := page
+		if page == 0 {
+			head = 100 // the first page's own head follows the file's
+		}
+		damaged := slices.Clone(whole)
+		damaged[head] ^= 0x08
+		for _, doubt := range []bool{false, true} {
+			outcomes[reopened(t, damaged, doubt, jobs)]++
+		}
+	}
+	if outcomes["refused"] == 0 || outcomes["whole"] == 0 {
+		t.Errorf("want some refused and some whole: %v", outcomes)
+	}
+	t.Log(outcomes)
+}
+
+// reopened is what becomes of a database: refused, told or whole.
+func reopened(t *testing.T, raw []byte, doubt bool, jobs int) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(t.TempDir(), "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	files := map[string][]byte{fileName: raw, markName: nil, reserve: nil}
+	if doubt {
+		files[doubtName] = nil
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
+	if err != nil {
+		return "refused"
+	}
+	defer s.Close()
+	s.free = func() (int64, error) { return 0, nil }
+	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
+	if err != nil && !doubt {
+		return "told"
+	}
+	if err != nil || len(page.Jobs) != jobs {
+		t.Errorf("doubt %v: got %d jobs and error %v, want %d or a refusal", doubt, len(page.Jobs), err, jobs)
+	}
+	return "whole"
+}
+
+// A crash at any statement of any migration leaves the old schema or the new
+// one, and the next start goes on from there, to the schema of a new database.
+func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
+	for v := range migrations {
+		for n := range len(migrations[v]) + 1 {
+			dir := t.TempDir()
+			path := filepath.Join(dir, fileName)
+			c, err := openConn(path, writerPragmas()...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := migrate(c, migrations[:v]); err != nil {
+				t.Fatal(err)
+			}
+			if err := migrateOne(c, v, append(slices.Clone(migrations[v][:n]), `SELECT * FROM broken`)); err == nil {
+				t.Fatal("a broken statement was carried out")
+			}
+			for _, q := range append([]string{`BEGIN IMMEDIATE`}, migrations[v][:n]...) { // and now as a kill -9 leaves it
+				if err := c.exec(q); err != nil {
+					t.Fatalf("version %d, statement %d: %v", v, n, err)
+				}
+			}
+			crashed := t.TempDir()
+			for _, suffix := range []string{"", "-wal"} {
+				raw, err := os.ReadFile(path + suffix)
+				if err == nil {
+					err = os.WriteFile(filepath.Join(crashed, fileName)+suffix, raw, 0o600)
+				}
+				if err != nil && !errors.Is(err, os.ErrNotExist) {
+					t.Fatal(err)
+				}
+			}
+			c.close()
+			if err := os.Chmod(path, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			for _, d := range []string{dir, crashed} {
+				s := openStore(t, d)
+				err := s.do(t.Context(), urgent, func(tx *tx) error {
+					faults, err := schemaFaults(s.lite)
+					if len(faults) > 0 {
+						t.Errorf("version %d, statement %d: %+v", v, n, faults)
+					}
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if n == len(migrations[v]) {
+					everyOperation(t, s)
+				}
+				s.Close()
+			}
+		}
+	}
+}
+
+// A job whose row is damaged stops no other: the claim holds it, it is shown with
+// the reason, and it may be cancelled and removed.
+func TestADamagedJobIsHeld(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	id, seq := holdsDamaged(t, s)
+	j, err := s.Get(t.Context(), id)
+	if err != nil || j.State != queue.Held || !strings.Contains(j.Error, "damaged") {
+		t.Errorf("got %v, %q, %v, want it held with the reason", j.State, j.Error, err)
+	}
+	if page, err := s.List(t.Context(), store.Filter{Limit: 10}); err != nil || len(page.Jobs) != 2 {
+		t.Errorf("listed %d jobs, %v, want 2", len(page.Jobs), err)
+	}
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel, UID: 0}); err != nil {
+		t.Errorf("cancel: %v", err)
+	}
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRetry}); err == nil {
+		t.Error("it was revived without its terms")
+	}
+	if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbRemove, UID: 0}); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	want := [queue.Cancelled + 1]int64{queue.Pending: 1}
+	if got := s.Counts().States; got != want {
+		t.Errorf("counts %v, want %v", got, want)
+	}
+}
+
+// holdsDamaged damages the older of two new jobs and checks that a claim takes
+// the other one.
+func holdsDamaged(t *testing.T, s *Store) (id string, seq int64) {
+	t.Helper()
+	r := enqueue(t, s, 2)
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
+		err := tx.exec(`UPDATE jobs SET terms = '{' WHERE seq = ?`, r.Seqs[0])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	turned, err := s.Exchange(t.Context(), store.Report{Want: 100})
+	claimed := map[int64]bool{}
+	for i := range turned.Jobs {
+		claimed[turned.Jobs[i].Seq] = true
+	}
+	if err != nil || claimed[r.Seqs[0]] || !claimed[r.Seqs[1]] {
+		t.Fatalf("claimed %v, %v, want %d and not %d", claimed, err, r.Seqs[1], r.Seqs[0])
+	}
+	return r.IDs[0], r.Seqs[0]
+}
+
+// A database that has lost its numbers is refused, not begun anew.
+func TestLostNumbersAreRefused(t *testing.T) {
+	for _, loss := range []string{`UPDATE meta SET next_seq = 0`, `UPDATE meta SET next_event = -1`, `DELETE FROM meta`} {
+		dir := t.TempDir()
+		openStore(t, dir).Close()
+		carryOut(t, dir, loss)
+		if s, err := Open(t.Context(), Options{Dir: dir, Order: usual}); err == nil || !strings.Contains(err.Error(), "is damaged") {
+			t.Errorf("%s: got %v, want that it is damaged", loss, err)
+			if err == nil {
+				s.Close()
+			}
+		}
+	}
+}
+
+// broken waits until a store has failed.
+func broken(t *testing.T, s *Store) {
+	t.Helper()
+	select {
+	case <-s.Broken():
+	case <-time.After(20 * time.Second):
+		t.Fatal("the store has not failed")
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, doubtName)); err != nil {
+		t.Errorf("the next start checks nothing: %v", err)
+	}
+}
+
+// A reader that meets a damaged page, or a disk that fails, stops the store as a writer
+// does.
+func TestAReaderOfDamageStopsTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	if err := s.lite.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for page := int64(4); page < 60; page++ {
+		if _, err := f.WriteAt(make([]byte, pageSize), page*pageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("the reader got %v", err)
+	}
+	broken(t, s)
+}
+
+// What a person does with SQLite's own means while the service runs is no damage: the
+// WAL emptied by a checkpoint, the database made smaller by VACUUM.
+func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 3000, func(j *queue.Job) { j.Command = strings.Repeat("x", 500) })
+	for seq := range int64(2900) {
+		if err := s.Change(t.Context(), seq+1, store.Change{Verb: queue.VerbRemove}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, sql := range []string{`PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA busy_timeout = 5000;VACUUM`, `PRAGMA wal_checkpoint(TRUNCATE)`, `PRAGMA wal_checkpoint(RESTART)`} {
+		before := s.seen
+		said, stop := other(t, filepath.Join(dir, fileName), sql)
+		stop()
+		if said != "<nil>" {
+			t.Fatalf("%s: %s", sql, said)
+		}
+		enqueue(t, s, 1)
+		if s.seen.wal >= before.wal && s.seen.database >= before.database && strings.Contains(sql, "TRUNCATE") {
+			t.Errorf("%s: nothing became smaller: %+v, %+v", sql, before, s.seen)
+		}
+	}
+	if page, err := s.List(t.Context(), store.Filter{Limit: 1000}); err != nil || len(page.Jobs) != 104 {
+		t.Errorf("%d jobs, %v", len(page.Jobs), err)
+	}
+	sound(t, s, "afterwards")
+}
+
+// A row that stands in a lane against its state, which damage or a foreign hand has put
+// there, leaves it: it stops neither the claim nor the store, whether it can be read or not.
+func TestARowThatDoesNotBelongInALane(t *testing.T) {
+	for what, harm := range map[string]string{
+		"readable": `UPDATE jobs SET state = 6 WHERE seq = 1`, "unreadable": `UPDATE jobs SET state = 7, terms = '{' WHERE seq = 1`, "too late": `UPDATE jobs SET state = 2, expires_at = 1 WHERE seq = 1`,
+	} {
+		s := openStore(t, t.TempDir())
+		enqueue(t, s, 2)
+		err := s.do(t.Context(), urgent, func(tx *tx) error {
+			err := tx.exec(harm)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		jobs, err := s.Await(t.Context(), 9)
+		if err != nil || len(jobs) != 1 || jobs[0].Seq != 2 {
+			t.Errorf("%s: claimed %+v, %v, want the other job", what, jobs, err)
+		}
+		if n := number(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.Nowhere) {
+			t.Errorf("%s: it stands at %d still", what, n)
+		}
+	}
+}

@@ -1,0 +1,145 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"modernc.org/libc"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// conn is a connection to the tables, for one goroutine at a time. Arguments of statements
+// are int64, string, []byte or nil, as SQLite writes them: ?, or ?N. What else only SQLite
+// has, like INDEXED BY, other databases are not told.
+type conn interface {
+	// exec carries out a statement, now or with what follows; count does so at once, and says how many rows it
+	// has changed.
+	exec(sql string, args ...any) error
+	count(sql string, args ...any) (int64, error)
+	// query calls each with every row until it says no. The row is valid during the
+	// call only; no other statement may run in it.
+	query(each func(r row) (more bool, err error), sql string, args ...any) error
+	// number reads the one integer of a statement's first row, 0 if there is none.
+	number(sql string, args ...any) (int64, error)
+	// begin begins the writer's transaction, commit stores it and rollback undoes it.
+	begin() error
+	commit() error
+	rollback()
+	// beginReading has what follows see one state of what is stored, until endReading; a connection on which
+	// that fails is not sound.
+	beginReading() error
+	endReading() error
+	// carried is how many bytes of texts statements were given.
+	carried() int64
+	// endWith has the end of ctx end what runs, until release is called.
+	endWith(ctx context.Context) (release func())
+	interrupted(err error) bool // by that
+	close() error
+}
+
+// host is the database that an engine's tables are in, beside its connections.
+type host interface {
+	// reader opens a connection that reads.
+	reader() (conn, error)
+	// ready is called before each commit. An error breaks the store.
+	ready() error
+	// committed is called after one; changed says that what stands in meta has changed.
+	committed(changed bool)
+	// relieve makes room on a disk that is full, and reports whether it could.
+	relieve() bool
+	// refusal is the answer to those who meet a full disk or a busy database, and doubt that to those of whom nobody
+	// knows whether their request holds.
+	refusal(k kind, err error) error
+	doubt(err error) error
+	// broke is called once, when the store has failed.
+	broke()
+	// room is an error while there is none for new jobs, and keepRoom sees to it that there is some for what runs.
+	room() error
+	keepRoom()
+	// bytes is how large the database is.
+	bytes() int64
+	// budget is how long a read may take now, and late the answer to one that took longer.
+	budget() time.Duration
+	late(budget time.Duration) error
+	// readable is an error once what is read may not be what is stored.
+	readable() error
+	// cannotRead is the answer to a read that met an error, which may have broken the store.
+	cannotRead(err error) error
+	// close gives back what is open.
+	close() error
+}
+
+// row is the row that a statement stands at. A column that holds another kind of value
+// than is asked for is zero.
+type row struct {
+	tls *libc.TLS
+	p   uintptr
+	of  *serverRows // of PostgreSQL, in the place of these
+}
+
+func (r row) num(column int) int64 {
+	if r.of != nil {
+		return r.of.num(column)
+	}
+	if sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) != sqlite3.SQLITE_INTEGER {
+		return 0
+	}
+	return sqlite3.Xsqlite3_column_int64(r.tls, r.p, int32(column))
+}
+
+// text is also the bytes of a blob.
+func (r row) text(column int) string { return string(r.view(column)) }
+
+// view is a text or blob in the database's memory: it must not be used after the row.
+func (r row) view(column int) []byte {
+	if r.of != nil {
+		return r.of.view(column)
+	}
+	switch sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) {
+	case sqlite3.SQLITE_TEXT, sqlite3.SQLITE_BLOB:
+	default:
+		return nil
+	}
+	from := sqlite3.Xsqlite3_column_blob(r.tls, r.p, int32(column))
+	n := sqlite3.Xsqlite3_column_bytes(r.tls, r.p, int32(column))
+	if n == 0 {
+		return nil
+	}
+	return view(from, int(n))
+}
+
+// kind sorts failures by what must follow.
+type kind uint8
+
+const (
+	refusal  kind = iota // the request was refused before it wrote
+	mistake              // of this request alone: it is undone
+	full                 // the disk is full: nothing of the transaction holds
+	busy                 // the database cannot be had now: nothing of the transaction holds
+	breakage             // the database failed: the outcome may be unknown
+)
+
+// kindOf sorts an error.
+func kindOf(err error) kind {
+	var known interface{ kind() kind }
+	var refused *queue.Error
+	switch {
+	case errors.As(err, &known):
+		return known.kind()
+	case errors.As(err, &refused), errors.Is(err, store.ErrLeased), errors.Is(err, store.ErrMoved), errors.Is(err, store.ErrChanged):
+		return refusal
+	}
+	return mistake
+}
+
+// damage is an error of what is stored.
+type damage string
+
+// Error implements error.
+func (d damage) Error() string { return string(d) }
+
+func (d damage) kind() kind { return breakage }

@@ -1,0 +1,224 @@
+package sql
+
+import (
+	"context"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// HasEdges implements rules.Tx.
+func (t *tx) HasEdges() bool { return t.s.mem.linked }
+
+// AddEdge implements rules.Tx.
+func (t *tx) AddEdge(child int64, d queue.Dependency, do queue.Otherwise, met store.Met) error {
+	t.s.mem.linked = true
+	err := t.exec(`INSERT INTO edges (parent, child, how, otherwise, met) VALUES (?, ?, ?, ?, ?)`, d.Job, child, int64(d.How), int64(do), int64(met))
+	return err
+}
+
+// Waits implements rules.Tx.
+func (t *tx) Waits(child int64, met store.Met) (bool, error) {
+	n, err := t.number(`SELECT 1 FROM edges INDEXED BY edges_child WHERE child = ? AND met = ? LIMIT 1`, child, int64(met))
+	return n != 0, err
+}
+
+// Parents implements rules.Tx.
+func (t *tx) Parents(child int64, n int) (list []int64, err error) {
+	err = t.query(func(r row) (bool, error) {
+		list = append(list, r.num(0))
+		return len(list) < n, nil
+	}, `SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id`, child)
+	return list, err
+}
+
+// DropEdges implements rules.Tx.
+func (t *tx) DropEdges(child int64) error {
+	if !t.HasEdges() {
+		return nil
+	}
+	err := t.exec(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ?)`, child)
+	return err
+}
+
+// Named implements rules.Tx. A job that is staged is found by its name of its own alone, and so is a
+// hook of the settings.
+func (t *tx) Named(uid int, id string) (seq int64, err error) {
+	if seq, err = t.number(`SELECT seq FROM jobs WHERE id = ? AND (hooks & ? = 0 OR uid = ?)`, id, int64(queue.HookSettings), int64(uid)); seq != 0 || err != nil || len(t.s.mem.batches) == 0 {
+		return seq, err
+	}
+	return t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id, int64(uid))
+}
+
+// Holder implements rules.Tx.
+func (t *tx) Holder(uid int, key string) (j rules.Job, found bool, err error) {
+	for _, ended := range []string{`ended_at = 0`, `ended_at > 0 ORDER BY ended_at DESC`} {
+		list, err := t.jobs(1, `jobs INDEXED BY jobs_unique WHERE unique_key <> '' AND uid = ? AND unique_key = ? AND `+ended, int64(uid), key)
+		if err != nil || len(list) > 0 {
+			return orZeroJob(list), len(list) > 0, err
+		}
+	}
+	return j, false, nil
+}
+
+func orZeroJob(list []rules.Job) (j rules.Job) {
+	if len(list) > 0 {
+		j = list[0]
+	}
+	return j
+}
+
+// AddEnded implements rules.Tx.
+func (t *tx) AddEnded(parent int64, state queue.State) error {
+	n, err := t.count(`INSERT INTO ended (parent, state, upto) SELECT ?, ?, max(id) FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, int64(state), parent)
+	t.s.mem.ended += n
+	return err
+}
+
+// FirstEnded implements rules.Tx.
+func (t *tx) FirstEnded() (e rules.EndedParent, found bool, err error) {
+	if t.s.mem.ended == 0 {
+		return e, false, nil
+	}
+	err = t.query(func(r row) (bool, error) {
+		e, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)), Upto: r.num(3)}, true
+		return false, nil
+	}, `SELECT id, parent, state, upto FROM ended ORDER BY id LIMIT 1`)
+	return e, found, err
+}
+
+// Edges implements rules.Tx.
+func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
+	met := store.Open
+	if e.State == rules.Anew {
+		met = store.Failed
+	}
+	err = t.query(func(r row) (bool, error) {
+		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), How: queue.ParentEnd(r.num(2)), Otherwise: queue.Otherwise(r.num(3))})
+		return len(list) < n, nil
+	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id`, e.Parent, int64(met), e.Upto)
+	return list, err
+}
+
+// DropEnded implements rules.Tx.
+func (t *tx) DropEnded(id int64) error {
+	t.s.mem.ended--
+	err := t.exec(`DELETE FROM ended WHERE id = ?`, id)
+	return err
+}
+
+// Postpone implements rules.Tx. What ended first of a parent is decided first.
+func (t *tx) Postpone(parent int64) error {
+	last, err := t.number(`SELECT max(id) FROM ended`)
+	if err == nil {
+		err = t.exec(`INSERT INTO ended (parent, state, upto) SELECT parent, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
+	}
+	if err == nil {
+		err = t.exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)
+	}
+	return err
+}
+
+// SetEdge implements rules.Tx.
+func (t *tx) SetEdge(e *rules.Edge, met store.Met) error {
+	err := t.exec(`UPDATE edges SET met = ? WHERE id = ?`, int64(met), e.ID)
+	return err
+}
+
+// dropEdgesOf forgets up to most of what a job that goes has waited for, and reports whether that
+// was all.
+func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
+	if !t.HasEdges() || most <= 0 {
+		return !t.HasEdges(), nil
+	}
+	n, err := t.count(`DELETE FROM edges WHERE id IN (SELECT id FROM edges INDEXED BY edges_child WHERE child = ? LIMIT ?)`, child, int64(most))
+	t.removed += int(n)
+	return n < int64(most), err
+}
+
+// loadEdges finds out whether any job waits for another one, or has done so.
+func (s *engine) loadEdges() error {
+	n, err := s.db.number(`SELECT 1 FROM edges LIMIT 1`)
+	if s.mem.linked = n != 0; err == nil {
+		s.mem.ended, err = s.db.number(`SELECT count(*) FROM ended`)
+	}
+	return err
+}
+
+// Links lists what a job waits or waited for, and what waits or waited for it.
+func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, nil, err
+	}
+	err = s.reading(ctx, func(r *reader) error {
+		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
+		if err == nil && there == 0 {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		}
+		if err == nil {
+			parents, err = r.links(`parent`, `child`, seq, limit)
+		}
+		if err == nil {
+			children, err = r.links(`child`, `parent`, seq, limit)
+		}
+		return err
+	})
+	return parents, children, err
+}
+
+// links are the jobs at one end of edges that have seq at the other.
+func (r *reader) links(end, other string, seq int64, limit int) (list []store.Link, err error) {
+	err = r.query(func(r row) (bool, error) {
+		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), How: queue.ParentEnd(r.num(3)), Met: store.Met(r.num(4))})
+		return len(list) < limit, nil
+	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id`, seq)
+	return list, err
+}
+
+// after are the first of those that a job waits for.
+func (r *reader) after(child int64) (list []queue.Dependency, err error) {
+	err = r.query(func(r row) (bool, error) {
+		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), How: queue.ParentEnd(r.num(2))})
+		return len(list) < store.MaxAfter, nil
+	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id`, child)
+	return list, err
+}
+
+// Parents are those that a job has waited for.
+func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		list = nil
+		room := queue.MaxDeps
+		var came, results []int64 // when each came to be one; of those whose results are told
+		err := r.query(func(r row) (bool, error) {
+			p := store.Parent{ID: r.text(1), UID: int(r.num(2)), State: queue.State(r.num(3)), ExitCode: r.num(4)}
+			if size := int(r.num(5)); size > 0 && size <= room {
+				room -= size
+				results = append(results, r.num(0))
+			}
+			at, _ := slices.BinarySearch(came, r.num(0))
+			came, list = slices.Insert(came, at, r.num(0)), slices.Insert(list, at, p)
+			return true, nil
+		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, ifnull(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
+		for _, edge := range results { // the others are not read at all: they may be many, and large
+			if err == nil {
+				err = r.query(func(r row) (bool, error) {
+					at, _ := slices.BinarySearch(came, edge)
+					list[at].Result = slices.Clone(r.view(0))
+					return false, nil
+				}, `SELECT result FROM edges CROSS JOIN jobs ON jobs.seq = parent JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE edges.id = ?`, edge)
+			}
+		}
+		if err != nil || len(list) > 0 {
+			return err
+		}
+		n, err := r.number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
+		if err == nil && n == 0 {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		}
+		return err
+	})
+	return list, err
+}

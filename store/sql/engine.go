@@ -1,0 +1,285 @@
+// Package sql is the store's contract in SQL: an engine over the tables of a database, which is one
+// embedded SQLite file or on a PostgreSQL server.
+package sql
+
+import (
+	"context"
+	crand "crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// engine keeps jobs in the tables of a database. One caller at a time writes, and commits for all that wait.
+type engine struct {
+	host host
+	now  func() queue.Millis
+	db   conn // the writer's
+	read *readers
+	log  *slog.Logger
+
+	turn   chan struct{} // holds one token: the right to write
+	group  []*op         // of whoever has it
+	ended  bool          // nothing is written any more; whoever has the turn
+	broken chan struct{} // closed when the store has failed
+	alarm  chan struct{}
+	looks  bool // there is no writer: what is stored is read only
+
+	watchers store.Watchers
+
+	copying atomic.Bool // a copy is being made
+
+	dice *rand.Rand // the writer's
+	// lanesKept is how many lanes without jobs are kept for those that come: to make one costs
+	// more than to keep it.
+	lanesKept int64
+	mem       memory // the writer's: what the tables' heads hold
+	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
+	rechecks rules.Memory
+
+	minute minuteFigures // the writer's
+	usual  estimates
+
+	file  string // which database it is: a copy is another one
+	moved bool   // it was another one when it was used last
+
+	order    atomic.Pointer[queue.Order] // as the last commit has it
+	quota    atomic.Int64                // memory's maxUser
+	mu       sync.Mutex
+	err      error          // why the store has failed; guarded by mu
+	closing  bool           // guarded by mu
+	waiting  [classes][]*op // operations; guarded by mu
+	counts   store.Counts
+	reserved string        // as meta has it; guarded by mu
+	waiter   *waiter       // the claim that waits for a job; guarded by mu
+	last     int64         // event that is stored; guarded by mu
+	newer    chan struct{} // closed by the next one, nil if nobody waits; guarded by mu
+}
+
+// newEngine is an engine that is not open yet.
+func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
+	e := &engine{
+		host: h, log: log, lanesKept: 1000,
+		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
+		turn:   make(chan struct{}, 1),
+		broken: make(chan struct{}),
+		alarm:  make(chan struct{}, 1),
+	}
+	if log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	var seed [32]byte
+	crand.Read(seed[:]) // it cannot fail
+	e.dice = rand.New(rand.NewChaCha8(seed))
+	e.order.Store(&order)
+	return e
+}
+
+// begin goes on with what is loaded.
+func (s *engine) begin(ctx context.Context, o Options) error {
+	s.turn <- struct{}{}
+	s.mem.order = o.Order
+	if o.OrderOf != nil {
+		settings, err := s.Settings(ctx)
+		if err == nil {
+			s.mem.order, err = o.OrderOf(settings)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	order := s.mem.order
+	s.order.Store(&order)
+	if err := s.resumeLanes(ctx); err != nil {
+		return err
+	}
+	if err := s.resumeRanking(ctx); err != nil {
+		return err
+	}
+	return s.endBatches(ctx)
+}
+
+// memory is what the writer keeps of the database, so that it need not ask.
+type memory struct {
+	commits   int64
+	nextSeq   int64
+	nextEvent int64
+	enqueued  int64
+	counts    [queue.Cancelled + 1]int64
+	nextDue   queue.Millis // the earliest timer, as of the last Promote
+	lanes     *lanes
+	leases    map[int64]*rules.Lease
+	used      map[int64]int   // units that leases hold, by gate; of rates those that are not known to have started
+	turn      int64           // of the queue that was served last, while weights differ
+	linked    bool            // some job waits for another one, or has done so
+	ended     int64           // jobs whose edges are to be decided
+	empties   int64           // lanes without jobs
+	rechecked int64           // gates up to this one are looked at again, 0 if all are
+	promoted  queue.Millis    // when Promote was called last
+	hooks     store.Hooks     // that are made for jobs' sake
+	users     map[int]user    // who have jobs that wait or are leased
+	maxUser   int             // jobs of one user may be leased, 0 is any number
+	listed    []int           // users who stand in meta.users; replaced as batches are
+	list      string          // that is meta.users
+	changed   []string        // queues that stand in meta.queues; replaced as batches are
+	queues    string          // that is meta.queues
+	owners    map[int]string  // by uid, of those that are not former
+	disowning []disowning     // replaced, not changed, by each transaction
+	batches   map[int64]batch // by number, but for forgotten ones
+	committed int64           // jobs of committed batches
+	order     queue.Order
+	ranking   ranking
+	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
+	outputs   int64  // bytes of all outputs
+	// upto is, of hours and days, up to when the figures are made of finer ones; tidied is the hour in
+	// which that was looked at last.
+	upto   [store.Day + 1]queue.Millis
+	tidied queue.Millis
+}
+
+func (s *engine) load() error {
+	s.mem = memory{leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, of: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, over: map[int64]int{}}}
+	reserved := ""
+	err := s.db.query(func(r row) (bool, error) {
+		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
+		for i, state := range queue.States() {
+			s.mem.counts[state] = r.num(3 + i)
+		}
+		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits, s.mem.queues = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
+		s.mem.upto[store.Hour], s.mem.upto[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
+		return false, nil
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto FROM meta`)
+	if err != nil {
+		return err
+	}
+	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
+		return fmt.Errorf("its numbers are lost: %w", damage("damaged meta row"))
+	}
+	leased := func(r row) (bool, error) {
+		j := readMoved(r, headColumns)
+		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Standing == rules.Running}
+		return true, nil
+	}
+	if err := s.db.query(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`); err != nil {
+		return err
+	}
+	held, err := numbers(reserved)
+	if err != nil {
+		return err
+	}
+	for seq, fence := range held {
+		if err := s.db.query(leased, `SELECT `+headColumns+` FROM jobs WHERE seq = ?`, seq); err != nil {
+			return err
+		}
+		if l := s.mem.leases[seq]; l != nil { // else its row is lost
+			l.Job.Fence = fence
+		}
+	}
+	s.reserved = reserved
+	if err := s.loadUsers(); err != nil {
+		return err
+	}
+	if err := s.loadOwners(); err != nil {
+		return err
+	}
+	if err := s.loadEdges(); err != nil {
+		return err
+	}
+	if err := s.loadUsual(); err != nil {
+		return err
+	}
+	s.publish()
+	return s.loadBatches()
+}
+
+// Now is the store's clock.
+func (s *engine) Now() queue.Millis { return s.now() }
+
+// Broken is closed when the store has failed for good; Err says why. Whoever
+// runs the store then ends the process: what it holds is on the disk.
+func (s *engine) Broken() <-chan struct{} { return s.broken }
+
+// Err is why the store has failed, or nil.
+func (s *engine) Err() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// Close ends the store after what has begun.
+func (s *engine) Close() error {
+	s.mu.Lock()
+	first := !s.closing
+	s.closing = true
+	s.mu.Unlock()
+	if !first {
+		return nil
+	}
+	<-s.turn
+	for !s.idle() {
+		s.lead()
+	}
+	var unwritten error
+	if s.Err() == nil && !s.ended { // else nothing is written any more
+		unwritten = s.writeUsual()
+	}
+	s.ended = true
+	s.mu.Lock()
+	w := s.waiter
+	s.waiter = nil
+	s.mu.Unlock()
+	if w != nil {
+		w.done <- granted{err: errClosed}
+	}
+	s.turn <- struct{}{} // who comes later is refused
+	return errors.Join(unwritten, s.read.close(), s.host.close())
+}
+
+// DueSooner hints that something is due earlier than the last Promote said.
+func (s *engine) DueSooner() <-chan struct{} { return s.alarm }
+
+// Watch hints at changes of some jobs.
+func (s *engine) Watch(seqs []int64) *store.Watching { return s.watchers.Watch(seqs) }
+
+// counted is what the last commit counted.
+func (s *engine) counted() store.Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts
+}
+
+// Counts is how many jobs are in each state.
+func (s *engine) Counts() store.Counts {
+	c := s.counted()
+	c.Bytes = s.host.bytes()
+	return c
+}
+
+// LastEvent is the number of the newest event.
+func (s *engine) LastEvent() (last int64, newer <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newer == nil {
+		s.newer = make(chan struct{})
+	}
+	return s.last, s.newer
+}
+
+// publish makes the writer's counts visible to readers.
+func (s *engine) publish() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.last = s.mem.nextEvent - 1
+	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	s.counts.Outputs = s.mem.outputs
+}
+
+var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")

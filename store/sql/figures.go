@@ -1,0 +1,443 @@
+package sql
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// minuteFigures is what the writer keeps of the figures of one minute, so that it need not read them
+// before it adds to them.
+type minuteFigures struct {
+	at   queue.Millis              // when it began
+	rows map[string]*store.Figures // nil if nothing is known
+	ever map[string]bool           // the queues that have their name in all that was ever recorded; nil if nothing is known
+	room [1024]byte                // for two histograms that are written
+}
+
+const figuresColumns = `queue, started, completed, failed, dead, cancelled, returned, waits, runs`
+
+func readFigures(r row, f *store.Figures) {
+	f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned = r.num(1), r.num(2), r.num(3), r.num(4), r.num(5), r.num(6)
+	f.Waits, f.Runs = store.ReadHistogram(r.view(7)), store.ReadHistogram(r.view(8))
+}
+
+// putFigures writes the figures of a queue in a period, of which there is a row or not.
+func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Figures, there bool) (err error) {
+	room := &t.s.minute.room
+	waits := f.Waits.Append(room[: 0 : len(room)/2])
+	runs := f.Runs.Append(room[len(room)/2 : len(room)/2])
+	if there {
+		err = t.exec(`UPDATE figures SET started = ?, completed = ?, failed = ?, dead = ?, cancelled = ?, returned = ?, waits = ?, runs = ? WHERE grain = ? AND at = ? AND queue = ?`,
+			f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, int64(g), int64(at), name)
+		return err
+	}
+	var others int64
+	if g == store.Minute {
+		named, err := t.namedEver(name)
+		if err != nil {
+			return err
+		}
+		others = bit(!named)
+	}
+	err = t.exec(`INSERT OR REPLACE INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		int64(g), int64(at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, others)
+	return err
+}
+
+// namedEver reports whether a queue has its name in all that was ever recorded. That is settled with the first figure of
+// it that finds room there or belongs to a queue which stands by itself, and stays; until then it is one of the others.
+// Each minute's row says how it was settled then, so what is counted already never moves.
+func (t *tx) namedEver(name string) (bool, error) {
+	kept := &t.s.minute
+	if kept.ever == nil {
+		known := map[string]bool{}
+		err := t.query(func(r row) (bool, error) {
+			known[r.text(0)] = true
+			return true, nil
+		}, `SELECT queue FROM figures WHERE grain = ? OR grain = ? AND at >= ? AND others = 0`, int64(ever), int64(store.Minute), int64(t.s.mem.upto[store.Hour]))
+		if err != nil {
+			return false, err
+		}
+		kept.ever = known
+	}
+	if !kept.ever[name] && figuresName(kept.ever, name, t.hasOwnFigures) == name {
+		kept.ever[name] = true
+	}
+	return kept.ever[name], nil
+}
+
+// periodFigures reads what there is from one instant on and before another, by queue.
+func (t *tx) periodFigures(g store.Grain, from, before queue.Millis) (map[string]*store.Figures, error) {
+	rows := map[string]*store.Figures{}
+	err := t.query(func(r row) (bool, error) {
+		var f store.Figures
+		readFigures(r, &f)
+		addTo(rows, r.text(0), &f)
+		return true, nil
+	}, `SELECT `+figuresColumns+` FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(g), int64(from), int64(before))
+	return rows, err
+}
+
+func addTo(rows map[string]*store.Figures, name string, f *store.Figures) {
+	if rows[name] == nil {
+		rows[name] = new(store.Figures)
+	}
+	rows[name].Add(f)
+}
+
+// hasOwnFigures reports whether a queue has figures of its own however many others there are.
+func (t *tx) hasOwnFigures(name string) bool {
+	q := t.s.mem.lanes.queues[name]
+	return standsAlone(name) || q != nil && q.rule != store.Plain
+}
+
+// standsAlone reports whether a name has figures of its own though it has no rule.
+func standsAlone(name string) bool { return name == queue.DefaultQueue || name == store.OtherQueues }
+
+// figuresName is under which name a queue is counted in a period that has these rows.
+func (t *tx) figuresName(rows map[string]*store.Figures, name string) string {
+	return figuresName(rows, name, t.hasOwnFigures)
+}
+
+// figuresName is tx.figuresName; own says which queues have figures of their own however many others there are.
+func figuresName[V any](rows map[string]V, name string, own func(string) bool) string {
+	if _, there := rows[name]; there || len(rows) < store.MaxNamed || own(name) {
+		return name
+	}
+	others := 0
+	for known := range rows {
+		if !own(known) {
+			others++
+		}
+	}
+	if others < store.MaxNamed {
+		return name
+	}
+	return store.OtherQueues
+}
+
+// writeFigures writes what the transaction has measured. It all belongs to the minute of the transaction and, if the
+// clock was set back, to coarser periods that are made already.
+func (t *tx) writeFigures() error {
+	if len(t.measured) == 0 {
+		return nil
+	}
+	at := store.Minute.Floor(t.now)
+	kept := &t.s.minute
+	if kept.rows == nil || kept.at != at {
+		rows, err := t.periodFigures(store.Minute, at, at+1)
+		if err != nil {
+			return err
+		}
+		kept.at, kept.rows = at, rows
+	}
+	var few [4]changedFigures
+	changed := few[:0]
+	for i := range t.measured {
+		m := &t.measured[i]
+		name := t.figuresName(kept.rows, m.Queue)
+		row := kept.rows[name]
+		if !slices.ContainsFunc(changed, func(c changedFigures) bool { return c.name == name }) {
+			changed = append(changed, changedFigures{name, row != nil})
+		}
+		if row == nil {
+			row = new(store.Figures)
+			kept.rows[name] = row
+		}
+		count(row, m)
+	}
+	for _, c := range changed {
+		if err := t.putFigures(store.Minute, at, c.name, kept.rows[c.name], c.there); err != nil {
+			return err
+		}
+	}
+	if at < t.s.mem.upto[store.Hour] {
+		if err := t.addFigures(ever, 0); err != nil {
+			return err
+		}
+	}
+	for g := store.Hour; g <= store.Day && at < t.s.mem.upto[g]; g++ {
+		if err := t.addFigures(g, g.Floor(at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// changedFigures names a row that has changed, and tells whether there was one.
+type changedFigures struct {
+	name  string
+	there bool
+}
+
+func count(f *store.Figures, m *rules.Measured) {
+	if m.End == 0 {
+		f.Begin(m.Took)
+		return
+	}
+	f.End(m.End, m.Took)
+}
+
+// addFigures adds what the transaction has measured to a period that is made already.
+func (t *tx) addFigures(g store.Grain, at queue.Millis) error {
+	rows, err := t.periodFigures(g, at, at+1)
+	if err != nil {
+		return err
+	}
+	changed := map[string]bool{} // and whether there was a row
+	for i := range t.measured {
+		m := &t.measured[i]
+		name := t.figuresName(rows, m.Queue)
+		if g == ever {
+			name = store.OtherQueues
+			if named, err := t.namedEver(m.Queue); err != nil {
+				return err
+			} else if named {
+				name = m.Queue
+			}
+		}
+		if _, known := changed[name]; !known {
+			changed[name] = rows[name] != nil
+		}
+		if rows[name] == nil {
+			rows[name] = new(store.Figures)
+		}
+		count(rows[name], m)
+	}
+	for name, there := range changed {
+		if err := t.putFigures(g, at, name, rows[name], there); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tidyFigures makes the figures of hours and days that are over of finer ones, and removes those that
+// are too old: a period a step, and both only in the first look of an hour. It says whether there is
+// more.
+func (t *tx) tidyFigures() (more bool, err error) {
+	m := &t.s.mem
+	hour := store.Hour.Floor(t.now)
+	if m.tidied == hour {
+		return false, nil
+	}
+	hours, err := t.rollUp(store.Hour, hour)
+	if err != nil {
+		return false, err
+	}
+	by := hour // no minute before is left
+	if hours {
+		by = m.upto[store.Hour]
+	}
+	days, err := t.rollUp(store.Day, by)
+	if err != nil {
+		return false, err
+	}
+	removed := int64(0)
+	for g := store.Minute; g <= store.Day; g++ {
+		old := store.Hour.Floor(g.Oldest(t.now)) // by the hour, so that an idle queue is left alone
+		if g < store.Day {
+			old = min(old, m.upto[g+1])
+		}
+		n, err := t.count(`DELETE FROM figures WHERE grain = ? AND (at, queue) IN (SELECT at, queue FROM figures WHERE grain = ? AND at < ? ORDER BY at LIMIT `+step+`)`, int64(g), int64(g), int64(old))
+		if err != nil {
+			return false, err
+		}
+		removed = max(removed, n)
+		if n > 0 && g == store.Minute {
+			t.s.minute.rows = nil // it may be one of them, if the clock was ahead
+		}
+	}
+	if more = hours || days || removed == promoteStep; !more {
+		m.tidied = hour
+	}
+	return more, nil
+}
+
+// rollUp makes the figures of the first period that is not made yet, if it ends by then. It says whether it did. The
+// mark is set in the same transaction, so each finer figure is counted once.
+func (t *tx) rollUp(g store.Grain, by queue.Millis) (bool, error) {
+	mark := &t.s.mem.upto[g]
+	next, err := t.number(`SELECT at + 1 FROM figures WHERE grain = ? AND at >= ? ORDER BY at LIMIT 1`, int64(g-1), int64(*mark)) // 0 is none
+	if err != nil || next == 0 {
+		return false, err
+	}
+	at := g.Floor(queue.Millis(next - 1))
+	end := at.Add(g.Length())
+	if end > by {
+		return false, nil
+	}
+	if g == store.Hour {
+		if err := t.addEver(at, end); err != nil {
+			return false, err
+		}
+	}
+	rows, err := t.periodFigures(g-1, at, end)
+	if err != nil {
+		return false, err
+	}
+	for name, f := range t.fold(rows) {
+		if err := t.putFigures(g, at, name, f, false); err != nil {
+			return false, err
+		}
+	}
+	*mark = end
+	t.s.mem.upto[store.Hour] = max(t.s.mem.upto[store.Hour], end) // before a day that is made there are no minutes left
+	err = t.exec(`UPDATE meta SET hours_upto = ?, days_upto = ?`, int64(t.s.mem.upto[store.Hour]), int64(t.s.mem.upto[store.Day]))
+	return true, err
+}
+
+// ever is the grain of the one period, at 0, of all that was recorded before the mark of the hours.
+const ever = store.Day + 1
+
+// addEver adds minutes to what was ever recorded.
+func (t *tx) addEver(from, before queue.Millis) error {
+	all, err := t.periodFigures(ever, 0, 1)
+	if err != nil {
+		return err
+	}
+	changed := map[string]bool{} // and whether there was a row
+	err = t.query(func(r row) (bool, error) {
+		var f store.Figures
+		readFigures(r, &f)
+		name := everName(r)
+		if _, known := changed[name]; !known {
+			changed[name] = all[name] != nil
+		}
+		addTo(all, name, &f)
+		return true, nil
+	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? AND at >= ? AND at < ?`, int64(store.Minute), int64(from), int64(before))
+	if err != nil {
+		return err
+	}
+	for name, there := range changed {
+		if err := t.putFigures(ever, 0, name, all[name], there); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// everName is the name under which a row counts in all that was ever recorded.
+func everName(r row) string {
+	if r.num(9) != 0 {
+		return store.OtherQueues
+	}
+	return r.text(0)
+}
+
+// fold leaves names to so many queues as one period may name: those with most starts.
+func (t *tx) fold(rows map[string]*store.Figures) map[string]*store.Figures {
+	var names []string
+	for name := range rows {
+		if !t.hasOwnFigures(name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) <= store.MaxNamed {
+		return rows
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(rows[b].Started, rows[a].Started), strings.Compare(a, b))
+	})
+	for _, name := range names[store.MaxNamed:] {
+		addTo(rows, store.OtherQueues, rows[name])
+		delete(rows, name)
+	}
+	return rows
+}
+
+// Stats reads figures.
+func (s *engine) Stats(ctx context.Context, f store.StatsFilter) (out store.Stats, err error) {
+	if f.Ever {
+		f = store.StatsFilter{Ever: true}
+	}
+	g, since, until := f.Range(s.now())
+	err = s.reading(ctx, func(r *reader) error {
+		var upto [store.Day + 1]queue.Millis
+		err := r.query(func(r row) (bool, error) {
+			upto[store.Hour], upto[store.Day] = queue.Millis(r.num(0)), queue.Millis(r.num(1))
+			return false, nil
+		}, `SELECT hours_upto, days_upto FROM meta`)
+		if err != nil {
+			return err
+		}
+		out = store.Stats{Grain: g, Since: since, Until: until}
+		queues := map[string]*store.Figures{}
+		if f.Ever {
+			if err := r.everFigures(upto[store.Hour], queues); err != nil {
+				return err
+			}
+			out.Queues = byName(queues)
+			return nil
+		}
+		before := until
+		for fine := store.Minute; fine <= g && before > since; fine++ { // the newest first
+			from := since
+			if fine < g {
+				from = max(since, upto[fine+1])
+			}
+			if err := r.figures(fine, from, before, f, &out, queues); err != nil {
+				return err
+			}
+			before = min(before, from)
+		}
+		out.Queues = byName(queues)
+		slices.Reverse(out.Periods)
+		return nil
+	})
+	if err != nil {
+		return store.Stats{}, err
+	}
+	return out, nil
+}
+
+// everFigures reads what was ever recorded: what there is of it, and the minutes since.
+func (r *reader) everFigures(since queue.Millis, queues map[string]*store.Figures) error {
+	return r.query(func(r row) (bool, error) {
+		var one store.Figures
+		readFigures(r, &one)
+		addTo(queues, everName(r), &one)
+		return true, nil
+	}, `SELECT `+figuresColumns+`, others FROM figures WHERE grain = ? OR grain = ? AND at >= ?`, int64(ever), int64(store.Minute), int64(since))
+}
+
+// figures reads those of a grain from one instant on and before another, the last ones first.
+func (r *reader) figures(g store.Grain, from, before queue.Millis, f store.StatsFilter, out *store.Stats, queues map[string]*store.Figures) error {
+	return r.query(func(r row) (bool, error) {
+		var one store.Figures
+		readFigures(r, &one)
+		name := r.text(0)
+		if queues[name] == nil && len(queues) >= store.MaxStatsQueues {
+			name = store.OtherQueues
+		}
+		addTo(queues, name, &one)
+		if !f.Series {
+			return true, nil
+		}
+		at := out.Grain.Floor(queue.Millis(r.num(9)))
+		if n := len(out.Periods); n == 0 || out.Periods[n-1].At != at {
+			out.Periods = append(out.Periods, store.PeriodFigures{At: at})
+		}
+		out.Periods[len(out.Periods)-1].Add(&one)
+		return true, nil
+	}, `SELECT `+figuresColumns+`, at FROM figures WHERE grain = ? AND at >= ? AND at < ? AND (? = '' OR queue = ?) ORDER BY at DESC, queue DESC`,
+		int64(g), int64(from), int64(before), f.Queue, f.Queue)
+}
+
+// byName lists figures by their queues' names, the others last.
+func byName(queues map[string]*store.Figures) (list []store.QueueFigures) {
+	for name, f := range queues {
+		list = append(list, store.QueueFigures{Queue: name, Figures: *f})
+	}
+	slices.SortFunc(list, func(a, b store.QueueFigures) int {
+		return cmp.Or(cmp.Compare(bit(a.Queue == store.OtherQueues), bit(b.Queue == store.OtherQueues)), strings.Compare(a.Queue, b.Queue))
+	})
+	return list
+}

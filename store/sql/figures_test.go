@@ -1,0 +1,328 @@
+package sql
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// completes runs a job of a queue to its end.
+func completes(t *testing.T, s *Store, name string) {
+	t.Helper()
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = name })}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Exchange(t.Context(), store.Report{Want: 1})
+	if err != nil || len(got.Jobs) != 1 {
+		t.Fatalf("claimed %v, %v", got.Jobs, err)
+	}
+	e := done(&got.Jobs[0])
+	e.Attempt = queue.Attempt{StartedAt: s.now(), EndedAt: s.now() + 5000}
+	e.Fingerprint = got.Jobs[0].Fingerprint()
+	if _, err = s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// figuresOf are the figures of all time, by a grain.
+func figuresOf(t *testing.T, s *Store, g store.Grain) (sum store.Figures) {
+	t.Helper()
+	got, err := s.Stats(t.Context(), store.StatsFilter{Grain: g, Series: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got.Queues {
+		sum.Add(&got.Queues[i].Figures)
+	}
+	return sum
+}
+
+// clocked is an open store whose clock is stepped.
+func clocked(t *testing.T, dir string, now *queue.Millis) *Store {
+	t.Helper()
+	s := openStore(t, dir)
+	s.now = func() queue.Millis { return *now }
+	return s
+}
+
+// everyFigure has figures be counted, made of finer ones, and added to after the clock was set back.
+func everyFigure(t *testing.T, s *Store) {
+	t.Helper()
+	clock, now := s.now, s.now()
+	s.now = func() queue.Millis { return now }
+	defer func() { s.now = clock }()
+	for range 2 {
+		completes(t, s, "f")
+		now += queue.Millis((25 * time.Hour).Milliseconds())
+		promoteAll(t, s)
+	}
+	now -= queue.Millis((26 * time.Hour).Milliseconds())
+	completes(t, s, "f")
+	figuresOf(t, s, store.Day)
+}
+
+// A figure holds if its job's change does, and only then: over restarts, and transactions that are undone.
+func TestFiguresAreInTheCommit(t *testing.T) {
+	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	s := clocked(t, dir, &now)
+	for want := range int64(4) {
+		completes(t, s, "f")
+		undone := errors.New("undone")
+		err := s.do(t.Context(), urgent, func(tx *tx) error {
+			tx.Measure(rules.Measured{Queue: "f"})
+			if err := tx.writeFigures(); err != nil {
+				return err
+			}
+			return undone
+		})
+		if err == nil {
+			t.Fatal("it was not undone")
+		}
+		if want%2 == 1 {
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = clocked(t, dir, &now)
+		}
+		if f := figuresOf(t, s, store.Minute); f.Started != want+1 || f.Completed != want+1 {
+			t.Fatalf("after %d attempts, and as many that were undone: %d started, %d completed", want+1, f.Started, f.Completed)
+		}
+	}
+}
+
+// Wherever a kill cuts what upkeep does, and however often it begins anew, each attempt is counted once by every
+// grain that is kept.
+func TestRollUpsAreCutAnywhere(t *testing.T) {
+	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 30, 0, 0, time.UTC))
+	s := clocked(t, dir, &now)
+	total := int64(0)
+	for range 30 {
+		completes(t, s, "f")
+		total++
+		now += queue.Millis((50 * time.Minute).Milliseconds())
+	}
+	for range 100 {
+		undone := errors.New("undone")
+		s.do(t.Context(), urgent, func(tx *tx) error {
+			if _, err := tx.tidyFigures(); err != nil {
+				t.Error(err)
+			}
+			return undone
+		})
+		next, err := s.Promote(t.Context())
+		if err == nil {
+			err = s.Close()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		s = clocked(t, dir, &now)
+		for g := store.Minute; g <= store.Day; g++ {
+			if f := figuresOf(t, s, g); f.Started != total || f.Completed != total || f.Runs.Count() != total {
+				t.Fatalf("by %v %d began and %d completed, want %d", g, f.Started, f.Completed, total)
+			}
+		}
+		if next > 0 {
+			break
+		}
+	}
+	if days := number(t, s, `SELECT count(*) FROM figures WHERE grain = 3`); days != 1 {
+		t.Errorf("%d days are made, want 1", days)
+	}
+	now += queue.Millis((49 * time.Hour).Milliseconds())
+	promoteAll(t, s)
+	if minutes := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1`); minutes != 0 {
+		t.Errorf("%d minutes are left after two days", minutes)
+	}
+	if f := figuresOf(t, s, store.Hour); f.Started != total {
+		t.Errorf("by hour %d began, want %d", f.Started, total)
+	}
+}
+
+// Whatever queues come, so many rows are kept of each period; and however the clock goes, no figure of a queue ever
+// becomes less.
+func TestFiguresAreBounded(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := clocked(t, t.TempDir(), &now)
+	total := int64(0)
+	was, ruled := map[string]int64{}, 0
+	rises := func() {
+		t.Helper()
+		got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		is, sum := map[string]int64{}, int64(0)
+		for _, q := range got.Queues {
+			is[q.Queue], sum = q.Started, sum+q.Started
+		}
+		for name, n := range was {
+			if is[name] < n {
+				t.Fatalf("after %d starts the figure of %s is %d, and was %d", total, name, is[name], n)
+			}
+		}
+		if was = is; sum != total || len(is) > store.MaxNamed+1+ruled {
+			t.Fatalf("%d began ever, want %d, of %d queues", sum, total, len(is))
+		}
+	}
+	for i := range 240 {
+		name := fmt.Sprint("q", (i*97)%240)
+		completes(t, s, name)
+		total++
+		rises()
+		for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} { // settings come and go
+			if i%7 != 6 {
+				break
+			}
+			if err := s.SetQueue(t.Context(), name, rule); err != nil {
+				t.Fatal(err)
+			}
+			ruled++
+			completes(t, s, name)
+			total++
+			rises()
+		}
+		if i%4 == 3 {
+			now += 40_000
+		}
+		if i%60 == 59 {
+			now = store.Hour.Floor(now).Add(time.Hour)
+			promoteAll(t, s)
+			rises()
+		}
+	}
+	now += queue.Millis((24 * time.Hour).Milliseconds())
+	promoteAll(t, s)
+	rises()
+	now -= queue.Millis((25 * time.Hour).Milliseconds()) // the clock is set back
+	for i := range 80 {
+		completes(t, s, fmt.Sprint("late", i))
+		total++
+		rises()
+	}
+	now += queue.Millis((25 * time.Hour).Milliseconds())
+	defer func() {
+		now += queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds()) // or far ahead, and set right
+		promoteAll(t, s)
+		rises()
+		now -= queue.Millis((4 * 365 * 24 * time.Hour).Milliseconds())
+		completes(t, s, "q0")
+		total++
+		rises()
+	}()
+	for g := store.Minute; g <= store.Day; g++ {
+		if f := figuresOf(t, s, g); f.Started != total {
+			t.Errorf("by %v %d began, want %d", g, f.Started, total)
+		}
+		if most := number(t, s, fmt.Sprintf(`SELECT max(n) FROM (SELECT count(*) AS n FROM figures WHERE grain = %d GROUP BY at)`, g)); most > store.MaxNamed+1 {
+			t.Errorf("a %v has %d rows", g, most)
+		}
+	}
+}
+
+// How long commands run is known over restarts, of the last 4096; what is damaged is not known.
+func TestUsualOverRestarts(t *testing.T) {
+	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := clocked(t, dir, &now)
+	completes(t, s, "f")
+	kin := draft(func(j *queue.Job) { j.Queue = "f" })
+	reopen := func() {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = clocked(t, dir, &now)
+	}
+	reopen()
+	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
+		t.Errorf("after a restart it usually runs %v, want 5s", got)
+	}
+	var many []rules.Measured
+	for i := range store.MaxEstimates - 1 {
+		many = append(many, rules.Measured{Fingerprint: uint64(i + 1), Took: time.Duration(i) * time.Second})
+	}
+	s.usual.note(many)
+	if got := s.Usual(kin.Fingerprint()); got != 5*time.Second {
+		t.Errorf("beside as many others as are kept it usually runs %v, want 5s", got)
+	}
+	promoteAll(t, s) // which writes them
+	s.usual.note([]rules.Measured{{Fingerprint: store.MaxEstimates, Took: time.Second}})
+	if s.Usual(kin.Fingerprint()) != 0 || s.Usual(1) != time.Millisecond || s.Usual(store.MaxEstimates) != time.Second {
+		t.Errorf("it is not the first one that has gone: %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(1), s.Usual(store.MaxEstimates))
+	}
+	s.usual.take() // as if it was killed
+	reopen()
+	if s.Usual(kin.Fingerprint()) != 5*time.Second || s.Usual(store.MaxEstimates) != 0 || s.Usual(600) != 599*time.Second {
+		t.Errorf("what a killed service had written is %v, %v, %v", s.Usual(kin.Fingerprint()), s.Usual(store.MaxEstimates), s.Usual(600))
+	}
+	harm(t, s, `UPDATE usual SET list = ?`, slices.Repeat([]byte{0xff}, 3*estimateSize+5))
+	reopen()
+	if s.Usual(1<<64-1) != 0 || s.Usual(600) != 0 {
+		t.Error("something is known of what is damaged")
+	}
+}
+
+// A restored backup has the figures and marks of when it was made, and goes on from there.
+func TestRestoredFiguresGoOn(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC))
+	s := clocked(t, t.TempDir(), &now)
+	completes(t, s, "f")
+	now += queue.Millis((26 * time.Hour).Milliseconds())
+	completes(t, s, "f")
+	promoteAll(t, s)
+	file, dir := backup(t, s), t.TempDir()
+	completes(t, s, "f") // which the backup does not know of
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	s = clocked(t, dir, &now)
+	completes(t, s, "f")
+	now += queue.Millis((20 * time.Hour).Milliseconds())
+	promoteAll(t, s)
+	for g := store.Minute; g <= store.Day; g++ {
+		if f := figuresOf(t, s, g); f.Started != 3 || f.Completed != 3 {
+			t.Errorf("by %v %d began and %d completed, want 3", g, f.Started, f.Completed)
+		}
+	}
+	if kin := draft(func(j *queue.Job) { j.Queue = "f" }); s.Usual(kin.Fingerprint()) != 5*time.Second {
+		t.Errorf("it usually runs %v, want 5s", s.Usual(kin.Fingerprint()))
+	}
+}
+
+// A machine without a clock of its own begins in 1970, and figures are kept from its first minute on.
+func TestFiguresOfTheFirstMinute(t *testing.T) {
+	now := queue.Millis(30_000)
+	s := clocked(t, t.TempDir(), &now)
+	completes(t, s, "f")
+	now = queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	promoteAll(t, s)
+	completes(t, s, "f")
+	if got, err := s.Stats(t.Context(), store.StatsFilter{Ever: true}); err != nil || got.Queues[0].Started != 2 {
+		t.Errorf("ever: %+v, %v", got.Queues, err)
+	}
+	if left := number(t, s, `SELECT count(*) FROM figures WHERE grain = 1 AND at = 0`); left != 0 {
+		t.Errorf("%d rows of the first minute are left after years", left)
+	}
+}
+
+// What is recorded in a minute whose row a clock far ahead has had removed is counted by that minute again.
+func TestMinuteThatWasRemoved(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := clocked(t, t.TempDir(), &now)
+	completes(t, s, "f")
+	const far = 90 * 24 * time.Hour
+	now += queue.Millis(far.Milliseconds())
+	promoteAll(t, s)
+	now -= queue.Millis(far.Milliseconds())
+	completes(t, s, "f")
+	if f := figuresOf(t, s, store.Minute); f.Started != 1 {
+		t.Errorf("%d starts are in the minute, want 1", f.Started)
+	}
+}

@@ -1,0 +1,279 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A database that is a link, or that others can read, is refused.
+func TestForeignDatabaseIsRefused(t *testing.T) {
+	for says, harm := range map[string]func(path string) error{
+		"regular":   func(p string) error { return errors.Join(os.Rename(p, p+"2"), os.Symlink(p+"2", p)) },
+		"chmod 600": func(p string) error { return os.Chmod(p, 0o644) },
+	} {
+		dir := filled(t, 100)
+		if err := harm(filepath.Join(dir, fileName)); err != nil {
+			t.Fatal(err)
+		}
+		refuses(t, dir, says)
+	}
+}
+
+// A folder that cannot be written is refused with what to do, for ordinary
+// users as for a service that has dropped its rights.
+func TestReadOnlyFolderIsRefused(t *testing.T) {
+	dir := filled(t, 1)
+	if os.Geteuid() == 0 {
+		runtime.LockOSThread() // never unlocked: the thread ends with the test
+		for _, p := range []string{dir, filepath.Join(dir, fileName), filepath.Join(dir, markName)} {
+			if err := os.Chown(p, 65534, 65534); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		const same = ^uintptr(0)
+		become := func(uid uintptr) { // this thread alone, which syscall's own would not
+			if _, _, failed := unix.RawSyscall(unix.SYS_SETRESUID, same, uid, same); failed != 0 {
+				t.Fatal(failed)
+			}
+		}
+		become(65534)
+		defer become(0)
+	}
+	if err := os.Chmod(dir, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Chmod(dir, 0o700)
+	refuses(t, dir, "cannot be written")
+}
+
+// replaced puts a copy in the place of a file.
+func replaced(p string) error {
+	raw, err := os.ReadFile(p)
+	return errors.Join(err, os.WriteFile(p+"2", raw, 0o600), os.Rename(p+"2", p))
+}
+
+// When the WAL or the database is deleted or replaced under a running service,
+// nothing more is acknowledged: the store fails for good and says so.
+func TestReplacedFilesStopTheStore(t *testing.T) {
+	for what, harm := range map[string]func(path string) error{
+		"wal deleted":       func(p string) error { return os.Remove(p + "-wal") },
+		"database deleted":  os.Remove,
+		"database replaced": replaced,
+		"wal replaced":      func(p string) error { return replaced(p + "-wal") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueue(t, s, 1)
+			if err := harm(filepath.Join(dir, fileName)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+			if !errors.Is(err, queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v, want %v", err, queue.ErrOutcomeUnknown)
+			}
+			<-s.Broken()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("got %v as the reason, want %v", s.Err(), queue.ErrOutcomeUnknown)
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+		})
+	}
+}
+
+// The locks of the database belong to the open file, not to the process.
+func TestLocksAreOfTheOpenFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), fileName)
+	s := openStore(t, filepath.Dir(path))
+	inTransaction(t, s, func() error {
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		inode := fmt.Sprintf(":%d ", info.Sys().(*syscall.Stat_t).Ino)
+		locks, err := os.ReadFile("/proc/locks")
+		if err != nil {
+			return err
+		}
+		held := 0
+		for line := range strings.Lines(string(locks)) {
+			if strings.Contains(line, inode) {
+				held++
+				if !strings.Contains(line, "OFDLCK") {
+					t.Errorf("a lock of the process: %s", line)
+				}
+			}
+		}
+		if held == 0 {
+			t.Error("there is no lock")
+		}
+		return nil
+	})
+}
+
+// A store that was copied or restored says so until it has noted its own runners; the one
+// that was opened where it always was does not.
+func TestCopiesSaySo(t *testing.T) {
+	moved := func(s *Store) bool {
+		left, err := s.Left(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return left.Moved
+	}
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	for range 2 {
+		if moved(s) {
+			t.Error("the original is a copy")
+		}
+		if err := s.NoteRunners(t.Context(), []string{"/d/runner"}); err != nil {
+			t.Fatal(err)
+		}
+		s.Close()
+		s = openStore(t, dir)
+	}
+	file := backup(t, s)
+	s.Close()
+	copied := t.TempDir()
+	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Join(copied, fileName), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, copied)
+	if !moved(s) {
+		t.Error("a copy is the original")
+	}
+	if err := s.NoteRunners(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	s = openStore(t, copied)
+	defer s.Close()
+	if moved(s) {
+		t.Error("a copy that has noted its runners is another one still")
+	}
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	restored := openStore(t, dir)
+	defer restored.Close()
+	if !moved(restored) {
+		t.Error("what was restored is the original")
+	}
+}
+
+// A WAL or a database that somebody cuts short while jobs are enqueued and listed is
+// noticed: the store fails for good. What is opened afterwards is sound, with all that was
+// moved into the database before; or it is refused.
+func TestFilesThatAreCutShortStopTheStore(t *testing.T) {
+	for what, c := range map[string]struct {
+		suffix string
+		keep   func(size int64) int64
+	}{
+		"wal, by half":         {"-wal", func(size int64) int64 { return size / 2 }},
+		"wal, all of it":       {"-wal", func(int64) int64 { return 0 }},
+		"wal, the last change": {"-wal", func(size int64) int64 { return size - pageSize }},
+		"database, by half":    {"", func(size int64) int64 { return size / 2 / pageSize * pageSize }},
+		"database, a page":     {"", func(size int64) int64 { return size - pageSize }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			enqueueMany(t, s, 5000, func(*queue.Job) {})
+			if err := s.lite.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+				t.Fatal(err)
+			}
+			enqueueMany(t, s, 1000, func(*queue.Job) {})
+			path := filepath.Join(dir, fileName+c.suffix)
+			var load sync.WaitGroup
+			for range 4 {
+				load.Go(func() {
+					for s.Err() == nil {
+						s.Enqueue(context.Background(), store.Request{Drafts: []queue.Job{draft()}})
+					}
+				})
+			}
+			load.Go(func() {
+				for s.Err() == nil {
+					s.List(context.Background(), store.Filter{Limit: 100})
+				}
+			})
+			<-s.turn // between two commits, as nearly always
+			info, err := os.Stat(path)
+			if err == nil {
+				err = os.Truncate(path, c.keep(info.Size()))
+			}
+			s.turn <- struct{}{}
+			if err != nil {
+				t.Fatal(err)
+			}
+			broken(t, s)
+			load.Wait()
+			if !errors.Is(s.Err(), queue.ErrOutcomeUnknown) {
+				t.Errorf("it failed with %v", s.Err())
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err == nil {
+				t.Error("a failed store took a job")
+			}
+			s.Close()
+			s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
+			if err != nil && c.suffix == "" && strings.Contains(err.Error(), "damaged") {
+				return // what it lacks is not in the WAL either
+			}
+			if c.suffix != "" {
+				if err == nil || !strings.Contains(err.Error(), "changes are lost") {
+					t.Fatalf("with less than it had it opens: %v", err)
+				}
+				if err = os.Remove(filepath.Join(dir, markName)); err == nil { // to go on with what is left
+					s, err = Open(t.Context(), Options{Dir: dir, Order: usual})
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
+			if n := s.Counts().States[queue.Pending]; n < 5000 {
+				t.Errorf("%d jobs are left of 5000 that were in the database", n)
+			}
+			sound(t, s, "opened again")
+		})
+	}
+}
+
+// A folder that is named by a link is looked at as it is.
+func TestExamineAFolderByItsLink(t *testing.T) {
+	dir, link := t.TempDir(), filepath.Join(t.TempDir(), "link")
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	openStore(t, dir).Close()
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range ExamineStopped(link, nil, false) {
+		if f.Check == "permissions" && f.Level != store.Fine {
+			t.Errorf("%+v", f)
+		}
+	}
+}

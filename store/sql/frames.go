@@ -1,0 +1,168 @@
+package sql
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"hash/crc32"
+	"strconv"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// frame is one request of a batch.
+type frame struct {
+	n     int64
+	count int64 // of its jobs
+	jobs  []stagedJob
+	whole bool // all of them could be read
+}
+
+// firstFrame reads the first frame of a batch.
+func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
+	err = t.query(func(r row) (bool, error) {
+		f.n, f.count, found = r.num(0), r.num(1), true
+		f.jobs, f.whole = readFrame(r.view(2))
+		f.whole = f.whole && int64(len(f.jobs)) == f.count
+		return false, nil
+	}, `SELECT n, count, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
+	return f, found, err
+}
+
+// freeIDs frees the ids of a frame's jobs.
+func (t *tx) freeIDs(f *frame) error {
+	for i := range f.jobs {
+		if !f.jobs[i].named() {
+			continue
+		}
+		if err := t.exec(`DELETE FROM staged_ids WHERE id = ?`, f.jobs[i].id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropFrame removes a frame with the ids of its jobs.
+func (t *tx) dropFrame(f *frame) error {
+	if err := t.freeIDs(f); err != nil {
+		return err
+	}
+	err := t.exec(`DELETE FROM frames WHERE n = ?`, f.n)
+	return err
+}
+
+// detach keeps a damaged frame for a person to look at: what could be read of it is in
+// the queue, and the batch goes on without the rest. count then says how many are lost.
+func (t *tx) detach(b *batch, f *frame) error {
+	if err := t.freeIDs(f); err != nil {
+		return err
+	}
+	ended, err := t.count(`INSERT INTO ended (parent, state, upto) SELECT parent, 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
+		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, f.n)
+	if err != nil {
+		return err
+	}
+	t.s.mem.ended += ended // as if those that are lost were removed
+	t.wakeAt(t.now)
+	lost := max(1, f.count-int64(len(f.jobs)))
+	if err := t.exec(`UPDATE frames SET batch = -batch, count = ? WHERE n = ?`, lost, f.n); err != nil {
+		return err
+	}
+	name, uid := b.name, b.uid
+	t.then = append(t.then, func() {
+		t.s.log.Error("a part of a committed batch is damaged: some of its jobs are not in the queue; queuectl doctor says which", "batch", name, "uid", uid, "jobs", lost)
+	})
+	return nil
+}
+
+// stagedJob is a job in a frame: the length and the checksum of what follows, then its
+// numbers as varints, then its id and texts, each after its length.
+type stagedJob struct {
+	seq   int64
+	draft queue.Job // queue, priority, attempts, times, demands and dependencies
+	id    string
+	texts
+}
+
+// named reports whether the id has a row of its own while it is staged: a number of
+// the batch is known to be taken without.
+func (f *stagedJob) named() bool { return f.id != strconv.FormatInt(f.seq, 10) }
+
+// castagnoli is what processors have an instruction for. Its tables are made with the first
+// use, not at the start of every program.
+func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+
+func (f *stagedJob) append(b []byte) ([]byte, error) {
+	j := &f.draft
+	demands, err := demandsText(j.Demands)
+	if err != nil {
+		return nil, err
+	}
+	var after []byte
+	if len(j.After) > 0 {
+		if after, err = json.Marshal(j.After); err != nil {
+			return nil, err
+		}
+	}
+	var body []byte
+	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt), int64(j.OtherwiseDo), int64(j.Hooks)} {
+		body = binary.AppendVarint(body, n)
+	}
+	for _, text := range []string{f.id, f.labels, f.terms, f.input, j.Queue, demands, string(after)} {
+		body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
+	}
+	b = binary.AppendUvarint(b, uint64(len(body)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, castagnoli()))
+	return append(b, body...), nil
+}
+
+// readFrame reads the jobs of a frame: all that can be read. It is whole if nothing was
+// left out.
+func readFrame(b []byte) (jobs []stagedJob, whole bool) {
+	whole = true
+	for len(b) > 0 {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || len(b)-size < 4 || n > uint64(len(b)-size-4) {
+			return jobs, false
+		}
+		sum, body := binary.LittleEndian.Uint32(b[size:]), b[size+4:][:n]
+		b = b[size+4+int(n):]
+		f, ok := readStaged(body)
+		if !ok || crc32.Checksum(body, castagnoli()) != sum {
+			whole = false
+			continue
+		}
+		if jobs == nil { // they are large, and mostly alike
+			jobs = make([]stagedJob, 0, min(queue.MaxBatch, len(b)/(size+4+int(n))+1))
+		}
+		jobs = append(jobs, f)
+	}
+	return jobs, whole
+}
+
+func readStaged(b []byte) (f stagedJob, ok bool) {
+	var numbers [8]int64
+	for i := range numbers {
+		n, size := binary.Varint(b)
+		if size <= 0 {
+			return f, false
+		}
+		numbers[i], b = n, b[size:]
+	}
+	var list [7]string
+	for i := range list {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return f, false
+		}
+		list[i], b = string(b[size:size+int(n)]), b[size+int(n):]
+	}
+	var after []queue.Dependency
+	if list[6] != "" && json.Unmarshal([]byte(list[6]), &after) != nil {
+		return f, false
+	}
+	return stagedJob{numbers[0], queue.Job{
+		Queue: list[4], Demands: readDemands([]byte(list[5])), After: after, OtherwiseDo: queue.Otherwise(numbers[6]), Priority: numbers[1], MaxAttempts: int(numbers[2]), RunAt: queue.Millis(numbers[3]),
+		Delay: time.Duration(numbers[4]), ExpiresAt: queue.Millis(numbers[5]), Hooks: queue.HookSet(numbers[7]),
+	}, list[0], texts{list[1], list[2], list[3]}}, len(b) == 0
+}

@@ -1,0 +1,223 @@
+package sql
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// harm runs a statement that no program of ours would.
+func harm(t *testing.T, s *Store, sql string, args ...any) {
+	t.Helper()
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
+		n, err := tx.count(sql, args...)
+		if n == 0 {
+			t.Errorf("%s: no row was changed", sql)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// detachesDamaged commits a batch of which a frame cannot be read at all.
+func detachesDamaged(t *testing.T, s *Store) {
+	t.Helper()
+	stage(t, s, "h", 1, true)
+	harm(t, s, `UPDATE frames SET jobs = x'ff'`)
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "h"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, s, committed)
+}
+
+// What a frame holds comes back as it was, and what is damaged of it is left out: never
+// is another job made of it.
+func TestFramesAreReadOrLeftOut(t *testing.T) {
+	var frame []byte
+	var want []stagedJob
+	var ends []int
+	for i := range 5 {
+		f := stagedJob{
+			int64(i + 1000), queue.Job{Queue: queue.DefaultQueue, Priority: -int64(i), MaxAttempts: i, RunAt: 7, Delay: 9, ExpiresAt: 1 << 40},
+			fmt.Sprint("job", i), texts{`{"a":"b"}`, `{"command":"` + strings.Repeat("x", 50*i) + `"}`, ""},
+		}
+		frame, _ = f.append(frame)
+		want, ends = append(want, f), append(ends, len(frame))
+	}
+	same := func(a, b stagedJob) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
+	if got, whole := readFrame(frame); !whole || !slices.EqualFunc(got, want, same) {
+		t.Fatalf("got %v, %t", got, whole)
+	}
+	for at := range frame {
+		for bit := range 8 {
+			damaged := bytes.Clone(frame)
+			damaged[at] ^= 1 << bit
+			got, whole := readFrame(damaged)
+			if whole || len(got) == len(want) {
+				t.Fatalf("bit %d of byte %d: nothing was noticed", bit, at)
+			}
+			next := 0 // each is one of those that were written, in their order
+			for _, j := range got {
+				for next < len(want) && !same(j, want[next]) {
+					next++
+				}
+				if next == len(want) {
+					t.Fatalf("bit %d of byte %d: made %v", bit, at, j)
+				}
+			}
+			of := slices.IndexFunc(ends, func(end int) bool { return at < end })
+			if len(got) < of {
+				t.Fatalf("bit %d of byte %d: %d were read, of which %d stand before it", bit, at, len(got), of)
+			}
+		}
+	}
+	for n := range frame {
+		if got, whole := readFrame(frame[:n]); whole && !slices.Contains(ends, n) && n > 0 || len(got) > len(want) {
+			t.Fatalf("cut after %d bytes: %d, %t", n, len(got), whole)
+		}
+	}
+}
+
+// A damaged frame of a committed batch keeps nobody from anything: what can be read of
+// it is in the queue, the batch goes on, ids are free, doctor and the log say what is
+// lost, and restoring forgets it. So it is while the service runs, and at its start.
+func TestADamagedFrameIsLeftBehind(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart %t", restart), func(t *testing.T) {
+			dir := t.TempDir()
+			s := openStore(t, dir)
+			stage(t, s, "a", 3000, true)
+			committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// A bit of a job in the middle of the second frame, and all of the third.
+			var raw []byte
+			inTransaction(t, s, func() error {
+				return s.lite.query(func(r row) (bool, error) { raw = bytes.Clone(r.view(0)); return false, nil }, `SELECT jobs FROM frames WHERE n = 2`)
+			})
+			raw[bytes.Index(raw, []byte("a-1500"))] ^= 0x20
+			harm(t, s, `UPDATE frames SET jobs = ? WHERE n = 2`, raw)
+			harm(t, s, `UPDATE frames SET jobs = x'ffffffffff' WHERE n = 3`)
+			var log bytes.Buffer
+			if restart {
+				s.Close()
+				if s, err = Open(t.Context(), Options{Dir: dir, Order: usual, Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { s.Close() })
+			} else {
+				s.log = slog.New(slog.NewTextHandler(&log, nil))
+			}
+			finish(t, s, committed)
+			promoteAll(t, s)
+			if n := s.Counts().States[queue.Pending]; n != 1999 || len(s.mem.batches) != 0 || s.mem.committed != 0 {
+				t.Errorf("%d jobs wait, want 1999; %d batches are left", n, len(s.mem.batches))
+			}
+			if n := number(t, s, `SELECT count(*) FROM staged_ids`); n != 0 {
+				t.Errorf("%d ids are taken", n)
+			}
+			if n := strings.Count(log.String(), "damaged"); n != 2 {
+				t.Errorf("the log says it %d times: %s", n, log.String())
+			}
+			var said []string
+			for _, f := range s.Examine(t.Context()) {
+				if f.Check == "batches" && f.Level == store.Failure && f.Next != "" {
+					said = append(said, f.Message)
+				}
+			}
+			if len(said) != 1 || !strings.Contains(said[0], "1001 jobs") {
+				t.Errorf("doctor says %q", said)
+			}
+			if got := wrong(t, s); !slices.Equal(got, said) {
+				t.Errorf("doctor --verify says %q, want %q", got, said)
+			}
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "a-2500" })}}); err != nil {
+				t.Errorf("the id of a lost job: %v", err)
+			}
+			if err := recount(s.lite); err != nil {
+				t.Fatal(err)
+			}
+			sound(t, s, "after restoring")
+		})
+	}
+}
+
+// A user's names in batches are bounded, all batches of that user together.
+func TestNamesInBatchesAreBounded(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	stage(t, s, "a", 2, true)
+	s.do(t.Context(), urgent, func(tx *tx) error {
+		b, _ := tx.s.mem.staged(0, "a")
+		b.names = store.MaxStagedNames - 1
+		tx.setBatch(b.n, b)
+		return nil
+	})
+	add := func(uid int, batch, id string) error {
+		_, err := s.StageBatch(t.Context(), store.Request{UID: uid, Batch: batch, Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}})
+		return err
+	}
+	for _, c := range []struct {
+		uid       int
+		batch, id string
+		want      error
+	}{{0, "b", "x1", nil}, {0, "b", "x2", store.ErrManyNames}, {0, "c", "x2", store.ErrManyNames}, {0, "c", "", nil}, {1, "b", "x2", nil}} {
+		if err := add(c.uid, c.batch, c.id); err != c.want {
+			t.Errorf("%+v: got %v", c, err)
+		}
+	}
+	if err := s.AbortBatch(t.Context(), 0, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := add(0, "b", "x3"); err != nil {
+		t.Errorf("after one was given up: %v", err)
+	}
+}
+
+// Whatever numbers are names already, a request finds free ones by a bounded number of
+// looks.
+func TestSquattedNumbersCostLittle(t *testing.T) {
+	const many = 100_000
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 1)
+	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
+		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, terms)
+		SELECT -i, i + 1, 7, 8, 0, 0, 0, 5, 4, 1, 1, 1, 1, 1, 0, '{}' FROM n`, int64(many))
+	looks := func() int64 {
+		const lookup = `SELECT seq FROM jobs WHERE id = ?`
+		var n int64
+		inTransaction(t, s, func() error { n = runs(s.lite, lookup); return nil })
+		return n
+	}
+	before := looks()
+	r := enqueue(t, s, 1)
+	if n := looks() - before; n > 1100 || r.Seqs[0] <= many+1 {
+		t.Errorf("it took %d looks to find %d", n, r.Seqs[0])
+	}
+	before = looks()
+	if r := enqueue(t, s, 1000); looks()-before > 1000 || !slices.IsSorted(r.Seqs) {
+		t.Errorf("the next 1000 took %d looks", looks()-before)
+	}
+	other := openStore(t, t.TempDir())
+	n := numbering{at: 1, dice: other.dice, window: leapFirst}
+	for range 10 * skipMost {
+		before := n.at
+		if n.skip(); n.at <= before || n.at > maxSeq || n.window > leapMost {
+			t.Fatalf("from %d to %d in a window of %d", before, n.at, n.window)
+		}
+	}
+	harm(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
+	other.do(t.Context(), urgent, func(tx *tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
+	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil || !strings.Contains(err.Error(), "no numbers left") {
+		t.Errorf("beyond the last number: %v", err)
+	}
+}

@@ -1,0 +1,61 @@
+package sql
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+)
+
+// fileSystemOf names the file system of a folder, wherever links and drives lead.
+func fileSystemOf(dir string) (fileSystem, error) {
+	wrong := func(err error) (fileSystem, error) {
+		return fileSystem{}, fmt.Errorf("look at the file system of %s: %w", dir, err)
+	}
+	f, err := os.Open(dir)
+	if err != nil {
+		return wrong(err)
+	}
+	defer f.Close()
+	path, name := make([]uint16, windows.MAX_LONG_PATH), make([]uint16, windows.MAX_PATH+1)
+	if _, err := windows.GetFinalPathNameByHandle(windows.Handle(f.Fd()), &path[0], uint32(len(path)), 0); err != nil {
+		return wrong(err)
+	}
+	if err := windows.GetVolumeInformationByHandle(windows.Handle(f.Fd()), nil, 0, nil, nil, nil, &name[0], uint32(len(name))); err != nil {
+		return wrong(err)
+	}
+	real := windows.UTF16ToString(path)
+	root, err := windows.UTF16PtrFromString(filepath.VolumeName(real) + `\`)
+	if err != nil {
+		return wrong(err)
+	}
+	if failpoint.On("nfs") {
+		real = `\\?\UNC\server\share`
+	}
+	return volume(real, windows.GetDriveType(root), windows.UTF16ToString(name)), nil
+}
+
+// volume is what is said of a file system by the path that leads to it without links, the
+// kind of its drive and its name.
+func volume(path string, kind uint32, name string) fileSystem {
+	switch {
+	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
+		return fileSystem{name: "a network drive", refused: true}
+	case kind == windows.DRIVE_RAMDISK:
+		return fileSystem{name: name, note: "it is in memory: all jobs are gone after a restart of Windows"}
+	case strings.Contains(strings.ToUpper(name), "FAT"):
+		return fileSystem{name: name, note: "it keeps nobody out, and may be damaged when the power fails; NTFS and ReFS do better"}
+	}
+	return fileSystem{name: name}
+}
+
+// refusedNames lists the file systems that are refused.
+func refusedNames() string { return "network drives" }
+
+// freeInodes is how many files may still be made below dir; on Windows only space bounds
+// them.
+func freeInodes(string) int64 { return -1 }

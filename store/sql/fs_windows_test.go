@@ -1,0 +1,135 @@
+package sql
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/windows"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Network drives are refused, whatever path leads there; what is in memory, or keeps
+// nobody out, is worth a word.
+func TestFileSystemsAreJudged(t *testing.T) {
+	for _, c := range []struct {
+		path    string
+		kind    uint32
+		name    string
+		refused bool
+		noted   bool
+	}{
+		{`\\?\C:\ProgramData\queuectl`, windows.DRIVE_FIXED, "NTFS", false, false},
+		{`\\?\D:\q`, windows.DRIVE_FIXED, "ReFS", false, false},
+		{`\\?\UNC\server\share\q`, windows.DRIVE_NO_ROOT_DIR, "NTFS", true, false},
+		{`\\?\Z:\q`, windows.DRIVE_REMOTE, "NTFS", true, false},
+		{`\\?\R:\q`, windows.DRIVE_RAMDISK, "NTFS", false, true},
+		{`\\?\E:\q`, windows.DRIVE_REMOVABLE, "FAT32", false, true},
+		{`\\?\E:\q`, windows.DRIVE_FIXED, "exFAT", false, true},
+	} {
+		f := volume(c.path, c.kind, c.name)
+		if err := f.refuse(`Q:\q`); f.refused != c.refused || c.refused != errors.Is(err, queue.ErrInvalid) || (f.note != "") != c.noted {
+			t.Errorf("%+v: got %+v, %v", c, f, err)
+		}
+	}
+}
+
+// A folder of this machine is known by its file system's name and has room.
+func TestLocalFolderIsTaken(t *testing.T) {
+	dir := t.TempDir()
+	if f, err := fileSystemOf(dir); err != nil || f.refused || f.name == "" {
+		t.Errorf("got %+v, %v", f, err)
+	}
+	if free, err := freeBytes(dir); err != nil || free < 1<<20 || free > 1<<60 {
+		t.Errorf("%d bytes are free, %v", free, err)
+	}
+	if _, err := fileSystemOf(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no folder: %v", err)
+	}
+}
+
+// A folder of this machine by way of the network is refused.
+func TestSharedFolderIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	share := `\\localhost\` + strings.Replace(dir, ":", "$", 1)
+	if _, err := os.Stat(share); err != nil {
+		t.Skip("needs a real Windows, whose administrator this is")
+	}
+	if s, err := Open(t.Context(), Options{Dir: share, Order: usual}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("got %v, want %v", err, queue.ErrInvalid)
+		if err == nil {
+			s.Close()
+		}
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("made there: %v", left)
+	}
+}
+
+// The files of an open store can be neither removed, renamed nor replaced: so nobody need
+// watch them.
+func TestFilesInUseStay(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm"} {
+		path := filepath.Join(dir, name)
+		other := filepath.Join(t.TempDir(), "other")
+		if err := os.WriteFile(other, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for what, err := range map[string]error{"removed": os.Remove(path), "renamed": os.Rename(path, path+"2"), "replaced": os.Rename(other, path)} {
+			if err == nil {
+				t.Errorf("%s was %s", name, what)
+			}
+		}
+	}
+	enqueue(t, s, 1)
+	if _, err := s.sameFiles(); err != nil || s.Err() != nil {
+		t.Errorf("the store: %v, %v", err, s.Err())
+	}
+}
+
+// The folder of an open store cannot be renamed; where it can, as under Wine, the next
+// commit meets it and nothing more is acknowledged.
+func TestFolderInUse(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "q")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, dir)
+	renamed := os.Rename(dir, dir+"2") == nil
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	if renamed != errors.Is(err, queue.ErrOutcomeUnknown) || !renamed && err != nil {
+		t.Errorf("the folder was renamed: %t; then: %v", renamed, err)
+	}
+	if wine := windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil; renamed != wine {
+		t.Errorf("the folder was renamed: %t", renamed)
+	}
+}
+
+// A database that another program has open cannot be put aside: restoring says so and
+// leaves it as it was, and works once that program has ended.
+func TestRestoreOfADatabaseInUse(t *testing.T) {
+	dir, file := filled(t, 2), backedUp(t, 3, "true")
+	said, stop := other(t, filepath.Join(dir, fileName), `SELECT count(*) FROM jobs`)
+	err := restore(dir, file)
+	stop()
+	if said != "<nil>" || !errors.Is(err, windows.ERROR_SHARING_VIOLATION) {
+		t.Fatalf("the other program got %s; restoring got %v", said, err)
+	}
+	s := openStore(t, dir)
+	if n := s.Counts().Enqueued; n != 2 {
+		t.Errorf("%d jobs, want the 2 that were there", n)
+	}
+	if err := errors.Join(s.Close(), os.Remove(filepath.Join(dir, "aside")), restore(dir, file)); err != nil {
+		t.Fatal(err)
+	}
+	if n := openStore(t, dir).Counts().States[queue.Pending]; n != 3 {
+		t.Errorf("%d jobs, want the 3 of the backup", n)
+	}
+}

@@ -1,0 +1,375 @@
+package sql
+
+import (
+	"context"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// gate is the number of the gate that a job of a user demands. It is made, with the demand's rule,
+// if it is not there.
+func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
+	owner := int64(d.Owner(uid))
+	id, err = t.number(`SELECT id FROM gates WHERE uid = ? AND kind = ? AND key = ?`, owner, int64(d.Kind), d.Key)
+	if err != nil || id != 0 {
+		return id, err
+	}
+	if err := t.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, owner, int64(d.Kind), d.Key, int64(d.N), d.Per.Milliseconds()); err != nil {
+		return 0, err
+	}
+	t.s.mem.lanes.keyed = true
+	if id, err = t.number(`SELECT last_insert_rowid()`); err == nil && d.Kind == queue.GateResource {
+		t.keepResources()
+		t.s.mem.lanes.resourceGates = append(t.s.mem.lanes.resourceGates, id)
+	}
+	return id, err
+}
+
+// keepResources has the resources be as they are, should the transaction be undone.
+func (t *tx) keepResources() {
+	ls := t.s.mem.lanes
+	was := ls.resourceGates
+	ls.resourceGates = slices.Clone(was)
+	t.undo = append(t.undo, func() { ls.resourceGates = was })
+}
+
+// TakenUnits implements rules.Tx.
+func (t *tx) TakenUnits(name string) map[int]bool {
+	taken := map[int]bool{}
+	for _, l := range t.s.mem.leases {
+		queue.ParseUnits(l.Job.Units, func(of string, units []int) {
+			for _, u := range units {
+				taken[u] = taken[u] || of == name
+			}
+		})
+	}
+	return taken
+}
+
+// Resources implements rules.Tx.
+func (t *tx) Resources() []int64 { return t.s.mem.lanes.resourceGates }
+
+// forgetResource takes a gate that goes from the resources.
+func (t *tx) forgetResource(gate int64) {
+	t.keepResources()
+	ls := t.s.mem.lanes
+	ls.resourceGates = slices.DeleteFunc(ls.resourceGates, func(id int64) bool { return id == gate })
+}
+
+// tidyGates removes a step of the gates that no lane needs and no job names; a rate goes once no
+// start is in its period. It reports whether there is more to do.
+func (t *tx) tidyGates() (more bool, err error) {
+	if !t.s.mem.lanes.keyed {
+		return false, nil
+	}
+	type gate struct{ id, per int64 }
+	var idle []gate
+	err = t.query(func(r row) (bool, error) {
+		idle = append(idle, gate{r.num(0), r.num(1)})
+		return len(idle) < moveStep, nil
+	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0`)
+	if err != nil {
+		return false, err
+	}
+	for _, g := range idle {
+		last, err := t.number(`SELECT max(at) FROM starts WHERE gate = ?`, g.id)
+		if opens := last + g.per + 1; err == nil && opens > int64(t.now) && last > 0 {
+			err = t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, opens, g.id)
+		} else if err == nil {
+			err = t.removeGate(g.id)
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+	return len(idle) == moveStep, nil
+}
+
+// removeGate forgets a gate.
+func (t *tx) removeGate(id int64) error {
+	t.forgetResource(id)
+	err := t.exec(`DELETE FROM starts WHERE gate = ?`, id)
+	if err == nil {
+		err = t.exec(`DELETE FROM gates WHERE id = ?`, id)
+	}
+	return err
+}
+
+// Quota implements rules.Tx.
+func (t *tx) Quota() int { return t.s.mem.maxUser }
+
+// Node implements rules.Tx.
+func (t *tx) Node() *store.Node { return &t.s.mem.lanes.node }
+
+// Rule implements rules.Tx.
+func (t *tx) Rule(gate int64) (rule rules.Rule, err error) {
+	rule.Used = t.s.mem.used[gate]
+	found := false
+	err = t.query(func(r row) (bool, error) {
+		found = true
+		rule.N, rule.Per, rule.Key = int(r.num(0)), time.Duration(r.num(1))*time.Millisecond, r.text(2)
+		return false, nil
+	}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
+	if err == nil && !found {
+		err = damagedLane
+	}
+	return rule, err
+}
+
+// Starts implements rules.Tx.
+func (t *tx) Starts(gate int64, since queue.Millis) (n int, err error) {
+	if err := t.exec(`UPDATE starts SET at = ? WHERE gate = ? AND at > ?`, int64(t.now), gate, int64(t.now)); err != nil { // the clock was set back
+		return 0, err
+	}
+	starts, err := t.number(`SELECT count(*) FROM starts WHERE gate = ? AND at >= ?`, gate, int64(since))
+	return int(starts), err
+}
+
+// StartBefore implements rules.Tx.
+func (t *tx) StartBefore(gate int64, since queue.Millis, n int) (queue.Millis, error) {
+	at, err := t.number(`SELECT at FROM starts WHERE gate = ? AND at >= ? ORDER BY at DESC LIMIT 1 OFFSET ?`, gate, int64(since), int64(n))
+	return queue.Millis(at), err
+}
+
+// SetOpens implements rules.Tx.
+func (t *tx) SetOpens(gate int64, at queue.Millis) error {
+	t.wakeAt(at)
+	err := t.exec(`UPDATE gates SET opens = ? WHERE id = ?`, int64(at), gate)
+	return err
+}
+
+// RecordStart implements rules.Tx.
+func (t *tx) RecordStart(gate int64, at queue.Millis) error {
+	if err := t.forgetStarts(gate); err != nil {
+		return err
+	}
+	err := t.exec(`INSERT INTO starts (gate, at) VALUES (?, ?)`, gate, int64(at))
+	return err
+}
+
+// SetRule implements rules.Tx.
+func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
+	id, err := t.gate(j.UID, d)
+	if err != nil {
+		return 0, err
+	}
+	n, per := int64(d.N), d.Per.Milliseconds()
+	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.Everybody), n, per, id)
+	if err != nil || fixed == 1 {
+		return 0, err
+	}
+	return id, t.putRule(id, n, per)
+}
+
+// putRule has a lock or a rate go by other numbers.
+func (t *tx) putRule(gate, n, per int64) error {
+	if err := t.forgetStarts(gate); err != nil { // a longer period does not bring them back
+		return err
+	}
+	err := t.exec(`UPDATE gates SET n = ?, per = ? WHERE id = ?`, n, per, gate)
+	return err
+}
+
+// KeepRule implements rules.Tx.
+func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
+	if d.N == 0 {
+		err = t.exec(`UPDATE gates SET kept = 0 WHERE uid = ? AND kind = ? AND key = ?`, int64(queue.Everybody), int64(d.Kind), d.Key)
+		t.wakeAt(t.now) // nobody may need it
+		return 0, err
+	}
+	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`, int64(d.Kind), d.Key)
+	if err == nil && others >= store.MaxGates {
+		err = queue.Errorf(queue.CodeFull, "%d keys of everybody's have a rule, which is as many as there may be; take one away: queuectl gate set @KEY --unset", store.MaxGates)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if id, err = t.gate(queue.Everybody, d); err != nil {
+		return 0, err
+	}
+	if err := t.exec(`UPDATE gates SET kept = 1 WHERE id = ?`, id); err != nil {
+		return 0, err
+	}
+	return id, t.putRule(id, int64(d.N), d.Per.Milliseconds())
+}
+
+// SetGate has everybody's lock or rate go by a rule.
+func (s *engine) SetGate(ctx context.Context, rule queue.Demand) error {
+	return s.do(ctx, prompt, func(t *tx) error { return t.rules.SetGate(rule) })
+}
+
+// Gates lists locks, rates and resources. It is the writer that knows what is held of them.
+func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		list = nil
+		for _, owner := range slices.Compact([]int{queue.Everybody, uid}) {
+			if after.Kind != 0 && after.UID > owner {
+				continue
+			}
+			kind, key := int64(queue.GateNode), "\x7f" // none of a node
+			if after.UID == owner && after.Kind != 0 {
+				kind, key = int64(after.Kind), after.Key
+			}
+			if err := t.gatesOf(owner, kind, key, &list); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return list, err
+}
+
+// maxGatesLooked is how many gates of an owner are looked at for one list: of those that nobody needs any more
+// there may be many for a while.
+const maxGatesLooked = 5 * store.MaxGates
+
+// gatesOf adds the gates of an owner after one of them.
+func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState) error {
+	var ids []int64
+	first, looked := len(*list), 0
+	err := t.query(func(r row) (bool, error) {
+		if looked++; r.num(5) == 0 && r.num(6) == 0 && (r.num(1) != int64(queue.GateResource) || r.num(7) == 0) { // it goes, sooner or later
+			return looked < maxGatesLooked, nil
+		}
+		ids = append(ids, r.num(0))
+		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Per: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
+		return len(*list) < store.MaxGates && looked < maxGatesLooked, nil
+	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key`, int64(owner), kind, key)
+	steps := maxStartsCounted
+	for i, id := range ids {
+		g := &(*list)[first+i]
+		if err == nil {
+			g.Used, err = t.heldOf(id, g, &steps)
+		}
+	}
+	return err
+}
+
+// maxStartsCounted is how many starts are counted for one list; of further rates those that are claimed alone
+// are told.
+const maxStartsCounted = 20_000
+
+// heldOf is how much is held of a gate; for a rate as many starts are counted as there are steps left.
+func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
+	used := t.s.mem.used[gate]
+	switch g.Kind {
+	case queue.GateResource:
+		g.N, g.Per = t.s.mem.lanes.node.Resources[g.Key], 0
+	case queue.GateRate:
+		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?)`, gate, int64(t.now)-g.Per.Milliseconds(), int64(*steps))
+		*steps -= int(starts)
+		return used + int(starts), err
+	}
+	return used, nil
+}
+
+// forgetStarts removes the starts that are before a rate's period.
+func (t *tx) forgetStarts(gate int64) error {
+	err := t.exec(`DELETE FROM starts WHERE gate = ? AND at < ? - (SELECT per FROM gates WHERE id = ?)`, gate, int64(t.now), gate)
+	return err
+}
+
+// CountNaming implements rules.Tx.
+func (t *tx) CountNaming(j *rules.Job, by int) error {
+	for _, d := range j.Demands {
+		if !d.Ruled() {
+			continue
+		}
+		if by > 0 {
+			if _, err := t.gate(j.UID, d); err != nil {
+				return err
+			}
+		}
+		if err := t.exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, int64(by), int64(d.Owner(j.UID)), int64(d.Kind), d.Key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openGates has the gates looked at whose time has come; it reports whether there are more.
+func (t *tx) openGates() (more bool, err error) {
+	if !t.s.mem.lanes.keyed {
+		return false, nil
+	}
+	if t.now < t.s.mem.promoted { // the clock was set back, and none stays full for longer than its period
+		if err := t.exec(`UPDATE gates SET opens = ? WHERE id IN (SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens > ? + per + 1)`, int64(t.now), int64(t.now)); err != nil {
+			return false, err
+		}
+	}
+	t.s.mem.promoted = t.now
+	var list []int64
+	err = t.query(func(r row) (bool, error) {
+		list = append(list, r.num(0))
+		return len(list) < moveStep, nil
+	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ?`, int64(t.now))
+	for _, id := range list {
+		if err == nil {
+			err = t.exec(`UPDATE gates SET opens = 0 WHERE id = ?`, id)
+		}
+		t.rules.Recheck(id)
+	}
+	return len(list) == moveStep, err
+}
+
+// recheckShut has a step of the gates looked at that a lane is shut on, from the first one again:
+// nothing is known of them. Promote goes on with the next ones.
+func (t *tx) recheckShut() error {
+	if !t.s.mem.lanes.keyed {
+		return nil
+	}
+	t.s.mem.rechecked = math.MinInt64 + 1
+	t.wakeAt(t.now)
+	return nil
+}
+
+// recheckMore goes on with that; it reports whether there are more.
+func (t *tx) recheckMore() (more bool, err error) {
+	m := &t.s.mem
+	for n := 0; m.rechecked != 0; n++ {
+		if n == moveStep {
+			return true, nil
+		}
+		gate, err := t.number(`SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut > ? ORDER BY shut LIMIT 1`, m.rechecked)
+		if err != nil {
+			return false, err
+		}
+		if m.rechecked = gate; gate != 0 {
+			t.rules.Recheck(gate)
+		}
+	}
+	return false, nil
+}
+
+// resumeLanes finds out which gates the leases hold, and has those looked at that lanes are shut
+// on: rules may have changed while the store was closed.
+func (s *engine) resumeLanes(ctx context.Context) error {
+	if !s.mem.lanes.keyed {
+		return nil
+	}
+	return s.do(ctx, urgent, func(t *tx) error {
+		for _, l := range s.mem.leases {
+			if len(l.Job.Demands) == 0 {
+				continue
+			}
+			var lane rules.Lane
+			err := t.query(func(r row) (_ bool, err error) {
+				lane, err = readLane(r)
+				return false, err
+			}, `SELECT `+laneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
+			if err == nil && lane.ID == 0 {
+				lane, err = t.Lane(&l.Job)
+			}
+			if err != nil {
+				return err
+			}
+			t.Hold(&rules.Lease{Job: l.Job, Running: l.Running, Needs: lane.Needs})
+		}
+		return t.recheckShut()
+	})
+}

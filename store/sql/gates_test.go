@@ -1,0 +1,419 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+func needing(list ...queue.Demand) func(*queue.Job) {
+	return func(j *queue.Job) { j.Demands = list }
+}
+
+// promote has all duties done that are due.
+func promote(t *testing.T, s *Store) {
+	t.Helper()
+	for next := time.Duration(0); next == 0; {
+		var err error
+		if next, err = s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func change(t *testing.T, s *Store, seq int64, c store.Change) {
+	t.Helper()
+	if err := s.Change(t.Context(), seq, c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What a key was told holds as long as a job names it, wherever that stands; then the gate goes,
+// that of a rate once no start is in its period.
+func TestGateIsKeptAsLongAsItIsNamed(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	s.lanesKept = 0
+	clock := queue.Millis(1_000_000)
+	s.now = func() queue.Millis { return clock }
+	lock := func(n int) queue.Demand { return queue.Demand{Kind: queue.GateLock, Key: "k", N: n} }
+	later := put(t, s, 1, 1, needing(lock(2)), func(j *queue.Job) { j.Delay = time.Hour })[0]
+	held := put(t, s, 1, 1, needing(lock(2)))[0]
+	change(t, s, held, store.Change{Verb: queue.VerbHold})
+	rate := queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Minute}
+	put(t, s, 1, 1, needing(rate))
+	_, jobs := claimed(t, s, store.Report{Want: 1})
+	claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: clock}}})
+	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}})
+	claimed(t, s, store.Report{Want: 1}) // which finds the lane empty
+	there := func(when, key string, want int64) {
+		t.Helper()
+		promote(t, s)
+		if got := number(t, s, fmt.Sprintf(`SELECT count(*) FROM gates WHERE key = '%s'`, key)); got != want {
+			t.Errorf("%s: %d gates of %q, want %d", when, got, key, want)
+		}
+		sound(t, s, when)
+	}
+	there("while two jobs name it", "k", 1)
+	there("with a start in its period", "r", 1)
+	change(t, s, held, store.Change{Verb: queue.VerbCancel})
+	there("while one is timed", "k", 1)
+	other := []queue.Demand{{Kind: queue.GateLock, Key: "other", N: 1}}
+	change(t, s, later, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.Demands = other; return nil }})
+	there("once none does", "k", 0)
+	there("as that names another one", "other", 1)
+	change(t, s, later, store.Change{Verb: queue.VerbRemove})
+	there("once that is gone", "other", 0)
+	clock += queue.Millis(time.Minute.Milliseconds())
+	there("at the end of the period", "r", 1)
+	clock += 2
+	there("after it", "r", 0)
+	change(t, s, held, store.Change{Verb: queue.VerbRetry})
+	there("as one comes back", "k", 1)
+}
+
+// Whatever the clock is set back by, a full rate opens after its period, and what waits for it starts.
+func TestRatesOpenAfterTheClockWasSetBack(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	clock := queue.MillisOf(time.Now())
+	s.now = func() queue.Millis { return clock }
+	put(t, s, 1, 6, needing(queue.Demand{Kind: queue.GateRate, Key: "r", N: 2, Per: time.Second}))
+	start := func(when string, want int) {
+		t.Helper()
+		_, jobs := claimed(t, s, store.Report{Want: 9})
+		if len(jobs) != want {
+			t.Errorf("%s: %d were claimed, want %d", when, len(jobs), want)
+		}
+		for i := range jobs {
+			claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[i].Lease(), At: clock}}})
+			claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[i])}})
+		}
+	}
+	start("at first", 2)
+	promote(t, s)
+	clock = clock.Add(-time.Hour)
+	promote(t, s)
+	start("an hour before", 0)
+	clock = clock.Add(1100 * time.Millisecond)
+	promote(t, s)
+	start("a period later", 2)
+}
+
+// A job that waits for one which was lost with a damaged part of its batch does not wait for ever.
+func TestParentLostWithItsFrame(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	child := draft(func(j *queue.Job) {
+		j.After, j.OtherwiseDo = []queue.Dependency{{Draft: 1, How: queue.ParentCompleted}}, queue.OtherwiseHold
+	})
+	staged, err := s.StageBatch(t.Context(), store.Request{Batch: "b", Drafts: []queue.Job{draft(), child}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	harm(t, s, `UPDATE frames SET jobs = CAST(substr(jobs, 1, 4) || x'ff' || substr(jobs, 6) AS BLOB)`)
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	finish(t, s, committed)
+	promote(t, s)
+	j, err := s.Get(t.Context(), staged.IDs[1])
+	if err != nil || j.State != queue.Held || j.Reason != queue.ReasonDependency {
+		t.Errorf("the job is %s, %q, error %v", j.State, j.Reason, err)
+	}
+}
+
+// To have a job wait for a whole chain looks at each job of it once, not at all that stand above each.
+func TestAChainIsWalkedOnce(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const length = 300
+	drafts := make([]queue.Job, length)
+	for i := range drafts {
+		drafts[i] = draft(func(j *queue.Job) {
+			if i == 0 {
+				j.RunAt = queue.MillisOf(time.Now().Add(time.Hour))
+			} else {
+				j.After = []queue.Dependency{{Draft: i, How: queue.ParentCompleted}}
+			}
+		})
+	}
+	chain, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var after []queue.Dependency
+	for _, id := range chain.IDs {
+		after = append(after, queue.Dependency{ID: id, How: queue.ParentCompleted})
+	}
+	last := put(t, s, 1, 1)[0]
+	change(t, s, last, store.Change{Verb: queue.VerbEdit, Edit: func(j *queue.Job) error { j.After = after; return nil }})
+	inTransaction(t, s, func() error {
+		looks := int64(0)
+		for q := range s.lite.stmts {
+			if strings.Contains(q, "SELECT parent FROM edges") {
+				looks += runs(s.lite, q)
+			}
+		}
+		if looks < length || looks > 2*length {
+			t.Errorf("%d looks at what stands above a job, for a chain of %d", looks, length)
+		}
+		return nil
+	})
+	sound(t, s, "at the end")
+}
+
+// A job that has waited for many is removed in steps.
+func TestManyEdgesAreRemovedInSteps(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const parents = 3000
+	var after []queue.Dependency
+	for range parents / 1000 {
+		for _, seq := range put(t, s, 1, 1000) {
+			after = append(after, queue.Dependency{Job: seq, How: queue.ParentCompleted})
+		}
+	}
+	children := put(t, s, 1, 2, func(j *queue.Job) { j.After = after })
+	most := counted(t, s)
+	most() // of all that was before
+	for _, seq := range children {
+		change(t, s, seq, store.Change{Verb: queue.VerbRemove})
+	}
+	promote(t, s)
+	if rows, _ := most(); rows > removeMost+100 {
+		t.Errorf("one transaction changed %d rows", rows)
+	}
+	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n != 0 {
+		t.Errorf("%d edges are left", n)
+	}
+	sound(t, s, "at the end")
+}
+
+// Verify tells of gates, heads and dependencies that are not as the jobs say; what can be counted is
+// counted anew by a restore, and jobs run.
+func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
+	for _, c := range []struct {
+		harmful, want string
+		mended        bool
+	}{
+		{`UPDATE gates SET jobs = 7`, `are counted at the gate "k"`, true},
+		{`UPDATE gates SET lanes = 7`, `are counted at the gate "k"`, true},
+		{`DELETE FROM gates`, "which is not there", true},
+		{`UPDATE lanes SET head_seq = 1000, head_rank = 9223372036854775807`, "before the head of their lane", true},
+		{`UPDATE lanes SET shut = 1000`, "a gate that is not there", true},
+		{`DELETE FROM jobs WHERE seq = 2`, "wait for one that is gone", false},
+	} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		put(t, s, 1, 2, needing(queue.Demand{Kind: queue.GateLock, Key: "k", N: 2}))
+		put(t, s, 1, 1, func(j *queue.Job) { j.After = []queue.Dependency{{Job: 2, How: queue.ParentCompleted}} })
+		sound(t, s, "before")
+		harm(t, s, c.harmful)
+		if found := fmt.Sprint(wrong(t, s)); !strings.Contains(found, c.want) {
+			t.Errorf("after %s verify finds %s, want %q", c.harmful, found, c.want)
+		}
+		if !c.mended {
+			continue
+		}
+		if err := recount(s.lite); err != nil { // as a restore does with what it puts in place
+			t.Fatal(err)
+		}
+		s.Close()
+		s = openStore(t, dir)
+		sound(t, s, "after "+c.harmful+" and a restore")
+		if seqs, _ := claimed(t, s, store.Report{Want: 9}); len(seqs) != 2 {
+			t.Errorf("after %s and a restore %v were claimed", c.harmful, seqs)
+		}
+	}
+}
+
+func inQueue(name string) func(*queue.Job) { return func(j *queue.Job) { j.Queue = name } }
+
+// Whoever waits at a gate in many queues keeps nobody who waits in another one from their turn, while
+// the gate is used, or others run what does not need it.
+func TestEveryListOfAGateHasItsTurn(t *testing.T) {
+	const queues, turns = 900, 40
+	for name, c := range map[string]struct {
+		take, theirs, ours queue.Demand
+		want               int
+		beside             bool // jobs of somebody else run in every turn
+	}{
+		"lock":     {lockOf("@k", 1), lockOf("@k", 1), lockOf("@k", 1), 9, false},
+		"resource": {unitsOf("gpu", 1), unitsOf("gpu", 2), unitsOf("gpu", 1), 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 2}}); err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, 1, 2, needing(c.take))
+			_, running := claimed(t, s, store.Report{Want: 2})
+			drafts := make([]queue.Job, queues)
+			for i := range drafts {
+				drafts[i] = draft(of(1), needing(c.theirs), inQueue(fmt.Sprintf("q%03d", i)))
+			}
+			for range 2 {
+				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			last := put(t, s, 2, 1, needing(c.ours), inQueue("zz"), func(j *queue.Job) { j.Priority = 1_000_000 })[0]
+			promote(t, s)
+			if c.beside {
+				put(t, s, 3, 2*turns)
+			}
+			running = running[:1]
+			for range turns {
+				var r store.Report
+				for i := range running {
+					r.Ended = append(r.Ended, done(&running[i]))
+				}
+				r.Want = c.want
+				_, running = claimed(t, s, r)
+				if _, err := s.Promote(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for len(running) == 0 {
+					_, running = claimed(t, s, store.Report{Want: c.want})
+				}
+				if running[0].Seq == last {
+					return
+				}
+			}
+			t.Errorf("the job that ranks first did not start in %d turns", turns)
+		})
+	}
+}
+
+func lockOf(key string, n int) queue.Demand {
+	return queue.Demand{Kind: queue.GateLock, Key: key, N: n}
+}
+
+func unitsOf(name string, n int) queue.Demand {
+	return queue.Demand{Kind: queue.GateResource, Key: name, N: n}
+}
+
+// Large jobs that are too late end no wait beside one that can run.
+func TestLargeExpiredJobsEndNoAwait(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	clock := queue.Millis(1_000_000)
+	s.now = func() queue.Millis { return clock }
+	put(t, s, 1, 5, func(j *queue.Job) { j.ExpiresAt, j.Stdin = clock+10, strings.Repeat("x", queue.MaxStdin) })
+	good := put(t, s, 1, 1)[0]
+	clock += 20
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	jobs, err := s.Await(ctx, 1)
+	if err != nil || len(jobs) != 1 || jobs[0].Seq != good {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
+}
+
+// A claim reads no more of those that wait for a resource than where they stand.
+func TestWhoWaitsForAResourceIsNotReadWhole(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	gpu := unitsOf("gpu", 1)
+	if err := s.SetNode(t.Context(), store.Node{Resources: map[string]int{"gpu": 1}}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, 1, 1, needing(gpu))
+	claimed(t, s, store.Report{Want: 1})
+	for i := range 20 {
+		put(t, s, 1, 1, needing(gpu), inQueue(fmt.Sprintf("q%d", i)), func(j *queue.Job) { j.Stdin = strings.Repeat("x", queue.MaxStdin) })
+	}
+	promote(t, s)
+	put(t, s, 2, 1, needing(lockOf("k", 1)))
+	most := pagesRead(t, s.lite, func() { claimed(t, s, store.Report{Want: 1}) })
+	if most > 500 {
+		t.Errorf("%d pages were read", most)
+	}
+}
+
+// Demands that are damaged, and JSON still, hold up their job alone.
+func TestDamagedDemandsHoldUpTheirJobAlone(t *testing.T) {
+	for _, text := range []string{`[{"kind":9,"key":"k","n":1}]`, `[{"kind":5,"key":"gpu","n":0}]`, `[{"kind":3,"key":"k","n":1`, `[]`} {
+		for _, delay := range []time.Duration{0, time.Hour} {
+			s := openStore(t, t.TempDir())
+			j := put(t, s, 1, 1, needing(lockOf("k", 1)), func(j *queue.Job) { j.Delay = delay })[0]
+			harm(t, s, `UPDATE jobs SET demands = ? WHERE seq = ?`, text, j)
+			if delay > 0 {
+				harm(t, s, `UPDATE jobs SET due_at = 1 WHERE seq = ?`, j)
+			}
+			good := put(t, s, 2, 1)[0]
+			promote(t, s)
+			_, jobs := claimed(t, s, store.Report{Want: 9})
+			if len(jobs) == 0 || jobs[len(jobs)-1].Seq != good {
+				t.Errorf("%s: %d jobs were claimed", text, len(jobs))
+			}
+			for i := range jobs {
+				e := done(&jobs[i])
+				e.Decision.State = queue.Failed
+				claimed(t, s, store.Report{Ended: []store.Settlement{e}})
+			}
+			change(t, s, j, store.Change{Verb: queue.VerbCancel})
+		}
+	}
+}
+
+// A row that is of another state than it was counted in ends nothing.
+func TestMiscountedStateEndsNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	j := put(t, s, 1, 1)[0]
+	harm(t, s, `UPDATE jobs SET state = 2 WHERE seq = ?`, j)
+	change(t, s, j, store.Change{Verb: queue.VerbCancel})
+}
+
+// A queue that goes, and comes again in a transaction that is undone, is as it was.
+func TestForgottenQueueUndone(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	night := []func(*queue.Job){needing(lockOf("k", 5)), inQueue("night")}
+	put(t, s, 1, 1, night...)
+	_, jobs := claimed(t, s, store.Report{Want: 2})
+	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 2}) // finds the lane empty
+	s.lanesKept = 0
+	s.do(t.Context(), urgent, func(tx *tx) error {
+		if _, err := tx.tidyLanes(); err != nil {
+			t.Error(err)
+		}
+		tx.tidyQueues()
+		d := draft(append(night, of(1))...)
+		list, err := allTexts([]queue.Job{d})
+		if err == nil {
+			_, err = tx.enqueue(store.Request{Drafts: []queue.Job{d}, UID: 1}, list)
+		}
+		return errors.Join(err, errors.New("undone"))
+	})
+	put(t, s, 1, 3, night...)
+	for range 2 {
+		if err := s.laneFaults(); err != nil {
+			t.Error(err)
+		}
+		claimed(t, s, store.Report{Want: 2})
+	}
+}
+
+// Dependants of one job do not hold up those of another, however many they are.
+func TestDependantsInTurn(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	parents := append(put(t, s, 1, 1), put(t, s, 2, 1)...)
+	_, jobs := claimed(t, s, store.Report{Want: 2})
+	after := func(i int) func(*queue.Job) {
+		return func(j *queue.Job) {
+			j.After = []queue.Dependency{{Job: parents[i], How: queue.ParentCompleted}}
+		}
+	}
+	put(t, s, 1, 1000, after(0))
+	child := put(t, s, 2, 1, after(1))[0]
+	claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1])}})
+	for range 3 {
+		if _, err := s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
+		t.Error("the other's dependant is not decided")
+	}
+}

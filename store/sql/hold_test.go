@@ -1,0 +1,282 @@
+package sql
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// TestMain is also the other program that holds a database, when it is told to.
+func TestMain(m *testing.M) {
+	if path := os.Getenv("QUEUECTL_TEST_HOLD"); path != "" {
+		c, err := openConn(path, `busy_timeout = 20`)
+		for sql := range strings.SplitSeq(os.Getenv("QUEUECTL_TEST_SQL"), ";") {
+			if err == nil {
+				err = c.exec(sql)
+			}
+		}
+		fmt.Println(err)
+		io.Copy(io.Discard, os.Stdin) // until whoever started it has seen enough
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// holder starts another program that begins to write a database, and hands on
+// what came of that; stop ends it.
+func holder(t *testing.T, path string) (said string, stop func()) {
+	t.Helper()
+	return other(t, path, `BEGIN IMMEDIATE`)
+}
+
+// other starts another program that executes statements on a database and then
+// keeps it open.
+func other(t *testing.T, path, sql string) (said string, stop func()) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "QUEUECTL_TEST_HOLD="+path, "QUEUECTL_TEST_SQL="+sql)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stop = func() {
+		in.Close()
+		cmd.Wait()
+	}
+	t.Cleanup(stop) // where the test gives up before
+	buf := make([]byte, 4096)
+	n, _ := out.Read(buf)
+	return strings.TrimSpace(string(buf[:n])), stop
+}
+
+// While another program holds the database nothing is acknowledged and nothing
+// stored, and once it lets go all goes on.
+func TestAnotherWriterMakesTheStoreUnavailable(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 1)
+	s.do(t.Context(), urgent, func(tx *tx) error {
+		err := tx.exec(`PRAGMA busy_timeout = 20`) // five seconds are long for a test
+		return err
+	})
+	said, stop := holder(t, filepath.Join(dir, fileName))
+	if said != "<nil>" {
+		t.Fatalf("the other program got %s", said)
+	}
+	_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	if !errors.Is(err, queue.ErrUnavailable) {
+		t.Errorf("got %v, want %v", err, queue.ErrUnavailable)
+	}
+	stop()
+	if got := s.Counts().Enqueued; got != 1 {
+		t.Errorf("got %d jobs, want 1", got)
+	}
+	if r := enqueue(t, s, 1); r.Seqs[0] != 2 {
+		t.Errorf("got seq %d, want 2: the refused job used none", r.Seqs[0])
+	}
+}
+
+// Closing another descriptor of the database gives no lock up: no other program can write
+// into a transaction.
+func TestLocksSurviveOtherDescriptors(t *testing.T) {
+	path := filepath.Join(t.TempDir(), fileName)
+	s := openStore(t, filepath.Dir(path))
+	inTransaction(t, s, func() error {
+		f, err := os.Open(path) // the -shm has locks of the process: it must never be opened
+		if err != nil {
+			return err
+		}
+		f.Close()
+		said, stop := holder(t, path)
+		stop()
+		if !strings.Contains(said, "locked") && !strings.Contains(said, fmt.Sprint(sqlite3.SQLITE_BUSY)) {
+			t.Errorf("another program began to write in a transaction: %s", said)
+		}
+		return nil
+	})
+}
+
+// inTransaction calls do while a transaction writes.
+func inTransaction(t *testing.T, s *Store, do func() error) {
+	t.Helper()
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
+		if err := tx.beginOnce(); err != nil {
+			return err
+		}
+		return do()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A clock that steps a year either way expires no job that has no expires_at,
+// starts no retry of the far future, loses none and keeps every promise of time
+// within reach.
+func TestClockStepsOfAYear(t *testing.T) {
+	const year = 365 * 24 * time.Hour
+	for _, step := range []time.Duration{year, -year} {
+		s := openStore(t, t.TempDir())
+		var now atomic.Int64
+		now.Store(1_800_000_000_000)
+		s.now = func() queue.Millis { return queue.Millis(now.Load()) }
+		enqueue(t, s, 3)
+		turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		retry := queue.Decision{State: queue.Failed, Counts: true, Started: true, Delay: 2 * time.Second}
+		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: retry}}}); err != nil {
+			t.Fatal(err)
+		}
+		now.Add(step.Milliseconds())
+		next, err := s.Promote(t.Context())
+		if err != nil || next < 0 || next > time.Hour {
+			t.Errorf("step %v: Promote said %v, %v, want a time up to an hour", step, next, err)
+		}
+		c := s.Counts().States
+		if c[queue.Cancelled] != 0 || c[queue.Pending] != 2 || c[queue.Failed] != 1 {
+			t.Errorf("step %v: got states %v, want 2 pending and 1 failed", step, c)
+		}
+		turned, err = s.Exchange(t.Context(), store.Report{Want: 9})
+		want := 2
+		if step > 0 {
+			want = 3 // the retry is due
+		}
+		if err != nil || len(turned.Jobs) != want {
+			t.Errorf("step %v: got %d jobs, %v, want %d", step, len(turned.Jobs), err, want)
+		}
+		var back []queue.Lease
+		for i := range turned.Jobs {
+			back = append(back, turned.Jobs[i].Lease())
+		}
+		turned, err = s.Exchange(t.Context(), store.Report{Released: back, Want: 9})
+		if err != nil || len(turned.Jobs) != want {
+			t.Errorf("step %v: got %d jobs again, %v, want %d", step, len(turned.Jobs), err, want)
+		}
+		if _, err := s.Oldest(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Many who enqueue at once share commits.
+func TestManyShareCommits(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var commits atomic.Int64
+	s.now = func() queue.Millis { commits.Add(1); return 1_800_000_000_000 } // read once a transaction
+	var all sync.WaitGroup
+	for range 64 {
+		all.Go(func() {
+			for range 8 {
+				if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if got := s.Counts().Enqueued; got != 64*8 {
+		t.Errorf("got %d jobs, want %d", got, 64*8)
+	}
+	if n := commits.Load(); n > 64*8/4 {
+		t.Errorf("%d requests took %d commits, want a quarter at most", 64*8, n)
+	}
+}
+
+// A claim for which the disk has no room claims nothing, whatever it had chosen by then:
+// what was started would run twice.
+func TestFullDiskClaimsNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 3)
+	<-s.turn // nobody commits
+	type claim struct {
+		jobs []queue.Job
+		err  error
+	}
+	claimed, other := make(chan claim, 1), make(chan error, 1)
+	go func() { // ends with the commit
+		jobs, err := s.Await(t.Context(), 2)
+		claimed <- claim{jobs, err}
+	}()
+	for s.idle() {
+		runtime.Gosched() // until it waits
+	}
+	go func() { // the same
+		other <- s.do(t.Context(), urgent, func(*tx) error { return &sqliteError{code: sqlite3.SQLITE_FULL} })
+	}()
+	for n := 0; n < 2; runtime.Gosched() {
+		s.mu.Lock()
+		n = len(s.waiting[urgent])
+		s.mu.Unlock()
+	}
+	s.turn <- struct{}{}
+	if err := <-other; !errors.Is(err, queue.ErrNoSpace) {
+		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
+	}
+	if c := <-claimed; len(c.jobs) > 0 || !errors.Is(c.err, queue.ErrNoSpace) {
+		t.Errorf("got %d jobs and %v, want none and %v", len(c.jobs), c.err, queue.ErrNoSpace)
+	}
+}
+
+// On a full disk new jobs are refused, running ones are recorded, and once there
+// is space new ones are taken again.
+func TestFullDiskRefusesNewJobsOnly(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var free atomic.Int64
+	free.Store(roomBytes - 1)
+	s.free = func() (int64, error) { return free.Load(), nil }
+	s.do(t.Context(), urgent, func(tx *tx) error { // a job from before
+		j := draft()
+		tx.drafts = []texts{{terms: `{"command":"true","umask":0,"kill_after":0,"on_lost":"retry","output_limit":0}`}}
+		return tx.rules.Insert(&j, 0, 0, 1000, "old")
+	})
+	add := func() error {
+		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "new" })}})
+		return err
+	}
+	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
+		t.Fatalf("got %v, want %v", err, queue.ErrNoSpace)
+	}
+	turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
+	if err != nil || len(turned.Jobs) != 1 {
+		t.Fatalf("claimed %v, %v, want the old job", turned.Jobs, err)
+	}
+	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
+	if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: turned.Jobs[0].Lease(), Decision: done}}}); err != nil {
+		t.Fatal(err)
+	}
+	if c := s.Counts().States; c[queue.Completed] != 1 {
+		t.Errorf("got states %v, want one completed", c)
+	}
+	free.Store(roomBytes)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err = add(); err == nil || time.Now().After(deadline) {
+			break
+		}
+	}
+	if err != nil {
+		t.Errorf("got %v when there is space again, want none", err)
+	}
+}

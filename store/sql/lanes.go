@@ -1,0 +1,467 @@
+package sql
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// lanes are what the writer keeps of the lanes and the queues. Those lanes that make no demands
+// are here, of the others the best ones: there may be many.
+type lanes struct {
+	plain         map[laneName]*rules.Lane
+	of            map[int][]*rules.Lane // plain ones, by uid
+	queues        map[string]*queueState
+	ready         readyQueues // queues that have room and an open lane, that with the best head first
+	stale         []*queueState
+	keyed         bool          // there are gates, or lanes that make demands
+	over          map[int64]int // of them, those that wait for a quota, by its gate
+	weights       int           // queues whose weight is not 1
+	node          store.Node
+	resourceGates []int64 // that are resources
+}
+
+// laneName names a lane without demands.
+type laneName struct {
+	queue string
+	uid   int
+}
+
+// open are open lanes, the one with the best head first.
+type open []*rules.Lane
+
+// Len implements heap.Interface.
+func (o open) Len() int { return len(o) }
+
+// Less implements heap.Interface.
+func (o open) Less(i, j int) bool { return o[j].Head.After(o[i].Head) }
+
+// Swap implements heap.Interface.
+func (o open) Swap(i, j int) {
+	o[i], o[j] = o[j], o[i]
+	o[i].HeapIndex, o[j].HeapIndex = i, j
+}
+
+// Push implements heap.Interface.
+func (o *open) Push(x any) {
+	l := x.(*rules.Lane)
+	l.HeapIndex = len(*o)
+	*o = append(*o, l)
+}
+
+// Pop implements heap.Interface.
+func (o *open) Pop() any {
+	last := len(*o) - 1
+	l := (*o)[last]
+	(*o)[last], *o = nil, (*o)[:last]
+	l.HeapIndex = -1
+	return l
+}
+
+// place has a plain lane stand where its head, and what it is shut on, say.
+func (ls *lanes) place(l *rules.Lane) {
+	q := ls.state(l.Queue)
+	switch {
+	case l.Shut == rules.Open && l.HeapIndex < 0:
+		heap.Push(&q.open, l)
+	case l.Shut == rules.Open:
+		heap.Fix(&q.open, l.HeapIndex)
+	case l.HeapIndex >= 0:
+		heap.Remove(&q.open, l.HeapIndex)
+	}
+	ls.put(q)
+}
+
+// FirstShut implements rules.Tx.
+func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err error) {
+	ls := t.s.mem.lanes
+	if gate < 0 {
+		if own := ls.plain[laneName{of, userOf(gate)}]; own != nil && own.Shut == gate {
+			l, found = *own, true
+		}
+	}
+	if !ls.keyed || gate < 0 && ls.over[gate] == 0 {
+		return l, found, nil
+	}
+	err = t.query(func(r row) (bool, error) {
+		other, err := readLane(r)
+		if err == nil && (!found || l.Head.After(other.Head)) {
+			l, found = other, true
+		}
+		return false, err
+	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq`, gate, of)
+	return l, found, err
+}
+
+// Shut implements rules.Tx. The lanes are read before the first call: each may change them.
+func (t *tx) Shut(gate int64, after string, each func(rules.Lane) (bool, error)) error {
+	ls := t.s.mem.lanes
+	best := map[string]rules.Lane{}
+	take := func(l rules.Lane) {
+		if first, found := best[l.Queue]; l.Queue > after && (!found || first.Head.After(l.Head)) {
+			best[l.Queue] = l
+		}
+	}
+	if gate < 0 {
+		for _, l := range ls.of[userOf(gate)] {
+			if l.Shut == gate {
+				take(*l)
+			}
+		}
+	}
+	if ls.keyed && (gate > 0 || ls.over[gate] > 0) {
+		last := after
+		for n := 0; n < listsMost; n++ {
+			found := false
+			err := t.query(func(r row) (bool, error) {
+				l, err := readLane(r)
+				if found = err == nil; found {
+					last = l.Queue
+					take(l)
+				}
+				return false, err
+			}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue > ? ORDER BY queue, head_rank, head_seq`, gate, last)
+			if err != nil {
+				return err
+			}
+			if !found {
+				last = ""
+				break
+			}
+		}
+		if last != "" { // there may be more, after that one
+			maps.DeleteFunc(best, func(name string, _ rules.Lane) bool { return name > last })
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(best)) {
+		if more, err := each(best[name]); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listsMost is how many lists of one gate are looked at in one transaction.
+const listsMost = 250
+
+// userOf is the user of a quota; see rules.UserGate.
+func userOf(gate int64) int {
+	if gate%2 != 0 {
+		return int((gate + 1) / 2)
+	}
+	return int((-gate - 2) / 2)
+}
+
+// SetLane implements rules.Tx.
+func (t *tx) SetLane(l rules.Lane) error {
+	m := &t.s.mem
+	if len(l.Needs) > 0 {
+		was, err := t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
+		if err != nil {
+			return err
+		}
+		m.empties += bit(l.Shut == rules.Empty) - bit(was == rules.Empty)
+		m.lanes.countOver(was, -1)
+		m.lanes.countOver(l.Shut, 1)
+		t.undo = append(t.undo, func() {
+			m.lanes.countOver(l.Shut, -1)
+			m.lanes.countOver(was, 1)
+		})
+		q := m.lanes.state(l.Queue)
+		m.lanes.markStale(q)
+		t.undo = append(t.undo, func() { m.lanes.markStale(q) })
+		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, l.Shut, l.ID)
+		return err
+	}
+	own := m.lanes.plain[laneName{l.Queue, l.UID}]
+	head, shut := own.Head, own.Shut
+	t.undo = append(t.undo, func() {
+		own.Head, own.Shut = head, shut
+		m.lanes.place(own)
+	})
+	m.empties += bit(l.Shut == rules.Empty) - bit(shut == rules.Empty)
+	own.Head, own.Shut = l.Head, l.Shut
+	m.lanes.place(own)
+	return nil
+}
+
+// countOver counts a lane that makes demands and waits for a quota, or does so no more.
+func (ls *lanes) countOver(shut int64, n int) {
+	if shut >= 0 || shut == rules.Empty {
+		return
+	}
+	if ls.over[shut] += n; ls.over[shut] == 0 {
+		delete(ls.over, shut)
+	}
+}
+
+// laneColumns are the columns of a lane, in the order of readLane.
+const laneColumns = `id, queue, uid, needs, head_rank, head_seq, shut`
+
+// readLane makes a lane of a row of laneColumns.
+func readLane(r row) (rules.Lane, error) {
+	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)), Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, Shut: r.num(6), HeapIndex: -1}
+	for need := range strings.FieldsSeq(r.text(3)) {
+		gate, rest, _ := strings.Cut(need, "/")
+		kind, units, _ := strings.Cut(rest, "/")
+		id, err := strconv.ParseInt(gate, 10, 64)
+		k, err2 := strconv.Atoi(kind)
+		n, err3 := strconv.Atoi(units)
+		if errors.Join(err, err2, err3) != nil || n < 1 {
+			return l, damagedLane
+		}
+		l.Needs = append(l.Needs, rules.Need{Gate: id, Kind: queue.GateKind(k), Units: n})
+	}
+	return l, nil
+}
+
+var damagedLane = damage("damaged lane")
+
+// Lane implements rules.Tx.
+func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
+	ls := t.s.mem.lanes
+	if len(j.Demands) == 0 {
+		if l := ls.plain[laneName{j.Queue, j.UID}]; l != nil {
+			return *l, nil
+		}
+		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Shut: rules.Empty, HeapIndex: -1}
+		err := t.newLane(l, "", "")
+		if err == nil {
+			ls.add(l)
+			t.undo = append(t.undo, func() { ls.remove(l) })
+		}
+		return *l, err
+	}
+	demands := queue.DemandsText(j.Demands)
+	var l rules.Lane
+	err := t.query(func(r row) (_ bool, err error) {
+		l, err = readLane(r)
+		return false, err
+	}, `SELECT `+laneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
+	if err != nil || l.ID != 0 {
+		return l, err
+	}
+	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Shut: rules.Empty, HeapIndex: -1}
+	needs := ""
+	for _, d := range j.Demands {
+		gate, err := t.gate(j.UID, d)
+		if err != nil {
+			return l, err
+		}
+		n := rules.Need{Gate: gate, Kind: d.Kind, Units: d.Units()}
+		l.Needs = append(l.Needs, n)
+		needs += fmt.Sprintf("%d/%d/%d ", n.Gate, n.Kind, n.Units)
+		if err := t.exec(`UPDATE gates SET lanes = lanes + 1 WHERE id = ?`, gate); err != nil {
+			return l, err
+		}
+	}
+	return l, t.newLane(&l, demands, needs)
+}
+
+// countLanes counts a lane that a queue has more, or less.
+func (t *tx) countLanes(name string, by int) {
+	q := t.s.mem.lanes.state(name)
+	q.lanes += by
+	t.undo = append(t.undo, func() { q.lanes -= by })
+}
+
+func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
+	t.s.mem.empties++
+	t.countLanes(l.Queue, 1)
+	if err = t.exec(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, shut) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Shut); err == nil {
+		l.ID, err = t.number(`SELECT last_insert_rowid()`)
+	}
+	return err
+}
+
+func (ls *lanes) add(l *rules.Lane) {
+	ls.plain[laneName{l.Queue, l.UID}] = l
+	ls.of[l.UID] = append(ls.of[l.UID], l)
+	ls.place(l)
+}
+
+func (ls *lanes) remove(l *rules.Lane) {
+	delete(ls.plain, laneName{l.Queue, l.UID})
+	rest := slices.DeleteFunc(slices.Clone(ls.of[l.UID]), func(other *rules.Lane) bool { return other == l })
+	if ls.of[l.UID] = rest; len(rest) == 0 {
+		delete(ls.of, l.UID)
+	}
+	q := ls.state(l.Queue)
+	if l.HeapIndex >= 0 {
+		heap.Remove(&q.open, l.HeapIndex)
+	}
+	ls.put(q)
+}
+
+// tidyLanes removes a step of the lanes that have no job, if there are many. It reports whether there
+// is more to do.
+func (t *tx) tidyLanes() (more bool, err error) {
+	m := &t.s.mem
+	if m.empties <= t.s.lanesKept {
+		return false, nil
+	}
+	leased := map[int64]bool{}
+	for _, l := range m.leases {
+		leased[l.Job.Lane] = true
+	}
+	n := 0
+	for _, l := range m.lanes.plain {
+		if n == moveStep {
+			break
+		}
+		if l.Shut != rules.Empty || leased[l.ID] {
+			continue
+		}
+		n++
+		if err := t.exec(`DELETE FROM lanes WHERE id = ?`, l.ID); err != nil {
+			return false, err
+		}
+		m.empties--
+		m.lanes.remove(l)
+		t.undo = append(t.undo, func() { m.lanes.add(l) })
+		t.countLanes(l.Queue, -1)
+	}
+	var empty []rules.Lane
+	err = t.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		if !leased[l.ID] {
+			empty = append(empty, l)
+		}
+		return len(empty) < moveStep-n, err
+	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?`, rules.Empty)
+	for i := 0; i < len(empty) && err == nil; i++ {
+		m.empties--
+		err = t.exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)
+		for _, need := range empty[i].Needs {
+			if err == nil {
+				err = t.exec(`UPDATE gates SET lanes = lanes - 1 WHERE id = ?`, need.Gate)
+			}
+		}
+		t.countLanes(empty[i].Queue, -1)
+	}
+	return n+len(empty) >= moveStep, err
+}
+
+// loadLanes reads the lanes.
+func (s *engine) loadLanes() error {
+	ls := s.mem.lanes
+	var all []rules.Lane
+	err := s.db.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		all = append(all, l)
+		return true, err
+	}, `SELECT `+laneColumns+` FROM lanes WHERE demands = ''`)
+	if err != nil {
+		return err
+	}
+	for i := range all {
+		l := &all[i]
+		n, err := s.db.number(`SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? LIMIT 1`, l.ID)
+		if err != nil {
+			return err
+		}
+		l.Head, l.Shut = rules.Start, rules.Open
+		if n == 0 {
+			l.Head, l.Shut = rules.End, rules.Empty
+			s.mem.empties++
+		}
+		ls.add(l)
+		ls.state(l.Queue).lanes++
+	}
+	err = s.db.query(func(r row) (bool, error) {
+		ls.state(r.text(0)).lanes += int(r.num(1))
+		return true, nil
+	}, `SELECT queue, count(*) FROM lanes INDEXED BY lanes_name WHERE demands <> '' GROUP BY queue`)
+	if err != nil {
+		return err
+	}
+	empty, err := s.db.number(`SELECT count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?`, rules.Empty)
+	if err != nil {
+		return err
+	}
+	s.mem.empties += empty
+	err = s.db.query(func(r row) (bool, error) {
+		ls.countOver(r.num(0), 1)
+		return true, nil
+	}, `SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0`)
+	if err != nil {
+		return err
+	}
+	last := ""
+	for found := true; found; {
+		found = false
+		err := s.db.query(func(r row) (bool, error) {
+			found, last = true, r.text(0)
+			return false, nil
+		}, `SELECT queue FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue > ? ORDER BY queue`, last)
+		if err != nil {
+			return err
+		}
+		if found {
+			ls.markStale(ls.state(last))
+		}
+	}
+	err = s.db.query(func(r row) (bool, error) {
+		ls.resourceGates = append(ls.resourceGates, r.num(0))
+		return true, nil
+	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.Everybody), int64(queue.GateResource))
+	if err != nil {
+		return err
+	}
+	keyed, err := s.db.number(`SELECT 1 FROM gates LIMIT 1`)
+	ls.keyed = keyed != 0
+	return err
+}
+
+// SetMaxRunningUser has at most n jobs of one user leased at once.
+func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		m := &t.s.mem
+		if n == m.maxUser {
+			return nil
+		}
+		m.maxUser = n
+		t.s.quota.Store(int64(n))
+		for uid := range m.lanes.of {
+			t.rules.Recheck(rules.UserGate(uid))
+		}
+		if err := t.recheckShut(); err != nil {
+			return err
+		}
+		_, err := t.recheckMore()
+		return err
+	})
+}
+
+// SetHooks has hooks be made so.
+func (s *engine) SetHooks(ctx context.Context, h store.Hooks) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		t.s.mem.hooks = h
+		return nil
+	})
+}
+
+// SetNode has the store be of this node.
+func (s *engine) SetNode(ctx context.Context, node store.Node) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		ls := t.s.mem.lanes
+		was := ls.node
+		t.undo = append(t.undo, func() { ls.node = was })
+		ls.node = node.Clone()
+		if err := t.recheckShut(); err != nil {
+			return err
+		}
+		_, err := t.recheckMore()
+		return err
+	})
+}

@@ -1,0 +1,361 @@
+package sql
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+func of(uid int) func(*queue.Job) { return func(j *queue.Job) { j.UID = uid } }
+
+// put enqueues n jobs of a user.
+func put(t *testing.T, s *Store, uid, n int, set ...func(*queue.Job)) []int64 {
+	t.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft(append([]func(*queue.Job){of(uid)}, set...)...)
+	}
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seqs
+}
+
+func bound(t *testing.T, s *Store, n int) {
+	t.Helper()
+	if err := s.SetMaxRunningUser(t.Context(), n); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// claimed is what a turn claims.
+func claimed(t *testing.T, s *Store, turn store.Report) (seqs []int64, jobs []queue.Job) {
+	t.Helper()
+	turned, err := s.Exchange(t.Context(), turn)
+	if err != nil || len(turned.Stale) > 0 {
+		t.Fatalf("stale %v, error %v", turned.Stale, err)
+	}
+	for i := range turned.Jobs {
+		seqs = append(seqs, turned.Jobs[i].Seq)
+	}
+	return seqs, turned.Jobs
+}
+
+// done is the end of a job.
+func done(j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Counts: true, Started: true}}
+}
+
+// number asks the database of a store.
+func number(t *testing.T, s *Store, q string) (n int64) {
+	t.Helper()
+	err := s.do(t.Context(), urgent, func(t *tx) (err error) {
+		n, err = t.number(q)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// sound checks that verify finds nothing wrong.
+func sound(t *testing.T, s *Store, when string) {
+	t.Helper()
+	if got := wrong(t, s); len(got) > 0 {
+		t.Errorf("%s: %q", when, got)
+	}
+}
+
+func wrong(t *testing.T, s *Store) (messages []string) {
+	t.Helper()
+	list, err := s.Verify(t.Context(), []string{t.TempDir()}, func(int64, int64) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range list {
+		if f.Level != store.Fine {
+			messages = append(messages, f.Message)
+		}
+	}
+	return messages
+}
+
+// Jobs that were kept back when the store was closed, or a service died, run in their
+// order when it is open again, whatever the bound is then.
+func TestKeptBackOutliveTheStore(t *testing.T) {
+	for _, c := range []struct {
+		bound int
+		want  []int64
+	}{{0, []int64{2, 3, 4, 5, 6, 7, 8, 9, 10, 12}}, {1, nil}, {2, []int64{2, 12}}, {4, []int64{2, 3, 4, 12}}} {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		bound(t, s, 1)
+		put(t, s, 1, 10)
+		put(t, s, 2, 2)
+		first, jobs := claimed(t, s, store.Report{Want: 9})
+		if !slices.Equal(first, []int64{1, 11}) {
+			t.Fatalf("claimed %v", first)
+		}
+		claimed(t, s, store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}}) // the other one is reserved
+		s.Close()
+		s = openStore(t, dir)
+		bound(t, s, c.bound)
+		if got, _ := claimed(t, s, store.Report{Want: 20}); !slices.Equal(got, c.want) {
+			t.Errorf("with %d a user: claimed %v, want %v", c.bound, got, c.want)
+		}
+		got, _ := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 20})
+		if c.bound == 1 && !slices.Equal(got, []int64{2}) {
+			t.Errorf("after an end: claimed %v, want the next one", got)
+		}
+		sound(t, s, "at the end")
+	}
+}
+
+// A user's million waiting jobs cost a claim no more than a few: what it changes is
+// bounded, and bounded is what other users wait for.
+func TestAClaimIsBounded(t *testing.T) {
+	const many, worker = 20 * rules.StepsMost, 4
+	s := openStore(t, t.TempDir())
+	most := counted(t, s)
+	enqueueMany(t, s, many, of(1))
+	other := put(t, s, 2, 1)
+	bound(t, s, worker)
+	most()
+	await := func(want int) (seqs []int64, jobs []queue.Job) {
+		t.Helper()
+		jobs, err := s.Await(t.Context(), want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range jobs {
+			seqs = append(seqs, jobs[i].Seq)
+		}
+		return seqs, jobs
+	}
+	seqs, jobs := await(worker)
+	if rows, _ := most(); !slices.Equal(seqs, []int64{1, 2, 3, 4}) || rows > 10 {
+		t.Errorf("claimed %v in a transaction of %d rows", seqs, rows)
+	}
+	if got, _ := await(worker); !slices.Equal(got, other) {
+		t.Errorf("claimed %v past a crowd, want %v", got, other)
+	}
+	if rows, n := most(); rows > 10 || n > 1 {
+		t.Errorf("past a crowd it took %d transactions of up to %d rows", n, rows)
+	}
+	next := int64(worker)
+	for range 20 { // and from now on nothing hangs on how many they are
+		got, more := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: worker})
+		if next++; !slices.Equal(got, []int64{next}) {
+			t.Fatalf("claimed %v, want %d", got, next)
+		}
+		jobs = append(jobs[1:], more...)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed to end a job and claim one", rows)
+	}
+	for range 20 {
+		put(t, s, 1, 1)
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed to enqueue a job that is kept back", rows)
+	}
+	bound(t, s, 0)
+	if got, _ := await(2 * rules.StepsMost); len(got) != 2*rules.StepsMost || got[0] != next+1 || !slices.IsSorted(got) {
+		t.Errorf("without a bound %d were claimed, from %d on", len(got), got[0])
+	}
+	if rows, _ := most(); rows > 10 {
+		t.Errorf("%d rows were changed when the bound was lifted", rows)
+	}
+}
+
+// Of a user's flood that comes while no worker is free, no more stands in the way of
+// others than the user may run.
+func TestAFloodStandsNobodyInTheWay(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 3)
+	enqueueMany(t, s, 5000, of(1))
+	other := put(t, s, 2, 1)
+	want := []int64{1, 2, 3, other[0]}
+	got, jobs := claimed(t, s, store.Report{Want: 9})
+	if !slices.Equal(got, want) {
+		t.Errorf("claimed %v, want %v", got, want)
+	}
+	better := put(t, s, 1, 2, func(j *queue.Job) { j.Priority = 9 })
+	if got, _ := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0]), done(&jobs[1]), done(&jobs[2])}, Want: 9}); !slices.Equal(got, append(better, 4)) {
+		t.Errorf("claimed %v, want the better ones and the next", got)
+	}
+}
+
+// A waiting claim that has looked at enough for one transaction goes on by itself.
+func TestACutClaimGoesOn(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 1)
+	const users = 2 * rules.StepsMost
+	for uid := range users { // nothing is left of these lanes when they are looked at
+		put(t, s, uid, 2)
+	}
+	other := put(t, s, users, 2)
+	for n := 0; n < users+1; {
+		got, _ := claimed(t, s, store.Report{Want: 2 * users})
+		if n += len(got); len(got) == 0 {
+			t.Fatalf("claimed %d", n)
+		}
+	}
+	for seq := int64(2); seq < other[0]; seq += 2 {
+		if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	result := make(chan []queue.Job, 1)
+	go func() {
+		jobs, err := s.Await(t.Context(), 1)
+		if err != nil {
+			t.Error(err)
+		}
+		result <- jobs
+	}()
+	for waits := false; !waits; {
+		s.mu.Lock()
+		waits = s.waiter != nil
+		s.mu.Unlock()
+	}
+	bound(t, s, 0) // all lanes are open again
+	select {
+	case jobs := <-result:
+		if len(jobs) != 1 || jobs[0].Seq != other[1] {
+			t.Errorf("got %+v, want the other user's job", jobs)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the claim does not go on")
+	}
+}
+
+// The counts of users are kept over starts, however many they are, and by transactions
+// that are undone.
+func TestUsersAreCounted(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	want := map[int]int64{}
+	for uid := range 3*maxListed + 5 {
+		n := uid%4 + 1
+		want[uid] = int64(n)
+		for _, seq := range put(t, s, uid, n)[:uid%2] {
+			if err := s.Change(t.Context(), seq, store.Change{Verb: queue.VerbCancel}); err != nil {
+				t.Fatal(err)
+			}
+			want[uid]--
+		}
+	}
+	maps.DeleteFunc(want, func(_ int, n int64) bool { return n == 0 })
+	check := func(when string) {
+		t.Helper()
+		got := map[int]int64{}
+		for uid, u := range s.mem.users {
+			got[uid] = u.waiting
+		}
+		if !maps.Equal(got, want) {
+			t.Errorf("%s: got %v, want %v", when, got, want)
+		}
+		if len(s.mem.listed) > maxListed {
+			t.Errorf("%s: %d are listed", when, len(s.mem.listed))
+		}
+		sound(t, s, when)
+	}
+	check("as they came")
+	if n := number(t, s, `SELECT count(*) FROM users`); n == 0 {
+		t.Error("none has a row of its own")
+	}
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
+		for uid := range 2 * maxListed {
+			j := draft(of(uid))
+			tx.drafts = []texts{{terms: "{}"}}
+			if err := tx.rules.Insert(&j, 0, uid, tx.s.mem.nextSeq, fmt.Sprint("undone ", uid)); err != nil {
+				t.Error(err)
+			}
+			tx.s.mem.nextSeq++
+		}
+		if _, _, err := tx.rules.Claim(9); err != nil {
+			t.Error(err)
+		}
+		if err := tx.listUsers(); err != nil {
+			t.Error(err)
+		}
+		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		return err
+	})
+	if err == nil {
+		t.Fatal("the database took what it must refuse")
+	}
+	check("after a transaction that was undone")
+	if _, err := s.NextEpoch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for uid, u := range s.mem.users {
+		if u.leased != 0 {
+			t.Errorf("uid %d has %d jobs leased", uid, u.leased)
+		}
+	}
+	s.Close()
+	s = openStore(t, dir)
+	check("opened again")
+}
+
+// doctor finds counts and places of users that do not agree, and restoring mends them.
+// A queue that goes by nothing any more, and has no job, leaves no row.
+func TestQueueLeavesNoRow(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for _, rule := range []store.QueueRule{{Weight: 2}, store.Plain} {
+		if err := s.SetQueue(t.Context(), "q", rule); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n, err := s.lite.number(`SELECT count(*) FROM queues`); n != 0 || err != nil {
+		t.Errorf("there are %d rows (%v), want none", n, err)
+	}
+}
+
+func TestVerifyLooksAtUsers(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	bound(t, s, 1)
+	put(t, s, 7, 3)
+	claimed(t, s, store.Report{Want: 9})
+	gone := put(t, s, 7, 1)
+	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, s, "at first")
+	must := func(q string) {
+		t.Helper()
+		err := s.do(t.Context(), urgent, func(t *tx) error {
+			err := t.exec(q)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(`UPDATE meta SET users = '7/2 '`)
+	must(`INSERT INTO users VALUES (8, 1)`)
+	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
+	must(`UPDATE meta SET queues = 'default=2/7 '`)
+	got := strings.Join(wrong(t, s), "\n")
+	for _, want := range []string{"2 waiting jobs are counted of uid 7, but there are 3", "1 waiting jobs are counted of uid 8, but there are 0", "2 waiting jobs are counted of queue default, but there are 3", "1 jobs stand where their state does not let them, like 4"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got %q, want %q in it", got, want)
+		}
+	}
+	must(`UPDATE jobs SET place = 0 WHERE seq = 4`)
+	if err := recount(s.lite); err != nil {
+		t.Fatal(err)
+	}
+	sound(t, s, "counted anew")
+}

@@ -1,0 +1,167 @@
+package sql
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// pagesRead is how many pages f has had the store's idle reader, or writer, fetch.
+func pagesRead(t *testing.T, c *liteConn, f func()) (n int) {
+	t.Helper()
+	count := func() int {
+		if rc := sqlite3.Xsqlite3_db_status(c.tls, c.db, sqlite3.SQLITE_DBSTATUS_CACHE_MISS, c.word, c.word+4, 0); rc != sqlite3.SQLITE_OK {
+			t.Fatal(c.failed(rc))
+		}
+		return int(*(*int32)(at(c.word)))
+	}
+	before := count()
+	f()
+	return count() - before
+}
+
+// soleReader is the connection that all reads of a test use.
+func soleReader(t *testing.T, s *Store) *liteConn {
+	t.Helper()
+	if _, err := s.Oldest(t.Context()); err != nil || len(s.read.idle) != 1 {
+		t.Fatalf("%d readers are idle, %v", len(s.read.idle), err)
+	}
+	return s.read.idle[0].(*liteConn)
+}
+
+// given is a job with 760 KB of env and stdin.
+func given(j *queue.Job) {
+	j.Stdin = strings.Repeat("x", queue.MaxStdin)
+	for i := range 4 {
+		j.Env = append(j.Env, string(rune('A'+i))+"="+strings.Repeat("y", 125_000))
+	}
+}
+
+// spelled is a job with 500 KB of arguments.
+func spelled(j *queue.Job) {
+	j.Command, j.Argv = "", slices.Repeat([]string{strings.Repeat("z", 125_000)}, 4)
+}
+
+// However large the jobs are that others have stored, a list or selector that leaves
+// them out reads next to nothing of them; and one that has them ends its page early.
+func TestLargeJobsCostOthersNothing(t *testing.T) {
+	const many = 30 // of each kind: 38 MB
+	s := openStore(t, t.TempDir())
+	labelled := func(j *queue.Job) { j.Labels = map[string]string{"app": "x"} }
+	mine := put(t, s, 3, 2, labelled)
+	for range many {
+		put(t, s, 1, 1, given)
+		put(t, s, 2, 1, spelled)
+	}
+	mine = append(mine, put(t, s, 3, 2, labelled)...)
+	slices.Reverse(mine)
+	reader := soleReader(t, s)
+	for name, f := range map[string]store.Filter{
+		"user":       {UID: new(3)},
+		"state":      {UID: new(3), States: []queue.State{queue.Pending, queue.Held}},
+		"label":      {Labels: map[string]string{"app": "x"}},
+		"glob":       {UID: new(3), Glob: "*"},
+		"older than": {UID: new(3), Older: s.now() + 1},
+	} {
+		f.Limit = store.MaxPage
+		var listed, selected []int64
+		pages := pagesRead(t, reader, func() {
+			page, err := s.List(t.Context(), f)
+			if err != nil || page.Next != 0 {
+				t.Errorf("%s: list: next %d, %v", name, page.Next, err)
+			}
+			for i := range page.Jobs {
+				listed = append(listed, page.Jobs[i].Seq)
+			}
+			refs, err := s.Select(t.Context(), f)
+			if err != nil || refs.Next != 0 {
+				t.Errorf("%s: select: next %d, %v", name, refs.Next, err)
+			}
+			for _, ref := range refs.Refs {
+				selected = append(selected, ref.Seq)
+			}
+		})
+		if !slices.Equal(listed, mine) || !slices.Equal(selected, mine) {
+			t.Errorf("%s: listed %v, selected %v, want %v", name, listed, selected, mine)
+		}
+		if pages > 3*2*many { // one a row and look, and the trees above
+			t.Errorf("%s: %d pages were read to find %d jobs among %d", name, pages, len(mine), 2*many)
+		}
+	}
+	// Those with large input are listed without it, those with large terms a few at a time.
+	pages := pagesRead(t, reader, func() {
+		page, err := s.List(t.Context(), store.Filter{UID: new(1), Limit: store.MaxPage})
+		if err != nil || len(page.Jobs) != many || page.Next != 0 {
+			t.Errorf("with large input: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
+		}
+	})
+	if pages > 4*2*many {
+		t.Errorf("%d pages were read for jobs whose input is not asked for", pages)
+	}
+	pages = pagesRead(t, reader, func() {
+		page, err := s.List(t.Context(), store.Filter{UID: new(2), Limit: store.MaxPage})
+		if err != nil || len(page.Jobs) != 2 || page.Next != page.Jobs[1].Seq {
+			t.Errorf("with large terms: %d jobs, next %d, %v", len(page.Jobs), page.Next, err)
+		}
+	})
+	if pages > 3*2*many+4*125 {
+		t.Errorf("%d pages were read for a page of jobs with large terms", pages)
+	}
+}
+
+// A large input is written once: the end of an attempt and verbs that do not change it
+// leave it where it is, and it goes with its job.
+func TestALargeInputIsWrittenOnce(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	seq := put(t, s, 1, 1, given)[0]
+	_, jobs := claimed(t, s, store.Report{Want: 1})
+	if len(jobs) != 1 || len(jobs[0].Stdin) != queue.MaxStdin || len(jobs[0].Env) != 4 {
+		t.Fatalf("claimed %d jobs, without what they are given", len(jobs))
+	}
+	change := func(verb queue.Verb) func() error {
+		return func() error { return s.Change(t.Context(), seq, store.Change{Verb: verb, Timeout: new(time.Second)}) }
+	}
+	for _, step := range []struct {
+		name string
+		do   func() error
+	}{
+		{"end", func() error {
+			_, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{done(&jobs[0])}})
+			return err
+		}},
+		{"retry", change(queue.VerbRetry)},
+		{"hold", change(queue.VerbHold)},
+		{"release", change(queue.VerbRelease)},
+		{"cancel", change(queue.VerbCancel)},
+	} {
+		wal := walSize(t, s)
+		pages := pagesRead(t, s.lite, func() {
+			if err := step.do(); err != nil {
+				t.Errorf("%s: %v", step.name, err)
+			}
+		})
+		if grown := walSize(t, s) - wal; pages > 20 || grown > 20*pageSize {
+			t.Errorf("%s: %d pages were read and %d bytes written", step.name, pages, grown)
+		}
+	}
+	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 1 {
+		t.Errorf("%d inputs are there, want one", n)
+	}
+	if err := change(queue.VerbRemove)(); err != nil {
+		t.Error(err)
+	}
+	if n := number(t, s, `SELECT count(*) FROM inputs`); n != 0 {
+		t.Errorf("%d inputs are left", n)
+	}
+}
+
+// runs is how often a statement was begun.
+func runs(c *liteConn, sql string) int64 {
+	return int64(sqlite3.Xsqlite3_stmt_status(c.tls, c.stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
+}

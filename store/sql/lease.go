@@ -1,0 +1,179 @@
+package sql
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// waiter is a claim that waits for the first job to become runnable.
+type waiter struct {
+	want   int
+	done   chan granted  // buffered: the writer never waits for it
+	again  chan struct{} // poked when its claim was cut short
+	left   bool          // nobody waits any more, but for done; guarded by the store's mu
+	served bool          // done has its answer; guarded by the store's mu
+}
+
+// granted is what a waiter got.
+type granted struct {
+	to   *waiter
+	jobs []queue.Job
+	err  error
+}
+
+// Exchange records what happened to leases and claims more, in one commit.
+func (s *engine) Exchange(ctx context.Context, report store.Report) (grant store.Grant, err error) {
+	err = s.do(ctx, urgent, func(t *tx) (err error) {
+		grant, err = t.rules.Exchange(&report)
+		return err
+	})
+	if err != nil {
+		return store.Grant{}, err
+	}
+	return grant, nil
+}
+
+// Await claims at least one job, waiting for the first to become runnable.
+func (s *engine) Await(ctx context.Context, want int) ([]queue.Job, error) {
+	w := &waiter{want: want, done: make(chan granted, 1), again: make(chan struct{}, 1)}
+	var jobs []queue.Job
+	for more := true; more; {
+		err := s.do(ctx, urgent, func(t *tx) (err error) {
+			if jobs, more, err = t.rules.Claim(want); err != nil || len(jobs) > 0 || more {
+				return err
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.waiter = w
+			t.undo = append(t.undo, func() {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.waiter = nil
+			})
+			return nil
+		})
+		switch {
+		case err != nil:
+			return nil, err // what was claimed was undone
+		case len(jobs) > 0:
+			return jobs, nil
+		}
+	}
+	var gone error
+	for gone == nil {
+		select {
+		case g := <-w.done:
+			return g.jobs, g.err
+		case <-w.again:
+			gone = s.do(ctx, urgent, func(t *tx) error { t.rules.Readied = true; return nil })
+		case <-ctx.Done():
+			gone = ctx.Err()
+		}
+	}
+	s.mu.Lock()
+	if s.waiter == w {
+		s.waiter = nil
+		s.mu.Unlock()
+		select {
+		case g := <-w.done: // served between the two
+			return g.jobs, g.err
+		default:
+			return nil, gone
+		}
+	}
+	w.left = true
+	s.mu.Unlock()
+	g := <-w.done // being served: its leases must not be lost
+	if g.err == nil && len(g.jobs) == 0 {
+		g.err = gone
+	}
+	return g.jobs, g.err
+}
+
+// waitOn has a waiter wait again that could not be served after all. The caller holds
+// mu.
+func (s *engine) waitOn(w *waiter) {
+	if w.left {
+		w.done <- granted{to: w}
+		return
+	}
+	s.waiter = w
+}
+
+// serveWaiter claims for whoever waits, in the transaction that made a job
+// runnable.
+func (t *tx) serveWaiter() (*granted, error) {
+	if !t.rules.Readied {
+		return nil, nil
+	}
+	t.s.mu.Lock()
+	w := t.s.waiter
+	if w != nil {
+		t.s.waiter = nil // it is being served: a cancelled Await waits for the answer
+		t.undo = append(t.undo, func() {
+			t.s.mu.Lock()
+			defer t.s.mu.Unlock()
+			if t.s.waiter == nil && !w.served {
+				t.s.waitOn(w)
+			}
+		})
+	}
+	t.s.mu.Unlock()
+	if w == nil {
+		return nil, nil
+	}
+	jobs, more, err := t.rules.Claim(w.want)
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
+		if more {
+			t.uncut = w
+		}
+		t.s.mu.Lock()
+		t.s.waitOn(w)
+		w.served = w.left // its answer is given
+		t.s.mu.Unlock()
+		return nil, nil
+	}
+	return &granted{to: w, jobs: jobs}, nil
+}
+
+// Left is what an earlier service has left.
+func (s *engine) Left(ctx context.Context) (left store.Left, err error) {
+	err = s.do(ctx, urgent, func(t *tx) error {
+		left = store.Left{LastSeq: s.mem.nextSeq - 1, Moved: s.moved}
+		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
+			j, err := t.Job(seq, rules.Whole)
+			if err != nil {
+				return err
+			}
+			j.Fence = s.mem.leases[seq].Job.Fence
+			left.Leased = append(left.Leased, j.Job)
+		}
+		text, err := noted(t, noteRunners)
+		if err != nil || text == "" {
+			return err
+		}
+		return json.Unmarshal([]byte(text), &left.Runners)
+	})
+	return left, err
+}
+
+// NextEpoch raises and returns the service's epoch.
+func (s *engine) NextEpoch(ctx context.Context) (epoch int64, err error) {
+	err = s.do(ctx, urgent, func(t *tx) error {
+		if err := t.exec(`UPDATE meta SET epoch = epoch + 1`); err != nil {
+			return err
+		}
+		epoch, err = t.number(`SELECT epoch FROM meta`)
+		return err
+	})
+	return epoch, err
+}

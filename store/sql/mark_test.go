@@ -1,0 +1,132 @@
+package sql
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// folderOf is what the files of a folder hold, as after the end of a process that wrote them.
+func folderOf(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	for _, name := range []string{fileName, fileName + "-wal", markName} {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = raw
+	}
+	return files
+}
+
+func enqueueSome(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for range n {
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A database that has lost what it had acknowledged is refused, by its next start and by doctor, and
+// left as it is: SQLite takes a damaged log for a short one.
+func TestLostCommitsAreNoticed(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueSome(t, s, 10)
+	older := folderOf(t, dir)
+	enqueueSome(t, s, 10)
+	whole := folderOf(t, dir)
+	for _, c := range []struct {
+		name string
+		harm func(files map[string][]byte)
+		jobs int64 // -1 is a refusal
+	}{
+		{"no damage", func(map[string][]byte) {}, 20},
+		{"a flipped bit", func(f map[string][]byte) { f[fileName+"-wal"][len(f[fileName+"-wal"])/2] ^= 1 }, -1},
+		{"a cut log", func(f map[string][]byte) { f[fileName+"-wal"] = f[fileName+"-wal"][:len(f[fileName+"-wal"])/2] }, -1},
+		{"no log", func(f map[string][]byte) { delete(f, fileName+"-wal") }, -1},
+		{"an older copy", func(f map[string][]byte) {
+			maps.Copy(f, map[string][]byte{fileName: older[fileName], fileName + "-wal": older[fileName+"-wal"]})
+		}, -1},
+		{"an older mark", func(f map[string][]byte) { f[markName] = older[markName] }, 20},
+		{"a damaged mark", func(f map[string][]byte) { f[markName][1] ^= 1; f[markName][markSlot+1] ^= 1 }, 20},
+		{"half a mark", func(f map[string][]byte) { f[markName] = f[markName][:10] }, 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			files := map[string][]byte{}
+			for name, raw := range whole {
+				files[name] = bytes.Clone(raw)
+			}
+			c.harm(files)
+			dir := t.TempDir()
+			for name, raw := range files {
+				if err := os.WriteFile(filepath.Join(dir, name), raw, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s, err := Open(t.Context(), Options{Dir: dir, Order: usual})
+			if c.jobs >= 0 {
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer s.Close()
+				if n := s.Counts().States[queue.Pending]; n != c.jobs {
+					t.Errorf("%d jobs, want %d", n, c.jobs)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), "changes are lost") {
+				if err == nil {
+					s.Close()
+				}
+				t.Fatalf("it opens: %v", err)
+			}
+			said := ""
+			for _, f := range ExamineStopped(dir, nil, false) {
+				if f.Level == store.Failure && f.Check == "database" {
+					said += f.Message
+				}
+			}
+			if !strings.Contains(said, "changes are lost") {
+				t.Errorf("doctor says %q", said)
+			}
+			if err := os.Remove(filepath.Join(dir, markName)); err != nil {
+				t.Fatal(err)
+			}
+			if s, err = Open(t.Context(), Options{Dir: dir, Order: usual}); err != nil {
+				t.Fatalf("to go on with what is left: %v", err)
+			}
+			s.Close()
+		})
+	}
+}
+
+// Numbers that were given out are not given again where the old database cannot be read: a mark knows
+// them.
+func TestRestoreKeepsTheNumbersOfTheMark(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueSome(t, s, 3)
+	file := backup(t, s)
+	enqueueSome(t, s, 5)
+	s.Close()
+	if err := os.Remove(filepath.Join(dir, fileName)); err != nil { // moved aside by a restore that was killed
+		t.Fatal(err)
+	}
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	receipt, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+	if err != nil || receipt.Seqs[0] != 9 {
+		t.Errorf("the next job is %v, want 9: %v", receipt.Seqs, err)
+	}
+}

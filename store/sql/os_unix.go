@@ -1,0 +1,77 @@
+//go:build unix
+
+package sql
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// plainFile has no link followed, and no pipe waited for, where a file is to be.
+const plainFile = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
+
+// freeBytes is how much a process of ours may still write below dir.
+func freeBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Bavail) * int64(s.Bsize), nil
+}
+
+// fileLimit is how many bytes a file of this process may have; ok is false where nothing
+// limits that.
+func fileLimit() (n int64, ok bool) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil || limit.Cur > math.MaxInt64 {
+		return 0, false
+	}
+	return int64(limit.Cur), true
+}
+
+// checkPrivate refuses a file or folder that another user could read or write.
+func checkPrivate(path string, info os.FileInfo) error {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return nil
+	}
+	if int(st.Uid) != os.Geteuid() { // who may have planted it
+		return fmt.Errorf("%s belongs to uid %d, who may have planted it; put a backup of your own in its place (queuectl restore FILE), or name another folder with --dir", path, st.Uid)
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		mode := "600"
+		if info.IsDir() {
+			mode = "700"
+		}
+		return fmt.Errorf("%s is open to others (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, queue.Word(path))
+	}
+	return nil
+}
+
+// findsReaders is what tells who has a file open.
+func findsReaders(path string) string { return "fuser -v " + path }
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return f.Sync()
+}
+
+// fileID tells a file from every copy of it that there is at the same time.
+func fileID(path string) string {
+	var st syscall.Stat_t
+	if syscall.Stat(path, &st) != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
+}

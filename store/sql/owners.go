@@ -1,0 +1,282 @@
+package sql
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Limits of one transaction that disowns jobs.
+const (
+	disownJobs = 250  // jobs that it changes; also keys and names of batches that it deletes
+	disownLook = 5000 // jobs that it looks at
+)
+
+// disowning is the move of a uid's jobs to a uid below 0.
+type disowning struct {
+	former int   // the uid below 0
+	uid    int   // the uid that the jobs had
+	upto   int64 // jobs below this seq move; later ones belong to the next owner
+	at     int64 // jobs below this seq have moved, except leased ones
+	keys   int64 // keys up to this number are deleted
+	walked bool  // all has moved, except leased jobs
+	asked  bool  // a caller of Disown has to be told that it is walked
+}
+
+// disowningOf is what takes a job from its owner, nil if nothing does.
+func (m *memory) disowningOf(uid int, seq int64) *disowning {
+	for i := range m.disowning {
+		if d := &m.disowning[i]; d.uid == uid && seq < d.upto {
+			return d
+		}
+	}
+	return nil
+}
+
+// own notes the name of a uid that has none yet.
+func (t *tx) own(uid int, name string) error {
+	owners := t.s.mem.owners
+	if _, known := owners[uid]; known || name == "" {
+		return nil
+	}
+	if err := t.exec(`INSERT INTO owners (uid, name) VALUES (?, ?)`, int64(uid), name); err != nil {
+		return err
+	}
+	owners[uid] = name
+	t.undo = append(t.undo, func() { delete(owners, uid) })
+	return nil
+}
+
+// Owners lists the names that uids had when they enqueued first, and under uids below 0
+// those of former owners; moving are the uids that are being taken from these.
+func (s *engine) Owners(ctx context.Context) (names map[int]string, moving []int, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		names, moving = map[int]string{}, nil
+		return r.query(func(r row) (bool, error) {
+			names[int(r.num(0))] = r.text(1)
+			if r.num(3) > 0 {
+				moving = append(moving, int(r.num(2)))
+			}
+			return true, nil
+		}, `SELECT uid, name, was, upto FROM owners`)
+	})
+	return names, moving, err
+}
+
+// Disown takes a uid from its owner, if that is the one of this name.
+func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		m := &t.s.mem
+		more = false
+		m.disowning = slices.Clone(m.disowning)
+		at := slices.IndexFunc(m.disowning, func(d disowning) bool { return d.uid == uid && (d.asked || !d.walked) })
+		if at < 0 {
+			if name, known := m.owners[uid]; !known || name != owner {
+				return nil
+			}
+			if err := t.beginDisowning(uid); err != nil {
+				return err
+			}
+			at = len(m.disowning) - 1
+		}
+		d := &m.disowning[at]
+		if err := t.disownStep(d); err != nil {
+			return err
+		}
+		d.asked, more = !d.walked, !d.walked
+		return t.endDisownings()
+	})
+	return more, err
+}
+
+// beginDisowning has a uid belong to nobody: what it has is a former owner's from now
+// on, step by step.
+func (t *tx) beginDisowning(uid int) error {
+	m := &t.s.mem
+	least, err := t.number(`SELECT min(uid) FROM owners`)
+	if err != nil {
+		return err
+	}
+	keys, err := t.number(`SELECT max(n) FROM keys`)
+	if err != nil {
+		return err
+	}
+	d := disowning{former: int(min(0, least)) - 1, uid: uid, upto: m.nextSeq, keys: keys}
+	if err := t.exec(`INSERT INTO owners (uid, name, was, upto, at, keys) VALUES (?, ?, ?, ?, 0, ?)`, int64(d.former), m.owners[uid], int64(uid), d.upto, d.keys); err != nil {
+		return err
+	}
+	if err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
+		return err
+	}
+	if err := t.exec(`UPDATE schedules SET uid = ?, paused_at = iif(paused_at = 0, ?, paused_at), next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
+		return err
+	}
+	owners, name := m.owners, m.owners[uid]
+	delete(owners, uid)
+	t.undo = append(t.undo, func() { owners[uid] = name })
+	for n, b := range maps.Clone(m.batches) {
+		if b.uid != uid {
+			continue
+		}
+		if b.staging() {
+			if err := t.auditBatch(&b, "forgotten", b.jobs); err != nil {
+				return err
+			}
+			if err := t.drop(b); err != nil {
+				return err
+			}
+			b = m.batches[n]
+		}
+		if err := t.exec(`UPDATE batches SET uid = ? WHERE n = ?`, int64(d.former), n); err != nil {
+			return err
+		}
+		b.uid = d.former
+		t.setBatch(n, b)
+	}
+	m.disowning = append(m.disowning, d)
+	return nil
+}
+
+// disownStep takes the next step of a disowning.
+func (t *tx) disownStep(d *disowning) error {
+	if d.walked {
+		return nil
+	}
+	keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`, int64(d.uid), d.keys)
+	if err != nil {
+		return err
+	}
+	batches, err := t.count(`DELETE FROM batches WHERE n IN (SELECT n FROM batches WHERE uid = ? AND stage = 2 LIMIT 250)`, int64(d.uid))
+	if err != nil {
+		return err
+	}
+	m := &t.s.mem
+	var list []rules.Job
+	looked, reached := 0, d.upto
+	err = t.query(func(r row) (bool, error) {
+		if len(list) == disownJobs || looked == disownLook {
+			reached = r.num(0)
+			return false, nil
+		}
+		looked++
+		if m.leases[r.num(0)] == nil && r.num(uidColumn) == int64(d.uid) {
+			list = append(list, readMoved(r, headColumns))
+		}
+		return true, nil
+	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq`, d.at, d.upto)
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		if err := t.rules.Disown(&list[i], d.former); err != nil {
+			return err
+		}
+	}
+	d.at, d.walked = reached, reached == d.upto && keys < disownJobs && batches < disownJobs
+	err = t.exec(`UPDATE owners SET at = ? WHERE uid = ?`, d.at, int64(d.former))
+	return err
+}
+
+// endDisownings ends those that have nothing left to do, nor to tell. What their owners
+// had leased keeps them from that: it changes hands when it is given back.
+func (t *tx) endDisownings() error {
+	m := &t.s.mem
+	var left []disowning
+	for _, d := range m.disowning {
+		ended := d.walked && !d.asked
+		for seq, l := range m.leases {
+			ended = ended && (l.Job.UID != d.uid || seq >= d.upto)
+		}
+		if !ended {
+			left = append(left, d)
+			continue
+		}
+		if err := t.exec(`UPDATE owners SET upto = 0, at = 0, keys = 0 WHERE uid = ?`, int64(d.former)); err != nil {
+			return err
+		}
+	}
+	m.disowning = left
+	return nil
+}
+
+// tidyOwners goes on with what Disown has begun. It reports whether there is more to do
+// now.
+func (t *tx) tidyOwners() (more bool, err error) {
+	m := &t.s.mem
+	if len(m.disowning) == 0 {
+		return false, nil
+	}
+	m.disowning = slices.Clone(m.disowning)
+	at := slices.IndexFunc(m.disowning, func(d disowning) bool { return !d.walked })
+	if at < 0 {
+		return false, t.endDisownings()
+	}
+	return true, t.disownStep(&m.disowning[at])
+}
+
+// loadOwners reads the owners, and what was being taken from them when the store was
+// closed.
+func (s *engine) loadOwners() error {
+	return s.db.query(func(r row) (bool, error) {
+		d := disowning{former: int(r.num(0)), uid: int(r.num(2)), upto: r.num(3), at: r.num(4), keys: r.num(5)}
+		if d.former >= 0 {
+			s.mem.owners[d.former] = r.text(1)
+		} else if d.upto > 0 {
+			s.mem.disowning = append(s.mem.disowning, d)
+		}
+		return true, nil
+	}, `SELECT uid, name, was, upto, at, keys FROM owners`)
+}
+
+// unownedStep is how many names are looked up in one transaction.
+const unownedStep = 500
+
+// Unowned tells which of these output files belong to nothing.
+func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, err error) {
+	for part := range slices.Chunk(refs, unownedStep) {
+		var found []string
+		err = s.do(ctx, normal, func(t *tx) error {
+			found = nil
+			for _, ref := range part {
+				owned, err := t.owned(ref)
+				if err != nil {
+					return err
+				}
+				if owned {
+					continue
+				}
+				if err := t.exec(`INSERT INTO garbage (ref) VALUES (?)`, ref); err != nil {
+					return err
+				}
+				found = append(found, ref)
+			}
+			return nil
+		})
+		if err != nil {
+			return unowned, err
+		}
+		unowned = append(unowned, found...)
+	}
+	return unowned, nil
+}
+
+// owned reports whether an output file belongs to an attempt or a lease, or is garbage
+// already. A name that is not SEQ-FENCE is no output file: it is left alone.
+func (t *tx) owned(ref string) (bool, error) {
+	first, second, _ := strings.Cut(ref, "-")
+	seq, err := strconv.ParseInt(first, 10, 64)
+	fence, err2 := strconv.ParseInt(second, 10, 64)
+	if err != nil || err2 != nil || ref != strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10) {
+		return true, nil
+	}
+	if l := t.s.mem.leases[seq]; l != nil && l.Job.Fence == fence {
+		return true, nil
+	}
+	n, err := t.number(`SELECT 1 FROM attempts INDEXED BY attempts_ref WHERE output_ref = ? UNION ALL SELECT 1 FROM garbage WHERE ref = ?`, ref, ref)
+	return n != 0, err
+}

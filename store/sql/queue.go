@@ -1,0 +1,208 @@
+package sql
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Enqueue stores all drafts of a request or none.
+func (s *engine) Enqueue(ctx context.Context, r store.Request) (store.Receipt, error) {
+	list, err := allTexts(r.Drafts)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	var receipt store.Receipt
+	err = s.do(ctx, normal, func(t *tx) (err error) {
+		receipt, err = t.enqueue(r, list)
+		return err
+	})
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	return receipt, nil
+}
+
+// allTexts are the texts of each draft.
+func allTexts(drafts []queue.Job) (list []texts, err error) {
+	list = make([]texts, len(drafts))
+	for i := range drafts {
+		if list[i], err = textsOf(drafts[i].Execution); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
+	if known, err := t.knownKey(r); known != nil || err != nil {
+		return orZero(known), err
+	}
+	receipt, err := t.enqueueAll(r, list)
+	if err != nil {
+		return store.Receipt{}, err
+	}
+	if r.Key != "" {
+		ids, err := json.Marshal(receipt)
+		if err != nil {
+			return store.Receipt{}, err
+		}
+		if err := t.exec(`INSERT INTO keys (uid, key, at, sum, ids) VALUES (?, ?, ?, ?, ?)`,
+			int64(r.UID), r.Key, int64(t.now), r.Sum[:], string(ids)); err != nil {
+			return store.Receipt{}, err
+		}
+	}
+	return receipt, nil
+}
+
+// enqueueAll stores the drafts as jobs, or commits the batch that they are the last
+// of.
+func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, err error) {
+	if r.Batch != "" {
+		if _, going := t.s.mem.staged(r.UID, r.Batch); going {
+			return t.commitBatch(r, list)
+		}
+		if err := t.remembered(r); err != nil {
+			return receipt, err
+		}
+	}
+	if len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch {
+		return receipt, errDrafts(len(r.Drafts))
+	}
+	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
+		return receipt, err
+	}
+	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {
+		return receipt, err
+	}
+	begun := t.begins(rules.PerQueue(r.Drafts))
+	if receipt, err = t.receive(r.Drafts, r.UID); err != nil {
+		return receipt, err
+	}
+	receipt.Begun = begun
+	if err := t.own(r.UID, r.Owner); err != nil {
+		return receipt, err
+	}
+	insert := func() error { return t.insertAll(r, list, receipt) }
+	if len(r.Drafts) > 1 && slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" && j.OnConflict == queue.ConflictReplace }) {
+		return receipt, t.Attempt(insert) // which may be refused by what it replaces
+	}
+	return receipt, insert()
+}
+
+// insertAll has drafts wait as jobs, but for those that were found to be there.
+func (t *tx) insertAll(r store.Request, list []texts, receipt store.Receipt) error {
+	t.drafts = list
+	replaced, before := 0, t.rules.HookBytes
+	for i := range r.Drafts {
+		draft := named(&r.Drafts[i], receipt.Seqs)
+		if receipt.Found != nil && receipt.Found[i] {
+			continue
+		}
+		gone, err := t.rules.Replace(&draft)
+		if gone {
+			replaced++
+		}
+		if err == nil {
+			err = rules.CheckReplaced(replaced, t.rules.HookBytes-before)
+		}
+		if err == nil {
+			err = t.rules.Insert(&draft, i, r.UID, receipt.Seqs[i], receipt.IDs[i])
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive takes drafts that there is room for and that may be stored, and names them.
+func (t *tx) receive(drafts []queue.Job, uid int) (receipt store.Receipt, err error) {
+	if err := t.s.host.room(); err != nil {
+		return receipt, err
+	}
+	if err := t.rules.Check(drafts, uid); err != nil {
+		return receipt, err
+	}
+	instead, err := t.rules.CheckUnique(drafts)
+	if err != nil {
+		return receipt, err
+	}
+	receipt = store.Receipt{IDs: make([]string, len(drafts)), Seqs: make([]int64, len(drafts))}
+	if err := t.nameAll(drafts, &receipt); err != nil {
+		return store.Receipt{}, err
+	}
+	for i, other := range instead {
+		if receipt.Found == nil {
+			receipt.Found = make([]bool, len(drafts))
+		}
+		if receipt.Found[i] = true; other.Job != nil {
+			receipt.IDs[i], receipt.Seqs[i] = other.Job.ID, other.Job.Seq
+		} else {
+			receipt.IDs[i], receipt.Seqs[i] = receipt.IDs[other.Draft], receipt.Seqs[other.Draft]
+		}
+	}
+	return receipt, nil
+}
+
+// named is a draft whose dependencies name jobs by seq.
+func named(draft *queue.Job, seqs []int64) queue.Job {
+	j := *draft
+	if len(j.After) > 0 {
+		j.After = slices.Clone(j.After)
+	}
+	for i := range j.After {
+		if d := &j.After[i]; d.Draft != 0 {
+			d.Job = seqs[d.Draft-1]
+		}
+	}
+	return j
+}
+
+func orZero(r *store.Receipt) store.Receipt {
+	if r == nil {
+		return store.Receipt{}
+	}
+	return *r
+}
+
+// knownKey is the receipt that the key has got before, or nil.
+func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
+	if r.Key == "" {
+		return nil, nil
+	}
+	var sum, ids string
+	err = t.query(func(r row) (bool, error) {
+		sum, ids = r.text(0), r.text(1)
+		return false, nil
+	}, `SELECT sum, ids FROM keys WHERE uid = ? AND key = ?`, int64(r.UID), r.Key)
+	if err != nil || ids == "" {
+		return nil, err
+	}
+	if sum != string(r.Sum[:]) {
+		return nil, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "was used for other parameters; use a new key"}
+	}
+	if err := json.Unmarshal([]byte(ids), &known); err != nil {
+		return nil, err
+	}
+	known.Duplicate = true
+	return known, nil
+}
+
+func errDrafts(n int) error {
+	return queue.Invalid("jobs", "has %d entries; 1 to %d are taken at once", n, queue.MaxBatch)
+}
+
+// Change carries out a verb on a job.
+func (s *engine) Change(ctx context.Context, seq int64, c store.Change) error {
+	return s.do(ctx, prompt, func(t *tx) error { return t.rules.Change(seq, c) })
+}
+
+// Pause records that a running job is paused, or is not any more.
+func (s *engine) Pause(ctx context.Context, p store.Pause) error {
+	return s.do(ctx, prompt, func(t *tx) error { return t.rules.Pause(p) })
+}

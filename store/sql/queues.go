@@ -1,0 +1,531 @@
+package sql
+
+import (
+	"container/heap"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// queueState is a queue as the writer keeps it.
+type queueState struct {
+	rules.Queue
+	rule   store.QueueRule
+	uid    int // who enqueued its first job, of those that it has
+	leased int
+	lanes  int            // with those that have no job
+	open   open           // its plain lanes that are open
+	keyed  bool           // it may have open lanes that make demands
+	stale  bool           // best and next are not known
+	best   *rules.Lane    // of those, nil if there is none
+	next   rules.Position // the head of the second one
+	at     int            // among the ready ones, -1 if it is not
+}
+
+// readyQueues are queues, the one with the best head first.
+type readyQueues []*queueState
+
+// Len implements heap.Interface.
+func (q readyQueues) Len() int { return len(q) }
+
+// Less implements heap.Interface.
+func (q readyQueues) Less(i, j int) bool { return q[j].Head.After(q[i].Head) }
+
+// Swap implements heap.Interface.
+func (q readyQueues) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].at, q[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (q *readyQueues) Push(x any) {
+	l := x.(*queueState)
+	l.at = len(*q)
+	*q = append(*q, l)
+}
+
+// Pop implements heap.Interface.
+func (q *readyQueues) Pop() any {
+	last := len(*q) - 1
+	l := (*q)[last]
+	(*q)[last], *q = nil, (*q)[:last]
+	l.at = -1
+	return l
+}
+
+// second is the best head but for that of the first one, of a heap.
+func second[T any](heap []T, head func(T) rules.Position) rules.Position {
+	best := rules.End
+	for _, x := range heap[min(1, len(heap)):min(3, len(heap))] { // the children of the root
+		if best.After(head(x)) {
+			best = head(x)
+		}
+	}
+	return best
+}
+
+// state is a queue, made anew if there is none.
+func (ls *lanes) state(name string) *queueState {
+	q := ls.queues[name]
+	if q == nil {
+		q = &queueState{Queue: rules.Queue{Name: name, Weight: 1}, rule: store.Plain, at: -1}
+		ls.queues[name] = q
+	}
+	return q
+}
+
+// markStale has the best lanes of a queue that make demands looked up again.
+func (ls *lanes) markStale(q *queueState) {
+	q.keyed, q.best, q.next = true, nil, rules.End
+	if !q.stale {
+		q.stale = true
+		ls.stale = append(ls.stale, q)
+	}
+	ls.put(q)
+}
+
+// put has a queue stand where its head and its room say.
+func (ls *lanes) put(q *queueState) {
+	q.Room = math.MaxInt
+	switch {
+	case q.rule.Paused:
+		q.Room = 0
+	case q.rule.Concurrency > 0:
+		q.Room = max(0, q.rule.Concurrency-q.leased)
+	}
+	q.Head = rules.End
+	if len(q.open) > 0 {
+		q.Head = q.open[0].Head
+	}
+	if q.best != nil && q.Head.After(q.best.Head) {
+		q.Head = q.best.Head
+	}
+	switch stands := q.Room > 0 && (len(q.open) > 0 || q.best != nil); {
+	case stands && q.at < 0:
+		heap.Push(&ls.ready, q)
+	case stands:
+		heap.Fix(&ls.ready, q.at)
+	case q.at >= 0:
+		heap.Remove(&ls.ready, q.at)
+	}
+}
+
+// refresh looks up what is not known of queues.
+func (t *tx) refresh() error {
+	ls := t.s.mem.lanes
+	for len(ls.stale) > 0 {
+		q := ls.stale[len(ls.stale)-1]
+		q.best, q.next = nil, rules.End
+		err := t.query(func(r row) (bool, error) {
+			l, err := readLane(r)
+			if q.best == nil {
+				q.best = &l
+				return true, err
+			}
+			q.next = l.Head
+			return false, err
+		}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? ORDER BY head_rank, head_seq`, q.Name)
+		if err != nil {
+			return err
+		}
+		q.stale, q.keyed = false, q.best != nil
+		ls.stale = ls.stale[:len(ls.stale)-1]
+		ls.put(q)
+	}
+	return nil
+}
+
+// Queues implements rules.Tx.
+func (t *tx) Queues(each func(*rules.Queue) bool) error {
+	if err := t.refresh(); err != nil {
+		return err
+	}
+	list := t.s.mem.lanes.ready
+	if len(list) == 0 || !each(&list[0].Queue) || len(list) == 1 {
+		return nil
+	}
+	next := 1
+	if len(list) > 2 && list[1].Head.After(list[2].Head) {
+		next = 2
+	}
+	if !each(&list[next].Queue) {
+		return nil
+	}
+	for i, q := range list {
+		if i != 0 && i != next && !each(&q.Queue) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Queue implements rules.Tx.
+func (t *tx) Queue(name string) *rules.Queue { return &t.s.mem.lanes.state(name).Queue }
+
+// QueueObstacle implements rules.Tx.
+func (t *tx) QueueObstacle(name string) store.Obstacle {
+	q := t.s.mem.lanes.state(name)
+	return store.Obstacle{Key: name, Used: q.leased, Most: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
+}
+
+// Obstacles are what holds a job back.
+func (s *engine) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle, err error) {
+	err = s.do(ctx, prompt, func(t *tx) (err error) {
+		list, err = t.rules.Obstacles(seq)
+		return err
+	})
+	return list, err
+}
+
+// Weighted implements rules.Tx.
+func (t *tx) Weighted() bool { return t.s.mem.lanes.weights > 0 }
+
+// Turn implements rules.Tx.
+func (t *tx) Turn() int64 { return t.s.mem.turn }
+
+// Serve implements rules.Tx.
+func (t *tx) Serve(q *rules.Queue, turn, next int64) {
+	l := t.s.mem.lanes.state(q.Name)
+	was := l.Pass
+	t.undo = append(t.undo, func() { l.Pass = was })
+	l.Pass, t.s.mem.turn = next, turn
+}
+
+// Best implements rules.Tx.
+func (t *tx) Best(of *rules.Queue) (rules.Lane, rules.Position, error) {
+	q := t.s.mem.lanes.state(of.Name)
+	if len(q.open) == 0 {
+		return *q.best, q.next, nil
+	}
+	l, next := q.open[0], second(q.open, func(l *rules.Lane) rules.Position { return l.Head })
+	switch {
+	case q.best == nil:
+	case l.Head.After(q.best.Head):
+		next, l = l.Head, q.best
+		if next.After(q.next) {
+			next = q.next
+		}
+	case next.After(q.best.Head):
+		next = q.best.Head
+	}
+	return *l, next, nil
+}
+
+// tidyQueues forgets a step of the queues that have no lane, no leased job and no rule, and that a new
+// one of their name would be like, if there are many. It does so once the transaction is stored: till
+// then something may be undone that knows them.
+func (t *tx) tidyQueues() {
+	m := &t.s.mem
+	if int64(len(m.lanes.queues)) <= t.s.lanesKept {
+		return
+	}
+	t.then = append(t.then, func() {
+		looked := 0
+		for name, q := range m.lanes.queues { // at random
+			if looked++; looked > moveStep {
+				return
+			}
+			if q.lanes == 0 && !q.exists() && !q.stale && q.at < 0 && q.Pass <= m.turn {
+				delete(m.lanes.queues, name)
+			}
+		}
+	})
+}
+
+// exists reports whether there is such a queue: it has a rule, or jobs that have not ended.
+func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting > 0 || q.leased > 0 }
+
+// SetQueue has a queue go by a rule.
+func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
+	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
+		return errors.New("sqlite: a queue's weight is at least 1, its concurrency and max_pending at least 0")
+	}
+	return s.do(ctx, prompt, func(t *tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
+}
+
+func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
+	m := &t.s.mem
+	if err := t.writeRule(q, rule); err != nil {
+		return err
+	}
+	was, weights := q.rule, m.lanes.weights
+	passes, turn := map[*queueState]int64{}, m.turn
+	for _, other := range m.lanes.queues {
+		if other.Pass != 0 {
+			passes[other] = other.Pass
+			other.Pass = 0
+		}
+	}
+	t.undo = append(t.undo, func() {
+		q.obey(was)
+		m.lanes.weights, m.turn = weights, turn
+		for other, pass := range passes {
+			other.Pass = pass
+		}
+		m.lanes.put(q)
+	})
+	m.turn = 0
+	m.lanes.weights += int(bit(rule.Weight != 1) - bit(q.Weight != 1))
+	q.obey(rule)
+	m.lanes.put(q)
+	t.wakeAt(rule.Until)
+	t.rules.Readied = true
+	return nil
+}
+
+// writeRule writes the row of a queue, or takes it away if it says nothing.
+func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
+	var text []byte
+	switch {
+	case rule != store.Plain:
+		if text, err = json.Marshal(rule); err != nil {
+			return err
+		}
+	case q.Waiting == 0:
+		err = t.exec(`DELETE FROM queues WHERE name = ?`, q.Name)
+		return err
+	}
+	err = t.exec(`INSERT INTO queues (name, waiting, uid, rule) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, rule = excluded.rule`,
+		q.Name, q.Waiting, int64(q.uid), string(text))
+	return err
+}
+
+// Queues lists the queues.
+func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
+	known := func(*tx) error {
+		list = nil
+		for _, q := range s.mem.lanes.queues {
+			if q.exists() {
+				list = append(list, store.QueueState{Name: q.Name, Rule: q.rule, Waiting: q.Waiting, Leased: q.leased})
+			}
+		}
+		return nil
+	}
+	if s.looks { // nothing changes, and there is no writer
+		err = known(nil)
+	} else {
+		err = s.do(ctx, prompt, known)
+	}
+	slices.SortFunc(list, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
+	if err != nil {
+		return nil, err
+	}
+	return list, s.reading(ctx, func(r *reader) error {
+		left := maxScreenLanes
+		for i := range list {
+			if left <= 0 {
+				return nil
+			}
+			n, err := r.oldestOf(&list[i], left)
+			if err != nil {
+				return err
+			}
+			left -= n
+		}
+		return nil
+	})
+}
+
+// oldestOf looks at the first job of each of a queue's first lanes, up to most of them, and says how many
+// they were.
+func (r *reader) oldestOf(q *store.QueueState, most int) (n int, err error) {
+	var lanes []int64
+	err = r.query(func(r row) (bool, error) {
+		lanes = append(lanes, r.num(0))
+		return len(lanes) < most, nil
+	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ?`, q.Name)
+	q.Oldest = 0
+	for _, id := range lanes {
+		if err != nil {
+			break
+		}
+		var since int64
+		since, err = r.number(`SELECT since FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT 1`, id)
+		if at := queue.Millis(since); at != 0 && (q.Oldest == 0 || at < q.Oldest) {
+			q.Oldest = at
+		}
+	}
+	return len(lanes), err
+}
+
+// resumeQueues ends the pauses whose time has come, and says when the next one does.
+func (t *tx) resumeQueues() (next queue.Millis, err error) {
+	for _, q := range t.s.mem.lanes.queues {
+		switch until := q.rule.Until; {
+		case until == 0:
+		case until > t.now:
+			if next == 0 || until < next {
+				next = until
+			}
+		default:
+			if err := t.setRule(q, q.rule.Resumed()); err != nil {
+				return 0, err
+			}
+			if err := t.AddEvent(queue.EventAudit, nil, 0, resumedDetail(q)); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return next, nil
+}
+
+// queueCount is what a transaction found of a queue.
+type queueCount struct {
+	waiting int64
+	uid     int
+}
+
+// waitsIn counts jobs of a queue that begin, or cease, to wait.
+func (t *tx) waitsIn(name string, uid int, n int64) {
+	q := t.s.mem.lanes.state(name)
+	if _, known := t.queues[q]; !known {
+		if t.queues == nil {
+			t.queues = map[*queueState]queueCount{}
+		}
+		t.queues[q] = queueCount{q.Waiting, q.uid}
+	}
+	if !q.exists() {
+		q.uid = uid
+	}
+	q.Waiting = max(0, q.Waiting+n)
+}
+
+// admitQueues refuses more jobs than queues may have, and queues that would be too many of one user.
+func (t *tx) admitQueues(uid int, of map[string]int64) error {
+	if err := rules.AdmitQueues(t, of); err != nil {
+		return err
+	}
+	begun := len(t.begins(of))
+	if begun == 0 {
+		return nil
+	}
+	for _, q := range t.s.mem.lanes.queues {
+		if q.uid == uid && q.rule == store.Plain && q.exists() {
+			begun++
+		}
+	}
+	if begun > store.MaxQueues {
+		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues that have no settings, which is as many as one user may begin; put jobs into those", store.MaxQueues)
+	}
+	return nil
+}
+
+// begins are the queues of these that there are not yet, by name.
+func (t *tx) begins(of map[string]int64) (names []string) {
+	for name := range of {
+		if q := t.s.mem.lanes.queues[name]; q == nil || !q.exists() {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// listQueues is as listUsers, of the queues.
+func (t *tx) listQueues() error {
+	m := &t.s.mem
+	changed := false
+	for q, was := range t.queues {
+		if q.Waiting == was.waiting {
+			continue
+		}
+		changed = true
+		if !slices.Contains(m.changed, q.Name) {
+			m.changed = append(slices.Clip(m.changed), q.Name)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if len(m.changed) > maxListed {
+		for _, name := range m.changed {
+			if err := t.writeQueue(m.lanes.state(name)); err != nil {
+				return err
+			}
+		}
+		m.changed = nil
+	}
+	var list []byte
+	for _, name := range m.changed {
+		q := m.lanes.state(name)
+		list = append(append(list, name...), '=')
+		list = appendNumbers(list, q.Waiting, int64(q.uid))
+	}
+	m.queues = string(list)
+	return nil
+}
+
+func (t *tx) writeQueue(q *queueState) (err error) {
+	if !q.exists() {
+		err = t.exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		return err
+	}
+	err = t.exec(`INSERT INTO queues (name, waiting, uid) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`, q.Name, q.Waiting, int64(q.uid))
+	return err
+}
+
+// loadQueues reads the queues' counts and rules.
+func (s *engine) loadQueues() error {
+	m := &s.mem
+	err := s.db.query(func(r row) (bool, error) {
+		q := m.lanes.state(r.text(0))
+		q.Waiting, q.uid = r.num(1), int(r.num(2))
+		rule := store.Plain
+		if text := r.view(3); len(text) > 0 {
+			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
+				return false, fmt.Errorf("the settings of queue %s: %w", q.Name, errors.Join(err, damage("damaged rule of a queue")))
+			}
+		}
+		m.lanes.weights += int(bit(rule.Weight != 1))
+		q.obey(rule)
+		return true, nil
+	}, `SELECT name, waiting, uid, rule FROM queues`)
+	if err != nil {
+		return err
+	}
+	counts, err := queueCounts(m.queues)
+	for name, c := range counts {
+		q := m.lanes.state(name)
+		q.Waiting, q.uid = c.waiting, c.uid
+		m.changed = append(m.changed, name)
+	}
+	return err
+}
+
+// queueCounts reads meta.queues.
+func queueCounts(list string) (map[string]queueCount, error) {
+	of := map[string]queueCount{}
+	for entry := range strings.FieldsSeq(list) {
+		at := strings.LastIndexByte(entry, '=')
+		if at < 0 {
+			return nil, damagedLane
+		}
+		pair, err := numbers(entry[at+1:])
+		if err != nil {
+			return nil, err
+		}
+		for waiting, uid := range pair {
+			of[entry[:at]] = queueCount{waiting, int(uid)}
+		}
+	}
+	return of, nil
+}
+
+// obey has a queue go by a rule.
+func (q *queueState) obey(rule store.QueueRule) {
+	q.rule, q.Weight, q.Most, q.Keeps = rule, rule.Weight, rule.MaxPending, rule.Keep != store.Retention{}
+}
+
+// resumedDetail is the detail of an event that a queue's pause has ended by itself.
+func resumedDetail(q *queueState) []byte {
+	detail, _ := json.Marshal(queue.EventDetail{Verb: "queue.resume", Target: q.Name}) // of texts it does not fail
+	return detail
+}

@@ -1,0 +1,337 @@
+package sql
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// job reads the one job of a statement's WHERE; found is false if there is none.
+// reserved are the fences of leases whose jobs do not know them yet.
+func (r *reader) job(reserved map[int64]int64, columns, where string, args ...any) (j queue.Job, found bool, err error) {
+	err = r.query(func(r row) (bool, error) {
+		j, _ = readJob(r, columns) // a damaged one says so
+		found = true
+		return false, nil
+	}, `SELECT `+columns+` FROM jobs `+where, args...)
+	if j.State.Runnable() {
+		j.Fence = max(j.Fence, reserved[j.Seq])
+	}
+	if err == nil && j.State == queue.Blocked {
+		j.After, err = r.after(j.Seq)
+	}
+	return j, found, err
+}
+
+// reservations are the fences of the leases that are not known to have started.
+func (s *engine) reservations() (map[int64]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return numbers(s.reserved)
+}
+
+// byID reads a job by its id.
+func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		reserved, err := s.reservations()
+		if err != nil {
+			return err
+		}
+		got, found, err := r.job(reserved, columns, `WHERE id = ?`, id)
+		if err == nil && !found {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job %q", id)
+		}
+		j = got
+		return err
+	})
+	return j, err
+}
+
+// Get reads one job by id, but for its Env and Stdin.
+func (s *engine) Get(ctx context.Context, id string) (queue.Job, error) {
+	return s.byID(ctx, id, jobColumns)
+}
+
+// Whole reads all of one job by id.
+func (s *engine) Whole(ctx context.Context, id string) (queue.Job, error) {
+	return s.byID(ctx, id, wholeColumns)
+}
+
+// History reads a page of a job's attempts without output.
+func (s *engine) History(ctx context.Context, seq int64, before, limit int) (list []queue.Attempt, err error) {
+	if err := checkLimit(limit); err != nil {
+		return nil, err
+	}
+	if before <= 0 {
+		before = math.MaxInt64
+	}
+	err = s.reading(ctx, func(r *reader) error {
+		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
+		if err == nil && there == 0 {
+			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		}
+		if err != nil {
+			return err
+		}
+		bytes := 0
+		return r.query(func(r row) (bool, error) {
+			a := readAttempt(r)
+			if bytes += store.AttemptSize(&a); bytes > store.MaxHistoryBytes && len(list) > 0 {
+				return false, nil
+			}
+			list = append(list, a)
+			return len(list) < limit, nil
+		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC`, seq, int64(before))
+	})
+	slices.Reverse(list)
+	return list, err
+}
+
+// Attempt reads one attempt with its output; n = 0 is the last one.
+func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
+	where := ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) AND n = ?`
+	args := []any{seq, int64(n)}
+	if n == 0 {
+		where, args = ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) ORDER BY n DESC LIMIT 1`, args[:1]
+	}
+	err = s.reading(ctx, func(r *reader) error {
+		found := false
+		err := r.query(func(r row) (bool, error) {
+			a, found = readAttempt(r), true
+			a.Output, a.OutputRef, a.Result = bytes.Clone(r.view(attemptWidth)), r.text(attemptWidth+1), bytes.Clone(r.view(attemptWidth+2))
+			return false, nil
+		}, `SELECT `+attemptColumns+`, output, output_ref, result`+where, args...)
+		if err == nil && !found {
+			err = queue.Errorf(queue.CodeNotFound, "the job has no attempt %d", n)
+		}
+		return err
+	})
+	return a, err
+}
+
+// maxLooked bounds how many jobs one page looks at for a filter that no index
+// serves; the page's Next goes on from there.
+const maxLooked = 10_000
+
+func checkLimit(limit int) error {
+	if limit < 1 || limit > store.MaxPage {
+		return queue.Invalid("limit", "%d is not between 1 and %d", limit, store.MaxPage)
+	}
+	return nil
+}
+
+// List reads a page of jobs, newest first.
+func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
+	err = s.selecting(ctx, f, func(r *reader, selected store.Selected) error {
+		reserved, err := s.reservations()
+		if err != nil {
+			return err
+		}
+		page = store.Page{Next: selected.Next}
+		bytes := 0
+		for _, ref := range selected.Refs {
+			j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, ref.Seq)
+			if err == nil && (!found || j.ID == "") { // it was there a moment ago
+				err = damage("damaged row of a job")
+			}
+			if err != nil {
+				return err
+			}
+			if bytes += store.TextSize(&j); bytes > store.MaxPageBytes && len(page.Jobs) > 0 {
+				page.Next = page.Jobs[len(page.Jobs)-1].Seq
+				return nil
+			}
+			page.Jobs = append(page.Jobs, j)
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Page{}, err
+	}
+	return page, nil
+}
+
+// Select reads a page of references to the jobs that a filter selects.
+func (s *engine) Select(ctx context.Context, f store.Filter) (selected store.Selected, err error) {
+	err = s.selecting(ctx, f, func(_ *reader, got store.Selected) error {
+		selected = got
+		return nil
+	})
+	return selected, err
+}
+
+// selecting calls take with a page of references, inside the read that found them.
+func (s *engine) selecting(ctx context.Context, f store.Filter, take func(*reader, store.Selected) error) error {
+	m, err := newMatcher(f)
+	if err != nil {
+		return err
+	}
+	states := f.States
+	switch {
+	case len(states) > 0:
+	case f.Since > 0: // by state one may stop at the first job that is too old, unless it is of an ended one
+		states = queue.States()
+	default:
+		states = []queue.State{0}
+	}
+	return s.reading(ctx, func(r *reader) error {
+		var selected store.Selected
+		for _, state := range states {
+			if err := m.state(r, state, &selected); err != nil {
+				return err
+			}
+		}
+		slices.SortFunc(selected.Refs, func(a, b store.Ref) int { return cmp.Compare(b.Seq, a.Seq) })
+		// A state that stopped early ends the page there for all of them.
+		selected.Refs = slices.DeleteFunc(selected.Refs, func(ref store.Ref) bool { return ref.Seq < selected.Next })
+		if len(selected.Refs) > f.Limit {
+			selected.Refs = selected.Refs[:f.Limit]
+			selected.Next = selected.Refs[f.Limit-1].Seq
+		}
+		return take(r, selected)
+	})
+}
+
+// matcher is a filter that is ready for use. It decides by the columns that stand before
+// terms in a row, so large jobs cost no more than small ones, and jobs with damaged terms
+// are found like others.
+type matcher struct {
+	store.Filter
+	glob  func(id string) bool
+	parts [][]byte // each label as it stands in the JSON of a job that has it
+}
+
+func newMatcher(f store.Filter) (m matcher, err error) {
+	m.Filter = f
+	if err := checkLimit(f.Limit); err != nil {
+		return m, err
+	}
+	if m.Before == 0 {
+		m.Before = math.MaxInt64
+	}
+	m.glob = func(string) bool { return true }
+	if f.Glob != "" {
+		if m.glob, err = queue.Glob(f.Glob); err != nil {
+			return m, err
+		}
+	}
+	for name, value := range f.Labels {
+		raw, err := json.Marshal(map[string]string{name: value})
+		if err != nil {
+			return m, err
+		}
+		m.parts = append(m.parts, raw[1:len(raw)-1])
+	}
+	return m, nil
+}
+
+// state adds one state's jobs to what is selected (state 0: of every state), and
+// raises Next to where it stopped, if it did before the end.
+func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error {
+	from, args := `WHERE`, []any{bit(len(m.parts) > 0)}
+	if state != 0 {
+		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
+	}
+	looked, kept := 0, 0
+	return r.query(func(r row) (bool, error) {
+		if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
+			return false, nil
+		}
+		looked++
+		if m.matches(r) {
+			to.Refs = append(to.Refs, store.Ref{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
+			kept++
+		}
+		if kept > m.Limit || looked >= maxLooked {
+			to.Next = max(to.Next, r.num(0))
+			return false, nil
+		}
+		return true, nil
+	}, `SELECT seq, id, state, uid, created_at, ended_at, iif(?, labels, ''), queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
+}
+
+func (m *matcher) matches(r row) bool {
+	if m.Knows != nil && queue.HookSet(r.num(8))&queue.HookSettings != 0 && int64(*m.Knows) != r.num(3) {
+		return false
+	}
+	if m.UID != nil && int64(*m.UID) != r.num(3) || m.Queue != "" && r.text(7) != m.Queue {
+		return false
+	}
+	if at := queue.Millis(cmp.Or(r.num(5), r.num(4))); at < m.Since || m.Older != 0 && at >= m.Older {
+		return false
+	}
+	return m.labelled(r.view(6)) && m.glob(r.text(1))
+}
+
+// labelled reports whether the JSON of a job's labels has all labels of the filter. A
+// search for their bytes rules most other jobs out before any JSON is decoded.
+func (m *matcher) labelled(raw []byte) bool {
+	if len(m.parts) == 0 {
+		return true
+	}
+	for _, part := range m.parts {
+		if !bytes.Contains(raw, part) {
+			return false
+		}
+	}
+	var labels map[string]string
+	if json.Unmarshal(raw, &labels) != nil {
+		return false
+	}
+	for name, value := range m.Labels {
+		if got, ok := labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
+}
+
+// oldestAmong is how many jobs of a state are looked at for the oldest one: those
+// that were enqueued first. So many delayed ones may stand before it.
+const oldestAmong = 1000
+
+// Oldest is when the job that waits longest became runnable.
+func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		for _, state := range []queue.State{queue.Pending, queue.Failed} {
+			first, err := r.number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) WHERE since <= ?`,
+				int64(state), int64(oldestAmong), int64(s.now()))
+			if err != nil {
+				return err
+			}
+			if m := queue.Millis(first); m != 0 && (oldest == 0 || m < oldest) {
+				oldest = m
+			}
+		}
+		return nil
+	})
+	return oldest, err
+}
+
+// Events lists events after a sequence number.
+func (s *engine) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
+	last, _ := s.LastEvent() // later ones are committed, but not in the counts yet
+	err = s.reading(ctx, func(r *reader) error {
+		return r.query(func(r row) (bool, error) {
+			e := queue.Event{
+				Seq: r.num(0), At: queue.Millis(r.num(1)), Kind: queue.EventKind(r.text(2)), Job: r.num(3), ID: r.text(4), State: queue.State(r.num(5)),
+			}
+			if err := json.Unmarshal(r.view(6), &e.Detail); err != nil {
+				return false, fmt.Errorf("read event %d: %w", e.Seq, err)
+			}
+			if r.num(8) != 0 {
+				e.Private = new(int(r.num(7)))
+			}
+			list = append(list, e)
+			return true, nil
+		}, `SELECT seq, at, kind, job, id, state, detail, private, private IS NOT NULL FROM events WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT ?`, after, last, int64(limit))
+	})
+	return list, err
+}

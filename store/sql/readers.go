@@ -1,0 +1,140 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// readers are the connections that reads share.
+type readers struct {
+	open   func() (conn, error)
+	places chan struct{} // one for each connection that may be in use
+	closed chan struct{}
+
+	mu   sync.Mutex
+	idle []conn // the one used last is used next; guarded by mu
+}
+
+// maxReaders is how many reads are carried out at once.
+const maxReaders = 4
+
+// newReaders are readers over connections that open makes.
+func newReaders(open func() (conn, error)) *readers {
+	return &readers{open: open, places: make(chan struct{}, maxReaders), closed: make(chan struct{})}
+}
+
+// take waits for a connection.
+func (r *readers) take(ctx context.Context) (conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	select {
+	case <-r.closed:
+		return nil, errClosed
+	default:
+	}
+	select {
+	case r.places <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-r.closed:
+		return nil, errClosed
+	}
+	r.mu.Lock()
+	if n := len(r.idle); n > 0 {
+		c := r.idle[n-1]
+		r.idle = r.idle[:n-1]
+		r.mu.Unlock()
+		return c, nil
+	}
+	r.mu.Unlock()
+	c, err := r.open()
+	if err != nil {
+		<-r.places
+	}
+	return c, err
+}
+
+// put gives a connection back; one that is not sound is closed.
+func (r *readers) put(c conn, sound bool) {
+	if sound {
+		r.mu.Lock()
+		r.idle = append(r.idle, c)
+		r.mu.Unlock()
+	} else {
+		c.close() // what went wrong was told
+	}
+	<-r.places
+}
+
+// close ends the connections once those in use are given back. It is called once.
+func (r *readers) close() (err error) {
+	close(r.closed)
+	for range maxReaders {
+		r.places <- struct{}{}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.idle {
+		err = errors.Join(err, c.close())
+	}
+	r.idle = nil
+	return err
+}
+
+// reader is a connection during one read. All its statements see the same state of the
+// database, and it ends with its context.
+type reader struct {
+	conn
+	ctx context.Context
+}
+
+// query is conn.query, unless the read is over.
+func (r *reader) query(each func(r row) (more bool, err error), sql string, args ...any) error {
+	if err := r.ctx.Err(); err != nil {
+		return err
+	}
+	return r.conn.query(each, sql, args...)
+}
+
+// number reads the one integer of a statement's first row, 0 if there is none.
+func (r *reader) number(sql string, args ...any) (n int64, err error) {
+	err = r.query(func(r row) (bool, error) {
+		n = r.num(0)
+		return false, nil
+	}, sql, args...)
+	return n, err
+}
+
+// reading calls f with a connection for reading. The read has a deadline, because a
+// reader pins the WAL; its time begins when it has the connection. The caller bounds the
+// wait for a connection by ctx.
+func (s *engine) reading(ctx context.Context, f func(*reader) error) error {
+	c, err := s.read.take(ctx)
+	if err != nil {
+		return s.host.cannotRead(err)
+	}
+	budget := s.host.budget()
+	within, cancel := context.WithTimeout(ctx, budget)
+	defer cancel()
+	release := c.endWith(within)
+	r := &reader{c, within}
+	err = c.beginReading()
+	if err == nil {
+		err = f(r)
+	}
+	release()
+	if changed := s.host.readable(); changed != nil {
+		err = changed
+	}
+	ended := c.endReading()
+	s.read.put(c, ended == nil)
+	if err != nil && within.Err() != nil && c.interrupted(err) {
+		err = within.Err()
+	}
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return s.host.late(budget)
+	}
+	return s.host.cannotRead(err)
+}

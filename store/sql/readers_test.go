@@ -1,0 +1,120 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A read has its whole time from when it has got a connection, however long it waits for
+// that; one whose caller gives up stops waiting, and so does one whose store is closed.
+func TestAReadsTimeBeginsWithItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, t.TempDir())
+		enqueue(t, s, 3)
+		var taken []conn
+		for range maxReaders {
+			c, err := s.read.take(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken = append(taken, c)
+		}
+		list := func(ctx context.Context) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				page, err := s.List(ctx, store.Filter{Limit: 9})
+				if err == nil && len(page.Jobs) != 3 {
+					t.Errorf("%d jobs were listed", len(page.Jobs))
+				}
+				done <- err
+			}()
+			synctest.Wait()
+			return done
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		patient, impatient := list(t.Context()), list(ctx)
+		time.Sleep(100 * longRead) // in the bubble's time
+		cancel()
+		if err := <-impatient; !errors.Is(err, context.Canceled) {
+			t.Errorf("whose caller gave up: %v", err)
+		}
+		select {
+		case err := <-patient:
+			t.Fatalf("it ended without a connection: %v", err)
+		default:
+		}
+		s.read.put(taken[0], true)
+		if err := <-patient; err != nil {
+			t.Errorf("who waited long: %v", err)
+		}
+		if _, err := s.read.take(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		waiting := list(t.Context())
+		closed := make(chan error, 1)
+		go func() { closed <- s.Close() }()
+		if err := <-waiting; !errors.Is(err, queue.ErrUnavailable) {
+			t.Errorf("whose store was closed: %v", err)
+		}
+		for _, c := range taken {
+			s.read.put(c, true)
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A read that takes too long ends, and its connection serves the next one.
+func TestALongReadEnds(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 1)
+	why := "a test"
+	s.starved.Store(&why) // so that reads are kept short
+	endless := func(r *reader) error {
+		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c) SELECT count(*) FROM c`)
+		return err
+	}
+	begun := time.Now()
+	if err := s.reading(t.Context(), endless); !errors.Is(err, queue.ErrUnavailable) || time.Since(begun) > longRead {
+		t.Errorf("it ended after %v with %v", time.Since(begun), err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(10*time.Millisecond, cancel)
+	if err := s.reading(ctx, endless); !errors.Is(err, context.Canceled) {
+		t.Errorf("whose caller gave up: %v", err)
+	}
+	if j, err := s.Get(t.Context(), "1"); err != nil || j.Seq != 1 {
+		t.Errorf("the next one: %+v, %v", j, err)
+	}
+	if len(s.read.idle) != 1 {
+		t.Errorf("%d connections were opened", len(s.read.idle))
+	}
+}
+
+// All that one read sees is of one moment.
+func TestAReadSeesOneMoment(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 2)
+	err := s.reading(t.Context(), func(r *reader) error {
+		before, err := r.number(`SELECT count(*) FROM jobs`)
+		if err != nil {
+			return err
+		}
+		enqueue(t, s, 5)
+		after, err := r.number(`SELECT count(*) FROM jobs`)
+		if before != 2 || after != 2 {
+			t.Errorf("it saw %d jobs, and then %d", before, after)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}

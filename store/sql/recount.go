@@ -1,0 +1,306 @@
+package sql
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// What is counted in the database, held against the rows that it counts, and counted anew.
+
+// counterFaults holds the counts that are kept against the rows.
+func counterFaults(c conn) (faults []string, err error) {
+	for _, state := range queue.States() {
+		kept, err := c.number(`SELECT ` + state.String() + ` FROM meta`)
+		if err != nil {
+			return nil, err
+		}
+		n, err := c.number(`SELECT count(*) FROM jobs WHERE state = ?`, int64(state))
+		if err != nil {
+			return nil, err
+		}
+		if n != kept {
+			faults = append(faults, fmt.Sprintf("%d jobs are counted as %s, but there are %d", kept, state, n))
+		}
+	}
+	kept, err := c.number(`SELECT output_bytes FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	sum, err := c.number(`SELECT sum(output_bytes) FROM attempts WHERE output_bytes > 0`)
+	if err != nil {
+		return nil, err
+	}
+	if sum != kept {
+		faults = append(faults, fmt.Sprintf("%d bytes of output are counted, but there are %d", kept, sum))
+	}
+	gates, err := gateFaults(c)
+	return slices.Concat(faults, userFaults(c), queueFaults(c), gates), err
+}
+
+// gateFaults holds what gates know of lanes and jobs against these.
+func gateFaults(c conn) (faults []string, err error) {
+	needed, named, err := gateUse(c)
+	if err != nil {
+		return nil, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		id, of := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
+		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[of] {
+			faults = append(faults, fmt.Sprintf("%d lanes and %d jobs are counted at the gate %q, but there are %d and %d", lanes, jobs, of.key, needed[id], named[of]))
+		}
+		delete(named, of)
+		return true, nil
+	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
+	for of, n := range named {
+		faults = append(faults, fmt.Sprintf("%d jobs name the gate %q, which is not there", n, of.key))
+	}
+	return faults, err
+}
+
+// gateName names a gate.
+type gateName struct {
+	uid, kind int64
+	key       string
+}
+
+// gateUse is how many lanes need each gate, and how many jobs that have not ended name each lock or
+// rate.
+func gateUse(c conn) (needed map[int64]int64, named map[gateName]int64, err error) {
+	needed, named = map[int64]int64{}, map[gateName]int64{}
+	err = c.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		for _, n := range l.Needs {
+			needed[n.Gate]++
+		}
+		return true, err
+	}, `SELECT `+laneColumns+` FROM lanes WHERE demands <> ''`)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		for _, d := range readDemands(r.view(1)) {
+			if d.Ruled() {
+				named[nameOf(d, int(r.num(0)))]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+	return needed, named, err
+}
+
+// recountGates has the gates be there that jobs and lanes need, and know of these; all lanes are
+// looked at anew.
+func recountGates(c *liteConn) (err error) {
+	if err := c.exec(`BEGIN IMMEDIATE`); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.exec(`ROLLBACK`)
+		}
+	}()
+	g := gateCounts{c: c, ids: map[gateName]int64{}, lanes: map[gateName]int64{}, jobs: map[gateName]int64{}, words: map[gateName]queue.Demand{}}
+	for _, step := range []func() error{g.read, g.mendLanes, g.write} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	err = c.exec(`COMMIT`)
+	return err
+}
+
+// gateCounts is what gates there are, and what needs them.
+type gateCounts struct {
+	c     *liteConn
+	ids   map[gateName]int64
+	lanes map[gateName]int64 // that need each
+	jobs  map[gateName]int64 // that name the rule of each
+	words map[gateName]queue.Demand
+}
+
+func (g *gateCounts) read() error {
+	err := g.c.query(func(r row) (bool, error) {
+		g.ids[gateName{r.num(1), r.num(2), r.text(3)}] = r.num(0)
+		return true, nil
+	}, `SELECT id, uid, kind, key FROM gates`)
+	if err != nil {
+		return err
+	}
+	return g.c.query(func(r row) (bool, error) {
+		for _, d := range readDemands(r.view(1)) {
+			of := nameOf(d, int(r.num(0)))
+			g.words[of] = d
+			if d.Ruled() {
+				g.jobs[of]++
+			}
+		}
+		return true, nil
+	}, `SELECT uid, demands FROM jobs WHERE state < 6 AND demands <> ''`)
+}
+
+// id is the number of a gate, which is made if there is none.
+func (g *gateCounts) id(of gateName) (int64, error) {
+	if id := g.ids[of]; id != 0 {
+		return id, nil
+	}
+	d := g.words[of] // of one that no job names the next one says it
+	if err := g.c.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, of.uid, of.kind, of.key, int64(max(1, d.N)), d.Per.Milliseconds()); err != nil {
+		return 0, err
+	}
+	id, err := g.c.number(`SELECT last_insert_rowid()`)
+	g.ids[of] = id
+	return id, err
+}
+
+// mendLanes has each lane need its gates by their numbers, open, and with an unknown head.
+func (g *gateCounts) mendLanes() error {
+	needs := map[int64]string{}
+	err := g.c.query(func(r row) (bool, error) {
+		var list strings.Builder
+		for line := range strings.Lines(r.text(2)) {
+			var d queue.Demand
+			if _, err := fmt.Sscanf(line, "%d %d %s", &d.Kind, &d.N, &d.Key); err != nil {
+				return true, nil // a damaged lane has no needs that could be read
+			}
+			of := nameOf(d, int(r.num(1)))
+			id, err := g.id(of)
+			if err != nil {
+				return false, err
+			}
+			g.lanes[of]++
+			fmt.Fprintf(&list, "%d/%d/%d ", id, d.Kind, d.Units())
+		}
+		needs[r.num(0)] = list.String()
+		return true, nil
+	}, `SELECT id, uid, demands FROM lanes WHERE demands <> ''`)
+	if err != nil {
+		return err
+	}
+	for id, list := range needs {
+		if err := g.c.exec(`UPDATE lanes SET needs = ?, shut = 0, head_rank = -9223372036854775808, head_seq = 0 WHERE id = ?`, list, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (g *gateCounts) write() error {
+	if err := g.c.exec(`UPDATE gates SET lanes = 0, jobs = 0`); err != nil {
+		return err
+	}
+	for of := range g.words {
+		if _, err := g.id(of); err != nil {
+			return err
+		}
+	}
+	for of, id := range g.ids {
+		if g.lanes[of]+g.jobs[of] == 0 {
+			continue
+		}
+		if err := g.c.exec(`UPDATE gates SET lanes = ?, jobs = ? WHERE id = ?`, g.lanes[of], g.jobs[of], id); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// nameOf names the gate of a user's demand.
+func nameOf(d queue.Demand, uid int) gateName {
+	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
+}
+
+// userFaults holds the users' counts against the rows.
+func userFaults(c conn) (faults []string) {
+	return countFaults(c, "uid", row.num, numbers, `SELECT users FROM meta`, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
+}
+
+// queueFaults holds the queues' counts against the rows.
+func queueFaults(c conn) (faults []string) {
+	listed := func(list string) (map[string]int64, error) {
+		counts, err := queueCounts(list)
+		of := map[string]int64{}
+		for name, c := range counts {
+			of[name] = c.waiting
+		}
+		return of, err
+	}
+	return countFaults(c, "queue", row.text, listed, `SELECT queues FROM meta`, `SELECT name, waiting FROM queues`, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`)
+}
+
+// countFaults holds counts against the rows: those of a table, but for what changed since and is listed in
+// meta. key reads what is counted of from a column.
+func countFaults[K cmp.Ordered](c conn, what string, key func(row, int) K, listed func(string) (map[K]int64, error), meta, table, rows string) (faults []string) {
+	list := ""
+	err := c.query(func(r row) (bool, error) {
+		list = r.text(0)
+		return false, nil
+	}, meta)
+	read := func(q string) map[K]int64 {
+		counts := map[K]int64{}
+		if err == nil {
+			err = c.query(func(r row) (bool, error) {
+				counts[key(r, 0)] = r.num(1)
+				return true, nil
+			}, q)
+		}
+		return counts
+	}
+	kept, there := read(table), read(rows)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	changed, err := listed(list)
+	if err != nil {
+		return []string{err.Error()}
+	}
+	maps.Copy(kept, changed)
+	for k := range there {
+		kept[k] += 0 // so that each is looked at
+	}
+	for _, k := range slices.Sorted(maps.Keys(kept)) {
+		if kept[k] != there[k] {
+			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of %s %v, but there are %d", kept[k], what, k, there[k]))
+		}
+	}
+	return faults
+}
+
+// recount mends a backup: it counts the rows anew, makes missing indexes, and forgets
+// damaged parts of batches.
+func recount(c *liteConn) error {
+	wrong, err := schemaFaults(c)
+	if err != nil {
+		return err
+	}
+	for _, f := range wrong {
+		if strings.HasPrefix(f.create, "CREATE INDEX") || strings.HasPrefix(f.create, "CREATE UNIQUE INDEX") {
+			if err := c.exec(f.create); err != nil {
+				return err
+			}
+		}
+	}
+	for _, state := range queue.States() {
+		if err := c.exec(`UPDATE meta SET `+state.String()+` = (SELECT count(*) FROM jobs WHERE state = ?)`, int64(state)); err != nil {
+			return err
+		}
+	}
+	if err := c.exec(`UPDATE meta SET output_bytes = (SELECT coalesce(sum(output_bytes), 0) FROM attempts WHERE output_bytes > 0)`); err != nil {
+		return err
+	}
+	if err := recountGates(c); err != nil {
+		return err
+	}
+	return carryOutAll(c, []string{
+		`DELETE FROM frames WHERE batch < 0`,
+		`DELETE FROM users`,
+		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
+		`UPDATE queues SET waiting = 0`,
+		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
+		`UPDATE meta SET users = '', queues = ''`,
+	})
+}

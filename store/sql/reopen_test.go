@@ -1,0 +1,380 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// What was reserved or running is leased again, with its fence, after the store
+// was opened anew, and only that: what has ended or was given back is not.
+func TestLeasesOutliveTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 4)
+	turn := func(do store.Report) []queue.Job {
+		t.Helper()
+		turned, err := s.Exchange(t.Context(), do)
+		if err != nil || len(turned.Stale) > 0 {
+			t.Fatalf("stale %v, error %v", turned.Stale, err)
+		}
+		return turned.Jobs
+	}
+	jobs := turn(store.Report{Want: 3})
+	turn(store.Report{Started: []store.Started{{Lease: jobs[0].Lease(), At: 1}}, Released: []queue.Lease{jobs[1].Lease(), jobs[2].Lease()}})
+	reserved := turn(store.Report{Want: 1})[0] // job 2 again
+	reopened := func(want ...queue.Lease) {
+		t.Helper()
+		s.Close()
+		s = openStore(t, dir)
+		left, err := s.Left(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []queue.Lease
+		for i := range left.Leased {
+			got = append(got, left.Leased[i].Lease())
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("leased %v, want %v", got, want)
+		}
+	}
+	reopened(jobs[0].Lease(), reserved.Lease())
+	turn(store.Report{Released: []queue.Lease{reserved.Lease()}})
+	done := queue.Decision{State: queue.Completed, Counts: true, Started: true}
+	turn(store.Report{Ended: []store.Settlement{{Lease: jobs[0].Lease(), Decision: done}}})
+	reopened()
+	before := []int64{reserved.Fence, jobs[2].Fence, 0}
+	claimed := turn(store.Report{Want: 9})
+	for i, j := range claimed {
+		if j.Seq != int64(i+2) || j.Fence <= before[i] {
+			t.Errorf("claimed %v, want job %d with a fence above %d", j.Lease(), i+2, before[i])
+		}
+	}
+	if len(claimed) != 3 {
+		t.Errorf("claimed %d jobs, want 3", len(claimed))
+	}
+}
+
+// What a process committed that died in its next transaction is there when the store is
+// opened, and nothing of that one is.
+func TestCommitsOfADeadProcessHold(t *testing.T) {
+	dir := filled(t, 1)
+	path := filepath.Join(dir, fileName)
+	said, die := other(t, path, `UPDATE jobs SET error = 'committed';BEGIN IMMEDIATE;UPDATE jobs SET error = 'not'`)
+	die()
+	if info, err := os.Stat(path + "-wal"); said != "<nil>" || err != nil || info.Size() == 0 {
+		t.Fatalf("it said %s and left %v, %v", said, info, err)
+	}
+	s := openStore(t, dir)
+	if page, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil || len(page.Jobs) != 1 || page.Jobs[0].Error != "committed" {
+		t.Errorf("got %+v, %v", page.Jobs, err)
+	}
+	enqueue(t, s, 1)
+}
+
+// A transaction that is undone leaves nothing in the writer's memory either: its
+// claims are free, its numbers are used again.
+func TestUndoneTransactionLeavesNothing(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 2)
+	before := s.Counts().States
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
+		if jobs, _, err := tx.rules.Claim(2); err != nil || len(jobs) != 2 {
+			t.Errorf("claimed %v, %v, want two", jobs, err)
+		}
+		j := draft()
+		tx.drafts = []texts{{terms: "{}"}}
+		if err := tx.rules.Insert(&j, 0, 0, tx.s.mem.nextSeq, "undone"); err != nil {
+			t.Error(err)
+		}
+		tx.s.mem.nextSeq++
+		err := tx.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+		return err
+	})
+	if err == nil {
+		t.Fatal("the database took what it must refuse")
+	}
+	if r := enqueue(t, s, 1); r.Seqs[0] != 3 {
+		t.Errorf("got seq %d, want 3", r.Seqs[0])
+	}
+	if before[queue.Pending]++; s.Counts().States != before {
+		t.Errorf("got states %v, want %v", s.Counts().States, before)
+	}
+	turned, err := s.Exchange(t.Context(), store.Report{Want: 9})
+	if err != nil || len(turned.Jobs) != 3 {
+		t.Errorf("claimed %v, %v, want three jobs", turned.Jobs, err)
+	}
+}
+
+// The database is not asked for jobs that cannot be there: not in an empty queue, and not
+// once the end of a lane has been seen, until one becomes runnable, also by a transaction that
+// is undone.
+func TestADryQueueIsNotAsked(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	var jobs []queue.Job
+	claim := func(then error) (asked bool, err error) {
+		err = s.do(t.Context(), urgent, func(tx *tx) (err error) {
+			jobs, _, err = tx.rules.Claim(2)
+			asked = tx.begun
+			return errors.Join(err, then)
+		})
+		return asked, err
+	}
+	claims := func(what string, n int, want bool) {
+		t.Helper()
+		if asked, err := claim(nil); err != nil || len(jobs) != n || asked != want {
+			t.Errorf("%s: %d jobs, asked: %t, %v; want %d, %t", what, len(jobs), asked, err, n, want)
+		}
+	}
+	claims("an empty queue", 0, false)
+	enqueue(t, s, 3)
+	claims("after three came", 2, true)
+	claims("the last", 1, true)
+	last := jobs[0].Lease()
+	claims("none is left", 0, false)
+	if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{last}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := claim(errors.New("undone")); err == nil {
+		t.Error("a transaction that fails was committed")
+	}
+	claims("after one was given back", 1, true)
+	claims("none is left again", 0, false)
+}
+
+// A batch that was committed is in the queue after the store was opened anew, whole;
+// one that was not is gone with its ids, and cannot be gone on with.
+func TestBatchesAreFinishedAtOpen(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	named := func(id string) []queue.Job { return []queue.Job{draft(func(j *queue.Job) { j.ID = id }), draft()} }
+	for _, b := range []string{"done", "open"} {
+		for _, part := range []string{"1", "2"} {
+			if _, err := s.StageBatch(t.Context(), store.Request{Batch: b, Drafts: named(b + part)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "done", Drafts: named("done3")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // one of three frames
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	if n := s.Counts().States[queue.Pending]; n != 6 {
+		t.Errorf("%d jobs wait, want the 6 that were committed", n)
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Batch: "open", Drafts: named("open3")}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("the end of a batch that is gone: %v", err)
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: named("open1")}); err != nil {
+		t.Errorf("its id: %v", err)
+	}
+	for _, table := range []string{"frames", "staged_ids"} {
+		err := s.do(t.Context(), urgent, func(tx *tx) error {
+			n, err := tx.number(`SELECT count(*) FROM ` + table)
+			if n != 0 {
+				t.Errorf("%d rows are left in %s", n, table)
+			}
+			return err
+		})
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A committed batch for which the disk has no room when the store is opened counts in
+// full until it is moved, and its numbers are taken.
+func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	stage(t, s, "a", 2000, false)
+	committed, err := s.Enqueue(t.Context(), store.Request{Batch: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // one of two frames
+		t.Fatal(err)
+	}
+	s.Close()
+	full := filepath.Join(dir, reserve) // no reserve can be made there
+	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	s = openStore(t, dir)
+	asks := func(what string, most int64, want error) {
+		t.Helper()
+		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingUser: most}} {
+			r.Drafts = []queue.Job{draft()}
+			if _, err := s.Enqueue(t.Context(), r); !errors.Is(err, want) {
+				t.Errorf("%s, where max_pending is %d and max_pending_per_user %d: got %v, want %v", what, r.MaxPending, r.MaxPendingUser, err, want)
+			}
+		}
+	}
+	asks("while the disk is full", 2000, queue.ErrFull)
+	asks("while the disk is full", 2001, queue.ErrNoSpace)
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	s.do(t.Context(), urgent, func(t *tx) error { s.space.at = time.Time{}; return nil }) // look again
+	for _, id := range []string{"1500", "2000"} {
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = id })}}); !errors.Is(err, queue.ErrExists) {
+			t.Errorf("a job by the number %s of one of the batch: got %v, want %v", id, err, queue.ErrExists)
+		}
+	}
+	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil {
+		t.Fatal(err)
+	}
+	asks("when all are moved", 2000, queue.ErrFull)
+	finish(t, s, committed)
+	asks("when it is finished", 2000, queue.ErrFull)
+	asks("when it is finished", 2002, nil)
+}
+
+// A claim that is given up in the moment in which it is served, and could not be
+// after all, ends all the same.
+func TestAGivenUpClaimEnds(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for range 300 {
+		enqueue(t, s, 1)
+		turned, err := s.Exchange(t.Context(), store.Report{Want: 1})
+		if err != nil || len(turned.Jobs) != 1 {
+			t.Fatal(turned, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			jobs, err := s.Await(ctx, 1)
+			for i := range jobs { // it was quicker
+				_, err = s.Exchange(context.Background(), store.Report{Ended: []store.Settlement{{Lease: jobs[i].Lease(), Decision: queue.Decision{State: queue.Completed}}}})
+			}
+			done <- err
+		}()
+		held := make(chan error, 1)
+		go func() { // the job comes back, and is held at once: there is nothing to claim
+			_, err := s.Exchange(context.Background(), store.Report{Changed: []store.Changed{{Lease: turned.Jobs[0].Lease(), Change: store.Change{Verb: queue.VerbHold}}}})
+			held <- err
+		}()
+		cancel()
+		if err := <-held; err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-done:
+			if err != nil && !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("the claim does not end")
+		}
+	}
+}
+
+// Jobs whose ranking anew was cut short, or whose order was changed while the store was
+// closed, are ranked when it is open again, even if the order is the old one by then.
+func TestRankingOutlivesTheStore(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	var drafts []queue.Job
+	for i := range 2*rankStep + 10 {
+		drafts = append(drafts, draft(func(j *queue.Job) { j.Priority = int64(i % 7) }))
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	byPriority := queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}
+	wrong := func() (n int64) {
+		t.Helper()
+		for more := true; more; {
+			var err error
+			if more, err = s.Rerank(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := s.do(t.Context(), urgent, func(tx *tx) (err error) {
+			n, err = tx.number(`SELECT count(*) FROM jobs WHERE rank <> iif(?, -priority, since - priority * 60000)`, bit(s.Order() == byPriority))
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	reopen := func(o queue.Order) {
+		t.Helper()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if s, err = Open(t.Context(), Options{Dir: dir, Order: o}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.SetOrder(t.Context(), byPriority); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // blocked, held, a step of the pending
+		if _, err := s.Rerank(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reopen(usual)
+	if n := wrong(); n != 0 {
+		t.Errorf("%d jobs have a rank of the order that was given up", n)
+	}
+	reopen(byPriority)
+	if n := wrong(); n != 0 {
+		t.Errorf("%d jobs have a rank of the order before", n)
+	}
+	s.Close()
+}
+
+// Nobody can say before a claim what its fence will be: not by the claims before it, nor
+// by those of other jobs.
+func TestFencesCannotBeGuessed(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueue(t, s, 100)
+	last, steps := map[int64]int64{}, map[int64]int{}
+	for range 10 {
+		turned, err := s.Exchange(t.Context(), store.Report{Want: 100})
+		if err != nil || len(turned.Jobs) != 100 {
+			t.Fatalf("%d jobs, %v", len(turned.Jobs), err)
+		}
+		var released []queue.Lease
+		for i := range turned.Jobs {
+			l := turned.Jobs[i].Lease()
+			steps[l.Fence-last[l.Seq]]++
+			last[l.Seq] = l.Fence
+			released = append(released, l)
+		}
+		if _, err := s.Exchange(t.Context(), store.Report{Released: released}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	upper := 0
+	for step := range steps {
+		if step < 1 || step > fenceStep {
+			t.Errorf("a step of %d", step)
+		}
+		if step > fenceStep/2 {
+			upper++
+		}
+	}
+	if len(steps) < 999 || upper < 300 || upper > 700 { // of 1,000
+		t.Errorf("%d steps differ, %d are in the upper half", len(steps), upper)
+	}
+}

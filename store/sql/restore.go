@@ -1,0 +1,237 @@
+package sql
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Restored says what a backup that was put in place holds.
+type Restored struct {
+	Jobs    int64
+	Outputs int64
+}
+
+// restoring is the name of the database while it is prepared.
+const restoring = "restore.tmp"
+
+// Restore checks a backup, counts its rows anew and prepares it beside the database of a folder, which no
+// service uses. save makes the output file of a name. The database is as it was until
+// the returned function puts the backup in its place; what was there is moved into
+// the folder aside. each hears how many bytes were copied so far. An error leaves all as it was.
+//
+// Numbers that have been given out since the backup are not given out again, if the
+// database in the folder can still be read.
+func Restore(dir, file string, save func(ref string) (io.WriteCloser, error), each func(done, of int64)) (done Restored, replace func(aside string, with func() error) error, err error) {
+	path := filepath.Join(dir, restoring)
+	sweepRestoring(path) // SQLite would take an old journal for the new file's
+	defer func() {
+		if err != nil {
+			sweepRestoring(path)
+		}
+	}()
+	if err := copyFile(path, file, each); err != nil {
+		return done, nil, err
+	}
+	c, err := openConn(path, `trusted_schema = 0`, `journal_mode = delete`, `cache_size = -2048`)
+	if err == nil {
+		err = notBackup(file, checkBackup(c))
+	} else {
+		err = notBackup(file, err)
+	}
+	if err == nil {
+		done, err = unpack(c, save)
+	}
+	if err == nil {
+		err = keepNumbers(c, filepath.Join(dir, fileName))
+	}
+	if c != nil {
+		err = errors.Join(err, c.close())
+	}
+	if err != nil {
+		return done, nil, err
+	}
+	if err := syncFile(path); err != nil {
+		return done, nil, err
+	}
+	return done, func(aside string, with func() error) error { return putInPlace(dir, path, aside, with) }, nil
+}
+
+// sweepRestoring deletes what a restoring that was killed has left.
+func sweepRestoring(path string) {
+	for _, end := range []string{"", "-journal", "-wal", "-shm"} {
+		os.Remove(path + end)
+	}
+}
+
+// notBackup adds to what was found wrong with a file that nothing was changed.
+func notBackup(file string, err error) error {
+	var e *queue.Error
+	if err == nil || errors.As(err, &e) {
+		return err
+	}
+	return queue.Errorf(queue.CodeInvalid, "%s is no sound backup of a queue (%v); nothing was changed", file, err)
+}
+
+func copyFile(to, from string, each func(done, of int64)) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := in.Stat()
+	for done := int64(0); err == nil; {
+		var n int64
+		n, err = io.CopyN(out, in, outputPiece)
+		done += n
+		if err == nil || err == io.EOF {
+			each(done, info.Size())
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return errors.Join(err, out.Close())
+}
+
+func syncFile(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+func checkBackup(c *liteConn) error {
+	if err := integrity(c); err != nil {
+		return err
+	}
+	next, err := c.number(`SELECT next_seq FROM meta`)
+	if err == nil && next < 1 {
+		err = errors.New("it has no numbers")
+	}
+	if err == nil {
+		err = migrate(c, migrations)
+	}
+	if err == nil {
+		err = recount(c)
+	}
+	if err != nil {
+		return err
+	}
+	wrong, err := schemaFaults(c)
+	if err == nil && len(wrong) > 0 {
+		err = errors.New(wrong[0].text)
+	}
+	return err
+}
+
+// unpack moves the outputs of a backup into their files.
+func unpack(c *liteConn, save func(ref string) (io.WriteCloser, error)) (done Restored, err error) {
+	if done.Jobs, err = c.number(`SELECT blocked + held + pending + failed + processing + completed + dead + cancelled FROM meta`); err != nil {
+		return done, err
+	}
+	there, err := c.number(`SELECT count(*) FROM sqlite_schema WHERE name = 'outputs'`)
+	if err != nil || there == 0 {
+		return done, err
+	}
+	var f io.WriteCloser
+	open := ""
+	finish := func() error {
+		if f == nil {
+			return nil
+		}
+		err := f.Close()
+		f = nil
+		return err
+	}
+	err = c.query(func(r row) (bool, error) {
+		if ref := r.text(0); ref != open || f == nil {
+			if err := finish(); err != nil {
+				return false, err
+			}
+			open = ref
+			done.Outputs++
+			if f, err = save(ref); err != nil {
+				return false, err
+			}
+		}
+		_, err := io.WriteString(f, r.text(2))
+		return true, err
+	}, `SELECT ref, n, bytes FROM outputs ORDER BY ref, n`)
+	if err = errors.Join(err, finish()); err != nil {
+		return done, err
+	}
+	if err := c.exec(`DROP TABLE outputs`); err != nil {
+		return done, err
+	}
+	if done.Outputs == 0 {
+		return done, nil
+	}
+	err = c.exec(`VACUUM`) // else the file would stay as large as they were
+	return done, err
+}
+
+// keepNumbers raises a backup's numbers to those of the database that it is to
+// replace, if there is one that can be read, and to those of the folder's mark.
+func keepNumbers(c *liteConn, path string) error {
+	p := readMark(filepath.Dir(path))
+	err := c.exec(`UPDATE meta SET commits = max(commits, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, p.commits, p.nextSeq, p.nextEvent)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(path); err != nil {
+		return nil
+	}
+	old, err := openConn(path, `query_only = 1`, `trusted_schema = 0`)
+	if err != nil {
+		return nil
+	}
+	defer old.close()
+	var epoch, seq, event int64
+	err = old.query(func(r row) (bool, error) {
+		epoch, seq, event = r.num(0), r.num(1), r.num(2)
+		return false, nil
+	}, `SELECT epoch, next_seq, next_event FROM meta`)
+	if err != nil {
+		return nil
+	}
+	err = c.exec(`UPDATE meta SET epoch = max(epoch, ?), next_seq = max(next_seq, ?), next_event = max(next_event, ?)`, epoch, seq, event)
+	return err
+}
+
+// putInPlace moves what is there aside and a prepared database in its place, at last.
+// Until then a service refuses to start: a database has been here, and is missing. So
+// who was killed meanwhile restores again.
+func putInPlace(dir, prepared, aside string, with func() error) error {
+	m, err := openMark(dir)
+	if err == nil {
+		err = m.file.Close()
+	}
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm", doubtName} {
+		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("put the old database aside: %w", err)
+		}
+	}
+	if err := errors.Join(syncDir(aside), syncDir(dir)); err != nil {
+		return err
+	}
+	if err := with(); err != nil {
+		return err
+	}
+	if err := os.Rename(prepared, filepath.Join(dir, fileName)); err != nil {
+		return fmt.Errorf("put the backup in place: %w", err)
+	}
+	return syncDir(dir)
+}

@@ -1,0 +1,156 @@
+package sql
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// backedUp is a backup of n jobs with this command.
+func backedUp(t *testing.T, n int, command string) (file string) {
+	t.Helper()
+	s := openStore(t, t.TempDir())
+	defer s.Close()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft(func(j *queue.Job) { j.Command = command })
+	}
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	return backup(t, s)
+}
+
+func backup(t *testing.T, s *Store) (file string) {
+	t.Helper()
+	none := func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }
+	made, err := s.Backup(t.Context(), none, func(int64, int64) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer made.Close()
+	raw, err := io.ReadAll(made)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file = filepath.Join(t.TempDir(), "copy.db")
+	if err := os.WriteFile(file, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func restore(dir, file string) error {
+	_, replace, err := Restore(dir, file, func(string) (io.WriteCloser, error) { return nil, errors.New("no outputs here") }, func(int64, int64) {})
+	if err != nil {
+		return err
+	}
+	aside := filepath.Join(dir, "aside")
+	if err := os.Mkdir(aside, 0o700); err != nil {
+		return err
+	}
+	return replace(aside, func() error { return nil })
+}
+
+// What a restoring that was killed has left does not get into the next one, though
+// SQLite would take its journal for the new file's.
+func TestRestoreAfterAKilledOne(t *testing.T) {
+	dir := t.TempDir()
+	killed := filepath.Join(t.TempDir(), restoring)
+	if err := copyFile(killed, backedUp(t, 300, "old"), func(int64, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := openConn(killed, `journal_mode = delete`, `cache_size = 2`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{`BEGIN`, `UPDATE jobs SET error = 'changed'`} {
+		if err := c.exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, end := range []string{"", "-journal"} {
+		if err := copyFile(filepath.Join(dir, restoring+end), killed+end, func(int64, int64) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.close()
+	if err := restore(dir, backedUp(t, 300, "new")); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, dir)
+	defer s.Close()
+	page, err := s.List(t.Context(), store.Filter{Limit: 500})
+	if err != nil || len(page.Jobs) != 300 {
+		t.Fatalf("%d jobs, %v", len(page.Jobs), err)
+	}
+	for i := range page.Jobs {
+		if page.Jobs[i].Command != "new" {
+			t.Fatalf("job %s is of another backup: %q", page.Jobs[i].ID, page.Jobs[i].Command)
+		}
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, restoring+"*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// A file that SQLite finds sound but that is not made as a queue is refused.
+func TestRestoreRefusesOtherDatabases(t *testing.T) {
+	for _, change := range []string{
+		`DROP TABLE keys`,
+		`CREATE TRIGGER t AFTER UPDATE ON meta BEGIN DELETE FROM jobs; END`,
+		`CREATE VIEW v AS SELECT * FROM jobs`,
+		`ALTER TABLE events RENAME COLUMN kind TO sort`,
+	} {
+		file := backedUp(t, 3, "true")
+		c, err := openConn(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.exec(change); err != nil {
+			t.Fatal(err)
+		}
+		c.close()
+		dir := t.TempDir()
+		if err := restore(dir, file); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "no sound backup") {
+			t.Errorf("%s: %v", change, err)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("%s: left %v", change, left)
+		}
+	}
+}
+
+// A newer schema that says that this program may use it is restored, and nothing is
+// wrong with it.
+func TestRestoreOfANewerSchema(t *testing.T) {
+	file := backedUp(t, 3, "true")
+	c, err := openConn(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range []string{`ALTER TABLE jobs ADD COLUMN newer TEXT`, `CREATE TABLE newest (n INTEGER)`, fmt.Sprintf(`PRAGMA user_version = %d`, len(migrations)+1)} {
+		if err := c.exec(q); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.close()
+	dir := t.TempDir()
+	if err := restore(dir, file); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, dir)
+	defer s.Close()
+	for _, f := range s.Examine(t.Context()) {
+		if f.Check == "database" && f.Level != store.Fine {
+			t.Errorf("%+v", f)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package sql
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	quick "github.com/go-json-experiment/json" // half the time of encoding/json, once a claim
+	compatible "github.com/go-json-experiment/json/v1"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// headColumns are the columns of a job that are short, in the order that readHead takes
+// them; jobColumns are these and what else there is of a job but for what it is given as
+// env and stdin; wholeColumns have that too.
+const (
+	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
+	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid`
+	jobColumns   = headColumns + `, labels, error, terms`
+	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
+	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
+)
+
+// width is how many columns they are.
+func width(columns string) int {
+	switch columns {
+	case headColumns:
+		return headWidth
+	case jobColumns, ownColumns:
+		return headWidth + 3
+	}
+	return headWidth + 4
+}
+
+// headWidth is how many columns of a job are short.
+var headWidth = strings.Count(headColumns, ",") + 1
+
+// missing stands for an input that should be there: it cannot be read.
+const missing = `{`
+
+// Where some stand among them.
+const (
+	uidColumn   = 3
+	placeColumn = 28
+	rankColumn  = 29
+	laneColumn  = 30
+)
+
+// maxInline is the longest input, in bytes, that stands in its job's row.
+const maxInline = 1 << 10
+
+// errDamaged is the error of a row whose texts cannot be read.
+var errDamaged = errors.New("damaged")
+
+// texts are what a job runs by, as its row and its input have it.
+type texts struct{ labels, terms, input string }
+
+// textsOf writes what a job runs by.
+func textsOf(terms queue.Execution) (t texts, err error) {
+	var labels []byte
+	if len(terms.Labels) > 0 {
+		labels, err = json.Marshal(terms.Labels)
+	}
+	t.labels, t.input = string(labels), inputOf(&terms)
+	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
+	raw, err2 := json.Marshal(&terms)
+	if err = errors.Join(err, err2); err != nil {
+		return texts{}, fmt.Errorf("write the terms of a job: %w", err)
+	}
+	t.terms = string(raw)
+	return t, nil
+}
+
+// inputOf writes env and stdin as a JSON object, "" if there are none.
+func inputOf(terms *queue.Execution) string {
+	if len(terms.Env) == 0 && terms.Stdin == "" {
+		return ""
+	}
+	b := []byte{'{'}
+	for i, text := range terms.Env {
+		if i == 0 {
+			b = append(b, `"env":[`...)
+		}
+		b = append(appendText(b, text), ',')
+	}
+	if len(terms.Env) > 0 {
+		b = append(b[:len(b)-1], `],`...)
+	}
+	if terms.Stdin != "" {
+		b = append(appendText(append(b, `"stdin":`...), terms.Stdin), ',')
+	}
+	b[len(b)-1] = '}'
+	return string(b)
+}
+
+// appendText appends a text as JSON. Most need no escape, and so no encoder.
+func appendText(b []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			raw, err := json.Marshal(text)
+			if err != nil {
+				panic("sqlite: a text that is no JSON: " + err.Error())
+			}
+			return append(b, raw...)
+		}
+	}
+	return append(append(append(b, '"'), text...), '"')
+}
+
+// inline is the input as the job's row has it: nil, if it is too long for that.
+func (t *texts) inline() any {
+	if len(t.input) > maxInline {
+		return nil
+	}
+	return t.input
+}
+
+// scratch are buffers to read texts in.
+var scratch = sync.Pool{New: func() any { return new([]byte) }}
+
+// readTexts takes the columns that have what a job runs by.
+func readTexts(r row, whole bool, terms *queue.Execution) error {
+	buf := scratch.Get().(*[]byte)
+	defer func() {
+		if cap(*buf) <= keptRoom {
+			scratch.Put(buf)
+		}
+	}()
+	text := append((*buf)[:0], r.view(headWidth+2)...)
+	if whole { // terms and input are two objects, which are read as one
+		if input := r.view(headWidth + 3); len(input) > 0 {
+			n := len(text) - 1
+			if n < 0 || text[n] != '}' || input[0] != '{' {
+				return errors.New("they are no object")
+			}
+			text = append(append(text[:n], ','), input[1:]...)
+		}
+	}
+	*buf = text
+	err := quick.Unmarshal(text, terms, asWritten)
+	if labels := r.view(headWidth); err == nil && len(labels) > 0 {
+		err = json.Unmarshal(labels, &terms.Labels)
+	}
+	return err
+}
+
+// asWritten has durations be numbers of nanoseconds, as encoding/json, by which texts are written, has them.
+var asWritten = compatible.FormatDurationAsNano(true)
+
+// readHead makes a job of a row of headColumns.
+func readHead(r row) queue.Job {
+	n, t := r.num, r.text
+	m := func(i int) queue.Millis { return queue.Millis(n(i)) }
+	return queue.Job{
+		Demands: readDemands(r.view(laneColumn + 1)), Progress: readProgress(r.view(laneColumn + 2)), Schedule: t(laneColumn + 3),
+		Seq: n(0), ID: t(1), Queue: t(2), UID: int(n(3)), State: queue.State(n(4)),
+		Priority: n(5), MaxAttempts: int(n(6)), Attempts: int(n(7)), Runs: int(n(8)), Fence: n(9),
+		CreatedAt: m(10), UpdatedAt: m(11), RunAt: m(12), DueAt: m(13), Since: m(14), Arrival: n(15),
+		ExpiresAt: m(16), StartedAt: m(17), EndedAt: m(18),
+		ExitCode: n(19), Signal: int(n(20)), PID: int(n(21)), WorkerID: t(22), Reason: queue.Reason(t(23)),
+		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
+		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
+		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), Kept: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12), HookUID: int(n(laneColumn + 13)),
+	}
+}
+
+// readProgress reads what PutProgress wrote; what cannot be read is none.
+func readProgress(text []byte) *queue.Progress {
+	if len(text) == 0 {
+		return nil
+	}
+	p := &queue.Progress{}
+	if json.Unmarshal(text, p) != nil {
+		return nil
+	}
+	return p
+}
+
+// readDemands reads what demandsText wrote. What cannot be read is a lock that has no room: the
+// job must not run without whatever it was.
+func readDemands(text []byte) (list []queue.Demand) {
+	if len(text) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(text, &list); err != nil || len(list) == 0 || queue.CheckDemands(list) != nil {
+		return []queue.Demand{{Kind: queue.GateLock}}
+	}
+	return list
+}
+
+// readJob makes a job of a row of columns that begin with headColumns. If its texts are
+// damaged, the job is whole but for them, and its Error says so as the error does.
+func readJob(r row, columns string) (queue.Job, error) {
+	j := readHead(r)
+	if columns == headColumns {
+		return j, nil
+	}
+	j.Error = r.text(headWidth + 1)
+	if err := readTexts(r, columns == wholeColumns, &j.Execution); err != nil {
+		j.Execution = queue.Execution{}
+		err = fmt.Errorf("the terms of job %s are %w: %w", j.ID, errDamaged, err)
+		j.Error = err.Error()
+		return j, err
+	}
+	return j, nil
+}
+
+// readMoved makes what can be moved of a row of columns that begin with headColumns. If its texts
+// are damaged it says so.
+func readMoved(r row, columns string) rules.Job {
+	j, err := readJob(r, columns)
+	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Damaged: err != nil}
+}
+
+// attemptColumns are the columns of an attempt, in the order of readAttempt.
+const attemptColumns = `n, fence, worker, node, pid, started_at, ended_at, exit_code, signal,
+	reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, result_error, peak_tasks`
+
+// attemptWidth is how many they are.
+var attemptWidth = strings.Count(attemptColumns, ",") + 1
+
+// readAttempt makes an attempt, without output, of a row of attemptColumns.
+func readAttempt(r row) queue.Attempt {
+	n, t := r.num, r.text
+	return queue.Attempt{
+		N: int(n(0)), Fence: n(1), Worker: t(2), Node: t(3), PID: int(n(4)), StartedAt: queue.Millis(n(5)), EndedAt: queue.Millis(n(6)),
+		ExitCode: n(7), Signal: int(n(8)), Reason: queue.Reason(t(9)), Error: t(10), Counted: n(11) != 0,
+		CPU: time.Duration(n(12)) * time.Microsecond, PeakRSS: n(13), Leftovers: int(n(14)), Dropped: n(15), OutputBytes: n(16), ResultError: t(17), PeakTasks: n(18),
+	}
+}
+
+// numbers reads meta.reserved or meta.users: pairs of numbers.
+func numbers(list string) (map[int64]int64, error) {
+	of := map[int64]int64{}
+	for entry := range strings.FieldsSeq(list) {
+		first, second, _ := strings.Cut(entry, "/")
+		n, err := strconv.ParseInt(first, 10, 64)
+		m, err2 := strconv.ParseInt(second, 10, 64)
+		if err = errors.Join(err, err2); err != nil {
+			return nil, fmt.Errorf("the database is damaged: a list of meta: %w", err)
+		}
+		of[n] = m
+	}
+	return of, nil
+}
+
+// appendNumbers adds a pair to such a list.
+func appendNumbers(list []byte, first, second int64) []byte {
+	list = append(strconv.AppendInt(list, first, 10), '/')
+	return append(strconv.AppendInt(list, second, 10), ' ')
+}

@@ -1,0 +1,47 @@
+package sql
+
+import (
+	"context"
+	"encoding/json"
+)
+
+// What notes holds: one row a key.
+const (
+	noteRunners = "runners" // the folders of the runners that may have leases, as JSON
+	noteFile    = "file"    // which database it is: a copy is another one
+)
+
+// NoteRunners keeps the folders of the runners that may have leases.
+func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
+	list, err := json.Marshal(dirs)
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, urgent, func(t *tx) error {
+		for key, value := range map[string]string{noteRunners: string(list), noteFile: s.file} {
+			if err := t.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// loadFile notes which database this is, and whether it was another one.
+func (s *engine) loadFile(id string) error {
+	s.file = id
+	was, err := noted(s.db, noteFile)
+	s.moved = was != "" && was != s.file
+	return err
+}
+
+// noted reads a note, "" if there is none.
+func noted(c interface {
+	query(each func(r row) (more bool, err error), sql string, args ...any) error
+}, key string) (value string, err error) {
+	err = c.query(func(r row) (bool, error) {
+		value = r.text(0)
+		return false, nil
+	}, `SELECT value FROM notes WHERE key = ?`, key)
+	return value, err
+}

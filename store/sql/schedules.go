@@ -1,0 +1,340 @@
+package sql
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// scheduleColumns are the columns of a schedule that are short, and the draft of its jobs;
+// scheduleWhole are all of them. readSchedule takes both.
+const (
+	scheduleColumns = `name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, paused_at, paused_by IS NULL, paused_by, note, draft`
+	scheduleWhole   = scheduleColumns + `, input, spec`
+	scheduleDraft   = 18 // where the draft stands among them
+)
+
+// readSchedule makes a schedule of a row. If its texts cannot be read its note says so.
+func readSchedule(r row, whole bool) store.Schedule {
+	n, t := r.num, r.text
+	s := store.Schedule{
+		Name: t(0), Gen: n(1), UID: int(n(2)), Cron: t(3), Zone: t(4), Jitter: time.Duration(n(5)) * time.Millisecond,
+		CatchUp: store.CatchUp(t(6)), Overlap: store.Overlap(t(7)), AtBoot: n(8) != 0, Boot: t(9),
+		CreatedAt: queue.Millis(n(10)), LastAt: queue.Millis(n(11)), NextAt: queue.Millis(n(12)), DueAt: queue.Millis(n(13)),
+		PausedAt: queue.Millis(n(14)), Note: t(17),
+	}
+	if n(15) == 0 {
+		by := int(n(16))
+		s.PausedBy = &by
+	}
+	var kept keptDraft
+	err := json.Unmarshal([]byte(t(scheduleDraft)), &kept)
+	s.Draft = kept.Job
+	for i := range min(len(s.Draft.After), len(kept.ParentIDs)) {
+		s.Draft.After[i].ID = kept.ParentIDs[i]
+	}
+	if whole && err == nil {
+		s.Spec = t(scheduleDraft + 2)
+		if input := t(scheduleDraft + 1); input != "" {
+			err = json.Unmarshal([]byte(input), &s.Draft.Execution)
+		}
+	}
+	if err != nil {
+		s.Draft, s.Damaged = queue.Job{}, true
+		s.Note = fmt.Sprintf("it cannot be read (%v); add it again with --replace", err)
+	}
+	return s
+}
+
+// keptDraft is the draft of a schedule's jobs as it is stored.
+type keptDraft struct {
+	queue.Job
+	ParentIDs []string `json:"parent_ids,omitempty"` // the ids of those that it waits for, as they were named
+}
+
+// draftTexts writes the draft of a schedule's jobs.
+func draftTexts(j queue.Job) (draft, input string, err error) {
+	input = inputOf(&j.Execution)
+	j.Env, j.Stdin = nil, ""
+	kept := keptDraft{Job: j}
+	for _, d := range j.After {
+		kept.ParentIDs = append(kept.ParentIDs, d.ID)
+	}
+	raw, err := json.Marshal(kept)
+	return string(raw), input, err
+}
+
+// PutSchedule stores a schedule in the place of the one of its name and gen.
+func (s *engine) PutSchedule(ctx context.Context, put store.Schedule, gen int64, by int) (stored store.Schedule, err error) {
+	draft, input, err := draftTexts(put.Draft)
+	if err != nil {
+		return put, err
+	}
+	err = s.do(ctx, prompt, func(t *tx) error {
+		if err := t.s.host.room(); err != nil {
+			return err
+		}
+		if is, err := t.number(`SELECT gen FROM schedules WHERE name = ?`, put.Name); err != nil {
+			return err
+		} else if is != gen {
+			return store.ErrChanged
+		}
+		own, err := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`, int64(put.UID), put.Name)
+		if err != nil {
+			return err
+		}
+		if own >= store.MaxSchedules {
+			return store.ErrManySchedules
+		}
+		first := put.Draft
+		first.After = slices.Clone(first.After)
+		if err := t.rules.Check([]queue.Job{first}, put.UID); err != nil {
+			return err
+		}
+		stored = put
+		stored.Gen = t.s.mem.nextEvent
+		if err := t.exec(`INSERT OR REPLACE INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			put.Name, stored.Gen, int64(put.UID), put.Cron, put.Zone, put.Jitter.Milliseconds(), string(put.CatchUp), string(put.Overlap), bit(put.AtBoot), put.Boot,
+			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec); err != nil {
+			return err
+		}
+		if put.PausedAt != 0 {
+			if err := t.SetTimes(&put); err != nil {
+				return err
+			}
+		}
+		t.wakeAt(put.DueAt)
+		return t.tellSchedule(queue.EventScheduleAdded, queue.EventDetail{UID: &by, Schedule: put.Name})
+	})
+	return stored, err
+}
+
+// tellSchedule tells what happened to a schedule.
+func (t *tx) tellSchedule(kind queue.EventKind, d queue.EventDetail) error {
+	raw, err := json.Marshal(d)
+	if err != nil {
+		return err
+	}
+	return t.AddEvent(kind, nil, 0, raw)
+}
+
+// errNoSchedule says that there is no schedule of a name.
+func errNoSchedule(name string) error {
+	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; queuectl schedule list shows them", queue.Clip(name))
+}
+
+// Schedule implements rules.Tx.
+func (t *tx) Schedule(name string) (s store.Schedule, err error) {
+	err = t.query(func(r row) (bool, error) {
+		s = readSchedule(r, true)
+		return false, nil
+	}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, name)
+	if err == nil && s.Gen == 0 {
+		err = errNoSchedule(name)
+	}
+	return s, err
+}
+
+// SetTimes implements rules.Tx.
+func (t *tx) SetTimes(s *store.Schedule) error {
+	var by any
+	if s.PausedBy != nil {
+		by = int64(*s.PausedBy)
+	}
+	err := t.exec(`UPDATE schedules SET last_at = ?, next_at = ?, due_at = ?, boot = ?, paused_at = ?, paused_by = ?, note = ? WHERE name = ?`,
+		int64(s.LastAt), int64(s.NextAt), int64(s.DueAt), s.Boot, int64(s.PausedAt), by, s.Note, s.Name)
+	return err
+}
+
+// Unfinished implements rules.Tx.
+func (t *tx) Unfinished(schedule string, most int) ([]rules.Job, error) {
+	return t.jobs(most, `jobs INDEXED BY jobs_schedule WHERE schedule = ? AND schedule <> '' AND state < 6 ORDER BY seq DESC`, schedule)
+}
+
+// AddRun implements rules.Tx.
+func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
+	var by any
+	if r.By != nil {
+		by = int64(*r.By)
+	}
+	if err := t.exec(`INSERT INTO schedule_runs (name, instant, at, outcome, job, id, asker, note) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		schedule, int64(r.Instant), int64(t.now), string(r.Outcome), r.Job, r.ID, by, r.Note); err != nil {
+		return err
+	}
+	err := t.exec(`DELETE FROM schedule_runs WHERE name = ? AND n <= (SELECT n FROM schedule_runs WHERE name = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, schedule, schedule, int64(store.MaxScheduleRuns))
+	return err
+}
+
+// Taken implements rules.Tx.
+func (t *tx) Taken(id string) (bool, error) { return t.taken(id) }
+
+// Schedule reads a schedule and its newest runs.
+func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		runs = nil
+		if err := r.query(func(r row) (bool, error) {
+			found = readSchedule(r, true)
+			return false, nil
+		}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, name); err != nil {
+			return err
+		}
+		if found.Gen == 0 {
+			return errNoSchedule(name)
+		}
+		return r.query(func(r row) (bool, error) {
+			run := store.ScheduleRun{Instant: queue.Millis(r.num(0)), At: queue.Millis(r.num(1)), Outcome: store.Outcome(r.text(2)), Job: r.num(3), ID: r.text(4), Note: r.text(7)}
+			if r.num(5) == 0 {
+				by := int(r.num(6))
+				run.By = &by
+			}
+			runs = append(runs, run)
+			return true, nil
+		}, `SELECT instant, at, outcome, job, id, asker IS NULL, asker, note FROM schedule_runs INDEXED BY schedule_runs_name WHERE name = ? ORDER BY n DESC`, name)
+	})
+	return found, runs, err
+}
+
+// Schedules lists schedules by name.
+func (s *engine) Schedules(ctx context.Context, after string, limit int) (list []store.Schedule, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		list = nil
+		bytes := 0
+		return r.query(func(r row) (bool, error) {
+			list = append(list, readSchedule(r, false))
+			bytes += len(r.view(scheduleDraft))
+			return len(list) < limit && bytes < store.MaxPageBytes, nil
+		}, `SELECT `+scheduleColumns+` FROM schedules WHERE name > ? ORDER BY name`, after)
+	})
+	return list, err
+}
+
+// RemoveSchedule forgets a schedule and its runs.
+func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		switch is, err := t.number(`SELECT gen FROM schedules WHERE name = ?`, name); {
+		case err != nil:
+			return err
+		case is == 0:
+			return errNoSchedule(name)
+		case is != gen:
+			return store.ErrChanged
+		}
+		if err := t.exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
+			return err
+		}
+		if err := t.exec(`DELETE FROM schedule_runs WHERE name = ?`, name); err != nil {
+			return err
+		}
+		return t.tellSchedule(queue.EventScheduleRemoved, queue.EventDetail{UID: &by, Schedule: name})
+	})
+}
+
+// PauseSchedule has a schedule make no jobs until it goes on.
+func (s *engine) PauseSchedule(ctx context.Context, p store.Pausing) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		is, err := t.Schedule(p.Name)
+		switch {
+		case err != nil:
+			return err
+		case is.Gen != p.Gen:
+			return store.ErrChanged
+		case p.Pause == (is.PausedAt != 0):
+			return nil
+		case p.Pause:
+			is.PausedAt, is.PausedBy, is.Note = t.now, p.By, p.Note
+			is.NextAt, is.DueAt = 0, 0
+		default:
+			is.PausedAt, is.PausedBy, is.Note = 0, nil, ""
+			is.LastAt, is.NextAt, is.DueAt, is.Boot = max(is.LastAt, p.LastAt), p.NextAt, p.DueAt, p.Boot
+			t.wakeAt(p.DueAt)
+		}
+		if err := t.SetTimes(&is); err != nil {
+			return err
+		}
+		kind := queue.EventScheduleResumed
+		if p.Pause {
+			kind = queue.EventSchedulePaused
+		}
+		return t.tellSchedule(kind, queue.EventDetail{UID: p.By, Schedule: p.Name, Target: p.Note})
+	})
+}
+
+// DueSchedules lists schedules that are due, and says how long until the next one is.
+func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		now := s.now()
+		due, next = nil, time.Hour
+		add := func(r row) (bool, error) {
+			due = append(due, readSchedule(r, true))
+			return len(due) < limit, nil
+		}
+		if boot != "" {
+			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot < ?`, boot); err != nil || len(due) == limit {
+				return err
+			}
+			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot > ?`, boot); err != nil || len(due) == limit {
+				return err
+			}
+		}
+		return r.query(func(r row) (bool, error) {
+			if at := queue.Millis(r.num(13)); at > now {
+				next = min(next, time.Duration(at-now)*time.Millisecond)
+				return false, nil
+			}
+			return add(r)
+		}, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at`)
+	})
+	if len(due) == limit {
+		next = 0
+	}
+	return due, next, err
+}
+
+// Fire carries out and records what is to become of instants of a schedule.
+func (s *engine) Fire(ctx context.Context, f store.Firing) (fired store.Fired, err error) {
+	err = s.do(ctx, prompt, func(t *tx) (err error) {
+		if err := t.s.host.room(); err != nil && len(f.Runs) > 0 {
+			return err
+		}
+		fired, err = t.rules.Fire(&f, func(draft queue.Job) (int64, string, error) { return t.enqueueFor(&f, draft) })
+		return err
+	})
+	return fired, err
+}
+
+// enqueueFor has a job of a schedule wait.
+func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string, err error) {
+	drafts := []queue.Job{draft}
+	list, err := allTexts(drafts)
+	if err != nil {
+		return 0, "", err
+	}
+	if err := rules.Admit(t, draft.UID, 1, f.MaxPending, f.MaxPendingUser); err != nil {
+		return 0, "", err
+	}
+	if err := t.admitQueues(draft.UID, rules.PerQueue(drafts)); err != nil {
+		return 0, "", err
+	}
+	receipt, err := t.receive(drafts, draft.UID)
+	if err != nil {
+		return 0, "", err
+	}
+	if receipt.Found != nil {
+		return 0, "", queue.Errorf(queue.CodeExists, "job %s has its unique key", receipt.IDs[0])
+	}
+	if _, err := t.rules.Replace(&drafts[0]); err != nil {
+		return 0, "", err
+	}
+	if err := t.own(draft.UID, f.Owner); err != nil {
+		return 0, "", err
+	}
+	t.drafts = list
+	return receipt.Seqs[0], receipt.IDs[0], t.rules.Insert(&drafts[0], 0, draft.UID, receipt.Seqs[0], receipt.IDs[0])
+}

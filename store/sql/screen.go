@@ -1,0 +1,206 @@
+package sql
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// maxScreenLanes is how many lanes are looked at for what is next.
+const maxScreenLanes = 500
+
+// ranked is a job by what puts it in its place.
+type ranked struct{ at, seq int64 }
+
+func (a ranked) compare(b ranked) int {
+	return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+}
+
+// Screen reads the jobs of each part by an index that has them in their order.
+func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
+	if f.Rows < 1 || f.Rows > store.MaxScreen {
+		return screen, queue.Invalid("rows", "%d is not between 1 and %d", f.Rows, store.MaxScreen)
+	}
+	err = s.reading(ctx, func(r *reader) error {
+		reserved, err := s.reservations()
+		if err != nil {
+			return err
+		}
+		screen = store.Screen{}
+		for _, part := range []struct {
+			into *[]queue.Job
+			read func(r *reader, rows int) ([]ranked, error)
+		}{
+			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Processing)},
+			{&screen.Ready, readyJobs},
+			{&screen.Timed, timedJobs},
+			{&screen.Kept, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
+			{&screen.Dead, lastEnded(queue.Dead)},
+			{&screen.Done, lastEnded(queue.Completed, queue.Cancelled)},
+		} {
+			list, err := part.read(r, f.Rows)
+			if err != nil {
+				return err
+			}
+			bytes := 0
+			for _, one := range list {
+				j, err := r.forScreen(reserved, one.seq, f.Submitter)
+				if err != nil {
+					return err
+				}
+				if bytes += store.TextSize(&j); bytes > store.MaxPartBytes && len(*part.into) > 0 {
+					break
+				}
+				*part.into = append(*part.into, j)
+			}
+		}
+		screen.Barred, err = r.barred(reserved, screen.Ready, s.quota.Load())
+		return err
+	})
+	if err != nil {
+		return store.Screen{}, err
+	}
+	return screen, nil
+}
+
+// barred are the gates that some jobs wait for: those on which claims have shut their lanes, and that
+// of a user of whom as many have been started as may be leased.
+func (r *reader) barred(reserved map[int64]int64, jobs []queue.Job, quota int64) (map[int64]store.Obstacle, error) {
+	var list map[int64]store.Obstacle
+	full := map[int]bool{}
+	for i := range jobs {
+		j := &jobs[i]
+		if reserved[j.Seq] != 0 {
+			continue
+		}
+		ready, o := false, store.Obstacle{}
+		err := r.query(func(r row) (bool, error) {
+			ready, o = true, store.Obstacle{Gate: queue.GateKind(r.num(0)), Key: r.text(1), Opens: queue.Millis(r.num(2))}
+			return false, nil
+		}, `SELECT ifnull(kind, 0), ifnull(key, ''), ifnull(opens, 0) FROM jobs LEFT JOIN lanes ON lanes.id = lane AND lanes.demands <> '' LEFT JOIN gates ON gates.id = shut WHERE seq = ? AND place = 1`, j.Seq)
+		if _, known := full[j.UID]; err == nil && quota > 0 && !known {
+			err = r.query(func(r row) (bool, error) {
+				full[j.UID] = r.num(0) >= quota
+				return false, nil
+			}, `SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND uid = ?`, int64(j.UID))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if ready && full[j.UID] {
+			o = store.Obstacle{Gate: queue.GateUser}
+		}
+		if o.Gate != 0 {
+			if list == nil {
+				list = map[int64]store.Obstacle{}
+			}
+			list[j.Seq] = o
+		}
+	}
+	return list, nil
+}
+
+// forScreen reads a job, and what it runs if it is the submitter's, or there is none.
+func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) (j queue.Job, err error) {
+	columns, args := jobColumns, []any{seq}
+	if submitter != nil {
+		columns, args = ownColumns, []any{int64(*submitter), seq}
+	}
+	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
+	if err == nil && (!found || j.ID == "") { // it was there a moment ago
+		err = damage("damaged row of a job")
+	}
+	return j, err
+}
+
+// lastEnded reads the jobs of some states that ended last; of equal times the last one first.
+func lastEnded(states ...queue.State) func(*reader, int) ([]ranked, error) {
+	var of [][]any
+	for _, state := range states {
+		of = append(of, []any{int64(0), int64(state)}, []any{int64(1), int64(state)})
+	}
+	return firstOf(`SELECT -ended_at, seq FROM jobs INDEXED BY jobs_ended WHERE kept = ? AND state = ? AND state > 5 ORDER BY ended_at DESC, seq DESC LIMIT ?`, of,
+		func(a, b ranked) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(b.seq, a.seq)) })
+}
+
+// ofStates reads the first of a statement's order, over some states.
+func ofStates(sql string, states ...queue.State) func(*reader, int) ([]ranked, error) {
+	var of [][]any
+	for _, state := range states {
+		of = append(of, []any{int64(state)})
+	}
+	return firstOf(sql, of, ranked.compare)
+}
+
+// firstOf reads the first of a statement's order, over some arguments of it.
+func firstOf(sql string, of [][]any, order func(a, b ranked) int) func(*reader, int) ([]ranked, error) {
+	return func(r *reader, rows int) (list []ranked, err error) {
+		for _, args := range of {
+			part, err := r.rankedBy(sql, append(slices.Clip(args), int64(rows))...)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, part...)
+		}
+		slices.SortFunc(list, order)
+		return list[:min(len(list), rows)], nil
+	}
+}
+
+func timedJobs(r *reader, rows int) ([]ranked, error) {
+	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`, int64(rows))
+}
+
+// readyJobs are the first of all lanes: of those lanes whose heads are first.
+func readyJobs(r *reader, rows int) ([]ranked, error) {
+	type lane struct {
+		id   int64
+		head ranked
+	}
+	var lanes []lane
+	var err error
+	for last := int64(-1); len(lanes) < maxScreenLanes; { // from one lane with jobs to the next
+		id := int64(-1)
+		err = r.query(func(r row) (bool, error) {
+			id = r.num(0)
+			return false, nil
+		}, `SELECT lane FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane > ? ORDER BY lane LIMIT 1`, last)
+		if err != nil || id < 0 {
+			break
+		}
+		lanes, last = append(lanes, lane{id: id}), id
+	}
+	first := func(id int64, n int) (part []ranked) {
+		if err == nil {
+			part, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT ?`, id, int64(n))
+		}
+		return part
+	}
+	for i := range lanes {
+		if head := first(lanes[i].id, 1); len(head) > 0 {
+			lanes[i].head = head[0]
+		}
+	}
+	slices.SortFunc(lanes, func(a, b lane) int { return a.head.compare(b.head) })
+	var list []ranked
+	if err == nil { // what is leased and has not started is in no lane
+		list, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_running WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
+	}
+	for _, l := range lanes[:min(len(lanes), rows)] {
+		list = append(list, first(l.id, rows)...)
+	}
+	slices.SortFunc(list, ranked.compare)
+	return list[:min(len(list), rows)], err
+}
+
+// rankedBy reads what puts jobs in their place, and their seqs.
+func (r *reader) rankedBy(sql string, args ...any) (list []ranked, err error) {
+	err = r.query(func(r row) (bool, error) {
+		list = append(list, ranked{r.num(0), r.num(1)})
+		return true, nil
+	}, sql, args...)
+	return list, err
+}

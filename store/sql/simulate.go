@@ -1,0 +1,70 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"maps"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Simulate says what claims would take next, were there so many workers now. They are carried out, and undone.
+func (s *engine) Simulate(ctx context.Context, n int) (jobs []queue.Job, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		err := t.Attempt(func() (err error) {
+			if jobs, err = t.rules.Simulate(n); err == nil {
+				err = errSimulated
+			}
+			return err
+		})
+		if err == errSimulated {
+			return nil
+		}
+		return err
+	})
+	return jobs, err
+}
+
+// errSimulated has what was simulated undone.
+var errSimulated = errors.New("it was simulated only")
+
+// Attempt implements rules.Tx.
+func (t *tx) Attempt(part func() error) error {
+	if err := t.exec(`SAVEPOINT part`); err != nil {
+		return err
+	}
+	m, s := t.s.mem, t.s
+	users, counts := maps.Clone(m.users), map[*queueState]queueCount{}
+	for _, q := range m.lanes.queues {
+		counts[q] = queueCount{q.Waiting, q.uid}
+	}
+	was, undo := *t, len(t.undo)
+	back := s.rechecks.Keep()
+	err := part()
+	if err == nil {
+		err = t.exec(`RELEASE part`)
+		return err
+	}
+	if failed := t.exec(`ROLLBACK TO part`); failed != nil {
+		return failed
+	}
+	if failed := t.exec(`RELEASE part`); failed != nil {
+		return failed
+	}
+	for i := len(t.undo) - 1; i >= undo; i-- {
+		t.undo[i]()
+	}
+	begun := t.begun
+	*t = was
+	t.begun = begun
+	t.rules.Undone()
+	s.mem = m
+	maps.Copy(s.mem.users, users)
+	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
+	for q, c := range counts {
+		q.Waiting, q.uid = c.waiting, c.uid
+	}
+	s.mem.countLeased()
+	back()
+	return err
+}

@@ -1,0 +1,235 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/queuectl/queuectl/internal/folder"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The reserve is given up when the disk is full, so that running jobs can end
+// and be recorded; new jobs are refused before that. Without a reserve of 8 MiB
+// no job at all could be recorded on a full disk, with it all 3,000 of a trial
+// were.
+const (
+	reserveBytes = 8 << 20
+	roomBytes    = 4 << 20              // below this no new job is taken
+	spaceEvery   = 5 * time.Millisecond // between two looks; a disk that takes 500 MB/s gets 2.5 MB of the room meanwhile
+	guardPause   = time.Second          // at least, between two looks at files that come and go
+	guardLook    = 30 * time.Second     // between two where nobody tells when they do
+)
+
+// spaceCheck is the writer's memory of the last look at the disk.
+type spaceCheck struct {
+	at       time.Time
+	full     error // there is no room for new jobs
+	released bool  // the reserve is given up
+}
+
+// room implements host: it refuses new jobs while the disk is nearly full.
+func (s *Store) room() error {
+	if time.Since(s.space.at) > spaceEvery {
+		if s.space.released {
+			s.keepRoom() // new jobs need not wait for the next look
+		}
+		s.space.at, s.space.full = time.Now(), s.Room()
+	}
+	if s.space.full == nil && s.space.released {
+		return s.noRoom()
+	}
+	return s.space.full
+}
+
+// Room is an error while the disk is too full for new jobs, or the database as large as
+// a file of this process may nearly be. It may be asked at any time.
+func (s *Store) Room() error {
+	if free, err := s.free(); err == nil && free < roomBytes {
+		return s.noRoom()
+	}
+	most, limited := fileLimit()
+	if files, err := statFiles(filepath.Join(s.dir, fileName)); limited && err == nil && files[0].Size()+files[1].Size() > most-reserveBytes-roomBytes {
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has nearly the %s that a file may have (LimitFSIZE=, ulimit -f); running jobs go on, new ones are taken again once that limit is lifted", s.dir, queue.FormatSize(most))
+	}
+	return nil
+}
+
+func (s *Store) noRoom() error {
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s; running jobs go on, new ones are taken again once there is space", queue.FormatSize(roomBytes), s.dir)
+}
+
+// What a file must be allowed to have: a queue that has just begun has half of leastFile,
+// and one that is there must be able to grow.
+const (
+	leastFile = 64 << 20
+	growFile  = 1 << 20
+)
+
+// checkFileLimit refuses a process whose files may not be large enough for the database,
+// where it has one.
+func checkFileLimit(path string) error {
+	need := int64(leastFile)
+	if info, err := os.Stat(path); err == nil {
+		need = max(need, info.Size()+growFile)
+	}
+	if most, limited := fileLimit(); limited && most < need {
+		return queue.Errorf(queue.CodeInvalid, "a file may have %s at most, but the database needs %s; lift that limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
+	}
+	return nil
+}
+
+// relieve implements host: it gives the reserve up.
+func (s *Store) relieve() bool {
+	s.space.released = true
+	return os.Remove(filepath.Join(s.dir, reserve)) == nil
+}
+
+// keepRoom implements host: it makes the reserve if it is missing and there is room for it.
+func (s *Store) keepRoom() {
+	path := filepath.Join(s.dir, reserve)
+	if info, err := os.Stat(path); err == nil && info.Size() == reserveBytes {
+		s.space.released = false
+		return
+	}
+	free, err := s.free()
+	if err != nil || free < reserveBytes+roomBytes {
+		return
+	}
+	s.space.released = writeReserve(path) != nil
+}
+
+func writeReserve(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|plainFile, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(f, zeros{}, reserveBytes)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		os.Remove(path) // half a reserve is none
+	}
+	return err
+}
+
+type zeros struct{}
+
+// Read fills p; the bytes are not zero, so that no file system stores holes.
+func (zeros) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 0x5a
+	}
+	return len(p), nil
+}
+
+// statFiles is the identity of the database and its WAL.
+func statFiles(path string) (files [2]os.FileInfo, err error) {
+	for i, p := range []string{path, path + "-wal"} {
+		if files[i], err = os.Stat(p); err != nil {
+			return files, fmt.Errorf("look at the database: %w", err)
+		}
+	}
+	return files, nil
+}
+
+// Guard fails the store as soon as its files are removed or replaced, until ctx
+// ends. Where the folder cannot be watched the files are looked at now and then. What
+// it does not hear of, the next commit meets.
+func (s *Store) Guard(ctx context.Context) {
+	for told := false; ; {
+		err := folder.Changed(ctx, s.dir, []string{fileName, fileName + "-wal"}, func() bool {
+			_, err := s.sameFiles()
+			return err == nil
+		})
+		if ctx.Err() != nil {
+			return
+		}
+		wait := guardPause
+		if err != nil {
+			if wait = guardLook; !told {
+				s.log.Warn("the database's folder cannot be watched; it is looked at now and then", "error", err, "every", wait)
+			}
+			told = true
+		}
+		s.do(ctx, urgent, func(*tx) error { return nil }) // a commit looks at them; what it is refused for is another's
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.broken:
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// sameFiles fails when the database or its WAL was deleted or replaced while it
+// was open: what would be written to it is lost. It says what the files are now.
+func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
+	if now, err = statFiles(filepath.Join(s.dir, fileName)); err != nil {
+		return now, err
+	}
+	for i := range now {
+		if !os.SameFile(now[i], s.files[i]) {
+			return now, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
+		}
+	}
+	return now, nil
+}
+
+// fileSizes are how large the database and its WAL are.
+type fileSizes struct{ database, wal int64 }
+
+func sizesOf(files [2]os.FileInfo) fileSizes {
+	return fileSizes{files[0].Size(), files[1].Size()}
+}
+
+// checkFiles is sameFiles, and fails too when one of the files was truncated since the
+// last commit: its content is lost. The caller has the turn to write.
+func (s *Store) checkFiles() (wal int64, err error) {
+	files, err := s.sameFiles()
+	if err != nil {
+		return 0, err
+	}
+	now := sizesOf(files)
+	if now.wal < s.seen.wal {
+		err = s.checkWAL(now.wal)
+	}
+	if err == nil && now.database < s.seen.database {
+		err = s.checkDatabase(now.database)
+	}
+	s.seen = now
+	return now.wal, err
+}
+
+// checkWAL fails when a WAL that has become shorter lacks frames. After a checkpoint of
+// another program, which may truncate it, none are missing.
+func (s *Store) checkWAL(size int64) error {
+	frames := int64(0)
+	err := s.lite.query(func(r row) (bool, error) {
+		frames = r.num(1)
+		return false, nil
+	}, `PRAGMA wal_checkpoint(NOOP)`)
+	if err == nil && frames > 0 && size < walHead+frames*(frameHead+pageSize) {
+		err = fmt.Errorf("the write-ahead log of the database in %s was cut short while the service ran: it has %d bytes, and %d changes of pages", s.dir, size, frames)
+	}
+	return err
+}
+
+// Sizes of the heads of a WAL and of its frames, in bytes.
+const (
+	walHead   = 32
+	frameHead = 24
+)
+
+// checkDatabase fails when a database that has become shorter lacks pages. After a VACUUM
+// of another program none are missing.
+func (s *Store) checkDatabase(size int64) error {
+	pages, err := s.lite.number(`PRAGMA page_count`)
+	if err == nil && size < pages*pageSize {
+		err = fmt.Errorf("the database in %s was cut short while the service ran: it has %d bytes, and should have %d pages", s.dir, size, pages)
+	}
+	return err
+}

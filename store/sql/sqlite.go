@@ -1,0 +1,341 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Names of files in the state folder.
+const (
+	fileName  = "queuectl.db"
+	markName  = "initialized" // a database has existed here, and came so far: see mark
+	doubtName = "check"       // an I/O error was met: check before use
+	reserve   = "reserve"     // given up when the disk is full
+	longRead  = 2 * time.Second
+)
+
+// Store is a store.Store over SQLite. Make it with Open.
+type Store struct {
+	*engine
+	dir       string
+	free      func() (int64, error)
+	lite      *liteConn // the writer's
+	readPath  string    // by which readers open the database, and SQLite's flags
+	readFlags int32
+
+	files  [2]os.FileInfo // database and WAL, as opened
+	frozen files          // as they were when they were opened to be read only; else zero
+	seen   fileSizes      // theirs after the last commit; the writer's
+	space  spaceCheck     // the writer's
+	wal    walCheck       // the writer's
+
+	starved atomic.Pointer[string] // why the WAL cannot be emptied
+	backup  uintptr                // the writer's: SQLite's part of it, 0 if there is none
+	mark    mark                   // the writer's
+}
+
+// Options are what Open needs to know.
+type Options struct {
+	Dir string // the state folder, which exists
+	// Order is how ranks are made; OrderOf, if set, says it by the stored settings.
+	Order   queue.Order
+	OrderOf func([]store.Setting) (queue.Order, error)
+	Log     *slog.Logger // nil is none
+}
+
+// Open opens the database in a folder and brings its schema up to date. It
+// makes a new one only where none has ever been. The caller makes sure that no
+// other process uses the folder. It gives up when ctx ends; the next one goes on, as with a
+// large batch that was committed and is being taken in.
+func Open(ctx context.Context, o Options) (*Store, error) {
+	path := filepath.Join(o.Dir, fileName)
+	system, err := fileSystemOf(o.Dir)
+	if err == nil {
+		err = system.refuse(o.Dir)
+	}
+	if err == nil {
+		err = checkFolder(o.Dir, path)
+	}
+	if err == nil {
+		err = checkFileLimit(path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkVersion(sqlite3.SQLITE_VERSION_NUMBER); err != nil {
+		return nil, err
+	}
+	s := newStore(o)
+	if failpoint.On("smallwal") {
+		s.wal = walCheck{keep: 1 << 20, alarm: 4 << 20}
+	}
+	if err := s.open(path); err != nil {
+		return nil, explain(path, err)
+	}
+	if err := s.begin(ctx, o); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// newStore is a store that is not open yet.
+func newStore(o Options) *Store {
+	s := &Store{
+		dir:  o.Dir,
+		wal:  walCheck{keep: walKeep, alarm: walAlarm},
+		free: func() (int64, error) { return freeBytes(o.Dir) },
+	}
+	s.engine = newEngine(s, o.Order, o.Log)
+	return s
+}
+
+func (s *Store) open(path string) (err error) {
+	if s.lite, err = openConn(path, writerPragmas()...); err != nil {
+		return err
+	}
+	s.db = s.lite
+	defer func() {
+		if err != nil {
+			s.lite.close()
+			s.mark.close()
+		}
+	}()
+	if err = s.checkDoubt(); err != nil {
+		return err
+	}
+	if err = checkMark(s.lite, s.dir); err != nil {
+		return err
+	}
+	if err = migrate(s.lite, migrations); err != nil {
+		return err
+	}
+	if s.mark, err = openMark(s.dir); err != nil {
+		return err
+	}
+	sweepCopies(s.dir)
+	sweepRestoring(filepath.Join(s.dir, restoring))
+	if err = s.load(); err != nil {
+		return err
+	}
+	if err = s.loadFile(fileID(path)); err != nil {
+		return err
+	}
+	if s.files, err = statFiles(path); err != nil {
+		return err
+	}
+	s.seen = sizesOf(s.files)
+	s.keepRoom()
+	s.readPath, s.readFlags = path, readWrite
+	s.read = newReaders(s.reader)
+	return nil
+}
+
+const busyTimeout = `busy_timeout = 5000` // ms, the writer's
+
+// writerPragmas are those of the connection that writes. Its cache is small: a
+// commit that has moved pages of a tree walks through all of it.
+func writerPragmas() []string {
+	synchronous := "FULL"
+	switch {
+	case failpoint.On("nosync"):
+		synchronous = "OFF"
+	case failpoint.On("normalsync"):
+		synchronous = "NORMAL"
+	}
+	return []string{
+		busyTimeout, `journal_mode = wal`, `synchronous = ` + synchronous, `wal_autocheckpoint = 1000`,
+		`journal_size_limit = ` + strconv.Itoa(walKeep), `cache_size = -2048`, `temp_store = memory`, `foreign_keys = 1`, `trusted_schema = 0`,
+	}
+}
+
+// checkFolder refuses to make a database where one has been lost, and files
+// that are not ours to trust.
+func checkFolder(dir, path string) error {
+	info, err := os.Lstat(path)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
+			return fmt.Errorf("the database %s is missing, but one has been here: put it back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
+		}
+		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+		if err != nil {
+			return fmt.Errorf("make the database: %w", err)
+		}
+		return f.Close() // nobody has locked it yet
+	case err != nil:
+		return fmt.Errorf("open the database: %w", err)
+	case !info.Mode().IsRegular():
+		return fmt.Errorf("the database %s is not a regular file", path)
+	case info.Size() == 0:
+		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
+			return fmt.Errorf("the database %s is empty, but it has held jobs: put a copy back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
+		}
+	}
+	if err := checkPrivate(path, info); err != nil {
+		return fmt.Errorf("the database %w", err)
+	}
+	return nil
+}
+
+// explain adds to an error of opening what a person can do.
+func explain(path string, err error) error {
+	var e *sqliteError
+	if harm, harmed := errors.AsType[damage](err); harmed {
+		e = &sqliteError{sqlite3.SQLITE_CORRUPT, string(harm)}
+	} else if !errors.As(err, &e) {
+		return err
+	}
+	switch e.code {
+	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_IN_PAGE: // SQLite does not keep the system's word for it
+		if free, failed := freeBytes(filepath.Dir(path)); failed == nil && free < sharedBytes {
+			return noSpaceFor(path, err)
+		}
+	}
+	switch e.code & 0xff {
+	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
+		return fmt.Errorf("the database %s is damaged (%w): it was left as it is; keep a copy, then put a backup in its place", path, err)
+	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
+		return fmt.Errorf("the database %s cannot be written (%w): check that its folder is writable by this user", path, err)
+	case sqlite3.SQLITE_FULL:
+		return noSpaceFor(path, err)
+	case sqlite3.SQLITE_BUSY:
+		return fmt.Errorf("the database %s is locked by another program: end that program and start again (%w)", path, err)
+	}
+	return fmt.Errorf("open %s: %w", path, err)
+}
+
+// sharedBytes is the least that SQLite's files beside the database take.
+const sharedBytes = 64 << 10
+
+// noSpaceFor is the error of a database that cannot be opened until there is space.
+func noSpaceFor(path string, err error) error {
+	return queue.Errorf(queue.CodeNoSpace, "no space on the disk for the database %s: free some (%v)", path, err)
+}
+
+// checkDoubt runs SQLite's quick check if the last service met an I/O error.
+func (s *Store) checkDoubt() error {
+	doubt := filepath.Join(s.dir, doubtName)
+	if _, err := os.Stat(doubt); err != nil {
+		return nil
+	}
+	verdict := ""
+	err := s.db.query(func(r row) (bool, error) {
+		verdict = r.text(0)
+		return false, nil
+	}, `PRAGMA quick_check(1)`)
+	if err != nil {
+		return err
+	}
+	if verdict != "ok" {
+		return fmt.Errorf("the database in %s is damaged (%s): it was left as it is; keep a copy, then put a backup in its place", s.dir, verdict)
+	}
+	return os.Remove(doubt)
+}
+
+// reader implements host.
+func (s *Store) reader() (conn, error) {
+	c, err := openAs(s.readPath, s.readFlags, readerPragmas()...)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// ready implements host.
+func (s *Store) ready() error {
+	wal, err := s.checkFiles()
+	if err == nil {
+		s.checkpointWAL(wal)
+	}
+	return err
+}
+
+// committed implements host.
+func (s *Store) committed(changed bool) {
+	if m := &s.mem; changed {
+		s.mark.note(reached{m.commits, m.nextSeq, m.nextEvent})
+	}
+	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil { // else the next commit says so
+		s.seen = sizesOf(files)
+	}
+}
+
+// refusal implements host.
+func (s *Store) refusal(k kind, err error) error {
+	if k == full {
+		return queue.Errorf(queue.CodeNoSpace, "no space on the disk of %s; free some and try again", s.dir)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "another program holds the database %s; end it and try again", filepath.Join(s.dir, fileName))
+}
+
+// doubt implements host.
+func (s *Store) doubt(err error) error {
+	return queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
+}
+
+// broke implements host.
+func (s *Store) broke() {
+	s.lite.keepWAL()
+	os.WriteFile(filepath.Join(s.dir, doubtName), nil, 0o600) // if it cannot be written the next start finds out by itself
+}
+
+// bytes implements host.
+func (s *Store) bytes() int64 {
+	if s.frozen != (files{}) {
+		return s.frozen[0].size + max(0, s.frozen[1].size)
+	}
+	if files, err := statFiles(filepath.Join(s.dir, fileName)); err == nil {
+		return files[0].Size() + files[1].Size()
+	}
+	return 0
+}
+
+// cannotRead implements host. An error which means that the
+// file or the disk has failed stops the store for good, as it does in a write.
+func (s *Store) cannotRead(err error) error {
+	var e *sqliteError
+	if harm, harmed := errors.AsType[damage](err); harmed {
+		e = &sqliteError{sqlite3.SQLITE_CORRUPT, string(harm)}
+	} else if !errors.As(err, &e) {
+		return err
+	}
+	switch e.code & 0xff {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR:
+		if s.frozen != (files{}) {
+			return explain(filepath.Join(s.dir, fileName), err)
+		}
+		s.failed(err)
+		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v): the service ends; its log says more", err)
+	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
+		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
+	}
+	return err
+}
+
+// readable implements host.
+func (s *Store) readable() error { return s.unchanged() }
+
+// close implements host.
+func (s *Store) close() error {
+	s.endBackup()
+	return errors.Join(s.lite.close(), s.mark.close())
+}
+
+var (
+	_ store.Store      = (*Store)(nil)
+	_ store.Maintainer = (*Store)(nil)
+	_ host             = (*Store)(nil)
+)

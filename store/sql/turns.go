@@ -1,0 +1,145 @@
+package sql
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// class says which operations go before others.
+type class uint8
+
+const (
+	urgent  class = iota // of the worker pool: all of them go first, and none is refused
+	prompt               // verbs on stored jobs, settings and upkeep
+	normal               // new jobs and removals: refused while too many operations wait
+	classes = iota
+)
+
+// op is one operation of the writer's. run checks before it writes: if it
+// returns an *queue.Error it has changed nothing. It may be run again.
+type op struct {
+	run   func(*tx) error
+	class class
+	done  chan error
+	err   error
+}
+
+// do has an operation carried out and waits for its commit. The context
+// ends the wait only before the operation is queued: what is queued happens.
+func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
+	o := &op{run: run, class: c, done: make(chan error, 1)}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.queue(o); err != nil {
+		return err
+	}
+	for {
+		select {
+		case err := <-o.done:
+			return err
+		case <-s.turn: // nobody writes: this caller does, for all who wait
+			s.lead()
+			s.turn <- struct{}{}
+		}
+	}
+}
+
+// queue has an operation wait for its commit, unless it is refused.
+func (s *engine) queue(o *op) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return s.err
+	}
+	if s.closing {
+		return errClosed
+	}
+	n := 0
+	for c := range s.waiting {
+		n += len(s.waiting[c])
+	}
+	if o.class == normal && n >= maxWaiting-promptRoom || o.class == prompt && n >= maxWaiting {
+		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests wait for the disk; try again later", n)
+	}
+	s.waiting[o.class] = append(s.waiting[o.class], o)
+	return nil
+}
+
+// betweenTx takes the writer's turn and calls f once, outside of any transaction. It is never
+// refused for load. The error concerns no other caller.
+func (s *engine) betweenTx(ctx context.Context, f func() error) error {
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { s.turn <- struct{}{} }()
+	defer s.endPanicking()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if s.ended {
+		return cmp.Or(s.Err(), error(errClosed))
+	}
+	return f()
+}
+
+// endPanicking ends the program if the caller that has the turn panics, even where a
+// connection's handler would recover: operations that were committed by then must not be
+// refused, and nothing may be written after it. It is deferred.
+func (s *engine) endPanicking() {
+	if p := recover(); p != nil {
+		stack := debug.Stack()
+		go panic(fmt.Sprintf("sqlite: %v\n%s", p, stack))
+		select {}
+	}
+}
+
+// takeGroup takes the operations of the next commit from those that wait.
+func (s *engine) takeGroup() []*op {
+	group := s.group[:0]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.waiting {
+		list := s.waiting[c]
+		n := len(list)
+		if class(c) != urgent {
+			n = min(n, max(0, maxGroup-len(group)))
+		}
+		group = append(group, list[:n]...)
+		left := copy(list, list[n:])
+		clear(list[left:])
+		s.waiting[c] = list[:left]
+	}
+	return group
+}
+
+// putBack has operations that were taken wait again, before all others of their class.
+func (s *engine) putBack(rest []*op) {
+	if len(rest) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.waiting {
+		var own []*op
+		for _, o := range rest {
+			if o.class == class(c) {
+				own = append(own, o)
+			}
+		}
+		s.waiting[c] = append(own, s.waiting[c]...)
+	}
+}
+
+// idle reports whether no operation waits.
+func (s *engine) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.waiting[urgent])+len(s.waiting[prompt])+len(s.waiting[normal]) == 0
+}

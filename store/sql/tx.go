@@ -1,0 +1,364 @@
+package sql
+
+import (
+	"encoding/json"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+var _ rules.Tx = (*tx)(nil)
+
+// Now implements rules.Tx.
+func (t *tx) Now() queue.Millis { return t.now }
+
+// Order implements rules.Tx.
+func (t *tx) Order() (o queue.Order, changing bool) {
+	return t.s.mem.order, t.s.mem.ranking.state != 0
+}
+
+// fenceStep bounds how far a claim raises a fence. How far it does is random, so that
+// nobody can say before an attempt by which name it, its output and its processes go;
+// the numbers last for a hundred million claims of one job.
+const fenceStep = 1 << 36
+
+// FenceStep implements rules.Tx.
+func (t *tx) FenceStep() int64 { return 1 + t.s.dice.Int64N(fenceStep) }
+
+// Counts implements rules.Tx.
+func (t *tx) Counts() rules.Counts {
+	m := &t.s.mem
+	return rules.Counts{Waiting: store.Counts{States: m.counts}.Waiting() + m.committed, Enqueued: m.enqueued}
+}
+
+// User implements rules.Tx.
+func (t *tx) User(uid int) rules.User {
+	u := t.s.mem.users[uid]
+	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased}
+}
+
+// Hooks implements rules.Tx.
+func (t *tx) Hooks() *store.Hooks { return &t.s.mem.hooks }
+
+// Disowned implements rules.Tx.
+func (t *tx) Disowned(uid int, seq int64) int {
+	if d := t.s.mem.disowningOf(uid, seq); d != nil {
+		return d.former
+	}
+	return 0
+}
+
+// WakeAt implements rules.Tx.
+func (t *tx) WakeAt(at queue.Millis) { t.wakeAt(at) }
+
+// columnsOf are those that a part of a job stands in.
+func columnsOf(part rules.Part) string {
+	return [...]string{headColumns, jobColumns, wholeColumns}[part]
+}
+
+// Job implements rules.Tx.
+func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
+	found := false
+	columns := columnsOf(part)
+	err = t.query(func(r row) (bool, error) {
+		found = true
+		t.read += int(r.num(width(columns))) // a change has SQLite move all of the row
+		j = readMoved(r, columns)
+		return false, nil
+	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
+	if err == nil && !found {
+		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+	}
+	return j, err
+}
+
+// jobs reads up to most jobs, but for what they run by: from says from where, and in what
+// order.
+func (t *tx) jobs(most int, from string, args ...any) (list []rules.Job, err error) {
+	err = t.query(func(r row) (bool, error) {
+		list = append(list, readMoved(r, headColumns))
+		return len(list) < most, nil
+	}, `SELECT `+headColumns+` FROM `+from, args...)
+	return list, err
+}
+
+// Insert implements rules.Tx.
+func (t *tx) Insert(j *rules.Job, draft int) error {
+	text := &t.drafts[draft]
+	demands, err := demandsText(j.Demands)
+	if err != nil {
+		return err
+	}
+	err = t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, unique_key, demands, schedule, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
+		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
+		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
+	if err == nil && text.inline() == nil {
+		err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
+	}
+	return err
+}
+
+// Put implements rules.Tx: the one place where a job's row is written.
+func (t *tx) Put(j *rules.Job) error {
+	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, error = coalesce(?, error)`
+	var fault any
+	if j.NewError != nil {
+		fault = *j.NewError
+	}
+	args := [...]any{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
+		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, fault, j.Seq}
+	if j.Rewrite == rules.RowAlone {
+		err := t.exec(set+` WHERE seq = ?34`, args[:]...)
+		return err
+	}
+	text, err := textsOf(j.Execution)
+	if err != nil {
+		return err
+	}
+	if j.Rewrite == rules.WithTerms {
+		err = t.exec(set+`, terms = ?35 WHERE seq = ?34`, append(args[:], text.terms)...)
+		return err
+	}
+	demands, err := demandsText(j.Demands)
+	if err != nil {
+		return err
+	}
+	if err = t.exec(set+`, terms = ?35, labels = ?36, input = ?37, queue = ?38, demands = ?39, unique_key = ?40, unique_for = ?41, hooks = ?42, parents = ?43 WHERE seq = ?34`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+		return err
+	}
+	return t.writeInput(j.Seq, &text)
+}
+
+// PutProgress implements rules.Tx. Few jobs tell any, so Put leaves it alone.
+func (t *tx) PutProgress(j *rules.Job) error {
+	text := ""
+	if j.Progress != nil {
+		raw, err := json.Marshal(j.Progress)
+		if err != nil {
+			return err
+		}
+		text = string(raw)
+	}
+	err := t.exec(`UPDATE jobs SET progress = ? WHERE seq = ?`, text, j.Seq)
+	return err
+}
+
+// forgetOutput notes that so much of a job's outputs is gone.
+func (t *tx) forgetOutput(seq, bytes int64) error {
+	if l := t.Lease(seq); l != nil {
+		with := *l
+		with.Job.Outputs -= bytes
+		t.Hold(&with)
+	}
+	err := t.exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
+	return err
+}
+
+// demandsText is what a row has of demands.
+func demandsText(list []queue.Demand) (string, error) {
+	if len(list) == 0 {
+		return "", nil
+	}
+	text, err := json.Marshal(list)
+	return string(text), err
+}
+
+// writeInput writes env and stdin of a job that stand apart, or removes them if they do not
+// any more.
+func (t *tx) writeInput(seq int64, text *texts) (err error) {
+	if text.inline() != nil {
+		err = t.exec(`DELETE FROM inputs WHERE seq = ?`, seq)
+		return err
+	}
+	err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?) ON CONFLICT (seq) DO UPDATE SET input = excluded.input`, seq, text.input)
+	return err
+}
+
+// AddAttempt implements rules.Tx.
+func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
+	d, a := &e.Decision, &e.Attempt
+	kept := store.OutputSize(a)
+	t.s.mem.outputs += kept
+	err := t.exec(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
+		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		e.Seq, int64(j.Runs), e.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
+		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), kept)
+	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) { // of few jobs
+		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), a.PeakTasks, e.Seq, int64(j.Runs))
+	}
+	return err
+}
+
+// AddGarbage implements rules.Tx.
+func (t *tx) AddGarbage(ref string) error {
+	err := t.exec(`INSERT OR IGNORE INTO garbage (ref) VALUES (?)`, ref)
+	return err
+}
+
+// AddEvent implements rules.Tx.
+func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error {
+	n := t.s.mem.nextEvent
+	t.s.mem.nextEvent++
+	if j == nil {
+		j = &noJob
+	}
+	var private any
+	if uid := j.Private(); uid != nil {
+		private = int64(*uid)
+	}
+	err := t.exec(`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
+	return err
+}
+
+// noJob is what an event is of that is of no job.
+var noJob queue.Job
+
+// Arrived implements rules.Tx.
+func (t *tx) Arrived() { t.s.mem.enqueued++ }
+
+// Moved implements rules.Tx.
+func (t *tx) Moved(j *rules.Job, from, to queue.State) {
+	m := &t.s.mem
+	m.counts[from] = max(0, m.counts[from]-1) // a damaged row may be of another state than it was counted in
+	m.counts[to]++
+	m.counts[0] = 0
+	if from.Waiting() != to.Waiting() {
+		n := bit(to.Waiting()) - bit(from.Waiting())
+		t.waits(j.UID, n)
+		if j.Hooks&queue.HookItself != 0 {
+			t.hooksWait(j.HookUID, n)
+		}
+		t.waitsIn(j.Queue, j.UID, n)
+	}
+	t.Touched(j.Seq)
+}
+
+// Measure implements rules.Tx.
+func (t *tx) Measure(m rules.Measured) { t.measured = append(t.measured, m) }
+
+// Touched implements rules.Tx.
+func (t *tx) Touched(seq int64) { t.touched = append(t.touched, seq) }
+
+// Lease implements rules.Tx.
+func (t *tx) Lease(seq int64) *rules.Lease { return t.s.mem.leases[seq] }
+
+// Hold implements rules.Tx.
+func (t *tx) Hold(l *rules.Lease) {
+	t.leased = true
+	leases, seq := t.s.mem.leases, l.Job.Seq
+	old := leases[seq]
+	leases[seq] = l
+	t.countUse(old, -1)
+	t.countUse(l, 1)
+	if old == nil {
+		t.countLease(&l.Job, 1)
+	}
+	t.undo = append(t.undo, func() {
+		if old != nil {
+			leases[seq] = old
+		} else {
+			delete(leases, seq)
+		}
+	})
+}
+
+// Drop implements rules.Tx.
+func (t *tx) Drop(l *rules.Lease) {
+	t.leased = t.leased || !l.Running
+	leases := t.s.mem.leases
+	delete(leases, l.Job.Seq)
+	t.countUse(l, -1)
+	t.countLease(&l.Job, -1)
+	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
+}
+
+// countUse counts what a lease holds, or holds no more. A rate counts starts once they are known.
+func (t *tx) countUse(l *rules.Lease, sign int) {
+	if l == nil {
+		return
+	}
+	used := t.s.mem.used
+	for _, n := range l.Needs {
+		if n.Kind == queue.GateRate && l.Running {
+			continue
+		}
+		was := used[n.Gate]
+		put := func(units int) {
+			if used[n.Gate] = units; units == 0 {
+				delete(used, n.Gate)
+			}
+		}
+		put(was + sign*n.Units)
+		t.undo = append(t.undo, func() { put(was) })
+	}
+}
+
+// Find implements rules.Tx. What cannot be read, or does not belong there, would stop all others.
+func (t *tx) Find(l *rules.Look) error {
+	l.Next, l.End = l.Lane.Head, true
+	more := func() bool { l.End = false; return false }
+	columns := columnsOf(l.Part)
+	return t.query(func(r row) (bool, error) {
+		p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
+		if p.After(l.Upto) {
+			l.Next = p
+			return more(), nil
+		}
+		l.Next = rules.Position{Rank: p.Rank, Seq: p.Seq + 1}
+		if t.s.mem.leases[p.Seq] != nil {
+			return true, nil
+		}
+		j := readMoved(r, columns)
+		if j.Damaged || !j.State.Runnable() {
+			l.Damaged = append(l.Damaged, j)
+			return len(l.Damaged) < l.Steps || more(), nil
+		}
+		if l.Jobs == nil {
+			l.Jobs = make([]rules.Job, 0, min(l.Want, usualBlock))
+		}
+		l.Jobs = append(l.Jobs, j)
+		l.Bytes += weight(&j.Job)
+		return len(l.Jobs) < l.Want && l.Bytes < rules.MaxClaimBytes || more(), nil
+	}, `SELECT `+columns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq`, l.Lane.ID, l.Lane.Head.Rank, l.Lane.Head.Seq)
+}
+
+// usualBlock is how many jobs a claim makes room for at once.
+const usualBlock = 64
+
+// weight is about how many bytes a job takes to be read.
+func weight(j *queue.Job) int {
+	n := len(j.Command) + len(j.Stdin)
+	for _, list := range [][]string{j.Argv, j.Env} {
+		for _, text := range list {
+			n += len(text)
+		}
+	}
+	return n
+}
+
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func blob(b []byte) any {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
+}
+
+func text(s string) any {
+	if s == "" {
+		return nil
+	}
+	return s
+}

@@ -1,0 +1,242 @@
+package sql
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Audit records what a person does that no other event tells of.
+func (s *engine) Audit(ctx context.Context, a store.Audit) error {
+	detail, err := json.Marshal(queue.EventDetail{UID: &a.UID, PID: a.PID, Verb: a.Verb, Target: a.Target})
+	if err != nil {
+		return err
+	}
+	return s.do(ctx, prompt, func(t *tx) error { return t.AddEvent(queue.EventAudit, &queue.Job{Seq: a.Job, ID: a.ID}, 0, detail) })
+}
+
+// Settings lists the stored settings.
+func (s *engine) Settings(ctx context.Context) (list []store.Setting, err error) {
+	err = s.do(ctx, prompt, func(t *tx) (err error) {
+		list, err = settingsOf(t.conn)
+		return err
+	})
+	return list, err
+}
+
+func settingsOf(c conn) (list []store.Setting, err error) {
+	err = c.query(func(r row) (bool, error) {
+		list = append(list, store.Setting{Key: r.text(0), Value: r.text(1), UID: int(r.num(2)), At: queue.Millis(r.num(3))})
+		return true, nil
+	}, `SELECT key, value, uid, at FROM settings ORDER BY key`)
+	return list, err
+}
+
+// SetSetting stores one setting; an empty value removes it.
+func (s *engine) SetSetting(ctx context.Context, set store.Setting) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		var n int64
+		var err error
+		if set.Value == "" {
+			n, err = t.count(`DELETE FROM settings WHERE key = ?`, set.Key)
+		} else {
+			n, err = t.count(`INSERT INTO settings VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value, uid = excluded.uid, at = excluded.at`,
+				set.Key, set.Value, int64(set.UID), int64(t.now))
+		}
+		if err != nil || n == 0 {
+			return err
+		}
+		detail, err := json.Marshal(queue.EventDetail{UID: &set.UID, Key: set.Key, Value: set.Told()})
+		if err != nil {
+			return err
+		}
+		return t.AddEvent(cmp.Or(set.Kind, queue.EventSetting), nil, 0, detail)
+	})
+}
+
+// promoteStep bounds how much one Promote does of each duty, and moveStep how many jobs it
+// moves for it: few enough that nobody who waits for the disk feels it.
+const (
+	promoteStep = 1000
+	moveStep    = 250
+)
+
+// Promote makes due jobs runnable, cancels expired ones and forgets old keys.
+func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		s.host.keepRoom()
+		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`, int64(t.now))
+		if err != nil {
+			return err
+		}
+		for i := range due {
+			if err := t.rules.Due(&due[i]); err != nil {
+				return err
+			}
+		}
+		expired, err := t.expire()
+		if err != nil {
+			return err
+		}
+		keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory)))
+		if err != nil {
+			return err
+		}
+		left, err := t.tidyRemoved()
+		if err != nil {
+			return err
+		}
+		unfinished, err := t.tidyBatches()
+		if err != nil {
+			return err
+		}
+		changing, err := t.tidyOwners()
+		if err != nil {
+			return err
+		}
+		opened, err := t.openGates()
+		if err != nil {
+			return err
+		}
+		unseen, err := t.recheckMore()
+		if err != nil {
+			return err
+		}
+		kept, err := t.tidyKept()
+		if err != nil {
+			return err
+		}
+		resume, err := t.resumeQueues()
+		if err != nil {
+			return err
+		}
+		dependants, err := t.rules.DecideDependants()
+		if err == nil {
+			err = t.rules.Reopen()
+		}
+		if err != nil {
+			return err
+		}
+		if opened || unseen || dependants || s.rechecks.Left() > 0 || kept || len(due) == moveStep || expired == moveStep || keys == promoteStep || left || unfinished || changing {
+			next = 0
+			return nil
+		}
+		next, err = t.nextDue(resume)
+		return err
+	})
+	return next, err
+}
+
+// tidyKept has lanes, gates and queues go that nobody needs, and tidies the figures.
+func (t *tx) tidyKept() (more bool, err error) {
+	lanes, err := t.tidyLanes()
+	if err != nil {
+		return false, err
+	}
+	gates, err := t.tidyGates()
+	if err != nil {
+		return false, err
+	}
+	t.tidyQueues()
+	figures, err := t.tidyFigures()
+	if err == nil {
+		err = t.keepUsual()
+	}
+	return lanes || gates || figures, err
+}
+
+const step = "1000" // promoteStep, as SQL has it
+
+// expire cancels jobs that were not started in time, a bounded number.
+func (t *tx) expire() (n int, err error) {
+	var list []rules.Job
+	err = t.query(func(r row) (bool, error) {
+		if t.s.mem.leases[r.num(0)] == nil {
+			list = append(list, readMoved(r, headColumns))
+		}
+		return len(list) < moveStep, nil
+	}, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
+	if err != nil {
+		return 0, err
+	}
+	for i := range list {
+		if t.rules.HookBytes >= rules.MaxHookBytes {
+			return moveStep, nil // there are more
+		}
+		if err := t.rules.Expire(&list[i]); err != nil {
+			return 0, err
+		}
+	}
+	return len(list), nil
+}
+
+// nextDue is how long until something is due, of which one thing is known, 0 for nothing.
+func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
+	due, err := t.number(`SELECT due_at FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at LIMIT 1`)
+	if err != nil {
+		return 0, err
+	}
+	expiry := int64(0)
+	err = t.query(func(r row) (bool, error) {
+		_, leased := t.s.mem.leases[r.num(1)]
+		if !leased {
+			expiry = r.num(0)
+		}
+		return leased, nil
+	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at`)
+	if err != nil {
+		return 0, err
+	}
+	if due == 0 || expiry != 0 && expiry < due {
+		due = expiry
+	}
+	if t.s.mem.lanes.keyed {
+		opens, err := t.number(`SELECT opens FROM gates INDEXED BY gates_opens WHERE opens > 0 ORDER BY opens LIMIT 1`)
+		if err != nil {
+			return 0, err
+		}
+		if due == 0 || opens != 0 && opens < due {
+			due = opens
+		}
+	}
+	if due == 0 || known != 0 && int64(known) < due {
+		due = int64(known)
+	}
+	t.s.mem.nextDue = queue.Millis(due)
+	if due == 0 {
+		return time.Hour, nil
+	}
+	return min(time.Hour, max(time.Millisecond, time.Duration(due-int64(t.now))*time.Millisecond)), nil
+}
+
+// DeletableOutputs lists output files whose attempts are gone: none while a copy is made,
+// which may refer to them.
+func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
+			return nil
+		}
+		return t.query(func(r row) (bool, error) {
+			refs = append(refs, r.text(0))
+			return len(refs) < limit, nil
+		}, `SELECT ref FROM garbage ORDER BY ref`)
+	})
+	return refs, err
+}
+
+// OutputsDeleted forgets outputs that have been deleted.
+func (s *engine) OutputsDeleted(ctx context.Context, refs []string) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		for _, ref := range refs {
+			if err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}

@@ -1,0 +1,160 @@
+package sql
+
+import (
+	"slices"
+
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// user is what the writer knows of one user.
+type user struct {
+	waiting int64 // jobs, as the table of users has it
+	hooks   int64 // that wait, for jobs of the user; counted when the store is opened
+	leased  int
+	staged  int64 // jobs of batches
+	batches int   // that are not committed
+	names   int64 // of jobs of those
+}
+
+// setUser changes what is known of a user.
+func (t *tx) setUser(uid int, u user) {
+	if _, known := t.users[uid]; !known {
+		if t.users == nil {
+			t.users = map[int]user{}
+		}
+		t.users[uid] = t.s.mem.users[uid]
+	}
+	t.s.mem.putUser(uid, u)
+}
+
+func (m *memory) putUser(uid int, u user) {
+	if u == (user{}) {
+		delete(m.users, uid)
+		return
+	}
+	m.users[uid] = u
+}
+
+// waits counts jobs of a user that begin, or cease, to wait.
+func (t *tx) waits(uid int, n int64) {
+	u := t.s.mem.users[uid]
+	u.waiting += n
+	t.setUser(uid, u)
+}
+
+// hooksWait counts hooks for jobs of a user that begin, or cease, to wait.
+func (t *tx) hooksWait(uid int, n int64) {
+	u := t.s.mem.users[uid]
+	u.hooks += n
+	t.setUser(uid, u)
+}
+
+// countLease counts a user's job that was leased, or is so no more.
+func (t *tx) countLease(j *rules.Job, n int) {
+	m := &t.s.mem
+	u := m.users[j.UID]
+	u.leased += n
+	t.setUser(j.UID, u)
+	q := m.lanes.state(j.Queue)
+	if q.leased += n; q.rule.Concurrency > 0 {
+		m.lanes.put(q)
+	}
+}
+
+// countLeased counts the leased jobs of each queue.
+func (m *memory) countLeased() {
+	for _, q := range m.lanes.queues {
+		q.leased = 0
+	}
+	for _, l := range m.leases {
+		m.lanes.state(l.Job.Queue).leased++
+	}
+	for _, q := range m.lanes.queues {
+		m.lanes.put(q)
+	}
+}
+
+// maxListed is how many users stand in meta.users.
+const maxListed = 32
+
+// listUsers notes in meta.users what the transaction changed of the users' counts: that
+// row is written anyway. Once these are many their rows are written, and the list begins
+// anew.
+func (t *tx) listUsers() error {
+	m := &t.s.mem
+	changed := false
+	for uid, before := range t.users {
+		if m.users[uid].waiting == before.waiting {
+			continue
+		}
+		changed = true
+		if !slices.Contains(m.listed, uid) {
+			m.listed = append(slices.Clip(m.listed), uid)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if len(m.listed) > maxListed {
+		for _, uid := range m.listed {
+			if err := t.writeUser(int64(uid), m.users[uid].waiting); err != nil {
+				return err
+			}
+		}
+		m.listed = nil
+	}
+	var list []byte
+	for _, uid := range m.listed {
+		list = appendNumbers(list, int64(uid), m.users[uid].waiting)
+	}
+	m.list = string(list)
+	return nil
+}
+
+func (t *tx) writeUser(uid, waiting int64) (err error) {
+	if waiting == 0 {
+		err = t.exec(`DELETE FROM users WHERE uid = ?`, uid)
+		return err
+	}
+	err = t.exec(`INSERT INTO users (uid, waiting) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting`, uid, waiting)
+	return err
+}
+
+// loadUsers reads the users' counts, after the leases.
+func (s *engine) loadUsers() error {
+	m := &s.mem
+	err := s.db.query(func(r row) (bool, error) {
+		m.users[int(r.num(0))] = user{waiting: r.num(1)}
+		return true, nil
+	}, `SELECT uid, waiting FROM users`)
+	if err != nil {
+		return err
+	}
+	list, err := numbers(m.list)
+	if err != nil {
+		return err
+	}
+	for uid, waiting := range list {
+		m.listed = append(m.listed, int(uid))
+		m.putUser(int(uid), user{waiting: waiting})
+	}
+	for _, l := range m.leases {
+		u := m.users[l.Job.UID]
+		u.leased++
+		m.users[l.Job.UID] = u
+	}
+	err = s.db.query(func(r row) (bool, error) {
+		u := m.users[int(r.num(0))]
+		u.hooks = r.num(1)
+		m.putUser(int(r.num(0)), u)
+		return true, nil
+	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
+	if err != nil {
+		return err
+	}
+	if err := s.loadQueues(); err != nil {
+		return err
+	}
+	m.countLeased()
+	return s.loadLanes()
+}

@@ -1,0 +1,401 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// mend is what to do about rows that do not agree.
+const mend = "queuectl backup F, queuectl service stop, queuectl restore F: that counts anew and makes missing indexes"
+
+// replace is what to do about a database that is damaged: no sound copy of it can be
+// made.
+const replace = "stop the service, keep a copy of its folder, and put a backup in its place with: queuectl restore F"
+
+// ahead is how far in the future a row may be dated.
+const ahead = time.Minute
+
+// Examine looks at the database, its folder and its disk, as doctor does. It is quick,
+// and may be asked at any time.
+func (s *Store) Examine(ctx context.Context) []store.Finding {
+	list := examineFolder(s.dir)
+	if err := s.Room(); err != nil {
+		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
+	}
+	err := s.betweenTx(ctx, func() error {
+		list = append(append(list, examineSchema(s.lite)...), examineFrames(s.lite)...)
+		return nil
+	})
+	if err != nil {
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the service's log"})
+	}
+	return list
+}
+
+// Verify makes a copy of the database, as Backup does, and holds all that it says
+// against each other and against the output files in folders; each hears how far the
+// copying has come.
+func (s *Store) Verify(ctx context.Context, outputs []string, each func(done, of int64) error) (list []store.Finding, err error) {
+	files, err := outputFiles(outputs) // before the copy: whatever it does not know then is nobody's
+	if err != nil {
+		return nil, err
+	}
+	err = s.copied(ctx, 0, each, func(c *liteConn, _ string) error {
+		list = verify(c, files, outputs, s.now())
+		return nil
+	}, nil)
+	return list, err
+}
+
+// ExamineStopped looks at the database in a folder that no service uses; with verify
+// also at all that it holds.
+func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding {
+	list := examineFolder(dir)
+	path := filepath.Join(dir, fileName)
+	wrong := func(err error) []store.Finding {
+		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "keep a copy of its folder, and put a backup in its place with: queuectl restore F"})
+	}
+	switch _, err := os.Lstat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: fmt.Sprintf("%s is missing", path),
+			Next: fmt.Sprintf("put it back, or a backup with: queuectl restore F; to begin with an empty queue remove %s", filepath.Join(dir, markName))})
+	case err != nil:
+		return wrong(err)
+	}
+	c, err := openConn(path, writerPragmas()...)
+	if err != nil {
+		return wrong(explain(path, err))
+	}
+	defer c.close()
+	if err := checkMark(c, dir); err != nil {
+		return wrong(err)
+	}
+	list = append(append(list, examineSchema(c)...), examineFrames(c)...)
+	if !thorough {
+		return list
+	}
+	files, err := outputFiles(outputs)
+	if err != nil {
+		return wrong(err)
+	}
+	return append(list, verify(c, files, outputs, queue.MillisOf(time.Now()))...)
+}
+
+// examineFolder looks at the file system, the disk and who may read the files.
+func examineFolder(dir string) (list []store.Finding) {
+	add := func(check string, level store.Level, next, format string, args ...any) {
+		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
+	}
+	system, err := fileSystemOf(dir)
+	switch {
+	case err != nil:
+		add("file system", store.Failure, "look at the folder", "%v", err)
+	case system.refuse(dir) != nil:
+		add("file system", store.Failure, "move the queue to a local disk: queuectl backup F, then queuectl restore F with another --dir", "%v", system.refuse(dir))
+	case system.note != "":
+		add("file system", store.Warning, "name a folder on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
+	default:
+		add("file system", store.Fine, "", "%s is on %s; refused are %s", dir, system.name, refusedNames())
+	}
+	if free, err := freeBytes(dir); err != nil {
+		add("disk", store.Failure, "look at the disk", "%v", err)
+	} else if inodes := freeInodes(dir); inodes == 0 {
+		add("disk", store.Failure, "remove files", "no file can be made any more: the disk of %s has no free inodes", dir)
+	} else if free < roomBytes+reserveBytes {
+		add("disk", store.Failure, "free some space", "%d KiB are free on the disk of %s; below %s no new job is taken", free>>10, dir, queue.FormatSize(roomBytes))
+	} else {
+		add("disk", store.Fine, "", "%d MiB are free", free>>20)
+	}
+	before := len(list)
+	for _, name := range []string{".", fileName, fileName + "-wal", fileName + "-shm", markName, reserve} {
+		path, look := filepath.Join(dir, name), os.Lstat
+		if name == "." { // which may be a link; its own mode means nothing
+			look = os.Stat
+		}
+		info, err := look(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err == nil {
+			err = checkPrivate(path, info)
+		}
+		if err != nil {
+			add("permissions", store.Failure, "run what it says", "%v", err)
+		}
+	}
+	if len(list) == before {
+		add("permissions", store.Fine, "", "the queue is the service's alone")
+	}
+	return list
+}
+
+// examineSchema holds the tables and indexes against those that the migrations make.
+func examineSchema(c *liteConn) (list []store.Finding) {
+	wrong, err := schemaFaults(c)
+	if err != nil {
+		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: replace}}
+	}
+	for _, f := range wrong {
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: mend})
+	}
+	version, err := c.number(`PRAGMA user_version`)
+	if err == nil && len(list) == 0 {
+		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema %d, all tables and indexes are there", version)})
+	}
+	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
+		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(ahead) {
+			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s is dated %s, in the future", what, queue.Millis(at)), Next: "set the machine's clock; rows keep their dates"})
+		}
+	}
+	return list
+}
+
+// examineFrames tells of jobs that were lost with damaged parts of batches.
+func examineFrames(c *liteConn) (list []store.Finding) {
+	n, first, last := int64(0), int64(0), int64(0)
+	err := c.query(func(r row) (bool, error) {
+		n, first, last = r.num(0), r.num(1), r.num(2)
+		return false, nil
+	}, `SELECT sum(count), min(first), max(last) FROM frames INDEXED BY frames_batch WHERE batch < 0`)
+	switch {
+	case err != nil:
+		return []store.Finding{{Check: "batches", Level: store.Failure, Message: err.Error(), Next: replace}}
+	case n == 0:
+		return nil
+	}
+	return []store.Finding{{Check: "batches", Level: store.Failure,
+		Message: fmt.Sprintf("%d jobs of committed batches could not be read, and are not in the queue: they are among those numbered %d to %d", n, first, last),
+		Next:    "enqueue again what show does not find; to have this forgotten: " + mend}}
+}
+
+// schemaFault is a table or index that is not as the migrations make it.
+type schemaFault struct{ text, create string }
+
+// schemaFaults compares a database with a new one.
+func schemaFaults(c *liteConn) (list []schemaFault, err error) {
+	fresh, err := openConn(":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer fresh.close()
+	if err := migrate(fresh, migrations); err != nil {
+		return nil, err
+	}
+	const all = `SELECT type || ' ' || name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'outputs' ORDER BY type, name`
+	read := func(c *liteConn) (map[string]string, error) {
+		of := map[string]string{}
+		err := c.query(func(r row) (bool, error) {
+			of[r.text(0)] = strings.Join(strings.Fields(r.text(1)), " ")
+			return true, nil
+		}, all)
+		return of, err
+	}
+	want, err := read(fresh)
+	if err != nil {
+		return nil, err
+	}
+	got, err := read(c)
+	if err != nil {
+		return nil, err
+	}
+	version, err := c.number(`PRAGMA user_version`)
+	newer := version > int64(len(migrations)) // which may have added to it
+	for name, sql := range want {
+		switch there, ok := got[name]; {
+		case !ok:
+			list = append(list, schemaFault{"the " + name + " is missing", sql})
+		case there != sql && !newer:
+			list = append(list, schemaFault{text: "the " + name + " is not as it was made: " + there})
+		}
+	}
+	for name, sql := range got {
+		if kind, _, _ := strings.Cut(name, " "); want[name] == "" && !newer && (kind == "trigger" || kind == "view") {
+			list = append(list, schemaFault{text: "the " + name + " is not the queue's: " + sql})
+		}
+	}
+	return list, err
+}
+
+// verify holds the rows of a copy against each other and against the output files.
+func verify(c *liteConn, files map[string]bool, outputs []string, now queue.Millis) (list []store.Finding) {
+	check := func(name, fine, next string, faults func() ([]string, error)) {
+		found, err := faults()
+		if err != nil { // it cannot even be read
+			found, next = append(found, err.Error()), replace
+		}
+		for i, text := range found {
+			if i == maxFaults {
+				list = append(list, store.Finding{Check: name, Level: store.Failure, Message: fmt.Sprintf("and %d more", len(found)-i), Next: next})
+				break
+			}
+			list = append(list, store.Finding{Check: name, Level: store.Failure, Message: text, Next: next})
+		}
+		if len(found) == 0 {
+			list = append(list, store.Finding{Check: name, Level: store.Fine, Message: fine})
+		}
+	}
+	check("integrity", "SQLite finds no damage", replace, func() ([]string, error) { return nil, integrity(c) })
+	check("counters", "the counts of each state are those of the rows", mend, func() ([]string, error) { return counterFaults(c) })
+	check("rows", "each row agrees with the others", "set the clock if it is wrong; else this is a fault of ours: keep a copy (queuectl backup F) and report it", func() ([]string, error) { return rowFaults(c, now) })
+	list = append(list, examineFrames(c)...)
+	check("indexes", "no statement reads a whole table", mend, func() ([]string, error) { return planFaults(c) })
+	check("outputs", fmt.Sprintf("each of %d output files has its attempt, and none is missing", len(files)), "delete what is of no attempt; what is missing cannot be made again, and is told of until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
+	return list
+}
+
+// maxFaults is how many faults of a kind are named.
+const maxFaults = 10
+
+// rowFaults looks for rows that cannot be.
+func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
+	future := int64(now.Add(ahead))
+	for _, q := range []struct {
+		text, sql string
+		args      []any
+	}{
+		{"%d jobs are dated in the future, like %s; is the clock right?", `SELECT count(*), min(id) FROM jobs WHERE max(created_at, updated_at, started_at, ended_at) > ?`, []any{future}},
+		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE max(started_at, ended_at) > ?`, []any{future}},
+		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
+		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+		{"%d jobs stand in no lane, like %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs stand before the head of their lane, like %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+			AND instr(' ' || (SELECT reserved FROM meta), ' ' || seq || '/') = 0`, nil},
+		{"%d lanes wait for a gate that is not there, like number %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
+		{"%d jobs are blocked, and wait for nothing, like %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
+		{"%d dependencies are of no job, like one of seq %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+		{"%d jobs wait for one that is gone, like %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
+		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
+		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+	} {
+		n, example := int64(0), ""
+		err := c.query(func(r row) (bool, error) {
+			n, example = r.num(0), r.text(1)
+			return false, nil
+		}, q.sql, q.args...)
+		if err != nil {
+			return nil, err
+		}
+		if n > 0 {
+			faults = append(faults, fmt.Sprintf(q.text, n, example))
+		}
+	}
+	return faults, nil
+}
+
+// planFaults looks whether the statements that are asked most find their rows by an
+// index.
+func planFaults(c *liteConn) (faults []string, err error) {
+	for _, q := range []string{
+		`SELECT seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = 0 AND (rank, seq) >= (0, 0) ORDER BY rank, seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = 'x' ORDER BY head_rank, head_seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = 1 AND queue > 'x' ORDER BY queue, head_rank, head_seq`,
+		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
+		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
+		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE kept = 0 AND state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
+		`SELECT seq FROM jobs WHERE id = 'x'`,
+		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
+	} {
+		err := c.query(func(r row) (bool, error) {
+			if plan := r.text(3); strings.HasPrefix(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
+				faults = append(faults, plan+": "+q)
+			}
+			return true, nil
+		}, `EXPLAIN QUERY PLAN `+q)
+		if err != nil {
+			faults = append(faults, err.Error())
+		}
+	}
+	return faults, nil
+}
+
+// outputFiles lists the outputs in folders.
+func outputFiles(folders []string) (map[string]bool, error) {
+	files := map[string]bool{}
+	for _, dir := range folders {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		for _, e := range entries {
+			files[e.Name()] = true
+		}
+	}
+	return files, nil
+}
+
+// whereOutput is the path of an output, in the first folder that has it; where none
+// does there is false, and it is where it would be.
+func whereOutput(folders []string, name string) (path string, there bool) {
+	for _, dir := range folders {
+		path := filepath.Join(dir, name)
+		if _, err := os.Lstat(path); err == nil {
+			return path, true
+		}
+	}
+	return filepath.Join(folders[0], name), false
+}
+
+// outputFaults holds the names of output files against the attempts that are to have
+// one. An attempt that is leased may have one already; what is garbage goes soon.
+func outputFaults(c *liteConn, files map[string]bool, folders []string) (faults []string, err error) {
+	orphans := map[string]bool{}
+	for name := range files {
+		orphans[name] = true
+	}
+	err = eachRef(c, func(ref string, _ int64) error {
+		delete(orphans, ref)
+		if files[ref] {
+			return nil
+		}
+		if path, there := whereOutput(folders, ref); !there {
+			faults = append(faults, fmt.Sprintf("the output file %s of an attempt is missing", path))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	known := func(q string) error {
+		return c.query(func(r row) (bool, error) {
+			delete(orphans, r.text(0))
+			return true, nil
+		}, q)
+	}
+	if err := errors.Join(known(`SELECT ref FROM garbage`), known(`SELECT seq || '-' || fence FROM jobs WHERE place = 3`)); err != nil {
+		return nil, err
+	}
+	reserved := ""
+	err = c.query(func(r row) (bool, error) {
+		reserved = r.text(0)
+		return false, nil
+	}, `SELECT reserved FROM meta`)
+	if err != nil {
+		return nil, err
+	}
+	held, err := numbers(reserved)
+	if err != nil {
+		return nil, err
+	}
+	for seq, fence := range held {
+		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
+	}
+	for name := range orphans {
+		path, there := whereOutput(folders, name)
+		if !there {
+			continue // it was garbage when the files were listed
+		}
+		faults = append(faults, fmt.Sprintf("the output file %s is of no attempt; it may be deleted", path))
+	}
+	return faults, nil
+}

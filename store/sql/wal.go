@@ -1,0 +1,125 @@
+package sql
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// The WAL is emptied after each thousand pages, but for what somebody still reads,
+// and it is begun anew only when nobody reads in it. Readers who take turns, or one
+// that does not end, would let it grow for ever.
+const (
+	walKeep   = 64 << 20  // bytes; above that the writer waits for readers to end
+	walAlarm  = 256 << 20 // above that people are told, and reads are kept short
+	walWait   = `100`     // ms that it waits for them
+	walLonger = `400`     // ms, once people were told: longer than any read of ours
+	walAgain  = time.Second
+	walSeldom = 30 * time.Second // between two waits for one who does not end
+	shortRead = 250 * time.Millisecond
+)
+
+// walCheck is the writer's memory of a WAL that has grown.
+type walCheck struct {
+	keep, alarm int64
+	next        time.Time // not before
+	pause       time.Duration
+}
+
+// checkpointWAL has a WAL of this size, if that is too large, begun anew by the next
+// commit: new readers do not disturb that, and old ones are waited for a moment.
+// That it cannot be done is no failure of the database, as with SQLite itself.
+func (s *Store) checkpointWAL(size int64) {
+	w := &s.wal
+	if size <= w.keep {
+		w.pause = 0
+		s.setStarved("")
+		return
+	}
+	if time.Now().Before(w.next) {
+		return
+	}
+	err := s.restartWAL()
+	if err == nil {
+		w.pause = 0
+	}
+	w.pause = min(max(2*w.pause, walAgain), walSeldom)
+	w.next = time.Now().Add(w.pause)
+	path := filepath.Join(s.dir, fileName)
+	switch {
+	case err == nil:
+		s.setStarved("")
+	case size <= w.alarm: // not yet worth a word
+	case errors.Is(err, errHeld):
+		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program reads the database and does not end; find it with: %s, and end it",
+			path, queue.FormatSize(w.alarm), findsReaders(path)))
+	default:
+		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied (%v); look at the disk", path, queue.FormatSize(w.alarm), err))
+	}
+}
+
+var errHeld = errors.New("somebody reads the database and does not end")
+
+// restartWAL moves all of the WAL into the database, unless somebody's reading keeps
+// it from that.
+func (s *Store) restartWAL() error {
+	wait := `PRAGMA busy_timeout = ` + walWait
+	if s.starved.Load() != nil {
+		wait = `PRAGMA busy_timeout = ` + walLonger
+	}
+	if err := s.lite.exec(wait); err != nil {
+		return err
+	}
+	held := false
+	err := s.lite.query(func(r row) (bool, error) {
+		held = r.num(0) != 0
+		return false, nil
+	}, `PRAGMA wal_checkpoint(RESTART)`)
+	err2 := s.lite.exec(`PRAGMA ` + busyTimeout)
+	if err == nil && held {
+		err = errHeld
+	}
+	return errors.Join(err, err2)
+}
+
+// setStarved notes why the WAL cannot be emptied, "" if it can, and says so in the
+// log when that begins and ends.
+func (s *Store) setStarved(why string) {
+	was := s.starved.Load()
+	switch {
+	case why != "" && was == nil:
+		s.log.Warn(why)
+		s.starved.Store(&why)
+	case why == "" && was != nil:
+		s.log.Info("the write-ahead log can be emptied again")
+		s.starved.Store(nil)
+	}
+}
+
+// Starved is an error while the WAL has grown too large and cannot be emptied. It
+// may be asked at any time.
+func (s *Store) Starved() error {
+	if why := s.starved.Load(); why != nil {
+		return queue.Errorf(queue.CodeUnavailable, "%s", *why)
+	}
+	return nil
+}
+
+// budget implements host.
+func (s *Store) budget() time.Duration {
+	if s.starved.Load() != nil {
+		return shortRead
+	}
+	return longRead
+}
+
+// late implements host.
+func (s *Store) late(budget time.Duration) error {
+	if err := s.Starved(); err != nil {
+		return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v, which is all there is while %v", budget, err)
+	}
+	return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; ask for less, or try again later", budget)
+}

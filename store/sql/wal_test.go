@@ -1,0 +1,214 @@
+package sql
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// smallWAL is a store whose WAL is too large at 256 KiB and alarming at 1 MiB, and
+// what it logs.
+func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
+	t.Helper()
+	log = &bytes.Buffer{}
+	s, err := Open(t.Context(), Options{Dir: t.TempDir(), Order: usual, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	s.do(t.Context(), urgent, func(tx *tx) error {
+		if err := tx.conn.exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil { // the schema is as large
+			return err
+		}
+		err := tx.conn.exec(`PRAGMA journal_size_limit = 262144`)
+		return err
+	})
+	s.wal.keep, s.wal.alarm = 256<<10, 1<<20
+	return s, log
+}
+
+// grow enqueues 64 KiB.
+func grow(t *testing.T, s *Store) {
+	t.Helper()
+	growBy(t, s, 1)
+}
+
+// growBy enqueues n jobs of 64 KiB.
+func growBy(t *testing.T, s *Store, n int) {
+	t.Helper()
+	big := draft(func(j *queue.Job) { j.Command = strings.Repeat("x", 64<<10) })
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: slices.Repeat([]queue.Job{big}, n)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func walSize(t *testing.T, s *Store) int64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(s.dir, fileName+"-wal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// soon is a WAL that may be tended at once.
+func soon(t *testing.T, s *Store) {
+	s.do(t.Context(), urgent, func(*tx) error { s.wal.next = time.Time{}; return nil })
+}
+
+// A program that reads and does not end lets the WAL grow: that is said once, reads
+// of our own are kept short meanwhile, and nothing is refused. Once it ends, the WAL
+// is as small as before and all is well.
+func TestReaderThatDoesNotEnd(t *testing.T) {
+	s, log := smallWAL(t)
+	grow(t, s)
+	path := filepath.Join(s.dir, fileName)
+	way := findsReaders(path)
+	said, stop := other(t, path, `BEGIN;SELECT count(*) FROM jobs`)
+	if said != "<nil>" {
+		t.Fatalf("the other program got %s", said)
+	}
+	for walSize(t, s) <= s.wal.alarm {
+		if s.Starved() != nil {
+			t.Fatalf("starved at %d bytes", walSize(t, s))
+		}
+		grow(t, s)
+	}
+	soon(t, s)
+	for range 5 {
+		grow(t, s)
+		soon(t, s)
+	}
+	if err := s.Starved(); err == nil || !strings.Contains(err.Error(), way) {
+		t.Fatalf("at %d bytes: %v", walSize(t, s), err)
+	}
+	begun := time.Now()
+	err := s.reading(t.Context(), func(r *reader) error { <-r.ctx.Done(); return r.ctx.Err() })
+	if took := time.Since(begun); !errors.Is(err, queue.ErrUnavailable) || took >= longRead || !strings.Contains(err.Error(), way) {
+		t.Errorf("a read that does not end: %v after %v", err, took)
+	}
+	if _, err := s.List(t.Context(), store.Filter{Limit: 5}); err != nil {
+		t.Errorf("a short one: %v", err)
+	}
+	stop()
+	soon(t, s)
+	for range 3 {
+		grow(t, s)
+	}
+	if size := walSize(t, s); s.Starved() != nil || size > 2*s.wal.keep {
+		t.Errorf("after the reader has ended: %d bytes, %v", size, s.Starved())
+	}
+	if s.budget() != longRead {
+		t.Errorf("reads are still kept short")
+	}
+	text := log.String()
+	if strings.Count(text, "level=WARN") != 1 || strings.Count(text, "level=INFO") != 1 {
+		t.Errorf("the log says:\n%s", text)
+	}
+}
+
+// A WAL that cannot be emptied is waited for now and then, not at each commit.
+func TestReaderThatDoesNotEndIsNotWaitedForEachTime(t *testing.T) {
+	s, _ := smallWAL(t)
+	_, stop := other(t, filepath.Join(s.dir, fileName), `BEGIN;SELECT count(*) FROM jobs`)
+	defer stop()
+	begun := time.Now()
+	for range 60 {
+		grow(t, s)
+	}
+	if took := time.Since(begun); took > 3*time.Second { // 60 waits are 6 s
+		t.Errorf("60 commits took %v", took)
+	}
+	s.do(t.Context(), urgent, func(*tx) error {
+		if s.wal.pause < walAgain {
+			t.Errorf("the pause is %v", s.wal.pause)
+		}
+		s.wal.pause, s.wal.next = walSeldom, time.Time{}
+		return nil
+	})
+	grow(t, s)
+	if s.wal.pause != walSeldom {
+		t.Errorf("the longest pause is %v", s.wal.pause)
+	}
+}
+
+// slowly reads the database in so many steps, or until the read is over.
+func slowly(ctx context.Context, s *Store, steps string) {
+	s.reading(ctx, func(r *reader) error {
+		_, err := r.number(`WITH RECURSIVE c (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM c WHERE x < ` + steps + `) SELECT count(*) FROM c, meta`)
+		return err
+	})
+}
+
+// inTurns has readers read all the time until the test ends.
+func inTurns(t *testing.T, read func(context.Context)) {
+	ctx, stop := context.WithCancel(t.Context())
+	var turns sync.WaitGroup
+	for range maxReaders {
+		turns.Go(func() {
+			for ctx.Err() == nil {
+				read(ctx)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		turns.Wait()
+	})
+}
+
+// Readers who take turns, so that there is always one, do not let the WAL grow.
+func TestReadersWhoTakeTurns(t *testing.T) {
+	s, _ := smallWAL(t)
+	inTurns(t, func(ctx context.Context) { slowly(ctx, s, `5000`) })
+	var worst int64
+	for range 20 { // 20 MiB
+		growBy(t, s, 16)
+		soon(t, s)
+		worst = max(worst, walSize(t, s))
+	}
+	if worst > 6<<20 { // a thousand pages are 4 MiB
+		t.Errorf("the WAL grew to %d bytes", worst)
+	}
+}
+
+// Long reads of our own, one after the other, let the WAL grow until they are kept
+// short, and no longer.
+func TestLongReadersWhoTakeTurns(t *testing.T) {
+	s, _ := smallWAL(t)
+	inTurns(t, func(ctx context.Context) {
+		slowly(ctx, s, `1000000000`)
+	})
+	deadline := time.Now().Add(20 * time.Second)
+	for s.Starved() == nil {
+		growBy(t, s, 4)
+		soon(t, s)
+		if time.Now().After(deadline) {
+			t.Fatalf("not starved at %d bytes", walSize(t, s))
+		}
+	}
+	for s.Starved() != nil {
+		grow(t, s)
+		soon(t, s)
+		if time.Now().After(deadline) {
+			t.Fatalf("still starved at %d bytes", walSize(t, s))
+		}
+	}
+	for range 2 {
+		grow(t, s)
+	}
+	if size := walSize(t, s); size > 2*s.wal.keep {
+		t.Errorf("the WAL has %d bytes", size)
+	}
+}

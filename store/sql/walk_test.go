@@ -1,0 +1,340 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/store/rules"
+	"github.com/queuectl/queuectl/store/storetest"
+)
+
+// laneFaults holds the lanes against the table, by looking at all of it.
+func (s *Store) laneFaults() error {
+	for s.rechecks.Left() > 0 {
+		if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); err != nil {
+			return err
+		}
+	}
+	return s.do(context.Background(), urgent, func(t *tx) error {
+		lanes, demands, err := t.all()
+		if err != nil {
+			return err
+		}
+		return errors.Join(t.jobsOutOfLane(lanes, demands), t.wrongUse(), t.miscounted(lanes), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+	})
+}
+
+// all are the lanes as the tables, and the writer for those that are plain, have them.
+func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err error) {
+	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
+	err = t.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.text(7) == "" && own != nil {
+			l = *own
+		}
+		lanes[l.ID], demands[l.ID] = l, r.text(7)
+		return true, err
+	}, `SELECT `+laneColumns+`, demands FROM lanes`)
+	return lanes, demands, err
+}
+
+// jobsOutOfLane: each job that may run and is not leased stands in the lane of jobs like it, whose
+// head is at or before it.
+func (t *tx) jobsOutOfLane(lanes map[int64]rules.Lane, demands map[int64]string) error {
+	var wrong error
+	err := t.query(func(r row) (bool, error) {
+		p, l := rules.Position{Rank: r.num(1), Seq: r.num(0)}, lanes[r.num(2)]
+		made := readDemands(r.view(5))
+		switch {
+		case t.s.mem.leases[p.Seq] != nil:
+		case l.Queue != r.text(3) || l.UID != int(r.num(4)) || demands[l.ID] != queue.DemandsText(made):
+			wrong = fmt.Errorf("job %d of %s, user %d, %v stands in lane %+v", p.Seq, r.text(3), r.num(4), made, l)
+		case l.Shut == rules.Empty || l.Head.After(p):
+			wrong = fmt.Errorf("the lane %+v does not know of job %d at %v", l, p.Seq, p)
+		}
+		return true, nil
+	}, `SELECT seq, rank, lane, queue, uid, demands FROM jobs INDEXED BY jobs_ready WHERE place = 1`)
+	return errors.Join(wrong, err)
+}
+
+// wrongUse: what is used of a gate is what leases hold.
+func (t *tx) wrongUse() error {
+	used := map[int64]int{}
+	leased := map[string]int{}
+	for _, l := range t.s.mem.leases {
+		leased[l.Job.Queue]++
+		for _, d := range l.Job.Demands {
+			gate, err := t.gate(l.Job.UID, d)
+			if err != nil {
+				return err
+			}
+			if d.Kind != queue.GateRate || !l.Running {
+				used[gate] += d.Units()
+			}
+		}
+	}
+	if !maps.Equal(used, t.s.mem.used) {
+		return fmt.Errorf("%v is used of gates, and %v is known", used, t.s.mem.used)
+	}
+	for name, q := range t.s.mem.lanes.queues {
+		if q.leased != leased[name] {
+			return fmt.Errorf("%d jobs of queue %s are leased, and %d are known", leased[name], name, q.leased)
+		}
+	}
+	return nil
+}
+
+// miscounted: what is counted of lanes, edges, users and gates is what the tables have, and rows
+// agree with each other.
+func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
+	m := &t.s.mem
+	edges, err := t.number(`SELECT count(*) FROM edges`)
+	ended, err2 := t.number(`SELECT count(*) FROM ended`)
+	wrong := errors.Join(err, err2)
+	if edges > 0 && !m.linked || ended != m.ended {
+		wrong = errors.Join(wrong, fmt.Errorf("%d edges and %d ended parents, and %v and %d are known", edges, ended, m.linked, m.ended))
+	}
+	waiting := map[string]int64{}
+	wrong = errors.Join(wrong, t.query(func(r row) (bool, error) {
+		waiting[r.text(0)] = r.num(1)
+		return true, nil
+	}, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`))
+	for name, q := range m.lanes.queues {
+		if q.Waiting != waiting[name] {
+			wrong = errors.Join(wrong, fmt.Errorf("%d jobs of queue %s wait, and %d are known", waiting[name], name, q.Waiting))
+		}
+		delete(waiting, name)
+	}
+	if len(waiting) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of %v", waiting))
+	}
+	empties, over := int64(0), map[int64]int{}
+	for _, l := range lanes {
+		if l.Shut == rules.Empty {
+			empties++
+		} else if l.Shut < 0 && len(l.Needs) > 0 {
+			over[l.Shut]++
+		}
+	}
+	if empties != m.empties || !maps.Equal(over, m.lanes.over) {
+		wrong = errors.Join(wrong, fmt.Errorf("%d lanes are empty, %v wait for quotas, and %d and %v are known", empties, over, m.empties, m.lanes.over))
+	}
+	users := map[int]user{}
+	err = t.query(func(r row) (bool, error) {
+		users[int(r.num(0))] = user{waiting: r.num(1)}
+		return true, nil
+	}, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
+	for _, l := range m.leases {
+		u := users[l.Job.UID]
+		u.leased++
+		users[l.Job.UID] = u
+	}
+	for uid, u := range m.users {
+		if u.waiting != users[uid].waiting || u.leased != users[uid].leased {
+			wrong = errors.Join(wrong, fmt.Errorf("user %d has %+v, and %+v is known", uid, users[uid], u))
+		}
+		delete(users, uid)
+	}
+	if len(users) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of the users %v", users))
+	}
+	rows, err2 := rowFaults(t.conn, t.now)
+	gates, err3 := gateFaults(t.conn)
+	for _, text := range append(rows, gates...) {
+		wrong = errors.Join(wrong, errors.New(text))
+	}
+	resources := map[int64]bool{}
+	for _, id := range m.lanes.resourceGates {
+		resources[id] = true
+	}
+	err4 := t.query(func(r row) (bool, error) {
+		if !resources[r.num(0)] {
+			wrong = errors.Join(wrong, fmt.Errorf("the resource %d is not known", r.num(0)))
+		}
+		delete(resources, r.num(0))
+		return true, nil
+	}, `SELECT id FROM gates WHERE kind = ?`, int64(queue.GateResource))
+	if len(resources) > 0 {
+		wrong = errors.Join(wrong, fmt.Errorf("the resources %v are gone", resources))
+	}
+	return errors.Join(wrong, err, err2, err3, err4)
+}
+
+// forgottenLanes: where a lane that is shut on a gate fits there, an open lane of its queue with
+// that demand begins at or before the best such lane.
+func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
+	needs := func(l rules.Lane) []rules.Need {
+		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
+	}
+	type list struct {
+		gate  int64
+		queue string
+	}
+	best := map[list]rules.Lane{}
+	for _, l := range lanes {
+		if l.Shut == rules.Open || l.Shut == rules.Empty {
+			continue
+		}
+		at := list{l.Shut, l.Queue}
+		units := func(l rules.Lane) int {
+			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
+			return needs(l)[i].Units
+		}
+		first, found := best[at]
+		if !found || first.Head.After(l.Head) || first.Head == l.Head && units(l) > units(first) { // a head may be before the first job
+			best[at] = l
+		}
+	}
+	for at, l := range best {
+		covered := false
+		for _, other := range lanes {
+			if other.Shut == rules.Open && other.Queue == l.Queue && !other.Head.After(l.Head) {
+				covered = covered || slices.ContainsFunc(needs(other), func(n rules.Need) bool { return n.Gate == at.gate })
+			}
+		}
+		for _, n := range needs(l) {
+			if n.Gate != at.gate || covered {
+				continue
+			}
+			g, err := t.rules.Gate(l.UID, n)
+			if err != nil {
+				return err
+			}
+			if g.Room >= n.Units {
+				return fmt.Errorf("the lane %+v is shut on gate %d, which has room for %d", l, n.Gate, g.Room)
+			}
+		}
+	}
+	return nil
+}
+
+// wrongQueues: what the writer keeps of queues is what the lanes say.
+func (t *tx) wrongQueues(lanes map[int64]rules.Lane) error {
+	if err := t.refresh(); err != nil {
+		return err
+	}
+	heads := map[string]rules.Position{}
+	for _, l := range lanes {
+		if first, found := heads[l.Queue]; l.Shut == rules.Open && (!found || first.After(l.Head)) {
+			heads[l.Queue] = l.Head
+		}
+	}
+	ls := t.s.mem.lanes
+	for name, q := range ls.queues {
+		head, open := heads[name]
+		if open != (len(q.open) > 0 || q.best != nil) || open && head != q.Head {
+			return fmt.Errorf("queue %s begins at %v, %t, and is known as %+v", name, head, open, q)
+		}
+		if stands := open && q.Room > 0; stands != (q.at >= 0) || stands && ls.ready[q.at] != q {
+			return fmt.Errorf("queue %s stands at %d: %+v", name, q.at, q)
+		}
+		for i, l := range q.open {
+			if l.HeapIndex != i || l.Shut != rules.Open || i > 0 && q.open[(i-1)/2].Head.After(l.Head) {
+				return fmt.Errorf("the lane %+v stands wrong in its queue", l)
+			}
+		}
+	}
+	for i, q := range ls.ready {
+		if i > 0 && ls.ready[(i-1)/2].Head.After(q.Head) {
+			return fmt.Errorf("queue %s stands after one with a worse head", q.Name)
+		}
+	}
+	return nil
+}
+
+// anything carries out a duty, or what somebody may ask for.
+func (t *tx) anything(dice *rand.Rand) (err error) {
+	switch dice.IntN(8) {
+	case 0, 1:
+		_, _, err = t.rules.Claim(1 + dice.IntN(9))
+	case 2:
+		if _, err = t.expire(); err == nil {
+			_, err = t.rules.DecideDependants()
+		}
+	case 3:
+		kept := t.s.lanesKept
+		t.s.lanesKept = 0
+		_, err = t.tidyLanes()
+		t.tidyQueues()
+		t.s.lanesKept = kept
+		if err == nil {
+			_, err = t.tidyGates()
+		}
+	case 4:
+		if _, err = t.openGates(); err == nil {
+			err = t.rules.Reopen()
+		}
+	case 5:
+		for _, l := range t.s.mem.leases {
+			_, err = t.rules.Exchange(&store.Report{Ended: []store.Settlement{done(&l.Job.Job)}})
+			break
+		}
+	case 6:
+		var list []rules.Job
+		list, err = t.jobs(5, `jobs WHERE state < 5 ORDER BY seq DESC`)
+		for i := range list {
+			if err == nil && t.s.mem.leases[list[i].Seq] == nil {
+				err = t.rules.Change(list[i].Seq, store.Change{Verb: []queue.Verb{queue.VerbCancel, queue.VerbRemove}[dice.IntN(2)]})
+			}
+		}
+	case 7:
+		if err = t.recheckShut(); err == nil {
+			_, err = t.recheckMore()
+		}
+	}
+	return err
+}
+
+// The engine claims as the model does, whatever is asked of both, over restarts; and its
+// lanes are right after every step.
+func TestWalks(t *testing.T) {
+	storetest.Walks(t, 8, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
+		dir := t.TempDir()
+		var now atomic.Int64
+		now.Store(time.Now().UnixMilli())
+		clock := func() queue.Millis { return queue.Millis(now.Load()) }
+		order := o
+		var s *Store
+		reopen := func() store.Store {
+			if s != nil {
+				order = s.Order()
+				s.Close()
+			}
+			var err error
+			if s, err = Open(t.Context(), Options{Dir: dir, Order: order}); err != nil {
+				t.Fatal(err)
+			}
+			s.now = clock
+			s.rechecks.Looks = 40 * rules.StepsMost                         // the model looks at all
+			s.lanesKept = 20                                                // so that lanes, gates and queues go, and come again
+			if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil { // nothing is cut off here
+				t.Fatal(err)
+			}
+			return s
+		}
+		first := reopen()
+		t.Cleanup(func() { s.Close() })
+		undo := func(want int, dice *rand.Rand) {
+			s.do(t.Context(), urgent, func(tx *tx) error {
+				for range want {
+					if err := tx.anything(dice); err != nil {
+						t.Error("in an undone transaction:", err)
+					}
+				}
+				return errors.New("undone")
+			})
+		}
+		return storetest.Engine{Store: first, Reopen: reopen, Undo: undo, Check: func() error { return s.laneFaults() }}, memstore.NewAt(o, clock),
+			func(d time.Duration) { now.Add(d.Milliseconds()) }
+	})
+}

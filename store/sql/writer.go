@@ -1,0 +1,350 @@
+package sql
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/queuectl/queuectl/internal/failpoint"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Limits of the writer.
+const (
+	maxWaiting    = 4096    // operations that wait, but for urgent ones
+	promptRoom    = 256     // of these, kept for what people ask of stored jobs
+	maxGroup      = 512     // operations a commit, but for urgent ones
+	maxGroupBytes = 1 << 20 // that they read and write; the operation that reaches it is the last of its commit
+	maxRetries    = 3       // of a group, when another program holds the database
+)
+
+// tx is the transaction of one group. It begins with its first statement: what
+// the writer's memory can say needs none.
+type tx struct {
+	conn
+	begun   bool
+	s       *engine
+	now     queue.Millis // read once
+	undo    []func()     // puts the writer's memory back
+	then    []func()     // after the commit
+	rules   rules.Rules  // carry out what is asked
+	drafts  []texts      // of what is being enqueued, by their numbers
+	due     queue.Millis // the earliest timer set, 0 if none
+	touched []int64      // jobs that changed
+	// measured are the starts and ends of attempts, for the figures.
+	measured []rules.Measured
+	before   memory       // as it was, without leases
+	users    map[int]user // those that changed, as they were
+	queues   map[*queueState]queueCount
+	removed  int     // attempts and edges
+	uncut    *waiter // who waits still, though its claim was cut short
+	read     int     // bytes of jobs that were read, or will be moved by SQLite
+	bound    int64   // what the connection had bound when it began
+	leased   bool    // leases changed, so that
+	// reserved is what meta.reserved gets.
+	reserved string
+}
+
+// lead commits what waits, or the first part of it, in one transaction and answers. The
+// caller has the turn to write.
+func (s *engine) lead() {
+	defer s.endPanicking()
+	group := s.takeGroup()
+	switch {
+	case len(group) == 0:
+	case s.ended:
+		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
+	default:
+		rest, err := s.commit(group)
+		if err != nil {
+			s.fail(err, group)
+		}
+		s.putBack(rest)
+	}
+	clear(group)
+	s.group = group
+}
+
+// fail stops the store for good. Whether the group holds is not known. The caller has the
+// turn to write.
+func (s *engine) fail(err error, group []*op) {
+	s.host.broke()
+	unknown := s.host.doubt(err)
+	s.mu.Lock()
+	s.err = unknown
+	w := s.waiter
+	s.waiter = nil
+	s.mu.Unlock()
+	close(s.broken)
+	s.ended = true
+	s.refuse(group, unknown)
+	if w != nil {
+		w.done <- granted{err: unknown}
+	}
+}
+
+// failed stops the store for good because of what a read met.
+func (s *engine) failed(err error) {
+	<-s.turn
+	defer func() { s.turn <- struct{}{} }()
+	defer s.endPanicking()
+	if !s.ended {
+		s.fail(err, nil)
+	}
+}
+
+// commit carries out a group in one transaction and answers each operation; those that
+// are left for the next one are the rest. An error means that the database is broken.
+func (s *engine) commit(group []*op) (rest []*op, err error) {
+	if err := s.host.ready(); err != nil {
+		return nil, err
+	}
+	busyTries, fullTries := 0, 0
+	for len(group) > 0 {
+		n, grant, culprit, err := s.try(group)
+		if err == nil {
+			s.answer(group[:n], grant)
+			return group[n:], nil
+		}
+		switch k := kindOf(err); {
+		case k == full && fullTries == 0 && s.host.relieve():
+			fullTries++
+		case k == full:
+			s.refuse(group, s.host.refusal(k, err))
+			return nil, nil
+		case k == busy && busyTries < maxRetries:
+			busyTries++
+		case k == busy:
+			s.refuse(group, s.host.refusal(k, err))
+			return nil, nil
+		case k == mistake && culprit != nil:
+			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
+			group = without(group, culprit)
+		default:
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+func (s *engine) refuse(group []*op, err error) {
+	for _, o := range group {
+		o.done <- err
+	}
+}
+
+func (s *engine) answer(group []*op, grant *granted) {
+	for _, o := range group {
+		o.done <- o.err
+	}
+	if grant == nil {
+		return
+	}
+	grant.to.done <- *grant
+}
+
+// try runs the transaction of a group, or of its first n operations if these are large,
+// once. On an error nothing of it holds, unless the error is a breakage; culprit is the
+// operation that met it, if it was one.
+func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error) {
+	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, bound: s.db.carried()}
+	t.rules = rules.New(t, &s.rechecks)
+	t.undo = append(t.undo, s.rechecks.Keep())
+	defer func() {
+		if err != nil {
+			t.rollback()
+		}
+	}()
+	for n < len(group) && t.size() < maxGroupBytes {
+		o := group[n]
+		n++
+		o.err = o.run(t)
+		if o.err != nil && kindOf(o.err) != refusal {
+			return n, nil, o, o.err
+		}
+	}
+	if _, err = t.rules.DecideDependants(); err != nil {
+		return n, nil, nil, err
+	}
+	if err = t.rules.Reopen(); err != nil {
+		return n, nil, nil, err
+	}
+	if grant, err = t.serveWaiter(); err != nil {
+		return n, nil, nil, err
+	}
+	if err = t.rules.Reopen(); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.writeFigures(); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.writeMeta(); err != nil {
+		return n, nil, nil, err
+	}
+	if t.begun {
+		if err := t.conn.commit(); err != nil {
+			if kindOf(err) == mistake {
+				err = fmt.Errorf("commit: %w", err)
+			}
+			return n, nil, nil, err
+		}
+		failpoint.Hit("commit")
+		s.host.committed(s.mem.commits != t.before.commits)
+	}
+	t.publish(grant)
+	return n, grant, nil, nil
+}
+
+// size is how many bytes the transaction has carried so far.
+func (t *tx) size() int { return int(t.conn.carried()-t.bound) + t.read + t.rules.Bytes }
+
+func (t *tx) beginOnce() (err error) {
+	if !t.begun {
+		err = t.conn.begin()
+		t.begun = err == nil
+	}
+	return err
+}
+
+func (t *tx) exec(sql string, args ...any) error {
+	if err := t.beginOnce(); err != nil {
+		return err
+	}
+	return t.conn.exec(sql, args...)
+}
+
+func (t *tx) count(sql string, args ...any) (int64, error) {
+	if err := t.beginOnce(); err != nil {
+		return 0, err
+	}
+	return t.conn.count(sql, args...)
+}
+
+func (t *tx) query(each func(r row) (more bool, err error), sql string, args ...any) error {
+	if err := t.beginOnce(); err != nil {
+		return err
+	}
+	return t.conn.query(each, sql, args...)
+}
+
+func (t *tx) number(sql string, args ...any) (int64, error) {
+	if err := t.beginOnce(); err != nil {
+		return 0, err
+	}
+	return t.conn.number(sql, args...)
+}
+
+func (t *tx) rollback() {
+	if t.begun {
+		t.conn.rollback()
+	}
+	leases := t.s.mem.leases
+	for i := len(t.undo) - 1; i >= 0; i-- {
+		t.undo[i]()
+	}
+	t.s.mem = t.before
+	t.s.mem.leases = leases
+	for uid, u := range t.users {
+		t.s.mem.putUser(uid, u)
+	}
+	for q, was := range t.queues {
+		q.Waiting, q.uid = was.waiting, was.uid
+	}
+	t.s.mem.countLeased()
+	t.s.minute = minuteFigures{}
+}
+
+// writeMeta writes what the transaction changed of the counts and numbers.
+func (t *tx) writeMeta() error {
+	if err := t.listUsers(); err != nil {
+		return err
+	}
+	if err := t.listQueues(); err != nil {
+		return err
+	}
+	m, b := &t.s.mem, &t.before
+	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list && m.queues == b.queues {
+		return nil
+	}
+	if t.leased {
+		t.reserved = t.reservations()
+	}
+	m.commits++
+	c := &m.counts
+	err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
+		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
+	return err
+}
+
+// reservations lists the leases that are not known to have started.
+func (t *tx) reservations() string {
+	list := make([]byte, 0, 1024)
+	for seq, l := range t.s.mem.leases {
+		if !l.Running {
+			list = appendNumbers(list, seq, l.Job.Fence)
+		}
+	}
+	return string(list)
+}
+
+// publish tells, after the commit, whoever watches.
+func (t *tx) publish(grant *granted) {
+	s := t.s
+	if t.due != 0 && (s.mem.nextDue == 0 || t.due < s.mem.nextDue) {
+		s.mem.nextDue = t.due
+		poke(s.alarm)
+	}
+	for _, f := range t.then {
+		f()
+	}
+	s.usual.note(t.measured)
+	defer s.watchers.Tell(t.touched...)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if grant != nil && s.waiter == grant.to {
+		s.waiter = nil
+	}
+	if t.uncut != nil {
+		poke(t.uncut.again)
+	}
+	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
+	s.counts.Outputs = s.mem.outputs
+	if order := s.mem.order; order != *s.order.Load() {
+		s.order.Store(&order)
+	}
+	if last := s.mem.nextEvent - 1; last != s.last {
+		s.last = last
+		if s.newer != nil {
+			close(s.newer)
+			s.newer = nil
+		}
+	}
+	if t.leased {
+		s.reserved = t.reserved
+	}
+}
+
+func poke(bell chan<- struct{}) {
+	select {
+	case bell <- struct{}{}:
+	default: // it is rung already
+	}
+}
+
+// wakeAt notes a timer.
+func (t *tx) wakeAt(at queue.Millis) {
+	if at != 0 && (t.due == 0 || at < t.due) {
+		t.due = at
+	}
+}
+
+func without(group []*op, o *op) []*op {
+	rest := make([]*op, 0, len(group))
+	for _, g := range group {
+		if g != o {
+			rest = append(rest, g)
+		}
+	}
+	return rest
+}

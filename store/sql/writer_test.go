@@ -1,0 +1,291 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// occupied has somebody write until release is called.
+func occupied(t *testing.T, s *Store) (release func()) {
+	t.Helper()
+	begun, gate := make(chan struct{}), make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		s.do(context.Background(), urgent, func(*tx) error {
+			close(begun)
+			<-gate
+			return nil
+		})
+	})
+	<-begun
+	release = sync.OnceFunc(func() { close(gate); writer.Wait() })
+	t.Cleanup(release)
+	return release
+}
+
+// waits waits until n operations wait.
+func waits(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		s.mu.Lock()
+		got := len(s.waiting[urgent]) + len(s.waiting[prompt]) + len(s.waiting[normal])
+		s.mu.Unlock()
+		if got == n {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d operations wait, want %d", got, n)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// transactions counts those of a store from now on.
+func transactions(t *testing.T, s *Store) (count func() int) {
+	t.Helper()
+	n := 0
+	clock := s.now
+	s.do(t.Context(), urgent, func(*tx) error { s.now = func() queue.Millis { n++; return clock() }; return nil })
+	return func() int {
+		s.do(t.Context(), urgent, func(*tx) error { return nil })
+		got := n - 1 // but for this one
+		n = 0
+		return got
+	}
+}
+
+// A backup is ended before its copy is closed, however many operations wait by then,
+// whether its client is gone, the store is closing or has failed: SQLite would go on
+// writing into what is no more.
+func TestABackupIsAlwaysEnded(t *testing.T) {
+	for name, during := range map[string]func(s *Store, cancel func()) error{
+		"gone client": func(_ *Store, cancel func()) error { cancel(); return nil },
+		"closing":     func(s *Store, _ func()) error { return s.Close() },
+		"failed": func(s *Store, _ func()) error {
+			if err := os.Rename(filepath.Join(s.dir, fileName+"-wal"), filepath.Join(s.dir, "away")); err != nil {
+				return err
+			}
+			if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); !errors.Is(err, queue.ErrOutcomeUnknown) {
+				return fmt.Errorf("it did not fail: %w", err)
+			}
+			return nil
+		},
+		"crowded": func(s *Store, _ func()) error {
+			release := occupied(t, s)
+			var crowd sync.WaitGroup
+			for range maxWaiting - promptRoom {
+				crowd.Go(func() { s.do(context.Background(), normal, func(*tx) error { return nil }) })
+			}
+			waits(t, s, maxWaiting-promptRoom)
+			if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); !errors.Is(err, queue.ErrUnavailable) {
+				return fmt.Errorf("one more was taken: %w", err)
+			}
+			go func() { // the backup waits for its turn meanwhile, or has had it
+				release()
+				crowd.Wait()
+			}()
+			return errors.New("given up")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			enqueueMany(t, s, 5000, func(*queue.Job) {}) // a copy of several steps
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			told := false
+			_, err := s.Backup(ctx, func(string) (io.ReadCloser, error) { return nil, os.ErrNotExist }, func(int64, int64) error {
+				if told {
+					return nil
+				}
+				told = true
+				return during(s, cancel)
+			})
+			if err == nil || strings.Contains(err.Error(), "it did not fail") || strings.Contains(err.Error(), "was taken") {
+				t.Errorf("got %v, want an error", err)
+			}
+			<-s.turn
+			if s.backup != 0 {
+				t.Error("the backup was not ended")
+			}
+			s.turn <- struct{}{}
+			noCopies(t, s)
+		})
+	}
+}
+
+// What is to be done outside of transactions is done once, though the group that waits
+// beside it is tried again; and it waits for no place among others.
+func TestAsideIsDoneOnce(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	release := occupied(t, s)
+	var all sync.WaitGroup
+	all.Go(func() {
+		s.do(context.Background(), normal, func(t *tx) error {
+			err := t.exec(`INSERT INTO jobs (seq) VALUES ('no number')`)
+			return err
+		})
+	})
+	waits(t, s, 1)
+	n := 0
+	for range 5 {
+		all.Go(func() {
+			if err := s.betweenTx(t.Context(), func() error { n++; return nil }); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	release()
+	all.Wait()
+	if n != 5 {
+		t.Errorf("5 were done %d times", n)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := s.betweenTx(ctx, func() error { n++; return nil }); !errors.Is(err, context.Canceled) || n != 5 {
+		t.Errorf("what was given up was done, %v", err)
+	}
+}
+
+// A commit takes so many operations or bytes, and with the one that reaches that it has
+// enough; what running jobs need goes first, whole.
+func TestGroupsAreBounded(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for name, c := range map[string]struct {
+		ops   int // beside four others
+		bytes int
+		want  int // transactions
+	}{
+		"few and small":    {10, 100, 1},
+		"a group":          {maxGroup - 4, 1, 1},
+		"one too many":     {maxGroup - 3, 1, 2},
+		"large ones":       {10, 300_000, 3}, // four, four and two
+		"a very large one": {3, maxGroupBytes, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			count := transactions(t, s)
+			release := occupied(t, s)
+			var mu sync.Mutex
+			var order []string
+			var all sync.WaitGroup
+			add := func(k class, n, bytes int) {
+				for range n {
+					all.Go(func() {
+						err := s.do(context.Background(), k, func(t *tx) error {
+							mu.Lock()
+							order = append(order, fmt.Sprint(k))
+							mu.Unlock()
+							err := t.exec(`UPDATE meta SET ranked_by = ? WHERE one = 2`, strings.Repeat("x", bytes))
+							return err
+						})
+						if err != nil {
+							t.Error(err)
+						}
+					})
+				}
+			}
+			add(normal, c.ops, c.bytes)
+			waits(t, s, c.ops)
+			add(prompt, 2, 1)
+			add(urgent, 2, 1)
+			waits(t, s, c.ops+4)
+			release()
+			all.Wait()
+			if got := count() - 1; got != c.want { // but for the one that occupied it
+				t.Errorf("%d transactions, want %d", got, c.want)
+			}
+			if first := order[:4]; !slices.Equal(first, []string{"0", "0", "1", "1"}) {
+				t.Errorf("the first were of the classes %v", first)
+			}
+		})
+	}
+}
+
+// Verbs on large jobs share no commit that others would wait for.
+func TestVerbsOnLargeJobsAreDoneAFewAtATime(t *testing.T) {
+	const many = 12
+	s := openStore(t, t.TempDir())
+	var seqs []int64
+	for range many {
+		seqs = append(seqs, put(t, s, 1, 1, spelled)...)
+	}
+	for _, verb := range []queue.Verb{queue.VerbHold, queue.VerbRelease, queue.VerbCancel, queue.VerbRetry, queue.VerbRemove} {
+		count := transactions(t, s)
+		release := occupied(t, s)
+		var all sync.WaitGroup
+		for _, seq := range seqs {
+			all.Go(func() {
+				if err := s.Change(context.Background(), seq, store.Change{Verb: verb}); err != nil {
+					t.Errorf("%s: %v", verb, err)
+				}
+			})
+		}
+		waits(t, s, many)
+		release()
+		all.Wait()
+		if n := count() - 1; n != many/3 { // 500 KB each
+			t.Errorf("%s of %d large jobs took %d transactions, want %d", verb, many, n, many/3)
+		}
+	}
+}
+
+// A claim that has enough to read leaves the rest to the next one.
+func TestAClaimOfLargeJobsIsShort(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for range 5 {
+		put(t, s, 1, 1, given)
+	}
+	put(t, s, 1, 3)
+	var got []int
+	for range 4 {
+		seqs, _ := claimed(t, s, store.Report{Want: 20})
+		got = append(got, len(seqs))
+	}
+	if !slices.Equal(got, []int{2, 2, 4, 0}) {
+		t.Errorf("claimed %v, want two large ones twice, and then the rest", got)
+	}
+	put(t, s, 1, 3, given)
+	jobs, err := s.Await(t.Context(), 3)
+	if err != nil || len(jobs) != 2 {
+		t.Errorf("awaited %d jobs, %v", len(jobs), err)
+	}
+}
+
+// Whoever has read an event finds it in the counts: between a commit and its counts nobody hears
+// of what happened, who would ask how many jobs are left, be told the old number, and wait for an
+// event that has been.
+func TestNoEventIsReadBeforeItIsCounted(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ctx := t.Context()
+	looked := false
+	look := func() {
+		looked = true
+		list, err := s.Events(ctx, 0, 10)
+		last, _ := s.LastEvent()
+		if err != nil || int64(len(list)) != last {
+			t.Errorf("%d events are read while %d are counted: %v", len(list), last, err)
+		}
+	}
+	err := s.do(ctx, prompt, func(tx *tx) error {
+		tx.then = append(tx.then, look) // after the commit, before its counts are told
+		return tx.AddEvent(queue.EventAudit, nil, 0, []byte("{}"))
+	})
+	if err != nil || !looked {
+		t.Fatalf("%v, %v", looked, err)
+	}
+	look()
+	if last, _ := s.LastEvent(); last != 1 {
+		t.Errorf("the last event is %d", last)
+	}
+}
