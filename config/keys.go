@@ -72,6 +72,8 @@ type Settings struct {
 	WebTLSCert         string
 	WebTLSKey          string
 	WebTLS             string // none or proxy
+	Store              string // sqlite or a URL; see StoreURL
+	StoreFile          string // "" is none
 }
 
 // WorkerCount is how many workers the setting asks for.
@@ -172,7 +174,7 @@ func keys() []Key {
 		names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
 		textOrNone("traces.endpoint", "OpenTelemetry collector that is told of each attempt, by OTLP over HTTP, like http://127.0.0.1:4318; none is nobody", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
-	}, webKeys()...)
+	}, slices.Concat(webKeys(), storeKeys())...)
 }
 
 // spelling is another name of a setting; read turns its value into the setting's,

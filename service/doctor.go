@@ -24,8 +24,8 @@ const answerWithin = 2 * time.Second
 // Doctor implements control.API.
 func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(control.Progress) error) (control.Diagnosis, error) {
 	var list []store.Finding
-	if s.files != nil {
-		list = s.files.Examine(ctx)
+	if known, can := s.store.(store.Examiner); can {
+		list = known.Examine(ctx)
 	}
 	mode, _ := s.config.Load().Socket()
 	if s.inherits {

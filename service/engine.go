@@ -26,6 +26,22 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func(
 	return s, nil
 }
 
+// openServer opens the store of a database on a server.
+func openServer(url string) opener {
+	return func(ctx context.Context, _ string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf})
+		if err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+}
+
+// noLook refuses to look at a database on a server: it has tools of its own for that.
+func noLook(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+	return nil, queue.Errorf(queue.CodeWrongState, "no service runs here, and its queue is a database on a server, which only a service reads; start it with: queuectl service start")
+}
+
 // lookEngine opens the store of a folder that no service uses, to be read only.
 func lookEngine(_ context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log, OrderOf: orderOf})

@@ -72,7 +72,8 @@ type Options struct {
 	Full       func(error) // called with the error when the start waits for space on the disk, unless nil
 	Crowded    func()      // called at each request that is not the only one, unless nil
 
-	open opener // of the store; nil is the engine's
+	open      opener                  // of the store; nil is the engine's, in the state folder
+	elsewhere func(url string) opener // of one that settings name
 }
 
 // Manager is a service manager that is told by calls, as Windows' is: systemd has a
@@ -150,7 +151,7 @@ var _ control.API = (*Service)(nil)
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if s.opt.open == nil {
-		s.opt.open = openEngine
+		s.opt.open, s.opt.elsewhere = openEngine, openServer
 	}
 	if err := s.readSettings(); err != nil {
 		return &ExitError{ExitConfig, err}
@@ -257,7 +258,13 @@ func (s *Service) openStore(ctx context.Context) (err error) {
 	if s.node, err = os.Hostname(); err != nil {
 		s.node = "localhost"
 	}
-	s.store, err = s.opt.open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
+	open := s.opt.open
+	if url, err := s.config.Load().StoreURL(); err != nil {
+		return err
+	} else if url != "" {
+		open = s.opt.elsewhere(url)
+	}
+	s.store, err = open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
 			return queue.Order{}, err
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/faultstore"
 	"github.com/queuectl/queuectl/store/memstore"
+	"github.com/queuectl/queuectl/test/pgserver"
 )
 
 // runnerWord makes this test's binary a runner.
@@ -157,6 +158,7 @@ func (kept) Close() error { return nil }
 func wholes(t *testing.T, test func(w *whole)) {
 	for name, open := range map[string]opener{
 		"engine": openEngine,
+		"server": nil, // a database on a server, where one is installed
 		"model": func() opener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
 			return func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
@@ -174,6 +176,9 @@ func wholes(t *testing.T, test func(w *whole)) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if open == nil {
+				open = openServer(pgserver.Shared(t).Create(t))
+			}
 			dir, err := os.MkdirTemp("", "qw")
 			if err != nil {
 				t.Fatal(err)

@@ -41,9 +41,16 @@ type Store interface {
 // use. It is left as it is.
 var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}
 
+// Examiner is a store that can say how what keeps its jobs is.
+type Examiner interface {
+	// Examine looks quickly at it, as doctor does.
+	Examine(ctx context.Context) []Finding
+}
+
 // Maintainer is what a store can do beside that keeps its jobs in files of this machine.
 // All methods may be called at any time, from many goroutines.
 type Maintainer interface {
+	Examiner
 	// Room is an error while there is no room for new jobs.
 	Room() error
 	// Starved is an error while what was committed cannot be put in its place, for somebody
@@ -51,8 +58,6 @@ type Maintainer interface {
 	Starved() error
 	// Guard fails the store as soon as its files are removed or replaced, until ctx ends.
 	Guard(ctx context.Context)
-	// Examine looks quickly at the files, as doctor does.
-	Examine(ctx context.Context) []Finding
 	// Verify holds all that is stored against each other, and against the output files in
 	// folders, on a copy; each hears how many bytes of how many were copied so far.
 	Verify(ctx context.Context, outputs []string, each func(done, of int64) error) ([]Finding, error)

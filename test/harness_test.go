@@ -92,6 +92,7 @@ type queue struct {
 	bin   string
 	dir   string   // with slashes, so that a shell reads it as it is
 	env   []string // of the service, beside those of environment
+	store string   // URL of the database on a server that has the queue; "" is its own
 	cmd   *exec.Cmd
 	log   *lockedBuffer
 	ended chan error
@@ -144,6 +145,9 @@ func (q *queue) start(args ...string) {
 func (q *queue) tryStart(args ...string) error {
 	cmd := q.serve(append([]string{"serve", "--dir", q.dir}, args...))
 	cmd.Env = append(environment(q.dir), q.env...)
+	if q.store != "" {
+		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.store)
+	}
 	stderr, err := os.CreateTemp(q.dir, "stderr-*")
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ import (
 	"time"
 
 	_ "modernc.org/sqlite" // to look at the database from another process
+
+	"github.com/queuectl/queuectl/test/pgserver"
 )
 
 // rigScript is the job of the rig: it takes the lock of its tag (X if somebody
@@ -133,6 +135,9 @@ func (r *rig) noOverlap() {
 // say for a moment that a file cannot be opened.
 func (q *queue) peek(query string) (n int) {
 	q.Helper()
+	if q.store != "" {
+		return q.peekAtServer(query)
+	}
 	for tries := 1; ; tries++ {
 		db, err := sql.Open("sqlite", "file:"+filepath.Join(q.dir, "queuectl.db")+"?mode=ro&_pragma=busy_timeout(5000)")
 		if err != nil {
@@ -148,6 +153,16 @@ func (q *queue) peek(query string) (n int) {
 		}
 		time.Sleep(50 * time.Millisecond) // until it can
 	}
+}
+
+// peekAtServer is peek where the queue is a database on a server.
+func (q *queue) peekAtServer(query string) int {
+	q.Helper()
+	n, err := strconv.Atoi(pgserver.Query(q, q.store, query))
+	if err != nil {
+		q.Fatalf("%s: %v", query, err)
+	}
+	return n
 }
 
 // reserved is how many jobs are claimed and not known to have started.

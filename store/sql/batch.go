@@ -188,10 +188,7 @@ func (t *tx) remembered(r store.Request) error {
 }
 
 func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
-	if err := t.exec(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 0, ?)`, int64(b.uid), b.name, int64(t.now)); err != nil {
-		return 0, err
-	}
-	if n, err = t.number(`SELECT last_insert_rowid()`); err != nil {
+	if n, err = t.number(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 0, ?) RETURNING n`, int64(b.uid), b.name, int64(t.now)); err != nil {
 		return 0, err
 	}
 	return n, t.auditBatch(b, "begun", int64(jobs))

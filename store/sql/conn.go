@@ -202,6 +202,9 @@ func (c *liteConn) rollback() { c.exec(`ROLLBACK`) }
 func (c *liteConn) beginReading() error { return c.exec(`BEGIN`) }
 func (c *liteConn) endReading() error   { return c.exec(`ROLLBACK`) } // nothing was written
 
+// hasWritten implements conn: what is written shows in what the engine keeps.
+func (c *liteConn) hasWritten() bool { return false }
+
 // interrupted reports whether endWith has ended what ran.
 func (c *liteConn) interrupted(err error) bool {
 	var e *sqliteError

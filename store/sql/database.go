@@ -33,6 +33,8 @@ type conn interface {
 	// that fails is not sound.
 	beginReading() error
 	endReading() error
+	// hasWritten says that the number of commits is to be raised, whatever else has changed.
+	hasWritten() bool
 	// carried is how many bytes of texts statements were given.
 	carried() int64
 	// endWith has the end of ctx end what runs, until release is called.

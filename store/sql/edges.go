@@ -72,7 +72,7 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 
 // AddEnded implements rules.Tx.
 func (t *tx) AddEnded(parent int64, state queue.State) error {
-	n, err := t.count(`INSERT INTO ended (parent, state, upto) SELECT ?, ?, max(id) FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, int64(state), parent)
+	n, err := t.count(`INSERT INTO ended (parent, state, upto) SELECT CAST(? AS BIGINT), CAST(? AS BIGINT), max(id) FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, int64(state), parent)
 	t.s.mem.ended += n
 	return err
 }
@@ -201,7 +201,7 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 			at, _ := slices.BinarySearch(came, r.num(0))
 			came, list = slices.Insert(came, at, r.num(0)), slices.Insert(list, at, p)
 			return true, nil
-		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, ifnull(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
+		}, `SELECT edges.id, jobs.id, uid, state, jobs.exit_code, coalesce(octet_length(result), 0) FROM edges INDEXED BY edges_child CROSS JOIN jobs ON jobs.seq = parent LEFT JOIN attempts ON attempts.seq = jobs.seq AND n = runs WHERE child = ?`, seq)
 		for _, edge := range results { // the others are not read at all: they may be many, and large
 			if err == nil {
 				err = r.query(func(r row) (bool, error) {

@@ -45,7 +45,9 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 		}
 		others = bit(!named)
 	}
-	err = t.exec(`INSERT OR REPLACE INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+	err = t.exec(`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs, others) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		ON CONFLICT (grain, at, queue) DO UPDATE SET started = excluded.started, completed = excluded.completed, failed = excluded.failed, dead = excluded.dead, cancelled = excluded.cancelled,
+		returned = excluded.returned, waits = excluded.waits, runs = excluded.runs, others = excluded.others`,
 		int64(g), int64(at), name, f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned, waits, runs, others)
 	return err
 }

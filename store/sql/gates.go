@@ -19,11 +19,9 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 	if err != nil || id != 0 {
 		return id, err
 	}
-	if err := t.exec(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?)`, owner, int64(d.Kind), d.Key, int64(d.N), d.Per.Milliseconds()); err != nil {
-		return 0, err
-	}
-	t.s.mem.lanes.keyed = true
-	if id, err = t.number(`SELECT last_insert_rowid()`); err == nil && d.Kind == queue.GateResource {
+	id, err = t.number(`INSERT INTO gates (uid, kind, key, n, per) VALUES (?, ?, ?, ?, ?) RETURNING id`, owner, int64(d.Kind), d.Key, int64(d.N), d.Per.Milliseconds())
+	t.s.mem.lanes.keyed = t.s.mem.lanes.keyed || err == nil
+	if err == nil && d.Kind == queue.GateResource {
 		t.keepResources()
 		t.s.mem.lanes.resourceGates = append(t.s.mem.lanes.resourceGates, id)
 	}
@@ -261,7 +259,7 @@ func (t *tx) heldOf(gate int64, g *store.GateState, steps *int) (int, error) {
 	case queue.GateResource:
 		g.N, g.Per = t.s.mem.lanes.node.Resources[g.Key], 0
 	case queue.GateRate:
-		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?)`, gate, int64(t.now)-g.Per.Milliseconds(), int64(*steps))
+		starts, err := t.number(`SELECT count(*) FROM (SELECT 1 FROM starts WHERE gate = ? AND at >= ? LIMIT ?) AS counted`, gate, int64(t.now)-g.Per.Milliseconds(), int64(*steps))
 		*steps -= int(starts)
 		return used + int(starts), err
 	}

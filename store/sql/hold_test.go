@@ -18,6 +18,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
 )
 
 // TestMain is also the other program that holds a database, when it is told to.
@@ -33,7 +34,9 @@ func TestMain(m *testing.M) {
 		io.Copy(io.Discard, os.Stdin) // until whoever started it has seen enough
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	pgserver.StopShared()
+	os.Exit(code)
 }
 
 // holder starts another program that begins to write a database, and hands on

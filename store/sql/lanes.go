@@ -277,10 +277,8 @@ func (t *tx) countLanes(name string, by int) {
 func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.empties++
 	t.countLanes(l.Queue, 1)
-	if err = t.exec(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, shut) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Shut); err == nil {
-		l.ID, err = t.number(`SELECT last_insert_rowid()`)
-	}
+	l.ID, err = t.number(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, shut) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Shut)
 	return err
 }
 

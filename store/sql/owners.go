@@ -113,7 +113,7 @@ func (t *tx) beginDisowning(uid int) error {
 	if err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
 		return err
 	}
-	if err := t.exec(`UPDATE schedules SET uid = ?, paused_at = iif(paused_at = 0, ?, paused_at), next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
+	if err := t.exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
 		return err
 	}
 	owners, name := m.owners, m.owners[uid]

@@ -254,7 +254,7 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 			return false, nil
 		}
 		return true, nil
-	}, `SELECT seq, id, state, uid, created_at, ended_at, iif(?, labels, ''), queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
+	}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
 }
 
 func (m *matcher) matches(r row) bool {
@@ -301,7 +301,7 @@ const oldestAmong = 1000
 func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		for _, state := range []queue.State{queue.Pending, queue.Failed} {
-			first, err := r.number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) WHERE since <= ?`,
+			first, err := r.number(`SELECT min(since) FROM (SELECT since FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?) AS firsts WHERE since <= ?`,
 				int64(state), int64(oldestAmong), int64(s.now()))
 			if err != nil {
 				return err

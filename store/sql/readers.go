@@ -56,6 +56,27 @@ func (r *readers) take(ctx context.Context) (conn, error) {
 	return c, err
 }
 
+// begun waits for a connection, and has it see one state of what is stored. One that was lost meanwhile is let go.
+func (r *readers) begun(ctx context.Context) (conn, error) {
+	for try := 0; ; try++ {
+		c, err := r.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		release := c.endWith(ctx)
+		err = c.beginReading()
+		release()
+		if err == nil {
+			return c, nil
+		}
+		c.endReading()
+		r.put(c, false)
+		if try == maxReaders {
+			return nil, err
+		}
+	}
+}
+
 // put gives a connection back; one that is not sound is closed.
 func (r *readers) put(c conn, sound bool) {
 	if sound {
@@ -111,7 +132,7 @@ func (r *reader) number(sql string, args ...any) (n int64, err error) {
 // reader pins the WAL; its time begins when it has the connection. The caller bounds the
 // wait for a connection by ctx.
 func (s *engine) reading(ctx context.Context, f func(*reader) error) error {
-	c, err := s.read.take(ctx)
+	c, err := s.read.begun(ctx)
 	if err != nil {
 		return s.host.cannotRead(err)
 	}
@@ -120,10 +141,7 @@ func (s *engine) reading(ctx context.Context, f func(*reader) error) error {
 	defer cancel()
 	release := c.endWith(within)
 	r := &reader{c, within}
-	err = c.beginReading()
-	if err == nil {
-		err = f(r)
-	}
+	err = f(r)
 	release()
 	if changed := s.host.readable(); changed != nil {
 		err = changed

@@ -80,7 +80,7 @@ func (r *reader) barred(reserved map[int64]int64, jobs []queue.Job, quota int64)
 		err := r.query(func(r row) (bool, error) {
 			ready, o = true, store.Obstacle{Gate: queue.GateKind(r.num(0)), Key: r.text(1), Opens: queue.Millis(r.num(2))}
 			return false, nil
-		}, `SELECT ifnull(kind, 0), ifnull(key, ''), ifnull(opens, 0) FROM jobs LEFT JOIN lanes ON lanes.id = lane AND lanes.demands <> '' LEFT JOIN gates ON gates.id = shut WHERE seq = ? AND place = 1`, j.Seq)
+		}, `SELECT coalesce(kind, 0), coalesce(key, ''), coalesce(opens, 0) FROM jobs LEFT JOIN lanes ON lanes.id = lane AND lanes.demands <> '' LEFT JOIN gates ON gates.id = shut WHERE seq = ? AND place = 1`, j.Seq)
 		if _, known := full[j.UID]; err == nil && quota > 0 && !known {
 			err = r.query(func(r row) (bool, error) {
 				full[j.UID] = r.num(0) >= quota

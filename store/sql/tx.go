@@ -196,7 +196,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 
 // AddGarbage implements rules.Tx.
 func (t *tx) AddGarbage(ref string) error {
-	err := t.exec(`INSERT OR IGNORE INTO garbage (ref) VALUES (?)`, ref)
+	err := t.exec(`INSERT INTO garbage (ref) VALUES (?) ON CONFLICT DO NOTHING`, ref)
 	return err
 }
 

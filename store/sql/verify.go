@@ -263,13 +263,13 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		text, sql string
 		args      []any
 	}{
-		{"%d jobs are dated in the future, like %s; is the clock right?", `SELECT count(*), min(id) FROM jobs WHERE max(created_at, updated_at, started_at, ended_at) > ?`, []any{future}},
-		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE max(started_at, ended_at) > ?`, []any{future}},
+		{"%d jobs are dated in the future, like %s; is the clock right?", `SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
 		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
 		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
 		{"%d jobs stand in no lane, like %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
 		{"%d jobs stand before the head of their lane, like %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
-			AND instr(' ' || (SELECT reserved FROM meta), ' ' || seq || '/') = 0`, nil},
+			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
 		{"%d lanes wait for a gate that is not there, like number %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
 		{"%d jobs are blocked, and wait for nothing, like %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
 		{"%d dependencies are of no job, like one of seq %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},

@@ -19,7 +19,7 @@ import (
 )
 
 // laneFaults holds the lanes against the table, by looking at all of it.
-func (s *Store) laneFaults() error {
+func (s *engine) laneFaults() error {
 	for s.rechecks.Left() > 0 {
 		if err := s.do(context.Background(), urgent, func(*tx) error { return nil }); err != nil {
 			return err
@@ -295,32 +295,25 @@ func (t *tx) anything(dice *rand.Rand) (err error) {
 	return err
 }
 
-// The engine claims as the model does, whatever is asked of both, over restarts; and its
-// lanes are right after every step.
-func TestWalks(t *testing.T) {
-	storetest.Walks(t, 8, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
-		dir := t.TempDir()
+// walks has engines and the model walk together; open opens an engine again and again, at the same place.
+func walks(t *testing.T, n int, open func(t *testing.T) func(queue.Order) (store.Store, *engine)) {
+	storetest.Walks(t, n, 3000, func(t *testing.T, o queue.Order) (storetest.Engine, store.Store, func(time.Duration)) {
+		at := open(t)
 		var now atomic.Int64
 		now.Store(time.Now().UnixMilli())
 		clock := func() queue.Millis { return queue.Millis(now.Load()) }
 		order := o
-		var s *Store
-		reopen := func() store.Store {
+		var s *engine
+		reopen := func() (made store.Store) {
 			if s != nil {
 				order = s.Order()
 				s.Close()
 			}
-			var err error
-			if s, err = Open(t.Context(), Options{Dir: dir, Order: order}); err != nil {
-				t.Fatal(err)
-			}
+			made, s = at(order)
 			s.now = clock
-			s.rechecks.Looks = 40 * rules.StepsMost                         // the model looks at all
-			s.lanesKept = 20                                                // so that lanes, gates and queues go, and come again
-			if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil { // nothing is cut off here
-				t.Fatal(err)
-			}
-			return s
+			s.rechecks.Looks = 40 * rules.StepsMost // the model looks at all
+			s.lanesKept = 20                        // so that lanes, gates and queues go, and come again
+			return made
 		}
 		first := reopen()
 		t.Cleanup(func() { s.Close() })
@@ -336,5 +329,23 @@ func TestWalks(t *testing.T) {
 		}
 		return storetest.Engine{Store: first, Reopen: reopen, Undo: undo, Check: func() error { return s.laneFaults() }}, memstore.NewAt(o, clock),
 			func(d time.Duration) { now.Add(d.Milliseconds()) }
+	})
+}
+
+// The engine claims as the model does, whatever is asked of both, over restarts; and its
+// lanes are right after every step.
+func TestWalks(t *testing.T) {
+	walks(t, 8, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
+		dir := t.TempDir()
+		return func(order queue.Order) (store.Store, *engine) {
+			s, err := Open(t.Context(), Options{Dir: dir, Order: order})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil { // nothing is cut off here
+				t.Fatal(err)
+			}
+			return s, s.engine
+		}
 	})
 }

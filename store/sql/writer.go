@@ -263,7 +263,7 @@ func (t *tx) writeMeta() error {
 		return err
 	}
 	m, b := &t.s.mem, &t.before
-	if !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list && m.queues == b.queues {
+	if !(t.begun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list && m.queues == b.queues {
 		return nil
 	}
 	if t.leased {
@@ -271,7 +271,7 @@ func (t *tx) writeMeta() error {
 	}
 	m.commits++
 	c := &m.counts
-	err := t.exec(`UPDATE meta SET reserved = iif(?, ?, reserved), commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
+	err := t.exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
 		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err

@@ -1,0 +1,99 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// StoreSQLite is the store that the state folder has.
+const StoreSQLite = "sqlite"
+
+// credential is how store_file names one that systemd hands to the service.
+const credential = "credential:"
+
+// placed are the settings that say where the stored ones are: so these cannot be among them.
+var placed = []string{"store", "store_file"}
+
+// Placed reports whether the setting says where the queue is, and so cannot be stored in it.
+func (k *Key) Placed() bool { return slices.Contains(placed, k.Name) }
+
+func storeKeys() []Key {
+	return []Key{
+		{"store", StoreSQLite, "where the queue is: sqlite is a file in the state folder, postgres://USER@HOST/DATABASE a database of a PostgreSQL server, 14 or later; in the file or the environment alone; holds from the next start", true, setStore, func(s *Settings) string { return s.Store }, nil},
+		textOrNone("store_file", "file that has the URL of store, which keeps a password out of sight: /PATH, or credential:NAME of systemd's; holds from the next start", func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
+			name, handed := strings.CutPrefix(text, credential)
+			if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
+				return fmt.Errorf("%q is no /PATH, nor credential:NAME", text)
+			}
+			return nil
+		}),
+	}
+}
+
+func setStore(s *Settings, text string) error {
+	if text != StoreSQLite {
+		if err := checkStore(text); err != nil {
+			return err
+		}
+	}
+	s.Store = text
+	return nil
+}
+
+// checkStore refuses what is no URL of a PostgreSQL database. The text may have a password, so no error has it.
+func checkStore(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStore || strings.ContainsAny(text, "\x00\n "):
+		return errors.New("is neither sqlite nor a URL like postgres://USER@HOST/DATABASE")
+	case strings.Trim(u.Path, "/") == "":
+		return errors.New("names no database; a URL is like postgres://USER@HOST/DATABASE")
+	}
+	return nil
+}
+
+// maxStore is the longest URL of a store, in bytes.
+const maxStore = 4096
+
+// StoreURL is the URL of the database that has the queue, "" for the file in the state folder.
+func (s *Settings) StoreURL() (string, error) {
+	switch {
+	case s.StoreFile == "" && s.Store == StoreSQLite:
+		return "", nil
+	case s.StoreFile == "":
+		return s.Store, nil
+	case s.Store != StoreSQLite:
+		return "", queue.Invalid("store_file", "is set, and store too; leave one of them")
+	}
+	path := s.StoreFile
+	if name, handed := strings.CutPrefix(path, credential); handed {
+		folder := os.Getenv("CREDENTIALS_DIRECTORY")
+		if folder == "" {
+			return "", queue.Invalid("store_file", "names a credential, and systemd has handed none; the unit needs LoadCredential=%s:/PATH", name)
+		}
+		path = filepath.Join(folder, name)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", queue.Invalid("store_file", "cannot be read: %v", err)
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, maxStore+1))
+	if err != nil {
+		return "", queue.Invalid("store_file", "cannot be read: %v", err)
+	}
+	text := string(bytes.TrimSpace(raw))
+	if err := checkStore(text); err != nil {
+		return "", queue.Invalid("store_file", "%s: what stands there %v", path, err)
+	}
+	return text, nil
+}

@@ -1,0 +1,482 @@
+package sql
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// serverConn is a connection to a PostgreSQL server. What a transaction writes is sent as it comes, and its
+// answers are read with those of the next statement that is waited for: so it takes one round trip for each of
+// these, and one to commit.
+type serverConn struct {
+	pg    *pgconn.PgConn
+	ctx   context.Context  // of what runs; see endWith
+	pipe  *pgconn.Pipeline // of a transaction, nil outside of one
+	stmts map[string]*serverStatement
+	named int          // statements that were prepared
+	sent  []serverSent // whose answers were not read yet
+	bytes int          // that these carry
+	met   error        // by a statement of the pipeline: the server carries out none that follows
+	bound int64
+	wrote bool // something since begin
+}
+
+// serverSent is a statement that was sent, to be prepared or carried out.
+type serverSent struct {
+	*serverStatement
+	prepare bool
+}
+
+// serverStatement is a statement that the server has prepared, or is about to.
+type serverStatement struct {
+	name, text string
+	asked      bool // the server was asked to prepare it
+	prepared   bool // and has
+	writes     bool
+}
+
+// Limits of what is sent before answers are read.
+const (
+	unreadMost      = 500
+	unreadBytesMost = 1 << 20
+)
+
+// serverLost is the error of a connection that is lost, or of a server that says so.
+type serverLost struct{ error }
+
+func (serverLost) kind() kind { return busy }
+
+// Unwrap is for errors.As.
+func (e serverLost) Unwrap() error { return e.error }
+
+// serverRefused is what a server said of a statement.
+type serverRefused struct {
+	*pgconn.PgError
+	statement string
+}
+
+// Error implements error.
+func (e serverRefused) Error() string {
+	return fmt.Sprintf("%s (%s) in %s", e.Message, e.Code, strings.Join(strings.Fields(e.statement), " "))
+}
+
+// kind goes by the class of the error's code: PostgreSQL's documentation, appendix A.
+func (e serverRefused) kind() kind {
+	switch e.Code[:2] {
+	case "08", "57", "40", "25": // lost, ended by an operator, conflicts, read-only
+		return busy
+	case "53", "58":
+		if e.Code == "53100" {
+			return full
+		}
+		return busy
+	case "XX":
+		return breakage
+	}
+	return mistake
+}
+
+// serverError sorts an error that a statement met.
+func serverError(err error, statement string) error {
+	if err == nil {
+		return nil
+	}
+	if e, said := errors.AsType[*pgconn.PgError](err); said {
+		return serverRefused{e, statement}
+	}
+	return serverLost{fmt.Errorf("the connection to the database is lost: %w", err)}
+}
+
+// serverSQL is a statement as PostgreSQL writes it.
+func serverSQL(sql string) string {
+	var b strings.Builder
+	n := 0
+	for i := 0; i < len(sql); i++ {
+		switch {
+		case sql[i] == '\'':
+			end := i + 1 + strings.IndexByte(sql[i+1:], '\'')
+			b.WriteString(sql[i : end+1])
+			i = end
+		case sql[i] == '?':
+			end := i + 1
+			for end < len(sql) && sql[end] >= '0' && sql[end] <= '9' {
+				end++
+			}
+			if at, err := strconv.Atoi(sql[i+1 : end]); err == nil {
+				n = at
+			} else {
+				n++
+			}
+			fmt.Fprintf(&b, "$%d", n)
+			i = end - 1
+		case strings.HasPrefix(sql[i:], "INDEXED BY "):
+			i += len("INDEXED BY ")
+			for i+1 < len(sql) && sql[i+1] != ' ' {
+				i++
+			}
+		case strings.HasPrefix(sql[i:], "CROSS JOIN "):
+			b.WriteString("JOIN ")
+			i += len("CROSS JOIN ") - 1
+		default:
+			b.WriteByte(sql[i])
+		}
+	}
+	return b.String()
+}
+
+// statement is a statement that is prepared, or is about to be.
+func (c *serverConn) statement(sql string) *serverStatement {
+	s := c.stmts[sql]
+	if s == nil {
+		s = &serverStatement{text: serverSQL(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != `BEGIN`}
+		c.stmts[sql] = s
+	}
+	return s
+}
+
+// cleanText is a text that PostgreSQL stores: it has no zero, and is UTF-8.
+func cleanText(s string) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	}
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return s
+}
+
+// send sends a statement in a pipeline.
+func (c *serverConn) send(sql string, args []any) error {
+	s := c.statement(sql)
+	if !s.asked {
+		c.named++
+		s.name, s.asked = "s"+strconv.Itoa(c.named), true
+		c.pipe.SendPrepare(s.name, s.text, nil)
+		c.sent = append(c.sent, serverSent{s, true})
+	}
+	values, formats := make([][]byte, len(args)), make([]int16, len(args))
+	for i, a := range args {
+		switch a := a.(type) {
+		case int64:
+			values[i] = strconv.AppendInt(nil, a, 10)
+		case string:
+			values[i] = []byte(cleanText(a))
+		case []byte:
+			values[i], formats[i] = a, 1
+			if a == nil {
+				values[i] = []byte{}
+			}
+		case nil:
+		default:
+			return fmt.Errorf("argument %d is of no type that the database has: %s", i+1, sql)
+		}
+		c.bytes += len(values[i])
+		c.bound += int64(len(values[i]))
+	}
+	c.pipe.SendQueryPrepared(s.name, values, formats, nil)
+	c.sent = append(c.sent, serverSent{s, false})
+	c.wrote = c.wrote || s.writes
+	return nil
+}
+
+// read reads the answers of all that was sent, but for the last n statements.
+func (c *serverConn) read(but int) (changed int64, err error) {
+	for len(c.sent) > but {
+		next := c.sent[0]
+		c.sent = c.sent[1:]
+		got, met := c.pipe.GetResults()
+		next.prepared = next.prepared || next.prepare && met == nil
+		if r, rows := got.(*pgconn.ResultReader); rows && met == nil {
+			tag, failed := r.Close()
+			changed, met = tag.RowsAffected(), failed
+		}
+		if err == nil {
+			err = serverError(met, next.text)
+		}
+	}
+	if but == 0 {
+		c.sent, c.bytes = c.sent[:0], 0
+	}
+	return changed, err
+}
+
+// flush has the server answer what was sent.
+func (c *serverConn) flush() error {
+	c.pipe.SendFlushRequest()
+	return serverError(c.pipe.Flush(), "")
+}
+
+// within calls f in a pipeline: that of the transaction, or one of its own.
+func (c *serverConn) within(f func() error) (err error) {
+	if c.pipe != nil {
+		if c.met == nil {
+			c.met = f()
+		}
+		return c.met
+	}
+	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
+	if err = f(); err != nil {
+		c.sync()
+		return err
+	}
+	return c.sync()
+}
+
+// sync ends a pipeline, and reads what is left.
+func (c *serverConn) sync() error {
+	pipe := c.pipe
+	err := serverError(pipe.Sync(), "")
+	if err == nil {
+		_, err = c.read(0)
+	}
+	c.pipe, c.sent, c.bytes = nil, nil, 0
+	if closed := pipe.Close(); err == nil {
+		err = serverError(closed, "")
+	}
+	if err != nil {
+		for _, s := range c.stmts {
+			s.asked = s.prepared
+		}
+	}
+	return err
+}
+
+// exec implements conn.
+func (c *serverConn) exec(sql string, args ...any) error {
+	return c.within(func() error {
+		if err := c.send(sql, args); err != nil {
+			return err
+		}
+		if len(c.sent) < unreadMost && c.bytes < unreadBytesMost {
+			return nil
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		_, err := c.read(0)
+		return err
+	})
+}
+
+// count implements conn.
+func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
+	err = c.within(func() error {
+		if err := c.send(sql, args); err != nil {
+			return err
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		n, err = c.read(0)
+		return err
+	})
+	return n, err
+}
+
+// query implements conn.
+func (c *serverConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
+	var refused error // by each
+	err := c.within(func() error {
+		if err := c.send(sql, args); err != nil {
+			return err
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		if _, err := c.read(1); err != nil {
+			return err
+		}
+		statement := c.sent[0].text
+		c.sent, c.bytes = c.sent[:0], 0
+		got, err := c.pipe.GetResults()
+		if err != nil {
+			return serverError(err, statement)
+		}
+		rows := got.(*pgconn.ResultReader)
+		at := serverRows{fields: rows.FieldDescriptions()}
+		for more := true; more && rows.NextRow(); {
+			at.values = rows.Values()
+			if more, refused = each(row{of: &at}); refused != nil {
+				break
+			}
+		}
+		_, err = rows.Close()
+		return serverError(err, statement)
+	})
+	return cmp.Or(err, refused)
+}
+
+// number implements conn.
+func (c *serverConn) number(sql string, args ...any) (n int64, err error) {
+	err = c.query(func(r row) (bool, error) {
+		n = r.num(0)
+		return false, nil
+	}, sql, args...)
+	return n, err
+}
+
+// begin implements conn.
+func (c *serverConn) begin() error {
+	c.wrote = false
+	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
+	return c.send(`BEGIN`, nil)
+}
+
+// commit implements conn.
+func (c *serverConn) commit() error {
+	if c.met != nil {
+		return c.met
+	}
+	if err := c.send(`COMMIT`, nil); err != nil {
+		return err
+	}
+	return c.sync()
+}
+
+// rollback implements conn.
+func (c *serverConn) rollback() {
+	if c.pipe != nil {
+		c.sync()
+	}
+	if !c.pg.IsClosed() && c.pg.TxStatus() != 'I' {
+		c.pg.Exec(c.ctx, `ROLLBACK`).Close()
+	}
+}
+
+// beginReading implements conn.
+func (c *serverConn) beginReading() error {
+	c.wrote = false
+	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
+	if err := c.send(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
+		return err
+	}
+	if err := c.flush(); err != nil {
+		return err
+	}
+	_, err := c.read(0) // so that one knows of a connection that was lost
+	return err
+}
+
+// endReading implements conn.
+func (c *serverConn) endReading() error {
+	if c.pipe != nil {
+		if err := c.send(`ROLLBACK`, nil); err == nil {
+			c.sync()
+		}
+	}
+	if c.pg.IsClosed() {
+		return errors.New("the connection is lost")
+	}
+	if c.pg.TxStatus() != 'I' {
+		return c.pg.Exec(c.ctx, `ROLLBACK`).Close()
+	}
+	return nil
+}
+
+// carried implements conn.
+func (c *serverConn) carried() int64 { return c.bound }
+
+// hasWritten implements conn.
+func (c *serverConn) hasWritten() bool { return c.wrote }
+
+// endWith implements conn.
+func (c *serverConn) endWith(ctx context.Context) (release func()) {
+	was := c.ctx
+	c.ctx = ctx
+	return func() { c.ctx = was }
+}
+
+// interrupted implements conn.
+func (c *serverConn) interrupted(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || pgconn.Timeout(err)
+}
+
+// close implements conn.
+func (c *serverConn) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+	defer cancel()
+	if c.pipe != nil {
+		c.pipe.Close()
+	}
+	return c.pg.Close(ctx)
+}
+
+// closeWait is how long a server is told that a connection ends.
+const closeWait = 2 * time.Second
+
+// serverRows is the row that a statement stands at.
+type serverRows struct {
+	fields []pgconn.FieldDescription
+	values [][]byte
+}
+
+// byteaOID is the type of blobs.
+const byteaOID = 17
+
+// num is a number, or 1 for true; 0 for what is neither.
+func (r *serverRows) num(column int) int64 {
+	v := r.values[column]
+	if len(v) == 1 && v[0] == 't' {
+		return 1
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// view is a text or a blob.
+func (r *serverRows) view(column int) []byte {
+	v := r.values[column]
+	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
+		raw := make([]byte, hex.DecodedLen(len(v)-2))
+		if _, err := hex.Decode(raw, v[2:]); err != nil {
+			return nil
+		}
+		return raw
+	}
+	if len(v) == 0 {
+		return nil
+	}
+	return v
+}
+
+// connectServer connects to a server.
+func connectServer(ctx context.Context, config *pgconn.Config) (*serverConn, error) {
+	pg, err := pgconn.ConnectConfig(ctx, config)
+	if err != nil {
+		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
+	}
+	return &serverConn{pg: pg, ctx: context.Background(), stmts: map[string]*serverStatement{}}, nil
+}
+
+// serverConfig is how to connect to the database of a URL.
+func serverConfig(url string) (*pgconn.Config, error) {
+	config, err := pgconn.ParseConfig(url)
+	if err != nil {
+		return nil, queue.Invalid("store", "is no URL of a PostgreSQL database: %v", err)
+	}
+	for name, value := range map[string]string{
+		"search_path": serverSchema, "application_name": "queuectl", "client_encoding": "UTF8", "bytea_output": "hex",
+		"plan_cache_mode": "force_generic_plan", "idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
+	} {
+		config.RuntimeParams[name] = value
+	}
+	return config, nil
+}
+
+// serverSchema is the schema that the tables are in.
+const serverSchema = "queuectl"

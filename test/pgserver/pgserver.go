@@ -1,0 +1,162 @@
+// Package pgserver starts PostgreSQL servers for tests.
+package pgserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Server is a PostgreSQL server, in a folder of its own, that listens on a socket there. It is not for
+// many goroutines.
+type Server struct {
+	Dir  string
+	bin  string // where the programs are
+	cmd  *exec.Cmd
+	made int // databases
+}
+
+var shared struct {
+	sync.Mutex
+	server *Server
+}
+
+// Shared is a server for tests that leave it alone, which need not survive a loss of power. Whoever has asked for
+// it calls StopShared in the end.
+func Shared(t testing.TB) *Server {
+	t.Helper()
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server == nil {
+		shared.server = New(t, "fsync=off", "autovacuum=off")
+	}
+	return shared.server
+}
+
+// StopShared ends that server, if there is one.
+func StopShared() {
+	shared.Lock()
+	defer shared.Unlock()
+	if shared.server != nil {
+		shared.server.Remove()
+		shared.server = nil
+	}
+}
+
+// New starts a server with these settings. Where none is installed the test is skipped.
+func New(t testing.TB, settings ...string) *Server {
+	t.Helper()
+	bin := ""
+	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 { // as Debian has it, outside of PATH
+		bin = filepath.Dir(found[len(found)-1])
+	} else if path, err := exec.LookPath("initdb"); err == nil {
+		bin = filepath.Dir(path)
+	} else {
+		t.Skip("no PostgreSQL server is installed")
+	}
+	dir, err := os.MkdirTemp("", "queuectl-pg")
+	if err == nil {
+		err = giveToServer(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Server{Dir: dir, bin: bin}
+	p.run(t, "initdb", "-D", p.data(), "-U", "queuectl", "-A", "trust", "--no-sync", "--no-instructions")
+	p.Start(t, settings...)
+	return p
+}
+
+func (p *Server) data() string { return filepath.Join(p.Dir, "data") }
+
+// run runs one of its programs to the end.
+func (p *Server) run(t testing.TB, name string, args ...string) (out string) {
+	t.Helper()
+	raw, err := p.command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s %s: %v\n%s", name, strings.Join(args, " "), err, raw)
+	}
+	return strings.TrimSpace(string(raw))
+}
+
+// command is one of its programs, with the server's account.
+func (p *Server) command(name string, args ...string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(p.bin, name), args...)
+	cmd.Dir = p.Dir
+	asServer(cmd)
+	return cmd
+}
+
+// Start starts it, and waits until it takes connections.
+func (p *Server) Start(t testing.TB, settings ...string) {
+	t.Helper()
+	args := []string{"-D", p.data(), "-k", p.Dir, "-c", "listen_addresses=", "-c", "max_connections=60"}
+	for _, s := range settings {
+		args = append(args, "-c", s)
+	}
+	log, err := os.OpenFile(filepath.Join(p.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	p.cmd = p.command("postgres", args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for p.command("pg_isready", "-q", "-h", p.Dir).Run() != nil {
+		select {
+		case <-ctx.Done():
+			raw, _ := os.ReadFile(filepath.Join(p.Dir, "log"))
+			t.Fatalf("the server does not begin:\n%s", raw)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Kill ends the server at once, as after a crash: it recovers when it is started again.
+func (p *Server) Kill() {
+	quitServer(p.cmd)
+	p.cmd.Wait()
+}
+
+// URL is that of one of its databases.
+func (p *Server) URL(database string) string {
+	return fmt.Sprintf("postgres:///%s?host=%s&user=queuectl", database, p.Dir)
+}
+
+// Create makes a database for a test.
+func (p *Server) Create(t testing.TB) (url string) {
+	t.Helper()
+	shared.Lock()
+	p.made++
+	name := fmt.Sprint("t", p.made)
+	shared.Unlock()
+	p.run(t, "createdb", "-h", p.Dir, "-U", "queuectl", name)
+	t.Cleanup(func() { p.run(t, "dropdb", "-f", "-h", p.Dir, "-U", "queuectl", name) })
+	return p.URL(name)
+}
+
+// Remove ends it, and removes its folder.
+func (p *Server) Remove() {
+	p.Kill()
+	os.RemoveAll(p.Dir)
+}
+
+// Query is what a statement in a database answers, a row a line.
+func Query(t testing.TB, url, statement string) string {
+	t.Helper()
+	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-d", url, "-c", statement).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s: %v\n%s", statement, err, raw)
+	}
+	return strings.TrimSpace(string(raw))
+}
