@@ -191,6 +191,7 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 		"store/sql/space.go":      "the reserve",
 		"store/sql/backup.go":     "a copy",
 		"store/sql/mark.go":       "the mark",
+		"store/sql/move.go":       "a copy",
 		"store/sql/restore.go":    "a copy",
 		"store/sql/os_unix.go":    "a folder",
 		"store/sql/fs_windows.go": "a folder",

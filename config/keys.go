@@ -165,6 +165,8 @@ func keys() []Key {
 		{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
 		{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", false, setSocketMode, func(s *Settings) string { return s.SocketMode }, nil},
 		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
+		storeKey(),
+		storeFileKey(),
 		hookKey(queue.HookCompleted, "line for the shell, run as a job of its own whenever a job has completed; none is none", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
 		hookKey(queue.HookFailed, "the same after each attempt that will be retried", func(s *Settings) *string { return &s.Hooks.OnFailed }),
 		hookKey(queue.HookDead, "the same when a job is dead", func(s *Settings) *string { return &s.Hooks.OnDead }),
@@ -174,7 +176,7 @@ func keys() []Key {
 		names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
 		textOrNone("traces.endpoint", "OpenTelemetry collector that is told of each attempt, by OTLP over HTTP, like http://127.0.0.1:4318; none is nobody", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
-	}, slices.Concat(webKeys(), storeKeys())...)
+	}, webKeys()...)
 }
 
 // spelling is another name of a setting; read turns its value into the setting's,

@@ -26,17 +26,18 @@ var placed = []string{"store", "store_file"}
 // Placed reports whether the setting says where the queue is, and so cannot be stored in it.
 func (k *Key) Placed() bool { return slices.Contains(placed, k.Name) }
 
-func storeKeys() []Key {
-	return []Key{
-		{"store", StoreSQLite, "where the queue is: sqlite is a file in the state folder, postgres://USER@HOST/DATABASE a database of a PostgreSQL server, 14 or later; in the file or the environment alone; holds from the next start", true, setStore, func(s *Settings) string { return s.Store }, nil},
-		textOrNone("store_file", "file that has the URL of store, which keeps a password out of sight: /PATH, or credential:NAME of systemd's; holds from the next start", func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
-			name, handed := strings.CutPrefix(text, credential)
-			if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
-				return fmt.Errorf("%q is no /PATH, nor credential:NAME", text)
-			}
-			return nil
-		}),
-	}
+func storeKey() Key {
+	return Key{"store", StoreSQLite, "where the queue is: sqlite is a file in the state folder, postgres://USER@HOST/DATABASE a database of a PostgreSQL server, 14 or later; in the file or the environment alone; holds from the next start", true, setStore, func(s *Settings) string { return s.Store }, nil}
+}
+
+func storeFileKey() Key {
+	return textOrNone("store_file", "file that has the URL of store, which keeps a password out of sight: /PATH, or credential:NAME of systemd's; holds from the next start", func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
+		name, handed := strings.CutPrefix(text, credential)
+		if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
+			return fmt.Errorf("%q is no /PATH, nor credential:NAME", text)
+		}
+		return nil
+	})
 }
 
 func setStore(s *Settings, text string) error {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -131,6 +132,13 @@ type Restored struct {
 func Restore(p config.Places, file string, each func(done, of int64)) (done Restored, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
+	}
+	s := &Service{opt: Options{Places: p}, log: slog.New(slog.DiscardHandler)}
+	if err := s.readSettings(); err != nil {
+		return done, &ExitError{ExitConfig, err}
+	}
+	if at, err := s.placeOf("", "store"); err != nil || at.URL != "" {
+		return done, cmp.Or(err, error(errNoFiles))
 	}
 	if err := statedir.Make(p.State); err != nil {
 		return done, err

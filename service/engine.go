@@ -13,6 +13,17 @@ import (
 var (
 	restoreEngine = sql.Restore
 	examineEngine = sql.ExamineStopped
+	moveEngine    = sql.Move
+)
+
+// place is where an engine has a queue, and Migrated says what was moved, from where to where.
+type (
+	place    = sql.Place
+	Migrated struct {
+		sql.Moved
+		From string `json:"from"`
+		To   string `json:"to"`
+	}
 )
 
 // opener opens the store of a folder; orderOf says by its settings how its jobs are ranked.

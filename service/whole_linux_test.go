@@ -590,6 +590,7 @@ func TestWholeServiceKnowsWhatItsStoreCan(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()
 		files := strings.HasSuffix(w.Name(), "engine")
+		unsafe := strings.HasSuffix(w.Name(), "server") // which the tests share does not sync, and doctor says so
 		bytes := int64(0)
 		end, err := w.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })
 		if files && (err != nil || end.Bytes != bytes || bytes == 0) || !files && !errors.Is(err, queue.ErrUnsupported) {
@@ -597,7 +598,7 @@ func TestWholeServiceKnowsWhatItsStoreCan(t *testing.T) {
 		}
 		for _, verify := range []bool{false, true} {
 			found, err := w.Doctor(ctx, control.Doctor{Verify: verify}, func(control.Progress) error { return nil })
-			if refused := verify && !files; refused != errors.Is(err, queue.ErrUnsupported) || !refused && (err != nil || found.Level == "failure") {
+			if refused := verify && !files; refused != errors.Is(err, queue.ErrUnsupported) || !refused && (err != nil || found.Level == "failure" && !unsafe) {
 				w.Errorf("doctor, verify %v: %+v, %v", verify, found, err)
 			}
 		}

@@ -40,6 +40,7 @@ const (
 // QUEUECTL_CAMPAIGN_DIR is where the ledger and the logs go, and with QUEUECTL_CAMPAIGN_TRACE
 // the log names each fault.
 func TestCampaign(t *testing.T) {
+	t.Parallel() // the faults must hold on a busy machine too
 	length := 10 * time.Second
 	if d, err := time.ParseDuration(os.Getenv("QUEUECTL_CAMPAIGN")); err == nil {
 		length = d

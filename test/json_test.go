@@ -38,7 +38,7 @@ var askedForJSON = map[string][]string{
 	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"}, "drain": {"drain", "drain --off"},
 	"cleanup": {"cleanup", "cleanup --dry-run"}, "clear": {"clear --dry-run", "clear --yes"},
 	"service": {"service status"}, "serve": nil, "config": {"config list", "config get workers", "config set max_retries 2", "config unset max_retries"},
-	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil,
+	"reload": {"reload"}, "doctor": {"doctor"}, "backup": {"backup copy.db"}, "restore": nil, "migrate": nil,
 	"completion": nil, "man": nil, // their scripts and pages are their output
 	"web":     {"web start --listen 127.0.0.1:0", "web open", "web stop"},
 	"metrics": nil, // whose text has a form of its own

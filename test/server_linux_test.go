@@ -90,3 +90,62 @@ func TestDatabaseServerAway(t *testing.T) {
 		t.Errorf("stopped with %d:\n%s", code, q.log)
 	}
 }
+
+// A queue that is moved to a server and back, while a job of it runs, keeps that job, its history and its outputs; the place
+// that it has left is refused.
+func TestQueueMoves(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	q := newQueue(t, "")
+	q.start("--workers", "2", "--keep-jobs")
+	q.must("run", "--id", "before", "--", "echo", "first")
+	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo last")
+	w := q.dial()
+	pid := w.runs("long").PID
+	url := q.write("store", p.URL("postgres")+"\n")
+	if r := q.cli("migrate", "--to-file", url); r.code != 5 || !strings.Contains(r.err, "service stop") {
+		t.Errorf("while its service runs: %+v", r)
+	}
+	q.must("worker", "scale", "0")
+	q.must("enqueue", "--id", "waits", "echo after")
+	if code := q.stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	if r := q.cli("migrate"); r.code != 2 || !strings.Contains(r.err, "--to") {
+		t.Errorf("without a place: %+v", r)
+	}
+	if r := q.cli("migrate", "--to", "sqlite"); r.code != 2 {
+		t.Errorf("to where it is: %+v", r)
+	}
+	if out := q.must("migrate", "--to-file", url, "--json"); !strings.Contains(out, `"jobs":3,`) {
+		t.Errorf("moved %s", out)
+	}
+	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "has moved") {
+		t.Errorf("where it was: %v", err)
+	}
+	q.store = p.URL("postgres")
+	q.start("--workers", "2", "--keep-jobs")
+	w = q.dial()
+	if j := w.show("long"); j.State != "processing" || j.PID != pid {
+		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+	}
+	q.write("go", "")
+	q.must("wait", "--timeout", "20s", "long", "waits")
+	for id, out := range map[string]string{"before": "first", "long": "last", "waits": "after"} {
+		if got := q.must("logs", id); !strings.HasSuffix(got, out) {
+			t.Errorf("%s printed %q", id, got)
+		}
+	}
+	if code := q.stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	was := q.store
+	q.store = ""
+	q.must("migrate", "--from", was, "--to", "sqlite")
+	q.start("--workers", "2")
+	if out := q.must("logs", "long"); !strings.HasSuffix(out, "last") {
+		t.Errorf("back it printed %q", out)
+	}
+	q.must("run", "--", "true")
+}

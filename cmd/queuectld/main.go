@@ -21,6 +21,7 @@ type app struct{ *cli.App }
 var verbs = []cli.Verb{
 	{Name: "backup", Build: cli.BackupVerb},
 	{Name: "restore", Build: of(restoreVerb)},
+	{Name: "migrate", Build: of(migrateVerb)},
 	{Name: "doctor", Build: of(doctorVerb)},
 	{Name: "serve", Build: of(serveVerb)},
 	{Name: "service", Build: of(serviceVerb)},

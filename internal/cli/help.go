@@ -109,6 +109,7 @@ func examples() map[string]string {
 		"service start": "  queuectl service start\n  queuectl service start --dir ./here    with a queue of its own in this folder", "service stop": "  queuectl service stop\n  queuectl service stop --keep-jobs      what runs goes on", "service restart": "  queuectl service restart", "service status": "  queuectl service status\n  queuectl service status --user",
 		"serve": "  queuectl serve --workers 4\n  queuectl serve --dir ./here            with a queue of its own in this folder", "reload": "  queuectl reload", "doctor": "  queuectl doctor\n  queuectl doctor --verify               each row, too",
 		"backup": "  queuectl backup queue.bak", "restore": "  queuectl service stop && queuectl restore queue.bak",
+		"migrate": "  queuectl service stop --keep-jobs && queuectl migrate --to-file /etc/queuectl/store\n  queuectl migrate --to sqlite           and back",
 
 		"completion": "  queuectl completion bash >~/.local/share/bash-completion/completions/queuectl", "man": "  mkdir -p ~/.local/share/man/man1 && queuectl man ~/.local/share/man/man1",
 		"schema": "  queuectl schema enqueue", "version": "  queuectl version --json", "init": "  queuectl init",

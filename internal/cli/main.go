@@ -119,6 +119,7 @@ func table() []Verb {
 		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
 		{Group: ofService, Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
 		{Group: ofService, Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
+		{Group: ofService, Name: "migrate", Short: "Move the queue to another store, while its service is stopped"},
 		{Group: ofService, Name: "web", Short: "The page of the queue, for browsers"},
 		{Group: ofService, Name: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it"},
 		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents, by the Model Context Protocol"},

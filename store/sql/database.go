@@ -114,6 +114,22 @@ func (r row) view(column int) []byte {
 	return view(from, int(n))
 }
 
+// value is what stands there: nil, an int64, a string or, of a blob, a copy of its bytes.
+func (r row) value(column int) any {
+	if r.of != nil {
+		return r.of.value(column)
+	}
+	switch sqlite3.Xsqlite3_column_type(r.tls, r.p, int32(column)) {
+	case sqlite3.SQLITE_INTEGER:
+		return r.num(column)
+	case sqlite3.SQLITE_TEXT:
+		return r.text(column)
+	case sqlite3.SQLITE_BLOB:
+		return append([]byte{}, r.view(column)...)
+	}
+	return nil
+}
+
 // kind sorts failures by what must follow.
 type kind uint8
 

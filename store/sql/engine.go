@@ -146,6 +146,9 @@ type memory struct {
 }
 
 func (s *engine) load() error {
+	if err := refuseMoved(s.db); err != nil {
+		return err
+	}
 	s.mem = memory{leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, of: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, over: map[int64]int{}}}
 	reserved := ""
 	err := s.db.query(func(r row) (bool, error) {

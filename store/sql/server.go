@@ -111,8 +111,8 @@ func (s *Server) open() error {
 	if err != nil {
 		return err
 	}
-	there, err := s.writer.number(`SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`)
-	if err == nil && there == 0 {
+	there, err := s.hasTables()
+	if err == nil && !there {
 		err = s.makeTables()
 	}
 	if err == nil {
@@ -121,14 +121,26 @@ func (s *Server) open() error {
 	if err != nil {
 		return err
 	}
-	id := ""
-	if err := s.writer.query(func(r row) (bool, error) {
-		id = r.text(0)
-		return false, nil
-	}, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()`); err != nil {
+	id, err := serverID(s.writer)
+	if err != nil {
 		return err
 	}
 	return s.loadFile(id)
+}
+
+// serverID tells one database from another, and from a copy on another server.
+func serverID(c conn) (id string, err error) {
+	err = c.query(func(r row) (bool, error) {
+		id = r.text(0)
+		return false, nil
+	}, `SELECT system_identifier || '/' || (SELECT oid FROM pg_database WHERE datname = current_database()) FROM pg_control_system()`)
+	return id, err
+}
+
+// hasTables reports whether the tables are there.
+func (s *Server) hasTables() (bool, error) {
+	n, err := s.writer.number(`SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`)
+	return n > 0, err
 }
 
 // makeTables makes the schema, all of it or nothing.

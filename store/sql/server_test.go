@@ -12,11 +12,63 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
+// used are databases of the shared server that tests have done with.
+var used = make(chan string, 64)
+
+// emptyDatabase is a database of the shared server without a queue: one that a test has done with, emptied, or a new one.
+func emptyDatabase(t *testing.T) (url string) {
+	t.Helper()
+	select {
+	case url = <-used:
+		emptyTables(t, url)
+	default:
+		url = pgserver.Shared(t).Create(t)
+	}
+	t.Cleanup(func() { used <- url })
+	return url
+}
+
+// emptyTables has the tables be as they were made.
+func emptyTables(t *testing.T, url string) {
+	t.Helper()
+	tables, err := tablesOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var script strings.Builder
+	for _, table := range tables {
+		switch table.name {
+		case "jobs", "attempts", "events", "edges", "lanes", "meta": // whose rows that are gone would be passed by each look
+			script.WriteString("TRUNCATE " + table.name + ";")
+		default:
+			script.WriteString("DELETE FROM " + table.name + ";")
+		}
+	}
+	for _, statement := range migrations[0] {
+		if strings.HasPrefix(statement, "INSERT") {
+			script.WriteString(statement + ";")
+		}
+	}
+	script.WriteString(`SELECT setval(s.oid::regclass, 1, false) FROM pg_class s WHERE relkind = 'S'`)
+	config, err := serverConfig(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := connectServer(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if err := c.pg.Exec(t.Context(), script.String()).Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // A database on a server keeps the contract.
 func TestConformanceOfAServer(t *testing.T) {
-	p := pgserver.Shared(t)
+	pgserver.Shared(t)
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
-		s, err := OpenServer(t.Context(), p.Create(t), Options{Order: order})
+		s, err := OpenServer(t.Context(), emptyDatabase(t), Options{Order: order})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +83,7 @@ func TestConformanceOfAServer(t *testing.T) {
 // So do the engine on a server and the model walk together.
 func TestWalksOfAServer(t *testing.T) {
 	p := pgserver.Shared(t)
-	walks(t, 2, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
+	walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
 		url := p.Create(t)
 		return func(order queue.Order) (store.Store, *engine) {
 			s, err := OpenServer(t.Context(), url, Options{Order: order})

@@ -422,8 +422,11 @@ type serverRows struct {
 	values [][]byte
 }
 
-// byteaOID is the type of blobs.
-const byteaOID = 17
+// Types of columns, as the server's catalog numbers them.
+const (
+	byteaOID = 17
+	int8OID  = 20
+)
 
 // num is a number, or 1 for true; 0 for what is neither.
 func (r *serverRows) num(column int) int64 {
@@ -452,6 +455,19 @@ func (r *serverRows) view(column int) []byte {
 		return nil
 	}
 	return v
+}
+
+// value is what stands there.
+func (r *serverRows) value(column int) any {
+	switch {
+	case r.values[column] == nil:
+		return nil
+	case r.fields[column].DataTypeOID == byteaOID:
+		return append([]byte{}, r.view(column)...)
+	case r.fields[column].DataTypeOID == int8OID:
+		return r.num(column)
+	}
+	return string(r.values[column])
 }
 
 // connectServer connects to a server.

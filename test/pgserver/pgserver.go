@@ -140,8 +140,7 @@ func (p *Server) Create(t testing.TB) (url string) {
 	p.made++
 	name := fmt.Sprint("t", p.made)
 	shared.Unlock()
-	p.run(t, "createdb", "-h", p.Dir, "-U", "queuectl", name)
-	t.Cleanup(func() { p.run(t, "dropdb", "-f", "-h", p.Dir, "-U", "queuectl", name) })
+	p.run(t, "createdb", "-S", "file_copy", "-h", p.Dir, "-U", "queuectl", name)
 	return p.URL(name)
 }
 

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/service"
+)
+
+// maxStoreFile is how much of --to-file is read, in bytes.
+const maxStoreFile = 8 << 10
+
+func migrateVerb(a *app) *cobra.Command {
+	var from, to, toFile string
+	cmd := &cobra.Command{
+		Use: "migrate --to STORE", Short: "Move the queue to another store, while its service is stopped", Args: cobra.NoArgs,
+		Long: `Move the queue to another store, while its service is stopped: from the file in
+the state folder to a database on a PostgreSQL server, or back. Jobs, history,
+outputs, schedules and settings go along, and what runs goes on. Nothing holds in
+the new place before all of it is there and was read again; then the old one is
+marked, and no service opens it any more. A move that was cut off goes on when
+the same command is run again. Outputs in files stay where they are.`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			places, err := a.Folder()
+			if err != nil {
+				return err
+			}
+			if toFile != "" {
+				if to, err = storeOfFile(toFile); err != nil {
+					return err
+				}
+			}
+			if to == "" {
+				return queue.Invalid("to", "is missing; say where to: --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s", config.StoreSQLite)
+			}
+			tell := func(table string, rows int64) { a.Progress("%s: %d rows", table, rows) }
+			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from, to, tell)
+			a.Progress("")
+			if err != nil {
+				return err
+			}
+			if a.Structured() {
+				return a.PrintJSON(done)
+			}
+			a.Say("%s moved from %s to %s", cli.Jobs(int(done.Jobs)), done.From, done.To)
+			next := "with the URL of that database: store_file, or store"
+			if strings.HasSuffix(done.To, ".db") {
+				next = `with store = "sqlite", or without store and store_file`
+			}
+			fmt.Fprintf(a.Err, "queuectl: start the service %s\n", next)
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&to, "to", "", "`STORE` to move to: postgres://USER@HOST/DATABASE, or sqlite for the file in the state folder")
+	f.StringVar(&toFile, "to-file", "", "`FILE` that has the URL, which keeps its password out of sight")
+	f.StringVar(&from, "from", "", "`STORE` that has the queue; else what the settings say")
+	cmd.MarkFlagsMutuallyExclusive("to", "to-file")
+	return cmd
+}
+
+// storeOfFile is the URL in a file.
+func storeOfFile(path string) (string, error) {
+	f, err := cli.OpenFile("to-file", path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	raw := make([]byte, maxStoreFile)
+	n, err := f.Read(raw)
+	if err != nil {
+		return "", queue.Invalid("to-file", "%s cannot be read: %v", path, err)
+	}
+	return strings.TrimSpace(string(raw[:n])), nil
+}

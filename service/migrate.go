@@ -1,0 +1,56 @@
+package service
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/statedir"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Migrate moves a queue whose service does not run to another store, and says where it was. What runs goes on, and is found
+// again by the service that is started next. from and to are as the setting store has it; "" is what the settings say. each hears of
+// the rows that were copied of a table.
+func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done Migrated, err error) {
+	s := &Service{opt: o, log: slog.New(slog.DiscardHandler)}
+	if err := s.readSettings(); err != nil {
+		return done, &ExitError{ExitConfig, err}
+	}
+	at, err := s.placeOf(from, "from")
+	if err != nil {
+		return done, err
+	}
+	there, err := s.placeOf(to, "to")
+	if err != nil {
+		return done, err
+	}
+	if err := statedir.Make(o.Places.State); err != nil {
+		return done, err
+	}
+	lock, err := lockFolder(o.Places.State)
+	if err != nil {
+		return done, err
+	}
+	defer lock.Close()
+	moved, err := moveEngine(ctx, at, there, each)
+	return Migrated{moved, at.String(), there.String()}, err
+}
+
+// placeOf is where a queue is whose store is this.
+func (s *Service) placeOf(store, field string) (p place, err error) {
+	p.Dir = s.opt.Places.State
+	if store == "" {
+		p.URL, err = s.config.Load().StoreURL()
+	} else if store != config.StoreSQLite {
+		k, _, _ := config.Find("store", "")
+		if err = k.Check(store); err != nil {
+			err = queue.Invalid(field, "is neither sqlite nor a URL like postgres://USER@HOST/DATABASE")
+		}
+		p.URL = store
+	}
+	if p.URL != "" {
+		p.Dir = ""
+	}
+	return p, err
+}

@@ -1,0 +1,531 @@
+package sql
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Place is where a queue is: in the file of a state folder or, if there is a URL, in a database on a server.
+type Place struct{ Dir, URL string }
+
+// String names it without a password.
+func (p Place) String() string {
+	if p.URL == "" {
+		return filepath.Join(p.Dir, fileName)
+	}
+	config, err := serverConfig(p.URL)
+	if err != nil {
+		return "a database on a server"
+	}
+	return fmt.Sprintf("the database %s at %s", config.Database, config.Host)
+}
+
+// Moved is what was moved.
+type Moved struct {
+	Jobs int64 `json:"jobs"`
+	Rows int64 `json:"rows"` // of all tables
+	// Found were there already, of a move that was cut off.
+	Found int64 `json:"found"`
+}
+
+// Move moves a queue that no service uses, with all that belongs to it but for outputs in files, which stay in the state
+// folder. Nothing holds in the new place until all of it is there and was read again; then the old one is marked as
+// moved, and no service opens it any more. A move that was cut off is gone on with, unless the queue has changed meanwhile.
+// each hears of the rows that were copied of a table.
+func Move(ctx context.Context, from, to Place, each func(table string, rows int64)) (done Moved, err error) {
+	if from == to {
+		return done, queue.Invalid("to", "is where the queue is: %s", from)
+	}
+	m := &move{ctx: ctx, from: from, to: to, each: each}
+	defer func() { err = errors.Join(err, m.close()) }()
+	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
+		if err := step(); err != nil {
+			return m.done, err
+		}
+	}
+	return m.done, nil
+}
+
+// What notes say of a move.
+const (
+	noteMoved  = "moved"  // where the queue is now: no service opens what stands here
+	noteMoving = "moving" // whose copy this is, as JSON: no service opens it before it is whole
+)
+
+// movingName is a database that is not whole yet.
+const movingName = "moving.db"
+
+// source tells one state of a queue from another.
+type source struct {
+	Place   string `json:"place"`
+	Commits int64  `json:"commits"`
+}
+
+// move is one move.
+type move struct {
+	ctx      context.Context
+	from, to Place
+	each     func(string, int64)
+	done     Moved
+
+	old, made conn
+	lite      *liteConn // made, if it is a file
+	tables    []table
+	source    source
+}
+
+// table is one of the tables, with the columns by which its rows are told apart; none if they cannot be.
+type table struct {
+	name    string
+	columns []string
+	key     []int // among columns
+}
+
+// close gives back what is open.
+func (m *move) close() (err error) {
+	for _, c := range []conn{m.old, m.made} {
+		if c != nil {
+			err = errors.Join(err, c.close())
+		}
+	}
+	return err
+}
+
+// openSource opens the queue that is moved.
+func (m *move) openSource() (err error) {
+	if m.tables, err = tablesOf(); err != nil {
+		return err
+	}
+	if m.from.URL != "" {
+		m.old, err = m.server(m.from)
+	} else {
+		m.old, err = m.file()
+	}
+	if err != nil {
+		return err
+	}
+	m.source.Place = m.from.String()
+	m.source.Commits, err = m.old.number(`SELECT commits FROM meta`)
+	return err
+}
+
+// file opens the database of a state folder.
+func (m *move) file() (conn, error) {
+	path := filepath.Join(m.from.Dir, fileName)
+	if _, err := os.Stat(path); err != nil {
+		return nil, queue.Errorf(queue.CodeNotFound, "there is no queue in %s", m.from.Dir)
+	}
+	c, err := openConn(path, writerPragmas()...)
+	if err != nil {
+		return nil, explain(path, err)
+	}
+	version, err := c.number(`PRAGMA user_version`)
+	if err == nil {
+		err = checkMark(c, m.from.Dir)
+	}
+	if err == nil && version != int64(len(migrations)) {
+		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, and this queuectl moves schema %d; start its service once, which brings it up to date", m.from.Dir, version, len(migrations))
+	}
+	if err != nil {
+		return nil, errors.Join(err, c.close())
+	}
+	return c, nil
+}
+
+// server connects to a database, which nobody else uses then.
+func (m *move) server(p Place) (conn, error) {
+	config, err := serverConfig(p.URL)
+	if err != nil {
+		return nil, err
+	}
+	config.RuntimeParams["statement_timeout"] = "0" // a table is one statement
+	s := &Server{config: config}
+	if err := s.connect(m.ctx); err != nil {
+		return nil, err
+	}
+	return s.writer, nil
+}
+
+// openTarget opens the new place, and begins a copy there or finds the one that was cut off.
+func (m *move) openTarget() (err error) {
+	if m.to.URL != "" {
+		err = m.openServer()
+	} else {
+		err = m.openFile()
+	}
+	if err != nil {
+		return err
+	}
+	raw, err := noted(m.made, noteMoving)
+	var was source
+	if err == nil && raw != "" {
+		err = json.Unmarshal([]byte(raw), &was)
+	}
+	if err != nil || was == m.source {
+		return err
+	}
+	for _, t := range m.tables { // of another state
+		if err := m.made.exec(`DELETE FROM ` + t.name); err != nil {
+			return err
+		}
+	}
+	text, err := json.Marshal(m.source)
+	if err != nil {
+		return err
+	}
+	return m.made.exec(`INSERT INTO notes VALUES (?, ?)`, noteMoving, string(text))
+}
+
+// openServer makes the tables on a server, if there are none. Those of a queue are left alone.
+func (m *move) openServer() error {
+	c, err := m.server(m.to)
+	if err != nil {
+		return err
+	}
+	m.made = c
+	s := &Server{writer: c.(*serverConn)}
+	there, err := s.hasTables()
+	if err != nil {
+		return err
+	}
+	if !there {
+		return s.makeTables()
+	}
+	return m.refuseQueue()
+}
+
+// refuseQueue refuses a target that has a queue of its own: one that has moved away gives way.
+func (m *move) refuseQueue() error {
+	moving, err := noted(m.made, noteMoving)
+	if err != nil || moving != "" {
+		return err
+	}
+	moved, err := noted(m.made, noteMoved)
+	if err != nil || moved != "" {
+		return err
+	}
+	jobs, err := m.made.number(`SELECT next_seq FROM meta`)
+	if err == nil && jobs > 1 {
+		err = queue.Errorf(queue.CodeExists, "%s has a queue already; name an empty database", m.to)
+	}
+	return err
+}
+
+// openFile opens the file of a copy in a state folder, where there must be no queue but one that has moved away.
+func (m *move) openFile() error {
+	path := filepath.Join(m.to.Dir, fileName)
+	if _, err := os.Stat(path); err == nil {
+		c, err := openConn(path, writerPragmas()...)
+		if err != nil {
+			return explain(path, err)
+		}
+		m.made = c
+		err = m.refuseQueue()
+		m.made = nil
+		if err = errors.Join(err, c.close()); err != nil {
+			return err
+		}
+	}
+	path = filepath.Join(m.to.Dir, movingName)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|plainFile, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil { // nobody has locked it yet
+		return err
+	}
+	c, err := openConn(path, writerPragmas()...)
+	if err != nil {
+		return err
+	}
+	m.made, m.lite = c, c
+	return migrate(c, migrations)
+}
+
+// tablesOf are the tables of the schema, as SQLite tells of them.
+func tablesOf() (list []table, err error) {
+	c, err := openConn(":memory:")
+	if err != nil {
+		return nil, err
+	}
+	defer c.close()
+	if err := migrate(c, migrations); err != nil {
+		return nil, err
+	}
+	err = c.query(func(r row) (bool, error) {
+		list = append(list, table{name: r.text(0)})
+		return true, nil
+	}, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name`)
+	for i := 0; i < len(list) && err == nil; i++ {
+		t := &list[i]
+		key := map[int64]int{}
+		err = c.query(func(r row) (bool, error) {
+			if at := r.num(1); at > 0 {
+				key[at] = len(t.columns)
+			}
+			t.columns = append(t.columns, r.text(0))
+			return true, nil
+		}, `SELECT name, pk FROM pragma_table_info('`+t.name+`')`)
+		for at := int64(1); at <= int64(len(key)); at++ {
+			t.key = append(t.key, key[at])
+		}
+	}
+	return list, err
+}
+
+// ordered is the columns by which the rows of a table are put in an order.
+func (t *table) ordered() (names []string) {
+	if len(t.key) == 0 {
+		return t.columns
+	}
+	for _, at := range t.key {
+		names = append(names, t.columns[at])
+	}
+	return names
+}
+
+// copyRows is how many rows are copied in one transaction.
+const copyRows = 5000
+
+// copy copies what is not there yet.
+func (m *move) copy() error {
+	for i := range m.tables {
+		t := &m.tables[i]
+		if t.name == "notes" {
+			continue // it says what this is
+		}
+		if err := m.copyTable(t); err != nil {
+			return fmt.Errorf("copy the table %s: %w", t.name, err)
+		}
+	}
+	return nil
+}
+
+func (m *move) copyTable(t *table) error {
+	columns, by := strings.Join(t.columns, ", "), strings.Join(t.ordered(), ", ")
+	where, args := "", []any(nil)
+	if len(t.key) == 0 { // its rows have no order to go on in, and are few
+		if err := m.made.exec(`DELETE FROM ` + t.name); err != nil {
+			return err
+		}
+	} else {
+		n, err := m.made.number(`SELECT count(*) FROM ` + t.name)
+		if err == nil && n > 0 && t.name != "meta" {
+			err = m.made.query(func(r row) (bool, error) {
+				for i := range t.key {
+					args = append(args, r.value(i))
+				}
+				return false, nil
+			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), " DESC, ")+` DESC LIMIT 1`)
+			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
+			m.done.Found += n
+		}
+		if err == nil && t.name == "meta" { // a new one has its row
+			err = m.made.exec(`DELETE FROM meta`)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` + strings.TrimSuffix(strings.Repeat("?, ", len(t.columns)), ", ") + `)`
+	rows := int64(0)
+	begun := false
+	err := m.old.query(func(r row) (_ bool, err error) {
+		if err := m.ctx.Err(); err != nil {
+			return false, err
+		}
+		if !begun {
+			if err := m.made.begin(); err != nil {
+				return false, err
+			}
+			begun = true
+		}
+		values := make([]any, len(t.columns))
+		for i := range values {
+			values[i] = r.value(i)
+		}
+		if err := m.made.exec(insert, values...); err != nil {
+			return false, err
+		}
+		if rows++; rows%copyRows == 0 {
+			m.each(t.name, rows)
+			begun = false
+			err = m.made.commit()
+		}
+		return true, err
+	}, `SELECT `+columns+` FROM `+t.name+where+` ORDER BY `+by, args...)
+	if err == nil && begun {
+		err = m.made.commit()
+	} else if begun {
+		m.made.rollback()
+	}
+	m.each(t.name, rows)
+	return err
+}
+
+// compare reads both places once more: each table has to have the same rows.
+func (m *move) compare() error {
+	for i := range m.tables {
+		t := &m.tables[i]
+		if t.name == "notes" {
+			continue
+		}
+		was, n, err := m.sum(m.old, t)
+		if err != nil {
+			return err
+		}
+		is, copied, err := m.sum(m.made, t)
+		if err != nil {
+			return err
+		}
+		m.done.Rows += n
+		if t.name == "jobs" {
+			m.done.Jobs = n
+		}
+		if n != copied || was != is {
+			return fmt.Errorf("the table %s has %d rows in %s and %d in %s, or they differ; the queue is where it was", t.name, n, m.from, copied, m.to)
+		}
+	}
+	return nil
+}
+
+// sum is a checksum of a table's rows, in their order.
+func (m *move) sum(c conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
+	h := sha256.New()
+	err = c.query(func(r row) (bool, error) {
+		rows++
+		for i := range t.columns {
+			addValue(h, r.value(i))
+		}
+		return true, m.ctx.Err()
+	}, `SELECT `+strings.Join(t.columns, ", ")+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), ", "))
+	h.Sum(sum[:0])
+	return sum, rows, err
+}
+
+// addValue adds a value to a checksum, as a server stores it.
+func addValue(h hash.Hash, v any) {
+	var head [9]byte
+	var text []byte
+	switch v := v.(type) {
+	case nil:
+	case int64:
+		head[0] = 1
+		binary.LittleEndian.PutUint64(head[1:], uint64(v))
+	case string:
+		text = []byte(cleanText(v))
+		head[0] = 2
+		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
+	case []byte:
+		text = v
+		head[0] = 3
+		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
+	}
+	h.Write(head[:])
+	h.Write(text)
+}
+
+// settle has the queue be in the new place, and nowhere else at any instant.
+func (m *move) settle() error {
+	if err := m.old.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, noteMoved, m.to.String()); err != nil {
+		return err
+	}
+	runners, err := noted(m.old, noteRunners)
+	if err != nil {
+		return err
+	}
+	id := ""
+	if m.lite == nil {
+		if err := m.raiseNumbers(); err != nil {
+			return err
+		}
+		id, err = serverID(m.made)
+	} else {
+		id = fileID(filepath.Join(m.to.Dir, movingName))
+	}
+	if err != nil {
+		return err
+	}
+	if err := m.made.begin(); err != nil {
+		return err
+	}
+	if err := m.made.exec(`DELETE FROM notes`); err != nil {
+		return err
+	}
+	for key, value := range map[string]string{noteRunners: runners, noteFile: id} {
+		if value == "" {
+			continue
+		}
+		if err := m.made.exec(`INSERT INTO notes VALUES (?, ?)`, key, value); err != nil {
+			return err
+		}
+	}
+	if err := m.made.commit(); err != nil || m.lite == nil {
+		return err
+	}
+	return m.putInPlace()
+}
+
+// raiseNumbers has a server give out numbers above those that rows have.
+func (m *move) raiseNumbers() error {
+	for _, t := range m.tables {
+		if len(t.key) != 1 {
+			continue
+		}
+		column := t.columns[t.key[0]]
+		counts, err := m.made.number(`SELECT count(*) FROM pg_attribute WHERE attrelid = '` + t.name + `'::regclass AND attname = '` + column + `' AND attidentity <> ''`)
+		if err == nil && counts > 0 {
+			_, err = m.made.number(`SELECT setval(pg_get_serial_sequence('` + t.name + `', '` + column + `'), greatest(coalesce((SELECT max(` + column + `) FROM ` + t.name + `), 0) + 1, 1), false)`)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putInPlace has the file of a copy be the queue of its folder.
+func (m *move) putInPlace() error {
+	err := m.lite.close()
+	m.made, m.lite = nil, nil
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(m.to.Dir, fileName)
+	for _, name := range []string{markName, fileName + "-wal", fileName + "-shm"} { // of the queue that has moved away
+		if err := os.Remove(filepath.Join(m.to.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if err := os.Rename(filepath.Join(m.to.Dir, movingName), path); err != nil {
+		return err
+	}
+	return syncDir(m.to.Dir)
+}
+
+// refuseMoved refuses a queue that has moved away, or is not whole yet.
+func refuseMoved(c conn) error {
+	to, err := noted(c, noteMoved)
+	if err != nil {
+		return err
+	}
+	if to != "" {
+		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; say so in the settings: store", to)
+	}
+	moving, err := noted(c, noteMoving)
+	if err == nil && moving != "" {
+		err = queue.Errorf(queue.CodeInvalid, "this is the copy of a queue that is not whole yet; go on with: queuectl migrate")
+	}
+	return err
+}

@@ -1,0 +1,149 @@
+package sql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// everything is all that a queue has, as people ask for it.
+func everything(t *testing.T, s store.Store) string {
+	t.Helper()
+	page, err := s.List(t.Context(), store.Filter{Limit: store.MaxPage})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := []any{s.Counts().States}
+	for _, j := range page.Jobs {
+		whole, err := s.Whole(t.Context(), j.ID)
+		attempts, err2 := s.History(t.Context(), j.Seq, 0, 100)
+		if err = errors.Join(err, err2); err != nil {
+			t.Fatal(err)
+		}
+		parts = append(parts, whole)
+		for _, a := range attempts {
+			with, err := s.Attempt(t.Context(), j.Seq, a.N)
+			if err != nil {
+				t.Fatal(err)
+			}
+			parts = append(parts, with)
+		}
+	}
+	events, err := s.Events(t.Context(), 0, 100_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.MarshalIndent(append(parts, events), "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// A queue that moves to a server and back is the same there, with what waits, its history and its outputs; it is never
+// in both places, and a move that is cut off anywhere is gone on with.
+func TestMoves(t *testing.T) {
+	p := pgserver.Shared(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s := openStore(t, dir)
+	everyOperation(t, s)
+	if err := s.NoteRunners(t.Context(), []string{"runner/1"}); err != nil {
+		t.Fatal(err)
+	}
+	was := everything(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file, server := Place{Dir: dir}, Place{URL: p.Create(t)}
+	cut, cancel := context.WithCancel(t.Context())
+	if _, err := Move(cut, file, server, func(table string, _ int64) {
+		if table == "jobs" {
+			cancel()
+		}
+	}); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a move that was cut off: %v", err)
+	}
+	if _, err := OpenServer(t.Context(), server.URL, Options{}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("what is not whole opens: %v", err)
+	}
+	done, err := Move(t.Context(), file, server, func(string, int64) {})
+	if err != nil || done.Found == 0 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
+		t.Errorf("what has moved away opens: %v", err)
+	}
+	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is := everything(t, there); is != was {
+		t.Errorf("on the server it is\n%s\nand was\n%s", is, was)
+	}
+	left, err := there.Left(t.Context())
+	if err != nil || left.Moved || len(left.Runners) != 1 {
+		t.Errorf("what was left: %+v, %v", left, err)
+	}
+	if _, err := there.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}, UID: 7}); err != nil {
+		t.Error(err)
+	}
+	was = everything(t, there)
+	if err := there.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Move(t.Context(), server, file, func(string, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	back := openStore(t, dir)
+	if is := everything(t, back); is != was {
+		t.Errorf("back it is\n%s\nand was\n%s", is, was)
+	}
+	for _, check := range back.Examine(t.Context()) {
+		if check.Level == store.Failure {
+			t.Errorf("%+v", check)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, movingName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the copy is still there: %v", err)
+	}
+	back.Close()
+	if _, err := Move(t.Context(), file, server, func(string, int64) {}); err != nil {
+		t.Errorf("once more, to where it has moved away from: %v", err)
+	}
+}
+
+// A queue that was changed since a move was cut off is copied anew, and one that is there already is left alone.
+func TestMovesOfAChangedQueue(t *testing.T) {
+	p := pgserver.Shared(t)
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueue(t, s, 5)
+	s.Close()
+	file, server := Place{Dir: dir}, Place{URL: p.Create(t)}
+	cut, cancel := context.WithCancel(t.Context())
+	Move(cut, file, server, func(string, int64) { cancel() })
+	s = openStore(t, dir)
+	enqueue(t, s, 5)
+	s.Close()
+	done, err := Move(t.Context(), file, server, func(string, int64) {})
+	if err != nil || done.Jobs != 10 || done.Found > 1 {
+		t.Errorf("%+v, %v", done, err)
+	}
+	other := t.TempDir()
+	s = openStore(t, other)
+	enqueue(t, s, 1)
+	s.Close()
+	if _, err := Move(t.Context(), Place{Dir: other}, server, func(string, int64) {}); !errors.Is(err, queue.ErrExists) {
+		t.Errorf("over another queue: %v", err)
+	}
+}
