@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -201,6 +202,9 @@ func (c *liteConn) rollback() { c.exec(`ROLLBACK`) }
 // beginReading and endReading are about one state of the database.
 func (c *liteConn) beginReading() error { return c.exec(`BEGIN`) }
 func (c *liteConn) endReading() error   { return c.exec(`ROLLBACK`) } // nothing was written
+
+// ahead implements conn: rows are found as they are asked for.
+func (c *liteConn) ahead() int { return math.MaxInt32 }
 
 // hasWritten implements conn: what is written shows in what the engine keeps.
 func (c *liteConn) hasWritten() bool { return false }

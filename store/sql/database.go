@@ -23,6 +23,8 @@ type conn interface {
 	// query calls each with every row until it says no. The row is valid during the
 	// call only; no other statement may run in it.
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
+	// ahead is how many rows a statement may have that are not wanted: a server sends them all the same.
+	ahead() int
 	// number reads the one integer of a statement's first row, 0 if there is none.
 	number(sql string, args ...any) (int64, error)
 	// begin begins the writer's transaction, commit stores it and rollback undoes it.

@@ -30,7 +30,7 @@ func (t *tx) Parents(child int64, n int) (list []int64, err error) {
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, r.num(0))
 		return len(list) < n, nil
-	}, `SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id`, child)
+	}, `SELECT parent FROM edges INDEXED BY edges_child WHERE child = ? AND met = 0 ORDER BY id LIMIT ?`, child, int64(n))
 	return list, err
 }
 
@@ -98,7 +98,7 @@ func (t *tx) Edges(e rules.EndedParent, n int) (list []rules.Edge, err error) {
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, rules.Edge{ID: r.num(0), Child: r.num(1), How: queue.ParentEnd(r.num(2)), Otherwise: queue.Otherwise(r.num(3))})
 		return len(list) < n, nil
-	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id`, e.Parent, int64(met), e.Upto)
+	}, `SELECT id, child, how, otherwise FROM edges INDEXED BY edges_parent WHERE parent = ? AND met = ? AND id <= ? ORDER BY id LIMIT ?`, e.Parent, int64(met), e.Upto, int64(n))
 	return list, err
 }
 
@@ -173,7 +173,7 @@ func (r *reader) links(end, other string, seq int64, limit int) (list []store.Li
 	err = r.query(func(r row) (bool, error) {
 		list = append(list, store.Link{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), How: queue.ParentEnd(r.num(3)), Met: store.Met(r.num(4))})
 		return len(list) < limit, nil
-	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id`, seq)
+	}, `SELECT `+end+`, coalesce(jobs.id, ''), coalesce(state, 0), how, met FROM edges INDEXED BY edges_`+other+` LEFT JOIN jobs ON seq = `+end+` WHERE `+other+` = ? ORDER BY met, edges.id LIMIT ?`, seq, int64(limit))
 	return list, err
 }
 
@@ -182,7 +182,7 @@ func (r *reader) after(child int64) (list []queue.Dependency, err error) {
 	err = r.query(func(r row) (bool, error) {
 		list = append(list, queue.Dependency{Job: r.num(0), ID: r.text(1), How: queue.ParentEnd(r.num(2))})
 		return len(list) < store.MaxAfter, nil
-	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id`, child)
+	}, `SELECT parent, coalesce(jobs.id, ''), how FROM edges INDEXED BY edges_child LEFT JOIN jobs ON seq = parent WHERE child = ? AND met = 0 ORDER BY edges.id LIMIT ?`, child, int64(store.MaxAfter))
 	return list, err
 }
 

@@ -70,7 +70,7 @@ func (t *tx) tidyGates() (more bool, err error) {
 	err = t.query(func(r row) (bool, error) {
 		idle = append(idle, gate{r.num(0), r.num(1)})
 		return len(idle) < moveStep, nil
-	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0`)
+	}, `SELECT id, per FROM gates INDEXED BY gates_idle WHERE lanes = 0 AND jobs = 0 AND opens = 0 AND kept = 0 LIMIT ?`, int64(moveStep))
 	if err != nil {
 		return false, err
 	}
@@ -237,7 +237,7 @@ func (t *tx) gatesOf(owner int, kind int64, key string, list *[]store.GateState)
 		ids = append(ids, r.num(0))
 		*list = append(*list, store.GateState{Demand: queue.Demand{Kind: queue.GateKind(r.num(1)), Key: r.text(2), N: int(r.num(3)), Per: time.Duration(r.num(4)) * time.Millisecond}, UID: owner, Jobs: r.num(5), Set: r.num(6) == 1})
 		return len(*list) < store.MaxGates && looked < maxGatesLooked, nil
-	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key`, int64(owner), kind, key)
+	}, `SELECT id, kind, key, n, per, jobs, kept, lanes FROM gates INDEXED BY gates_key WHERE uid = ? AND (kind, key) > (?, ?) ORDER BY kind, key LIMIT ?`, int64(owner), kind, key, int64(maxGatesLooked))
 	steps := maxStartsCounted
 	for i, id := range ids {
 		g := &(*list)[first+i]
@@ -305,7 +305,7 @@ func (t *tx) openGates() (more bool, err error) {
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, r.num(0))
 		return len(list) < moveStep, nil
-	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ?`, int64(t.now))
+	}, `SELECT id FROM gates INDEXED BY gates_opens WHERE opens > 0 AND opens <= ? LIMIT ?`, int64(t.now), int64(moveStep))
 	for _, id := range list {
 		if err == nil {
 			err = t.exec(`UPDATE gates SET opens = 0 WHERE id = ?`, id)

@@ -98,7 +98,7 @@ func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err err
 			l, found = other, true
 		}
 		return false, err
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq`, gate, of)
+	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of)
 	return l, found, err
 }
 
@@ -129,7 +129,7 @@ func (t *tx) Shut(gate int64, after string, each func(rules.Lane) (bool, error))
 					take(l)
 				}
 				return false, err
-			}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue > ? ORDER BY queue, head_rank, head_seq`, gate, last)
+			}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue > ? ORDER BY queue, head_rank, head_seq LIMIT 1`, gate, last)
 			if err != nil {
 				return err
 			}
@@ -336,7 +336,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 			empty = append(empty, l)
 		}
 		return len(empty) < moveStep-n, err
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?`, rules.Empty)
+	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? LIMIT ?`, rules.Empty, int64(moveStep+len(leased)))
 	for i := 0; i < len(empty) && err == nil; i++ {
 		m.empties--
 		err = t.exec(`DELETE FROM lanes WHERE id = ?`, empty[i].ID)
@@ -401,7 +401,7 @@ func (s *engine) loadLanes() error {
 		err := s.db.query(func(r row) (bool, error) {
 			found, last = true, r.text(0)
 			return false, nil
-		}, `SELECT queue FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue > ? ORDER BY queue`, last)
+		}, `SELECT queue FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue > ? ORDER BY queue LIMIT 1`, last)
 		if err != nil {
 			return err
 		}

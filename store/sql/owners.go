@@ -168,7 +168,7 @@ func (t *tx) disownStep(d *disowning) error {
 			list = append(list, readMoved(r, headColumns))
 		}
 		return true, nil
-	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq`, d.at, d.upto)
+	}, `SELECT `+headColumns+` FROM jobs WHERE seq >= ? AND seq < ? ORDER BY seq LIMIT ?`, d.at, d.upto, int64(disownLook+1))
 	if err != nil {
 		return err
 	}

@@ -105,7 +105,7 @@ func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 			last = r.num(0)
 			n++
 			return n < promoteStep, nil
-		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq`)
+		}, `SELECT seq, at FROM events WHERE seq > 0 ORDER BY seq LIMIT ?`, int64(promoteStep))
 		if err != nil || n == 0 {
 			return err
 		}
@@ -126,7 +126,7 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 		if over <= 0 {
 			return nil
 		}
-		more, err = t.trim(over, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE output_bytes > 0 AND ended_at >= 0 ORDER BY ended_at`)
+		more, err = t.trim(over, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE output_bytes > 0 AND ended_at >= 0 ORDER BY ended_at LIMIT ?`)
 		return err
 	})
 	return more, err
@@ -144,7 +144,7 @@ func (s *engine) TrimOutputsOf(ctx context.Context, queue string, keep int64) (m
 		return false, err
 	}
 	err = s.do(ctx, normal, func(t *tx) error {
-		more, err = t.trim(over, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at`, queue)
+		more, err = t.trim(over, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, queue)
 		return err
 	})
 	return more, err
@@ -160,7 +160,7 @@ func (t *tx) trim(over int64, oldest string, args ...any) (more bool, err error)
 		list = append(list, kept{r.num(0), r.num(1), r.num(2)})
 		over -= r.num(2)
 		return over > 0 && len(list) < outputStep, nil
-	}, oldest, args...)
+	}, oldest, append(slices.Clip(args), int64(outputStep))...)
 	if err != nil {
 		return false, err
 	}

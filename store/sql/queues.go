@@ -132,7 +132,7 @@ func (t *tx) refresh() error {
 			}
 			q.next = l.Head
 			return false, err
-		}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? ORDER BY head_rank, head_seq`, q.Name)
+		}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? ORDER BY head_rank, head_seq LIMIT 2`, q.Name)
 		if err != nil {
 			return err
 		}
@@ -341,7 +341,7 @@ func (r *reader) oldestOf(q *store.QueueState, most int) (n int, err error) {
 	err = r.query(func(r row) (bool, error) {
 		lanes = append(lanes, r.num(0))
 		return len(lanes) < most, nil
-	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ?`, q.Name)
+	}, `SELECT id FROM lanes INDEXED BY lanes_name WHERE queue = ? LIMIT ?`, q.Name, int64(most))
 	q.Oldest = 0
 	for _, id := range lanes {
 		if err != nil {

@@ -88,7 +88,7 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 			}
 			list = append(list, a)
 			return len(list) < limit, nil
-		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC`, seq, int64(before))
+		}, `SELECT `+attemptColumns+` FROM attempts WHERE seq = ? AND n < ? ORDER BY n DESC LIMIT ?`, seq, int64(before), int64(limit))
 	})
 	slices.Reverse(list)
 	return list, err
@@ -239,22 +239,38 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 	if state != 0 {
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
-	looked, kept := 0, 0
-	return r.query(func(r row) (bool, error) {
-		if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
-			return false, nil
+	looked, kept, more := 0, 0, true
+	for piece, before := min(maxLooked, max(r.ahead(), m.Limit+1)), m.Before; more; piece *= 4 {
+		rows := 0
+		err := r.query(func(r row) (bool, error) {
+			rows++
+			before = r.num(0)
+			more = m.look(r, state, &looked, &kept, to)
+			return more, nil
+		}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC LIMIT ?`, append(slices.Clip(args), before, int64(piece))...)
+		if err != nil {
+			return err
 		}
-		looked++
-		if m.matches(r) {
-			to.Refs = append(to.Refs, store.Ref{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
-			kept++
-		}
-		if kept > m.Limit || looked >= maxLooked {
-			to.Next = max(to.Next, r.num(0))
-			return false, nil
-		}
-		return true, nil
-	}, `SELECT seq, id, state, uid, created_at, ended_at, CASE WHEN ? <> 0 THEN labels ELSE '' END, queue, hooks FROM jobs `+from+` seq < ? ORDER BY seq DESC`, append(args, m.Before)...)
+		more = more && rows == piece
+	}
+	return nil
+}
+
+// look adds a job to what is selected, if it is, and reports whether to look at the next one.
+func (m *matcher) look(r row, state queue.State, looked, kept *int, to *store.Selected) bool {
+	if queue.Millis(r.num(4)) < m.Since && !state.Ended() {
+		return false
+	}
+	*looked++
+	if m.matches(r) {
+		to.Refs = append(to.Refs, store.Ref{Seq: r.num(0), ID: r.text(1), State: queue.State(r.num(2)), UID: int(r.num(3))})
+		*kept++
+	}
+	if *kept > m.Limit || *looked >= maxLooked {
+		to.Next = max(to.Next, r.num(0))
+		return false
+	}
+	return true
 }
 
 func (m *matcher) matches(r row) bool {

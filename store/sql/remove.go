@@ -28,7 +28,7 @@ func (t *tx) firstAttempts(seq int64, most int) (a attemptRange, err error) {
 		a.n++
 		a.last, a.outputs, a.stored = r.num(0), a.outputs+max(0, r.num(1)), a.stored+r.num(2)
 		return true, nil
-	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n`, seq)
+	}, `SELECT n, output_bytes, coalesce(octet_length(output), 0) + coalesce(octet_length(result), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT ?`, seq, int64(most)+1)
 	return a, err
 }
 

@@ -213,7 +213,7 @@ func (s *engine) Schedules(ctx context.Context, after string, limit int) (list [
 			list = append(list, readSchedule(r, false))
 			bytes += len(r.view(scheduleDraft))
 			return len(list) < limit && bytes < store.MaxPageBytes, nil
-		}, `SELECT `+scheduleColumns+` FROM schedules WHERE name > ? ORDER BY name`, after)
+		}, `SELECT `+scheduleColumns+` FROM schedules WHERE name > ? ORDER BY name LIMIT ?`, after, int64(limit))
 	})
 	return list, err
 }
@@ -279,10 +279,10 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 			return len(due) < limit, nil
 		}
 		if boot != "" {
-			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot < ?`, boot); err != nil || len(due) == limit {
+			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot < ? LIMIT ?`, boot, int64(limit)); err != nil || len(due) == limit {
 				return err
 			}
-			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot > ?`, boot); err != nil || len(due) == limit {
+			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot > ? LIMIT ?`, boot, int64(limit)); err != nil || len(due) == limit {
 				return err
 			}
 		}
@@ -292,7 +292,7 @@ func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due 
 				return false, nil
 			}
 			return add(r)
-		}, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at`)
+		}, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(limit)+1)
 	})
 	if len(due) == limit {
 		next = 0

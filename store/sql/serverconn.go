@@ -388,6 +388,9 @@ func (c *serverConn) endReading() error {
 // carried implements conn.
 func (c *serverConn) carried() int64 { return c.bound }
 
+// ahead implements conn.
+func (c *serverConn) ahead() int { return 64 }
+
 // hasWritten implements conn.
 func (c *serverConn) hasWritten() bool { return c.wrote }
 
@@ -487,7 +490,7 @@ func serverConfig(url string) (*pgconn.Config, error) {
 	}
 	for name, value := range map[string]string{
 		"search_path": serverSchema, "application_name": "queuectl", "client_encoding": "UTF8", "bytea_output": "hex",
-		"plan_cache_mode": "force_generic_plan", "idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
+		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off", "idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
 	} {
 		config.RuntimeParams[name] = value
 	}

@@ -2,6 +2,7 @@ package sql
 
 import (
 	"encoding/json"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -79,7 +80,7 @@ func (t *tx) jobs(most int, from string, args ...any) (list []rules.Job, err err
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, readMoved(r, headColumns))
 		return len(list) < most, nil
-	}, `SELECT `+headColumns+` FROM `+from, args...)
+	}, `SELECT `+headColumns+` FROM `+from+` LIMIT ?`, append(slices.Clip(args), int64(most))...)
 	return list, err
 }
 
@@ -299,33 +300,44 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 	}
 }
 
-// Find implements rules.Tx. What cannot be read, or does not belong there, would stop all others.
+// Find implements rules.Tx. What cannot be read, or does not belong there, would stop all others. Jobs are read
+// a piece at a time: of more than are wanted a server would send all.
 func (t *tx) Find(l *rules.Look) error {
 	l.Next, l.End = l.Lane.Head, true
-	more := func() bool { l.End = false; return false }
+	enough := false
+	more := func() bool { l.End, enough = false, true; return false }
 	columns := columnsOf(l.Part)
-	return t.query(func(r row) (bool, error) {
-		p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
-		if p.After(l.Upto) {
-			l.Next = p
-			return more(), nil
+	for all := false; !all && !enough; {
+		rows, piece := 0, t.ahead()
+		err := t.query(func(r row) (bool, error) {
+			rows++
+			p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
+			if p.After(l.Upto) {
+				l.Next = p
+				return more(), nil
+			}
+			l.Next = rules.Position{Rank: p.Rank, Seq: p.Seq + 1}
+			if t.s.mem.leases[p.Seq] != nil {
+				return true, nil
+			}
+			j := readMoved(r, columns)
+			if j.Damaged || !j.State.Runnable() {
+				l.Damaged = append(l.Damaged, j)
+				return len(l.Damaged) < l.Steps || more(), nil
+			}
+			if l.Jobs == nil {
+				l.Jobs = make([]rules.Job, 0, min(l.Want, usualBlock))
+			}
+			l.Jobs = append(l.Jobs, j)
+			l.Bytes += weight(&j.Job)
+			return len(l.Jobs) < l.Want && l.Bytes < rules.MaxClaimBytes || more(), nil
+		}, `SELECT `+columns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`, l.Lane.ID, l.Next.Rank, l.Next.Seq, int64(piece))
+		if err != nil {
+			return err
 		}
-		l.Next = rules.Position{Rank: p.Rank, Seq: p.Seq + 1}
-		if t.s.mem.leases[p.Seq] != nil {
-			return true, nil
-		}
-		j := readMoved(r, columns)
-		if j.Damaged || !j.State.Runnable() {
-			l.Damaged = append(l.Damaged, j)
-			return len(l.Damaged) < l.Steps || more(), nil
-		}
-		if l.Jobs == nil {
-			l.Jobs = make([]rules.Job, 0, min(l.Want, usualBlock))
-		}
-		l.Jobs = append(l.Jobs, j)
-		l.Bytes += weight(&j.Job)
-		return len(l.Jobs) < l.Want && l.Bytes < rules.MaxClaimBytes || more(), nil
-	}, `SELECT `+columns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq`, l.Lane.ID, l.Lane.Head.Rank, l.Lane.Head.Seq)
+		all = rows < piece
+	}
+	return nil
 }
 
 // usualBlock is how many jobs a claim makes room for at once.

@@ -160,7 +160,7 @@ func (t *tx) expire() (n int, err error) {
 			list = append(list, readMoved(r, headColumns))
 		}
 		return len(list) < moveStep, nil
-	}, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at`, int64(t.now))
+	}, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 AND expires_at <= ? ORDER BY expires_at LIMIT ?`, int64(t.now), int64(moveStep+len(t.s.mem.leases)))
 	if err != nil {
 		return 0, err
 	}
@@ -188,7 +188,7 @@ func (t *tx) nextDue(known queue.Millis) (time.Duration, error) {
 			expiry = r.num(0)
 		}
 		return leased, nil
-	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at`)
+	}, `SELECT expires_at, seq FROM jobs INDEXED BY jobs_expiry WHERE expires_at > 0 AND state < 5 ORDER BY expires_at LIMIT ?`, int64(1+len(t.s.mem.leases)))
 	if err != nil {
 		return 0, err
 	}
@@ -224,7 +224,7 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 		return t.query(func(r row) (bool, error) {
 			refs = append(refs, r.text(0))
 			return len(refs) < limit, nil
-		}, `SELECT ref FROM garbage ORDER BY ref`)
+		}, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
 	})
 	return refs, err
 }
