@@ -91,6 +91,29 @@ func TestDatabaseServerAway(t *testing.T) {
 	}
 }
 
+// A database's server that stands still holds nobody up for ever: who asks is told, and what was asked for is there once, or
+// not at all, when it goes on. The service lives on.
+func TestDatabaseServerStandsStill(t *testing.T) {
+	t.Parallel()
+	q, p := onServer(t)
+	q.start("--workers", "2")
+	q.must("run", "--", "true")
+	p.Freeze(true)
+	t.Cleanup(func() { p.Freeze(false) })
+	began := time.Now()
+	for _, verb := range [][]string{{"enqueue", "--id", "late", "--key", "once", "true"}, {"list"}} {
+		if r := q.cli(verb...); r.code == 0 || !strings.Contains(r.err, "try again later") || time.Since(began) > 60*time.Second {
+			t.Errorf("%v of a server that stands still: %+v after %v", verb, r, time.Since(began))
+		}
+	}
+	p.Freeze(false)
+	q.must("enqueue", "--id", "late", "--key", "once", "true")
+	q.must("wait", "--timeout", "20s", "late")
+	if q.gone(0) {
+		t.Errorf("the service ended:\n%s", q.log)
+	}
+}
+
 // A queue that is moved to a server and back, while a job of it runs, keeps that job, its history and its outputs; the place
 // that it has left is refused.
 func TestQueueMoves(t *testing.T) {

@@ -56,27 +56,6 @@ func (r *readers) take(ctx context.Context) (conn, error) {
 	return c, err
 }
 
-// begun waits for a connection, and has it see one state of what is stored. One that was lost meanwhile is let go.
-func (r *readers) begun(ctx context.Context) (conn, error) {
-	for try := 0; ; try++ {
-		c, err := r.take(ctx)
-		if err != nil {
-			return nil, err
-		}
-		release := c.endWith(ctx)
-		err = c.beginReading()
-		release()
-		if err == nil {
-			return c, nil
-		}
-		c.endReading()
-		r.put(c, false)
-		if try == maxReaders {
-			return nil, err
-		}
-	}
-}
-
 // put gives a connection back; one that is not sound is closed.
 func (r *readers) put(c conn, sound bool) {
 	if sound {
@@ -131,28 +110,41 @@ func (r *reader) number(sql string, args ...any) (n int64, err error) {
 // reading calls f with a connection for reading. The read has a deadline, because a
 // reader pins the WAL; its time begins when it has the connection. The caller bounds the
 // wait for a connection by ctx.
-func (s *engine) reading(ctx context.Context, f func(*reader) error) error {
-	c, err := s.read.begun(ctx)
-	if err != nil {
-		return s.host.cannotRead(err)
+func (s *engine) reading(ctx context.Context, f func(*reader) error) (err error) {
+	for try := 0; ; try++ {
+		c, err := s.read.take(ctx)
+		if err != nil {
+			return s.host.cannotRead(err)
+		}
+		lost, err := s.readBy(ctx, c, f)
+		if !lost || try == maxReaders {
+			return err
+		}
 	}
+}
+
+// readBy calls f with a connection, and gives that back. lost says that it was lost before anything was read.
+func (s *engine) readBy(ctx context.Context, c conn, f func(*reader) error) (lost bool, err error) {
 	budget := s.host.budget()
 	within, cancel := context.WithTimeout(ctx, budget)
 	defer cancel()
 	release := c.endWith(within)
-	r := &reader{c, within}
-	err = f(r)
+	if err = c.beginReading(); err == nil {
+		err = f(&reader{c, within})
+	} else {
+		lost = within.Err() == nil
+	}
 	release()
 	if changed := s.host.readable(); changed != nil {
 		err = changed
 	}
 	ended := c.endReading()
-	s.read.put(c, ended == nil)
+	s.read.put(c, ended == nil && !lost)
 	if err != nil && within.Err() != nil && c.interrupted(err) {
 		err = within.Err()
 	}
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-		return s.host.late(budget)
+		return false, s.host.late(budget)
 	}
-	return s.host.cannotRead(err)
+	return lost, s.host.cannotRead(err)
 }

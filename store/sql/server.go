@@ -26,7 +26,7 @@ type Server struct {
 
 // Waits for a server.
 const (
-	connectWait = 10 * time.Second // for a connection, with the lock
+	connectWait = 5 * time.Second // for a connection, with the lock
 	lockAgain   = 200 * time.Millisecond
 	sizeEvery   = time.Minute
 )

@@ -23,6 +23,7 @@ import (
 type serverConn struct {
 	pg    *pgconn.PgConn
 	ctx   context.Context  // of what runs; see endWith
+	end   func()           // gives back the context of a transaction; nil outside of one
 	pipe  *pgconn.Pipeline // of a transaction, nil outside of one
 	stmts map[string]*serverStatement
 	named int          // statements that were prepared
@@ -46,6 +47,9 @@ type serverStatement struct {
 	prepared   bool // and has
 	writes     bool
 }
+
+// serverPatience is how long a transaction of the writer may take, all in all.
+const serverPatience = 10 * time.Second
 
 // Limits of what is sent before answers are read.
 const (
@@ -242,6 +246,10 @@ func (c *serverConn) sync() error {
 		_, err = c.read(0)
 	}
 	c.pipe, c.sent, c.bytes = nil, nil, 0
+	if c.end != nil {
+		defer c.end()
+		c.end = nil
+	}
 	if closed := pipe.Close(); err == nil {
 		err = serverError(closed, "")
 	}
@@ -327,10 +335,11 @@ func (c *serverConn) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
-// begin implements conn.
+// begin implements conn. A server that does not answer in time is lost.
 func (c *serverConn) begin() error {
 	c.wrote = false
-	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
+	ctx, cancel := context.WithTimeout(c.ctx, serverPatience)
+	c.pipe, c.met, c.end = c.pg.StartPipeline(ctx), nil, cancel
 	return c.send(`BEGIN`, nil)
 }
 
@@ -490,7 +499,9 @@ func serverConfig(url string) (*pgconn.Config, error) {
 	}
 	for name, value := range map[string]string{
 		"search_path": serverSchema, "application_name": "queuectl", "client_encoding": "UTF8", "bytea_output": "hex",
-		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off", "idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
+		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off", "idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s",
+		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", // so that the lock of a machine that is gone is soon free
+		"synchronous_commit": "on",
 	} {
 		config.RuntimeParams[name] = value
 	}

@@ -128,6 +128,9 @@ func (p *Server) Kill() {
 	p.cmd.Wait()
 }
 
+// Freeze has it stand still, or go on: who is connected is not answered, nor told why.
+func (p *Server) Freeze(stand bool) { freeze(p.cmd, stand) }
+
 // URL is that of one of its databases.
 func (p *Server) URL(database string) string {
 	return fmt.Sprintf("postgres:///%s?host=%s&user=queuectl", database, p.Dir)

@@ -3,8 +3,12 @@
 package pgserver
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -25,3 +29,24 @@ func asServer(cmd *exec.Cmd) {
 }
 
 func quitServer(cmd *exec.Cmd) { cmd.Process.Signal(syscall.SIGQUIT) }
+
+// freeze has the processes of a server, with its children, stand still, or go on.
+func freeze(cmd *exec.Cmd, stand bool) {
+	sig := syscall.SIGCONT
+	if stand {
+		sig = syscall.SIGSTOP
+	}
+	pids := []int{cmd.Process.Pid}
+	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+	for _, name := range lists {
+		raw, _ := os.ReadFile(name)
+		for word := range strings.FieldsSeq(string(raw)) {
+			if pid, err := strconv.Atoi(word); err == nil {
+				pids = append(pids, pid)
+			}
+		}
+	}
+	for _, pid := range pids {
+		syscall.Kill(pid, sig)
+	}
+}
