@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses gates walks campaign abuse fuzz peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses gates walks server-suite campaign abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -74,6 +74,10 @@ pauses:
 # replaces, fires and has hooks; tests run a short form.
 gates:
 	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestUnitsAreOneJobs|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
+
+# The store's suite, and random walks beside the model, on a PostgreSQL server that the tests start.
+server-suite:
+	QUEUECTL_SERVER=1 $(GO) test ./store/sql -run 'OfAServer$$' -count=1 -timeout 60m
 
 # 1,000 random walks through the engine beside the model; tests take 8, CI 50.
 walks:

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -64,9 +65,17 @@ func emptyTables(t *testing.T, url string) {
 	}
 }
 
+// whole skips what takes long, unless it is asked for.
+func whole(t *testing.T) *pgserver.Server {
+	if os.Getenv("QUEUECTL_SERVER") == "" {
+		t.Skip("takes long: make server-suite runs it")
+	}
+	return pgserver.Shared(t)
+}
+
 // A database on a server keeps the contract.
 func TestConformanceOfAServer(t *testing.T) {
-	pgserver.Shared(t)
+	whole(t)
 	storetest.Run(t, func(t *testing.T, order queue.Order) storetest.Fixture {
 		s, err := OpenServer(t.Context(), emptyDatabase(t), Options{Order: order})
 		if err != nil {
@@ -82,7 +91,7 @@ func TestConformanceOfAServer(t *testing.T) {
 
 // So do the engine on a server and the model walk together.
 func TestWalksOfAServer(t *testing.T) {
-	p := pgserver.Shared(t)
+	p := whole(t)
 	walks(t, 1, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
 		url := p.Create(t)
 		return func(order queue.Order) (store.Store, *engine) {
