@@ -74,6 +74,7 @@ type Settings struct {
 	WebTLS             string // none or proxy
 	Store              string // sqlite or a URL; see StoreURL
 	StoreFile          string // "" is none
+	StoreRoles         string // "" is none; see RoleUsers
 }
 
 // WorkerCount is how many workers the setting asks for.
@@ -167,6 +168,7 @@ func keys() []Key {
 		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
 		storeKey(),
 		storeFileKey(),
+		textOrNone("store_roles", "roles of the database that may enqueue jobs with queuectl.enqueue in transactions of their own, each with the user whose jobs they are: ROLE=USER ROLE=USER", func(s *Settings) *string { return &s.StoreRoles }, checkRoles),
 		hookKey(queue.HookCompleted, "line for the shell, run as a job of its own whenever a job has completed; none is none", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
 		hookKey(queue.HookFailed, "the same after each attempt that will be retried", func(s *Settings) *string { return &s.Hooks.OnFailed }),
 		hookKey(queue.HookDead, "the same when a job is dead", func(s *Settings) *string { return &s.Hooks.OnDead }),

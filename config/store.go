@@ -98,3 +98,38 @@ func (s *Settings) StoreURL() (string, error) {
 	}
 	return text, nil
 }
+
+// Limits of store_roles.
+const (
+	maxRoles = 256
+	maxRole  = 63 // bytes, as PostgreSQL has them
+)
+
+func checkRoles(text string) error {
+	words := strings.Fields(text)
+	if len(words) == 0 || len(words) > maxRoles {
+		return fmt.Errorf("has %d roles; 1 to %d are taken", len(words), maxRoles)
+	}
+	seen := map[string]bool{}
+	for _, word := range words {
+		role, user, paired := strings.Cut(word, "=")
+		switch {
+		case !paired || role == "" || user == "" || len(role) > maxRole || len(user) > maxName:
+			return fmt.Errorf("%q is no ROLE=USER", word)
+		case seen[role]:
+			return fmt.Errorf("names the role %q twice", role)
+		}
+		seen[role] = true
+	}
+	return nil
+}
+
+// RoleUsers are the users of store_roles, by the names of the roles.
+func (s *Settings) RoleUsers() map[string]string {
+	users := map[string]string{}
+	for word := range strings.FieldsSeq(s.StoreRoles) {
+		role, user, _ := strings.Cut(word, "=")
+		users[role] = user
+	}
+	return users
+}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
@@ -46,6 +47,19 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 		err = fmt.Errorf("its name is %q", u.Name)
 	}
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
+}
+
+// peerNamed is a user as if it had asked over the socket, with the groups that it has now.
+func (s *Service) peerNamed(name string) (control.Peer, error) {
+	u, err := s.directory.Named(name)
+	if err == nil {
+		u, err = s.directory.Grouped(u)
+	}
+	p := control.Peer{UID: int(u.UID), GID: int(u.GID), PID: os.Getpid()}
+	for _, gid := range u.Groups {
+		p.Groups = append(p.Groups, int(gid))
+	}
+	return p, err
 }
 
 // rootless refuses a run_as that needs runners of root's where there are none.

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/internal/lockfile"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/worker"
@@ -29,6 +31,15 @@ func (s *Service) accountOf(uid int) worker.Account {
 
 // accountName is nothing here: Windows gives no number, and no SID, to a second account.
 func (s *Service) accountName(int) string { return "" }
+
+// peerNamed is a user as if it had asked over the pipe.
+func (s *Service) peerNamed(name string) (control.Peer, error) {
+	id, known := s.directory.UserID(name)
+	if !known {
+		return control.Peer{}, accounts.ErrNone("there is no such account")
+	}
+	return control.Peer{UID: id, GID: -1, PID: os.Getpid()}, nil
+}
 
 // accountNamed is what the system says of a user.
 func (s *Service) accountNamed(name string) (worker.Account, error) {

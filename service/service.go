@@ -342,6 +342,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	parts.Go(func() { s.keepStill(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
+	parts.Go(func() { s.takeSubmissions(run, server) })
 	if every := systemd.Watchdog() / 8; every > 0 {
 		parts.Go(func() { s.feedWatchdog(run, every) })
 	}

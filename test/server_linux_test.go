@@ -2,6 +2,7 @@ package test
 
 import (
 	"fmt"
+	"os/user"
 	"strings"
 	"testing"
 	"time"
@@ -171,4 +172,74 @@ func TestQueueMoves(t *testing.T) {
 		t.Errorf("back it printed %q", out)
 	}
 	q.must("run", "--", "true")
+}
+
+// An application enqueues in its own transaction: the job is there exactly if that is stored, once, though no service ran then, and
+// belongs to the user that the settings name. The application's role can do nothing else.
+func TestEnqueueInATransaction(t *testing.T) {
+	t.Parallel()
+	q, _ := onServer(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.env = []string{"QUEUECTL_STORE_ROLES=app=" + me.Username + " ghost=nobody-of-this-name"}
+	q.start("--workers", "2")
+	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other`)
+	app := pgserver.As(q.store, "app")
+	q.until("the roles are known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "2" })
+	for statement, want := range map[string]string{
+		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "no field comand",
+		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "either command or argv",
+		`SELECT queuectl.enqueue('[]')`:                                                "a JSON object",
+		`SELECT queuectl.enqueue('{"command":"true","id":" "}')`:                       "id: has up to 128",
+		`SELECT count(*) FROM queuectl.jobs`:                                           "permission denied",
+		`INSERT INTO queuectl.submissions (role, id, spec) VALUES ('root', 'x', '{}')`: "permission denied",
+		`INSERT INTO queuectl.roles VALUES ('app')`:                                    "permission denied",
+	} {
+		if out, err := pgserver.Ask(app, statement); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %s, %v, want %q", statement, out, err, want)
+		}
+	}
+	if out, err := pgserver.Ask(pgserver.As(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
+		t.Errorf("a role of no user: %s, %v", out, err)
+	}
+	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
+	pgserver.Query(t, app, `CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)
+	q.until("it is there", 20*time.Second, func() bool { return q.cli("show", "done").code == 0 })
+	q.must("wait", "--timeout", "20s", "done")
+	if j := q.show("done"); j.State != "completed" || q.must("logs", "done") != "hi" {
+		t.Errorf("%+v", j)
+	}
+	if code := q.stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	id := pgserver.Query(t, app, `SELECT queuectl.enqueue('{"argv":["echo","later"]}')`)
+	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil || !strings.Contains(out, "is taken") {
+		t.Errorf("an id that is taken: %s, %v", out, err)
+	}
+	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
+	pgserver.Query(t, pgserver.As(q.store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
+	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec) VALUES ('app', 'done', '{"command":"echo again","id":"done"}')`) // as if a kill had come before it was forgotten
+	q.start("--workers", "2")
+	q.until("all are taken", 20*time.Second, func() bool {
+		return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"
+	})
+	q.must("wait", "--timeout", "20s", id)
+	if out := q.must("logs", id); out != "later" {
+		t.Errorf("it printed %q", out)
+	}
+	if out := q.must("logs", "done"); out != "hi" {
+		t.Errorf("what was taken already printed %q", out)
+	}
+	if q.cli("show", "undone").code == 0 || q.cli("show", "wrong").code == 0 {
+		t.Error("a job is there of what was undone, or is none")
+	}
+	why := pgserver.Query(t, q.store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
+	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
+		t.Errorf("refused are %s", why)
+	}
+	if out := q.cli("doctor").out; !strings.Contains(out, "2 jobs that were handed in") {
+		t.Errorf("doctor says %s", out)
+	}
 }

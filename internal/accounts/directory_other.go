@@ -32,6 +32,21 @@ func known(u *user.User, err error) (Account, error) {
 	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
 }
 
+// Grouped is an account with its groups.
+func (d *Directory) Grouped(a Account) (Account, error) {
+	u, err := user.LookupId(strconv.FormatUint(uint64(a.UID), 10))
+	if err != nil {
+		return a, err
+	}
+	ids, err := u.GroupIds()
+	for _, id := range ids {
+		if gid, wrong := strconv.ParseUint(id, 10, 32); wrong == nil {
+			a.Groups = append(a.Groups, uint32(gid))
+		}
+	}
+	return a, err
+}
+
 // Group is the gid of a group.
 func (d *Directory) Group(name string) (uint32, bool) {
 	g, err := user.LookupGroup(name)

@@ -115,6 +115,15 @@ func (m *move) openSource() (err error) {
 	if err != nil {
 		return err
 	}
+	if m.from.URL != "" {
+		open, err := m.old.number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
+		if err == nil && open > 0 {
+			err = queue.Errorf(queue.CodeWrongState, "%d jobs were handed in to %s and not taken yet; let its service run until they are", open, m.from)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	m.source.Place = m.from.String()
 	m.source.Commits, err = m.old.number(`SELECT commits FROM meta`)
 	return err

@@ -151,7 +151,7 @@ func (s *Server) makeTables() error {
 			script = append(script, serverTable(statement))
 		}
 	}
-	script = append(script, `COMMIT`)
+	script = append(append(script, inboxTables()...), `COMMIT`)
 	for _, statement := range script {
 		if err := s.writer.pg.Exec(context.Background(), statement).Close(); err != nil {
 			return serverError(err, statement)
@@ -296,14 +296,15 @@ func (s *Server) keepRoom() {
 // Examine implements store.Examiner.
 func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
 	version, fsync, commits, full := "", "", "", ""
-	standbys, async := int64(0), int64(0)
+	standbys, async, refused := int64(0), int64(0), int64(0)
 	began := time.Now()
 	err := s.reading(ctx, func(r *reader) error {
 		return r.query(func(r row) (bool, error) {
-			version, fsync, commits, full, standbys, async = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5)
+			version, fsync, commits, full, standbys, async, refused = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5), r.num(6)
 			return false, nil
 		}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
-			(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async')`)
+			(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
+			(SELECT count(*) FROM submissions WHERE refused IS NOT NULL)`)
 	})
 	if err != nil {
 		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: "look at the server, and at store in the settings"}}
@@ -317,6 +318,9 @@ func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
 	}
 	if async > 0 {
 		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous: to promote one may lose jobs that were acknowledged", async, standbys), "name it in synchronous_standby_names, or never promote it")
+	}
+	if refused > 0 {
+		add(store.Warning, fmt.Sprintf("%d jobs that were handed in by queuectl.enqueue are none", refused), "SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL says why; DELETE those that were seen")
 	}
 	return list
 }

@@ -156,9 +156,18 @@ func (p *Server) Remove() {
 // Query is what a statement in a database answers, a row a line.
 func Query(t testing.TB, url, statement string) string {
 	t.Helper()
-	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-d", url, "-c", statement).CombinedOutput()
+	out, err := Ask(url, statement)
 	if err != nil {
-		t.Errorf("%s: %v\n%s", statement, err, raw)
+		t.Errorf("%s: %v\n%s", statement, err, out)
 	}
-	return strings.TrimSpace(string(raw))
+	return out
 }
+
+// Ask is Query, of what may be refused.
+func Ask(url, statement string) (out string, err error) {
+	raw, err := exec.Command("psql", "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", statement).CombinedOutput()
+	return strings.TrimSpace(string(raw)), err
+}
+
+// As is the URL of a database for another role.
+func As(url, role string) string { return strings.Replace(url, "user=queuectl", "user="+role, 1) }

@@ -1,0 +1,64 @@
+package config
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Where the queue is stands in one of two settings; a file keeps the URL, and no error repeats what may have a password.
+func TestStoreURL(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "store")
+	if err := os.WriteFile(file, []byte("postgres://u:secret@h/d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	bad := filepath.Join(dir, "bad")
+	if err := os.WriteFile(bad, []byte("mysql://u:secret@h/d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("CREDENTIALS_DIRECTORY", dir)
+	for _, c := range []struct{ store, file, want, fault string }{
+		{"", "", "", ""},
+		{"postgres://u@h/d", "", "postgres://u@h/d", ""},
+		{"", file, "postgres://u:secret@h/d", ""},
+		{"", "credential:store", "postgres://u:secret@h/d", ""},
+		{"", "credential:none", "", "store_file: cannot be read"},
+		{"", bad, "", "neither sqlite nor a URL"},
+		{"postgres://u@h/d", file, "", "leave one"},
+		{"postgres://u:secret@h", "", "", "names no database"},
+		{"mysql://u:secret@h/d", "", "", "neither sqlite nor a URL"},
+		{"", "store", "", "no /PATH"},
+	} {
+		values := map[string]string{}
+		if c.store != "" {
+			values["store"] = c.store
+		}
+		if c.file != "" {
+			values["store_file"] = c.file
+		}
+		set, err := Merge(Layer{Origin: FromFile, Values: values})
+		got := ""
+		if err == nil {
+			got, err = set.StoreURL()
+		}
+		if got != c.want || (err != nil) != (c.fault != "") || err != nil && (!strings.Contains(err.Error(), c.fault) || strings.Contains(err.Error(), "secret")) {
+			t.Errorf("store %q, store_file %q: %q, %v; want %q, %q", c.store, c.file, got, err, c.want, c.fault)
+		}
+	}
+}
+
+// Each role of a database has one user.
+func TestStoreRoles(t *testing.T) {
+	for text, want := range map[string]map[string]string{
+		"none": {}, "shop=alice": {"shop": "alice"}, " shop=alice  b-1=bob ": {"shop": "alice", "b-1": "bob"},
+		"shop": nil, "shop=": nil, "=alice": nil, "a=x a=y": nil, "": nil, strings.Repeat("a", 64) + "=x": nil,
+	} {
+		set, err := Merge(Layer{Origin: FromFile, Values: map[string]string{"store_roles": text}})
+		if (err == nil) != (want != nil) || err == nil && !maps.Equal(set.RoleUsers(), want) {
+			t.Errorf("%q: %v, %v", text, set.RoleUsers(), err)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package sql
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Limits of what is handed in and not taken yet.
+const (
+	maxSubmissions     = 100_000 // of one role
+	maxSubmissionBytes = 1 << 20 // of one job
+)
+
+// inboxTables are what a server has beside the tables of a queue. Applications call enqueue in their own transactions; it runs with
+// the rights of who made it, and reads nothing by the caller's search_path.
+func inboxTables() []string {
+	return []string{
+		`CREATE TABLE roles (role TEXT COLLATE "C" PRIMARY KEY)`,
+		`CREATE TABLE submissions (
+			n       BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+			at      TIMESTAMPTZ NOT NULL DEFAULT now(),
+			role    TEXT COLLATE "C" NOT NULL,
+			id      TEXT COLLATE "C" NOT NULL,
+			spec    TEXT NOT NULL,
+			refused TEXT -- why it became no job
+		)`,
+		`CREATE UNIQUE INDEX submissions_id ON submissions (id) WHERE refused IS NULL`,
+		`CREATE INDEX submissions_open ON submissions (n) WHERE refused IS NULL`,
+		`CREATE INDEX submissions_role ON submissions (role) WHERE refused IS NULL`,
+		`CREATE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp AS $$
+DECLARE
+	job_id text;
+	wrong  text;
+BEGIN
+	IF NOT EXISTS (SELECT 1 FROM roles WHERE role = session_user) THEN
+		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'name it in store_roles of the settings of queuectl''s service';
+	END IF;
+	IF spec IS NULL OR jsonb_typeof(spec) <> 'object' THEN
+		RAISE EXCEPTION 'a job is a JSON object' USING ERRCODE = '22023', HINT = '{"command": "true"}';
+	END IF;
+	SELECT name INTO wrong FROM jsonb_object_keys(spec) AS given (name) WHERE name <> ALL ('{` + strings.Join(queue.FieldNames(), ",") + `}'::text[]) LIMIT 1;
+	IF wrong IS NOT NULL THEN
+		RAISE EXCEPTION 'a job has no field %', wrong USING ERRCODE = '22023', HINT = 'queuectl schema enqueue lists the fields';
+	END IF;
+	IF (spec ? 'command') = (spec ? 'argv') THEN
+		RAISE EXCEPTION 'command: a job has either command or argv' USING ERRCODE = '22023';
+	END IF;
+	IF octet_length(spec::text) > ` + strconv.Itoa(maxSubmissionBytes) + ` THEN
+		RAISE EXCEPTION 'the job has more than ` + strconv.Itoa(maxSubmissionBytes) + ` bytes' USING ERRCODE = '54000';
+	END IF;
+	job_id := coalesce(spec ->> 'id', gen_random_uuid()::text);
+	IF job_id !~ '^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$' THEN
+		RAISE EXCEPTION 'id: has up to 128 letters, digits and . _ @ / -, and begins with a letter or a digit' USING ERRCODE = '22023';
+	END IF;
+	IF EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id) OR EXISTS (SELECT 1 FROM staged_ids WHERE staged_ids.id = job_id) THEN
+		RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
+	END IF;
+	IF (SELECT count(*) FROM (SELECT 1 FROM submissions WHERE role = session_user AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS open) >= ` + strconv.Itoa(maxSubmissions) + ` THEN
+		RAISE EXCEPTION '% jobs of the role % wait for the service to take them', ` + strconv.Itoa(maxSubmissions) + `, session_user USING ERRCODE = '53400', HINT = 'start the service of queuectl';
+	END IF;
+	INSERT INTO submissions (role, id, spec) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text);
+	PERFORM pg_notify('` + arrivals + `', '');
+	RETURN job_id;
+END $$`,
+		`REVOKE ALL ON FUNCTION enqueue(jsonb) FROM PUBLIC`,
+	}
+}
+
+// arrivals is the channel on which the server tells of submissions.
+const arrivals = "queuectl_submissions"
+
+// SetRoles implements store.Inbox.
+func (s *Server) SetRoles(ctx context.Context, roles []string) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		if err := t.exec(`DELETE FROM roles`); err != nil {
+			return err
+		}
+		for _, role := range roles {
+			if err := t.exec(`INSERT INTO roles (role) VALUES (?) ON CONFLICT DO NOTHING`, role); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Submissions implements store.Inbox.
+func (s *Server) Submissions(ctx context.Context, limit int) (list []store.Submission, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		list = nil
+		return r.query(func(r row) (bool, error) {
+			list = append(list, store.Submission{N: r.num(0), Role: r.text(1), ID: r.text(2), Spec: []byte(r.text(3))})
+			return true, nil
+		}, `SELECT n, role, id, spec FROM submissions WHERE refused IS NULL ORDER BY n LIMIT ?`, int64(limit))
+	})
+	return list, err
+}
+
+// Taken implements store.Inbox.
+func (s *Server) Taken(ctx context.Context, n int64) error {
+	return s.do(ctx, prompt, func(t *tx) error { return t.exec(`DELETE FROM submissions WHERE n = ?`, n) })
+}
+
+// Refuse implements store.Inbox.
+func (s *Server) Refuse(ctx context.Context, n int64, why string) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		if err := t.exec(`UPDATE submissions SET refused = ? WHERE n = ?`, why, n); err != nil {
+			return err
+		}
+		return t.exec(`DELETE FROM submissions WHERE refused IS NOT NULL AND n <= (SELECT n FROM submissions WHERE refused IS NOT NULL ORDER BY n DESC LIMIT 1 OFFSET ?)`, int64(store.MaxRefused))
+	})
+}
+
+// Waits for a server that tells nothing.
+const (
+	listenAgain = time.Second // doubles up to
+	listenMost  = 30 * time.Second
+)
+
+// Arrivals implements store.Inbox. Nobody is told of a connection that is lost: who waits looks now and then.
+func (s *Server) Arrivals(ctx context.Context) <-chan struct{} {
+	hint := make(chan struct{}, 1)
+	go func() {
+		for pause := listenAgain; ctx.Err() == nil; pause = min(2*pause, listenMost) {
+			c, err := connectServer(ctx, s.config)
+			if err == nil {
+				err = c.pg.Exec(ctx, `LISTEN `+arrivals).Close()
+				for ; err == nil; err = c.pg.WaitForNotification(ctx) {
+					pause = listenAgain
+					poke(hint)
+				}
+				c.close()
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(pause):
+			}
+		}
+	}()
+	return hint
+}
+
+var _ store.Inbox = (*Server)(nil)
