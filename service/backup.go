@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -133,11 +132,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
 	}
-	s := &Service{opt: Options{Places: p}, log: slog.New(slog.DiscardHandler)}
-	if err := s.readSettings(); err != nil {
-		return done, &ExitError{ExitConfig, err}
-	}
-	if at, err := s.placeOf("", "store"); err != nil || at.URL != "" {
+	if at, err := placeIn(p); err != nil || at.URL != "" {
 		return done, cmp.Or(err, error(errNoFiles))
 	}
 	if err := statedir.Make(p.State); err != nil {

@@ -77,7 +77,16 @@ func Examine(p config.Places, start, begin string, verify bool) (control.Diagnos
 	}
 	defer lock.Close()
 	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running; this is what its folder says", Next: "start it with: " + start}}
-	list = append(list, examineEngine(p.State, outputsOf(p), verify)...)
+	switch at, err := placeIn(p); {
+	case err != nil:
+		list = append(list, store.Finding{Check: "settings", Level: store.Failure, Message: err.Error(), Next: "queuectl config validate"})
+	case at.URL == "":
+		list = append(list, examineEngine(p.State, outputsOf(p), verify)...)
+	case verify:
+		return control.Diagnosis{}, errNoFiles
+	default:
+		list = append(list, examineServer(context.Background(), at.URL)...)
+	}
 	return diagnose(append(list, examinePlaces(p, 0o777)...)), nil
 }
 

@@ -14,6 +14,7 @@ var (
 	restoreEngine = sql.Restore
 	examineEngine = sql.ExamineStopped
 	moveEngine    = sql.Move
+	examineServer = sql.ExamineServer
 )
 
 // place is where an engine has a queue, and Migrated says what was moved, from where to where.

@@ -54,3 +54,12 @@ func (s *Service) placeOf(store, field string) (p place, err error) {
 	}
 	return p, err
 }
+
+// placeIn is where the queue of a service is that does not run, by its settings.
+func placeIn(p config.Places) (place, error) {
+	s := &Service{opt: Options{Places: p}, log: slog.New(slog.DiscardHandler)}
+	if err := s.readSettings(); err != nil {
+		return place{}, &ExitError{ExitConfig, err}
+	}
+	return s.placeOf("", "store")
+}

@@ -90,6 +90,19 @@ func TestDatabaseServerAway(t *testing.T) {
 	if code := q.stop(); code != 0 {
 		t.Errorf("stopped with %d:\n%s", code, q.log)
 	}
+	doctor := func() result {
+		cmd := q.command("doctor")
+		cmd.Env = append(cmd.Env, "QUEUECTL_STORE="+q.store)
+		return ran(t, cmd)
+	}
+	if r := doctor(); !strings.Contains(r.out, "PostgreSQL") || strings.Contains(r.out, "FAILURE  database") {
+		t.Errorf("doctor, without the service: %+v", r)
+	}
+	p.Kill()
+	if r := doctor(); !strings.Contains(r.out, "FAILURE  database") || !strings.Contains(r.out, "cannot be reached") {
+		t.Errorf("doctor, without the server: %+v", r)
+	}
+	p.Start(t)
 }
 
 // A database's server that stands still holds nobody up for ever: who asks is told, and what was asked for is there once, or

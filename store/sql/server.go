@@ -139,9 +139,11 @@ func serverID(c conn) (id string, err error) {
 
 // hasTables reports whether the tables are there.
 func (s *Server) hasTables() (bool, error) {
-	n, err := s.writer.number(`SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`)
+	n, err := s.writer.number(hasMeta)
 	return n > 0, err
 }
+
+const hasMeta = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`
 
 // makeTables makes the schema, all of it or nothing.
 func (s *Server) makeTables() error {
@@ -295,24 +297,66 @@ func (s *Server) keepRoom() {
 
 // Examine implements store.Examiner.
 func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
-	version, fsync, commits, full := "", "", "", ""
-	standbys, async, refused := int64(0), int64(0), int64(0)
-	began := time.Now()
-	err := s.reading(ctx, func(r *reader) error {
-		return r.query(func(r row) (bool, error) {
-			version, fsync, commits, full, standbys, async, refused = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5), r.num(6)
-			return false, nil
-		}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
-			(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
-			(SELECT count(*) FROM submissions WHERE refused IS NOT NULL)`)
+	err := s.reading(ctx, func(r *reader) (err error) {
+		list, err = examineServer(r, s.config.Database)
+		return err
 	})
 	if err != nil {
-		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: "look at the server, and at store in the settings"}}
+		return []store.Finding{serverFailure(err)}
+	}
+	return list
+}
+
+// ExamineServer looks at the database of a URL, which a service may use or not.
+func ExamineServer(ctx context.Context, url string) []store.Finding {
+	config, err := serverConfig(url)
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	c, err := connectServer(ctx, config)
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
+	defer c.close()
+	c.ctx = ctx
+	there, err := c.number(hasMeta)
+	if err == nil && there == 0 {
+		return []store.Finding{{Check: "database", Level: store.Fine, Message: "the database " + config.Database + " has no queue yet: the first start of the service makes it"}}
+	}
+	list, err := examineServer(c, config.Database)
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
+	return list
+}
+
+// serverFailure is what is found of a server that does not answer.
+func serverFailure(err error) store.Finding {
+	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "look at the server, and at store in the settings"}
+}
+
+// examineServer looks at a database that has a queue.
+func examineServer(c interface {
+	query(each func(r row) (more bool, err error), sql string, args ...any) error
+}, name string) (list []store.Finding, err error) {
+	version, fsync, commits, full := "", "", "", ""
+	standbys, async, refused, size := int64(0), int64(0), int64(0), int64(0)
+	began := time.Now()
+	err = c.query(func(r row) (bool, error) {
+		version, fsync, commits, full, standbys, async, refused, size = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5), r.num(6), r.num(7)
+		return false, nil
+	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
+		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
+		(SELECT count(*) FROM submissions WHERE refused IS NOT NULL), pg_database_size(current_database())`)
+	if err != nil {
+		return nil, err
 	}
 	add := func(level store.Level, message, next string) {
 		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Next: next})
 	}
-	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; it answers in %v", version, s.config.Database, queue.FormatSize(s.size.Load()>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
+	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; it answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
 	if fsync != "on" || full != "on" || commits == "off" {
 		add(store.Failure, fmt.Sprintf("a crash of the server loses what was acknowledged: fsync is %s, full_page_writes %s, synchronous_commit %s", fsync, full, commits), "set all three to on, and restart the server")
 	}
@@ -322,7 +366,7 @@ func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
 	if refused > 0 {
 		add(store.Warning, fmt.Sprintf("%d jobs that were handed in by queuectl.enqueue are none", refused), "SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL says why; DELETE those that were seen")
 	}
-	return list
+	return list, nil
 }
 
 // bytes implements host.
