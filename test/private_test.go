@@ -85,6 +85,17 @@ func (p *private) effects() (counts map[string]int, lines int) {
 	return counts, lines
 }
 
+// A private run has a queue of its own, wherever services that are started here have theirs.
+func TestPrivateRunHasAStoreOfItsOwn(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	cmd := p.command("echo hi\n", "--lines", "-")
+	cmd.Env = append(cmd.Env, "QUEUECTL_STORE=postgres:///none?host="+p.work)
+	if r := ran(p, cmd); r.code != 0 || !strings.Contains(r.out, "hi\n") {
+		t.Errorf("%+v", r)
+	}
+}
+
 // A run of 2,000 jobs, or fewer, that is killed ten times, with all its processes, goes on by the
 // same command: each job is done, and none again that events had told to be completed.
 // A line that was changed is refused by its number, and nothing is run.

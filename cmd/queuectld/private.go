@@ -22,6 +22,7 @@ func private(ctx context.Context, c *cli.App, ready func()) error {
 		o.Flags[key] = "never"
 	}
 	o.Flags["retention_max_jobs"] = "0"
+	o.Flags["store"], o.Flags["store_file"] = config.StoreSQLite, "none" // whatever others have elsewhere
 	log, err := logs.Open(filepath.Join(o.Places.State, config.LogName))
 	if err != nil {
 		return err
