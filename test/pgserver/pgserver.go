@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -53,10 +54,15 @@ func StopShared() {
 func New(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	bin := ""
+	if runtime.GOOS == "windows" { // also under Wine, which shows the programs of the system below, and runs none
+		t.Skip("no PostgreSQL server is installed")
+	}
 	if found, _ := filepath.Glob("/usr/lib/postgresql/*/bin/initdb"); len(found) > 0 { // as Debian has it, outside of PATH
 		bin = filepath.Dir(found[len(found)-1])
 	} else if path, err := exec.LookPath("initdb"); err == nil {
 		bin = filepath.Dir(path)
+	} else if os.Getenv("QUEUECTL_POSTGRES") != "" {
+		t.Fatal("no PostgreSQL server is installed, and QUEUECTL_POSTGRES says that there is one")
 	} else {
 		t.Skip("no PostgreSQL server is installed")
 	}
