@@ -75,7 +75,7 @@ func (s *Server) connect(ctx context.Context) error {
 	}
 	c.ctx = ctx
 	defer func() { c.ctx = context.Background() }()
-	for {
+	for taken := false; ; taken = true {
 		var got, ms int64
 		err := c.query(func(r row) (bool, error) {
 			got, ms = r.num(0), r.num(1)
@@ -89,7 +89,7 @@ func (s *Server) connect(ctx context.Context) error {
 		if err == nil && s.writer != nil { // it may be held by the connection that is lost
 			_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = ` + fmt.Sprint(serverLock) + ` AND pid = ` + fmt.Sprint(s.writer.pg.PID()) + `) t`)
 		}
-		if err != nil {
+		if err != nil && !(taken && ctx.Err() != nil) {
 			c.close()
 			return err
 		}
