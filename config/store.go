@@ -83,18 +83,23 @@ func (s *Settings) StoreURL() (string, error) {
 		}
 		path = filepath.Join(folder, name)
 	}
+	return ReadStore("store_file", path)
+}
+
+// ReadStore reads the URL of a database from a file that a field names.
+func ReadStore(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", queue.Invalid("store_file", "cannot be read: %v", err)
+		return "", queue.Invalid(field, "cannot be read: %v", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxStore+1))
 	if err != nil {
-		return "", queue.Invalid("store_file", "cannot be read: %v", err)
+		return "", queue.Invalid(field, "cannot be read: %v", err)
 	}
 	text := string(bytes.TrimSpace(raw))
 	if err := checkStore(text); err != nil {
-		return "", queue.Invalid("store_file", "%s: what stands there %v", path, err)
+		return "", queue.Invalid(field, "%s: what stands there %v", path, err)
 	}
 	return text, nil
 }

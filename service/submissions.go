@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -15,7 +16,7 @@ import (
 
 // Looks for jobs that were handed in by a database.
 const (
-	submissionStep  = 100              // jobs of one look
+	submissionStep  = 100              // jobs of each role in one look
 	submissionEvery = 5 * time.Second  // between two looks, and up to half as long again, though nothing hints at new ones
 	submissionAgain = time.Second      // after one that failed
 	submissionWait  = 30 * time.Second // for one job
@@ -29,14 +30,15 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 		return
 	}
 	hint := inbox.Arrivals(ctx)
-	roles := ""
+	roles, told := "", false // as the database knows them
+	said := ""
 	for ctx.Err() == nil {
 		wait := submissionEvery + rand.N(submissionEvery/2)
 		set := s.config.Load()
 		err := error(nil)
-		if set.StoreRoles != roles {
+		if !told || set.StoreRoles != roles {
 			if err = inbox.SetRoles(ctx, slices.Sorted(maps.Keys(set.RoleUsers()))); err == nil {
-				roles = set.StoreRoles
+				roles, told = set.StoreRoles, true
 			}
 		}
 		more := false
@@ -44,11 +46,14 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 			more, err = s.takeStep(ctx, inbox, server, set.RoleUsers())
 		}
 		switch {
-		case err != nil && ctx.Err() == nil:
-			s.log.Warn("jobs that a database has handed in wait", "error", err)
-			wait = submissionAgain
 		case more:
 			continue
+		case err != nil && ctx.Err() == nil:
+			if said != err.Error() { // it may be for long
+				said = err.Error()
+				s.log.Warn("jobs that a database has handed in wait", "error", err)
+			}
+			wait = submissionAgain
 		}
 		select {
 		case <-ctx.Done():
@@ -58,25 +63,41 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	}
 }
 
-// takeStep takes some, and reports whether there may be more. An error is of none of them: what waits is taken later.
+// takeStep takes some, and reports whether there may be more. What cannot be taken now has all of its role wait, and of no other
+// one; the error is the first of that.
 func (s *Service) takeStep(ctx context.Context, inbox store.Inbox, server *control.Server, users map[string]string) (more bool, err error) {
 	list, err := inbox.Submissions(ctx, submissionStep)
+	if err != nil {
+		return false, err
+	}
+	waits, of := map[string]bool{}, map[string]int{}
+	var held error
 	for i := range list {
-		if err != nil || ctx.Err() != nil {
-			return false, err
+		job := &list[i]
+		if ctx.Err() != nil {
+			return false, ctx.Err()
 		}
-		refused := s.submit(ctx, server, &list[i], users)
+		if waits[job.Role] {
+			continue
+		}
+		refused := s.submit(ctx, server, job, users)
 		switch {
 		case refused == nil:
-			err = inbox.Taken(ctx, list[i].N)
+			err = inbox.Taken(ctx, job.N)
 		case passing(refused):
-			return false, refused
+			waits[job.Role], held = true, cmp.Or(held, refused)
+			continue
 		default:
-			s.log.Warn("a job that a database has handed in is none", "role", list[i].Role, "job", list[i].ID, "error", refused)
-			err = inbox.Refuse(ctx, list[i].N, refused.Error())
+			s.log.Warn("a job that a database has handed in is none", "role", job.Role, "job", job.ID, "error", refused)
+			err = inbox.Refuse(ctx, job.N, refused.Error())
 		}
+		if err != nil {
+			return false, err
+		}
+		of[job.Role]++
+		more = more || of[job.Role] == submissionStep
 	}
-	return len(list) == submissionStep, err
+	return more, held
 }
 
 // passing reports whether what a job was refused for may be over later.

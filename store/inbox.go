@@ -15,7 +15,7 @@ type Submission struct {
 type Inbox interface {
 	// SetRoles says which roles may hand jobs in.
 	SetRoles(ctx context.Context, roles []string) error
-	// Submissions lists up to limit of those that were not refused, the oldest first.
+	// Submissions lists up to limit of each role's that were not refused, the oldest first.
 	Submissions(ctx context.Context, limit int) ([]Submission, error)
 	// Taken forgets one whose job is in the queue.
 	Taken(ctx context.Context, n int64) error

@@ -196,11 +196,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.env = []string{"QUEUECTL_STORE_ROLES=app=" + me.Username + " ghost=nobody-of-this-name"}
+	q.env = []string{"QUEUECTL_STORE_ROLES=app=" + me.Username + " ghost=nobody-of-this-name shop=" + me.Username}
 	q.start("--workers", "2")
-	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other`)
+	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
 	app := pgserver.As(q.store, "app")
-	q.until("the roles are known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "2" })
+	q.until("the roles are known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "3" })
 	for statement, want := range map[string]string{
 		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "no field comand",
 		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "either command or argv",
@@ -224,6 +224,16 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if j := q.show("done"); j.State != "completed" || q.must("logs", "done") != "hi" {
 		t.Errorf("%+v", j)
 	}
+	q.must("queue", "set", "narrow", "--max-pending", "1", "--concurrency", "1")
+	q.must("queue", "pause", "narrow")
+	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"fits","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"full","queue":"narrow"}'), queuectl.enqueue('{"command":"true","id":"behind"}')`)
+	pgserver.Query(t, pgserver.As(q.store, "shop"), `SELECT queuectl.enqueue('{"command":"true","id":"of-shop"}')`)
+	q.until("another role's is there", 20*time.Second, func() bool { return q.cli("show", "of-shop").code == 0 })
+	if q.cli("show", "full").code == 0 || q.cli("show", "behind").code == 0 {
+		t.Error("a queue has more than it may, or a role's jobs pass each other")
+	}
+	q.must("queue", "resume", "narrow")
+	q.until("the queue has room", 20*time.Second, func() bool { return q.cli("show", "behind").code == 0 })
 	if code := q.stop(); code != 0 {
 		t.Fatalf("stopped with %d", code)
 	}

@@ -13,9 +13,6 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// maxStoreFile is how much of --to-file is read, in bytes.
-const maxStoreFile = 8 << 10
-
 func migrateVerb(a *app) *cobra.Command {
 	var from, to, toFile string
 	cmd := &cobra.Command{
@@ -32,7 +29,7 @@ the same command is run again. Outputs in files stay where they are.`,
 				return err
 			}
 			if toFile != "" {
-				if to, err = storeOfFile(toFile); err != nil {
+				if to, err = config.ReadStore("to-file", toFile); err != nil {
 					return err
 				}
 			}
@@ -63,19 +60,4 @@ the same command is run again. Outputs in files stay where they are.`,
 	f.StringVar(&from, "from", "", "`STORE` that has the queue; else what the settings say")
 	cmd.MarkFlagsMutuallyExclusive("to", "to-file")
 	return cmd
-}
-
-// storeOfFile is the URL in a file.
-func storeOfFile(path string) (string, error) {
-	f, err := cli.OpenFile("to-file", path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	raw := make([]byte, maxStoreFile)
-	n, err := f.Read(raw)
-	if err != nil {
-		return "", queue.Invalid("to-file", "%s cannot be read: %v", path, err)
-	}
-	return strings.TrimSpace(string(raw[:n])), nil
 }

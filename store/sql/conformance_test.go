@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/storetest"
 )
 
@@ -16,10 +17,15 @@ func TestConformance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { s.Close() })
-		var now atomic.Int64
-		now.Store(time.Now().UnixMilli())
-		s.now = func() queue.Millis { return queue.Millis(now.Load()) }
-		return storetest.Fixture{Store: s, Advance: func(d time.Duration) { now.Add(d.Milliseconds()) }}
+		return fixture(t, s, s.engine)
 	})
+}
+
+// fixture is an open store whose clock stands still.
+func fixture(t *testing.T, s store.Store, of *engine) storetest.Fixture {
+	t.Cleanup(func() { s.Close() })
+	var now atomic.Int64
+	now.Store(time.Now().UnixMilli())
+	of.now = func() queue.Millis { return queue.Millis(now.Load()) }
+	return storetest.Fixture{Store: s, Advance: func(d time.Duration) { now.Add(d.Milliseconds()) }}
 }

@@ -55,10 +55,8 @@ type host interface {
 	committed(changed bool)
 	// relieve makes room on a disk that is full, and reports whether it could.
 	relieve() bool
-	// refusal is the answer to those who meet a full disk or a busy database, and doubt that to those of whom nobody
-	// knows whether their request holds.
+	// refusal is the answer to those who meet a full disk or a busy database.
 	refusal(k kind, err error) error
-	doubt(err error) error
 	// broke is called once, when the store has failed.
 	broke()
 	// room is an error while there is none for new jobs, and keepRoom sees to it that there is some for what runs.

@@ -30,8 +30,7 @@ func inboxTables() []string {
 			refused TEXT -- why it became no job
 		)`,
 		`CREATE UNIQUE INDEX submissions_id ON submissions (id) WHERE refused IS NULL`,
-		`CREATE INDEX submissions_open ON submissions (n) WHERE refused IS NULL`,
-		`CREATE INDEX submissions_role ON submissions (role) WHERE refused IS NULL`,
+		`CREATE INDEX submissions_role ON submissions (role, n) WHERE refused IS NULL`,
 		`CREATE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp AS $$
 DECLARE
 	job_id text;
@@ -93,10 +92,24 @@ func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 func (s *Server) Submissions(ctx context.Context, limit int) (list []store.Submission, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
-		return r.query(func(r row) (bool, error) {
-			list = append(list, store.Submission{N: r.num(0), Role: r.text(1), ID: r.text(2), Spec: []byte(r.text(3))})
-			return true, nil
-		}, `SELECT n, role, id, spec FROM submissions WHERE refused IS NULL ORDER BY n LIMIT ?`, int64(limit))
+		for role, found := "", true; found; {
+			found = false
+			err := r.query(func(r row) (bool, error) {
+				role, found = r.text(0), true
+				return false, nil
+			}, `SELECT role FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, role)
+			if err != nil || !found {
+				return err
+			}
+			err = r.query(func(r row) (bool, error) {
+				list = append(list, store.Submission{N: r.num(0), Role: role, ID: r.text(1), Spec: []byte(r.text(2))})
+				return true, nil
+			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role, int64(limit))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	return list, err
 }

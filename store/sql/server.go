@@ -271,11 +271,6 @@ func (s *Server) refusal(k kind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 }
 
-// doubt implements host.
-func (s *Server) doubt(err error) error {
-	return queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
-}
-
 // broke implements host.
 func (s *Server) broke() {}
 

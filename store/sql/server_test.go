@@ -3,9 +3,7 @@ package sql
 import (
 	"os"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -81,11 +79,7 @@ func TestConformanceOfAServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { s.Close() })
-		var now atomic.Int64
-		now.Store(time.Now().UnixMilli())
-		s.now = func() queue.Millis { return queue.Millis(now.Load()) }
-		return storetest.Fixture{Store: s, Advance: func(d time.Duration) { now.Add(d.Milliseconds()) }}
+		return fixture(t, s, s.engine)
 	})
 }
 

@@ -190,12 +190,19 @@ func checkFolder(dir, path string) error {
 	return nil
 }
 
+// saidBySQLite is what SQLite said, or would of what the engine found damaged; nil if it is neither.
+func saidBySQLite(err error) *sqliteError {
+	if harm, harmed := errors.AsType[damage](err); harmed {
+		return &sqliteError{sqlite3.SQLITE_CORRUPT, string(harm)}
+	}
+	e, _ := errors.AsType[*sqliteError](err)
+	return e
+}
+
 // explain adds to an error of opening what a person can do.
 func explain(path string, err error) error {
-	var e *sqliteError
-	if harm, harmed := errors.AsType[damage](err); harmed {
-		e = &sqliteError{sqlite3.SQLITE_CORRUPT, string(harm)}
-	} else if !errors.As(err, &e) {
+	e := saidBySQLite(err)
+	if e == nil {
 		return err
 	}
 	switch e.code {
@@ -281,11 +288,6 @@ func (s *Store) refusal(k kind, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "another program holds the database %s; end it and try again", filepath.Join(s.dir, fileName))
 }
 
-// doubt implements host.
-func (s *Store) doubt(err error) error {
-	return queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
-}
-
 // broke implements host.
 func (s *Store) broke() {
 	s.lite.keepWAL()
@@ -306,10 +308,8 @@ func (s *Store) bytes() int64 {
 // cannotRead implements host. An error which means that the
 // file or the disk has failed stops the store for good, as it does in a write.
 func (s *Store) cannotRead(err error) error {
-	var e *sqliteError
-	if harm, harmed := errors.AsType[damage](err); harmed {
-		e = &sqliteError{sqlite3.SQLITE_CORRUPT, string(harm)}
-	} else if !errors.As(err, &e) {
+	e := saidBySQLite(err)
+	if e == nil {
 		return err
 	}
 	switch e.code & 0xff {

@@ -69,7 +69,7 @@ func (s *engine) lead() {
 // turn to write.
 func (s *engine) fail(err error, group []*op) {
 	s.host.broke()
-	unknown := s.host.doubt(err)
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter
