@@ -292,13 +292,14 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 }
 
 // Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
-// as well, queue.Lost, queue.OutOfMemory and queue.HungStart. That of a shortage says that it
+// as well, queue.Lost, queue.Interrupted, queue.OutOfMemory and queue.HungStart. That of a shortage says that it
 // is not the machine's: something that the start needs does not answer.
 const (
-	causeStopped   = 5
-	causeLost      = 8
-	causeMemory    = 12
-	causeHungStart = 13
+	causeStopped     = 5
+	causeLost        = 8
+	causeInterrupted = 9
+	causeMemory      = 12
+	causeHungStart   = 13
 )
 
 // cause is why an attempt ended: because it was killed, or by what the runner has seen.

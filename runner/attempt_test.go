@@ -24,7 +24,7 @@ func TestCauseOfAnEnd(t *testing.T) {
 			t.Errorf("%+v: cause %d, want %d", c.r, got, c.want)
 		}
 	}
-	if causeStopped != 5 || causeLost != 8 || causeMemory != 12 || causeHungStart != 13 {
+	if causeStopped != 5 || causeLost != 8 || causeInterrupted != 9 || causeMemory != 12 || causeHungStart != 13 {
 		t.Error("the causes are not the numbers that the service knows")
 	}
 }

@@ -87,6 +87,8 @@ type server struct {
 	folders   int           // that there have been names for
 	rests     *time.Timer   // has workers look whether to rest theirs; nil before the first
 	idleAt    time.Time     // since when nobody needs the runner
+	until     time.Time     // it goes on up to then, zero for ever
+	lapse     *time.Timer   // ends what runs then; nil before the first
 	more      *sync.Cond    // waiting, target, slots or closing changed
 	gone      chan struct{} // closed while the service is away
 	ended     chan struct{}

@@ -180,6 +180,8 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		s.drop(f)
 	case *wire.Kill:
 		s.kill(f)
+	case *wire.Prolong:
+		s.prolong(f)
 	case *wire.Signal:
 		s.signal(f)
 	case *wire.Pause:
@@ -272,7 +274,7 @@ const endingSuffix = " (ending)"
 const maxFinish = 24 * time.Hour
 
 func (s *server) startAttempt(f *wire.Start) {
-	if s.attempts[f.Lease] != nil || s.closing || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
+	if s.attempts[f.Lease] != nil || s.closing || s.lapsed() || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
 		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
 	}
 	a := &attempt{start: f}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"maps"
 	"slices"
 	"sync"
 )
@@ -95,6 +96,14 @@ func (of *Watchers) Tell(seqs ...int64) {
 			o.by.ring()
 		}
 	}
+}
+
+// TellAll has every watch know that each of its jobs may have changed.
+func (of *Watchers) TellAll() {
+	of.mu.Lock()
+	seqs := slices.Collect(maps.Keys(of.bySeq))
+	of.mu.Unlock()
+	of.Tell(seqs...)
 }
 
 func (w *Watching) ring() {

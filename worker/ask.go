@@ -61,6 +61,26 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 	return answered || err != nil, err
 }
 
+// GiveBack has a job that is leased and has not started be given back, and waits for that. One that has started is ErrRuns. It
+// reports whether there was a lease.
+func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
+	p.mu.Lock()
+	h := p.leases.bySeq[seq]
+	if h == nil || h.running || h.begun {
+		p.mu.Unlock()
+		if h == nil {
+			return false, nil
+		}
+		return true, ErrRuns
+	}
+	if !h.dropSent {
+		p.drop(h)
+	}
+	p.mu.Unlock()
+	_, err := p.waitFor(ctx, h, nil)
+	return true, err
+}
+
 // end ends what runs of a leased job and waits until it is settled or given back.
 func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb string) (bool, error) {
 	p.mu.Lock()

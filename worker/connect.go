@@ -234,6 +234,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		}
 	}
 	l.runners.add(conn)
+	l.prolong(conn)
 	l.mu.Unlock()
 	l.listen(conn)
 	l.setUp()

@@ -146,6 +146,7 @@ func (l *loop) step() error {
 	l.dropStale()
 	l.askSilent()
 	l.needsRunner()
+	l.settleLost()
 	err = l.flush()
 	l.dismissIdle()
 	l.setUp()

@@ -17,7 +17,7 @@ func (l *loop) capacity() int {
 	}
 	l.paused = time.Time{}
 	workers := l.fit()
-	if l.stopping || l.draining || l.frozen || workers == 0 || l.runners.current() == nil {
+	if l.stopping || l.draining || l.frozen || l.lapsed() || workers == 0 || l.runners.current() == nil {
 		return 0
 	}
 	block := 0

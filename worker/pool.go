@@ -95,10 +95,12 @@ type Pool struct {
 	draining bool          // claim nothing until that is over
 	frozen   bool          // everything is paused
 	paused   time.Time     // claim nothing until then
+	until    time.Time     // the leases are this pool's up to then, zero for ever
 	rate     rate          // of ends
 	rates    queueRates    // the same of each queue
 	leases   leases
 	runners  runners
+	orphaned []store.LostLease // to be settled
 }
 
 // New makes a pool of workers.

@@ -150,7 +150,7 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 	}
 	for i := range jobs {
 		j := &jobs[i]
-		if conn == nil || l.stopping || l.draining || l.frozen { // the runner died, or its end was asked for, while these were claimed
+		if conn == nil || l.stopping || l.draining || l.frozen || l.lapsed() { // the runner died, or its end was asked for, while these were claimed
 			l.session.pending.Released = append(l.session.pending.Released, j.Lease())
 			l.ring()
 			continue

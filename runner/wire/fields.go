@@ -205,6 +205,8 @@ func (f *Kill) fields(c *codec) {
 	c.span(&f.Grace)
 }
 
+func (f *Prolong) fields(c *codec) { c.span(&f.For) }
+
 func (f *Signal) fields(c *codec) {
 	c.lease(&f.Lease)
 	c.num(&f.Number)

@@ -98,6 +98,10 @@ type (
 		Cause int64
 		Grace time.Duration
 	}
+	// Prolong has the runner go on for so long. Unless another one comes within that, it ends all that it runs at once, as if the
+	// machine had gone down, and begins nothing before one comes: the service may have lost its leases. 0 is for ever, as is what was never
+	// said.
+	Prolong struct{ For time.Duration }
 	// Watch asks for an attempt's result as soon as it has ended.
 	Watch struct{ Lease }
 	// Ack says that a result is stored.
@@ -294,6 +298,7 @@ var kinds = [...]func() Frame{
 	26: func() Frame { return new(Pause) },
 	27: func() Frame { return new(Paused) },
 	28: func() Frame { return new(Telling) },
+	29: func() Frame { return new(Prolong) },
 }
 
 func (*Hello) kind() byte      { return 1 }
@@ -324,6 +329,7 @@ func (*Typed) kind() byte      { return 25 }
 func (*Pause) kind() byte      { return 26 }
 func (*Paused) kind() byte     { return 27 }
 func (*Telling) kind() byte    { return 28 }
+func (*Prolong) kind() byte    { return 29 }
 
 // Append appends the frame with its length.
 func Append(b []byte, f Frame) []byte {

@@ -1,0 +1,58 @@
+package runner
+
+import (
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// What is not prolonged in time is over: what waits is forgotten, and nothing begins before it is prolonged again. Each one counts from
+// itself, and 0 is for ever.
+func TestRunnerLapses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}}
+		within := func(f func()) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			f()
+		}
+		prolong := func(d time.Duration) { within(func() { s.prolong(&wire.Prolong{For: d}) }) }
+		lapsed := func(want bool) {
+			t.Helper()
+			synctest.Wait()
+			within(func() {
+				if s.lapsed() != want {
+					t.Errorf("lapsed: %v, want %v", !want, want)
+				}
+			})
+		}
+		lapsed(false)
+		waiting := &attempt{start: &wire.Start{Lease: wire.Lease{Seq: 1}}, log: output.New(0, nil)}
+		s.attempts[wire.Lease{Seq: 1}], s.waiting = waiting, []*attempt{waiting}
+		prolong(3 * time.Second)
+		time.Sleep(2 * time.Second)
+		prolong(3 * time.Second)
+		time.Sleep(2 * time.Second)
+		lapsed(false)
+		if len(s.waiting) != 1 {
+			t.Error("what waits is forgotten in time")
+		}
+		time.Sleep(time.Second)
+		lapsed(true)
+		if len(s.waiting) != 0 || len(s.attempts) != 0 {
+			t.Error("what waits is not forgotten when the time is over")
+		}
+		within(func() { s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 2}, Argv: []string{"x"}, UID: -1}) })
+		if len(s.attempts) != 0 {
+			t.Error("something begins though the time is over")
+		}
+		prolong(0)
+		lapsed(false)
+		time.Sleep(time.Hour)
+		lapsed(false)
+	})
+}

@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Cluster is a store that the services of several machines share. Each is a node, which has a lease of its own:
+// what it has leased is its own for as long as that lasts, by the store's clock, and others' after that. What it
+// writes once others have taken over fails the store.
+type Cluster interface {
+	// Lease is how long a node may be silent.
+	Lease() time.Duration
+	// Extend prolongs the node's lease: it lasts at least for Lease from when Extend was called. workers is told to
+	// whoever asks for the nodes.
+	Extend(ctx context.Context, workers int) (Membership, error)
+	// TakeOver gives this node, each with another fence, the leases of those whose own are over. What
+	// is left of them is to be settled as lost.
+	TakeOver(ctx context.Context) ([]LostLease, error)
+	// Nodes lists up to MaxNodes nodes after a name, by name.
+	Nodes(ctx context.Context, after string) ([]NodeState, error)
+	// DrainNode has a node claim nothing any more, or again. RemoveNode forgets one whose service does not run.
+	DrainNode(ctx context.Context, name string, on bool) error
+	RemoveNode(ctx context.Context, name string) error
+	// Holder is the other node that has a job leased, 0 if none has.
+	Holder(ctx context.Context, seq int64) (int64, error)
+	// Ask asks another node for something, and waits for its answer until ctx ends. Asked lists
+	// up to limit that this node is asked and has not answered, and Answer answers one.
+	Ask(ctx context.Context, node int64, ask []byte) (answer []byte, err error)
+	Asked(ctx context.Context, limit int) ([]Asked, error)
+	Answer(ctx context.Context, n int64, answer []byte) error
+	// Hints hints, until the store is closed, that the node may be asked something, and Changes that another node has changed
+	// anything, like settings.
+	Hints() <-chan struct{}
+	Changes() <-chan struct{}
+}
+
+// Membership is what a node learns as it prolongs its lease.
+type Membership struct {
+	Drained bool
+	Others  int64 // nodes whose leases last
+	Orphans bool  // there is something to take over
+}
+
+// LostLease is a lease of a node whose own is over. Its job has the new fence; Was is the fence that it had, and
+// From the node.
+type LostLease struct {
+	Job     queue.Job
+	Running bool // known to have started
+	Was     int64
+	From    string
+}
+
+// NodeState is a node as it is now.
+type NodeState struct {
+	Node
+	This    bool // whose store was asked
+	Alive   bool // its lease lasts
+	Drained bool
+	Workers int
+	Running int // jobs
+	Version string
+	Joined  queue.Millis
+	Heard   queue.Millis // about when it has prolonged its lease
+}
+
+// Asked is what another node asks.
+type Asked struct {
+	N   int64
+	Ask []byte
+}
+
+// MaxNodes is how many nodes are listed at once.
+const MaxNodes = 250
+
+// Limits of what nodes ask each other.
+const (
+	MaxAsk    = 64 << 10  // bytes
+	MaxAnswer = 512 << 10 // bytes
+)

@@ -1,0 +1,61 @@
+package worker
+
+import (
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Prolong says until when the leases are this pool's. What runs then is ended by its runner, whether this process lives or not. It
+// is to be called before that again and again, and before Run; a pool that was never told has them for ever.
+func (p *Pool) Prolong(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.until = until
+	for _, conn := range p.runners.clients {
+		p.prolong(conn)
+	}
+}
+
+// prolong tells a runner. The caller holds mu.
+func (p *Pool) prolong(conn *runnerConn) {
+	if !p.until.IsZero() {
+		conn.Send(&wire.Prolong{For: max(time.Nanosecond, time.Until(p.until))})
+	}
+}
+
+// lapsed reports whether the leases may be others'. The caller holds mu.
+func (p *Pool) lapsed() bool { return !p.until.IsZero() && !time.Now().Before(p.until) }
+
+// Lost has leases be settled that were another node's, which is gone: of one that is not known to have started nobody
+// knows whether it has. It may be called while Run runs.
+func (p *Pool) Lost(list []store.LostLease) {
+	p.mu.Lock()
+	p.orphaned = append(p.orphaned, list...)
+	p.mu.Unlock()
+	p.ring()
+}
+
+// settleLost has what Lost was told be recorded.
+func (l *loop) settleLost() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := queue.MillisOf(time.Now())
+	for i := range l.orphaned {
+		j := &l.orphaned[i].Job
+		how := queue.PerhapsInterrupted
+		a := queue.Attempt{Fence: j.Fence, Node: l.orphaned[i].From, StartedAt: now, EndedAt: now, ExitCode: -1}
+		if l.orphaned[i].Running {
+			how = queue.Interrupted
+			a.Worker, a.PID, a.StartedAt = j.WorkerID, j.PID, j.StartedAt
+		}
+		d := queue.Decide(j, queue.Outcome{End: how, ExitCode: -1, Paused: j.PausedAt != 0}, l.cfg.Policy())
+		if d.Error == "" {
+			d.Error = "its node is gone: " + l.orphaned[i].From
+		}
+		l.session.settle(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
+	}
+	l.orphaned = nil
+}

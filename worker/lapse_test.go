@@ -1,0 +1,63 @@
+package worker_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Each runner is told for how long it may go on, one that is met later too; a pool whose time is over begins nothing, and goes on once
+// it is prolonged.
+func TestLeasesAreProlonged(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.settled()
+	check(t, "told without a need", len(heard[*wire.Prolong](f)), 0)
+	p.Prolong(time.Now().Add(time.Hour))
+	told, _ := hears[*wire.Prolong](t, f, 1)
+	if told.For <= 59*time.Minute || told.For > time.Hour {
+		t.Errorf("the runner may go on for %v", told.For)
+	}
+	f.breaks()
+	hears[*wire.Prolong](t, f, 2)
+	f.settled()
+	p.Prolong(time.Now().Add(-time.Second))
+	told, _ = hears[*wire.Prolong](t, f, 3)
+	if told.For <= 0 || told.For > time.Millisecond { // 0 would be for ever
+		t.Errorf("a runner whose time is over may go on for %v", told.For)
+	}
+	p.Prolong(time.Now().Add(time.Hour))
+	s.put(0)
+	until(t, "it runs", func() bool { return len(f.started()) == 1 })
+}
+
+// What another node has left is recorded as interrupted, with its name: what had started counts, and of what may have it is said so.
+func TestLostLeasesAreSettled(t *testing.T) {
+	s, _, p := begin(t, 1)
+	var got []store.Settlement
+	seen := make(chan struct{}, 10)
+	s.refuses(func(r store.Report) error {
+		if len(r.Ended) > 0 {
+			got = append([]store.Settlement(nil), r.Ended...)
+			seen <- struct{}{}
+		}
+		return nil
+	})
+	job := func(seq int64) queue.Job {
+		return queue.Job{Seq: seq, Fence: 7, MaxAttempts: 3, WorkerID: "1/1", PID: 9, StartedAt: 5, State: queue.Processing, Execution: queue.Execution{OnLost: queue.OnLostRetry}}
+	}
+	p.Lost([]store.LostLease{{Job: job(101), Running: true, From: "far"}, {Job: job(102), From: "far"}})
+	from(t, "they are recorded", seen)
+	check(t, "settled", len(got), 2)
+	for i, e := range got {
+		counts := i == 0
+		if e.Decision.Reason != queue.ReasonInterrupted || e.Decision.Counts != counts || e.Attempt.Node != "far" || e.Decision.Suspect {
+			t.Errorf("%+v of %+v", e.Decision, e.Attempt)
+		}
+	}
+	if got[0].Attempt.StartedAt != 5 || got[0].Attempt.PID != 9 {
+		t.Errorf("what had started is %+v", got[0].Attempt)
+	}
+}
