@@ -149,7 +149,8 @@ func TestOnePlaceForEach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(string(raw), "UPDATE jobs") && file != "store/sql/tx.go" {
+		writes := file == "store/sql/tx.go" || file == "store/sql/move.go" // which copies rows, and says whose the leases are
+		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s writes jobs that are stored", file)
 		}
 	}

@@ -57,8 +57,8 @@ func TestSettingsRefuseByName(t *testing.T) {
 	for i := range config.Keys() {
 		k := &config.Keys()[i]
 		for _, bad := range []string{"", "-1e9", "\x00", "NaN"} {
-			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" && (k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
-				continue // the name of a program, a line for the shell, the name of a group or of a user
+			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" && (k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || k.Name == "node" || strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
+				continue // the name of a program, a line for the shell, the name of a group, of a user or of a machine
 			}
 			var e *queue.Error
 			if err := k.Check(bad); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != k.Name {

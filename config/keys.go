@@ -75,6 +75,10 @@ type Settings struct {
 	Store              string // sqlite or a URL; see StoreURL
 	StoreFile          string // "" is none
 	StoreRoles         string // "" is none; see RoleUsers
+	Node               string // "" is the host's name
+	NodeLabels         string // "" is none; see LabelsOfNode
+	NodeLease          time.Duration
+	OnPartition        string // stop or continue
 }
 
 // WorkerCount is how many workers the setting asks for.
@@ -125,7 +129,7 @@ var table struct {
 }
 
 func keys() []Key {
-	return append([]Key{
+	return slices.Concat([]Key{
 		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", false, setWorkers, getWorkers, nil},
 		integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
 		duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
@@ -169,6 +173,7 @@ func keys() []Key {
 		storeKey(),
 		storeFileKey(),
 		textOrNone("store_roles", "roles of the database that may enqueue jobs with queuectl.enqueue in transactions of their own, each with the user whose jobs they are: ROLE=USER ROLE=USER", func(s *Settings) *string { return &s.StoreRoles }, checkRoles),
+	}, nodeKeys(), []Key{
 		hookKey(queue.HookCompleted, "line for the shell, run as a job of its own whenever a job has completed; none is none", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
 		hookKey(queue.HookFailed, "the same after each attempt that will be retried", func(s *Settings) *string { return &s.Hooks.OnFailed }),
 		hookKey(queue.HookDead, "the same when a job is dead", func(s *Settings) *string { return &s.Hooks.OnDead }),
@@ -178,7 +183,7 @@ func keys() []Key {
 		names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
 		textOrNone("traces.endpoint", "OpenTelemetry collector that is told of each attempt, by OTLP over HTTP, like http://127.0.0.1:4318; none is nobody", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
-	}, webKeys()...)
+	}, webKeys())
 }
 
 // spelling is another name of a setting; read turns its value into the setting's,

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -21,9 +22,9 @@ const StoreSQLite = "sqlite"
 const credential = "credential:"
 
 // placed are the settings that say where the stored ones are: so these cannot be among them.
-var placed = []string{"store", "store_file"}
+var placed = []string{"store", "store_file", "node", "node_labels", "node_lease"}
 
-// Placed reports whether the setting says where the queue is, and so cannot be stored in it.
+// Placed reports whether the setting says where the queue is, or which of its nodes this one is, and so cannot be stored in it.
 func (k *Key) Placed() bool { return slices.Contains(placed, k.Name) }
 
 func storeKey() Key {
@@ -38,6 +39,53 @@ func storeFileKey() Key {
 		}
 		return nil
 	})
+}
+
+// nodeKeys are the settings of one of the machines that share a store.
+func nodeKeys() []Key {
+	return []Key{
+		textOrNone("node", "name of this machine among those that share a store; none is its host name; in the file or the environment alone; holds from the next start", func(s *Settings) *string { return &s.Node }, func(text string) error {
+			if !queue.ValidID(text) || strings.Contains(text, "=") {
+				return fmt.Errorf("%q is no name: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit", text)
+			}
+			return nil
+		}),
+		textOrNone("node_labels", "what jobs may ask of this machine beside its name, with --on LABEL=VALUE: LABEL=VALUE LABEL=VALUE; in the file or the environment alone", func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
+		duration("node_lease", "30s", "how long this machine may be silent before others take over what it runs, of a store that machines share, at least 2s; in the file or the environment alone; holds from the next start", 2*time.Second, func(s *Settings) *time.Duration { return &s.NodeLease }),
+		choice("on_partition", "stop", "what becomes of what runs here when the store cannot be reached for so long: stop ends it before others begin it anew; continue lets it run, and it may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
+	}
+}
+
+// Limits of node_labels.
+const maxNodeLabels = 64
+
+func checkNodeLabels(text string) error {
+	words := strings.Fields(text)
+	if len(words) == 0 || len(words) > maxNodeLabels {
+		return fmt.Errorf("has %d labels; 1 to %d are taken", len(words), maxNodeLabels)
+	}
+	seen := map[string]bool{}
+	for _, word := range words {
+		label, value, paired := strings.Cut(word, "=")
+		switch {
+		case !paired || !queue.ValidID(label) || !queue.ValidID(value) || len(word) > queue.MaxKey:
+			return fmt.Errorf("%q is no LABEL=VALUE: of each letters, digits and . _ @ / -, beginning with a letter or a digit, at most %d in all", word, queue.MaxKey)
+		case seen[label]:
+			return fmt.Errorf("names the label %q twice", label)
+		}
+		seen[label] = true
+	}
+	return nil
+}
+
+// LabelsOfNode are the labels of node_labels.
+func (s *Settings) LabelsOfNode() map[string]string {
+	labels := map[string]string{}
+	for word := range strings.FieldsSeq(s.NodeLabels) {
+		label, value, _ := strings.Cut(word, "=")
+		labels[label] = value
+	}
+	return labels
 }
 
 func setStore(s *Settings, text string) error {

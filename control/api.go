@@ -82,6 +82,11 @@ type API interface {
 	// everybody's key.
 	GateList(ctx context.Context, p Gates) (GateList, error)
 	GateSet(ctx context.Context, p GateSet) (GateView, error)
+	// NodeList lists the machines that share the queue. NodeDrain has one claim nothing more, or again, and NodeRemove
+	// forgets one whose service does not run.
+	NodeList(ctx context.Context, p Nodes) (NodeList, error)
+	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
+	NodeRemove(ctx context.Context, p NodeName) (NodeView, error)
 	// HookTest makes a hook of the settings, or a webhook, for a job that is made up.
 	HookTest(ctx context.Context, p HookName) (Enqueued, error)
 	// WebStart has the page served until the service ends, over what the settings say, and WebStop has it off.

@@ -218,6 +218,21 @@ func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, err
 	return ask[Enqueued](ctx, c, "schedule.run", p, false)
 }
 
+func (c *Client) NodeList(ctx context.Context, p Nodes) (NodeList, error) {
+	return ask[NodeList](ctx, c, "node.list", p, true)
+}
+
+// NodeDrain is API.NodeDrain.
+func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
+	return ask[NodeView](ctx, c, "node.drain", p, true)
+}
+
+// NodeRemove is API.NodeRemove.
+func (c *Client) NodeRemove(ctx context.Context, p NodeName) (NodeView, error) {
+	return ask[NodeView](ctx, c, "node.rm", p, false)
+}
+
+// GateList is API.GateList.
 func (c *Client) GateList(ctx context.Context, p Gates) (GateList, error) {
 	return ask[GateList](ctx, c, "gate.list", p, true)
 }

@@ -21,6 +21,7 @@ type Job struct {
 	DependsOn         []string            `json:"depends_on,omitempty"` // the first that it still waits for
 	Lock              *string             `json:"lock,omitempty"`
 	RateLimit         *string             `json:"rate_limit,omitempty"`
+	On                *string             `json:"on,omitempty"` // the machine that may run it, or label=value of it
 	Resources         map[string]int      `json:"resources,omitempty"`
 	Units             map[string][]string `json:"units,omitempty"` // of resources that it holds now, by name
 	Unique            string              `json:"unique,omitempty"`
@@ -131,7 +132,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), UsualRunTimeMS: optional(v.Usual.Milliseconds()), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
-		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
+		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), On: queue.AsWritten(j, queue.GateNode), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
 		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines,
 	}
 	if j.AsUID != nil && v.Owner != v.User {

@@ -61,6 +61,9 @@ schedule.resume submit operate
 schedule.run submit operate
 gate.list read read
 gate.set operate operate
+node.list read read
+node.drain admin admin
+node.rm admin admin
 hook.test operate operate
 web.start admin admin
 web.stop admin admin

@@ -143,6 +143,14 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 	if s.Lock != nil {
 		add(ParseLock(*s.Lock))
 	}
+	if s.On != nil {
+		d := Demand{Kind: GateNode, Key: *s.On, N: 1}
+		var err error
+		if !validKey(d) {
+			err = Invalid("on", "%q is neither the name of a machine nor LABEL=VALUE", Clip(*s.On))
+		}
+		add(d, err)
+	}
 	if s.RateLimit != nil {
 		rate := *s.RateLimit
 		if _, err := strconv.ParseUint(rate, 10, 64); err == nil {

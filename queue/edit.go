@@ -14,7 +14,7 @@ func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
 	s := &Spec{
-		ID: &j.ID, Unique: given(j.Unique), UniqueFor: given(j.UniqueFor), Lock: AsWritten(j, GateLock), RateLimit: AsWritten(j, GateRate), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
+		ID: &j.ID, Unique: given(j.Unique), UniqueFor: given(j.UniqueFor), Lock: AsWritten(j, GateLock), RateLimit: AsWritten(j, GateRate), On: AsWritten(j, GateNode), Resources: resourcesOf(j), Priority: &j.Priority, MaxRetries: &retries, Timeout: &j.Timeout, KillAfter: &j.KillAfter,
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: given(j.IdleTimeout), StdinFile: given(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
 		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
 		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),

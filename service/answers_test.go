@@ -129,6 +129,11 @@ func TestAnswersFit(t *testing.T) {
 		}
 		return all
 	}
+	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: worst(256), Labels: map[string]string{}, Resources: map[string]int{}}
+	for i := range 64 { // as many as settings may name
+		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
+		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
+	}
 	answers := map[string]func() []any{
 		"hello": func() []any { h, _ := s.Hello(admin, control.HelloParams{}); return []any{h} },
 		"whoami": func() []any {
@@ -301,6 +306,14 @@ func TestAnswersFit(t *testing.T) {
 			}
 			return []any{list}
 		},
+		"node.list": func() []any {
+			list := control.NodeList{Nodes: make([]control.NodeView, store.MaxNodes), Next: worst(128)}
+			for i := range list.Nodes {
+				list.Nodes[i] = node
+			}
+			return []any{list}
+		},
+		"node.drain": func() []any { return []any{node} }, "node.rm": func() []any { return []any{node} },
 		"gate.set": func() []any {
 			return []any{control.GateView{Key: worst(129), Kind: "resource", Rate: worst(16), User: worst(256)}}
 		},

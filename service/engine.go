@@ -38,10 +38,13 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func(
 	return s, nil
 }
 
-// openServer opens the store of a database on a server.
-func openServer(url string) opener {
+// member is the node of a store that services share.
+type member = sql.Member
+
+// openServer opens the store of a database on a server, as one of its nodes.
+func openServer(url string, m member) opener {
 	return func(ctx context.Context, _ string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf})
+		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf, Member: m})
 		if err != nil {
 			return nil, err
 		}

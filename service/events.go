@@ -180,7 +180,10 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 	err := s.inTurn(ctx, func() error {
 		err := s.store.SetSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
 		if err == nil {
-			s.pool.Drain(!p.Off)
+			s.mu.Lock()
+			s.drains = !p.Off
+			s.mu.Unlock()
+			s.obeyDrain()
 		}
 		return err
 	})

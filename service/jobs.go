@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -118,6 +119,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
 		r.Owner = name
 	}
+	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return s.nodes(ctx) })
 	for i := range a.specs {
 		spec, err := s.withDefaults(&a.specs[i])
 		var j queue.Job
@@ -132,7 +134,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 			return r, nil, err
 		}
 		j.UID = uid
-		if err := s.checkDemands(&j); err != nil {
+		if err := s.checkDemands(&j, nodes); err != nil {
 			if errors.As(err, &fault) && len(a.specs) > 1 {
 				err = fault.At(i + 1)
 			}

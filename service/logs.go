@@ -41,9 +41,9 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	case p.All:
 		n = 1
 	case n == 0:
-		n = max(j.Runs, s.pool.Running(j.Seq), 1)
+		n = max(j.Runs, s.crew().Running(ctx, &j), 1)
 	}
-	if p.Attempt > max(j.Runs, s.pool.Running(j.Seq)) {
+	if p.Attempt > max(j.Runs, s.crew().Running(ctx, &j)) {
 		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has %d attempts so far", j.ID, j.Runs)
 	}
 	f := &follower{s: s, p: p, each: each, n: n}
@@ -81,6 +81,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
+		running := f.s.crew().Running(ctx, &j)
 		switch {
 		case f.last != nil:
 			return end, f.tellLast()
@@ -98,7 +99,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			}
 			f.n, f.tail, f.cursor = f.n+1, 0, output.Cursor{}
 			continue
-		case f.s.pool.Running(j.Seq) == f.n && f.p.Follow:
+		case running == f.n && f.p.Follow:
 			more, err := f.s.readLive(ctx, j.Seq, &f.cursor, true, f.tell)
 			if err != nil {
 				return end, err
@@ -106,7 +107,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 			if more {
 				continue
 			}
-		case f.s.pool.Running(j.Seq) == f.n:
+		case running == f.n:
 			return end, f.tellNow(ctx, &j)
 		case !f.p.Follow || j.State.Ended():
 			return end, nil
@@ -199,7 +200,7 @@ func wholeRunes(data []byte, most int) int {
 // there is now. Those of one that runs are read at once, for what is read later may be gone
 // by then: there are at most output.InMemory of both streams.
 func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
-	if s.runs(j, n) {
+	if s.runs(ctx, j, n) {
 		_, err := s.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
 		return err
 	}
@@ -211,11 +212,13 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each 
 }
 
 // runs reports whether an attempt of a job runs.
-func (s *Service) runs(j *queue.Job, n int) bool { return n > j.Runs && s.pool.Running(j.Seq) == n }
+func (s *Service) runs(ctx context.Context, j *queue.Job, n int) bool {
+	return n > j.Runs && s.crew().Running(ctx, j) == n
+}
 
 // liveEnd is how far a running attempt has printed.
 func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
-	chunk, ok, err := s.pool.Read(ctx, seq, output.Cursor{-1, -1}, false)
+	chunk, ok, err := s.crew().Read(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
 		return end, err
 	}
@@ -257,7 +260,7 @@ func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, 
 // readLive reads a piece of a running attempt's output after the cursor; with follow it
 // waits for one. more is false when it does not run here any more, or all has been read.
 func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
-	chunk, ok, err := s.pool.Read(ctx, seq, *c, follow)
+	chunk, ok, err := s.crew().Read(ctx, seq, *c, follow)
 	if err != nil || !ok {
 		return false, err
 	}
@@ -292,7 +295,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	if a.OutputRef == "" {
 		return s.eachChunk(ctx, control.One, decoded(bytes.NewReader(a.Output), 0), rest) // a small one
 	}
-	f, err := s.openOutput(a.OutputRef)
+	f, length, err := s.outputOf(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
 	}
@@ -300,11 +303,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	size := min(info.Size(), a.OutputBytes) // an account may have made its own longer
+	size := min(length, a.OutputBytes) // an account may have made its own longer
 	if tail > 0 && size > 0 {
 		place := control.Many
 		if tail <= showTail {
@@ -316,7 +315,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 			return err
 		}
 	}
-	return s.eachChunk(ctx, control.Many, decoded(io.LimitReader(f, size), a.OutputBytes-size), rest)
+	return s.eachChunk(ctx, control.Many, decoded(io.NewSectionReader(f, 0, size), a.OutputBytes-size), rest)
 }
 
 // after is what of a chunk follows a cursor, if anything does; it counts the cursor down.

@@ -25,7 +25,7 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	if err := s.readSettings(); err != nil {
 		return nil, &ExitError{ExitConfig, err}
 	}
-	s.opt.open, s.opt.elsewhere = lookEngine, func(string) opener { return noLook }
+	s.opt.open, s.opt.elsewhere = lookEngine, func(string, member) opener { return noLook }
 	if err := s.openStore(ctx); err != nil {
 		return nil, err
 	}

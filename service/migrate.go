@@ -33,7 +33,11 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 		return done, err
 	}
 	defer lock.Close()
-	moved, err := moveEngine(ctx, at, there, each)
+	node, err := s.member()
+	if err != nil {
+		return done, err
+	}
+	moved, err := moveEngine(ctx, at, there, node, each)
 	return Migrated{moved, at.String(), there.String()}, err
 }
 

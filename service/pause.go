@@ -28,7 +28,7 @@ func (s *Service) pause(ctx context.Context, method string, p control.Selection,
 		return s.pauseAll(ctx, method, p, on)
 	}
 	return s.onJobs(ctx, method, p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		runs, err := s.pool.Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
+		runs, err := s.crew().Pause(ctx, j.Seq, on, control.PeerFrom(ctx).UID)
 		switch {
 		case err != nil || runs:
 			return err

@@ -365,7 +365,7 @@ func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, by int, 
 	for i, seq := range seqs {
 		if !done[seq] {
 			done[seq] = true
-			calls.Go(func() { _, errs[i] = s.pool.Pause(ctx, seq, on, by) })
+			calls.Go(func() { _, errs[i] = s.crew().Pause(ctx, seq, on, by) })
 		}
 	}
 	calls.Wait()

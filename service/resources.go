@@ -7,11 +7,12 @@ import (
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // checkDemands refuses a job that needs more of a resource than there is, or says of a key of everybody's
 // what its rule does not; its rule is the job's from then on.
-func (s *Service) checkDemands(j *queue.Job) error {
+func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
 	for i := range j.Demands {
 		d := &j.Demands[i]
 		if d.Ruled() && d.Owner(j.UID) == queue.Everybody {
@@ -19,18 +20,57 @@ func (s *Service) checkDemands(j *queue.Job) error {
 				return err
 			}
 		}
-		if d.Kind != queue.GateResource {
+		if d.Kind != queue.GateResource && d.Kind != queue.GateNode {
 			continue
 		}
-		all := s.config.Load().ResourcesByName()
-		switch r, known := all[d.Key]; {
-		case !known:
-			return queue.Invalid("resources", "there is no resource %q here%s; the settings name them: [resources.%s] count = N", d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
-		case d.N > len(r.IDs):
-			return queue.Invalid("resources", "%d units of %s are asked for, and there are %d", d.N, d.Key, len(r.IDs))
+		nodes, err := known()
+		if err != nil {
+			return err
+		}
+		check := checkResource
+		if d.Kind == queue.GateNode {
+			check = checkOn
+		}
+		if err := check(d, nodes); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// checkResource refuses more of a resource than any node has.
+func checkResource(d *queue.Demand, nodes []store.NodeState) error {
+	all, most := map[string]bool{}, 0
+	for i := range nodes {
+		for name, n := range nodes[i].Resources {
+			all[name] = true
+			if name == d.Key {
+				most = max(most, n)
+			}
+		}
+	}
+	switch {
+	case !all[d.Key]:
+		return queue.Invalid("resources", "there is no resource %q here%s; the settings name them: [resources.%s] count = N", d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
+	case d.N > most:
+		return queue.Invalid("resources", "%d units of %s are asked for, and there are %d", d.N, d.Key, most)
+	}
+	return nil
+}
+
+// checkOn refuses a job that none of the known nodes may run.
+func checkOn(d *queue.Demand, nodes []store.NodeState) error {
+	var names []string
+	for i := range nodes {
+		if nodes[i].Is(d.Key) {
+			return nil
+		}
+		names = append(names, nodes[i].Name)
+	}
+	if label, _, labelled := strings.Cut(d.Key, "="); labelled {
+		return queue.Invalid("on", "no machine of this queue has the label %s; node_labels in its settings says which it has, and queuectl node list lists them", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
+	}
+	return queue.Invalid("on", "there is no machine %q in this queue%s; queuectl node list names them", queue.Clip(d.Key), queue.Nearest(d.Key, names))
 }
 
 // unitNames are the ids of the units that a job holds, by resource.

@@ -64,7 +64,7 @@ func (s *Service) ownerName(uid int) string {
 
 // endLeased ends a job that is leased, and waits for that.
 func (s *Service) endLeased(ctx context.Context, seq int64, uid int) error {
-	_, err := s.pool.Cancel(ctx, seq, uid)
+	_, err := s.crew().Cancel(ctx, seq, uid)
 	return err
 }
 

@@ -72,8 +72,8 @@ type Options struct {
 	Full       func(error) // called with the error when the start waits for space on the disk, unless nil
 	Crowded    func()      // called at each request that is not the only one, unless nil
 
-	open      opener                  // of the store; nil is the engine's, in the state folder
-	elsewhere func(url string) opener // of one that settings name
+	open      opener                               // of the store; nil is the engine's, in the state folder
+	elsewhere func(url string, node member) opener // of one that settings name
 }
 
 // Manager is a service manager that is told by calls, as Windows' is: systemd has a
@@ -95,7 +95,9 @@ type Service struct {
 	opt      Options
 	store    store.Store
 	files    store.Maintainer // nil if the store has none
+	cluster  store.Cluster    // nil if the store is no others'
 	pool     *worker.Pool
+	asked    sync.Map // what other nodes ask and is being answered, by number
 	log      *slog.Logger
 	level    slog.LevelVar
 	started  queue.Millis
@@ -139,9 +141,11 @@ type Service struct {
 	// hold in the order in which they are stored.
 	setting chan struct{}
 
-	mu     sync.Mutex
-	layers []config.Layer // file, stored, environment, flag, running; guarded by mu
-	drains bool           // as stored; guarded by mu
+	mu      sync.Mutex
+	layers  []config.Layer  // file, stored, environment, flag, running; guarded by mu
+	drains  bool            // as stored; guarded by mu
+	drained bool            // this node is, by somebody on any node; guarded by mu
+	shared  []store.Setting // as they were taken last from what nodes share; whoever has the turn of setting
 }
 
 var _ control.API = (*Service)(nil)
@@ -236,6 +240,7 @@ func (s *Service) open(ctx context.Context) error {
 		return &ExitError{ExitDatabase, err}
 	}
 	s.files, _ = s.store.(store.Maintainer)
+	s.cluster, _ = s.store.(store.Cluster)
 	err = errors.Join(s.boundUsers(ctx), s.bindNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store)) // before anything is claimed
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
@@ -255,14 +260,20 @@ func (s *Service) open(ctx context.Context) error {
 
 // openStore opens the store, whose settings it takes.
 func (s *Service) openStore(ctx context.Context) (err error) {
-	if s.node, err = os.Hostname(); err != nil {
-		s.node = "localhost"
-	}
 	open := s.opt.open
-	if url, err := s.config.Load().StoreURL(); err != nil {
+	url, err := s.config.Load().StoreURL()
+	if err != nil {
 		return err
-	} else if url != "" {
-		open = s.opt.elsewhere(url)
+	}
+	s.node = s.nodeName()
+	if url != "" {
+		var node member
+		if !s.looks {
+			if node, err = s.member(); err != nil {
+				return err
+			}
+		}
+		open = s.opt.elsewhere(url, node)
 	}
 	s.store, err = open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
@@ -303,6 +314,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		defer s.socket.Close() // those who wait are told
 		s.opt.Manager.Listens()
 	}
+	if err := s.prolong(ctx); err != nil {
+		return err
+	}
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -316,6 +330,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 			}
 		})
 	}
+	parts.Go(func() { s.keepLease(run) })
 	part(func() error { return s.pool.Run(run, func() { close(adopted) }) })
 	select {
 	case <-adopted:
@@ -343,6 +358,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
 	parts.Go(func() { s.tellSystem(run) })
 	parts.Go(func() { s.takeSubmissions(run, server) })
+	parts.Go(func() { s.takePart(run) })
 	if every := systemd.Watchdog() / 8; every > 0 {
 		parts.Go(func() { s.feedWatchdog(run, every) })
 	}

@@ -119,11 +119,7 @@ func (s *Service) boundUsers(ctx context.Context) error {
 
 // bindNode has the store claim what may run here.
 func (s *Service) bindNode(ctx context.Context) error {
-	n := store.Node{Name: s.node, Resources: map[string]int{}}
-	for name, r := range s.config.Load().ResourcesByName() {
-		n.Resources[name] = len(r.IDs)
-	}
-	return s.store.SetNode(ctx, n)
+	return s.store.SetNode(ctx, s.asNode())
 }
 
 // apply has changed settings hold where they are used. It says, for people, what does not hold yet, and why.

@@ -199,7 +199,7 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 	d.HistoryTotal++
 	if before == 0 || before > j.Runs+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			N: j.Runs + 1, Worker: j.WorkerID, Node: s.node, PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+			N: j.Runs + 1, Worker: j.WorkerID, Node: s.nodeOf(ctx, j.Seq), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
 	return d, nil

@@ -22,7 +22,7 @@ const (
 // attempt is not known to have begun, and its runner does not answer, a follower is told all
 // of it: another runner may run it.
 func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
-	if f.s.runs(j, f.n) {
+	if f.s.runs(ctx, j, f.n) {
 		err := f.toLiveTail(ctx, j, lines)
 		if f.p.Follow && j.State != queue.Processing && errors.Is(err, queue.ErrUnavailable) {
 			f.cursor, err = output.Cursor{}, nil

@@ -36,7 +36,7 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 // endFirst ends what runs of a job, which need not wait for the disk. It says which states the job
 // may be in then: any if it was the pool's, else those that were asked for, as before.
 func (s *Service) endFirst(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
-	leased, err := s.pool.Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
+	leased, err := s.crew().Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
 		only = nil
 	}
@@ -64,7 +64,7 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 	set := s.config.Load()
 	c.MaxPending, c.MaxPendingUser = set.MaxPending, set.MaxPendingUser
 	return s.untilFree(ctx, func() error {
-		done, err := s.pool.Change(ctx, j.Seq, c)
+		done, err := s.crew().Change(ctx, j.Seq, c)
 		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {
 			return store.ErrMoved
 		}
@@ -134,6 +134,8 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	if err != nil {
 		return control.BulkResult{}, err
 	}
+	known, nodesErr := s.nodes(ctx)
+	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		err := s.mayEdit(&peer, &asks, j) // as it is now: whom it runs as may have changed
 		demands := j.Demands
@@ -141,7 +143,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 			err = j.Edit(p.Set, d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
-			err = s.checkDemands(j)
+			err = s.checkDemands(j, nodes)
 		}
 		if err == nil {
 			err = checkTerminal(j)
@@ -226,7 +228,7 @@ func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, 
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		held, err := s.pool.Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
+		held, err := s.crew().Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		if err == nil && held {
 			*j, err = s.lookAgain(ctx, j)
 		}
@@ -247,17 +249,17 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 		return control.BulkResult{}, err
 	}
 	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		if s.pool.Running(j.Seq) > 0 {
+		if s.crew().Running(ctx, j) > 0 {
 			if err := s.audit(ctx, "kill", fmt.Sprintf("signal %d", number), j); err != nil {
 				return err
 			}
 		}
 		if number == signals["TERM"] { // which it could not handle
-			if err := s.pool.Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
+			if err := s.crew().Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 				return err
 			}
 		}
-		runs, err := s.pool.Signal(ctx, j.Seq, number)
+		runs, err := s.crew().Signal(ctx, j.Seq, number)
 		switch {
 		case err != nil || runs:
 			return err

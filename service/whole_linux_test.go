@@ -177,7 +177,7 @@ func wholes(t *testing.T, test func(w *whole)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if open == nil {
-				open = openServer(pgserver.Shared(t).Create(t))
+				open = openServer(pgserver.Shared(t).Create(t), member{Name: "one", Folder: "one"})
 			}
 			dir, err := os.MkdirTemp("", "qw")
 			if err != nil {

@@ -135,6 +135,7 @@ const MaxAfter = 8
 
 // Node is what jobs may ask of a machine that runs them.
 type Node struct {
+	ID        int64 // as the store numbers them, which sets it; 0 of a store that has one alone
 	Name      string
 	Labels    map[string]string
 	Resources map[string]int // units of each; of one that is not named there are none
@@ -153,5 +154,5 @@ func (n *Node) Is(on string) bool {
 
 // Clone is a copy that shares nothing.
 func (n *Node) Clone() Node {
-	return Node{n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources)}
+	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources)}
 }

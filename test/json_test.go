@@ -30,9 +30,9 @@ var askedForJSON = map[string][]string{
 	"dlq": {"dlq list", "dlq retry dead2", "dlq clear --dry-run", "dlq clear --yes"}, "whoami": {"whoami"},
 	"queue": {"queue list", "queue set gpu --weight 2 --default priority=4", "queue pause gpu", "queue resume gpu", "queue rm gpu"}, "progress": nil, // from inside a job alone
 	"schedule": {"schedule add nightly 0~3~*~*~* --delay 1h true", "schedule list", "schedule show nightly", "schedule pause nightly", "schedule resume nightly", "schedule run nightly", "schedule rm nightly"},
-	"gate":     {"gate list", "gate set @db --lock 2"},
-	"hook":     nil, // of which there is none in its settings
-	"stats":    {"stats", "stats --by hour -Q default", "stats --since 3d --until 1h"}, "simulate": {"simulate", "simulate --next 3"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
+	"gate":     {"gate list", "gate set @db --lock 2"}, "node": {"node list"},
+	"hook":  nil, // of which there is none in its settings
+	"stats": {"stats", "stats --by hour -Q default", "stats --since 3d --until 1h"}, "simulate": {"simulate", "simulate --next 3"}, "why": {"why waits", "why done"}, "tree": {"tree waits"},
 	"worker": {"worker list", "worker start", "worker stop -c 1", "worker scale 2"}, "hold": {"hold waits", "hold waits"}, "release": {"release waits"},
 	"pause": {"pause --state processing", "pause --all --dry-run", "pause --all"}, "resume": {"resume --state processing", "resume --all --dry-run", "resume --all"},
 	"requeue": {"requeue --state processing"}, "kill": {"kill --state processing -s TERM"}, "drain": {"drain", "drain --off"},

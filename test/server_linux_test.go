@@ -62,7 +62,7 @@ func TestDatabaseServerKilled(t *testing.T) {
 }
 
 // While a database's server is away what runs goes on, whoever asks is told in time, and all goes on once it is back. No
-// other service may use the database meanwhile.
+// other service may have its name meanwhile.
 func TestDatabaseServerAway(t *testing.T) {
 	t.Parallel()
 	q, p := onServer(t)
@@ -71,8 +71,8 @@ func TestDatabaseServerAway(t *testing.T) {
 	q.until("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("list", "-s", "processing"), "long") })
 	other := newQueue(t, "")
 	other.store = q.store
-	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service uses the database") {
-		t.Errorf("a second service: %v", err)
+	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service is the node") {
+		t.Errorf("a second service of the same name: %v", err)
 	}
 	p.Kill()
 	began := time.Now()

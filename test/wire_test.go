@@ -59,7 +59,7 @@ var refusals = []struct {
 	{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid", -32602, "id", "twice", false},
 	{"a param twice", request("enqueue", `{"command":"a","command":"b"}`), "invalid", -32602, "command", "twice", false},
 	{"unknown method", request("statuz", "{}"), "unsupported", -32601, "", `"status"`, false},
-	{"method of a later version", request("node.list", "{}"), "unsupported", -32601, "", "", false},
+	{"method of a later version", request("shard.list", "{}"), "unsupported", -32601, "", "", false},
 	{"unknown param", request("list", `{"sate":"dead"}`), "invalid", -32602, "sate", `"state"`, false},
 	{"param of a method without", request("status", `{"x":1}`), "invalid", -32602, "x", "", false},
 	{"params are no object", request("status", `[1]`), "invalid", -32602, "", "object", false},

@@ -30,6 +30,7 @@ var verbs = []cli.Verb{
 	{Name: "schedule", Build: cli.ScheduleVerb},
 	{Name: "config", Build: cli.ConfigVerb},
 	{Name: "gate", Build: cli.GateVerb},
+	{Name: "node", Build: cli.NodeVerb},
 	{Name: "hook", Build: cli.HookVerb},
 	{Name: "web", Build: cli.WebVerb},
 	{Name: "metrics", Build: of(metricsVerb)},

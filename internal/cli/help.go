@@ -97,7 +97,7 @@ func examples() map[string]string {
 		"schedule": "  queuectl schedule add nightly '0 3 * * *' -- make backup\n  queuectl schedule list", "schedule list": "  queuectl schedule list --json", "schedule show": "  queuectl schedule show nightly",
 		"schedule rm": "  queuectl schedule rm nightly", "schedule pause": "  queuectl schedule pause nightly", "schedule resume": "  queuectl schedule resume nightly", "schedule run": "  queuectl schedule run nightly",
 
-		"gate": "  queuectl gate list\n  queuectl gate set @db --lock 3", "gate list": "  queuectl gate list --json", "gate set": "  queuectl gate set @db --lock 3\n  queuectl gate set @api --rate 10/m\n  queuectl gate set @api --unset rate",
+		"node": "  queuectl node list\n  queuectl node drain web1", "node list": "  queuectl node list --json", "node drain": "  queuectl node drain web1\n  queuectl node drain web1 --off", "node rm": "  queuectl node rm web1", "gate": "  queuectl gate list\n  queuectl gate set @db --lock 3", "gate list": "  queuectl gate list --json", "gate set": "  queuectl gate set @db --lock 3\n  queuectl gate set @api --rate 10/m\n  queuectl gate set @api --unset rate",
 		"web": "  queuectl web start\n  queuectl web open", "web start": "  queuectl web start                     at 127.0.0.1:7070\n  queuectl web start --listen 127.0.0.1:8080", "web stop": "  queuectl web stop", "web open": "  queuectl web open                      a link for your browser",
 		"metrics": "  queuectl metrics\n  queuectl metrics --textfile /var/lib/prometheus/node-exporter/queuectl.prom",
 		"mcp":     "  queuectl mcp --write                   an agent starts it, and speaks to it",
@@ -161,7 +161,7 @@ var themes = []struct {
 	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
 	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
 	{"What follows", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
-	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "resources", "unique", "unique_for", "on_conflict"}},
+	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources", "unique", "unique_for", "on_conflict"}},
 	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "output_limit"}},
 }
 

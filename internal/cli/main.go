@@ -114,6 +114,7 @@ func table() []Verb {
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
+		{Group: ofService, Name: "node", Short: "The machines that share the queue"},
 		{Group: ofService, Name: "config", Short: "The settings of the service"},
 		{Group: ofService, Name: "reload", Build: reloadVerb},
 		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},

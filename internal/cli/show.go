@@ -196,6 +196,7 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	add("After", "depends_on", "", "")
 	add("Lock", "lock", "", "")
 	add("Rate", "rate_limit", "", "")
+	add("On", "on", "", "")
 	add("Resources", "resources", "", "")
 	add("Unique", "unique", "", "")
 	add("Completed", "on_completed", "then: ", "")

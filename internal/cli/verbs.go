@@ -316,7 +316,7 @@ func editVerb(a *App) *cobra.Command {
 				}
 			}
 			given := spec.Given()
-			for _, name := range []string{"lock", "rate_limit", "unique"} {
+			for _, name := range []string{"lock", "rate_limit", "on", "unique"} {
 				if given[name] == "" { // no key it is, so none is wanted
 					given[name] = nil
 				}

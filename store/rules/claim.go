@@ -177,6 +177,7 @@ func (r *Rules) limit(look *Look) error {
 // take leases a job. One that takes units of resources is written, for it must be known which.
 func (r *Rules) take(j *Job, l *Lane) error {
 	j.Fence += r.tx.FenceStep()
+	j.Node = r.tx.Node().ID
 	if _, changing := r.tx.Order(); changing {
 		j.Rank = r.rankOf(&j.Job)
 	}

@@ -127,7 +127,7 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		return nil
 	}
 	if e.DeletableOutput != "" {
-		if err := r.tx.AddGarbage(e.DeletableOutput); err != nil {
+		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
 			return err
 		}
 	}

@@ -48,6 +48,7 @@ type Job struct {
 	queue.Job
 	Standing Standing
 	Rank     int64
+	Node     int64   // the node that had it leased last, as the engine numbers them; 0 of one that has one alone
 	Lane     int64   // that it stands in, if it is Ready
 	NewError *string // its new error; nil leaves the one that it has
 	Rewrite  Rewrite
@@ -134,8 +135,8 @@ type Tx interface {
 	Remove(seq int64) error
 	// AddAttempt records an attempt of a job, which has been numbered: Job.Runs.
 	AddAttempt(j *Job, e *store.Settlement) error
-	// AddGarbage names an output file that nobody needs.
-	AddGarbage(ref string) error
+	// AddGarbage names an output file of a node that nobody needs.
+	AddGarbage(ref, node string) error
 	// AddEvent tells what happened to a job, which is in this state after it, or to something else
 	// if there is none.
 	AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, detail []byte) error

@@ -19,6 +19,7 @@ type batch struct {
 	uid       int
 	name      string
 	at        queue.Millis     // of its last frame
+	node      int64            // that took it
 	jobs      int64            // that are not in the queue yet
 	names     int64            // of them that have a name of their own, as far as this process knows
 	of        map[string]int64 // jobs of each queue, as far as this process knows; replaced, not changed
@@ -28,6 +29,9 @@ type batch struct {
 
 // staging reports whether a batch takes frames.
 func (b *batch) staging() bool { return !b.committed && !b.dropped }
+
+// staged says which batches take frames of this node's clients.
+func (s *engine) staged(b *batch) bool { return b.staging() && b.node == s.node }
 
 // StageBatch keeps one frame of a batch.
 func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt, error) {
@@ -138,10 +142,14 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 		return receipt, err
 	}
 	receipt.Begun = begun
-	if !going {
-		if b.n, err = t.beginBatch(&b, len(r.Drafts)); err != nil {
-			return receipt, err
-		}
+	switch {
+	case !going:
+		b.n, err = t.beginBatch(&b, len(r.Drafts))
+	case b.node != t.s.node: // its client has come from another one
+		err = t.takeBatch(&b)
+	}
+	if err != nil {
+		return receipt, err
 	}
 	if err := t.own(r.UID, r.Owner); err != nil {
 		return receipt, err
@@ -188,7 +196,8 @@ func (t *tx) remembered(r store.Request) error {
 }
 
 func (t *tx) beginBatch(b *batch, jobs int) (n int64, err error) {
-	if n, err = t.number(`INSERT INTO batches (uid, name, stage, at) VALUES (?, ?, 0, ?) RETURNING n`, int64(b.uid), b.name, int64(t.now)); err != nil {
+	b.node = t.s.node
+	if n, err = t.number(`INSERT INTO batches (uid, name, stage, at, node) VALUES (?, ?, 0, ?, ?) RETURNING n`, int64(b.uid), b.name, int64(t.now), b.node); err != nil {
 		return 0, err
 	}
 	return n, t.auditBatch(b, "begun", int64(jobs))
@@ -369,7 +378,7 @@ func (t *tx) tidyBatches() (more bool, err error) {
 		_, err := t.dropStep(b.n)
 		return true, err
 	}
-	silent := func(b *batch) bool { return b.staging() && b.at.Add(store.StageMemory) < t.now }
+	silent := func(b *batch) bool { return t.s.staged(b) && b.at.Add(store.StageMemory) < t.now }
 	if b, found := m.first(silent); found {
 		return true, t.forget(b)
 	}
@@ -392,10 +401,10 @@ func (s *engine) loadBatches() error {
 	m := &s.mem
 	err := s.db.query(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
-			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), committed: stage == 1, dropped: stage == 3}
+			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), node: r.num(4), committed: stage == 1, dropped: stage == 3}
 		}
 		return true, nil
-	}, `SELECT n, uid, name, stage FROM batches`)
+	}, `SELECT n, uid, name, stage, node FROM batches`)
 	if err != nil {
 		return err
 	}
@@ -427,7 +436,7 @@ func (s *engine) endBatches(ctx context.Context) error {
 		}
 		err := s.do(ctx, prompt, func(t *tx) (err error) {
 			m := &t.s.mem
-			if b, found := m.first((*batch).staging); found {
+			if b, found := m.first(s.staged); found {
 				return t.forget(b)
 			}
 			if b, found := m.first(func(b *batch) bool { return b.dropped }); found {

@@ -203,6 +203,11 @@ func (c *liteConn) rollback() { c.exec(`ROLLBACK`) }
 func (c *liteConn) beginReading() error { return c.exec(`BEGIN`) }
 func (c *liteConn) endReading() error   { return c.exec(`ROLLBACK`) } // nothing was written
 
+// among implements conn.
+func (c *liteConn) among(column string) string {
+	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
+}
+
 // ahead implements conn: rows are found as they are asked for.
 func (c *liteConn) ahead() int { return math.MaxInt32 }
 

@@ -23,6 +23,8 @@ type conn interface {
 	// query calls each with every row until it says no. The row is valid during the
 	// call only; no other statement may run in it.
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
+	// among is the condition that a column is one of the numbers of a text, which a space parts.
+	among(column string) string
 	// ahead is how many rows a statement may have that are not wanted: a server sends them all the same.
 	ahead() int
 	// number reads the one integer of a statement's first row, 0 if there is none.
@@ -51,6 +53,8 @@ type host interface {
 	reader() (conn, error)
 	// ready is called before each commit. An error breaks the store.
 	ready() error
+	// enter begins a transaction: what another node has changed since the last one is known from then on.
+	enter(t *tx) error
 	// committed is called after one; changed says that what stands in meta has changed.
 	committed(changed bool)
 	// relieve makes room on a disk that is full, and reports whether it could.

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,6 +50,11 @@ type engine struct {
 	minute minuteFigures // the writer's
 	usual  estimates
 
+	node int64 // this one's number in the database, 0 of a store that has one alone
+	// foreign says that another node has changed what is kept of the database, and whoever watches was not told
+	// yet; the writer's.
+	foreign bool
+
 	file  string // which database it is: a copy is another one
 	moved bool   // it was another one when it was used last
 
@@ -58,10 +65,11 @@ type engine struct {
 	closing  bool           // guarded by mu
 	waiting  [classes][]*op // operations; guarded by mu
 	counts   store.Counts
-	reserved string        // as meta has it; guarded by mu
-	waiter   *waiter       // the claim that waits for a job; guarded by mu
-	last     int64         // event that is stored; guarded by mu
-	newer    chan struct{} // closed by the next one, nil if nobody waits; guarded by mu
+	reserved string          // as meta has it; guarded by mu
+	waiter   *waiter         // the claim that waits for a job; guarded by mu
+	last     int64           // event that is stored; guarded by mu
+	here     map[int64]int64 // lanes that are shut to this node alone; guarded by mu
+	newer    chan struct{}   // closed by the next one, nil if nobody waits; guarded by mu
 }
 
 // newEngine is an engine that is not open yet.
@@ -139,27 +147,43 @@ type memory struct {
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
 	outputs   int64  // bytes of all outputs
+	reserved  string // as meta has it
 	// upto is, of hours and days, up to when the figures are made of finer ones; tidied is the hour in
 	// which that was looked at last.
 	upto   [store.Day + 1]queue.Millis
 	tidied queue.Millis
 }
 
+// load reads it for the first time.
 func (s *engine) load() error {
+	if err := s.loadHeads(); err != nil {
+		return err
+	}
+	if err := s.loadUsual(); err != nil {
+		return err
+	}
+	s.publish()
+	return nil
+}
+
+// loadHeads reads all but what the database does not tell.
+func (s *engine) loadHeads() error {
 	if err := refuseMoved(s.db); err != nil {
 		return err
 	}
-	s.mem = memory{leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, of: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, over: map[int64]int{}}}
-	reserved := ""
+	was := &s.mem
+	s.mem = memory{maxUser: was.maxUser, hooks: was.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, of: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, over: map[int64]int{}, here: map[int64]int64{}}}
+	reserved, ordered := "", ""
 	err := s.db.query(func(r row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
 		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits, s.mem.queues = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
+		ordered = r.text(19)
 		s.mem.upto[store.Hour], s.mem.upto[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
 		return false, nil
-	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto FROM meta`)
+	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
 	if err != nil {
 		return err
 	}
@@ -178,15 +202,22 @@ func (s *engine) load() error {
 	if err != nil {
 		return err
 	}
-	for seq, fence := range held {
-		if err := s.db.query(leased, `SELECT `+headColumns+` FROM jobs WHERE seq = ?`, seq); err != nil {
+	if len(held) > 0 {
+		var list []byte
+		for seq := range held {
+			list = append(strconv.AppendInt(list, seq, 10), ' ')
+		}
+		if err := s.db.query(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.among("seq"), strings.TrimSpace(string(list))); err != nil {
 			return err
 		}
+	}
+	nodes := thirds(reserved)
+	for seq, fence := range held {
 		if l := s.mem.leases[seq]; l != nil { // else its row is lost
-			l.Job.Fence = fence
+			l.Job.Fence, l.Job.Node = fence, nodes[seq]
 		}
 	}
-	s.reserved = reserved
+	s.mem.order, s.mem.reserved = readOrder(ordered), reserved
 	if err := s.loadUsers(); err != nil {
 		return err
 	}
@@ -196,10 +227,6 @@ func (s *engine) load() error {
 	if err := s.loadEdges(); err != nil {
 		return err
 	}
-	if err := s.loadUsual(); err != nil {
-		return err
-	}
-	s.publish()
 	return s.loadBatches()
 }
 
@@ -283,6 +310,7 @@ func (s *engine) publish() {
 	s.last = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 	s.counts.Outputs = s.mem.outputs
+	s.reserved = s.mem.reserved
 }
 
 var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")

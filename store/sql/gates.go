@@ -40,6 +40,9 @@ func (t *tx) keepResources() {
 func (t *tx) TakenUnits(name string) map[int]bool {
 	taken := map[int]bool{}
 	for _, l := range t.s.mem.leases {
+		if l.Job.Node != t.s.node {
+			continue
+		}
 		queue.ParseUnits(l.Job.Units, func(of string, units []int) {
 			for _, u := range units {
 				taken[u] = taken[u] || of == name
@@ -321,6 +324,9 @@ func (t *tx) recheckShut() error {
 	if !t.s.mem.lanes.keyed {
 		return nil
 	}
+	for _, gate := range t.s.mem.lanes.here {
+		t.rules.Recheck(gate)
+	}
 	t.s.mem.rechecked = math.MinInt64 + 1
 	t.wakeAt(t.now)
 	return nil
@@ -351,23 +357,35 @@ func (s *engine) resumeLanes(ctx context.Context) error {
 		return nil
 	}
 	return s.do(ctx, urgent, func(t *tx) error {
-		for _, l := range s.mem.leases {
-			if len(l.Job.Demands) == 0 {
-				continue
-			}
-			var lane rules.Lane
-			err := t.query(func(r row) (_ bool, err error) {
-				lane, err = readLane(r)
-				return false, err
-			}, `SELECT `+laneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
-			if err == nil && lane.ID == 0 {
-				lane, err = t.Lane(&l.Job)
-			}
-			if err != nil {
-				return err
-			}
-			t.Hold(&rules.Lease{Job: l.Job, Running: l.Running, Needs: lane.Needs})
+		if err := t.needAll(nil); err != nil {
+			return err
 		}
 		return t.recheckShut()
 	})
+}
+
+// needAll finds out which gates the leases hold: those that are as they were before hold what they held.
+func (t *tx) needAll(before map[int64]*rules.Lease) error {
+	for seq, l := range t.s.mem.leases {
+		if len(l.Job.Demands) == 0 {
+			continue
+		}
+		if was := before[seq]; was != nil && was.Job.Fence == l.Job.Fence {
+			t.Hold(&rules.Lease{Job: l.Job, Running: l.Running, Needs: was.Needs})
+			continue
+		}
+		var lane rules.Lane
+		err := t.query(func(r row) (_ bool, err error) {
+			lane, err = readLane(r)
+			return false, err
+		}, `SELECT `+laneColumns+` FROM lanes WHERE id = ?`, l.Job.Lane)
+		if err == nil && lane.ID == 0 {
+			lane, err = t.Lane(&l.Job)
+		}
+		if err != nil {
+			return err
+		}
+		t.Hold(&rules.Lease{Job: l.Job, Running: l.Running, Needs: lane.Needs})
+	}
+	return nil
 }

@@ -28,6 +28,8 @@ type lanes struct {
 	weights       int           // queues whose weight is not 1
 	node          store.Node
 	resourceGates []int64 // that are resources
+	// here are lanes that are open in the database and shut to this node, by the gate: another one may meet it.
+	here map[int64]int64
 }
 
 // laneName names a lane without demands.
@@ -92,14 +94,31 @@ func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err err
 	if !ls.keyed || gate < 0 && ls.over[gate] == 0 {
 		return l, found, nil
 	}
-	err = t.query(func(r row) (bool, error) {
+	best := func(r row) (bool, error) {
 		other, err := readLane(r)
 		if err == nil && (!found || l.Head.After(other.Head)) {
 			l, found = other, true
+			l.Shut = gate
 		}
 		return false, err
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of)
+	}
+	if list := ls.shutHere(gate); list != "" {
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, list, of)
+	} else {
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of)
+	}
 	return l, found, err
+}
+
+// shutHere lists the lanes that are shut to this node alone, on a gate.
+func (ls *lanes) shutHere(gate int64) string {
+	var list []byte
+	for lane, shut := range ls.here {
+		if shut == gate {
+			list = append(strconv.AppendInt(list, lane, 10), ' ')
+		}
+	}
+	return strings.TrimSpace(string(list))
 }
 
 // Shut implements rules.Tx. The lanes are read before the first call: each may change them.
@@ -118,7 +137,17 @@ func (t *tx) Shut(gate int64, after string, each func(rules.Lane) (bool, error))
 			}
 		}
 	}
-	if ls.keyed && (gate > 0 || ls.over[gate] > 0) {
+	if list := ls.shutHere(gate); list != "" {
+		err := t.query(func(r row) (bool, error) {
+			l, err := readLane(r)
+			l.Shut = gate
+			take(l)
+			return true, err
+		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id"), list)
+		if err != nil {
+			return err
+		}
+	} else if ls.keyed && (gate > 0 || ls.over[gate] > 0) {
 		last := after
 		for n := 0; n < listsMost; n++ {
 			found := false
@@ -179,7 +208,7 @@ func (t *tx) SetLane(l rules.Lane) error {
 		q := m.lanes.state(l.Queue)
 		m.lanes.markStale(q)
 		t.undo = append(t.undo, func() { m.lanes.markStale(q) })
-		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, l.Shut, l.ID)
+		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, t.shutHere(&l), l.ID)
 		return err
 	}
 	own := m.lanes.plain[laneName{l.Queue, l.UID}]
@@ -194,6 +223,28 @@ func (t *tx) SetLane(l rules.Lane) error {
 	return nil
 }
 
+// shutHere has a lane that is shut on a gate of this node be so to this one alone, and says what all others know of it.
+func (t *tx) shutHere(l *rules.Lane) int64 {
+	if t.s.node == 0 {
+		return l.Shut
+	}
+	t.hereChanged = true
+	here := t.s.mem.lanes.here
+	if was, there := here[l.ID]; there {
+		t.undo = append(t.undo, func() { here[l.ID] = was })
+	} else {
+		t.undo = append(t.undo, func() { delete(here, l.ID) })
+	}
+	for _, n := range l.Needs {
+		if n.Gate == l.Shut && (n.Kind == queue.GateNode || n.Kind == queue.GateResource) {
+			here[l.ID] = l.Shut
+			return rules.Open
+		}
+	}
+	delete(here, l.ID)
+	return l.Shut
+}
+
 // countOver counts a lane that makes demands and waits for a quota, or does so no more.
 func (ls *lanes) countOver(shut int64, n int) {
 	if shut >= 0 || shut == rules.Empty {
@@ -206,6 +257,11 @@ func (ls *lanes) countOver(shut int64, n int) {
 
 // laneColumns are the columns of a lane, in the order of readLane.
 const laneColumns = `id, queue, uid, needs, head_rank, head_seq, shut`
+
+const laneWidth = 7
+
+// firstOfLane is the first job that stands in a lane.
+const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
 // readLane makes a lane of a row of laneColumns.
 func readLane(r row) (rules.Lane, error) {
@@ -248,6 +304,9 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		return false, err
 	}, `SELECT `+laneColumns+` FROM lanes WHERE queue = ? AND uid = ? AND demands = ?`, j.Queue, int64(j.UID), demands)
 	if err != nil || l.ID != 0 {
+		if gate, shut := ls.here[l.ID]; shut && l.Shut == rules.Open {
+			l.Shut = gate
+		}
 		return l, err
 	}
 	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Shut: rules.Empty, HeapIndex: -1}
@@ -305,6 +364,9 @@ func (ls *lanes) remove(l *rules.Lane) {
 // is more to do.
 func (t *tx) tidyLanes() (more bool, err error) {
 	m := &t.s.mem
+	if int64(len(m.lanes.here)) > t.s.lanesKept { // some may be gone
+		t.openHere()
+	}
 	if m.empties <= t.s.lanesKept {
 		return false, nil
 	}
@@ -350,31 +412,40 @@ func (t *tx) tidyLanes() (more bool, err error) {
 	return n+len(empty) >= moveStep, err
 }
 
+// openHere has all lanes that are shut to this node alone be looked at again.
+func (t *tx) openHere() {
+	t.hereChanged = true
+	ls := t.s.mem.lanes
+	was := ls.here
+	t.undo = append(t.undo, func() { ls.here = was })
+	ls.here = map[int64]int64{}
+	for _, q := range ls.queues {
+		ls.markStale(q)
+	}
+	t.rules.Readied = true
+}
+
 // loadLanes reads the lanes.
 func (s *engine) loadLanes() error {
 	ls := s.mem.lanes
-	var all []rules.Lane
 	err := s.db.query(func(r row) (bool, error) {
 		l, err := readLane(r)
-		all = append(all, l)
-		return true, err
-	}, `SELECT `+laneColumns+` FROM lanes WHERE demands = ''`)
-	if err != nil {
-		return err
-	}
-	for i := range all {
-		l := &all[i]
-		n, err := s.db.number(`SELECT 1 FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? LIMIT 1`, l.ID)
-		if err != nil {
-			return err
-		}
-		l.Head, l.Shut = rules.Start, rules.Open
-		if n == 0 {
+		head := rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}
+		switch most := s.mem.maxUser; {
+		case head.Seq == 0:
 			l.Head, l.Shut = rules.End, rules.Empty
 			s.mem.empties++
+		case most > 0 && s.mem.users[l.UID].leased >= most:
+			l.Head, l.Shut = head, rules.UserGate(l.UID)
+		default:
+			l.Head, l.Shut = head, rules.Open
 		}
-		ls.add(l)
+		ls.add(&l)
 		ls.state(l.Queue).lanes++
+		return true, err
+	}, `SELECT `+laneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
+	if err != nil {
+		return err
 	}
 	err = s.db.query(func(r row) (bool, error) {
 		ls.state(r.text(0)).lanes += int(r.num(1))
@@ -456,6 +527,10 @@ func (s *engine) SetNode(ctx context.Context, node store.Node) error {
 		was := ls.node
 		t.undo = append(t.undo, func() { ls.node = was })
 		ls.node = node.Clone()
+		ls.node.ID = t.s.node
+		if err := t.tellNode(); err != nil {
+			return err
+		}
 		if err := t.recheckShut(); err != nil {
 			return err
 		}

@@ -150,6 +150,9 @@ func (s *engine) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.do(ctx, urgent, func(t *tx) error {
 		left = store.Left{LastSeq: s.mem.nextSeq - 1, Moved: s.moved}
 		for _, seq := range slices.Sorted(maps.Keys(s.mem.leases)) {
+			if s.mem.leases[seq].Job.Node != s.node {
+				continue
+			}
 			j, err := t.Job(seq, rules.Whole)
 			if err != nil {
 				return err
@@ -157,7 +160,7 @@ func (s *engine) Left(ctx context.Context) (left store.Left, err error) {
 			j.Fence = s.mem.leases[seq].Job.Fence
 			left.Leased = append(left.Leased, j.Job)
 		}
-		text, err := noted(t, noteRunners)
+		text, err := noted(t, runnersNote(s.node))
 		if err != nil || text == "" {
 			return err
 		}

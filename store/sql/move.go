@@ -40,14 +40,14 @@ type Moved struct {
 }
 
 // Move moves a queue that no service uses, with all that belongs to it but for outputs in files, which stay in the state
-// folder. Nothing holds in the new place until all of it is there and was read again; then the old one is marked as
+// folder. member is the node of that folder, which has what runs. Nothing holds in the new place until all of it is there and was read again; then the old one is marked as
 // moved, and no service opens it any more. A move that was cut off is gone on with, unless the queue has changed meanwhile.
 // each hears of the rows that were copied of a table.
-func Move(ctx context.Context, from, to Place, each func(table string, rows int64)) (done Moved, err error) {
+func Move(ctx context.Context, from, to Place, member Member, each func(table string, rows int64)) (done Moved, err error) {
 	if from == to {
 		return done, queue.Invalid("to", "is where the queue is: %s", from)
 	}
-	m := &move{ctx: ctx, from: from, to: to, each: each}
+	m := &move{ctx: ctx, from: from, to: to, member: member, each: each}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
 		if err := step(); err != nil {
@@ -76,6 +76,7 @@ type source struct {
 type move struct {
 	ctx      context.Context
 	from, to Place
+	member   Member
 	each     func(string, int64)
 	done     Moved
 
@@ -163,7 +164,53 @@ func (m *move) server(p Place) (conn, error) {
 	if err := s.connect(m.ctx); err != nil {
 		return nil, err
 	}
+	err = s.lock(m.ctx)
+	there := false
+	if err == nil {
+		there, err = s.hasTables()
+	}
+	if err == nil && there {
+		err = m.refuseNodes(s.writer)
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.writer.close())
+	}
 	return s.writer, nil
+}
+
+// refuseNodes refuses a database that other services use, or of which they have jobs.
+func (m *move) refuseNodes(c conn) error {
+	alive, err := c.number(`SELECT count(*) FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ?`, m.member.Folder)
+	if err == nil && alive > 0 {
+		err = queue.Errorf(queue.CodeWrongState, "%d services use the database; stop all first, and wait until queuectl node list has none that is alive", alive)
+	}
+	if err != nil {
+		return err
+	}
+	own, reserved, err := m.reservations(c)
+	if err != nil {
+		return err
+	}
+	others, err := c.number(`SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND node <> ?`, own)
+	for _, node := range thirds(reserved) {
+		others += bit(node != own)
+	}
+	if err == nil && others > 0 {
+		err = queue.Errorf(queue.CodeWrongState, "%d jobs run elsewhere, or did; start the service until they have ended", others)
+	}
+	return err
+}
+
+// reservations is the number of the node of this folder in a database on a server, 0 if there is none, and meta.reserved.
+func (m *move) reservations(c conn) (node int64, reserved string, err error) {
+	if node, err = c.number(`SELECT id FROM nodes WHERE folder = ?`, m.member.Folder); err != nil {
+		return 0, "", err
+	}
+	err = c.query(func(r row) (bool, error) {
+		reserved = r.text(0)
+		return false, nil
+	}, `SELECT reserved FROM meta`)
+	return node, reserved, err
 }
 
 // openTarget opens the new place, and begins a copy there or finds the one that was cut off.
@@ -209,7 +256,7 @@ func (m *move) openServer() error {
 		return err
 	}
 	if !there {
-		return s.makeTables()
+		return s.makeTables(migrations)
 	}
 	return m.refuseQueue()
 }
@@ -450,7 +497,14 @@ func (m *move) settle() error {
 	if err := m.old.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, noteMoved, m.to.String()); err != nil {
 		return err
 	}
-	runners, err := noted(m.old, noteRunners)
+	of := int64(0)
+	if m.from.URL != "" {
+		var err error
+		if of, _, err = m.reservations(m.old); err != nil {
+			return err
+		}
+	}
+	runners, err := noted(m.old, runnersNote(of))
 	if err != nil {
 		return err
 	}
@@ -472,7 +526,11 @@ func (m *move) settle() error {
 	if err := m.made.exec(`DELETE FROM notes`); err != nil {
 		return err
 	}
-	for key, value := range map[string]string{noteRunners: runners, noteFile: id} {
+	node, err := m.giveLeases()
+	if err != nil {
+		return err
+	}
+	for key, value := range map[string]string{runnersNote(node): runners, noteFile: id} {
 		if value == "" {
 			continue
 		}
@@ -484,6 +542,41 @@ func (m *move) settle() error {
 		return err
 	}
 	return m.putInPlace()
+}
+
+// giveLeases has what runs be of this folder's node in the new place: on a server it is there from now on, and nobody takes
+// over what it has before its service has started.
+func (m *move) giveLeases() (node int64, err error) {
+	if m.lite == nil {
+		if node, err = m.made.number(`INSERT INTO nodes (name, folder, until, version, incarnation) VALUES (?, ?, 'infinity', '', 0)
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
+			return 0, err
+		}
+	}
+	reserved := ""
+	err = m.made.query(func(r row) (bool, error) {
+		reserved = r.text(0)
+		return false, nil
+	}, `SELECT reserved FROM meta`)
+	if err != nil {
+		return 0, err
+	}
+	held, err := numbers(reserved)
+	if err != nil {
+		return 0, err
+	}
+	var list []byte
+	for seq, fence := range held {
+		list = appendReserved(list, seq, fence, node)
+	}
+	err = m.made.exec(`UPDATE meta SET reserved = ?`, string(list))
+	if err == nil {
+		err = m.made.exec(`UPDATE jobs SET node = ? WHERE place = 3`, node)
+	}
+	if err == nil {
+		err = m.made.exec(`UPDATE batches SET node = ?`, node)
+	}
+	return node, err
 }
 
 // raiseNumbers has a server give out numbers above those that rows have.

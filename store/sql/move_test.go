@@ -64,9 +64,10 @@ func TestMoves(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+	member := Member{Name: "here", Folder: "this"}
 	file, server := Place{Dir: dir}, Place{URL: p.Create(t)}
 	cut, cancel := context.WithCancel(t.Context())
-	if _, err := Move(cut, file, server, func(table string, _ int64) {
+	if _, err := Move(cut, file, server, member, func(table string, _ int64) {
 		if table == "jobs" {
 			cancel()
 		}
@@ -76,14 +77,14 @@ func TestMoves(t *testing.T) {
 	if _, err := OpenServer(t.Context(), server.URL, Options{}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("what is not whole opens: %v", err)
 	}
-	done, err := Move(t.Context(), file, server, func(string, int64) {})
+	done, err := Move(t.Context(), file, server, member, func(string, int64) {})
 	if err != nil || done.Found == 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	if _, err := Open(t.Context(), Options{Dir: dir}); !errors.Is(err, queue.ErrInvalid) {
 		t.Errorf("what has moved away opens: %v", err)
 	}
-	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order()})
+	there, err := OpenServer(t.Context(), server.URL, Options{Order: s.Order(), Member: member})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +102,7 @@ func TestMoves(t *testing.T) {
 	if err := there.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Move(t.Context(), server, file, func(string, int64) {}); err != nil {
+	if _, err := Move(t.Context(), server, file, member, func(string, int64) {}); err != nil {
 		t.Fatal(err)
 	}
 	back := openStore(t, dir)
@@ -117,7 +118,7 @@ func TestMoves(t *testing.T) {
 		t.Errorf("the copy is still there: %v", err)
 	}
 	back.Close()
-	if _, err := Move(t.Context(), file, server, func(string, int64) {}); err != nil {
+	if _, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil {
 		t.Errorf("once more, to where it has moved away from: %v", err)
 	}
 }
@@ -129,13 +130,14 @@ func TestMovesOfAChangedQueue(t *testing.T) {
 	s := openStore(t, dir)
 	enqueue(t, s, 5)
 	s.Close()
+	member := Member{Name: "here", Folder: "this"}
 	file, server := Place{Dir: dir}, Place{URL: p.Create(t)}
 	cut, cancel := context.WithCancel(t.Context())
-	Move(cut, file, server, func(string, int64) { cancel() })
+	Move(cut, file, server, member, func(string, int64) { cancel() })
 	s = openStore(t, dir)
 	enqueue(t, s, 5)
 	s.Close()
-	done, err := Move(t.Context(), file, server, func(string, int64) {})
+	done, err := Move(t.Context(), file, server, member, func(string, int64) {})
 	if err != nil || done.Jobs != 10 || done.Found > 1 {
 		t.Errorf("%+v, %v", done, err)
 	}
@@ -143,7 +145,7 @@ func TestMovesOfAChangedQueue(t *testing.T) {
 	s = openStore(t, other)
 	enqueue(t, s, 1)
 	s.Close()
-	if _, err := Move(t.Context(), Place{Dir: other}, server, func(string, int64) {}); !errors.Is(err, queue.ErrExists) {
+	if _, err := Move(t.Context(), Place{Dir: other}, server, member, func(string, int64) {}); !errors.Is(err, queue.ErrExists) {
 		t.Errorf("over another queue: %v", err)
 	}
 }

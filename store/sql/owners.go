@@ -250,7 +250,7 @@ func (s *engine) Unowned(ctx context.Context, refs []string) (unowned []string, 
 				if owned {
 					continue
 				}
-				if err := t.exec(`INSERT INTO garbage (ref) VALUES (?)`, ref); err != nil {
+				if err := t.exec(`INSERT INTO garbage (ref, node) VALUES (?, ?)`, ref, t.s.mem.lanes.node.Name); err != nil {
 					return err
 				}
 				found = append(found, ref)

@@ -165,7 +165,7 @@ func (t *tx) trim(over int64, oldest string, args ...any) (more bool, err error)
 		return false, err
 	}
 	for _, a := range list {
-		if err := t.exec(`INSERT INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, a.seq, a.n); err != nil {
+		if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, a.seq, a.n); err != nil {
 			return false, err
 		}
 		if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = -1 WHERE seq = ? AND n = ?`, a.seq, a.n); err != nil {

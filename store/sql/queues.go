@@ -126,13 +126,16 @@ func (t *tx) refresh() error {
 		q.best, q.next = nil, rules.End
 		err := t.query(func(r row) (bool, error) {
 			l, err := readLane(r)
+			if ls.here[l.ID] != 0 {
+				return true, err
+			}
 			if q.best == nil {
 				q.best = &l
 				return true, err
 			}
 			q.next = l.Head
 			return false, err
-		}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? ORDER BY head_rank, head_seq LIMIT 2`, q.Name)
+		}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? ORDER BY head_rank, head_seq LIMIT ?`, q.Name, int64(2+len(ls.here)))
 		if err != nil {
 			return err
 		}

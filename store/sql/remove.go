@@ -37,7 +37,7 @@ func (t *tx) removeAttempts(seq int64, a attemptRange) error {
 	if a.n == 0 {
 		return nil
 	}
-	if err := t.exec(`INSERT INTO garbage SELECT output_ref FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.last); err != nil {
+	if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n <= ? AND output_ref <> '' ON CONFLICT DO NOTHING`, seq, a.last); err != nil {
 		return err
 	}
 	if err := t.exec(`DELETE FROM attempts WHERE seq = ? AND n <= ?`, seq, a.last); err != nil {

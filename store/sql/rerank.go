@@ -3,6 +3,7 @@ package sql
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -26,6 +27,14 @@ var rankingStates = []queue.State{queue.Blocked, queue.Held, queue.Pending, queu
 // orderText is an order as meta keeps it.
 func orderText(o queue.Order) string {
 	return fmt.Sprintf("%s %s %d", o.Scheduling, o.Aging, o.Interval.Milliseconds())
+}
+
+// readOrder reads what orderText wrote.
+func readOrder(text string) (o queue.Order) {
+	var ms int64
+	fmt.Sscanf(text, "%s %s %d", &o.Scheduling, &o.Aging, &ms) // of a queue that has none yet nothing
+	o.Interval = time.Duration(ms) * time.Millisecond
+	return o
 }
 
 // Order is how ranks are made.
@@ -56,7 +65,7 @@ func (s *engine) resumeRanking(ctx context.Context) error {
 // beginRanking ranks what is leased at once; the rest is Rerank's.
 func (t *tx) beginRanking() error {
 	t.s.mem.ranking, t.s.mem.rankedBy = ranking{state: rankingStates[0]}, ""
-	if err := t.exec(`UPDATE meta SET ranked_by = ''`); err != nil {
+	if err := t.exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
 		return err
 	}
 	for _, l := range t.s.mem.leases {

@@ -22,7 +22,7 @@ import (
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node`
 	jobColumns   = headColumns + `, labels, error, terms`
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
@@ -216,7 +216,7 @@ func readJob(r row, columns string) (queue.Job, error) {
 // are damaged it says so.
 func readMoved(r row, columns string) rules.Job {
 	j, err := readJob(r, columns)
-	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Damaged: err != nil}
+	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14), Damaged: err != nil}
 }
 
 // attemptColumns are the columns of an attempt, in the order of readAttempt.
@@ -236,11 +236,12 @@ func readAttempt(r row) queue.Attempt {
 	}
 }
 
-// numbers reads meta.reserved or meta.users: pairs of numbers.
+// numbers reads meta.reserved or meta.users: pairs of numbers, some of which have a third one.
 func numbers(list string) (map[int64]int64, error) {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
 		first, second, _ := strings.Cut(entry, "/")
+		second, _, _ = strings.Cut(second, "/")
 		n, err := strconv.ParseInt(first, 10, 64)
 		m, err2 := strconv.ParseInt(second, 10, 64)
 		if err = errors.Join(err, err2); err != nil {
@@ -249,6 +250,27 @@ func numbers(list string) (map[int64]int64, error) {
 		of[n] = m
 	}
 	return of, nil
+}
+
+// thirds are the third numbers of such a list, by the first ones.
+func thirds(list string) map[int64]int64 {
+	of := map[int64]int64{}
+	for entry := range strings.FieldsSeq(list) {
+		if parts := strings.Split(entry, "/"); len(parts) == 3 {
+			first, _ := strconv.ParseInt(parts[0], 10, 64) // numbers has looked at these
+			of[first], _ = strconv.ParseInt(parts[2], 10, 64)
+		}
+	}
+	return of
+}
+
+// appendReserved adds a lease to meta.reserved.
+func appendReserved(list []byte, seq, fence, node int64) []byte {
+	list = appendNumbers(list, seq, fence)
+	if node != 0 {
+		list = append(strconv.AppendInt(append(list[:len(list)-1], '/'), node, 10), ' ')
+	}
+	return list
 }
 
 // appendNumbers adds a pair to such a list.

@@ -3,6 +3,7 @@ package sql
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 )
 
 // What notes holds: one row a key.
@@ -11,6 +12,14 @@ const (
 	noteFile    = "file"    // which database it is: a copy is another one
 )
 
+// runnersNote is the key of the note of the runners that a node has.
+func runnersNote(node int64) string {
+	if node == 0 {
+		return noteRunners
+	}
+	return noteRunners + "/" + strconv.FormatInt(node, 10)
+}
+
 // NoteRunners keeps the folders of the runners that may have leases.
 func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 	list, err := json.Marshal(dirs)
@@ -18,7 +27,7 @@ func (s *engine) NoteRunners(ctx context.Context, dirs []string) error {
 		return err
 	}
 	return s.do(ctx, urgent, func(t *tx) error {
-		for key, value := range map[string]string{noteRunners: string(list), noteFile: s.file} {
+		for key, value := range map[string]string{runnersNote(s.node): string(list), noteFile: s.file} {
 			if err := t.exec(`INSERT INTO notes VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value`, key, value); err != nil {
 				return err
 			}

@@ -32,11 +32,12 @@ var migrations = [][]string{{
 		commits      INTEGER NOT NULL DEFAULT 0,  -- transactions that changed what stands in this row
 		output_bytes INTEGER NOT NULL DEFAULT 0,  -- of all outputs, kept
 		ranked_by    TEXT    NOT NULL DEFAULT '', -- the order of all ranks, '' while they are being made anew
+		ordered_by   TEXT    NOT NULL DEFAULT '', -- the order that new ranks are made by
 		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING of each user that has changed since its row was written
 		queues       TEXT    NOT NULL DEFAULT '', -- NAME/WAITING/UID of each queue that has changed since its row was written
 		hours_upto   INTEGER NOT NULL DEFAULT 0,  -- figures of minutes before are in those of hours
 		days_upto    INTEGER NOT NULL DEFAULT 0,  -- and those of hours before in those of days
-		reserved     TEXT    NOT NULL DEFAULT ''  -- SEQ/FENCE of each job that is leased and not known to have started
+		reserved     TEXT    NOT NULL DEFAULT ''  -- SEQ/FENCE or SEQ/FENCE/NODE of each job that is leased and not known to have started
 	) STRICT`,
 	`INSERT INTO meta (one, min_reader, epoch, next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled)
 		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)`,
@@ -76,6 +77,7 @@ var migrations = [][]string{{
 		hook_uid     INTEGER NOT NULL DEFAULT 0, -- of a hook: whose job it is for
 		parents      INTEGER NOT NULL DEFAULT 0, -- how many there were
 		kept         INTEGER NOT NULL DEFAULT 0, -- 1 if its queue had a retention of its own when it ended
+		node         INTEGER NOT NULL DEFAULT 0, -- that had it leased last
 		outputs      INTEGER NOT NULL DEFAULT 0, -- bytes of them
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
@@ -214,7 +216,8 @@ var migrations = [][]string{{
 		uid   INTEGER NOT NULL,
 		name  TEXT    NOT NULL,
 		stage INTEGER NOT NULL, -- 0 takes frames, 1 is committed, 2 was forgotten, 3 is being removed
-		at    INTEGER NOT NULL  -- of the last change of stage
+		at    INTEGER NOT NULL, -- of the last change of stage
+		node  INTEGER NOT NULL DEFAULT 0 -- that took its last frame
 	) STRICT`,
 	`CREATE INDEX batches_name ON batches (uid, name)`,
 	`CREATE INDEX batches_forgotten ON batches (at) WHERE stage = 2`,
@@ -303,7 +306,7 @@ var migrations = [][]string{{
 		uid   INTEGER NOT NULL,
 		at    INTEGER NOT NULL
 	) STRICT, WITHOUT ROWID`,
-	`CREATE TABLE garbage (ref TEXT PRIMARY KEY) STRICT, WITHOUT ROWID`,
+	`CREATE TABLE garbage (ref TEXT PRIMARY KEY, node TEXT NOT NULL) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID`,
 }}
 

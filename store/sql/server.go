@@ -1,10 +1,15 @@
 package sql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,9 +17,11 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Server is a store.Store in a PostgreSQL database. Make it with OpenServer.
+// Server is a store.Store in a PostgreSQL database, which the services of several machines may share. Make it with
+// OpenServer.
 type Server struct {
 	*engine
 	config *pgconn.Config
@@ -22,28 +29,50 @@ type Server struct {
 	behind atomic.Int64 // how far this machine's clock is behind the server's, in ms
 	size   atomic.Int64 // of the database, in bytes
 	sized  time.Time    // when it was looked at; the writer's
+
+	incarnation int64 // of the node
+	lease       time.Duration
+	others      atomic.Int64 // other nodes, as of the last transaction
+	commits     atomic.Int64 // as of the last transaction
+	answers     bell
+	keeper      *keeper // of the lease
+	talk        *keeper // with other nodes
+	changes     chan struct{}
+	told        chan struct{} // pokes whoever tells other nodes of commits
+	hints       chan struct{}
+	end         context.CancelFunc // of what runs beside
+	beside      sync.WaitGroup
 }
 
 // Waits for a server.
 const (
-	connectWait = 5 * time.Second // for a connection, with the lock
+	connectWait = 5 * time.Second
+	lockWait    = 5 * time.Second
 	lockAgain   = 200 * time.Millisecond
 	sizeEvery   = time.Minute
+	writerIdle  = "2s" // within a transaction: a node that stands still, or is cut off
 )
 
 // oldestServer is the oldest PostgreSQL, as it numbers itself.
 const oldestServer = 14_00_00
 
-// serverLock is the number of the lock that the one service has which writes. It is of this program alone.
-const serverLock = 0x71756575
+// serverLock is the number of the lock of whoever moves a queue, and tablesLock that of whoever makes the tables. They are of this
+// program alone.
+const (
+	serverLock = 0x71756575
+	tablesLock = serverLock + 1
+)
 
-// OpenServer opens the database of a URL and makes its tables if there are none. One service at a time may use it.
+// usualLease is how long a node may be silent that does not say.
+const usualLease = 30 * time.Second
+
+// OpenServer opens the database of a URL as one of its nodes, and makes its tables if there are none.
 func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	config, err := serverConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config}
+	s := &Server{config: config, keeper: &keeper{config: config}, talk: &keeper{config: config}, changes: make(chan struct{}, 1), told: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
 	s.engine = newEngine(s, o.Order, o.Log)
 	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.behind.Load()) }
 	if err := s.connect(ctx); err != nil {
@@ -54,9 +83,19 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 		return nil, errors.Join(err, s.writer.close())
 	}
 	s.read = newReaders(s.reader)
-	if err := s.begin(ctx, o); err != nil {
+	beside, end := context.WithCancel(context.WithoutCancel(ctx))
+	s.end = end
+	s.turn <- struct{}{}
+	o.Member.Name, o.Member.Lease = cmp.Or(o.Member.Name, "node"), cmp.Or(o.Member.Lease, usualLease)
+	if err = s.join(ctx, o.Member); err == nil {
+		<-s.turn
+		err = s.begin(ctx, o)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
+	s.beside.Go(func() { s.tellCommits(beside) })
+	s.beside.Go(func() { s.hearCommits(beside) })
 	for _, f := range s.Examine(ctx) {
 		if f.Level != store.Fine {
 			s.log.Warn(f.Message, "next", f.Next)
@@ -65,39 +104,51 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	return s, nil
 }
 
-// connect connects the writer, and takes the lock.
+// connect connects the writer. If there was one before, its transaction is ended: the server may not know yet that
+// the connection is lost.
 func (s *Server) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
 	defer cancel()
-	c, err := connectServer(ctx, s.config)
+	config := s.config.Copy()
+	config.RuntimeParams["idle_in_transaction_session_timeout"] = writerIdle // its locks keep all others waiting
+	c, err := connectServer(ctx, config)
 	if err != nil {
 		return err
 	}
 	c.ctx = ctx
 	defer func() { c.ctx = context.Background() }()
-	for taken := false; ; taken = true {
-		var got, ms int64
-		err := c.query(func(r row) (bool, error) {
-			got, ms = r.num(0), r.num(1)
+	ms, err := c.number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
+	if err == nil && s.writer != nil {
+		_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.pg.PID()), s.writer.since)
+	}
+	if err == nil {
+		err = c.query(func(r row) (bool, error) {
+			c.since = r.text(0)
 			return false, nil
-		}, `SELECT pg_try_advisory_lock(`+fmt.Sprint(serverLock)+`), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
-		if err == nil && got == 1 {
-			s.behind.Store(ms - time.Now().UnixMilli())
-			s.writer = c
-			return nil
-		}
-		if err == nil && s.writer != nil { // it may be held by the connection that is lost
-			_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND objid = ` + fmt.Sprint(serverLock) + ` AND pid = ` + fmt.Sprint(s.writer.pg.PID()) + `) t`)
-		}
-		if err != nil && !(taken && ctx.Err() != nil) {
-			c.close()
+		}, `SELECT backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()`)
+	}
+	if err != nil {
+		c.close()
+		return err
+	}
+	s.behind.Store(ms - time.Now().UnixMilli())
+	s.writer = c
+	return nil
+}
+
+// lock takes the lock of whoever moves a queue.
+func (s *Server) lock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	for {
+		got, err := s.writer.number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(serverLock) + `)`)
+		if err != nil || got == 1 {
 			return err
 		}
 		select {
 		case <-time.After(lockAgain):
 		case <-ctx.Done():
-			c.close()
-			return queue.Errorf(queue.CodeUnavailable, "another service uses the database %s; end it first", s.config.Database)
+			return queue.Errorf(queue.CodeUnavailable, "another program moves a queue to the database %s, or away from it; try again later", s.config.Database)
 		}
 	}
 }
@@ -108,12 +159,8 @@ func (s *Server) open() error {
 	if err == nil && version < oldestServer {
 		err = queue.Errorf(queue.CodeInvalid, "the database's server is PostgreSQL %d; 14 or later is needed", version/10_000)
 	}
-	if err != nil {
-		return err
-	}
-	there, err := s.hasTables()
-	if err == nil && !there {
-		err = s.makeTables()
+	if err == nil {
+		err = s.makeTables(migrations)
 	}
 	if err == nil {
 		err = s.load()
@@ -145,18 +192,58 @@ func (s *Server) hasTables() (bool, error) {
 
 const hasMeta = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`
 
-// makeTables makes the schema, all of it or nothing.
-func (s *Server) makeTables() error {
-	script := []string{`BEGIN`, `CREATE SCHEMA IF NOT EXISTS ` + serverSchema}
-	for _, step := range migrations {
+// makeTables brings the schema up to date, or makes it, all of it or nothing. Two programs that do so at once
+// take turns.
+func (s *Server) makeTables(steps [][]string) (err error) {
+	run := func(statement string) error {
+		return serverError(s.writer.pg.Exec(context.Background(), statement).Close(), statement)
+	}
+	there, err := s.hasTables()
+	version := int64(0)
+	if err == nil && there {
+		version, err = s.writer.number(`SELECT version FROM schema`)
+	}
+	if err != nil || there && version == int64(len(steps)) {
+		return err
+	}
+	if version > int64(len(steps)) {
+		oldest, err := s.writer.number(`SELECT min_reader FROM meta`)
+		if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
+			err = queue.Errorf(store.ErrNewerSchema.Code, "the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
+		}
+		return err
+	}
+	if err := run(`BEGIN`); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			run(`ROLLBACK`) // the first error is the one to tell
+		}
+	}()
+	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLock) + `)`); err != nil {
+		return err
+	}
+	if there, err = s.hasTables(); err != nil {
+		return err
+	}
+	var script []string
+	if !there {
+		script = append(script, `CREATE SCHEMA IF NOT EXISTS `+serverSchema, `CREATE TABLE schema (version BIGINT NOT NULL)`, `INSERT INTO schema VALUES (0)`)
+	} else if version, err = s.writer.number(`SELECT version FROM schema`); err != nil {
+		return err
+	}
+	for _, step := range steps[version:] {
 		for _, statement := range step {
 			script = append(script, serverTable(statement))
 		}
 	}
-	script = append(append(script, inboxTables()...), `COMMIT`)
-	for _, statement := range script {
-		if err := s.writer.pg.Exec(context.Background(), statement).Close(); err != nil {
-			return serverError(err, statement)
+	if !there {
+		script = append(append(script, inboxTables()...), nodeTables()...)
+	}
+	for _, statement := range append(script, fmt.Sprintf(`UPDATE schema SET version = %d`, len(steps)), `COMMIT`) {
+		if err := run(statement); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -191,11 +278,6 @@ func (w *serverWriter) begin() error {
 		if err := w.again(); err != nil {
 			return err
 		}
-		if has, err := w.commits(); err != nil {
-			return err
-		} else if has != w.s.mem.commits {
-			return damage("another service has changed the database meanwhile")
-		}
 	}
 	return w.serverConn.begin()
 }
@@ -209,29 +291,29 @@ func (w *serverWriter) again() error {
 	return err
 }
 
-// commits is how many transactions have changed anything.
-func (w *serverWriter) commits() (int64, error) { return w.number(`SELECT commits FROM meta`) }
-
-// commit implements conn. If the connection is lost with it, a new one tells whether it holds.
+// commit implements conn. What it stores has a mark of its own in the node's row: if the connection is lost with it, a new one
+// tells by that whether it holds. The number of a transaction would not do, since a standby that is promoted may give it out again.
 func (w *serverWriter) commit() error {
-	wrote := w.wrote
+	if !w.wrote || w.s.node == 0 {
+		return w.serverConn.commit()
+	}
+	mark := rand.Int64()
+	if err := w.exec(`UPDATE nodes SET mark = ? WHERE id = ?`, mark, w.s.node); err != nil {
+		return err
+	}
 	err := w.serverConn.commit()
 	if err == nil || !w.pg.IsClosed() {
 		return err
 	}
-	if !wrote {
-		return nil
-	}
 	for until := time.Now().Add(doubtWait); ; time.Sleep(lockAgain) {
 		if failed := w.again(); failed == nil {
-			has, failed := w.commits()
+			// It is written once more, so that standbys have it too that are waited for with each commit.
+			holds, failed := w.number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.s.node, mark)
 			switch {
-			case failed == nil && has == w.s.mem.commits:
+			case failed == nil && holds == 1:
 				return nil
-			case failed == nil && has == w.s.mem.commits-1:
-				return err // nothing of it holds
 			case failed == nil:
-				return damage("another service has changed the database meanwhile")
+				return err // nothing of it does
 			}
 		}
 		if time.Now().After(until) {
@@ -258,7 +340,12 @@ func (s *Server) reader() (conn, error) {
 func (s *Server) ready() error { return nil }
 
 // committed implements host.
-func (s *Server) committed(bool) {}
+func (s *Server) committed(changed bool) {
+	s.commits.Store(s.mem.commits)
+	if changed && s.others.Load() > 0 {
+		poke(s.told)
+	}
+}
 
 // relieve implements host: nobody here can.
 func (s *Server) relieve() bool { return false }
@@ -391,11 +478,25 @@ func (s *Server) cannotRead(err error) error {
 	return err
 }
 
-// close implements host.
-func (s *Server) close() error { return s.writer.close() }
+// close implements host. A node that has nothing leased ends its lease, so that nobody waits for that.
+func (s *Server) close() error {
+	s.end()
+	s.beside.Wait()
+	var left error
+	if !slices.ContainsFunc(slices.Collect(maps.Values(s.mem.leases)), func(l *rules.Lease) bool { return l.Job.Node == s.node }) && s.Err() == nil {
+		ctx, cancel := context.WithTimeout(context.Background(), closeWait)
+		defer cancel()
+		left = s.leave(ctx)
+	}
+	if left != nil {
+		s.log.Info("other nodes wait for the end of this one's lease", "error", left)
+	}
+	return errors.Join(s.keeper.close(), s.talk.close(), s.writer.close())
+}
 
 var (
 	_ store.Store    = (*Server)(nil)
 	_ store.Examiner = (*Server)(nil)
+	_ store.Cluster  = (*Server)(nil)
 	_ host           = (*Server)(nil)
 )

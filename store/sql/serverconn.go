@@ -32,6 +32,8 @@ type serverConn struct {
 	met   error        // by a statement of the pipeline: the server carries out none that follows
 	bound int64
 	wrote bool // something since begin
+
+	since string // when its process at the server began
 }
 
 // serverSent is a statement that was sent, to be prepared or carried out.
@@ -396,6 +398,11 @@ func (c *serverConn) endReading() error {
 
 // carried implements conn.
 func (c *serverConn) carried() int64 { return c.bound }
+
+// among implements conn.
+func (c *serverConn) among(column string) string {
+	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
+}
 
 // ahead implements conn.
 func (c *serverConn) ahead() int { return 64 }

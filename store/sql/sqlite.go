@@ -54,6 +54,7 @@ type Options struct {
 	Order   queue.Order
 	OrderOf func([]store.Setting) (queue.Order, error)
 	Log     *slog.Logger // nil is none
+	Member  Member       // of a server
 }
 
 // Open opens the database in a folder and brings its schema up to date. It
@@ -269,6 +270,9 @@ func (s *Store) ready() error {
 	}
 	return err
 }
+
+// enter implements host: nobody else changes it.
+func (s *Store) enter(*tx) error { return nil }
 
 // committed implements host.
 func (s *Store) committed(changed bool) {

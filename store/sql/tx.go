@@ -106,15 +106,15 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 // Put implements rules.Tx: the one place where a job's row is written.
 func (t *tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
-		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, error = coalesce(?, error)`
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, error = coalesce(?, error)`
 	var fault any
 	if j.NewError != nil {
 		fault = *j.NewError
 	}
 	args := [...]any{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, fault, j.Seq}
+		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, fault, j.Seq}
 	if j.Rewrite == rules.RowAlone {
-		err := t.exec(set+` WHERE seq = ?34`, args[:]...)
+		err := t.exec(set+` WHERE seq = ?35`, args[:]...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -122,14 +122,14 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	if j.Rewrite == rules.WithTerms {
-		err = t.exec(set+`, terms = ?35 WHERE seq = ?34`, append(args[:], text.terms)...)
+		err = t.exec(set+`, terms = ?36 WHERE seq = ?35`, append(args[:], text.terms)...)
 		return err
 	}
 	demands, err := demandsText(j.Demands)
 	if err != nil {
 		return err
 	}
-	if err = t.exec(set+`, terms = ?35, labels = ?36, input = ?37, queue = ?38, demands = ?39, unique_key = ?40, unique_for = ?41, hooks = ?42, parents = ?43 WHERE seq = ?34`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+	if err = t.exec(set+`, terms = ?36, labels = ?37, input = ?38, queue = ?39, demands = ?40, unique_key = ?41, unique_for = ?42, hooks = ?43, parents = ?44 WHERE seq = ?35`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -196,8 +196,8 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 }
 
 // AddGarbage implements rules.Tx.
-func (t *tx) AddGarbage(ref string) error {
-	err := t.exec(`INSERT INTO garbage (ref) VALUES (?) ON CONFLICT DO NOTHING`, ref)
+func (t *tx) AddGarbage(ref, node string) error {
+	err := t.exec(`INSERT INTO garbage (ref, node) VALUES (?, ?) ON CONFLICT DO NOTHING`, ref, node)
 	return err
 }
 
@@ -286,7 +286,7 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 	}
 	used := t.s.mem.used
 	for _, n := range l.Needs {
-		if n.Kind == queue.GateRate && l.Running {
+		if n.Kind == queue.GateRate && l.Running || n.Kind == queue.GateResource && l.Job.Node != t.s.node {
 			continue
 		}
 		was := used[n.Gate]

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -221,10 +222,14 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
 			return nil
 		}
+		of := ``
+		if s.node != 0 { // others' files are not here
+			of = ` WHERE node NOT IN (SELECT name FROM nodes WHERE id <> ` + strconv.FormatInt(s.node, 10) + `)`
+		}
 		return t.query(func(r row) (bool, error) {
 			refs = append(refs, r.text(0))
 			return len(refs) < limit, nil
-		}, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
+		}, `SELECT ref FROM garbage`+of+` ORDER BY ref LIMIT ?`, int64(limit))
 	})
 	return refs, err
 }

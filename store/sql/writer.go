@@ -3,6 +3,7 @@ package sql
 import (
 	"cmp"
 	"fmt"
+	"maps"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
@@ -32,17 +33,16 @@ type tx struct {
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
 	// measured are the starts and ends of attempts, for the figures.
-	measured []rules.Measured
-	before   memory       // as it was, without leases
-	users    map[int]user // those that changed, as they were
-	queues   map[*queueState]queueCount
-	removed  int     // attempts and edges
-	uncut    *waiter // who waits still, though its claim was cut short
-	read     int     // bytes of jobs that were read, or will be moved by SQLite
-	bound    int64   // what the connection had bound when it began
-	leased   bool    // leases changed, so that
-	// reserved is what meta.reserved gets.
-	reserved string
+	measured    []rules.Measured
+	before      memory       // as it was, without leases
+	users       map[int]user // those that changed, as they were
+	queues      map[*queueState]queueCount
+	removed     int     // attempts and edges
+	uncut       *waiter // who waits still, though its claim was cut short
+	read        int     // bytes of jobs that were read, or will be moved by SQLite
+	bound       int64   // what the connection had bound when it began
+	leased      bool    // leases changed
+	hereChanged bool    // lanes.here did
 }
 
 // lead commits what waits, or the first part of it, in one transaction and answers. The
@@ -149,12 +149,15 @@ func (s *engine) answer(group []*op, grant *granted) {
 func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error) {
 	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, bound: s.db.carried()}
 	t.rules = rules.New(t, &s.rechecks)
-	t.undo = append(t.undo, s.rechecks.Keep())
 	defer func() {
 		if err != nil {
 			t.rollback()
 		}
 	}()
+	if err = s.host.enter(t); err != nil {
+		return 0, nil, nil, err
+	}
+	t.undo = append(t.undo, s.rechecks.Keep())
 	for n < len(group) && t.size() < maxGroupBytes {
 		o := group[n]
 		n++
@@ -267,12 +270,12 @@ func (t *tx) writeMeta() error {
 		return nil
 	}
 	if t.leased {
-		t.reserved = t.reservations()
+		m.reserved = t.reservations()
 	}
 	m.commits++
 	c := &m.counts
 	err := t.exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), t.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), m.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
 	return err
 }
@@ -282,7 +285,7 @@ func (t *tx) reservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.s.mem.leases {
 		if !l.Running {
-			list = appendNumbers(list, seq, l.Job.Fence)
+			list = appendReserved(list, seq, l.Job.Fence, l.Job.Node)
 		}
 	}
 	return string(list)
@@ -299,7 +302,12 @@ func (t *tx) publish(grant *granted) {
 		f()
 	}
 	s.usual.note(t.measured)
-	defer s.watchers.Tell(t.touched...)
+	if s.foreign {
+		s.foreign = false
+		defer s.watchers.TellAll()
+	} else {
+		defer s.watchers.Tell(t.touched...)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if grant != nil && s.waiter == grant.to {
@@ -320,8 +328,9 @@ func (t *tx) publish(grant *granted) {
 			s.newer = nil
 		}
 	}
-	if t.leased {
-		s.reserved = t.reserved
+	s.reserved = s.mem.reserved
+	if t.hereChanged {
+		s.here = maps.Clone(s.mem.lanes.here)
 	}
 }
 

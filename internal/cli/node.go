@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// NodeVerb is the verb node, which queuectld alone has: it is seldom asked for.
+func NodeVerb(a *App) *cobra.Command {
+	return Group("node", "The machines that share the queue", nodeListVerb(a), nodeDrainVerb(a), nodeRemoveVerb(a))
+}
+
+func nodeListVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the machines: whether they are alive, what they run, and their labels", Args: Exactly(0, "no arguments"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			a.lists = true
+			c, err := a.Client()
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			list := []control.NodeView{}
+			for p, more := (control.Nodes{}), true; more; more = p.Cursor != "" {
+				page, err := c.NodeList(cmd.Context(), p)
+				if err != nil {
+					return err
+				}
+				list, p.Cursor = append(list, page.Nodes...), page.Next
+			}
+			if a.Structured() {
+				return PrintList(a, list)
+			}
+			return a.named(len(list), "", nodeColumns, func(i int) []string { return nodeRow(&list[i], time.Now()) })
+		},
+	}
+}
+
+var nodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "HEARD", "LABELS", "RESOURCES", "VERSION"}
+
+// nodeRow is a node as a row of the table.
+func nodeRow(n *control.NodeView, now time.Time) []string {
+	name := n.Name
+	if n.This {
+		name += " (this)"
+	}
+	return []string{name, n.State, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, now), pairs(n.Labels), pairs(n.Resources), n.Version}
+}
+
+// pairs are the entries of a map in order, "-" if there are none.
+func pairs[V any](of map[string]V) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(of)) {
+		list = append(list, fmt.Sprintf("%s=%v", name, of[name]))
+	}
+	if list == nil {
+		return "-"
+	}
+	return strings.Join(list, " ")
+}
+
+func nodeDrainVerb(a *App) *cobra.Command {
+	var p control.NodeDrain
+	cmd := &cobra.Command{
+		Use: "drain NODE [--off]", Short: "Have a machine finish what it runs and begin nothing more; other machines go on", Args: Exactly(1, "the name of a node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p.Name = args[0]
+			return answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
+				if p.Off {
+					a.Say("%s begins jobs again", n.Name)
+				} else {
+					a.Say("%s begins nothing more; it runs %s", n.Name, plural(n.Running, "job"))
+				}
+				return nil
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&p.Off, "off", false, "have it begin jobs again")
+	return cmd
+}
+
+func nodeRemoveVerb(a *App) *cobra.Command {
+	return &cobra.Command{
+		Use: "rm NODE", Short: "Forget a machine whose service does not run; what it had is treated as lost", Args: Exactly(1, "the name of a node"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
+				a.Say("%s is forgotten", n.Name)
+				return nil
+			})
+		},
+	}
+}

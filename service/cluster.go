@@ -1,0 +1,179 @@
+package service
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// nodeFile is a file in the state folder that tells its service from others of the same name.
+const nodeFile = "node.id"
+
+// member is this service as a node of a store that others share.
+func (s *Service) member() (member, error) {
+	m := member{Name: s.nodeName(), Version: s.opt.Version, Lease: s.config.Load().NodeLease}
+	path := filepath.Join(s.opt.Places.State, nodeFile)
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		id := make([]byte, 16)
+		rand.Read(id) // it cannot fail
+		raw = []byte(hex.EncodeToString(id) + "\n")
+		if err = os.WriteFile(path+".new", raw, 0o600); err == nil {
+			err = os.Rename(path+".new", path)
+		}
+	}
+	m.Folder = strings.TrimSpace(string(raw))
+	if err == nil && m.Folder == "" {
+		err = queue.Errorf(queue.CodeInvalid, "%s is empty; remove it, and what runs here is treated as lost", path)
+	}
+	return m, err
+}
+
+// marginOf is how long before the end of a lease what runs is ended.
+func marginOf(lease time.Duration) time.Duration { return lease / 6 }
+
+// prolong prolongs the lease of this node, and what its runners may do with it.
+func (s *Service) prolong(ctx context.Context) error {
+	if s.cluster == nil {
+		return nil
+	}
+	lease := s.cluster.Lease()
+	asked := time.Now()
+	within, cancel := context.WithTimeout(ctx, lease/3)
+	defer cancel()
+	m, err := s.cluster.Extend(within, s.pool.Workers())
+	if err != nil {
+		return err
+	}
+	if s.config.Load().OnPartition == "stop" {
+		s.pool.Prolong(asked.Add(lease - marginOf(lease)))
+	} else {
+		s.pool.Prolong(time.Time{})
+	}
+	s.setDrained(m.Drained)
+	if m.Orphans {
+		s.inherit(ctx)
+	}
+	return nil
+}
+
+// setDrained has this node claim nothing, or again.
+func (s *Service) setDrained(on bool) {
+	s.mu.Lock()
+	s.drained = on
+	s.mu.Unlock()
+	s.obeyDrain()
+}
+
+// obeyDrain has the pool claim nothing, if all nodes are to or this one is.
+func (s *Service) obeyDrain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pool.Drain(s.drains || s.drained)
+}
+
+// inherit takes over what nodes have left whose leases are over.
+func (s *Service) inherit(ctx context.Context) {
+	list, err := s.cluster.TakeOver(ctx)
+	if err != nil {
+		s.log.Warn("what another node has left is not taken over yet", "error", err)
+		return
+	}
+	if len(list) > 0 {
+		s.log.Warn("another node is gone; what it ran is treated as lost", "node", list[0].From, "jobs", len(list))
+		s.pool.Lost(list)
+	}
+}
+
+// keepLease prolongs the lease again and again, until ctx ends.
+func (s *Service) keepLease(ctx context.Context) {
+	if s.cluster == nil {
+		return
+	}
+	lease := s.cluster.Lease()
+	failing := false
+	for wait := lease / 3; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+		wait = lease / 3
+		err := s.prolong(ctx)
+		switch {
+		case err == nil && failing:
+			failing = false
+			s.log.Info("the lease of this node is prolonged again")
+		case err != nil && ctx.Err() == nil:
+			wait = lease / 10
+			if !failing {
+				failing = true
+				s.log.Warn("the lease of this node cannot be prolonged; unless it can soon, what runs here is ended before others run it", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
+			}
+		}
+	}
+}
+
+// takePart does what other nodes ask for, and has shared settings hold that were changed elsewhere, until ctx ends.
+func (s *Service) takePart(ctx context.Context) {
+	if s.cluster == nil {
+		return
+	}
+	looked := time.Time{}
+	for {
+		wait := time.Hour
+		if !looked.IsZero() {
+			wait = time.Until(looked.Add(shareEvery))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.cluster.Hints():
+			s.answerAsks(ctx)
+		case <-s.cluster.Changes():
+			if looked.IsZero() {
+				looked = time.Now()
+			}
+		case <-time.After(wait):
+			looked = time.Time{}
+			if err := s.takeShared(ctx); err != nil && ctx.Err() == nil {
+				s.log.Warn("settings that were changed on another node do not hold here yet", "error", err)
+				looked = time.Now()
+			}
+		}
+	}
+}
+
+// shareEvery is how long after a change of anything it is looked whether settings have changed.
+const shareEvery = 500 * time.Millisecond
+
+// takeShared has settings and rules hold as they are stored now.
+func (s *Service) takeShared(ctx context.Context) error {
+	stored, err := s.store.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	return s.inTurn(ctx, func() error {
+		if !slices.Equal(stored, s.shared) {
+			if err := s.setStored(stored); err != nil {
+				return err
+			}
+			s.shared = stored
+			s.apply(ctx)
+			s.obeyDrain()
+			if paused := s.paused.Load() != nil; paused != s.pool.Frozen() {
+				s.pool.PauseAll(paused)
+			}
+		}
+		return errors.Join(s.loadRules(ctx), s.loadGates(ctx))
+	})
+}

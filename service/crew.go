@@ -1,0 +1,423 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// crew does what is asked of a job that may run: by the pool of this node or, of a store that nodes share, by that of the node
+// which has it leased.
+type crew struct{ s *Service }
+
+func (s *Service) crew() crew { return crew{s} }
+
+// ask is what one node asks of another.
+type ask struct {
+	Do     string        `json:"do"` // a key of answerers
+	Seq    int64         `json:"seq,omitempty"`
+	UID    int           `json:"uid,omitempty"`
+	Number int           `json:"number,omitempty"` // of a signal
+	On     bool          `json:"on,omitempty"`
+	Change *askedChange  `json:"change,omitempty"`
+	Cursor output.Cursor `json:"cursor,omitempty"`
+	Ref    string        `json:"ref,omitempty"` // of an output file
+	At     int64         `json:"at,omitempty"`  // in it
+	Length int64         `json:"length,omitempty"`
+}
+
+// askedChange is a store.Change as another node is told of it. Without a verb the job is given back, so that whoever asks can
+// change it.
+type askedChange struct {
+	Verb           queue.Verb     `json:"verb,omitempty"`
+	UID            int            `json:"uid"`
+	Timeout        *time.Duration `json:"timeout,omitempty"`
+	Alone          bool           `json:"alone,omitempty"`
+	Only           []queue.State  `json:"only,omitempty"`
+	MaxPending     int64          `json:"max_pending,omitempty"`
+	MaxPendingUser int64          `json:"max_pending_user,omitempty"`
+}
+
+// answered is what another node answers.
+type answered struct {
+	Held  bool       `json:"held,omitempty"` // it has the job
+	Chunk *livePiece `json:"chunk,omitempty"`
+	Data  []byte     `json:"data,omitempty"` // of an output file
+	Size  int64      `json:"size,omitempty"` // of all of it
+	Again bool       `json:"again,omitempty"`
+	Met   string     `json:"met,omitempty"` // a name of askErrors
+	Code  queue.Code `json:"code,omitempty"`
+	Field string     `json:"field,omitempty"`
+	Error string     `json:"error,omitempty"`
+}
+
+// askErrors are errors that are told by name.
+var askErrors = map[string]error{"moved": store.ErrMoved, "leased": store.ErrLeased, "runs": worker.ErrRuns, "none": os.ErrNotExist}
+
+// livePiece is a piece of a running attempt's output, as output.AppendChunks writes it.
+type livePiece struct {
+	Cursor output.Cursor `json:"cursor"` // after it
+	Done   bool          `json:"done,omitempty"`
+	Data   []byte        `json:"data,omitempty"`
+}
+
+// readHere reads output of an attempt that runs on this node.
+func (c crew) readHere(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
+	chunk, ok, err := c.s.pool.Read(ctx, seq, cursor, wait)
+	if err != nil || !ok {
+		return nil, ok, err
+	}
+	return &livePiece{chunk.Cursor, chunk.Done, chunk.Data}, true, nil
+}
+
+func (a *answered) fail(err error) {
+	if err == nil {
+		return
+	}
+	for name, known := range askErrors {
+		if errors.Is(err, known) {
+			a.Met = name
+			return
+		}
+	}
+	a.Code, a.Error = queue.CodeInternal, err.Error()
+	if e, is := errors.AsType[*queue.Error](err); is {
+		a.Code, a.Field, a.Error = e.Code, e.Field, e.Message
+	}
+}
+
+func (a *answered) err() error {
+	switch {
+	case a.Met != "":
+		return askErrors[a.Met]
+	case a.Error != "":
+		return &queue.Error{Code: a.Code, Field: a.Field, Message: a.Error}
+	}
+	return nil
+}
+
+// Waits of what nodes ask each other.
+const (
+	askWithin  = 10 * time.Minute // for what ends a job
+	readWithin = 5 * time.Second  // for output; then it is asked for again
+	asksAtOnce = 64
+)
+
+// elsewhere asks the node that has a job leased. held is false if none has.
+func (c crew) elsewhere(ctx context.Context, a ask) (is answered, held bool, err error) {
+	if c.s.cluster == nil {
+		return is, false, nil
+	}
+	node, err := c.s.cluster.Holder(ctx, a.Seq)
+	if err != nil || node == 0 {
+		return is, false, err
+	}
+	is, err = c.ask(ctx, node, a)
+	return is, is.Held, err
+}
+
+// ask asks a node, for as long as its lease lasts.
+func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err error) {
+	text, err := json.Marshal(a)
+	if err != nil {
+		return is, err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go c.watch(ctx, node, cancel)
+	raw, err := c.s.cluster.Ask(ctx, node, text)
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	if err == nil {
+		err = json.Unmarshal(raw, &is)
+	}
+	if err == nil {
+		err = is.err()
+	}
+	return is, err
+}
+
+// watch has those who wait for a node's answer give up once its lease is over.
+func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
+	for {
+		list, err := c.s.nodes(ctx)
+		for i := range list {
+			if n := &list[i]; err == nil && n.ID == node && !n.Alive {
+				cancel(queue.Errorf(queue.CodeUnavailable, "the node %s, which has it, does not answer; its jobs are others' soon", n.Name))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(c.s.cluster.Lease() / 3):
+		}
+	}
+}
+
+// either is what this node's pool says, or else that of the node which has the job.
+func (c crew) either(ctx context.Context, a ask) (bool, error) {
+	is := c.here(ctx, &a)
+	if is.Held || is.err() != nil {
+		return is.Held, is.err()
+	}
+	_, held, err := c.elsewhere(ctx, a)
+	return held, err
+}
+
+// here does with this node's pool what is asked.
+func (c crew) here(ctx context.Context, a *ask) (is answered) {
+	p := c.s.pool
+	var err error
+	switch a.Do {
+	case "cancel":
+		is.Held, err = p.Cancel(ctx, a.Seq, a.UID)
+	case "requeue":
+		is.Held, err = p.Requeue(ctx, a.Seq, a.UID)
+	case "signal":
+		is.Held, err = p.Signal(ctx, a.Seq, a.Number)
+	case "pause":
+		is.Held, err = p.Pause(ctx, a.Seq, a.On, a.UID)
+	case "thaw":
+		is.Held, err = p.Running(a.Seq) > 0, p.Thaw(ctx, a.Seq, a.UID)
+	case "change":
+		if a.Change.Verb == "" {
+			is.Held, err = p.GiveBack(ctx, a.Seq)
+			break
+		}
+		g := a.Change
+		is.Held, err = p.Change(ctx, a.Seq, store.Change{Verb: g.Verb, UID: g.UID, Timeout: g.Timeout, Alone: g.Alone, Only: g.Only, MaxPending: g.MaxPending, MaxPendingUser: g.MaxPendingUser})
+	case "read":
+		within, cancel := context.WithTimeout(ctx, readWithin)
+		defer cancel()
+		is.Chunk, is.Held, err = c.readHere(within, a.Seq, a.Cursor, a.On)
+		if err != nil && within.Err() != nil && ctx.Err() == nil && a.On {
+			is.Again, is.Held, err = true, true, nil
+		}
+	case "output":
+		is.Data, is.Size, err = c.piece(a)
+		is.Held = true
+	default:
+		err = queue.Errorf(queue.CodeUnsupported, "the node does not know what another one asks of it: %q; it is older", queue.Clip(a.Do))
+	}
+	is.fail(err)
+	return is
+}
+
+// maxOutputPiece is how much of an output file one node hands another at once, in bytes.
+const maxOutputPiece = 256 << 10
+
+// piece reads of an output file.
+func (c crew) piece(a *ask) (data []byte, size int64, err error) {
+	f, err := c.s.openOutput(a.Ref)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, 0, err
+	}
+	data = make([]byte, min(maxOutputPiece, max(0, a.Length)))
+	n, err := f.ReadAt(data, a.At)
+	if errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return data[:n], info.Size(), err
+}
+
+// Cancel is worker.Pool.Cancel, wherever the job runs; so are the others.
+func (c crew) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
+	return c.either(ctx, ask{Do: "cancel", Seq: seq, UID: uid})
+}
+
+// Requeue has an attempt ended and its job wait.
+func (c crew) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
+	return c.either(ctx, ask{Do: "requeue", Seq: seq, UID: uid})
+}
+
+// Signal sends a signal to a running job's tree.
+func (c crew) Signal(ctx context.Context, seq int64, number int) (bool, error) {
+	return c.either(ctx, ask{Do: "signal", Seq: seq, Number: number})
+}
+
+// Pause has a running job stand still, or go on.
+func (c crew) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
+	return c.either(ctx, ask{Do: "pause", Seq: seq, On: on, UID: uid})
+}
+
+// Thaw has a paused job go on, if it is.
+func (c crew) Thaw(ctx context.Context, seq int64, uid int) error {
+	_, err := c.either(ctx, ask{Do: "thaw", Seq: seq, UID: uid})
+	return err
+}
+
+// Change changes a job that is leased and has not started.
+func (c crew) Change(ctx context.Context, seq int64, g store.Change) (bool, error) {
+	done, err := c.s.pool.Change(ctx, seq, g)
+	if done || err != nil {
+		return done, err
+	}
+	asked := &askedChange{g.Verb, g.UID, g.Timeout, g.Alone, g.Only, g.MaxPending, g.MaxPendingUser}
+	if g.Edit != nil {
+		asked.Verb = ""
+	}
+	is, held, err := c.elsewhere(ctx, ask{Do: "change", Seq: seq, Change: asked})
+	return held && (g.Edit == nil || is.err() != nil), err
+}
+
+// Running is which attempt of a job is held, by number; 0 is none.
+func (c crew) Running(ctx context.Context, j *queue.Job) int {
+	if n := c.s.pool.Running(j.Seq); n > 0 || c.s.cluster == nil || j.State != queue.Processing {
+		return n
+	}
+	if node, err := c.s.cluster.Holder(ctx, j.Seq); err == nil && node != 0 {
+		return j.Runs + 1
+	}
+	return 0
+}
+
+// Read reads output of a running job.
+func (c crew) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
+	chunk, ok, err := c.readHere(ctx, seq, cursor, wait)
+	for !ok && err == nil {
+		is, held, failed := c.elsewhere(ctx, ask{Do: "read", Seq: seq, Cursor: cursor, On: wait})
+		if failed != nil || !is.Again {
+			return is.Chunk, held, failed
+		}
+	}
+	return chunk, ok, err
+}
+
+// nodeOf is the name of the node that has a job leased.
+func (s *Service) nodeOf(ctx context.Context, seq int64) string {
+	if s.cluster == nil {
+		return s.node
+	}
+	node, err := s.cluster.Holder(ctx, seq)
+	if err == nil && node != 0 {
+		list, err := s.nodes(ctx)
+		for i := range list {
+			if err == nil && list[i].ID == node {
+				return list[i].Name
+			}
+		}
+	}
+	return s.node
+}
+
+// outputFile is an output file, here or elsewhere.
+type outputFile interface {
+	io.ReaderAt
+	io.Closer
+}
+
+// outputOf opens the output file of an attempt, wherever it is.
+func (s *Service) outputOf(ctx context.Context, a *queue.Attempt) (f outputFile, size int64, err error) {
+	own, err := s.openOutput(a.OutputRef)
+	switch {
+	case err == nil:
+		info, err := own.Stat()
+		if err != nil {
+			own.Close()
+			return nil, 0, err
+		}
+		return own, info.Size(), nil
+	case s.cluster == nil || !errors.Is(err, os.ErrNotExist) || a.Node == s.node:
+		return nil, 0, err
+	}
+	list, failed := s.nodes(ctx)
+	if failed != nil {
+		return nil, 0, failed
+	}
+	for i := range list {
+		n := &list[i]
+		switch {
+		case n.Name != a.Node:
+		case !n.Alive:
+			return nil, 0, queue.Errorf(queue.CodeUnavailable, "the output of attempt %d is on the node %s, which is away", a.N, a.Node)
+		default:
+			far := &farOutput{ctx: ctx, c: s.crew(), node: n.ID, ref: a.OutputRef}
+			size, err := far.look()
+			return far, size, err
+		}
+	}
+	return nil, 0, err
+}
+
+// farOutput is an output file of another node. It reads a piece ahead.
+type farOutput struct {
+	ctx  context.Context
+	c    crew
+	node int64
+	ref  string
+	at   int64 // where the last piece begins
+	last []byte
+}
+
+func (f *farOutput) look() (size int64, err error) {
+	is, err := f.c.ask(f.ctx, f.node, ask{Do: "output", Ref: f.ref, Length: maxOutputPiece})
+	f.at, f.last = 0, is.Data
+	return is.Size, err
+}
+
+// ReadAt implements io.ReaderAt.
+func (f *farOutput) ReadAt(b []byte, at int64) (n int, err error) {
+	for n < len(b) {
+		skip := at + int64(n) - f.at
+		if skip < 0 || skip >= int64(len(f.last)) {
+			is, err := f.c.ask(f.ctx, f.node, ask{Do: "output", Ref: f.ref, At: at + int64(n), Length: maxOutputPiece})
+			if err != nil {
+				return n, err
+			}
+			if f.at, f.last, skip = at+int64(n), is.Data, 0; len(is.Data) == 0 {
+				return n, io.EOF
+			}
+		}
+		n += copy(b[n:], f.last[skip:])
+	}
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (f *farOutput) Close() error { return nil }
+
+// answerAsks answers what other nodes ask, each for itself: some of it takes long.
+func (s *Service) answerAsks(ctx context.Context) {
+	list, err := s.cluster.Asked(ctx, asksAtOnce)
+	if err != nil {
+		return // they ask again, or are heard at the next hint
+	}
+	for _, one := range list {
+		if _, begun := s.asked.LoadOrStore(one.N, true); begun {
+			continue
+		}
+		go func() {
+			defer s.asked.Delete(one.N)
+			within, cancel := context.WithTimeout(ctx, askWithin)
+			defer cancel()
+			var a ask
+			var is answered
+			if err := json.Unmarshal(one.Ask, &a); err != nil || a.Do == "change" && a.Change == nil {
+				is.fail(queue.Errorf(queue.CodeUnsupported, "the node does not understand what another one asks of it"))
+			} else {
+				is = s.crew().here(within, &a)
+			}
+			text, err := json.Marshal(is)
+			if err == nil {
+				err = s.cluster.Answer(within, one.N, text)
+			}
+			if err != nil && ctx.Err() == nil {
+				s.log.Warn("what another node asked is not answered", "error", err)
+			}
+		}()
+	}
+}

@@ -1,0 +1,142 @@
+package service
+
+import (
+	"context"
+	"maps"
+	"os"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// nodes are the machines that share the queue: this one alone, if its store is no others'.
+func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error) {
+	for after := ""; s.cluster != nil; {
+		page, err := s.cluster.Nodes(ctx, after)
+		list = append(list, page...)
+		if err != nil || len(page) < store.MaxNodes {
+			return list, err
+		}
+		after = page[len(page)-1].Name
+	}
+	n := store.NodeState{Node: s.asNode(), This: true, Alive: true, Version: s.opt.Version, Joined: s.started, Heard: s.store.Now()}
+	if s.pool != nil {
+		n.Workers, n.Running, n.Drained = s.pool.Workers(), s.pool.Busy(), s.pool.Draining()
+	}
+	return []store.NodeState{n}, nil
+}
+
+func viewNode(n *store.NodeState) control.NodeView {
+	v := control.NodeView{Name: n.Name, State: "alive", This: n.This, Workers: n.Workers, Running: n.Running, Labels: maps.Clone(n.Labels), Resources: maps.Clone(n.Resources),
+		Version: n.Version, JoinedAt: control.Time(n.Joined), LastHeartbeat: control.Time(n.Heard)}
+	switch {
+	case !n.Alive:
+		v.State = "away"
+	case n.Drained:
+		v.State = "drained"
+	}
+	if v.Labels == nil {
+		v.Labels = map[string]string{}
+	}
+	if v.Resources == nil {
+		v.Resources = map[string]int{}
+	}
+	return v
+}
+
+// NodeList implements control.API.
+func (s *Service) NodeList(ctx context.Context, p control.Nodes) (control.NodeList, error) {
+	return control.Answer(ctx, &s.shares, control.One, func() (control.NodeList, error) {
+		list := control.NodeList{Nodes: []control.NodeView{}}
+		read := s.nodes
+		if s.cluster != nil {
+			read = func(ctx context.Context) ([]store.NodeState, error) { return s.cluster.Nodes(ctx, p.Cursor) }
+		}
+		nodes, err := read(ctx)
+		for i := range nodes {
+			list.Nodes = append(list.Nodes, viewNode(&nodes[i]))
+		}
+		if len(nodes) == store.MaxNodes {
+			list.Next = nodes[len(nodes)-1].Name
+		}
+		return list, err
+	})
+}
+
+// nodeNamed is a node as it is, of a store that nodes share.
+func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
+	if s.cluster == nil {
+		return n, queue.Errorf(queue.CodeWrongState, "this queue is of one machine alone; use %s", instead)
+	}
+	nodes, err := s.nodes(ctx)
+	if err != nil {
+		return n, err
+	}
+	names := make([]string, len(nodes))
+	for i := range nodes {
+		if names[i] = nodes[i].Name; names[i] == name {
+			return nodes[i], nil
+		}
+	}
+	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s; queuectl node list names them", queue.Clip(name), queue.Nearest(name, names))
+}
+
+// NodeDrain implements control.API.
+func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
+	n, err := s.nodeNamed(ctx, p.Name, "queuectl drain")
+	if err != nil {
+		return v, err
+	}
+	verb := "node.drain"
+	if p.Off {
+		verb = "node.drain off"
+	}
+	if err := s.audit(ctx, verb, p.Name, nil); err != nil {
+		return v, err
+	}
+	if err := s.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
+		return v, err
+	}
+	if n.This {
+		s.setDrained(!p.Off)
+	}
+	n.Drained = !p.Off
+	return viewNode(&n), nil
+}
+
+// NodeRemove implements control.API.
+func (s *Service) NodeRemove(ctx context.Context, p control.NodeName) (v control.NodeView, err error) {
+	n, err := s.nodeNamed(ctx, p.Name, "queuectl service stop")
+	if err != nil {
+		return v, err
+	}
+	if err := s.audit(ctx, "node.rm", p.Name, nil); err != nil {
+		return v, err
+	}
+	if err := s.cluster.RemoveNode(ctx, p.Name); err != nil {
+		return v, err
+	}
+	s.inherit(context.WithoutCancel(ctx))
+	return viewNode(&n), nil
+}
+
+// asNode is this machine as the settings say.
+func (s *Service) asNode() store.Node {
+	n := store.Node{Name: s.node, Labels: s.config.Load().LabelsOfNode(), Resources: map[string]int{}}
+	for name, r := range s.config.Load().ResourcesByName() {
+		n.Resources[name] = len(r.IDs)
+	}
+	return n
+}
+
+// nodeName is the name of this machine among those that share a store.
+func (s *Service) nodeName() string {
+	if name := s.config.Load().Node; name != "" {
+		return name
+	}
+	if name, err := os.Hostname(); err == nil {
+		return name
+	}
+	return "localhost"
+}

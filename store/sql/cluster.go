@@ -1,0 +1,260 @@
+package sql
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// keeper is a connection beside the writer's: what a node's lease needs waits for nobody's transaction, and its talk with other nodes,
+// which has one of its own, keeps it from nothing. It is made when it is needed, and anew when it is lost.
+type keeper struct {
+	config *pgconn.Config
+	mu     sync.Mutex
+	conn   *serverConn // guarded by mu
+}
+
+// keeperPatience is how long one use of it may take.
+const keeperPatience = 5 * time.Second
+
+// do calls f with the connection, once more if that was lost before.
+func (k *keeper) do(ctx context.Context, f func(*serverConn) error) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, keeperPatience)
+	defer cancel()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for range 2 {
+		fresh := k.conn == nil || k.conn.pg.IsClosed()
+		if fresh {
+			if k.conn, err = connectServer(ctx, k.config); err != nil {
+				return unavailable(err)
+			}
+		}
+		release := k.conn.endWith(ctx)
+		err = f(k.conn)
+		release()
+		if fresh || !k.conn.pg.IsClosed() {
+			break
+		}
+	}
+	return unavailable(err)
+}
+
+// unavailable says of an error of the connection that it may be over later.
+func unavailable(err error) error {
+	if errors.As(err, new(serverLost)) || errors.As(err, new(serverRefused)) && kindOf(err) == busy {
+		return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
+	}
+	return err
+}
+
+// close gives the connection back.
+func (k *keeper) close() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.conn == nil {
+		return nil
+	}
+	return k.conn.close()
+}
+
+// Channels on which nodes tell each other something. What is told is a hint: polling is the truth.
+const (
+	commitsChannel = "queuectl_commits" // the node that has committed
+	asksChannel    = "queuectl_asks"    // the node that is asked, or answered
+)
+
+// Waits of what nodes tell each other.
+const (
+	tellEvery = 10 * time.Millisecond // at most
+	pollEvery = time.Second           // and up to half as long again
+	askPoll   = 250 * time.Millisecond
+)
+
+// tellCommits tells other nodes that something has changed, outside of all transactions: within one it would take a lock
+// that all share.
+func (s *Server) tellCommits(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.told:
+		}
+		s.notify(ctx, commitsChannel, s.node)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(tellEvery):
+		}
+	}
+}
+
+func (s *Server) notify(ctx context.Context, channel string, about int64) {
+	s.talk.do(ctx, func(c *serverConn) error { // who does not hear it polls
+		_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, channel, about)
+		return err
+	})
+}
+
+// hearCommits has this node know soon what others have changed, though it writes nothing itself: then it
+// claims what there is, and who watches is told.
+func (s *Server) hearCommits(ctx context.Context) {
+	for pause := listenAgain; ctx.Err() == nil; pause = min(2*pause, listenMost) {
+		var heard []pgconn.Notification
+		config := s.config.Copy()
+		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard = append(heard, *n) }
+		c, err := connectServer(ctx, config)
+		if err == nil {
+			err = c.pg.Exec(ctx, `LISTEN `+commitsChannel+`; LISTEN `+asksChannel).Close()
+			for err == nil {
+				pause = listenAgain
+				heard = heard[:0]
+				err = s.hear(ctx, c, &heard)
+			}
+			c.close()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(rand.N(pause)):
+		}
+	}
+}
+
+// hear waits for what others tell, or for the next poll, and looks.
+func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notification) error {
+	within, cancel := context.WithTimeout(ctx, pollEvery+rand.N(pollEvery/2))
+	defer cancel()
+	err := c.pg.WaitForNotification(within)
+	told := err == nil
+	if err != nil && within.Err() == nil || ctx.Err() != nil || c.pg.IsClosed() {
+		return errors.Join(err, ctx.Err())
+	}
+	asked, changed := !told, !told
+	for _, n := range *heard {
+		own := n.Payload == strconv.FormatInt(s.node, 10)
+		asked = asked || n.Channel == asksChannel && own
+		changed = changed || n.Channel == commitsChannel && !own
+	}
+	if changed {
+		commits, err := c.number(`SELECT commits FROM meta`)
+		if err != nil {
+			return err
+		}
+		if commits != s.commits.Load() {
+			s.do(ctx, urgent, func(*tx) error { return nil }) // which enters
+			poke(s.changes)
+		}
+	}
+	if asked {
+		poke(s.hints)
+		s.answers.ring()
+	}
+	return nil
+}
+
+// bell is rung for all who wait.
+type bell struct {
+	mu sync.Mutex
+	c  chan struct{} // closed by the next ring, nil if nobody waits; guarded by mu
+}
+
+// wait is closed by the next ring.
+func (b *bell) wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c == nil {
+		b.c = make(chan struct{})
+	}
+	return b.c
+}
+
+func (b *bell) ring() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.c != nil {
+		close(b.c)
+		b.c = nil
+	}
+}
+
+// Hints implements store.Cluster.
+func (s *Server) Hints() <-chan struct{} { return s.hints }
+
+// Changes implements store.Cluster.
+func (s *Server) Changes() <-chan struct{} { return s.changes }
+
+// Lease implements store.Cluster.
+func (s *Server) Lease() time.Duration { return s.lease }
+
+// Ask implements store.Cluster.
+func (s *Server) Ask(ctx context.Context, node int64, ask []byte) (answer []byte, err error) {
+	if len(ask) > store.MaxAsk {
+		return nil, queue.Errorf(queue.CodeTooLarge, "what is asked of another node has more than %d bytes", store.MaxAsk)
+	}
+	var n int64
+	err = s.talk.do(ctx, func(c *serverConn) (err error) {
+		n, err = c.number(`INSERT INTO asks (node, asker, ask) VALUES (?, ?, ?) RETURNING n`, node, s.node, string(ask))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeWait)
+		defer cancel()
+		s.talk.do(within, func(c *serverConn) error { return c.exec(`DELETE FROM asks WHERE n = ?`, n) }) // else it is old soon
+	}()
+	s.notify(ctx, asksChannel, node)
+	for {
+		heard, there := s.answers.wait(), false
+		err = s.talk.do(ctx, func(c *serverConn) error {
+			return c.query(func(r row) (bool, error) {
+				answer, there = json.RawMessage(r.text(0)), true
+				return false, nil
+			}, `SELECT answer FROM asks WHERE n = ? AND answer IS NOT NULL`, n)
+		})
+		if err != nil || there {
+			return answer, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-heard:
+		case <-time.After(askPoll):
+		}
+	}
+}
+
+// Asked implements store.Cluster.
+func (s *Server) Asked(ctx context.Context, limit int) (list []store.Asked, err error) {
+	err = s.talk.do(ctx, func(c *serverConn) error {
+		list = nil
+		return c.query(func(r row) (bool, error) {
+			list = append(list, store.Asked{N: r.num(0), Ask: []byte(r.text(1))})
+			return true, nil
+		}, `SELECT n, ask FROM asks WHERE node = ? AND answer IS NULL ORDER BY n LIMIT ?`, s.node, int64(limit))
+	})
+	return list, err
+}
+
+// Answer implements store.Cluster.
+func (s *Server) Answer(ctx context.Context, n int64, answer []byte) error {
+	asker := int64(0)
+	err := s.talk.do(ctx, func(c *serverConn) (err error) {
+		asker, err = c.number(`UPDATE asks SET answer = ? WHERE n = ? RETURNING asker`, string(answer), n)
+		return err
+	})
+	if err == nil && asker != 0 {
+		s.notify(ctx, asksChannel, asker)
+	}
+	return err
+}

@@ -1,0 +1,429 @@
+package sql
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// nodeTables are what a server has beside the tables of a queue, of the services that share it. Their
+// leases end by the server's clock.
+func nodeTables() []string {
+	return []string{
+		`CREATE TABLE nodes (
+			id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+			name        TEXT COLLATE "C" NOT NULL UNIQUE,
+			folder      TEXT NOT NULL, -- which tells the service of this name from another one
+			incarnation BIGINT NOT NULL DEFAULT 1, -- rises with each start of its service
+			until       TIMESTAMPTZ NOT NULL, -- its lease
+			gone        BOOLEAN NOT NULL DEFAULT false, -- what it had leased is others'
+			drained     BOOLEAN NOT NULL DEFAULT false,
+			mark        BIGINT NOT NULL DEFAULT 0, -- of its last transaction
+			joined      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+			version     TEXT NOT NULL,
+			workers     BIGINT NOT NULL DEFAULT 0,
+			labels      TEXT NOT NULL DEFAULT '{}', -- JSON
+			resources   TEXT NOT NULL DEFAULT '{}'  -- JSON
+		)`,
+		`CREATE TABLE asks (
+			n      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+			node   BIGINT NOT NULL, -- that is asked
+			asker  BIGINT NOT NULL, -- the node that asks
+			at     TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+			ask    TEXT NOT NULL,   -- JSON
+			answer TEXT             -- JSON, NULL until there is one
+		)`,
+		`CREATE INDEX asks_node ON asks (node, n) WHERE answer IS NULL`,
+	}
+}
+
+// reload reads anew what the tables' heads hold: another node has changed it. What nobody else knows stays.
+func (t *tx) reload() error {
+	s, was := t.s, t.s.mem
+	err := s.loadHeads()
+	if err == nil && s.mem.lanes.keyed {
+		err = t.needAll(was.leases)
+	}
+	if err != nil {
+		s.mem = was
+		return err
+	}
+	m := &s.mem
+	m.nextDue, m.promoted, m.rechecked, m.tidied = was.nextDue, was.promoted, was.rechecked, was.tidied
+	m.lanes.node, m.lanes.here = was.lanes.node, was.lanes.here
+	m.turn = was.turn
+	for name, q := range was.lanes.queues {
+		if q.Pass != 0 {
+			m.lanes.state(name).Pass = q.Pass
+		}
+	}
+	for i := range m.disowning {
+		d := &m.disowning[i]
+		if at := slices.IndexFunc(was.disowning, func(o disowning) bool { return o.former == d.former }); at >= 0 {
+			d.walked, d.asked = was.disowning[at].walked, was.disowning[at].asked
+		}
+	}
+	switch {
+	case m.rankedBy == orderText(m.order):
+	case was.ranking.state != 0 && was.order == m.order:
+		m.ranking = was.ranking
+	default:
+		m.ranking = ranking{state: rankingStates[0]}
+	}
+	for n, b := range m.batches {
+		if known, there := was.batches[n]; there {
+			b.at, b.of = known.at, known.of
+			if !b.committed {
+				u := m.users[b.uid]
+				u.names += known.names - b.names
+				m.putUser(b.uid, u)
+			}
+			b.names = known.names
+			m.batches[n] = b
+		}
+	}
+	s.minute = minuteFigures{}
+	t.undo, t.users, t.queues, t.leased = nil, nil, nil, false
+	t.before, s.foreign = *m, true
+	t.rules.Readied = true
+	return nil
+}
+
+// errExpelled breaks the store of a node that was taken for dead: what it had leased is others' now.
+var errExpelled = damage("the lease of this node ran out, and others have taken over what it ran; the service begins anew")
+
+// enter implements host. The writers of all nodes take turns by the lock of meta's row.
+func (s *Server) enter(t *tx) error {
+	if err := t.beginOnce(); err != nil {
+		return err
+	}
+	if err := t.conn.exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
+		return err
+	}
+	commits, member := int64(0), false
+	err := t.conn.query(func(r row) (bool, error) {
+		commits, member = r.num(0), r.num(1) != 0
+		s.others.Store(r.num(3))
+		s.behind.Store(r.num(2) - time.Now().UnixMilli())
+		t.now = s.now()
+		return false, nil
+	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone) FROM meta`, s.node, s.incarnation, s.node)
+	if err != nil {
+		return err
+	}
+	if !member && s.node != 0 {
+		return errExpelled
+	}
+	if commits != s.mem.commits {
+		return t.reload()
+	}
+	return nil
+}
+
+// Member is a node that joins.
+type Member struct {
+	Name    string
+	Folder  string        // tells its service from others of the same name
+	Version string        // of its program
+	Lease   time.Duration // how long it may be silent
+}
+
+// join has this service be a node. One of the same folder goes on with what an earlier one has leased, unless others
+// have taken that over.
+func (s *Server) join(ctx context.Context, m Member) error {
+	return s.do(ctx, urgent, func(t *tx) error {
+		if free, err := t.number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(serverLock) + `)`); err != nil {
+			return err
+		} else if free == 0 {
+			return queue.Errorf(queue.CodeUnavailable, "the queue of the database %s is being moved; try again later", s.config.Database)
+		}
+		folder, alive := "", false
+		err := t.query(func(r row) (bool, error) {
+			folder, alive = r.text(0), r.num(1) != 0
+			return false, nil
+		}, `SELECT folder, until > clock_timestamp() AND NOT gone FROM nodes WHERE name = ?`, m.Name)
+		if err != nil {
+			return err
+		}
+		if folder != m.Folder && alive {
+			return queue.Errorf(queue.CodeExists, "another service is the node %s of this queue; give this one another name: node in its settings", m.Name)
+		}
+		id, incarnation := int64(0), int64(0)
+		err = t.query(func(r row) (bool, error) {
+			id, incarnation = r.num(0), r.num(1)
+			return false, nil
+		}, `INSERT INTO nodes (name, folder, until, version) VALUES (?, ?, clock_timestamp() + ? * interval '1 ms', ?)
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, incarnation = nodes.incarnation + 1, until = excluded.until, gone = false, joined = clock_timestamp(), version = excluded.version
+			RETURNING id, incarnation`, m.Name, m.Folder, m.Lease.Milliseconds(), m.Version)
+		if err != nil {
+			return err
+		}
+		if folder != "" && folder != m.Folder { // what was leased by the other one is nobody's
+			if err := t.disinherit(id); err != nil {
+				return err
+			}
+		}
+		t.then = append(t.then, func() {
+			s.node, s.incarnation, s.lease = id, incarnation, m.Lease
+			s.mem.lanes.node.ID = id
+		})
+		return nil
+	})
+}
+
+// disinherit has leases of a node be nobody's: whoever takes over next has them.
+func (t *tx) disinherit(node int64) error {
+	for _, l := range t.s.mem.leases {
+		if l.Job.Node == node {
+			if err := t.giveLease(l, nobody); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// nobody is the number of no node.
+const nobody = -1
+
+// takeBatch has a batch be this node's, as if it had come now.
+func (t *tx) takeBatch(b *batch) error {
+	b.node, b.at = t.s.node, t.now
+	t.setBatch(b.n, *b)
+	return t.exec(`UPDATE batches SET node = ? WHERE n = ?`, b.node, b.n)
+}
+
+// giveLease has a lease be another node's, with another fence.
+func (t *tx) giveLease(l *rules.Lease, node int64) error {
+	given := *l
+	given.Job.Node = node
+	given.Job.Fence += t.FenceStep()
+	t.Hold(&given)
+	if !l.Running { // its row does not know yet
+		return nil
+	}
+	return t.Put(&given.Job)
+}
+
+// tellNode has the database know what the node has.
+func (t *tx) tellNode() error {
+	n := &t.s.mem.lanes.node
+	if n.ID == 0 {
+		return nil
+	}
+	labels, err := json.Marshal(n.Labels)
+	if err != nil {
+		return err
+	}
+	resources, err := json.Marshal(n.Resources)
+	if err != nil {
+		return err
+	}
+	return t.exec(`UPDATE nodes SET labels = ?, resources = ? WHERE id = ?`, string(labels), string(resources), n.ID)
+}
+
+// Extend implements store.Cluster.
+func (s *Server) Extend(ctx context.Context, workers int) (m store.Membership, err error) {
+	err = s.keeper.do(ctx, func(c *serverConn) error {
+		m = store.Membership{}
+		found := false
+		err := c.query(func(r row) (bool, error) {
+			found = true
+			m.Drained = r.num(0) != 0
+			return false, nil
+		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', workers = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), int64(workers), s.node, s.incarnation)
+		if err != nil {
+			return err
+		}
+		if !found {
+			s.failed(errExpelled)
+			return errExpelled
+		}
+		if err := c.exec(`DELETE FROM asks WHERE at < clock_timestamp() - interval '10 min'`); err != nil { // nobody waits for these any more
+			return err
+		}
+		return c.query(func(r row) (bool, error) {
+			m.Others, m.Orphans = r.num(0), r.num(1) != 0
+			return false, nil
+		}, `SELECT count(*) FILTER (WHERE id <> ? AND NOT gone), count(*) FILTER (WHERE NOT gone AND until < clock_timestamp()) FROM nodes`, s.node)
+	})
+	return m, err
+}
+
+// TakeOver implements store.Cluster.
+func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
+	err = s.do(ctx, urgent, func(t *tx) error {
+		lost = nil
+		names, over := map[int64]string{}, map[int64]bool{}
+		err := t.query(func(r row) (bool, error) {
+			names[r.num(0)] = r.text(1)
+			if r.num(2) != 0 {
+				over[r.num(0)] = true
+			}
+			return true, nil
+		}, `SELECT id, name, NOT gone AND until < clock_timestamp() FROM nodes`)
+		if err != nil {
+			return err
+		}
+		for id := range over {
+			left, err := t.count(`UPDATE nodes SET gone = true WHERE id = ? AND NOT gone AND until < clock_timestamp()`, id)
+			if err != nil {
+				return err
+			}
+			if left == 0 { // it has prolonged its lease meanwhile
+				delete(over, id)
+				continue
+			}
+			for _, b := range s.mem.batches {
+				if b.node == id && b.staging() {
+					if err := t.takeBatch(&b); err != nil {
+						return err
+					}
+				}
+			}
+			t.wakeAt(t.now)
+		}
+		if len(over) > 0 {
+			if err := t.recheckShut(); err != nil {
+				return err
+			}
+		}
+		for seq, l := range s.mem.leases {
+			was := l.Job.Node
+			name, known := names[was]
+			if was == s.node || known && !over[was] {
+				continue
+			}
+			if err := t.giveLease(l, s.node); err != nil {
+				return err
+			}
+			j, err := t.Job(seq, rules.Whole)
+			if err != nil {
+				return err
+			}
+			j.Fence = s.mem.leases[seq].Job.Fence
+			lost = append(lost, store.LostLease{Job: j.Job, Running: l.Running, Was: l.Job.Fence, From: cmp.Or(name, "a node that was removed")})
+		}
+		return nil
+	})
+	return lost, err
+}
+
+// Nodes implements store.Cluster.
+func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeState, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		list = nil
+		leased := map[int64]int{}
+		err := r.query(func(r row) (bool, error) {
+			leased[r.num(0)] = int(r.num(1))
+			return true, nil
+		}, `SELECT node, count(*) FROM jobs WHERE place = 3 GROUP BY node LIMIT ?`, int64(maxCounted))
+		if err != nil {
+			return err
+		}
+		return r.query(func(r row) (bool, error) {
+			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2), Workers: int(r.num(3)),
+				Drained: r.num(4) != 0, Joined: queue.Millis(r.num(6)), Heard: queue.Millis(r.num(7)).Add(-s.lease), This: r.num(0) == s.node}
+			n.Alive = r.num(5) != 0
+			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources)); err != nil {
+				return false, damage("damaged node")
+			}
+			list = append(list, n)
+			return true, nil
+		}, `SELECT id, name, version, workers, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM until) * 1000)::bigint, labels, resources FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
+	})
+	return list, err
+}
+
+// shutToThis are the lanes that are shut to this node alone, by the gate, as of the last commit.
+func (s *engine) shutToThis() map[int64]int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.here
+}
+
+// gateHere is a gate that a lane is shut on for this node alone.
+func (r *reader) gateHere(gate int64) (o store.Obstacle, err error) {
+	err = r.query(func(r row) (bool, error) {
+		o = store.Obstacle{Gate: queue.GateKind(r.num(0)), Key: r.text(1)}
+		return false, nil
+	}, `SELECT kind, key FROM gates WHERE id = ?`, gate)
+	return o, err
+}
+
+// maxCounted is of how many nodes it is counted what they run.
+const maxCounted = 10_000
+
+// Holder implements store.Cluster.
+func (s *Server) Holder(ctx context.Context, seq int64) (node int64, err error) {
+	s.mu.Lock()
+	node = thirds(s.reserved)[seq]
+	s.mu.Unlock()
+	if node == 0 {
+		err = s.reading(ctx, func(r *reader) (err error) {
+			node, err = r.number(`SELECT node FROM jobs WHERE seq = ? AND place = 3`, seq)
+			return err
+		})
+	}
+	if node == s.node || node == nobody {
+		node = 0
+	}
+	return node, err
+}
+
+// DrainNode implements store.Cluster.
+func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		n, err := t.count(`UPDATE nodes SET drained = ? WHERE name = ?`, map[bool]string{true: "true", false: "false"}[on], name)
+		return cmp.Or(err, noNode(n, name))
+	})
+}
+
+// RemoveNode implements store.Cluster.
+func (s *Server) RemoveNode(ctx context.Context, name string) error {
+	return s.do(ctx, prompt, func(t *tx) error {
+		id, alive := int64(0), false
+		err := t.query(func(r row) (bool, error) {
+			id, alive = r.num(0), r.num(1) != 0
+			return false, nil
+		}, `SELECT id, NOT gone AND until > clock_timestamp() FROM nodes WHERE name = ?`, name)
+		if err != nil || id == 0 {
+			return cmp.Or(err, noNode(0, name))
+		}
+		if alive {
+			return queue.Errorf(queue.CodeWrongState, "the service of the node %s runs; stop it first", name)
+		}
+		if err := t.disinherit(id); err != nil {
+			return err
+		}
+		if err := t.exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
+			return err
+		}
+		return t.exec(`DELETE FROM nodes WHERE id = ?`, id)
+	})
+}
+
+func noNode(n int64, name string) error {
+	if n == 0 {
+		return queue.Errorf(queue.CodeNotFound, "there is no node %q; queuectl node list names them", queue.Clip(name))
+	}
+	return nil
+}
+
+// leave has the node's lease be over, so that nobody waits for it: it has nothing leased, or others are to have it.
+func (s *Server) leave(ctx context.Context) error {
+	if s.node == 0 {
+		return nil
+	}
+	return s.keeper.do(ctx, func(c *serverConn) error {
+		return c.exec(`UPDATE nodes SET until = clock_timestamp() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
+	})
+}

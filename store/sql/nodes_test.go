@@ -1,0 +1,318 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// node opens a node on a database, which has jobs claimed by a label of its name.
+func node(t *testing.T, url, name string) *Server {
+	t.Helper()
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: name, Lease: time.Hour}})
+	if err == nil {
+		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 1}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// forget has the lease of a node be over.
+func forget(t *testing.T, by *Server, name string) {
+	t.Helper()
+	err := by.keeper.do(t.Context(), func(c *serverConn) error {
+		return c.exec(`UPDATE nodes SET until = clock_timestamp() - interval '1 s' WHERE name = ?`, name)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hand(t *testing.T, s *Server, drafts ...queue.Job) []int64 {
+	t.Helper()
+	r, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Seqs
+}
+
+func claim(t *testing.T, s *Server, want int) (jobs []queue.Job) {
+	t.Helper()
+	g, err := s.Exchange(t.Context(), store.Report{Want: want})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.Jobs
+}
+
+func seqs(jobs []queue.Job) (list []int64) {
+	for _, j := range jobs {
+		list = append(list, j.Seq)
+	}
+	return list
+}
+
+func demanding(d queue.Demand) queue.Job {
+	j := draft()
+	j.Demands = []queue.Demand{d}
+	return j
+}
+
+// Nodes share a queue: each job is claimed once, what one enqueues another one that waits gets at once, and whoever watches a job
+// is told what another node has done with it.
+func TestNodesShareAQueue(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	hand(t, a, draft(), draft(), draft())
+	first, second := claim(t, a, 2), claim(t, b, 9)
+	if !slices.Equal(seqs(first), []int64{1, 2}) || !slices.Equal(seqs(second), []int64{3}) {
+		t.Fatalf("one has %v, the other %v", seqs(first), seqs(second))
+	}
+	for of, s := range map[int]*Server{2: a, 1: b} {
+		if left, err := s.Left(t.Context()); err != nil || len(left.Leased) != of {
+			t.Errorf("%d leases are a node's own, %v; want %d", len(left.Leased), err, of)
+		}
+	}
+	waits := make(chan []queue.Job, 1)
+	go func() {
+		jobs, _ := b.Await(t.Context(), 1)
+		waits <- jobs
+	}()
+	watching := b.Watch([]int64{1})
+	defer watching.Stop()
+	<-watching.C
+	watching.Changed()
+	hand(t, a, draft())
+	if jobs := <-waits; !slices.Equal(seqs(jobs), []int64{4}) {
+		t.Errorf("who waits on another node gets %v", seqs(jobs))
+	}
+	if _, err := a.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: first[0].Lease(), At: a.Now(), Worker: "1/1", PID: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	for b.Counts().States[queue.Processing] != 1 { // the enqueue rings too
+		<-watching.C
+	}
+	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing || j.Fence != first[0].Fence {
+		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
+	}
+	if at, err := b.Holder(t.Context(), 1); err != nil || at != a.node {
+		t.Errorf("it is at the node %d, %v; want %d", at, err, a.node)
+	}
+	if at, err := b.Holder(t.Context(), 2); err != nil || at != a.node {
+		t.Errorf("what has not started is at the node %d, %v; want %d", at, err, a.node)
+	}
+}
+
+// What a node has leased whose own lease is over is another one's, with another fence, in one go; what it reports later changes
+// nothing, and its store is broken then.
+func TestNodeIsTakenOver(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	hand(t, a, draft(), draft(), draft())
+	held := claim(t, a, 2)
+	started := []store.Started{{Lease: held[0].Lease(), At: a.Now(), Worker: "1/1", PID: 1}}
+	if _, err := a.Exchange(t.Context(), store.Report{Started: started}); err != nil {
+		t.Fatal(err)
+	}
+	if lost, err := b.TakeOver(t.Context()); err != nil || len(lost) != 0 {
+		t.Fatalf("a node that lives loses %v, %v", lost, err)
+	}
+	forget(t, b, "a")
+	if m, err := b.Extend(t.Context(), 1); err != nil || !m.Orphans {
+		t.Errorf("%+v, %v", m, err)
+	}
+	lost, err := b.TakeOver(t.Context())
+	if err != nil || len(lost) != 2 {
+		t.Fatalf("%v, %v", lost, err)
+	}
+	for i := range lost {
+		l := &lost[i]
+		if l.From != "a" || l.Job.Fence == l.Was || l.Running != (l.Job.Seq == held[0].Seq) {
+			t.Errorf("%+v", l)
+		}
+	}
+	if again, err := b.TakeOver(t.Context()); err != nil || len(again) != 0 {
+		t.Errorf("once more %v, %v", again, err)
+	}
+	_, err = a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{{Lease: held[0].Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}}}})
+	if !errors.Is(err, queue.ErrOutcomeUnknown) || a.Err() == nil {
+		t.Errorf("a node that was taken over reports: %v, and its store has %v", err, a.Err())
+	}
+	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing {
+		t.Errorf("its job is %v, %v", j.State, err)
+	}
+	again, err := OpenServer(t.Context(), url, Options{Order: b.Order(), Member: Member{Name: "a", Folder: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if left, err := again.Left(t.Context()); err != nil || len(left.Leased) != 0 {
+		t.Errorf("it comes back with %v, %v", left.Leased, err)
+	}
+}
+
+// A service that is started again in time goes on with what its node has leased; another one of the same name is refused.
+func TestNodeComesBack(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := node(t, url, "a")
+	hand(t, a, draft())
+	held := claim(t, a, 1)
+	options := Options{Order: a.Order(), Member: Member{Name: "a", Folder: "another", Lease: time.Hour}}
+	if _, err := OpenServer(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
+		t.Errorf("another service of the same name: %v", err)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	options.Member.Folder = "a"
+	again, err := OpenServer(t.Context(), url, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	left, err := again.Left(t.Context())
+	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
+		t.Errorf("it has %+v, %v", left.Leased, err)
+	}
+}
+
+// Units of resources are each node's own, and so is what a node is asked to be; locks and users' quotas are over all nodes.
+func TestNodesHaveGates(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	gpu := queue.Demand{Kind: queue.GateResource, Key: "gpu", N: 1}
+	hand(t, a, demanding(gpu), demanding(gpu), demanding(gpu))
+	first, second := claim(t, a, 9), claim(t, b, 9)
+	if !slices.Equal(seqs(first), []int64{1}) || !slices.Equal(seqs(second), []int64{2}) {
+		t.Errorf("of a unit on each node one has %v, the other %v", seqs(first), seqs(second))
+	}
+	if more := claim(t, a, 9); len(more) != 0 {
+		t.Errorf("a unit is given twice: %v", seqs(more))
+	}
+	if _, err := b.Exchange(t.Context(), store.Report{Released: []queue.Lease{second[0].Lease()}}); err != nil {
+		t.Fatal(err)
+	}
+	if more := claim(t, a, 9); len(more) != 0 {
+		t.Errorf("another node's unit is given: %v", seqs(more))
+	}
+	if more := claim(t, b, 9); !slices.Equal(seqs(more), []int64{2}) {
+		t.Errorf("a unit that is free again is not given: %v", seqs(more))
+	}
+	hand(t, a, demanding(queue.Demand{Kind: queue.GateNode, Key: "b", N: 1}))
+	if more := claim(t, a, 9); len(more) != 0 {
+		t.Errorf("a node claims what is another's: %v", seqs(more))
+	}
+	if more := claim(t, b, 9); !slices.Equal(seqs(more), []int64{4}) {
+		t.Errorf("a node does not claim what is its own: %v", seqs(more))
+	}
+	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
+	hand(t, b, demanding(lock), demanding(lock))
+	if first, second := claim(t, b, 9), claim(t, a, 9); len(first) != 1 || len(second) != 0 {
+		t.Errorf("a lock is held by %v and %v", seqs(first), seqs(second))
+	}
+}
+
+// Many nodes that claim, end and enqueue at once lose nothing and start nothing twice.
+func TestNodesRace(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	const nodes, each = 3, 40
+	var servers []*Server
+	for i := range nodes {
+		servers = append(servers, node(t, url, string(rune('a'+i))))
+	}
+	type outcome struct {
+		seqs []int64
+		err  error
+	}
+	done := make(chan outcome, nodes)
+	for _, s := range servers {
+		go func() {
+			var o outcome
+			for i := 0; i < each && o.err == nil; i++ {
+				_, o.err = s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}, UID: 7})
+			}
+			for o.err == nil {
+				within, cancel := context.WithTimeout(t.Context(), time.Second)
+				jobs, err := s.Await(within, 8)
+				cancel()
+				if err != nil {
+					break
+				}
+				r := store.Report{}
+				for _, j := range jobs {
+					o.seqs = append(o.seqs, j.Seq)
+					r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}})
+				}
+				var g store.Grant
+				if g, o.err = s.Exchange(t.Context(), r); len(g.Stale) > 0 {
+					o.err = errors.New("a lease is stale")
+				}
+			}
+			done <- o
+		}()
+	}
+	var all []int64
+	for range nodes {
+		o := <-done
+		if o.err != nil {
+			t.Error(o.err)
+		}
+		all = append(all, o.seqs...)
+	}
+	slices.Sort(all)
+	if len(all) != 2*nodes*each || len(slices.Compact(all)) != 2*nodes*each {
+		t.Errorf("%d claims of %d jobs", len(all), 2*nodes*each)
+	}
+	if c := servers[0].Counts(); c.States[queue.Completed] != 2*nodes*each {
+		err := servers[0].do(t.Context(), urgent, func(*tx) error { return nil })
+		if c := servers[0].Counts(); err != nil || c.States[queue.Completed] != 2*nodes*each {
+			t.Errorf("%v are counted, %v", c.States, err)
+		}
+	}
+}
+
+// Nodes ask each other, and are answered.
+func TestNodesAsk(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	go func() {
+		for {
+			select {
+			case <-b.Hints():
+			case <-t.Context().Done():
+				return
+			}
+			list, err := b.Asked(t.Context(), 9)
+			for _, one := range list {
+				if err == nil {
+					err = b.Answer(t.Context(), one.N, []byte(`{"to":`+string(one.Ask)+`}`))
+				}
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	if answer, err := a.Ask(t.Context(), b.node, []byte(`1`)); err != nil || string(answer) != `{"to":1}` {
+		t.Errorf("%s, %v", answer, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := a.Ask(ctx, 99, []byte(`1`)); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("nobody is asked: %v", err)
+	}
+	n, err := a.writer.number(`SELECT count(*) FROM asks`)
+	if err != nil || n != 0 {
+		t.Errorf("%d asks are left, %v", n, err)
+	}
+}

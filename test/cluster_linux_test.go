@@ -1,0 +1,278 @@
+package test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// machine is a node of a queue that several share, each with a folder of its own.
+func machine(t *testing.T, p *pgserver.Server, name string, env ...string) *queue {
+	q := newQueue(t, "")
+	q.store = p.URL("postgres")
+	q.env = append([]string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=3s", "QUEUECTL_NODE_LABELS=letter=" + name + " kind=test"}, env...)
+	return q
+}
+
+// machines are started nodes on a server of their own.
+func machines(t *testing.T, names ...string) (*pgserver.Server, []*queue) {
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	var list []*queue
+	for _, name := range names {
+		q := machine(t, p, name)
+		q.start("--workers", "2")
+		list = append(list, q)
+	}
+	return p, list
+}
+
+// nodeOf is where the last attempt of a job is, or was.
+func (q *queue) nodeOf(id string) string {
+	q.Helper()
+	var j struct {
+		History []struct {
+			Node string `json:"node"`
+		} `json:"history"`
+	}
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil || len(j.History) == 0 {
+		q.Fatalf("show %s: %v", id, err)
+	}
+	return j.History[len(j.History)-1].Node
+}
+
+// node is a row of node list.
+type node struct {
+	Name, State string
+	This        bool
+	Running     int
+}
+
+func (q *queue) nodes() map[string]node {
+	q.Helper()
+	var list []node
+	if err := json.Unmarshal([]byte(q.must("node", "list", "--json")), &list); err != nil {
+		q.Fatal(err)
+	}
+	of := map[string]node{}
+	for _, n := range list {
+		of[n.Name] = n
+	}
+	return of
+}
+
+// Machines share a queue: each runs of it what it may, any of them answers for all of it and does what is asked of what another one
+// runs, and what is drained begins nothing.
+func TestMachinesShareAQueue(t *testing.T) {
+	t.Parallel()
+	_, nodes := machines(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	for i := range 12 {
+		nodes[i%2].must("enqueue", "--id", fmt.Sprint("j", i), "sleep 0.3")
+	}
+	for i := range 12 {
+		b.must("wait", "--timeout", "20s", fmt.Sprint("j", i))
+	}
+	ran := map[string]int{}
+	for i := range 12 {
+		ran[a.nodeOf(fmt.Sprint("j", i))]++
+	}
+	if ran["a"] < 3 || ran["b"] < 3 || ran["a"]+ran["b"] != 12 {
+		t.Errorf("of 12 jobs they ran %v", ran)
+	}
+	for on, want := range map[string]string{"b": "b", "letter=a": "a"} {
+		for range 3 {
+			id := a.must("enqueue", "--on", on, "true")
+			b.must("wait", "--timeout", "20s", id)
+			if at := a.nodeOf(id); at != want {
+				t.Errorf("--on %s ran on %s", on, at)
+			}
+		}
+	}
+	for on, words := range map[string]string{"bb": `there is no machine "bb"`, "letter=c": "no machine of this queue has the label letter=c", "?": "neither the name"} {
+		if r := a.cli("enqueue", "--on", on, "true"); r.code != 2 || !strings.Contains(r.err, words) {
+			t.Errorf("--on %s: %+v", on, r)
+		}
+	}
+	gate := b.path("go")
+	b.must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+" ]; do sleep 0.05; done; echo ended")
+	a.until("it runs", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "begun") })
+	followed := a.command("logs", "-f", "--stdout", "long")
+	out := &strings.Builder{}
+	followed.Stdout = out // what the shell says of the signal is on stderr
+	if err := begin(followed); err != nil {
+		t.Fatal(err)
+	}
+	a.must("pause", "long")
+	if j := b.show("long"); j.State != "processing" || b.pauseOf("long").PausedAt.IsZero() {
+		t.Errorf("paused from elsewhere: %+v", j)
+	}
+	a.must("resume", "long")
+	a.must("kill", "long", "--signal", "USR1")
+	a.until("the signal has come", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "told") })
+	b.write("go", "")
+	a.must("wait", "--timeout", "20s", "long")
+	if err := followed.Wait(); err != nil || out.String() != "begun\ntold\nended\n" {
+		t.Errorf("followed from elsewhere: %q, %v", out, err)
+	}
+	b.must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	a.until("it runs", 20*time.Second, func() bool { return a.show("endless").State == "processing" })
+	a.must("cancel", "endless")
+	if j := b.show("endless"); j.State != "cancelled" {
+		t.Errorf("cancelled from elsewhere it is %s", j.State)
+	}
+	a.must("enqueue", "--id", "large", "--on", "b", "--output-limit", "1MiB", "seq 1 60000")
+	a.must("wait", "--timeout", "20s", "large")
+	if far, near := a.must("logs", "large"), b.must("logs", "large"); far != near || len(far) < 300_000 {
+		t.Errorf("a large output has %d bytes here and %d there", len(near), len(far))
+	}
+	if tail := a.must("logs", "-n", "1", "large"); tail != "60000" {
+		t.Errorf("its last line is %q", tail)
+	}
+	a.must("config", "set", "max_pending", "4711")
+	b.until("a setting holds elsewhere", 20*time.Second, func() bool { return strings.Contains(b.must("config", "get", "max_pending"), "4711") })
+	a.must("node", "drain", "b")
+	if n := a.nodes(); n["b"].State != "drained" || n["a"].State != "alive" || !n["a"].This {
+		t.Errorf("nodes %+v", n)
+	}
+	b.until("it is told", 20*time.Second, func() bool { return strings.Contains(b.must("status"), "drain") })
+	for range 4 {
+		id := b.must("enqueue", "true")
+		b.must("wait", "--timeout", "20s", id)
+		if at := b.nodeOf(id); at != "a" {
+			t.Errorf("a drained node ran %s", id)
+		}
+	}
+	a.must("node", "drain", "--off", "b")
+	id := a.must("enqueue", "--on", "b", "true")
+	a.must("wait", "--timeout", "20s", id)
+	if r := a.cli("node", "rm", "b"); r.code == 0 || !strings.Contains(r.err, "runs") {
+		t.Errorf("a node whose service runs is removed: %+v", r)
+	}
+	if r := a.cli("node", "rm", "c"); r.code == 0 || !strings.Contains(r.err, `there is no node "c"`) {
+		t.Errorf("a node that is none: %+v", r)
+	}
+	if code := b.stop(); code != 0 {
+		t.Errorf("stopped with %d", code)
+	}
+	if n := a.nodes(); n["b"].State != "away" {
+		t.Errorf("a node that has stopped with nothing to do is %+v", n["b"])
+	}
+	if r := a.cli("logs", "large"); r.code == 0 || !strings.Contains(r.err, "on the node b, which is away") {
+		t.Errorf("an output that is away: %+v", r)
+	}
+	a.must("node", "rm", "b")
+	if n := a.nodes(); len(n) != 1 {
+		t.Errorf("nodes %+v", n)
+	}
+}
+
+// alone is a command that fails if another run of it lives, and notes each run; it ends once a file is there.
+func alone(folder, id string) string {
+	return fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || { echo %[2]s >>%[1]s/twice; exit 1; }; echo %[2]s >>%[1]s/ran; while [ ! -e %[1]s/go ]; do sleep 0.05; done", folder, id)
+}
+
+// A node whose service is killed is found by the others: what it ran is ended by its runner first, and then run again elsewhere. One
+// that stands still for too long ends what it runs as well, and knows when it goes on.
+func TestMachineIsLost(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	a, b := nodes[0], machine(t, p, "b")
+	ledger := t.TempDir()
+	if err := os.Chmod(ledger, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"one", "two"} {
+		a.must("enqueue", "--id", id, "--backoff-base", "0.1", alone(ledger, id))
+	}
+	runs := func(by *queue, on string) func() bool {
+		return func() bool { return by.nodes()[on].Running == 2 }
+	}
+	a.until("both run", 20*time.Second, runs(a, "a"))
+	b.start("--workers", "2")
+	a.kill()
+	b.until("it runs them again", 20*time.Second, runs(b, "b"))
+	if n := b.nodes()["a"]; n.State != "away" {
+		t.Errorf("a node that is gone is %+v", n)
+	}
+	a.start("--workers", "2")
+	b.cmd.Process.Signal(syscall.SIGSTOP)
+	a.until("it runs them again", 20*time.Second, runs(a, "a"))
+	b.cmd.Process.Signal(syscall.SIGCONT)
+	select {
+	case <-b.ended: // its store is another's
+	case <-time.After(20 * time.Second):
+		t.Error("a service that was taken over goes on")
+	}
+	b.cmd = nil
+	b.start("--workers", "2")
+	if err := os.WriteFile(ledger+"/go", nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"one", "two"} {
+		a.must("wait", "--timeout", "30s", id)
+		if j := a.show(id); j.Attempts != 3 {
+			t.Errorf("%s has %d attempts, and was lost twice", id, j.Attempts)
+		}
+	}
+	if twice, err := os.ReadFile(ledger + "/twice"); err == nil {
+		t.Errorf("these ran twice at a time: %s", twice)
+	}
+	ran, err := os.ReadFile(ledger + "/ran")
+	if n := strings.Count(string(ran), "\n"); err != nil || n != 6 {
+		t.Errorf("%d runs, %v; each job was lost twice:\n%s", n, err, ran)
+	}
+}
+
+// A service that is started again in time goes on with what its runner has: nothing is run twice.
+func TestMachineComesBack(t *testing.T) {
+	t.Parallel()
+	_, nodes := machines(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	gate := a.path("go")
+	a.must("enqueue", "--id", "long", "--on", "a", untilGate(gate))
+	w := b.dial()
+	pid := w.runs("long").PID
+	for range 3 {
+		a.kill()
+		a.start("--workers", "2")
+	}
+	a.write("go", "")
+	b.must("wait", "--timeout", "20s", "long")
+	if j := b.show("long"); j.Attempts != 1 || j.State != "completed" {
+		t.Errorf("%+v, and ran with pid %d", j, pid)
+	}
+}
+
+// While the database's server is away for longer than a lease what runs is ended, or with on_partition continue goes on; when it is
+// back all go on with the queue.
+func TestMachinesWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	a, b := machine(t, p, "a"), machine(t, p, "b", "QUEUECTL_ON_PARTITION=continue")
+	gate := a.path("go")
+	wait := untilGate(gate)
+	for name, q := range map[string]*queue{"a": a, "b": b} {
+		q.start("--workers", "2")
+		q.must("enqueue", "--id", "on-"+name, "--on", name, "--backoff-base", "0.1", wait)
+		q.dial().runs("on-" + name)
+	}
+	trees := map[*queue]int{a: a.dial().show("on-a").PID, b: b.dial().show("on-b").PID}
+	p.Kill()
+	a.until("its job is ended", 20*time.Second, func() bool { return syscall.Kill(trees[a], 0) != nil })
+	if syscall.Kill(trees[b], 0) != nil {
+		t.Error("a job is ended that was to go on")
+	}
+	p.Start(t)
+	a.write("go", "")
+	for _, id := range []string{"on-a", "on-b"} {
+		a.until(id+" has ended", 30*time.Second, func() bool { return a.cli("wait", "--timeout", "5s", id).code == 0 })
+	}
+}
