@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses gates walks server-suite campaign abuse fuzz peers power-cuts clean
+.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -87,6 +87,11 @@ walks:
 # minutes.
 campaign:
 	QUEUECTL_CAMPAIGN=30m $(GO) test ./test -run '^TestCampaign$$' -count=1 -v -timeout 2h
+
+# Two hours of three nodes that are cut off, stopped and killed, on a server that crashes and fails over, as root; CI runs three
+# minutes.
+apart:
+	QUEUECTL_APART=2h $(GO) test ./test -run '^TestNodesApart$$' -count=1 -v -timeout 3h
 
 # Five minutes of two users who attack a service while a third one measures, as root; tests run
 # five seconds, in which all but the percentiles is looked at.

@@ -3,11 +3,13 @@ package pgserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +20,7 @@ import (
 // many goroutines.
 type Server struct {
 	Dir  string
+	Port int    // of its socket, and of the addresses that it listens on, if settings name any
 	bin  string // where the programs are
 	cmd  *exec.Cmd
 	made int // databases
@@ -73,7 +76,7 @@ func New(t testing.TB, settings ...string) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Server{Dir: dir, bin: bin}
+	p := &Server{Dir: dir, Port: 5432, bin: bin}
 	p.run(t, "initdb", "-D", p.data(), "-U", "queuectl", "-A", "trust", "--no-sync", "--no-instructions")
 	p.Start(t, settings...)
 	return p
@@ -102,7 +105,7 @@ func (p *Server) command(name string, args ...string) *exec.Cmd {
 // Start starts it, and waits until it takes connections.
 func (p *Server) Start(t testing.TB, settings ...string) {
 	t.Helper()
-	args := []string{"-D", p.data(), "-k", p.Dir, "-c", "listen_addresses=", "-c", "max_connections=60"}
+	args := []string{"-D", p.data(), "-k", p.Dir, "-p", fmt.Sprint(p.Port), "-c", "listen_addresses=", "-c", "max_connections=60"}
 	for _, s := range settings {
 		args = append(args, "-c", s)
 	}
@@ -118,7 +121,7 @@ func (p *Server) Start(t testing.TB, settings ...string) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	for p.command("pg_isready", "-q", "-h", p.Dir).Run() != nil {
+	for p.command("pg_isready", "-q", "-h", p.Dir, "-p", fmt.Sprint(p.Port)).Run() != nil {
 		select {
 		case <-ctx.Done():
 			raw, _ := os.ReadFile(filepath.Join(p.Dir, "log"))
@@ -131,6 +134,8 @@ func (p *Server) Start(t testing.TB, settings ...string) {
 // Kill ends the server at once, as after a crash: it recovers when it is started again.
 func (p *Server) Kill() {
 	quitServer(p.cmd)
+	late := time.AfterFunc(10*time.Second, func() { p.cmd.Process.Kill() }) // a process of it may stand still
+	defer late.Stop()
 	p.cmd.Wait()
 }
 
@@ -139,7 +144,7 @@ func (p *Server) Freeze(stand bool) { freeze(p.cmd, stand) }
 
 // URL is that of one of its databases.
 func (p *Server) URL(database string) string {
-	return fmt.Sprintf("postgres:///%s?host=%s&user=queuectl", database, p.Dir)
+	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", database, p.Dir, p.Port)
 }
 
 // Create makes a database for a test.
@@ -149,8 +154,65 @@ func (p *Server) Create(t testing.TB) (url string) {
 	p.made++
 	name := fmt.Sprint("t", p.made)
 	shared.Unlock()
-	p.run(t, "createdb", "-S", "file_copy", "-h", p.Dir, "-U", "queuectl", name)
+	p.run(t, "createdb", "-S", "file_copy", "-h", p.Dir, "-p", fmt.Sprint(p.Port), "-U", "queuectl", name)
 	return p.URL(name)
+}
+
+// Standby starts a server that has all that this one has, and goes on to have it: what this one says is stored is there too.
+func (p *Server) Standby(t testing.TB, port int, settings ...string) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "queuectl-pg")
+	if err == nil {
+		err = giveToServer(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Server{Dir: dir, Port: port, bin: p.bin}
+	s.run(t, "pg_basebackup", "-D", s.data(), "-R", "-X", "stream", "-c", "fast", "-h", p.Dir, "-p", fmt.Sprint(p.Port), "-U", "queuectl")
+	s.Start(t, settings...)
+	p.follow(t, "*")
+	return s
+}
+
+// follow has the server wait for standbys of these names with each commit.
+func (p *Server) follow(t testing.TB, names string) {
+	t.Helper()
+	for _, statement := range []string{"ALTER SYSTEM SET synchronous_standby_names = '" + names + "'", "SELECT pg_reload_conf()"} {
+		Query(t, p.URL("postgres"), statement)
+	}
+}
+
+// Promote has a standby be a server of its own, that waits for no other one.
+func (p *Server) Promote(t testing.TB) {
+	t.Helper()
+	p.run(t, "pg_ctl", "promote", "-w", "-D", p.data())
+	p.follow(t, "")
+}
+
+// Admit lets connections from a network in.
+func (p *Server) Admit(t testing.TB, network string) {
+	t.Helper()
+	f, err := os.OpenFile(filepath.Join(p.data(), "pg_hba.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = fmt.Fprintf(f, "host all all %s trust\n", network)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	Query(t, p.URL("postgres"), "SELECT pg_reload_conf()")
+}
+
+// Backends are the processes that serve connections of queuectl.
+func (p *Server) Backends(t testing.TB) (pids []int) {
+	out, err := Ask(p.URL("postgres"), "SELECT pid FROM pg_stat_activity WHERE application_name = 'queuectl'")
+	for word := range strings.FieldsSeq(out) {
+		if pid, bad := strconv.Atoi(word); err == nil && bad == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
 }
 
 // Remove ends it, and removes its folder.

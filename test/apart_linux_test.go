@@ -1,0 +1,434 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// apart is a run of three nodes, each in a network of its own, and of what goes wrong between them and with them.
+type apart struct {
+	*testing.T
+	ctx     context.Context
+	ledger  string // a folder, to which jobs write
+	nodes   []*apartNode
+	mu      sync.Mutex
+	server  *pgserver.Server
+	standby *pgserver.Server
+	acked   sync.Map // ids of jobs that were acknowledged
+	faults  [faultKinds]atomic.Int64
+	starts  atomic.Int64 // of services
+}
+
+// apartNode is one of them.
+type apartNode struct {
+	*queue
+	name    string
+	holder  *exec.Cmd // has the network
+	inside  string    // its end of the wire to the server
+	outside string
+	mu      sync.Mutex
+	frozen  bool
+}
+
+// What goes wrong.
+const (
+	cutBothWays = iota
+	cutToServer
+	cutFromServer
+	serviceStops
+	serviceDies
+	runnerDies
+	backendDies
+	serverCrashes
+	serverFailsOver
+	faultKinds
+)
+
+var faultNames = [...]string{"cut both ways", "cut to the server", "cut from the server", "a service stands still", "a service is killed", "a runner is killed", "a backend is killed", "the server crashes", "a standby is promoted"}
+
+// apartLease is how long a node may be silent.
+const apartLease = 3 * time.Second
+
+// Three nodes that are cut off, stopped and killed, on a server that crashes and fails over to its synchronous standby, lose nothing
+// that was acknowledged, and never run two trees of a job at a time; locks and rates hold over all of them.
+func TestNodesApart(t *testing.T) {
+	long, err := time.ParseDuration(os.Getenv("QUEUECTL_APART"))
+	if err != nil || os.Getuid() != 0 {
+		t.Skip("takes minutes, and needs root for networks of its own: make apart, which CI runs for three minutes")
+	}
+	needs(t, "ip")
+	needs(t, "unshare")
+	needs(t, "nsenter")
+	if os.Getenv("QUEUECTL_APART_INSIDE") == "" { // what follows changes nobody else's network
+		cmd := exec.Command("unshare", "-n", "--", os.Args[0], "-test.run=^TestNodesApart$", "-test.v", "-test.timeout=0")
+		cmd.Env = append(os.Environ(), "QUEUECTL_APART_INSIDE=1")
+		cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+		if err := cmd.Run(); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	a := newApart(t)
+	ctx, end := context.WithTimeout(t.Context(), long)
+	defer end()
+	a.ctx = ctx
+	var parts sync.WaitGroup
+	for _, n := range a.nodes {
+		parts.Go(func() { a.keep(n) })
+		for c := range 2 {
+			parts.Go(func() { a.enqueue(n, c) })
+		}
+	}
+	parts.Go(a.harm)
+	parts.Wait()
+	for _, n := range a.nodes {
+		n.wire(true)
+		n.thaw()
+	}
+	a.settle()
+}
+
+// wire connects or cuts a node.
+func (n *apartNode) wire(on bool) {
+	way := "down"
+	if on {
+		way = "up"
+	}
+	exec.Command("ip", "link", "set", "v"+n.name, way).Run()
+	exec.Command("ip", "route", "del", "blackhole", n.inside+"/32").Run() // there may be none
+	n.within("ip", "route", "del", "blackhole", n.outside+"/32")
+}
+
+// within runs a program in the node's network.
+func (n *apartNode) within(words ...string) error {
+	return exec.Command("nsenter", append([]string{"-n", "-t", strconv.Itoa(n.holder.Process.Pid), "--"}, words...)...).Run()
+}
+
+func (n *apartNode) thaw() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.cmd != nil && n.frozen {
+		n.cmd.Process.Signal(syscall.SIGCONT)
+	}
+	n.frozen = false
+}
+
+func newApart(t *testing.T) *apart {
+	run := func(words ...string) {
+		t.Helper()
+		if out, err := exec.Command(words[0], words[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", words, err, out)
+		}
+	}
+	run("ip", "link", "set", "lo", "up")
+	a := &apart{T: t, ledger: t.TempDir()}
+	for dir := a.ledger; dir != "/tmp" && dir != "/"; dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o777)
+	}
+	a.server = pgserver.New(t, "listen_addresses=*", "wal_level=replica", "wal_keep_size=256MB")
+	a.server.Admit(t, "10.87.0.0/16")
+	a.standby = a.server.Standby(t, 5433, "listen_addresses=*", "wal_keep_size=256MB")
+	t.Cleanup(func() {
+		a.server.Remove()
+		a.standby.Remove()
+	})
+	for i, name := range []string{"a", "b", "c"} {
+		n := &apartNode{queue: newQueue(t, ""), name: name, inside: fmt.Sprintf("10.87.%d.2", i), outside: fmt.Sprintf("10.87.%d.1", i)}
+		n.holder = exec.Command("unshare", "-n", "--", "sleep", "infinity")
+		if err := n.holder.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			n.holder.Process.Kill()
+			n.holder.Wait()
+		})
+		own, _ := os.Readlink("/proc/self/ns/net")
+		n.until("its network is there", 5*time.Second, func() bool {
+			its, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/net", n.holder.Process.Pid))
+			return err == nil && its != own
+		})
+		run("ip", "link", "add", "v"+name, "type", "veth", "peer", "name", "eth0", "netns", strconv.Itoa(n.holder.Process.Pid))
+		run("ip", "address", "add", n.outside+"/24", "dev", "v"+name)
+		run("ip", "link", "set", "v"+name, "up")
+		for _, words := range [][]string{{"ip", "link", "set", "lo", "up"}, {"ip", "address", "add", n.inside + "/24", "dev", "eth0"}, {"ip", "link", "set", "eth0", "up"}} {
+			if err := n.within(words...); err != nil {
+				t.Fatalf("%v: %v", words, err)
+			}
+		}
+		n.store = fmt.Sprintf("postgres:///postgres?host=%[1]s,%[1]s&port=5432,5433&user=queuectl&target_session_attrs=read-write&connect_timeout=2&sslmode=disable", n.outside)
+		n.env = []string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=" + apartLease.String(), "QUEUECTL_LOG_LEVEL=info"}
+		own = n.bin
+		n.bin = n.write("inside", fmt.Sprintf("#!/bin/sh\nexec nsenter -n -t %d -- %s \"$@\"\n", n.holder.Process.Pid, own))
+		os.Chmod(n.bin, 0o755)
+		a.nodes = append(a.nodes, n)
+	}
+	return a
+}
+
+// keep has a node's service run, and run again whenever it has ended, as systemd does.
+func (a *apart) keep(n *apartNode) {
+	for a.ctx.Err() == nil {
+		n.mu.Lock()
+		err := n.tryStart("--workers", "12", "--keep-jobs")
+		n.mu.Unlock()
+		a.starts.Add(1)
+		if err == nil {
+			select {
+			case <-n.ended:
+			case <-a.ctx.Done():
+				return
+			}
+		}
+		time.Sleep(300 * time.Millisecond) // as RestartSec
+	}
+}
+
+// enqueue enqueues jobs by one node until the end, each again and again until it is acknowledged.
+func (a *apart) enqueue(n *apartNode, client int) {
+	for i := 0; a.ctx.Err() == nil; i++ {
+		id := fmt.Sprintf("%s%d-%d", n.name, client, i)
+		words := []string{"enqueue", "--id", id, "--key", id, "--max-retries", "1000", "--backoff-base", "0.1", "--backoff-max", "200ms"}
+		body := ""
+		switch i % 8 {
+		case 0, 1:
+			words = append(words, "--lock", "two:2")
+			body = fmt.Sprintf("exec 8>>%[1]s/slot1; flock -n 8 || { exec 8>>%[1]s/slot2; flock -n 8 || echo %[2]s >>%[1]s/over; }; ", a.ledger, id)
+		case 2:
+			words = append(words, "--rate-limit", "some=5/s", "--label", "rate=some")
+		}
+		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)] // the last is longer than a lease
+		if body != "" { // or many would wait for two
+			sleep = "0.1"
+		}
+		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s >>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
+		for ctx, end := context.WithTimeout(context.Background(), time.Hour); ; {
+			cmd := n.command(append(words, body)...)
+			out, err := cmd.CombinedOutput()
+			if err == nil {
+				a.acked.Store(id, true)
+			}
+			if err == nil || a.ctx.Err() != nil {
+				end()
+				break
+			}
+			if text := string(out); !strings.Contains(text, "try again") && !strings.Contains(text, "unavailable") && !strings.Contains(text, "not known") && !strings.Contains(text, "cannot reach") && !strings.Contains(text, "service") && ctx.Err() == nil {
+				a.Errorf("enqueue by %s: %v\n%s", n.name, err, out)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // so that what waits is soon run
+	}
+}
+
+// harm does one thing after another, some of which last while the next ones are done.
+func (a *apart) harm() {
+	var lasting sync.WaitGroup
+	defer lasting.Wait()
+	last := func(n *apartNode, d time.Duration, undo func()) {
+		lasting.Go(func() {
+			select {
+			case <-time.After(d):
+			case <-a.ctx.Done():
+			}
+			undo()
+		})
+	}
+	failover := time.Now().Add(20 * time.Second)
+	for a.ctx.Err() == nil {
+		select {
+		case <-time.After(time.Duration(200+rand.N(1800)) * time.Millisecond):
+		case <-a.ctx.Done():
+			return
+		}
+		n := a.nodes[rand.N(len(a.nodes))]
+		long := time.Duration(rand.N(int64(3 * apartLease)))
+		kind := rand.N(serverFailsOver)
+		if time.Now().After(failover) {
+			kind, failover = serverFailsOver, time.Now().Add(30*time.Second)
+		}
+		switch kind {
+		case cutBothWays:
+			exec.Command("ip", "link", "set", "v"+n.name, "down").Run()
+			last(n, long, func() { n.wire(true) })
+		case cutToServer:
+			n.within("ip", "route", "add", "blackhole", n.outside+"/32")
+			last(n, long, func() { n.wire(true) })
+		case cutFromServer:
+			exec.Command("ip", "route", "add", "blackhole", n.inside+"/32").Run()
+			last(n, long, func() { n.wire(true) })
+		case serviceStops:
+			if n.mu.TryLock() {
+				if n.cmd != nil && n.cmd.Process.Signal(syscall.SIGSTOP) == nil {
+					n.frozen = true
+					last(n, long, n.thaw)
+				}
+				n.mu.Unlock()
+			}
+		case serviceDies:
+			if n.mu.TryLock() {
+				if n.cmd != nil {
+					n.cmd.Process.Kill()
+				}
+				n.mu.Unlock()
+			}
+		case runnerDies:
+			if pids := n.runnerPids(); len(pids) > 0 {
+				kill(pids[rand.N(len(pids))])
+			}
+		case backendDies:
+			a.mu.Lock()
+			if pids := a.server.Backends(a); len(pids) > 0 {
+				kill(pids[rand.N(len(pids))])
+			}
+			a.mu.Unlock()
+		case serverCrashes:
+			a.mu.Lock()
+			a.server.Kill()
+			a.server.Start(a, "listen_addresses=*", "wal_keep_size=256MB")
+			a.mu.Unlock()
+		case serverFailsOver:
+			a.mu.Lock()
+			old := a.server
+			old.Kill()
+			a.standby.Promote(a)
+			a.server = a.standby
+			old.Remove()
+			a.standby = a.server.Standby(a, old.Port, "listen_addresses=*", "wal_keep_size=256MB")
+			a.mu.Unlock()
+		}
+		a.faults[kind].Add(1)
+	}
+}
+
+// settle waits for what is left, and compares.
+func (a *apart) settle() {
+	url := a.server.URL("postgres")
+	for _, n := range a.nodes {
+		n.mu.Lock()
+		select {
+		case <-n.ended:
+			n.cmd = nil
+		default:
+		}
+		if n.cmd == nil {
+			if err := n.tryStart("--workers", "12", "--keep-jobs"); err != nil {
+				a.Errorf("start %s: %v", n.name, err)
+			}
+		}
+		n.mu.Unlock()
+	}
+	for deadline := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
+		if open, _ := pgserver.Ask(url, `SELECT count(*) FROM queuectl.jobs WHERE state < 6`); open == "0" {
+			break
+		}
+		if time.Now().After(deadline) {
+			a.Errorf("jobs have not ended:\n%s\n%s", pgserver.Query(a, url, `SELECT seq, id, state, place, node, due_at, reserved FROM queuectl.jobs, queuectl.meta WHERE state < 6 LIMIT 20`), pgserver.Query(a, url, `SELECT *, until - now() FROM queuectl.nodes`))
+			for _, n := range a.nodes {
+				a.Log(n.name, n.cli("status").out, n.cli("worker", "list").out)
+				logs, _ := filepath.Glob(n.dir + "/stderr-*")
+				for _, name := range logs {
+					raw, _ := os.ReadFile(name)
+					a.Logf("%s", raw[max(0, len(raw)-3000):])
+				}
+			}
+			break
+		}
+	}
+	jobs := 0
+	a.acked.Range(func(any, any) bool { jobs++; return true })
+	states := map[string]string{}
+	for line := range strings.Lines(pgserver.Query(a, url, `SELECT id || ' ' || state FROM queuectl.jobs`)) {
+		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
+		states[id] = state
+	}
+	lost := 0
+	a.acked.Range(func(id, _ any) bool {
+		if states[id.(string)] != "6" {
+			lost++
+			a.Errorf("job %s, which was acknowledged, is in state %q", id, states[id.(string)])
+		}
+		return lost < 10
+	})
+	ran, _ := os.ReadFile(a.ledger + "/ran")
+	runs := map[string]int{}
+	for id := range strings.FieldsSeq(string(ran)) {
+		runs[id]++
+	}
+	for id := range states {
+		if runs[id] == 0 {
+			a.Errorf("job %s is completed and never ran", id)
+		}
+	}
+	for name, what := range map[string]string{"twice": "ran in two trees at a time", "over": "held a lock of two as the third"} {
+		if list, err := os.ReadFile(filepath.Join(a.ledger, name)); err == nil {
+			a.Errorf("these %s: %s", what, list)
+		}
+	}
+	stale := pgserver.Query(a, url, `SELECT count(*) FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 GROUP BY seq HAVING count(*) > 1) t`)
+	if stale != "0" {
+		a.Errorf("%s jobs have two results", stale)
+	}
+	a.rated(url)
+	total := 0
+	for _, n := range runs {
+		total += n
+	}
+	var report []string
+	for kind, name := range faultNames {
+		report = append(report, fmt.Sprintf("%s %d", name, a.faults[kind].Load()))
+	}
+	taken := pgserver.Query(a, url, `SELECT count(*) FROM queuectl.attempts WHERE reason = 'interrupted'`)
+	takeovers := 0
+	for _, n := range a.nodes {
+		logs, _ := filepath.Glob(n.dir + "/stderr-*")
+		for _, name := range logs {
+			raw, _ := os.ReadFile(name)
+			takeovers += strings.Count(string(raw), "another node is gone")
+			for line := range strings.Lines(string(raw)) {
+				if strings.Contains(line, "queuectl: ") && !strings.Contains(line, "ready on") || strings.Contains(line, "panic") {
+					a.Logf("%s: %s", n.name, line)
+				}
+			}
+		}
+	}
+	a.Logf("%d jobs acknowledged, %d runs, %d nodes taken over, %s attempts interrupted, services started %d times; %s", jobs, total, takeovers, taken, a.starts.Load(), strings.Join(report, ", "))
+	if jobs < 50 {
+		a.Errorf("only %d jobs were enqueued", jobs)
+	}
+}
+
+// rated looks for more starts in a second than a rate allows.
+func (a *apart) rated(url string) {
+	var starts []int64
+	for line := range strings.Lines(pgserver.Query(a, url, `SELECT e.detail FROM queuectl.events e JOIN queuectl.jobs j ON j.seq = e.job WHERE e.kind = 'started' AND j.labels LIKE '%"rate"%'`)) {
+		var d struct {
+			At int64 `json:"started_at"`
+		}
+		if json.Unmarshal([]byte(line), &d) == nil && d.At > 0 {
+			starts = append(starts, d.At)
+		}
+	}
+	slices.Sort(starts)
+	for i := 5; i < len(starts); i++ {
+		if starts[i]-starts[i-5] < 1000 {
+			a.Errorf("6 starts within %d ms, and 5 are allowed a second", starts[i]-starts[i-5])
+			return
+		}
+	}
+	a.Logf("%d starts at the rate", len(starts))
+}
