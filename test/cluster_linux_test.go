@@ -276,3 +276,52 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 		a.until(id+" has ended", 30*time.Second, func() bool { return a.cli("wait", "--timeout", "5s", id).code == 0 })
 	}
 }
+
+// Machines by a pooler, which gives each transaction another connection, hear of each other by looking alone.
+func TestMachinesByAPooler(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	a, b := machine(t, p, "a"), machine(t, p, "b")
+	a.store = p.Pooled(t, "postgres")
+	b.store = a.store
+	for _, q := range []*queue{a, b} {
+		q.start("--workers", "2")
+	}
+	var ids []string
+	for i := range 20 {
+		ids = append(ids, a.must("enqueue", "--on", []string{"a", "b"}[i%2], "sleep 0.05; echo "+fmt.Sprint(i)))
+	}
+	for i, id := range ids {
+		a.must("wait", "--timeout", "30s", id)
+		if out := b.must("logs", id); out != fmt.Sprint(i) {
+			t.Errorf("%s printed %q", id, out)
+		}
+	}
+	b.must("enqueue", "--id", "endless", "--on", "b", "sleep 1000")
+	a.until("it runs", 20*time.Second, func() bool { return a.show("endless").State == "processing" })
+	a.must("cancel", "endless")
+	for _, q := range []*queue{a, b} {
+		if code := q.stop(); code != 0 {
+			t.Errorf("stopped with %d:\n%s", code, q.log)
+		}
+	}
+	if r := a.cli("migrate", "--from", a.store, "--to", "sqlite"); r.code != 2 || !strings.Contains(r.err, "by a pooler") {
+		t.Errorf("a move by a pooler: %+v", r)
+	}
+}
+
+// A node needs few rights: who owns the tables makes them, and another role has the node write them.
+func TestMachineOfFewRights(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	pgserver.Query(t, p.URL("postgres"), `CREATE ROLE node LOGIN; GRANT USAGE ON SCHEMA queuectl TO node; GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA queuectl TO node; GRANT USAGE ON ALL SEQUENCES IN SCHEMA queuectl TO node`)
+	b := machine(t, p, "b")
+	b.store = pgserver.As(b.store, "node")
+	b.start("--workers", "2")
+	id := nodes[0].must("enqueue", "--on", "b", "echo hi")
+	b.must("wait", "--timeout", "20s", id)
+	if out := b.must("logs", id); out != "hi" {
+		t.Errorf("it printed %q", out)
+	}
+}

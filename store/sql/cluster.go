@@ -18,7 +18,7 @@ import (
 // keeper is a connection beside the writer's: what a node's lease needs waits for nobody's transaction, and its talk with other nodes,
 // which has one of its own, keeps it from nothing. It is made when it is needed, and anew when it is lost.
 type keeper struct {
-	config *pgconn.Config
+	config *serverAddress
 	mu     sync.Mutex
 	conn   *serverConn // guarded by mu
 }
@@ -110,11 +110,14 @@ func (s *Server) notify(ctx context.Context, channel string, about int64) {
 func (s *Server) hearCommits(ctx context.Context) {
 	for pause := listenAgain; ctx.Err() == nil; pause = min(2*pause, listenMost) {
 		var heard []pgconn.Notification
-		config := s.config.Copy()
+		config := *s.config
+		config.Config = config.Config.Copy()
 		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard = append(heard, *n) }
-		c, err := connectServer(ctx, config)
+		c, err := connectServer(ctx, &config)
 		if err == nil {
-			err = c.pg.Exec(ctx, `LISTEN `+commitsChannel+`; LISTEN `+asksChannel).Close()
+			if !config.pooled { // else nothing is heard, and polling is all
+				err = c.pg.Exec(ctx, `LISTEN `+commitsChannel+`; LISTEN `+asksChannel).Close()
+			}
 			for err == nil {
 				pause = listenAgain
 				heard = heard[:0]

@@ -138,6 +138,9 @@ const (
 // Arrivals implements store.Inbox. Nobody is told of a connection that is lost: who waits looks now and then.
 func (s *Server) Arrivals(ctx context.Context) <-chan struct{} {
 	hint := make(chan struct{}, 1)
+	if s.config.pooled { // nothing is heard by a pooler
+		return hint
+	}
 	go func() {
 		for pause := listenAgain; ctx.Err() == nil; pause = min(2*pause, listenMost) {
 			c, err := connectServer(ctx, s.config)

@@ -24,7 +24,7 @@ func (p Place) String() string {
 	if p.URL == "" {
 		return filepath.Join(p.Dir, fileName)
 	}
-	config, err := serverConfig(p.URL)
+	config, err := readAddress(p.URL)
 	if err != nil {
 		return "a database on a server"
 	}
@@ -155,12 +155,14 @@ func (m *move) file() (conn, error) {
 
 // server connects to a database, which nobody else uses then.
 func (m *move) server(p Place) (conn, error) {
-	config, err := serverConfig(p.URL)
+	config, err := readAddress(p.URL)
 	if err != nil {
 		return nil, err
 	}
-	config.RuntimeParams["statement_timeout"] = "0" // a table is one statement
-	s := &Server{config: config}
+	if config.pooled {
+		return nil, queue.Invalid("store", "is by a pooler; a move needs a connection of its own: name the server itself, without pool_mode")
+	}
+	s := &Server{config: config.with("statement_timeout", "0")} // a table is one statement
 	if err := s.connect(m.ctx); err != nil {
 		return nil, err
 	}

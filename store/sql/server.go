@@ -13,8 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgconn"
-
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
@@ -24,7 +22,7 @@ import (
 // OpenServer.
 type Server struct {
 	*engine
-	config *pgconn.Config
+	config *serverAddress
 	writer *serverConn
 	behind atomic.Int64 // how far this machine's clock is behind the server's, in ms
 	size   atomic.Int64 // of the database, in bytes
@@ -68,7 +66,7 @@ const usualLease = 30 * time.Second
 
 // OpenServer opens the database of a URL as one of its nodes, and makes its tables if there are none.
 func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
-	config, err := serverConfig(url)
+	config, err := readAddress(url)
 	if err != nil {
 		return nil, err
 	}
@@ -109,16 +107,14 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 func (s *Server) connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, connectWait)
 	defer cancel()
-	config := s.config.Copy()
-	config.RuntimeParams["idle_in_transaction_session_timeout"] = writerIdle // its locks keep all others waiting
-	c, err := connectServer(ctx, config)
+	c, err := connectServer(ctx, s.config.with("idle_in_transaction_session_timeout", writerIdle)) // its locks keep all others waiting
 	if err != nil {
 		return err
 	}
 	c.ctx = ctx
 	defer func() { c.ctx = context.Background() }()
 	ms, err := c.number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
-	if err == nil && s.writer != nil {
+	if err == nil && s.writer != nil && !s.config.pooled {
 		_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.pg.PID()), s.writer.since)
 	}
 	if err == nil {
@@ -213,7 +209,7 @@ func (s *Server) makeTables(steps [][]string) (err error) {
 		}
 		return err
 	}
-	if err := run(`BEGIN`); err != nil {
+	if err := run(`BEGIN; SET LOCAL search_path = ` + serverSchema); err != nil {
 		return err
 	}
 	defer func() {
@@ -391,7 +387,7 @@ func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
 
 // ExamineServer looks at the database of a URL, which a service may use or not.
 func ExamineServer(ctx context.Context, url string) []store.Finding {
-	config, err := serverConfig(url)
+	config, err := readAddress(url)
 	if err != nil {
 		return []store.Finding{serverFailure(err)}
 	}

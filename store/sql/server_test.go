@@ -50,7 +50,7 @@ func emptyTables(t *testing.T, url string) {
 	}
 	script.WriteString(`DELETE FROM nodes; DELETE FROM asks; DELETE FROM roles; DELETE FROM submissions;`)
 	script.WriteString(`SELECT setval(s.oid::regclass, 1, false) FROM pg_class s WHERE relkind = 'S'`)
-	config, err := serverConfig(url)
+	config, err := readAddress(url)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,17 +23,18 @@ import (
 // answers are read with those of the next statement that is waited for: so it takes one round trip for each of
 // these, and one to commit.
 type serverConn struct {
-	pg    *pgconn.PgConn
-	ctx   context.Context  // of what runs; see endWith
-	end   func()           // gives back the context of a transaction; nil outside of one
-	pipe  *pgconn.Pipeline // of a transaction, nil outside of one
-	stmts map[string]*serverStatement
-	named int          // statements that were prepared
-	sent  []serverSent // whose answers were not read yet
-	bytes int          // that these carry
-	met   error        // by a statement of the pipeline: the server carries out none that follows
-	bound int64
-	wrote bool // something since begin
+	pg      *pgconn.PgConn
+	session string           // of a connection by a pooler: the statement that gives each transaction its settings
+	ctx     context.Context  // of what runs; see endWith
+	end     func()           // gives back the context of a transaction; nil outside of one
+	pipe    *pgconn.Pipeline // of a transaction, nil outside of one
+	stmts   map[string]*serverStatement
+	named   int          // statements that were prepared
+	sent    []serverSent // whose answers were not read yet
+	bytes   int          // that these carry
+	met     error        // by a statement of the pipeline: the server carries out none that follows
+	bound   int64
+	wrote   bool // something since begin
 
 	since string // when its process at the server began
 }
@@ -166,7 +169,7 @@ func cleanText(s string) string {
 // send sends a statement in a pipeline.
 func (c *serverConn) send(sql string, args []any) error {
 	s := c.statement(sql)
-	if !s.asked {
+	if !s.asked && c.session == "" {
 		c.named++
 		s.name, s.asked = "s"+strconv.Itoa(c.named), true
 		c.pipe.SendPrepare(s.name, s.text, nil)
@@ -191,7 +194,11 @@ func (c *serverConn) send(sql string, args []any) error {
 		c.bytes += len(values[i])
 		c.bound += int64(len(values[i]))
 	}
-	c.pipe.SendQueryPrepared(s.name, values, formats, nil)
+	if c.session == "" {
+		c.pipe.SendQueryPrepared(s.name, values, formats, nil)
+	} else { // the next transaction's connection would not know it
+		c.pipe.SendQueryParams(s.text, values, nil, formats, nil)
+	}
 	c.sent = append(c.sent, serverSent{s, false})
 	c.wrote = c.wrote || s.writes
 	return nil
@@ -233,11 +240,22 @@ func (c *serverConn) within(f func() error) (err error) {
 		return c.met
 	}
 	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
-	if err = f(); err != nil {
+	if err = c.settle(); err == nil {
+		err = f()
+	}
+	if err != nil {
 		c.sync()
 		return err
 	}
 	return c.sync()
+}
+
+// settle gives a transaction that has just begun its settings, if the connection has none.
+func (c *serverConn) settle() error {
+	if c.session == "" {
+		return nil
+	}
+	return c.send(c.session, nil)
 }
 
 // sync ends a pipeline, and reads what is left.
@@ -342,7 +360,10 @@ func (c *serverConn) begin() error {
 	c.wrote = false
 	ctx, cancel := context.WithTimeout(c.ctx, serverPatience)
 	c.pipe, c.met, c.end = c.pg.StartPipeline(ctx), nil, cancel
-	return c.send(`BEGIN`, nil)
+	if err := c.send(`BEGIN`, nil); err != nil {
+		return err
+	}
+	return c.settle()
 }
 
 // commit implements conn.
@@ -371,6 +392,9 @@ func (c *serverConn) beginReading() error {
 	c.wrote = false
 	c.pipe, c.met = c.pg.StartPipeline(c.ctx), nil
 	if err := c.send(`BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`, nil); err != nil {
+		return err
+	}
+	if err := c.settle(); err != nil {
 		return err
 	}
 	if err := c.flush(); err != nil {
@@ -489,30 +513,67 @@ func (r *serverRows) value(column int) any {
 	return string(r.values[column])
 }
 
+// serverAddress is how to connect to a database.
+type serverAddress struct {
+	*pgconn.Config
+	session map[string]string // settings of each connection
+	pooled  bool              // by a pooler: each transaction has another connection to the server, which keeps nothing
+}
+
+// poolMode is what the URL of a database says of a pooler, and poolTransactions that it hands its connections out for a transaction.
+const (
+	poolMode         = "pool_mode"
+	poolTransactions = "transaction"
+)
+
+// with is the address with another value of a setting.
+func (a *serverAddress) with(name, value string) *serverAddress {
+	other := *a
+	other.session = maps.Clone(a.session)
+	other.session[name] = value
+	return &other
+}
+
 // connectServer connects to a server.
-func connectServer(ctx context.Context, config *pgconn.Config) (*serverConn, error) {
+func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
+	config := a.Config.Copy()
+	session := ""
+	if a.pooled {
+		var list []string
+		for _, name := range slices.Sorted(maps.Keys(a.session)) {
+			list = append(list, "set_config('"+name+"', '"+a.session[name]+"', true)")
+		}
+		session = "SELECT " + strings.Join(list, ", ")
+	} else {
+		maps.Copy(config.RuntimeParams, a.session)
+	}
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
-	return &serverConn{pg: pg, ctx: context.Background(), stmts: map[string]*serverStatement{}}, nil
+	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}}, nil
 }
 
-// serverConfig is how to connect to the database of a URL.
-func serverConfig(url string) (*pgconn.Config, error) {
+// readAddress is how to connect to the database of a URL.
+func readAddress(url string) (*serverAddress, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
 		return nil, queue.Invalid("store", "is no URL of a PostgreSQL database: %v", err)
 	}
-	for name, value := range map[string]string{
-		"search_path": serverSchema, "application_name": "queuectl", "client_encoding": "UTF8", "bytea_output": "hex",
-		"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off", "idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s",
-		"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3", // so that the lock of a machine that is gone is soon free
-		"synchronous_commit": "on",
-	} {
-		config.RuntimeParams[name] = value
+	mode, pooled := config.RuntimeParams[poolMode]
+	if pooled && mode != poolTransactions {
+		return nil, queue.Invalid("store", "has pool_mode=%s; it is %s, or left out", queue.Clip(mode), poolTransactions)
 	}
-	return config, nil
+	delete(config.RuntimeParams, poolMode)
+	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"
+	a := &serverAddress{Config: config, pooled: pooled, session: map[string]string{
+		"search_path": serverSchema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off",
+		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
+	}}
+	if !pooled { // so that it is soon known of a machine that is gone
+		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
+	}
+	return a, nil
 }
 
 // serverSchema is the schema that the tables are in.

@@ -215,6 +215,62 @@ func (p *Server) Backends(t testing.TB) (pids []int) {
 	return pids
 }
 
+// Pooled is the URL of one of its databases by a pooler, PgBouncer, that hands connections out for a transaction each. Where
+// none is installed the test is skipped.
+func (p *Server) Pooled(t testing.TB, database string) (url string) {
+	t.Helper()
+	bin, err := exec.LookPath("pgbouncer")
+	if err != nil {
+		bin, err = exec.LookPath("/usr/sbin/pgbouncer") // as Debian has it, outside of a user's PATH
+	}
+	if err != nil && os.Getenv("QUEUECTL_POSTGRES") != "" {
+		t.Fatal("no PgBouncer is installed, and QUEUECTL_POSTGRES says that there is one")
+	} else if err != nil {
+		t.Skip("no PgBouncer is installed")
+	}
+	dir, err := os.MkdirTemp("", "queuectl-pg")
+	if err == nil {
+		t.Cleanup(func() { os.RemoveAll(dir) })
+		err = os.WriteFile(filepath.Join(dir, "conf"), fmt.Appendf(nil, `[databases]
+* = host=%s port=%d user=queuectl
+[pgbouncer]
+unix_socket_dir = %s
+listen_port = 6432
+listen_addr =
+auth_type = any
+pool_mode = transaction
+default_pool_size = 5
+logfile = %s/log
+`, p.Dir, p.Port, dir, dir), 0o644)
+	}
+	if err == nil {
+		err = giveToServer(dir)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := p.command("pgbouncer", filepath.Join(dir, "conf"))
+	cmd.Path = bin
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	url = fmt.Sprintf("postgres:///%s?host=%s&port=6432&user=queuectl&pool_mode=transaction", database, dir)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		out, err := Ask(strings.TrimSuffix(url, "&pool_mode=transaction"), "SELECT 1")
+		if err == nil {
+			return url
+		}
+		if time.Now().After(deadline) {
+			raw, _ := os.ReadFile(filepath.Join(dir, "log"))
+			t.Fatalf("the pooler does not begin: %s\n%s", out, raw)
+		}
+	}
+}
+
 // Remove ends it, and removes its folder.
 func (p *Server) Remove() {
 	p.Kill()
