@@ -209,7 +209,7 @@ func (c *liteConn) among(column string) string {
 }
 
 // ahead implements conn: rows are found as they are asked for.
-func (c *liteConn) ahead() int { return math.MaxInt32 }
+func (c *liteConn) ahead(int, int) int { return math.MaxInt32 }
 
 // hasWritten implements conn: what is written shows in what the engine keeps.
 func (c *liteConn) hasWritten() bool { return false }

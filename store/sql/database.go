@@ -25,8 +25,9 @@ type conn interface {
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 	// among is the condition that a column is one of the numbers of a text, which a space parts.
 	among(column string) string
-	// ahead is how many rows a statement may have that are not wanted: a server sends them all the same.
-	ahead() int
+	// ahead is how many rows a statement is to have of which so many are wanted, of about so many bytes each: a server sends
+	// also those that are not read.
+	ahead(want, bytes int) int
 	// number reads the one integer of a statement's first row, 0 if there is none.
 	number(sql string, args ...any) (int64, error)
 	// begin begins the writer's transaction, commit stores it and rollback undoes it.

@@ -47,6 +47,8 @@ type engine struct {
 	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
 	rechecks rules.Memory
 
+	typical int // bytes that a job takes to be claimed, of late; the writer's
+
 	minute minuteFigures // the writer's
 	usual  estimates
 

@@ -316,3 +316,36 @@ func TestNodesAsk(t *testing.T) {
 		t.Errorf("%d asks are left, %v", n, err)
 	}
 }
+
+// A block of jobs takes three round trips, however many they are: one to have the turn, one to read what is claimed, and one to
+// commit. What is recorded waits for none.
+func TestRoundTripsOfABlock(t *testing.T) {
+	a := node(t, pgserver.Shared(t).Create(t), "a")
+	const block = 250
+	for range 4 {
+		hand(t, a, slices.Repeat([]queue.Job{draft()}, block)...)
+	}
+	jobs, minute := claim(t, a, block), queue.Millis(0)
+	for turn := range 3 {
+		var r store.Report
+		r.Want = block
+		for _, j := range jobs {
+			r.Started = append(r.Started, store.Started{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1})
+			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: a.Now(), EndedAt: a.Now()}})
+		}
+		before := a.writer.trips
+		g, err := a.Exchange(t.Context(), r)
+		if err != nil || len(g.Jobs) != block {
+			t.Fatalf("%d jobs, %v", len(g.Jobs), err)
+		}
+		most := int64(3)
+		if a.minute.at != minute { // whose figures are read first
+			minute, most = a.minute.at, 4
+		}
+		if n := a.writer.trips - before; n > most && turn > 0 { // the first one reads which queues have figures
+
+			t.Errorf("%d round trips", n)
+		}
+		jobs = g.Jobs
+	}
+}

@@ -240,7 +240,7 @@ func (m *matcher) state(r *reader, state queue.State, to *store.Selected) error 
 		from, args = `INDEXED BY jobs_state WHERE state = ? AND`, append(args, int64(state))
 	}
 	looked, kept, more := 0, 0, true
-	for piece, before := min(maxLooked, max(r.ahead(), m.Limit+1)), m.Before; more; piece *= 4 {
+	for piece, before := min(maxLooked, max(r.ahead(0, 0), m.Limit+1)), m.Before; more; piece *= 4 {
 		rows := 0
 		err := r.query(func(r row) (bool, error) {
 			rows++

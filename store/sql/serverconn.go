@@ -34,7 +34,8 @@ type serverConn struct {
 	bytes   int          // that these carry
 	met     error        // by a statement of the pipeline: the server carries out none that follows
 	bound   int64
-	wrote   bool // something since begin
+	wrote   bool  // something since begin
+	trips   int64 // times that an answer was waited for
 
 	since string // when its process at the server began
 }
@@ -227,6 +228,7 @@ func (c *serverConn) read(but int) (changed int64, err error) {
 
 // flush has the server answer what was sent.
 func (c *serverConn) flush() error {
+	c.trips++
 	c.pipe.SendFlushRequest()
 	return serverError(c.pipe.Flush(), "")
 }
@@ -261,6 +263,7 @@ func (c *serverConn) settle() error {
 // sync ends a pipeline, and reads what is left.
 func (c *serverConn) sync() error {
 	pipe := c.pipe
+	c.trips++
 	err := serverError(pipe.Sync(), "")
 	if err == nil {
 		_, err = c.read(0)
@@ -290,10 +293,12 @@ func (c *serverConn) exec(sql string, args ...any) error {
 		if len(c.sent) < unreadMost && c.bytes < unreadBytesMost {
 			return nil
 		}
-		if err := c.flush(); err != nil {
+		c.pipe.SendFlushRequest()
+		if err := serverError(c.pipe.Flush(), ""); err != nil {
 			return err
 		}
-		_, err := c.read(0)
+		_, err := c.read(unreadMost / 2) // the answers of the others are on their way, and are not waited for
+		c.bytes /= 2
 		return err
 	})
 }
@@ -429,7 +434,15 @@ func (c *serverConn) among(column string) string {
 }
 
 // ahead implements conn.
-func (c *serverConn) ahead() int { return 64 }
+func (c *serverConn) ahead(want, bytes int) int {
+	return max(64, min(want+spareRows, aheadBytes/max(bytes, 1)))
+}
+
+// Limits of rows that are read ahead.
+const (
+	spareRows  = 8 // that may be leased already
+	aheadBytes = 4 << 20
+)
 
 // hasWritten implements conn.
 func (c *serverConn) hasWritten() bool { return c.wrote }

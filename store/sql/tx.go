@@ -308,7 +308,7 @@ func (t *tx) Find(l *rules.Look) error {
 	more := func() bool { l.End, enough = false, true; return false }
 	columns := columnsOf(l.Part)
 	for all := false; !all && !enough; {
-		rows, piece := 0, t.ahead()
+		rows, piece := 0, t.ahead(l.Want-len(l.Jobs), t.s.typical)
 		err := t.query(func(r row) (bool, error) {
 			rows++
 			p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
@@ -329,7 +329,9 @@ func (t *tx) Find(l *rules.Look) error {
 				l.Jobs = make([]rules.Job, 0, min(l.Want, usualBlock))
 			}
 			l.Jobs = append(l.Jobs, j)
-			l.Bytes += weight(&j.Job)
+			took := weight(&j.Job)
+			l.Bytes += took
+			t.s.typical += (took - t.s.typical) / 8
 			return len(l.Jobs) < l.Want && l.Bytes < rules.MaxClaimBytes || more(), nil
 		}, `SELECT `+columns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`, l.Lane.ID, l.Next.Rank, l.Next.Seq, int64(piece))
 		if err != nil {
