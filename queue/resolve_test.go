@@ -170,6 +170,7 @@ func TestResolveRefusesByName(t *testing.T) {
 	queueOf := func(s *queue.Spec) **string { return &s.Queue }
 	lock := func(s *queue.Spec) **string { return &s.Lock }
 	rate := func(s *queue.Spec) **string { return &s.RateLimit }
+	on := func(s *queue.Spec) **string { return &s.On }
 	unique := func(s *queue.Spec) **string { return &s.Unique }
 	resource := func(name, n string) func(*queue.Spec) {
 		return func(s *queue.Spec) { s.Resources = map[string]string{name: n} }
@@ -210,6 +211,9 @@ func TestResolveRefusesByName(t *testing.T) {
 		{"empty id", "id", id("")},
 		{"a queue that climbs", "queue", word(queueOf, "../x")},
 		{"a queue of 65 bytes", "queue", word(queueOf, bytes(65))},
+		{"an empty machine", "on", word(on, "")},
+		{"a machine with a space", "on", word(on, "web 1")},
+		{"a label without a name", "on", word(on, "=a")},
 		{"an empty lock", "lock", word(lock, "")},
 		{"a lock of none", "lock", word(lock, "db:0")},
 		{"a lock of many", "lock", word(lock, "db:10001")},

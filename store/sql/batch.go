@@ -396,24 +396,28 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	return true, err
 }
 
-// loadBatches reads which batches there are, and how many jobs their frames hold.
-func (s *engine) loadBatches() error {
+// readBatches reads which batches there are, and how many jobs their frames hold.
+func (s *engine) readBatches(all *reads) {
 	m := &s.mem
-	err := s.db.query(func(r row) (bool, error) {
+	all.add(func(r row) (bool, error) {
 		if stage := r.num(3); stage != 2 {
 			m.batches[r.num(0)] = batch{n: r.num(0), uid: int(r.num(1)), name: r.text(2), node: r.num(4), committed: stage == 1, dropped: stage == 3}
 		}
 		return true, nil
 	}, `SELECT n, uid, name, stage, node FROM batches`)
-	if err != nil {
-		return err
-	}
-	for n, b := range m.batches {
-		if !b.dropped {
-			if b.jobs, err = s.db.number(`SELECT sum(count) FROM frames WHERE batch = ?`, n); err != nil {
-				return err
-			}
+	all.add(func(r row) (bool, error) {
+		if b, there := m.batches[r.num(0)]; there && !b.dropped {
+			b.jobs = r.num(1)
+			m.batches[b.n] = b
 		}
+		return true, nil
+	}, `SELECT batch, sum(count) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
+}
+
+// countBatches counts their jobs as their users'.
+func (s *engine) countBatches() {
+	m := &s.mem
+	for _, b := range m.batches {
 		u := m.users[b.uid]
 		u.staged += b.jobs
 		if b.committed {
@@ -421,10 +425,8 @@ func (s *engine) loadBatches() error {
 		} else {
 			u.batches++
 		}
-		m.batches[n] = b
 		m.putUser(b.uid, u)
 	}
-	return nil
 }
 
 // endBatches finishes what was committed before the store was opened, and forgets

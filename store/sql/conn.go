@@ -203,6 +203,16 @@ func (c *liteConn) rollback() { c.exec(`ROLLBACK`) }
 func (c *liteConn) beginReading() error { return c.exec(`BEGIN`) }
 func (c *liteConn) endReading() error   { return c.exec(`ROLLBACK`) } // nothing was written
 
+// queries implements conn.
+func (c *liteConn) queries(list []asked) error {
+	for _, a := range list {
+		if err := c.query(a.each, a.sql, a.args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // among implements conn.
 func (c *liteConn) among(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`

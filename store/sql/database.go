@@ -28,6 +28,8 @@ type conn interface {
 	// ahead is how many rows a statement is to have of which so many are wanted, of about so many bytes each: a server sends
 	// also those that are not read.
 	ahead(want, bytes int) int
+	// queries carries out statements that do not wait for each other's rows, as query does one after the other.
+	queries(list []asked) error
 	// number reads the one integer of a statement's first row, 0 if there is none.
 	number(sql string, args ...any) (int64, error)
 	// begin begins the writer's transaction, commit stores it and rollback undoes it.
@@ -46,6 +48,20 @@ type conn interface {
 	endWith(ctx context.Context) (release func())
 	interrupted(err error) bool // by that
 	close() error
+}
+
+// asked is a statement, and what its rows are told to.
+type asked struct {
+	each func(r row) (more bool, err error)
+	sql  string
+	args []any
+}
+
+// reads are statements that are carried out together.
+type reads struct{ list []asked }
+
+func (r *reads) add(each func(r row) (more bool, err error), sql string, args ...any) {
+	r.list = append(r.list, asked{each, sql, args})
 }
 
 // host is the database that an engine's tables are in, beside its connections.

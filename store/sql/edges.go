@@ -138,13 +138,16 @@ func (t *tx) dropEdgesOf(child int64, most int) (all bool, err error) {
 	return n < int64(most), err
 }
 
-// loadEdges finds out whether any job waits for another one, or has done so.
-func (s *engine) loadEdges() error {
-	n, err := s.db.number(`SELECT 1 FROM edges LIMIT 1`)
-	if s.mem.linked = n != 0; err == nil {
-		s.mem.ended, err = s.db.number(`SELECT count(*) FROM ended`)
-	}
-	return err
+// readEdges finds out whether any job waits for another one, or has done so.
+func (s *engine) readEdges(all *reads) {
+	all.add(func(r row) (bool, error) {
+		s.mem.linked = true
+		return false, nil
+	}, `SELECT 1 FROM edges LIMIT 1`)
+	all.add(func(r row) (bool, error) {
+		s.mem.ended = r.num(0)
+		return false, nil
+	}, `SELECT count(*) FROM ended`)
 }
 
 // Links lists what a job waits or waited for, and what waits or waited for it.

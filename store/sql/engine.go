@@ -168,15 +168,15 @@ func (s *engine) load() error {
 	return nil
 }
 
-// loadHeads reads all but what the database does not tell.
+// loadHeads reads all but what the database does not tell, in two goes.
 func (s *engine) loadHeads() error {
-	if err := refuseMoved(s.db); err != nil {
-		return err
-	}
 	was := &s.mem
 	s.mem = memory{maxUser: was.maxUser, hooks: was.hooks, leases: map[int64]*rules.Lease{}, used: map[int64]int{}, users: map[int]user{}, owners: map[int]string{}, batches: map[int64]batch{}, lanes: &lanes{plain: map[laneName]*rules.Lane{}, of: map[int][]*rules.Lane{}, queues: map[string]*queueState{}, over: map[int64]int{}, here: map[int64]int64{}}}
+	var first, second reads
+	var moved movedNotes
+	moved.read(&first)
 	reserved, ordered := "", ""
-	err := s.db.query(func(r row) (bool, error) {
+	first.add(func(r row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
@@ -186,19 +186,26 @@ func (s *engine) loadHeads() error {
 		s.mem.upto[store.Hour], s.mem.upto[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
 		return false, nil
 	}, `SELECT next_seq, enqueued, next_event, blocked, held, pending, failed, processing, completed, dead, cancelled, reserved, output_bytes, ranked_by, users, commits, queues, hours_upto, days_upto, ordered_by FROM meta`)
-	if err != nil {
-		return err
-	}
-	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
-		return fmt.Errorf("its numbers are lost: %w", damage("damaged meta row"))
-	}
 	leased := func(r row) (bool, error) {
 		j := readMoved(r, headColumns)
 		s.mem.leases[j.Seq] = &rules.Lease{Job: j, Running: j.Standing == rules.Running}
 		return true, nil
 	}
-	if err := s.db.query(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`); err != nil {
+	first.add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	s.readUsers(&first)
+	s.readQueues(&first)
+	s.readOwners(&first)
+	s.readEdges(&first)
+	s.readBatches(&first)
+	lanesTaken := s.readLanes(&first)
+	if err := s.db.queries(first.list); err != nil {
 		return err
+	}
+	if err := moved.refuse(); err != nil {
+		return err
+	}
+	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
+		return fmt.Errorf("its numbers are lost: %w", damage("damaged meta row"))
 	}
 	held, err := numbers(reserved)
 	if err != nil {
@@ -209,7 +216,8 @@ func (s *engine) loadHeads() error {
 		for seq := range held {
 			list = append(strconv.AppendInt(list, seq, 10), ' ')
 		}
-		if err := s.db.query(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.among("seq"), strings.TrimSpace(string(list))); err != nil {
+		second.add(leased, `SELECT `+headColumns+` FROM jobs WHERE `+s.db.among("seq"), strings.TrimSpace(string(list)))
+		if err := s.db.queries(second.list); err != nil {
 			return err
 		}
 	}
@@ -220,16 +228,15 @@ func (s *engine) loadHeads() error {
 		}
 	}
 	s.mem.order, s.mem.reserved = readOrder(ordered), reserved
-	if err := s.loadUsers(); err != nil {
+	if err := s.countUsers(); err != nil {
 		return err
 	}
-	if err := s.loadOwners(); err != nil {
+	if err := s.countQueues(); err != nil {
 		return err
 	}
-	if err := s.loadEdges(); err != nil {
-		return err
-	}
-	return s.loadBatches()
+	lanesTaken()
+	s.countBatches()
+	return nil
 }
 
 // Now is the store's clock.

@@ -425,71 +425,56 @@ func (t *tx) openHere() {
 	t.rules.Readied = true
 }
 
-// loadLanes reads the lanes.
-func (s *engine) loadLanes() error {
+// readLanes reads the lanes. What it hands back takes them in, once the leases are counted.
+func (s *engine) readLanes(all *reads) (take func()) {
 	ls := s.mem.lanes
-	err := s.db.query(func(r row) (bool, error) {
+	var plain []rules.Lane
+	all.add(func(r row) (bool, error) {
 		l, err := readLane(r)
-		head := rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}
-		switch most := s.mem.maxUser; {
-		case head.Seq == 0:
-			l.Head, l.Shut = rules.End, rules.Empty
-			s.mem.empties++
-		case most > 0 && s.mem.users[l.UID].leased >= most:
-			l.Head, l.Shut = head, rules.UserGate(l.UID)
-		default:
-			l.Head, l.Shut = head, rules.Open
-		}
-		ls.add(&l)
-		ls.state(l.Queue).lanes++
+		l.Head = rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}
+		plain = append(plain, l)
 		return true, err
 	}, `SELECT `+laneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)
-	if err != nil {
-		return err
-	}
-	err = s.db.query(func(r row) (bool, error) {
-		ls.state(r.text(0)).lanes += int(r.num(1))
-		return true, nil
-	}, `SELECT queue, count(*) FROM lanes INDEXED BY lanes_name WHERE demands <> '' GROUP BY queue`)
-	if err != nil {
-		return err
-	}
-	empty, err := s.db.number(`SELECT count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ?`, rules.Empty)
-	if err != nil {
-		return err
-	}
-	s.mem.empties += empty
-	err = s.db.query(func(r row) (bool, error) {
-		ls.countOver(r.num(0), 1)
-		return true, nil
-	}, `SELECT shut FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0`)
-	if err != nil {
-		return err
-	}
-	last := ""
-	for found := true; found; {
-		found = false
-		err := s.db.query(func(r row) (bool, error) {
-			found, last = true, r.text(0)
-			return false, nil
-		}, `SELECT queue FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue > ? ORDER BY queue LIMIT 1`, last)
-		if err != nil {
-			return err
+	all.add(func(r row) (bool, error) {
+		q := ls.state(r.text(0))
+		q.lanes += int(r.num(1))
+		if r.num(2) > 0 {
+			ls.markStale(q)
 		}
-		if found {
-			ls.markStale(ls.state(last))
+		return true, nil
+	}, `SELECT queue, count(*), sum(CASE shut WHEN 0 THEN 1 ELSE 0 END) FROM lanes WHERE demands <> '' GROUP BY queue`)
+	all.add(func(r row) (bool, error) {
+		if shut, n := r.num(0), r.num(1); shut == rules.Empty {
+			s.mem.empties += n
+		} else {
+			ls.countOver(shut, int(n))
 		}
-	}
-	err = s.db.query(func(r row) (bool, error) {
+		return true, nil
+	}, `SELECT shut, count(*) FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut < 0 GROUP BY shut`)
+	all.add(func(r row) (bool, error) {
 		ls.resourceGates = append(ls.resourceGates, r.num(0))
 		return true, nil
 	}, `SELECT id FROM gates WHERE uid = ? AND kind = ?`, int64(queue.Everybody), int64(queue.GateResource))
-	if err != nil {
-		return err
+	all.add(func(r row) (bool, error) {
+		ls.keyed = true
+		return false, nil
+	}, `SELECT 1 FROM gates LIMIT 1`)
+	return func() {
+		for i := range plain {
+			l := &plain[i]
+			switch most := s.mem.maxUser; {
+			case l.Head.Seq == 0:
+				l.Head, l.Shut = rules.End, rules.Empty
+				s.mem.empties++
+			case most > 0 && s.mem.users[l.UID].leased >= most:
+				l.Shut = rules.UserGate(l.UID)
+			default:
+				l.Shut = rules.Open
+			}
+			ls.add(l)
+			ls.state(l.Queue).lanes++
+		}
 	}
-	keyed, err := s.db.number(`SELECT 1 FROM gates LIMIT 1`)
-	ls.keyed = keyed != 0
-	return err
 }
 
 // SetMaxRunningUser has at most n jobs of one user leased at once.

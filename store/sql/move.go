@@ -618,18 +618,26 @@ func (m *move) putInPlace() error {
 	return syncDir(m.to.Dir)
 }
 
-// refuseMoved refuses a queue that has moved away, or is not whole yet.
-func refuseMoved(c conn) error {
-	to, err := noted(c, noteMoved)
-	if err != nil {
-		return err
+// movedNotes are what notes say of a move.
+type movedNotes struct{ to, moving string }
+
+func (n *movedNotes) read(all *reads) {
+	all.add(func(r row) (bool, error) {
+		n.to = r.text(0)
+		return false, nil
+	}, oneNote, noteMoved)
+	all.add(func(r row) (bool, error) {
+		n.moving = r.text(0)
+		return false, nil
+	}, oneNote, noteMoving)
+}
+
+func (n *movedNotes) refuse() error {
+	switch {
+	case n.to != "":
+		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; say so in the settings: store", n.to)
+	case n.moving != "":
+		return queue.Errorf(queue.CodeInvalid, "this is the copy of a queue that is not whole yet; go on with: queuectl migrate")
 	}
-	if to != "" {
-		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; say so in the settings: store", to)
-	}
-	moving, err := noted(c, noteMoving)
-	if err == nil && moving != "" {
-		err = queue.Errorf(queue.CodeInvalid, "this is the copy of a queue that is not whole yet; go on with: queuectl migrate")
-	}
-	return err
+	return nil
 }

@@ -219,10 +219,10 @@ func (t *tx) tidyOwners() (more bool, err error) {
 	return true, t.disownStep(&m.disowning[at])
 }
 
-// loadOwners reads the owners, and what was being taken from them when the store was
+// readOwners reads the owners, and what was being taken from them when the store was
 // closed.
-func (s *engine) loadOwners() error {
-	return s.db.query(func(r row) (bool, error) {
+func (s *engine) readOwners(all *reads) {
+	all.add(func(r row) (bool, error) {
 		d := disowning{former: int(r.num(0)), uid: int(r.num(2)), upto: r.num(3), at: r.num(4), keys: r.num(5)}
 		if d.former >= 0 {
 			s.mem.owners[d.former] = r.text(1)

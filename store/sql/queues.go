@@ -475,10 +475,10 @@ func (t *tx) writeQueue(q *queueState) (err error) {
 	return err
 }
 
-// loadQueues reads the queues' counts and rules.
-func (s *engine) loadQueues() error {
+// readQueues reads the queues' counts and rules.
+func (s *engine) readQueues(all *reads) {
 	m := &s.mem
-	err := s.db.query(func(r row) (bool, error) {
+	all.add(func(r row) (bool, error) {
 		q := m.lanes.state(r.text(0))
 		q.Waiting, q.uid = r.num(1), int(r.num(2))
 		rule := store.Plain
@@ -491,15 +491,18 @@ func (s *engine) loadQueues() error {
 		q.obey(rule)
 		return true, nil
 	}, `SELECT name, waiting, uid, rule FROM queues`)
-	if err != nil {
-		return err
-	}
+}
+
+// countQueues completes them by meta, and by the leases.
+func (s *engine) countQueues() error {
+	m := &s.mem
 	counts, err := queueCounts(m.queues)
 	for name, c := range counts {
 		q := m.lanes.state(name)
 		q.Waiting, q.uid = c.waiting, c.uid
 		m.changed = append(m.changed, name)
 	}
+	m.countLeased()
 	return err
 }
 

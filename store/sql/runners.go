@@ -51,6 +51,8 @@ func noted(c interface {
 	err = c.query(func(r row) (bool, error) {
 		value = r.text(0)
 		return false, nil
-	}, `SELECT value FROM notes WHERE key = ?`, key)
+	}, oneNote, key)
 	return value, err
 }
+
+const oneNote = `SELECT value FROM notes WHERE key = ?`

@@ -333,22 +333,61 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 		}
 		statement := c.sent[0].text
 		c.sent, c.bytes = c.sent[:0], 0
-		got, err := c.pipe.GetResults()
-		if err != nil {
-			return serverError(err, statement)
-		}
-		rows := got.(*pgconn.ResultReader)
-		at := serverRows{fields: rows.FieldDescriptions()}
-		for more := true; more && rows.NextRow(); {
-			at.values = rows.Values()
-			if more, refused = each(row{of: &at}); refused != nil {
-				break
-			}
-		}
-		_, err = rows.Close()
-		return serverError(err, statement)
+		return c.rows(each, statement, &refused)
 	})
 	return cmp.Or(err, refused)
+}
+
+// queries implements conn: they take one round trip.
+func (c *serverConn) queries(list []asked) error {
+	var refused error // by one of those that are told
+	err := c.within(func() error {
+		before := len(c.sent)
+		for _, a := range list {
+			if err := c.send(a.sql, a.args); err != nil {
+				return err
+			}
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		if _, err := c.read(len(c.sent) - before); err != nil {
+			return err
+		}
+		for _, a := range list {
+			if c.sent[0].prepare {
+				if _, err := c.read(len(c.sent) - 1); err != nil {
+					return err
+				}
+			}
+			statement := c.sent[0].text
+			c.sent = c.sent[1:]
+			if err := c.rows(a.each, statement, &refused); err != nil {
+				return err
+			}
+		}
+		c.sent, c.bytes = c.sent[:0], 0
+		return nil
+	})
+	return cmp.Or(err, refused)
+}
+
+// rows reads the rows of the statement whose answer comes next. Once a row is refused no other one is told.
+func (c *serverConn) rows(each func(r row) (more bool, err error), statement string, refused *error) error {
+	got, err := c.pipe.GetResults()
+	if err != nil {
+		return serverError(err, statement)
+	}
+	rows := got.(*pgconn.ResultReader)
+	at := serverRows{fields: rows.FieldDescriptions()}
+	for more := *refused == nil; more && rows.NextRow(); {
+		at.values = rows.Values()
+		if more, *refused = each(row{of: &at}); *refused != nil {
+			break
+		}
+	}
+	_, err = rows.Close()
+	return serverError(err, statement)
 }
 
 // number implements conn.

@@ -120,41 +120,40 @@ func (t *tx) writeUser(uid, waiting int64) (err error) {
 	return err
 }
 
-// loadUsers reads the users' counts, after the leases.
-func (s *engine) loadUsers() error {
+// readUsers reads the users' counts.
+func (s *engine) readUsers(all *reads) {
 	m := &s.mem
-	err := s.db.query(func(r row) (bool, error) {
-		m.users[int(r.num(0))] = user{waiting: r.num(1)}
+	all.add(func(r row) (bool, error) {
+		u := m.users[int(r.num(0))]
+		u.waiting = r.num(1)
+		m.users[int(r.num(0))] = u
 		return true, nil
 	}, `SELECT uid, waiting FROM users`)
-	if err != nil {
-		return err
-	}
+	all.add(func(r row) (bool, error) {
+		u := m.users[int(r.num(0))]
+		u.hooks = r.num(1)
+		m.putUser(int(r.num(0)), u)
+		return true, nil
+	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
+}
+
+// countUsers completes them by meta, and by the leases.
+func (s *engine) countUsers() error {
+	m := &s.mem
 	list, err := numbers(m.list)
 	if err != nil {
 		return err
 	}
 	for uid, waiting := range list {
 		m.listed = append(m.listed, int(uid))
-		m.putUser(int(uid), user{waiting: waiting})
+		u := m.users[int(uid)]
+		u.waiting = waiting
+		m.putUser(int(uid), u)
 	}
 	for _, l := range m.leases {
 		u := m.users[l.Job.UID]
 		u.leased++
 		m.users[l.Job.UID] = u
 	}
-	err = s.db.query(func(r row) (bool, error) {
-		u := m.users[int(r.num(0))]
-		u.hooks = r.num(1)
-		m.putUser(int(r.num(0)), u)
-		return true, nil
-	}, `SELECT hook_uid, count(*) FROM jobs INDEXED BY jobs_hooks WHERE hooks > 127 AND state < 5 GROUP BY hook_uid`)
-	if err != nil {
-		return err
-	}
-	if err := s.loadQueues(); err != nil {
-		return err
-	}
-	m.countLeased()
-	return s.loadLanes()
+	return nil
 }
