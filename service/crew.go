@@ -108,7 +108,7 @@ func (a *answered) err() error {
 const (
 	askWithin  = 10 * time.Minute // for what ends a job
 	readWithin = 5 * time.Second  // for output; then it is asked for again
-	asksAtOnce = 64
+	asksAtOnce = 64               // of either kind
 )
 
 // elsewhere asks the node that has a job leased. held is false if none has.
@@ -133,7 +133,7 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go c.watch(ctx, node, cancel)
-	raw, err := c.s.cluster.Ask(ctx, node, text)
+	raw, err := c.s.cluster.Ask(ctx, node, text, a.Do == "read" || a.Do == "output")
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -392,9 +392,13 @@ func (f *farOutput) Close() error { return nil }
 
 // answerAsks answers what other nodes ask, each for itself: some of it takes long.
 func (s *Service) answerAsks(ctx context.Context) {
-	list, err := s.cluster.Asked(ctx, asksAtOnce)
-	if err != nil {
-		return // they ask again, or are heard at the next hint
+	var list []store.Asked
+	for _, slow := range []bool{false, true} {
+		some, err := s.cluster.Asked(ctx, slow, asksAtOnce)
+		if err != nil {
+			return // they ask again, or are heard at the next hint
+		}
+		list = append(list, some...)
 	}
 	for _, one := range list {
 		if _, begun := s.asked.LoadOrStore(one.N, true); begun {

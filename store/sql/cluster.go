@@ -199,13 +199,13 @@ func (s *Server) Changes() <-chan struct{} { return s.changes }
 func (s *Server) Lease() time.Duration { return s.lease }
 
 // Ask implements store.Cluster.
-func (s *Server) Ask(ctx context.Context, node int64, ask []byte) (answer []byte, err error) {
+func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error) {
 	if len(ask) > store.MaxAsk {
 		return nil, queue.Errorf(queue.CodeTooLarge, "what is asked of another node has more than %d bytes", store.MaxAsk)
 	}
 	var n int64
 	err = s.talk.do(ctx, func(c *serverConn) (err error) {
-		n, err = c.number(`INSERT INTO asks (node, asker, ask) VALUES (?, ?, ?) RETURNING n`, node, s.node, string(ask))
+		n, err = c.number(`INSERT INTO asks (node, asker, slow, ask) VALUES (?, ?, ?, ?) RETURNING n`, node, s.node, bit(slow), string(ask))
 		return err
 	})
 	if err != nil {
@@ -238,13 +238,13 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte) (answer []byte
 }
 
 // Asked implements store.Cluster.
-func (s *Server) Asked(ctx context.Context, limit int) (list []store.Asked, err error) {
+func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.Asked, err error) {
 	err = s.talk.do(ctx, func(c *serverConn) error {
 		list = nil
 		return c.query(func(r row) (bool, error) {
 			list = append(list, store.Asked{N: r.num(0), Ask: []byte(r.text(1))})
 			return true, nil
-		}, `SELECT n, ask FROM asks WHERE node = ? AND answer IS NULL ORDER BY n LIMIT ?`, s.node, int64(limit))
+		}, `SELECT n, ask FROM asks WHERE node = ? AND slow = ? AND answer IS NULL ORDER BY n LIMIT ?`, s.node, bit(slow), int64(limit))
 	})
 	return list, err
 }

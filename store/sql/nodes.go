@@ -37,11 +37,12 @@ func nodeTables() []string {
 			n      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 			node   BIGINT NOT NULL, -- that is asked
 			asker  BIGINT NOT NULL, -- the node that asks
+			slow   BIGINT NOT NULL, -- 1 for what nothing else waits for
 			at     TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
 			ask    TEXT NOT NULL,   -- JSON
 			answer TEXT             -- JSON, NULL until there is one
 		)`,
-		`CREATE INDEX asks_node ON asks (node, n) WHERE answer IS NULL`,
+		`CREATE INDEX asks_node ON asks (node, slow, n) WHERE answer IS NULL`,
 	}
 }
 

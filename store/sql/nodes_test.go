@@ -292,7 +292,7 @@ func TestNodesAsk(t *testing.T) {
 			case <-t.Context().Done():
 				return
 			}
-			list, err := b.Asked(t.Context(), 9)
+			list, err := b.Asked(t.Context(), false, 9)
 			for _, one := range list {
 				if err == nil {
 					err = b.Answer(t.Context(), one.N, []byte(`{"to":`+string(one.Ask)+`}`))
@@ -303,12 +303,12 @@ func TestNodesAsk(t *testing.T) {
 			}
 		}
 	}()
-	if answer, err := a.Ask(t.Context(), b.node, []byte(`1`)); err != nil || string(answer) != `{"to":1}` {
+	if answer, err := a.Ask(t.Context(), b.node, []byte(`1`), false); err != nil || string(answer) != `{"to":1}` {
 		t.Errorf("%s, %v", answer, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := a.Ask(ctx, 99, []byte(`1`)); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody is asked: %v", err)
 	}
 	n, err := a.writer.number(`SELECT count(*) FROM asks`)
