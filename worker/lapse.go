@@ -8,22 +8,28 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Prolong says until when the leases are this pool's. What runs then is ended by its runner, whether this process lives or not. It
-// is to be called before that again and again, and before Run; a pool that was never told has them for ever.
+// Prolong says until when the leases are this pool's, or that they are for ever, with the zero time. What runs at that instant is ended by
+// its runner, whether this process lives or not. It is to be called before that again and again, and before Run; a pool that
+// was never told has them for ever.
 func (p *Pool) Prolong(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if until.IsZero() && p.until.IsZero() {
+		return
+	}
 	p.until = until
 	for _, conn := range p.runners.clients {
 		p.prolong(conn)
 	}
 }
 
-// prolong tells a runner. The caller holds mu.
+// prolong tells a runner, which may have heard of an end from an earlier service. The caller holds mu.
 func (p *Pool) prolong(conn *runnerConn) {
+	var left time.Duration // for ever
 	if !p.until.IsZero() {
-		conn.Send(&wire.Prolong{For: max(time.Nanosecond, time.Until(p.until))})
+		left = max(time.Nanosecond, time.Until(p.until))
 	}
+	conn.Send(&wire.Prolong{For: left})
 }
 
 // lapsed reports whether the leases may be others'. The caller holds mu.

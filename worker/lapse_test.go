@@ -14,21 +14,24 @@ import (
 func TestLeasesAreProlonged(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.settled()
-	check(t, "told without a need", len(heard[*wire.Prolong](f)), 0)
-	p.Prolong(time.Now().Add(time.Hour))
 	told, _ := hears[*wire.Prolong](t, f, 1)
+	check(t, "told of no end", told.For, time.Duration(0))
+	p.Prolong(time.Now().Add(time.Hour))
+	told, _ = hears[*wire.Prolong](t, f, 2)
 	if told.For <= 59*time.Minute || told.For > time.Hour {
 		t.Errorf("the runner may go on for %v", told.For)
 	}
 	f.breaks()
-	hears[*wire.Prolong](t, f, 2)
+	hears[*wire.Prolong](t, f, 3)
 	f.settled()
 	p.Prolong(time.Now().Add(-time.Second))
-	told, _ = hears[*wire.Prolong](t, f, 3)
+	told, _ = hears[*wire.Prolong](t, f, 4)
 	if told.For <= 0 || told.For > time.Millisecond { // 0 would be for ever
 		t.Errorf("a runner whose time is over may go on for %v", told.For)
 	}
-	p.Prolong(time.Now().Add(time.Hour))
+	p.Prolong(time.Time{})
+	told, _ = hears[*wire.Prolong](t, f, 5)
+	check(t, "for ever again", told.For, time.Duration(0))
 	s.put(0)
 	until(t, "it runs", func() bool { return len(f.started()) == 1 })
 }

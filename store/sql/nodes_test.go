@@ -349,3 +349,19 @@ func TestRoundTripsOfABlock(t *testing.T) {
 		jobs = g.Jobs
 	}
 }
+
+// What a runner says of instants, by a clock that is an hour behind, is stored by the server's.
+func TestInstantsAreTheServers(t *testing.T) {
+	a := node(t, pgserver.Shared(t).Create(t), "a")
+	hand(t, a, draft())
+	job := claim(t, a, 1)[0]
+	const hour, at = queue.Millis(3_600_000), queue.Millis(1_800_000_000_000)
+	report := store.Report{Started: []store.Started{{Lease: job.Lease(), At: at, Worker: "1/1", PID: 1}}}
+	a.behind.Store(int64(hour))
+	if _, err := a.Exchange(t.Context(), report); err != nil {
+		t.Fatal(err)
+	}
+	if j, err := a.Get(t.Context(), job.ID); err != nil || j.StartedAt != at+hour || report.Started[0].At != at {
+		t.Errorf("started at %v, %v; the report has %v now", j.StartedAt, err, report.Started[0].At)
+	}
+}
