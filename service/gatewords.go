@@ -22,9 +22,9 @@ var gateWords = map[queue.GateKind]struct {
 	queue.GateUser: {"user", "as many jobs of its user run as may", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
 	}},
-	queue.GateNode: {"node", "it may not run on this machine", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateNode: {"node", "it is for KEY, and not for this machine", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Used, r.Most = nil, nil
-		r.Text = fmt.Sprintf("it may not run on this machine, but on %s", o.Key)
+		r.Text, r.Next = fmt.Sprintf("it is for %s, and not for this machine", o.Key), "queuectl node list"
 	}},
 	queue.GateLock: {"lock", "the lock KEY is taken", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)

@@ -149,8 +149,11 @@ func TestMachinesShareAQueue(t *testing.T) {
 			t.Errorf("a drained node ran %s", id)
 		}
 	}
-	a.must("node", "drain", "--off", "b")
 	id := a.must("enqueue", "--on", "b", "true")
+	if why := a.must("why", id); !strings.Contains(why, "it is for b, and not for this machine") {
+		t.Errorf("why: %s", why)
+	}
+	a.must("node", "drain", "--off", "b")
 	a.must("wait", "--timeout", "20s", id)
 	if r := a.cli("node", "rm", "b"); r.code == 0 || !strings.Contains(r.err, "runs") {
 		t.Errorf("a node whose service runs is removed: %+v", r)
