@@ -212,7 +212,7 @@ func (a *apart) enqueue(n *apartNode, client int) {
 			words = append(words, "--rate-limit", "some=5/s", "--label", "rate=some")
 		}
 		sleep := []string{"0.01", "0.01", "0.1", "0.1", "0.4", "2", "8", "15"}[rand.N(8)] // the last is longer than a lease
-		if body != "" { // or many would wait for two
+		if body != "" {                                                                   // or many would wait for two
 			sleep = "0.1"
 		}
 		body += fmt.Sprintf("exec 9>>%[1]s/lock-%[2]s; flock -n 9 || echo %[2]s >>%[1]s/twice; echo %[2]s >>%[1]s/ran; sleep %[3]s", a.ledger, id, sleep)
