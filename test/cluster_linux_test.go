@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,20 @@ import (
 func machine(t *testing.T, p *pgserver.Server, name string, env ...string) *queue {
 	q := newQueue(t, "")
 	q.store = p.URL("postgres")
+	t.Cleanup(func() { // while its folder is there
+		if !t.Failed() {
+			return
+		}
+		logs, _ := filepath.Glob(q.dir + "/stderr-*")
+		for _, name := range logs {
+			raw, _ := os.ReadFile(name)
+			t.Logf("%s: %s", filepath.Base(name), raw[max(0, len(raw)-4000):])
+		}
+		for _, table := range []string{`SELECT *, until - now() FROM queuectl.nodes`, `SELECT id, state, attempts, node, reason, error FROM queuectl.jobs WHERE state < 6`} {
+			out, err := pgserver.Ask(q.store, table)
+			t.Logf("%s\n%s, %v", table, out, err)
+		}
+	})
 	q.env = append([]string{"QUEUECTL_NODE=" + name, "QUEUECTL_NODE_LEASE=5s", "QUEUECTL_NODE_LABELS=letter=" + name + " kind=test"}, env...)
 	return q
 }

@@ -365,3 +365,31 @@ func TestInstantsAreTheServers(t *testing.T) {
 		t.Errorf("started at %v, %v; the report has %v now", j.StartedAt, err, report.Started[0].At)
 	}
 }
+
+// A node that stands still in the middle of a transaction keeps others for no longer than the server lets it, and finds out.
+func TestStandingNodeIsEnded(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	<-a.turn
+	err := a.db.begin()
+	if err == nil {
+		err = a.db.exec(`SELECT one FROM meta FOR UPDATE`)
+	}
+	if err == nil {
+		_, err = a.db.number(`SELECT commits FROM meta`)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	hand(t, b, draft())
+	if took := time.Since(began); took > 8*time.Second {
+		t.Errorf("another node waited for %v", took)
+	}
+	if _, err := a.db.number(`SELECT commits FROM meta`); kindOf(err) != busy {
+		t.Errorf("a transaction that was ended goes on: %v", err)
+	}
+	a.db.rollback()
+	a.turn <- struct{}{}
+	hand(t, a, draft())
+}

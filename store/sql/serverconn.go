@@ -34,16 +34,18 @@ type serverConn struct {
 	bytes   int          // that these carry
 	met     error        // by a statement of the pipeline: the server carries out none that follows
 	bound   int64
+	open    bool  // something was sent since the last end
 	wrote   bool  // something since begin
 	trips   int64 // times that an answer was waited for
 
 	since string // when its process at the server began
 }
 
-// serverSent is a statement that was sent, to be prepared or carried out.
+// serverSent is a statement that was sent, to be prepared or carried out, or an end of what the server answers at once.
 type serverSent struct {
 	*serverStatement
 	prepare bool
+	end     bool
 }
 
 // serverStatement is a statement that the server has prepared, or is about to.
@@ -174,7 +176,7 @@ func (c *serverConn) send(sql string, args []any) error {
 		c.named++
 		s.name, s.asked = "s"+strconv.Itoa(c.named), true
 		c.pipe.SendPrepare(s.name, s.text, nil)
-		c.sent = append(c.sent, serverSent{s, true})
+		c.sent = append(c.sent, serverSent{serverStatement: s, prepare: true})
 	}
 	values, formats := make([][]byte, len(args)), make([]int16, len(args))
 	for i, a := range args {
@@ -200,8 +202,8 @@ func (c *serverConn) send(sql string, args []any) error {
 	} else { // the next transaction's connection would not know it
 		c.pipe.SendQueryParams(s.text, values, nil, formats, nil)
 	}
-	c.sent = append(c.sent, serverSent{s, false})
-	c.wrote = c.wrote || s.writes
+	c.sent = append(c.sent, serverSent{serverStatement: s})
+	c.wrote, c.open = c.wrote || s.writes, true
 	return nil
 }
 
@@ -211,13 +213,18 @@ func (c *serverConn) read(but int) (changed int64, err error) {
 		next := c.sent[0]
 		c.sent = c.sent[1:]
 		got, met := c.pipe.GetResults()
+		if next.end {
+			err = cmp.Or(err, serverError(met, ""))
+			continue
+		}
 		next.prepared = next.prepared || next.prepare && met == nil
 		if r, rows := got.(*pgconn.ResultReader); rows && met == nil {
 			tag, failed := r.Close()
 			changed, met = tag.RowsAffected(), failed
 		}
-		if err == nil {
-			err = serverError(met, next.text)
+		if met != nil {
+			err = cmp.Or(err, serverError(met, next.text))
+			c.skip()
 		}
 	}
 	if but == 0 {
@@ -226,10 +233,24 @@ func (c *serverConn) read(but int) (changed int64, err error) {
 	return changed, err
 }
 
-// flush has the server answer what was sent.
+// skip forgets what was sent after a statement that has failed: the server carries out none up to the next end.
+func (c *serverConn) skip() {
+	for len(c.sent) > 0 && !c.sent[0].end {
+		c.sent = c.sent[1:]
+	}
+}
+
+// flush has the server answer what was sent, to be waited for.
 func (c *serverConn) flush() error {
 	c.trips++
-	c.pipe.SendFlushRequest()
+	return c.push()
+}
+
+// push has the server answer what was sent. It is a Sync of the protocol, not a Flush: after that the server knows that a transaction
+// stands still, and ends it in time, though the client hangs.
+func (c *serverConn) push() error {
+	c.pipe.SendPipelineSync()
+	c.sent, c.open = append(c.sent, serverSent{end: true}), false
 	return serverError(c.pipe.Flush(), "")
 }
 
@@ -263,12 +284,14 @@ func (c *serverConn) settle() error {
 // sync ends a pipeline, and reads what is left.
 func (c *serverConn) sync() error {
 	pipe := c.pipe
-	c.trips++
-	err := serverError(pipe.Sync(), "")
+	var err error
+	if c.open {
+		err = c.flush()
+	}
 	if err == nil {
 		_, err = c.read(0)
 	}
-	c.pipe, c.sent, c.bytes = nil, nil, 0
+	c.pipe, c.sent, c.bytes, c.open = nil, nil, 0, false
 	if c.end != nil {
 		defer c.end()
 		c.end = nil
@@ -293,8 +316,7 @@ func (c *serverConn) exec(sql string, args ...any) error {
 		if len(c.sent) < unreadMost && c.bytes < unreadBytesMost {
 			return nil
 		}
-		c.pipe.SendFlushRequest()
-		if err := serverError(c.pipe.Flush(), ""); err != nil {
+		if err := c.push(); err != nil {
 			return err
 		}
 		_, err := c.read(unreadMost / 2) // the answers of the others are on their way, and are not waited for
@@ -328,12 +350,14 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 		if err := c.flush(); err != nil {
 			return err
 		}
-		if _, err := c.read(1); err != nil {
+		if _, err := c.read(2); err != nil { // its own, and the end
 			return err
 		}
 		statement := c.sent[0].text
-		c.sent, c.bytes = c.sent[:0], 0
-		return c.rows(each, statement, &refused)
+		c.sent = c.sent[1:]
+		err := c.rows(each, statement, &refused)
+		_, err2 := c.read(0)
+		return cmp.Or(err, err2)
 	})
 	return cmp.Or(err, refused)
 }
@@ -366,8 +390,8 @@ func (c *serverConn) queries(list []asked) error {
 				return err
 			}
 		}
-		c.sent, c.bytes = c.sent[:0], 0
-		return nil
+		_, err := c.read(0)
+		return err
 	})
 	return cmp.Or(err, refused)
 }
@@ -376,6 +400,7 @@ func (c *serverConn) queries(list []asked) error {
 func (c *serverConn) rows(each func(r row) (more bool, err error), statement string, refused *error) error {
 	got, err := c.pipe.GetResults()
 	if err != nil {
+		c.skip()
 		return serverError(err, statement)
 	}
 	rows := got.(*pgconn.ResultReader)
@@ -386,7 +411,9 @@ func (c *serverConn) rows(each func(r row) (more bool, err error), statement str
 			break
 		}
 	}
-	_, err = rows.Close()
+	if _, err = rows.Close(); err != nil {
+		c.skip()
+	}
 	return serverError(err, statement)
 }
 
