@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 )
 
 // nodeFile is a file in the state folder that tells its service from others of the same name.
@@ -37,6 +38,31 @@ func (s *Service) member() (member, error) {
 	}
 	return m, err
 }
+
+// endDead ends what dead runners have left alive, of a service that cannot start since its store cannot be reached: its leases are
+// others' soon, and a runner that is dead ends nothing. The next start would do so before all else.
+func (s *Service) endDead() {
+	if url, err := s.config.Load().StoreURL(); err != nil || url == "" || s.config.Load().OnPartition != "stop" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endDeadWithin)
+	defer cancel()
+	dirs, err := runner.Home{Dir: runnersOf(s.opt.Places)}.Find()
+	for _, dir := range dirs {
+		if lives, unknown := runner.Lives(dir); lives || unknown != nil {
+			continue
+		}
+		if _, failed := runner.Recover(ctx, dir, nil, nil, nil); failed != nil {
+			err = failed
+		}
+	}
+	if err != nil {
+		s.log.Warn("what a dead runner has left may live on", "error", err)
+	}
+}
+
+// endDeadWithin bounds that.
+const endDeadWithin = 5 * time.Second
 
 // marginOf is how long before the end of a lease what runs is ended.
 func marginOf(lease time.Duration) time.Duration { return lease / 6 }

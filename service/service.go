@@ -185,6 +185,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	}
 	defer lock.Close()
 	if err := s.whenRoom(ctx, func() error { return s.open(ctx) }); err != nil {
+		s.endDead()
 		return endOf(ctx, err)
 	}
 	err = s.serve(ctx, hup)

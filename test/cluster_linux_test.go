@@ -353,3 +353,27 @@ func TestMachineOfFewRights(t *testing.T) {
 		t.Errorf("it printed %q", out)
 	}
 }
+
+// A machine whose service and runner are killed while the database's server is away ends what they ran as soon as the service is
+// started, though that cannot go on: others run it soon.
+func TestDeadRunnerWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	a := nodes[0]
+	a.must("enqueue", "--id", "long", "--max-retries", "0", untilGate(a.path("go")))
+	pid := a.dial().runs("long").PID
+	p.Kill()
+	a.kill()
+	a.killRunners()
+	if syscall.Kill(pid, 0) != nil {
+		t.Log("the job has ended with its runner")
+	}
+	if err := a.tryStart("--workers", "2"); err == nil {
+		t.Error("the service starts without its database")
+	}
+	a.cmd = nil
+	a.until("the job is ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	p.Start(t)
+	a.start("--workers", "2")
+	a.until("it is dead", 20*time.Second, func() bool { return a.show("long").State == "dead" })
+}
