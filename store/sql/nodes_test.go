@@ -311,9 +311,15 @@ func TestNodesAsk(t *testing.T) {
 	if _, err := a.Ask(ctx, 99, []byte(`1`), true); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("nobody is asked: %v", err)
 	}
-	n, err := a.writer.number(`SELECT count(*) FROM asks`)
-	if err != nil || n != 0 {
-		t.Errorf("%d asks are left, %v", n, err)
+	err := a.keeper.do(t.Context(), func(c *serverConn) error {
+		n, err := c.number(`SELECT count(*) FROM asks`)
+		if n != 0 {
+			t.Errorf("%d asks are left", n)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
