@@ -154,7 +154,7 @@ func (s *Service) takePart(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
-	looked := time.Time{}
+	looked, said := time.Time{}, ""
 	for {
 		wait := time.Hour
 		if !looked.IsZero() {
@@ -171,9 +171,16 @@ func (s *Service) takePart(ctx context.Context) {
 			}
 		case <-time.After(wait):
 			looked = time.Time{}
-			if err := s.takeShared(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("settings that were changed on another node do not hold here yet", "error", err)
+			err := s.takeShared(ctx)
+			switch {
+			case err == nil:
+				said = ""
+			case ctx.Err() == nil:
 				looked = time.Now()
+				if said != err.Error() { // it may be for long
+					said = err.Error()
+					s.log.Warn("settings that were changed on another node do not hold here yet", "error", err)
+				}
 			}
 		}
 	}

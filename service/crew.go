@@ -22,7 +22,7 @@ func (s *Service) crew() crew { return crew{s} }
 
 // ask is what one node asks of another.
 type ask struct {
-	Do     string        `json:"do"` // a key of answerers
+	Do     string        `json:"do"` // see crew.here
 	Seq    int64         `json:"seq,omitempty"`
 	UID    int           `json:"uid,omitempty"`
 	Number int           `json:"number,omitempty"` // of a signal

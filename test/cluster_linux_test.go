@@ -152,6 +152,9 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 	a.must("config", "set", "max_pending", "4711")
 	b.until("a setting holds elsewhere", 20*time.Second, func() bool { return strings.Contains(b.must("config", "get", "max_pending"), "4711") })
+	if names := a.must("node", "list", "-q"); names != "a\nb" {
+		t.Errorf("names of nodes: %q", names)
+	}
 	a.must("node", "drain", "b")
 	if n := a.nodes(); n["b"].State != "drained" || n["a"].State != "alive" || !n["a"].This {
 		t.Errorf("nodes %+v", n)

@@ -15,8 +15,14 @@ func GateVerb(a *App) *cobra.Command {
 }
 
 func gateListVerb(a *App) *cobra.Command {
+	return allVerb(a, "List locks, rates and resources: everybody's, and your own that jobs name",
+		"no job names a lock or a rate, and there are no resources; a job names them: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
+}
+
+// allVerb is a verb that lists all there is of something, a row each.
+func allVerb[T any](a *App, short, empty string, head []string, all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List locks, rates and resources: everybody's, and your own that jobs name", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: short, Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.lists = true
 			c, err := a.Client()
@@ -24,14 +30,14 @@ func gateListVerb(a *App) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			list, err := allGates(cmd.Context(), c)
+			list, err := all(cmd.Context(), c)
 			if err != nil {
 				return err
 			}
 			if a.Structured() {
 				return PrintList(a, list)
 			}
-			return a.named(len(list), "no job names a lock or a rate, and there are no resources; a job names them: queuectl enqueue --lock KEY -- program args", gateColumns, func(i int) []string { return gateRow(&list[i]) })
+			return a.named(len(list), empty, head, func(i int) []string { return row(&list[i]) })
 		},
 	}
 }

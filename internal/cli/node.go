@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,40 +19,30 @@ func NodeVerb(a *App) *cobra.Command {
 }
 
 func nodeListVerb(a *App) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List the machines: whether they are alive, what they run, and their labels", Args: Exactly(0, "no arguments"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			a.lists = true
-			c, err := a.Client()
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			list := []control.NodeView{}
-			for p, more := (control.Nodes{}), true; more; more = p.Cursor != "" {
-				page, err := c.NodeList(cmd.Context(), p)
-				if err != nil {
-					return err
-				}
-				list, p.Cursor = append(list, page.Nodes...), page.Next
-			}
-			if a.Structured() {
-				return PrintList(a, list)
-			}
-			return a.named(len(list), "", nodeColumns, func(i int) []string { return nodeRow(&list[i], time.Now()) })
-		},
+	return allVerb(a, "List the machines: whether they are alive, what they run, and their labels", "", nodeColumns, allNodes, nodeRow)
+}
+
+// allNodes are all pages of a list.
+func allNodes(ctx context.Context, c *control.Client) (list []control.NodeView, err error) {
+	for p, more := (control.Nodes{}), true; more; more = p.Cursor != "" {
+		page, err := c.NodeList(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		list, p.Cursor = append(list, page.Nodes...), page.Next
 	}
+	return list, nil
 }
 
 var nodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "HEARD", "LABELS", "RESOURCES", "VERSION"}
 
 // nodeRow is a node as a row of the table.
-func nodeRow(n *control.NodeView, now time.Time) []string {
-	name := n.Name
+func nodeRow(n *control.NodeView) []string {
+	state := n.State
 	if n.This {
-		name += " (this)"
+		state += " (this)"
 	}
-	return []string{name, n.State, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, now), pairs(n.Labels), pairs(n.Resources), n.Version}
+	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, time.Now()), pairs(n.Labels), pairs(n.Resources), n.Version}
 }
 
 // pairs are the entries of a map in order, "-" if there are none.
