@@ -281,7 +281,7 @@ func (s *Service) ConfigUnset(ctx context.Context, p control.ConfigKey) (control
 // change stores a setting, or the lack of one, and has it hold.
 func (s *Service) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
 	if k.Placed() {
-		return v, queue.Invalid("key", "%s says where the queue is, so it cannot be stored there; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
+		return v, queue.Invalid("key", "%s is of this machine, and stored settings are of the queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
 	err = s.inTurn(ctx, func() error {
 		if text != "" {
