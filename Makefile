@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench pages packages system-test wine-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
+.PHONY: build demo test race check bench beside pages packages system-test wine-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -32,6 +32,7 @@ check:
 		GOOS=$${t%/*} GOARCH=$${t#*/} $(GO) build -trimpath -o /dev/null ./cmd/... || exit 1; \
 	done
 	$(GO) vet -tags failpoint ./...
+	cd bench/beside && $(GO) vet .
 	$(GO) tool -modfile=tools/go.mod staticcheck ./...
 	GOOS=windows "$$($(GO) tool -modfile=tools/go.mod -n staticcheck)" ./...
 	$(GO) tool -modfile=tools/go.mod actionlint -shellcheck= -pyflakes= .github/workflows/*
@@ -60,6 +61,11 @@ wine-test:
 # root's runner, as root.
 bench:
 	$(GO) run ./bench $(BENCHFLAGS)
+
+# The queue on a PostgreSQL server beside River, graphile-worker and pg-boss, and as deep as 10,000,000 jobs; needs npm too.
+beside:
+	cd bench/beside && npm install --silent --no-package-lock && \
+		QUEUECTL_BESIDE_ROUNDS=5 QUEUECTL_BESIDE_JOBS=60000 QUEUECTL_BESIDE_DEPTH=10000000 $(GO) test -count=1 -v -timeout 2h .
 
 # 200 kills of the service; tests run a short form.
 kill-loop:

@@ -63,6 +63,7 @@ var law = map[string][]string{
 	"cmd/queuectl":        {"config", "runner", "runner/process", "internal/cli", "internal/logs", "internal/session", "internal/stackroom", "internal/systemd"},
 	"cmd/queuectld":       {"queue", "control", "mcp", "top", "metrics", "config", "config/tomlfile", "service", "internal/cli", "internal/logs", "internal/register", "internal/registered", "internal/session", "internal/systemd", "internal/timerslack"},
 	"bench":               {"control", "queue"},
+	"bench/beside":        {"queue"},
 	"test":                {},
 	"test/demo":           {},
 	"test/pgserver":       {},
@@ -77,6 +78,8 @@ var law = map[string][]string{
 var testLaw = map[string][]string{
 	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // a fake of the runner
 	"bench":  {"store", "store/sql"},                                   // whose tables it fills
+
+	"bench/beside": {"store", "store/sql"}, // which it measures
 }
 
 // The kernel writes into an Overlapped until its operation has ended. A goroutine's stack may move meanwhile, so it is a

@@ -1,0 +1,208 @@
+package beside
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// program is a node of a queue, or what fills it.
+type program struct {
+	name string
+	node []string // its command, empty for this program with the role of the name
+	fill []string
+}
+
+var self, _ = os.Executable()
+
+// programs are those that are measured.
+var programs = []program{
+	{name: "queuectl"},
+	{name: "river"},
+	{name: "graphile-worker", node: []string{"node", "graphile.mjs"}, fill: []string{"node", "graphile.mjs", "fill"}},
+	{name: "pg-boss", node: []string{"node", "boss.mjs"}, fill: []string{"node", "boss.mjs", "fill"}},
+}
+
+func (p program) command(fill bool, url, name string) *exec.Cmd {
+	argv, role := p.node, p.name
+	if fill {
+		argv, role = p.fill, p.name+"-fill"
+	}
+	if argv == nil {
+		argv = []string{self}
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "GOGC=400", // as the service has it
+		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name)
+	cmd.Stderr = os.Stderr
+	return cmd
+}
+
+// drain has so many nodes empty a queue, and says how long they took.
+func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration {
+	t.Helper()
+	var mu sync.Mutex
+	done, last := make([]int, nodes), time.Time{}
+	ended := make(chan struct{})
+	var starts []io.Writer
+	for i := range nodes {
+		cmd := p.command(false, url, strconv.Itoa(i))
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cmd.Wait()
+		defer cmd.Process.Kill()
+		lines := bufio.NewScanner(out)
+		if !lines.Scan() || lines.Text() != "ready" {
+			t.Fatalf("%s says %q", p.name, lines.Text())
+		}
+		starts = append(starts, in)
+		go func() {
+			for lines.Scan() {
+				n, err := strconv.Atoi(lines.Text())
+				if err != nil {
+					t.Errorf("%s says %q", p.name, lines.Text())
+					continue
+				}
+				mu.Lock()
+				done[i] = n
+				sum := 0
+				for _, d := range done {
+					sum += d
+				}
+				if sum >= jobs && last.IsZero() {
+					last = time.Now()
+					close(ended)
+				}
+				mu.Unlock()
+			}
+		}()
+	}
+	began := time.Now()
+	for _, in := range starts {
+		fmt.Fprintln(in, "go")
+	}
+	select {
+	case <-ended:
+	case <-time.After(5 * time.Minute):
+		t.Fatalf("%s has ended %v of %d jobs in 5 minutes", p.name, done, jobs)
+	}
+	return last.Sub(began)
+}
+
+// TestBesideOthers has each queue be emptied by one, two and four nodes, in turns, on a server that stores durably.
+func TestBesideOthers(t *testing.T) {
+	jobs, rounds := count("QUEUECTL_BESIDE_JOBS", 20_000), count("QUEUECTL_BESIDE_ROUNDS", 1)
+	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
+	defer server.Remove()
+	only := os.Getenv("QUEUECTL_BESIDE_ONLY")
+	rates := map[string][]float64{}
+	for range rounds {
+		for _, nodes := range nodesOf() {
+			for _, p := range programs {
+				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
+					continue
+				}
+				url := server.Create(t)
+				fill(t, p, url, jobs)
+				pgserver.Query(t, url, "VACUUM ANALYZE")
+				pgserver.Query(t, url, "CHECKPOINT")
+				took := p.drain(t, url, nodes, jobs)
+				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
+				rates[key] = append(rates[key], float64(jobs)/took.Seconds())
+				t.Logf("%s: %.0f jobs/s", key, float64(jobs)/took.Seconds())
+			}
+		}
+	}
+	for _, nodes := range nodesOf() {
+		for _, p := range programs {
+			key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
+			if list := rates[key]; list != nil {
+				slices.Sort(list)
+				t.Logf("%s: median %.0f jobs/s, %.0f to %.0f", key, list[len(list)/2], list[0], list[len(list)-1])
+			}
+		}
+	}
+}
+
+// count is a number in the environment.
+func count(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// nodesOf are how many nodes there are in turn.
+func nodesOf() (list []int) {
+	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BESIDE_NODES"), "1 2 4")) {
+		n, _ := strconv.Atoi(word)
+		list = append(list, n)
+	}
+	return list
+}
+
+// TestDepth has a node empty a queue of 1,000 jobs, again and again, and take 20,000 of more and more.
+func TestDepth(t *testing.T) {
+	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
+	defer server.Remove()
+	ours := programs[0]
+	best := 0.0
+	for _, rows := range []int{1000, 100_000, count("QUEUECTL_BESIDE_DEPTH", 1_000_000)} {
+		url := server.Create(t)
+		fill(t, ours, url, 1000)
+		if rows > 1000 {
+			multiply(t, url, rows)
+		}
+		took, jobs := time.Duration(0), 20_000
+		for n := 0; n < jobs; {
+			take := min(rows, jobs-n)
+			took += ours.drain(t, url, 1, take)
+			if n += take; n < jobs {
+				fill(t, ours, url, take)
+			}
+		}
+		rate := float64(jobs) / took.Seconds()
+		best = max(best, rate)
+		t.Logf("of %8d jobs that wait: %.0f jobs/s, 1 / %.2f of the best", rows, rate, best/rate)
+	}
+}
+
+func fill(t *testing.T, p program, url string, jobs int) {
+	t.Helper()
+	if out, err := p.command(true, url, strconv.Itoa(jobs)).Output(); err != nil {
+		t.Fatalf("%s: %v\n%s", p.name, err, out)
+	}
+}
+
+// multiply has so many rows like the first job's be there, as if all had been enqueued.
+func multiply(t *testing.T, url string, rows int) {
+	t.Helper()
+	columns := pgserver.Query(t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'queuectl.jobs'::regclass AND attnum > 0 AND attname NOT IN ('seq', 'id', 'rank', 'arrival')`)
+	for from := 1001; from <= rows; from += 500_000 {
+		upto := min(from+499_999, rows)
+		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.jobs (seq, id, rank, arrival, %s) SELECT n, n::text, rank + n, arrival + n, %s FROM queuectl.jobs, generate_series(%d, %d) n WHERE seq = 1`, columns, columns, from, upto))
+	}
+	pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d, users = '1000/%d ', queues = 'default=%d/1000 '`, rows+1, rows, rows, rows, rows))
+	pgserver.Query(t, url, "VACUUM ANALYZE")
+	pgserver.Query(t, url, "CHECKPOINT")
+}

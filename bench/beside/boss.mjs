@@ -1,0 +1,28 @@
+// pg-boss, whose jobs are fetched and completed in blocks as large as ours, by two at once.
+import PgBoss from "pg-boss";
+import { filling, ready, size, url } from "./told.mjs";
+
+const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false });
+await boss.start();
+if (filling) {
+  await boss.createQueue("nothing");
+  for (let left = size; left > 0; left -= 1000) {
+    await boss.insert(Array.from({ length: Math.min(left, 1000) }, () => ({ name: "nothing", data: {} })));
+  }
+  await boss.stop();
+} else {
+  let done = 0;
+  await ready(() => done);
+  const loop = async () => {
+    for (;;) {
+      const jobs = await boss.fetch("nothing", { batchSize: 250 });
+      if (!jobs?.length) {
+        await new Promise((again) => setTimeout(again, 10));
+        continue;
+      }
+      await boss.complete("nothing", jobs.map((job) => job.id));
+      done += jobs.length;
+    }
+  };
+  await Promise.all([loop(), loop()]);
+}

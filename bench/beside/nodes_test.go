@@ -1,0 +1,204 @@
+package beside
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+	"github.com/riverqueue/river/rivermigrate"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/sql"
+)
+
+// Variables of the environment that have this program be a node.
+const (
+	roleVariable = "QUEUECTL_BESIDE_ROLE"
+	urlVariable  = "QUEUECTL_BESIDE_URL"
+	nameVariable = "QUEUECTL_BESIDE_NODE"
+)
+
+func TestMain(m *testing.M) {
+	role := roles[os.Getenv(roleVariable)]
+	if role == nil {
+		os.Exit(m.Run())
+	}
+	if err := role(context.Background(), os.Getenv(urlVariable)); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// roles are what a process of this program can be. A node says that it is ready, begins when it is told to, says every few
+// milliseconds how many jobs it has ended, as the database has stored it, and goes on until it is killed.
+var roles = map[string]func(ctx context.Context, url string) error{
+	"queuectl": queuectlNode, "queuectl-fill": queuectlFill,
+	"river": riverNode, "river-fill": riverFill,
+}
+
+// ready says so, and waits to be told to begin.
+func ready() {
+	fmt.Println("ready")
+	bufio.NewReader(os.Stdin).ReadString('\n')
+}
+
+// tell says again and again how many jobs have ended.
+func tell(done *atomic.Int64) {
+	said := int64(-1)
+	for range time.Tick(5 * time.Millisecond) {
+		if n := done.Load(); n != said {
+			fmt.Println(n)
+			said = n
+		}
+	}
+}
+
+// size is the number of jobs that a fill is asked for.
+func size() int {
+	n, _ := strconv.Atoi(os.Getenv(nameVariable))
+	return n
+}
+
+// block is how many jobs a node takes at once. The others may have more.
+const block = 500
+
+func open(ctx context.Context, url, name string) (*sql.Server, error) {
+	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: sql.Member{Name: name, Folder: name, Lease: time.Hour}})
+	if err != nil {
+		return nil, err
+	}
+	return s, s.SetNode(ctx, store.Node{Name: name})
+}
+
+func queuectlFill(ctx context.Context, url string) error {
+	s, err := open(ctx, url, "fill")
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	for n := size(); n > 0; {
+		drafts := make([]queue.Job, min(n, queue.MaxBatch))
+		for i := range drafts {
+			drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default", MaxAttempts: 3}
+		}
+		if _, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingUser: 1 << 30}); err != nil {
+			return err
+		}
+		n -= len(drafts)
+	}
+	return nil
+}
+
+// queuectlNode takes jobs and ends them, as a service does whose jobs take no time: what it writes of each is
+// that it has run, with its attempt and an event.
+func queuectlNode(ctx context.Context, url string) error {
+	s, err := open(ctx, url, "node"+os.Getenv(nameVariable))
+	if err != nil {
+		return err
+	}
+	ready()
+	var done atomic.Int64
+	go tell(&done)
+	report := store.Report{Want: block}
+	for {
+		grant, err := s.Exchange(ctx, report)
+		if err != nil {
+			return err
+		}
+		done.Add(int64(len(report.Ended)))
+		report.Ended = nil
+		if len(grant.Jobs) == 0 {
+			jobs, err := s.Await(ctx, block)
+			if err != nil {
+				return err
+			}
+			grant.Jobs = jobs
+		}
+		now := s.Now()
+		for i := range grant.Jobs {
+			j := &grant.Jobs[i]
+			report.Ended = append(report.Ended, store.Settlement{Lease: j.Lease(),
+				Attempt:  queue.Attempt{StartedAt: now, EndedAt: now, Worker: "1/1", Node: "node", PID: 4711, CPU: time.Millisecond, PeakRSS: 1 << 20, Counted: true},
+				Decision: queue.Decision{State: queue.Completed, Started: true, Counts: true}})
+		}
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Kind() string { return "nothing" }
+
+type worker struct{ river.WorkerDefaults[nothing] }
+
+func (worker) Work(context.Context, *river.Job[nothing]) error { return nil }
+
+func riverFill(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	driver := riverpgxv5.New(pool)
+	m, err := rivermigrate.New(driver, nil)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Migrate(ctx, rivermigrate.DirectionUp, nil); err != nil {
+		return err
+	}
+	c, err := river.NewClient(driver, &river.Config{})
+	if err != nil {
+		return err
+	}
+	for n := size(); n > 0; {
+		list := make([]river.InsertManyParams, min(n, 1000))
+		for i := range list {
+			list[i].Args = nothing{}
+		}
+		if _, err := c.InsertManyFast(ctx, list); err != nil {
+			return err
+		}
+		n -= len(list)
+	}
+	return nil
+}
+
+// riverNode is a client with the settings of River's own benchmark: it looks for jobs as often as it can, and takes as many at
+// once as it has workers.
+func riverNode(ctx context.Context, url string) error {
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		return err
+	}
+	workers := river.NewWorkers()
+	river.AddWorker(workers, worker{})
+	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2000}}, Workers: workers,
+		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond,
+	})
+	if err != nil {
+		return err
+	}
+	var done atomic.Int64
+	events, _ := c.SubscribeConfig(&river.SubscribeConfig{ChanSize: 100_000, Kinds: []river.EventKind{river.EventKindJobCompleted}})
+	go func() {
+		for range events {
+			done.Add(1)
+		}
+	}()
+	ready()
+	go tell(&done)
+	if err := c.Start(ctx); err != nil {
+		return err
+	}
+	select {}
+}
