@@ -50,6 +50,7 @@ func (s *engine) StageBatch(ctx context.Context, r store.Request) (store.Receipt
 // setBatch changes what is known of a batch, and of its user; one without a number is
 // gone.
 func (t *tx) setBatch(n int64, b batch) {
+	t.tellAll()
 	m := &t.s.mem
 	old, had := m.batches[n]
 	t.undo = append(t.undo, func() {

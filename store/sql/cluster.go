@@ -147,21 +147,38 @@ func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notifi
 		asked = asked || n.Channel == asksChannel && own
 		changed = changed || n.Channel == commitsChannel && !own
 	}
+	if asked {
+		poke(s.hints)
+		s.answers.ring()
+	}
 	if changed {
 		commits, err := c.number(`SELECT commits FROM meta`)
 		if err != nil {
 			return err
 		}
-		if commits != s.commits.Load() {
+		for s.behindOf(commits) && s.busy() { // what it does itself has it look
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(tellEvery):
+			}
+		}
+		if s.behindOf(commits) {
 			s.do(ctx, urgent, func(*tx) error { return nil }) // which enters
 			poke(s.changes)
 		}
 	}
-	if asked {
-		poke(s.hints)
-		s.answers.ring()
-	}
 	return nil
+}
+
+// behindOf reports whether this node does not know of so many commits yet.
+func (s *Server) behindOf(commits int64) bool { return s.commits.Load() < commits }
+
+// busy reports whether a transaction is under way, and no claim waits for a job.
+func (s *engine) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.turn) == 0 && s.waiter == nil
 }
 
 // bell is rung for all who wait.

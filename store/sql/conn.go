@@ -192,6 +192,9 @@ func (c *liteConn) exec(sql string, args ...any) error {
 	return err
 }
 
+// row implements conn.
+func (c *liteConn) row(sql string, args ...any) error { return c.exec(sql, args...) }
+
 // begin begins the writer's transaction, and commit ends it.
 func (c *liteConn) begin() error  { return c.exec(`BEGIN IMMEDIATE`) }
 func (c *liteConn) commit() error { return c.exec(`COMMIT`) }

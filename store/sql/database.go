@@ -20,6 +20,9 @@ type conn interface {
 	// has changed.
 	exec(sql string, args ...any) error
 	count(sql string, args ...any) (int64, error)
+	// row carries out a statement that inserts a row, or changes the one that its last argument names, and no other one
+	// of it needs: in its transaction, at the latest before what is not written so.
+	row(sql string, args ...any) error
 	// query calls each with every row until it says no. The row is valid during the
 	// call only; no other statement may run in it.
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
@@ -72,6 +75,10 @@ type host interface {
 	ready() error
 	// enter begins a transaction: what another node has changed since the last one is known from then on.
 	enter(t *tx) error
+	// readReserved adds a statement that reads which leases are not known to have started and do not stand in meta, and writeReserved writes them
+	// where they belong: it says what meta is to have, if that changes.
+	readReserved(all *reads, each func(row) (bool, error))
+	writeReserved(t *tx) (inMeta string, changed bool, err error)
 	// committed is called after one; changed says that what stands in meta has changed.
 	committed(changed bool)
 	// relieve makes room on a disk that is full, and reports whether it could.

@@ -47,15 +47,16 @@ type engine struct {
 	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
 	rechecks rules.Memory
 
+	leaseRoom []int64 // for the next transaction's leases; the writer's
+
 	typical int // bytes that a job takes to be claimed, of late; the writer's
 
 	minute minuteFigures // the writer's
 	usual  estimates
 
 	node int64 // this one's number in the database, 0 of a store that has one alone
-	// foreign says that another node has changed what is kept of the database, and whoever watches was not told
-	// yet; the writer's.
-	foreign bool
+	// foreign are jobs that another node has changed, or any, of which whoever watches was not told yet; the writer's.
+	foreign foreigners
 
 	file  string // which database it is: a copy is another one
 	moved bool   // it was another one when it was used last
@@ -67,11 +68,17 @@ type engine struct {
 	closing  bool           // guarded by mu
 	waiting  [classes][]*op // operations; guarded by mu
 	counts   store.Counts
-	reserved string          // as meta has it; guarded by mu
-	waiter   *waiter         // the claim that waits for a job; guarded by mu
-	last     int64           // event that is stored; guarded by mu
-	here     map[int64]int64 // lanes that are shut to this node alone; guarded by mu
-	newer    chan struct{}   // closed by the next one, nil if nobody waits; guarded by mu
+	reserved map[int64]reservation // by job; guarded by mu
+	waiter   *waiter               // the claim that waits for a job; guarded by mu
+	last     int64                 // event that is stored; guarded by mu
+	here     map[int64]int64       // lanes that are shut to this node alone; guarded by mu
+	newer    chan struct{}         // closed by the next one, nil if nobody waits; guarded by mu
+}
+
+// foreigners are jobs that another node has changed, or any.
+type foreigners struct {
+	seqs []int64
+	any  bool
 }
 
 // newEngine is an engine that is not open yet.
@@ -149,7 +156,7 @@ type memory struct {
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
 	outputs   int64  // bytes of all outputs
-	reserved  string // as meta has it
+	gathered  bool   // leases that are not known to have started stand in meta, though each node has a place for its own
 	// upto is, of hours and days, up to when the figures are made of finer ones; tidied is the hour in
 	// which that was looked at last.
 	upto   [store.Day + 1]queue.Millis
@@ -175,13 +182,13 @@ func (s *engine) loadHeads() error {
 	var first, second reads
 	var moved movedNotes
 	moved.read(&first)
-	reserved, ordered := "", ""
+	reserved, gathered, ordered := "", "", ""
 	first.add(func(r row) (bool, error) {
 		s.mem.nextSeq, s.mem.enqueued, s.mem.nextEvent = r.num(0), r.num(1), r.num(2)
 		for i, state := range queue.States() {
 			s.mem.counts[state] = r.num(3 + i)
 		}
-		reserved, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits, s.mem.queues = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
+		gathered, s.mem.outputs, s.mem.rankedBy, s.mem.list, s.mem.commits, s.mem.queues = r.text(11), r.num(12), r.text(13), r.text(14), r.num(15), r.text(16)
 		ordered = r.text(19)
 		s.mem.upto[store.Hour], s.mem.upto[store.Day] = queue.Millis(r.num(17)), queue.Millis(r.num(18))
 		return false, nil
@@ -192,6 +199,10 @@ func (s *engine) loadHeads() error {
 		return true, nil
 	}
 	first.add(leased, `SELECT `+headColumns+` FROM jobs INDEXED BY jobs_running WHERE place = 3`)
+	s.host.readReserved(&first, func(r row) (bool, error) {
+		reserved += r.text(0)
+		return true, nil
+	})
 	s.readUsers(&first)
 	s.readQueues(&first)
 	s.readOwners(&first)
@@ -207,6 +218,8 @@ func (s *engine) loadHeads() error {
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
 		return fmt.Errorf("its numbers are lost: %w", damage("damaged meta row"))
 	}
+	s.mem.gathered = gathered != ""
+	reserved += gathered
 	held, err := numbers(reserved)
 	if err != nil {
 		return err
@@ -227,7 +240,7 @@ func (s *engine) loadHeads() error {
 			l.Job.Fence, l.Job.Node = fence, nodes[seq]
 		}
 	}
-	s.mem.order, s.mem.reserved = readOrder(ordered), reserved
+	s.mem.order = readOrder(ordered)
 	if err := s.countUsers(); err != nil {
 		return err
 	}
@@ -319,7 +332,7 @@ func (s *engine) publish() {
 	s.last = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 	s.counts.Outputs = s.mem.outputs
-	s.reserved = s.mem.reserved
+	s.listAllReserved()
 }
 
 var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")

@@ -155,6 +155,9 @@ func (t *tx) writeFigures() error {
 		count(row, m)
 	}
 	for _, c := range changed {
+		if t.told != nil {
+			t.told.minute = append(t.told.minute, c.name)
+		}
 		if err := t.putFigures(store.Minute, at, c.name, kept.rows[c.name], c.there); err != nil {
 			return err
 		}

@@ -30,6 +30,7 @@ func (t *tx) gate(uid int, d queue.Demand) (id int64, err error) {
 
 // keepResources has the resources be as they are, should the transaction be undone.
 func (t *tx) keepResources() {
+	t.tellAll()
 	ls := t.s.mem.lanes
 	was := ls.resourceGates
 	ls.resourceGates = slices.Clone(was)

@@ -206,11 +206,13 @@ func (t *tx) SetLane(l rules.Lane) error {
 			m.lanes.countOver(was, 1)
 		})
 		q := m.lanes.state(l.Queue)
+		t.tellQueue(q, true)
 		m.lanes.markStale(q)
 		t.undo = append(t.undo, func() { m.lanes.markStale(q) })
 		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, t.shutHere(&l), l.ID)
 		return err
 	}
+	t.tellLane(&l)
 	own := m.lanes.plain[laneName{l.Queue, l.UID}]
 	head, shut := own.Head, own.Shut
 	t.undo = append(t.undo, func() {
@@ -287,12 +289,14 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 	ls := t.s.mem.lanes
 	if len(j.Demands) == 0 {
 		if l := ls.plain[laneName{j.Queue, j.UID}]; l != nil {
+			t.tellLane(l) // other nodes may think that it is empty
 			return *l, nil
 		}
 		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Shut: rules.Empty, HeapIndex: -1}
 		err := t.newLane(l, "", "")
 		if err == nil {
 			ls.add(l)
+			t.tellLane(l)
 			t.undo = append(t.undo, func() { ls.remove(l) })
 		}
 		return *l, err
@@ -329,6 +333,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 // countLanes counts a lane that a queue has more, or less.
 func (t *tx) countLanes(name string, by int) {
 	q := t.s.mem.lanes.state(name)
+	t.tellQueue(q, false)
 	q.lanes += by
 	t.undo = append(t.undo, func() { q.lanes -= by })
 }
@@ -388,6 +393,7 @@ func (t *tx) tidyLanes() (more bool, err error) {
 		}
 		m.empties--
 		m.lanes.remove(l)
+		t.tellLane(l)
 		t.undo = append(t.undo, func() { m.lanes.add(l) })
 		t.countLanes(l.Queue, -1)
 	}
@@ -417,11 +423,17 @@ func (t *tx) openHere() {
 	t.hereChanged = true
 	ls := t.s.mem.lanes
 	was := ls.here
-	t.undo = append(t.undo, func() { ls.here = was })
-	ls.here = map[int64]int64{}
-	for _, q := range ls.queues {
-		ls.markStale(q)
+	stale := func() {
+		for _, q := range ls.queues {
+			ls.markStale(q)
+		}
 	}
+	t.undo = append(t.undo, func() {
+		ls.here = was
+		stale()
+	})
+	ls.here = map[int64]int64{}
+	stale()
 	t.rules.Readied = true
 }
 

@@ -189,6 +189,9 @@ func (m *move) refuseNodes(c conn) error {
 	if err != nil {
 		return err
 	}
+	if err := gather(c); err != nil {
+		return err
+	}
 	own, reserved, err := m.reservations(c)
 	if err != nil {
 		return err
@@ -201,6 +204,21 @@ func (m *move) refuseNodes(c conn) error {
 		err = queue.Errorf(queue.CodeWrongState, "%d jobs run elsewhere, or did; start the service until they have ended", others)
 	}
 	return err
+}
+
+// gather has all leases that are not known to have started stand in meta, where that of one file has them.
+func gather(c conn) error {
+	err := c.begin()
+	for _, statement := range []string{`UPDATE meta SET reserved = reserved || (SELECT coalesce(string_agg(reserved, ''), '') FROM nodes)`, `UPDATE nodes SET reserved = '' WHERE reserved <> ''`} {
+		if err == nil {
+			err = c.exec(statement)
+		}
+	}
+	if err != nil {
+		c.rollback()
+		return err
+	}
+	return c.commit()
 }
 
 // reservations is the number of the node of this folder in a database on a server, 0 if there is none, and meta.reserved.
@@ -552,6 +570,9 @@ func (m *move) giveLeases() (node int64, err error) {
 	if m.lite == nil {
 		if node, err = m.made.number(`INSERT INTO nodes (name, folder, until, version, incarnation) VALUES (?, ?, 'infinity', '', 0)
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
+			return 0, err
+		}
+		if err := m.made.exec(`DELETE FROM changes`); err != nil { // of what was there before
 			return 0, err
 		}
 	}

@@ -27,6 +27,7 @@ func nodeTables() []string {
 			gone        BOOLEAN NOT NULL DEFAULT false, -- what it had leased is others'
 			drained     BOOLEAN NOT NULL DEFAULT false,
 			mark        BIGINT NOT NULL DEFAULT 0, -- of its last transaction
+			reserved    TEXT NOT NULL DEFAULT '', -- as meta.reserved, of its own leases
 			joined      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
 			version     TEXT NOT NULL,
 			workers     BIGINT NOT NULL DEFAULT 0,
@@ -42,6 +43,12 @@ func nodeTables() []string {
 			ask    TEXT NOT NULL,   -- JSON
 			answer TEXT             -- JSON, NULL until there is one
 		)`,
+		`CREATE TABLE changes (
+			n    BIGINT PRIMARY KEY, -- meta.commits after it
+			news TEXT NOT NULL -- JSON, '' if there are more than can be told
+		)`,
+		`ALTER TABLE nodes ALTER reserved SET STORAGE EXTERNAL`,
+		`ALTER TABLE changes ALTER news SET STORAGE EXTERNAL`, // to compress them takes longer
 		`CREATE INDEX asks_node ON asks (node, slow, n) WHERE answer IS NULL`,
 	}
 }
@@ -92,8 +99,8 @@ func (t *tx) reload() error {
 		}
 	}
 	s.minute = minuteFigures{}
-	t.undo, t.users, t.queues, t.leased = nil, nil, nil, false
-	t.before, s.foreign = *m, true
+	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	t.before, s.foreign.any = *m, true
 	t.rules.Readied = true
 	return nil
 }
@@ -103,6 +110,7 @@ var errExpelled = damage("the lease of this node ran out, and others have taken 
 
 // enter implements host. The writers of all nodes take turns by the lock of meta's row.
 func (s *Server) enter(t *tx) error {
+	s.own = nil
 	if err := t.beginOnce(); err != nil {
 		return err
 	}
@@ -110,24 +118,79 @@ func (s *Server) enter(t *tx) error {
 		return err
 	}
 	commits, member := int64(0), false
-	err := t.conn.query(func(r row) (bool, error) {
+	var list [][]byte
+	var all reads
+	all.add(func(r row) (bool, error) {
 		commits, member = r.num(0), r.num(1) != 0
 		s.others.Store(r.num(3))
 		s.behind.Store(r.num(2) - time.Now().UnixMilli())
 		t.now = s.now()
-		return false, nil
-	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone) FROM meta`, s.node, s.incarnation, s.node)
-	if err != nil {
+		return true, nil
+	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp()) FROM meta`, s.node, s.incarnation, s.node)
+	all.add(func(r row) (bool, error) {
+		if r.num(0) == s.mem.commits+int64(len(list))+1 && len(r.view(1)) > 0 {
+			list = append(list, slices.Clone(r.view(1)))
+		}
+		return true, nil
+	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, s.mem.commits, int64(changesHeard))
+	if err := t.conn.queries(all.list); err != nil {
 		return err
 	}
 	if !member && s.node != 0 {
 		return errExpelled
 	}
-	if commits != s.mem.commits {
-		return t.reload()
+	if err := s.catchUp(t, commits, list); err != nil {
+		return err
+	}
+	if s.others.Load() > 0 {
+		t.told = &told{queues: map[*queueState]bool{}}
 	}
 	return nil
 }
+
+// catchUp takes in what others have changed: by what they have told, or else by reading all anew.
+func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
+	m := &s.mem
+	if commits == m.commits {
+		return nil
+	}
+	if commits != m.commits+int64(len(list)) {
+		return t.reload()
+	}
+	for i, text := range list {
+		if err := t.hear(commits-int64(len(list)-i-1), text); err != nil {
+			if !errors.Is(err, errOtherNews) {
+				s.log.Warn("what another node has told cannot be read; all is read anew", "error", err)
+			}
+			return t.reload()
+		}
+	}
+	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	t.before = *m
+	t.rules.Readied = true
+	return nil
+}
+
+// tell stores what the transaction has changed, for the others, and forgets what is old: who has not heard of it reads all
+// anew.
+func (t *tx) tell() error {
+	text, err := t.news()
+	if err != nil {
+		return err
+	}
+	n := t.s.mem.commits
+	if err := t.exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`, n, string(text)); err != nil || n%changesStep != 0 {
+		return err
+	}
+	return t.exec(`DELETE FROM changes WHERE n < ?`, n-changesKept)
+}
+
+// Limits of changes: who is more than so many behind reads all anew.
+const (
+	changesHeard = 64
+	changesKept  = 128
+	changesStep  = 64
+)
 
 // Member is a node that joins.
 type Member struct {
@@ -204,6 +267,10 @@ func (t *tx) takeBatch(b *batch) error {
 
 // giveLease has a lease be another node's, with another fence.
 func (t *tx) giveLease(l *rules.Lease, node int64) error {
+	l, err := t.whole(l)
+	if err != nil {
+		return err
+	}
 	given := *l
 	given.Job.Node = node
 	given.Job.Fence += t.FenceStep()
@@ -386,7 +453,7 @@ const maxCounted = 10_000
 // Holder implements store.Cluster.
 func (s *Server) Holder(ctx context.Context, seq int64) (node int64, err error) {
 	s.mu.Lock()
-	node = thirds(s.reserved)[seq]
+	node = s.reserved[seq].node
 	s.mu.Unlock()
 	if node == 0 {
 		err = s.reading(ctx, func(r *reader) (err error) {

@@ -48,6 +48,7 @@ func (t *tx) own(uid int, name string) error {
 		return err
 	}
 	owners[uid] = name
+	t.tellAll()
 	t.undo = append(t.undo, func() { delete(owners, uid) })
 	return nil
 }
@@ -97,6 +98,7 @@ func (s *engine) Disown(ctx context.Context, uid int, owner string) (more bool, 
 // beginDisowning has a uid belong to nobody: what it has is a former owner's from now
 // on, step by step.
 func (t *tx) beginDisowning(uid int) error {
+	t.tellAll()
 	m := &t.s.mem
 	least, err := t.number(`SELECT min(uid) FROM owners`)
 	if err != nil {
@@ -147,6 +149,7 @@ func (t *tx) disownStep(d *disowning) error {
 	if d.walked {
 		return nil
 	}
+	t.tellAll()
 	keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys WHERE uid = ? AND n <= ? LIMIT 250)`, int64(d.uid), d.keys)
 	if err != nil {
 		return err
@@ -185,6 +188,7 @@ func (t *tx) disownStep(d *disowning) error {
 // endDisownings ends those that have nothing left to do, nor to tell. What their owners
 // had leased keeps them from that: it changes hands when it is given back.
 func (t *tx) endDisownings() error {
+	t.tellAll()
 	m := &t.s.mem
 	var left []disowning
 	for _, d := range m.disowning {

@@ -259,6 +259,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 	if err := t.writeRule(q, rule); err != nil {
 		return err
 	}
+	t.tellAll()
 	was, weights := q.rule, m.lanes.weights
 	passes, turn := map[*queueState]int64{}, m.turn
 	for _, other := range m.lanes.queues {

@@ -31,19 +31,40 @@ func (r *reader) job(reserved map[int64]int64, columns, where string, args ...an
 }
 
 // reservations are the fences of the leases that are not known to have started.
-func (s *engine) reservations() (map[int64]int64, error) {
+func (s *engine) reservations() map[int64]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return numbers(s.reserved)
+	fences := make(map[int64]int64, len(s.reserved))
+	for seq, r := range s.reserved {
+		fences[seq] = r.fence
+	}
+	return fences
+}
+
+// reservation is a lease that is not known to have started.
+type reservation struct{ fence, node int64 }
+
+// listReserved has what readers know of a job's lease be as it is. The caller holds mu.
+func (s *engine) listReserved(seq int64) {
+	if l := s.mem.leases[seq]; l != nil && !l.Running {
+		s.reserved[seq] = reservation{l.Job.Fence, l.Job.Node}
+	} else {
+		delete(s.reserved, seq)
+	}
+}
+
+// listAllReserved does so with all leases. The caller holds mu.
+func (s *engine) listAllReserved() {
+	s.reserved = map[int64]reservation{}
+	for seq := range s.mem.leases {
+		s.listReserved(seq)
+	}
 }
 
 // byID reads a job by its id.
 func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.reading(ctx, func(r *reader) error {
-		reserved, err := s.reservations()
-		if err != nil {
-			return err
-		}
+		reserved := s.reservations()
 		got, found, err := r.job(reserved, columns, `WHERE id = ?`, id)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "there is no job %q", id)
@@ -130,10 +151,7 @@ func checkLimit(limit int) error {
 // List reads a page of jobs, newest first.
 func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
 	err = s.selecting(ctx, f, func(r *reader, selected store.Selected) error {
-		reserved, err := s.reservations()
-		if err != nil {
-			return err
-		}
+		reserved := s.reservations()
 		page = store.Page{Next: selected.Next}
 		bytes := 0
 		for _, ref := range selected.Refs {

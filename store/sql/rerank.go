@@ -3,6 +3,8 @@ package sql
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -31,10 +33,12 @@ func orderText(o queue.Order) string {
 
 // readOrder reads what orderText wrote.
 func readOrder(text string) (o queue.Order) {
-	var ms int64
-	fmt.Sscanf(text, "%s %s %d", &o.Scheduling, &o.Aging, &ms) // of a queue that has none yet nothing
-	o.Interval = time.Duration(ms) * time.Millisecond
-	return o
+	words := strings.Split(text, " ")
+	if len(words) != 3 { // of a queue that has none yet
+		return o
+	}
+	ms, _ := strconv.ParseInt(words[2], 10, 64) // orderText wrote it
+	return queue.Order{Scheduling: queue.Scheduling(words[0]), Aging: queue.Aging(words[1]), Interval: time.Duration(ms) * time.Millisecond}
 }
 
 // Order is how ranks are made.
@@ -68,8 +72,8 @@ func (t *tx) beginRanking() error {
 	if err := t.exec(`UPDATE meta SET ranked_by = '', ordered_by = ?`, orderText(t.s.mem.order)); err != nil {
 		return err
 	}
-	for _, l := range t.s.mem.leases {
-		j := l.Job
+	for seq := range t.s.mem.leases {
+		j := t.Lease(seq).Job
 		if err := t.rules.Rerank(&j); err != nil {
 			return err
 		}

@@ -25,10 +25,7 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 		return screen, queue.Invalid("rows", "%d is not between 1 and %d", f.Rows, store.MaxScreen)
 	}
 	err = s.reading(ctx, func(r *reader) error {
-		reserved, err := s.reservations()
-		if err != nil {
-			return err
-		}
+		reserved := s.reservations()
 		screen = store.Screen{}
 		for _, part := range []struct {
 			into *[]queue.Job

@@ -34,9 +34,10 @@ type serverConn struct {
 	bytes   int          // that these carry
 	met     error        // by a statement of the pipeline: the server carries out none that follows
 	bound   int64
-	open    bool  // something was sent since the last end
-	wrote   bool  // something since begin
-	trips   int64 // times that an answer was waited for
+	open    bool                        // something was sent since the last end
+	wrote   bool                        // something since begin
+	held    map[string]*serverStatement // whose rows were not sent yet, by their table
+	trips   int64                       // times that an answer was waited for
 
 	since string // when its process at the server began
 }
@@ -54,6 +55,9 @@ type serverStatement struct {
 	asked      bool // the server was asked to prepare it
 	prepared   bool // and has
 	writes     bool
+	types      []uint32 // of its arguments, once they are known; of one that writes rows alone
+	byRows     bool     // it writes a row each time
+	rows       *rows    // that were not sent yet
 }
 
 // serverPatience is how long a transaction of the writer may take, all in all.
@@ -172,12 +176,6 @@ func cleanText(s string) string {
 // send sends a statement in a pipeline.
 func (c *serverConn) send(sql string, args []any) error {
 	s := c.statement(sql)
-	if !s.asked && c.session == "" {
-		c.named++
-		s.name, s.asked = "s"+strconv.Itoa(c.named), true
-		c.pipe.SendPrepare(s.name, s.text, nil)
-		c.sent = append(c.sent, serverSent{serverStatement: s, prepare: true})
-	}
 	values, formats := make([][]byte, len(args)), make([]int16, len(args))
 	for i, a := range args {
 		switch a := a.(type) {
@@ -197,6 +195,20 @@ func (c *serverConn) send(sql string, args []any) error {
 		c.bytes += len(values[i])
 		c.bound += int64(len(values[i]))
 	}
+	return c.sendValues(s, values, formats)
+}
+
+// sendValues sends a statement with the values of its arguments.
+func (c *serverConn) sendValues(s *serverStatement, values [][]byte, formats []int16) error {
+	if !s.asked && (c.session == "" || s.byRows) {
+		if c.session == "" {
+			c.named++
+			s.name = "s" + strconv.Itoa(c.named)
+		}
+		s.asked = true
+		c.pipe.SendPrepare(s.name, s.text, nil)
+		c.sent = append(c.sent, serverSent{serverStatement: s, prepare: true})
+	}
 	if c.session == "" {
 		c.pipe.SendQueryPrepared(s.name, values, formats, nil)
 	} else { // the next transaction's connection would not know it
@@ -205,6 +217,19 @@ func (c *serverConn) send(sql string, args []any) error {
 	c.sent = append(c.sent, serverSent{serverStatement: s})
 	c.wrote, c.open = c.wrote || s.writes, true
 	return nil
+}
+
+// bounded reads answers if there are many.
+func (c *serverConn) bounded() error {
+	if len(c.sent) < unreadMost && c.bytes < unreadBytesMost {
+		return nil
+	}
+	if err := c.push(); err != nil {
+		return err
+	}
+	_, err := c.read(unreadMost / 2) // the answers of the others are on their way, and are not waited for
+	c.bytes /= 2
+	return err
 }
 
 // read reads the answers of all that was sent, but for the last n statements.
@@ -217,7 +242,9 @@ func (c *serverConn) read(but int) (changed int64, err error) {
 			err = cmp.Or(err, serverError(met, ""))
 			continue
 		}
-		next.prepared = next.prepared || next.prepare && met == nil
+		if next.prepare && met == nil {
+			next.learn(got)
+		}
 		if r, rows := got.(*pgconn.ResultReader); rows && met == nil {
 			tag, failed := r.Close()
 			changed, met = tag.RowsAffected(), failed
@@ -292,6 +319,7 @@ func (c *serverConn) sync() error {
 		_, err = c.read(0)
 	}
 	c.pipe, c.sent, c.bytes, c.open = nil, nil, 0, false
+	c.dropHeld()
 	if c.end != nil {
 		defer c.end()
 		c.end = nil
@@ -310,24 +338,22 @@ func (c *serverConn) sync() error {
 // exec implements conn.
 func (c *serverConn) exec(sql string, args ...any) error {
 	return c.within(func() error {
+		if err := c.writeHeld(); err != nil {
+			return err
+		}
 		if err := c.send(sql, args); err != nil {
 			return err
 		}
-		if len(c.sent) < unreadMost && c.bytes < unreadBytesMost {
-			return nil
-		}
-		if err := c.push(); err != nil {
-			return err
-		}
-		_, err := c.read(unreadMost / 2) // the answers of the others are on their way, and are not waited for
-		c.bytes /= 2
-		return err
+		return c.bounded()
 	})
 }
 
 // count implements conn.
 func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
 	err = c.within(func() error {
+		if err := c.writeHeld(); err != nil {
+			return err
+		}
 		if err := c.send(sql, args); err != nil {
 			return err
 		}
@@ -344,6 +370,9 @@ func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
 func (c *serverConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
 	var refused error // by each
 	err := c.within(func() error {
+		if err := c.writeHeld(); err != nil {
+			return err
+		}
 		if err := c.send(sql, args); err != nil {
 			return err
 		}
@@ -366,6 +395,9 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 func (c *serverConn) queries(list []asked) error {
 	var refused error // by one of those that are told
 	err := c.within(func() error {
+		if err := c.writeHeld(); err != nil {
+			return err
+		}
 		before := len(c.sent)
 		for _, a := range list {
 			if err := c.send(a.sql, a.args); err != nil {
@@ -441,6 +473,9 @@ func (c *serverConn) begin() error {
 func (c *serverConn) commit() error {
 	if c.met != nil {
 		return c.met
+	}
+	if err := c.writeHeld(); err != nil {
+		return err
 	}
 	if err := c.send(`COMMIT`, nil); err != nil {
 		return err
@@ -548,6 +583,7 @@ type serverRows struct {
 const (
 	byteaOID = 17
 	int8OID  = 20
+	textOID  = 25
 )
 
 // num is a number, or 1 for true; 0 for what is neither.
@@ -630,7 +666,7 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 	if err != nil {
 		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
-	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}}, nil
+	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}, held: map[string]*serverStatement{}}, nil
 }
 
 // readAddress is how to connect to the database of a URL.

@@ -274,6 +274,14 @@ func (s *Store) ready() error {
 // enter implements host: nobody else changes it.
 func (s *Store) enter(*tx) error { return nil }
 
+// readReserved implements host.
+func (s *Store) readReserved(*reads, func(row) (bool, error)) {}
+
+// writeReserved implements host.
+func (s *Store) writeReserved(t *tx) (inMeta string, changed bool, err error) {
+	return t.reservations(), true, nil
+}
+
 // committed implements host.
 func (s *Store) committed(changed bool) {
 	if m := &s.mem; changed {

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -91,7 +92,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 	if err != nil {
 		return err
 	}
-	err = t.exec(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
+	err = t.row(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
@@ -114,7 +115,7 @@ func (t *tx) Put(j *rules.Job) error {
 	args := [...]any{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
 		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, fault, j.Seq}
 	if j.Rewrite == rules.RowAlone {
-		err := t.exec(set+` WHERE seq = ?35`, args[:]...)
+		err := t.row(set+` WHERE seq = ?35`, args[:]...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -185,7 +186,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
 	kept := store.OutputSize(a)
 	t.s.mem.outputs += kept
-	err := t.exec(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
+	err := t.row(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
 		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		e.Seq, int64(j.Runs), e.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
 		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), kept)
@@ -212,7 +213,7 @@ func (t *tx) AddEvent(kind queue.EventKind, j *queue.Job, state queue.State, det
 	if uid := j.Private(); uid != nil {
 		private = int64(*uid)
 	}
-	err := t.exec(`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+	err := t.row(`INSERT INTO events (seq, at, kind, job, id, state, detail, private) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
 		n, int64(t.now), string(kind), j.Seq, j.ID, int64(state), string(detail), private)
 	return err
 }
@@ -247,7 +248,11 @@ func (t *tx) Measure(m rules.Measured) { t.measured = append(t.measured, m) }
 func (t *tx) Touched(seq int64) { t.touched = append(t.touched, seq) }
 
 // Lease implements rules.Tx.
-func (t *tx) Lease(seq int64) *rules.Lease { return t.s.mem.leases[seq] }
+func (t *tx) Lease(seq int64) *rules.Lease {
+	l, err := t.whole(t.s.mem.leases[seq])
+	t.met = cmp.Or(t.met, err)
+	return l
+}
 
 // Hold implements rules.Tx.
 func (t *tx) Hold(l *rules.Lease) {
@@ -255,6 +260,11 @@ func (t *tx) Hold(l *rules.Lease) {
 	leases, seq := t.s.mem.leases, l.Job.Seq
 	old := leases[seq]
 	leases[seq] = l
+	t.leases = append(t.leases, seq)
+	t.changesOf(l)
+	if old != nil {
+		t.changesOf(old)
+	}
 	t.countUse(old, -1)
 	t.countUse(l, 1)
 	if old == nil {
@@ -274,9 +284,18 @@ func (t *tx) Drop(l *rules.Lease) {
 	t.leased = t.leased || !l.Running
 	leases := t.s.mem.leases
 	delete(leases, l.Job.Seq)
+	t.leases = append(t.leases, l.Job.Seq)
+	t.changesOf(l)
 	t.countUse(l, -1)
 	t.countLease(&l.Job, -1)
 	t.undo = append(t.undo, func() { leases[l.Job.Seq] = l })
+}
+
+// changesOf notes that leases of the node changed that has this one.
+func (t *tx) changesOf(l *rules.Lease) {
+	if node := l.Job.Node; node != 0 && !l.Running && !slices.Contains(t.leasedBy, node) {
+		t.leasedBy = append(t.leasedBy, node)
+	}
 }
 
 // countUse counts what a lease holds, or holds no more. A rate counts starts once they are known.

@@ -18,13 +18,18 @@ type user struct {
 
 // setUser changes what is known of a user.
 func (t *tx) setUser(uid int, u user) {
+	t.keepUser(uid)
+	t.s.mem.putUser(uid, u)
+}
+
+// keepUser has a user be as it is, should the transaction be undone.
+func (t *tx) keepUser(uid int) {
 	if _, known := t.users[uid]; !known {
 		if t.users == nil {
 			t.users = map[int]user{}
 		}
 		t.users[uid] = t.s.mem.users[uid]
 	}
-	t.s.mem.putUser(uid, u)
 }
 
 func (m *memory) putUser(uid int, u user) {
@@ -51,11 +56,15 @@ func (t *tx) hooksWait(uid int, n int64) {
 
 // countLease counts a user's job that was leased, or is so no more.
 func (t *tx) countLease(j *rules.Job, n int) {
-	m := &t.s.mem
-	u := m.users[j.UID]
+	t.keepUser(j.UID)
+	t.s.mem.countLease(j.UID, j.Queue, n)
+}
+
+func (m *memory) countLease(uid int, queue string, n int) {
+	u := m.users[uid]
 	u.leased += n
-	t.setUser(j.UID, u)
-	q := m.lanes.state(j.Queue)
+	m.putUser(uid, u)
+	q := m.lanes.state(queue)
 	if q.leased += n; q.rule.Concurrency > 0 {
 		m.lanes.put(q)
 	}

@@ -42,7 +42,11 @@ type tx struct {
 	read        int     // bytes of jobs that were read, or will be moved by SQLite
 	bound       int64   // what the connection had bound when it began
 	leased      bool    // leases changed
+	leases      []int64 // which, by their jobs
+	leasedBy    []int64 // nodes whose leases did, of those that are not known to have started
 	hereChanged bool    // lanes.here did
+	told        *told   // nil if there is nobody to tell
+	met         error   // by what could not say so
 }
 
 // lead commits what waits, or the first part of it, in one transaction and answers. The
@@ -147,7 +151,7 @@ func (s *engine) answer(group []*op, grant *granted) {
 // once. On an error nothing of it holds, unless the error is a breakage; culprit is the
 // operation that met it, if it was one.
 func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error) {
-	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, bound: s.db.carried()}
+	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, bound: s.db.carried(), leases: s.leaseRoom[:0]}
 	t.rules = rules.New(t, &s.rechecks)
 	defer func() {
 		if err != nil {
@@ -178,7 +182,7 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	if err = t.rules.Reopen(); err != nil {
 		return n, nil, nil, err
 	}
-	if err := t.writeFigures(); err != nil {
+	if err := cmp.Or(t.met, t.writeFigures()); err != nil {
 		return n, nil, nil, err
 	}
 	if err := t.writeMeta(); err != nil {
@@ -214,6 +218,13 @@ func (t *tx) exec(sql string, args ...any) error {
 		return err
 	}
 	return t.conn.exec(sql, args...)
+}
+
+func (t *tx) row(sql string, args ...any) error {
+	if err := t.beginOnce(); err != nil {
+		return err
+	}
+	return t.conn.row(sql, args...)
 }
 
 func (t *tx) count(sql string, args ...any) (int64, error) {
@@ -269,14 +280,21 @@ func (t *tx) writeMeta() error {
 	if !(t.begun && t.conn.hasWritten()) && !t.leased && m.counts == b.counts && m.nextSeq == b.nextSeq && m.enqueued == b.enqueued && m.nextEvent == b.nextEvent && m.outputs == b.outputs && m.list == b.list && m.queues == b.queues {
 		return nil
 	}
+	inMeta, changed := "", false
 	if t.leased {
-		m.reserved = t.reservations()
+		var err error
+		if inMeta, changed, err = t.s.host.writeReserved(t); err != nil {
+			return err
+		}
 	}
 	m.commits++
 	c := &m.counts
 	err := t.exec(`UPDATE meta SET reserved = CASE WHEN ? <> 0 THEN ? ELSE reserved END, commits = ?, next_seq = ?, enqueued = ?, next_event = ?, users = ?, queues = ?, blocked = ?, held = ?,
-		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(t.leased), m.reserved, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
+		pending = ?, failed = ?, processing = ?, completed = ?, dead = ?, cancelled = ?, output_bytes = ?`, bit(changed), inMeta, m.commits, m.nextSeq, m.enqueued, m.nextEvent, m.list, m.queues, c[queue.Blocked], c[queue.Held],
 		c[queue.Pending], c[queue.Failed], c[queue.Processing], c[queue.Completed], c[queue.Dead], c[queue.Cancelled], m.outputs)
+	if err == nil && t.told != nil {
+		err = t.tell()
+	}
 	return err
 }
 
@@ -302,11 +320,11 @@ func (t *tx) publish(grant *granted) {
 		f()
 	}
 	s.usual.note(t.measured)
-	if s.foreign {
-		s.foreign = false
+	foreign := s.foreign
+	if s.foreign = (foreigners{}); foreign.any {
 		defer s.watchers.TellAll()
 	} else {
-		defer s.watchers.Tell(t.touched...)
+		defer s.watchers.Tell(append(t.touched, foreign.seqs...)...)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -328,7 +346,16 @@ func (t *tx) publish(grant *granted) {
 			s.newer = nil
 		}
 	}
-	s.reserved = s.mem.reserved
+	if foreign.any {
+		s.listAllReserved()
+	}
+	for _, seq := range foreign.seqs {
+		s.listReserved(seq)
+	}
+	for _, seq := range t.leases {
+		s.listReserved(seq)
+	}
+	s.leaseRoom = t.leases
 	if t.hereChanged {
 		s.here = maps.Clone(s.mem.lanes.here)
 	}

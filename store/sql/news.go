@@ -1,0 +1,340 @@
+package sql
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// news are what a transaction has changed of what each node keeps of the database, told to the others with it, so that
+// they need not read all anew. What is told is how things are after it, not how they came to be so; in what order
+// a node hears of things does not matter within one transaction.
+type news struct {
+	Version   int                        `json:"b"` // newsVersion of whoever tells
+	NextSeq   int64                      `json:"s"`
+	NextEvent int64                      `json:"e"`
+	Enqueued  int64                      `json:"q"`
+	Counts    [queue.Cancelled + 1]int64 `json:"c"`
+	Outputs   int64                      `json:"o"`
+	Linked    bool                       `json:"k"`
+	Ended     int64                      `json:"d"`
+	Empties   int64                      `json:"m"`
+	Keyed     bool                       `json:"y"`
+	Gathered  bool                       `json:"r,omitempty"`
+	Over      map[int64]int              `json:"v,omitempty"`
+	List      string                     `json:"ul"` // as meta has them
+	Listed    string                     `json:"ql"`
+	Users     []newsUser                 `json:"u,omitempty"`
+	Queues    []newsQueue                `json:"w,omitempty"`
+	Lanes     []newsLane                 `json:"l,omitempty"`
+	Leases    []newsLeases               `json:"h,omitempty"`
+	Ends      []int64                    `json:"x,omitempty"` // leases that are over
+	Touched   []int64                    `json:"t,omitempty"` // jobs that changed, but for these
+	Minute    queue.Millis               `json:"f,omitempty"` // of the figures
+	Figures   []newsFigures              `json:"g,omitempty"`
+}
+
+// newsUser is a user's counts but for what is leased.
+type newsUser struct {
+	UID     int   `json:"u"`
+	Waiting int64 `json:"w"`
+	Hooks   int64 `json:"h,omitempty"`
+}
+
+type newsQueue struct {
+	Name    string `json:"n"`
+	Waiting int64  `json:"w"`
+	UID     int    `json:"u"`
+	Lanes   int    `json:"l"`
+	Keyed   bool   `json:"k,omitempty"` // its lanes that make demands have changed
+}
+
+// newsLane is a plain lane, or that there is none.
+type newsLane struct {
+	ID    int64          `json:"i,omitempty"` // 0 is none
+	Queue string         `json:"q"`
+	UID   int            `json:"u"`
+	Head  rules.Position `json:"h"`
+	Shut  int64          `json:"s,omitempty"`
+}
+
+// newsLeases are leases that are alike but for their jobs.
+type newsLeases struct {
+	Lane    int64        `json:"l"`
+	Queue   string       `json:"q"`
+	UID     int          `json:"u"`
+	Node    int64        `json:"n"`
+	Running bool         `json:"r,omitempty"`
+	Needs   []rules.Need `json:"d,omitempty"`
+	Seqs    []int64      `json:"s"`
+	Fences  []int64      `json:"f"`
+}
+
+type newsFigures struct {
+	Queue  string   `json:"q"`
+	Counts [6]int64 `json:"c"`
+	Waits  []byte   `json:"w"`
+	Runs   []byte   `json:"r"`
+}
+
+// told is what a transaction notes for its news; nil if there is nobody to tell.
+type told struct {
+	whole  bool // something has changed that news do not have: the others read all anew
+	lanes  []laneName
+	queues map[*queueState]bool // and whether lanes that make demands are among what has changed
+	minute []string             // of the figures
+}
+
+// tellAll has the others read all anew.
+func (t *tx) tellAll() {
+	if t.told != nil {
+		t.told.whole = true
+	}
+}
+
+func (t *tx) tellLane(l *rules.Lane) {
+	if t.told != nil {
+		t.told.lanes = append(t.told.lanes, laneName{l.Queue, l.UID})
+	}
+}
+
+func (t *tx) tellQueue(q *queueState, keyed bool) {
+	if t.told != nil {
+		t.told.queues[q] = t.told.queues[q] || keyed
+	}
+}
+
+// newsVersion is that of what news mean. Whoever knows another one reads all anew: while one node after the other is brought up to
+// date there are two.
+const newsVersion = 1
+
+// foreignMost is of how many jobs it is told which ones have changed.
+const foreignMost = 10_000
+
+// newsMost is how large news are at most. In bytes.
+const newsMost = 64 << 10
+
+// news are those of the transaction, as JSON; nil says that the others are to read all anew.
+func (t *tx) news() ([]byte, error) {
+	m, b := &t.s.mem, &t.before
+	if t.told.whole || m.upto != b.upto || m.rankedBy != b.rankedBy || m.order != b.order || m.ranking != b.ranking || m.committed != b.committed {
+		return nil, nil
+	}
+	n := news{Version: newsVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, Enqueued: m.enqueued, Counts: m.counts, Outputs: m.outputs, Linked: m.linked, Ended: m.ended,
+		Empties: m.empties, Keyed: m.lanes.keyed, Gathered: m.gathered, Over: m.lanes.over, List: m.list, Listed: m.queues}
+	for uid := range t.users {
+		u := m.users[uid]
+		n.Users = append(n.Users, newsUser{uid, u.waiting, u.hooks})
+	}
+	for q := range t.queues {
+		t.tellQueue(q, false)
+	}
+	for q, keyed := range t.told.queues {
+		n.Queues = append(n.Queues, newsQueue{q.Name, q.Waiting, q.uid, q.lanes, keyed})
+	}
+	slices.SortFunc(t.told.lanes, func(a, b laneName) int { return cmp.Or(strings.Compare(a.queue, b.queue), a.uid-b.uid) })
+	for _, name := range slices.Compact(t.told.lanes) {
+		lane := newsLane{Queue: name.queue, UID: name.uid}
+		if l := m.lanes.plain[name]; l != nil {
+			lane.ID, lane.Head, lane.Shut = l.ID, l.Head, l.Shut
+		}
+		n.Lanes = append(n.Lanes, lane)
+	}
+	n.addLeases(t)
+	for _, name := range t.told.minute {
+		f := t.s.minute.rows[name]
+		n.Minute = t.s.minute.at
+		n.Figures = append(n.Figures, newsFigures{name, [...]int64{f.Started, f.Completed, f.Failed, f.Dead, f.Cancelled, f.Returned}, f.Waits.Append(nil), f.Runs.Append(nil)})
+	}
+	text, err := json.Marshal(n)
+	if len(text) > newsMost {
+		return nil, nil
+	}
+	return text, err
+}
+
+// addLeases adds what the transaction has leased, or given back.
+func (n *news) addLeases(t *tx) {
+	seqs := slices.Clone(t.leases)
+	slices.Sort(seqs)
+	seqs = slices.Compact(seqs)
+	at := map[leaseKind]int{}
+	for _, seq := range seqs {
+		l := t.s.mem.leases[seq]
+		if l == nil {
+			n.Ends = append(n.Ends, seq)
+			continue
+		}
+		kind := leaseKind{l.Job.Lane, l.Job.Node, l.Running}
+		i, known := at[kind]
+		if !known {
+			i = len(n.Leases)
+			at[kind] = i
+			n.Leases = append(n.Leases, newsLeases{Lane: l.Job.Lane, Queue: l.Job.Queue, UID: l.Job.UID, Node: l.Job.Node, Running: l.Running, Needs: l.Needs})
+		}
+		of := &n.Leases[i]
+		of.Seqs, of.Fences = append(of.Seqs, seq), append(of.Fences, l.Job.Fence)
+	}
+	for _, seq := range t.touched {
+		if _, leased := slices.BinarySearch(seqs, seq); !leased {
+			n.Touched = append(n.Touched, seq)
+		}
+	}
+}
+
+// leaseKind is what leases that are told together have alike.
+type leaseKind struct {
+	lane, node int64
+	running    bool
+}
+
+// errOtherNews is about news of another version.
+var errOtherNews = errors.New("another version of the service tells of it")
+
+// hear takes in what another node has told with the commit of this number.
+func (t *tx) hear(commits int64, text []byte) error {
+	var n news
+	if err := json.Unmarshal(text, &n); err != nil {
+		return err
+	}
+	if n.Version != newsVersion {
+		return errOtherNews
+	}
+	listed, err := numbers(n.List)
+	if err != nil {
+		return err
+	}
+	changed, err := queueCounts(n.Listed)
+	if err != nil {
+		return err
+	}
+	s, m := t.s, &t.s.mem
+	ls := m.lanes
+	m.commits, m.nextSeq, m.nextEvent, m.enqueued, m.counts, m.outputs, m.linked, m.ended = commits, n.NextSeq, n.NextEvent, n.Enqueued, n.Counts, n.Outputs, n.Linked, n.Ended
+	m.list, m.listed, m.queues, m.changed = n.List, nil, n.Listed, slices.Collect(maps.Keys(changed))
+	for uid := range listed {
+		m.listed = append(m.listed, int(uid))
+	}
+	for _, is := range n.Users {
+		u := m.users[is.UID]
+		u.waiting, u.hooks = is.Waiting, is.Hooks
+		m.putUser(is.UID, u)
+	}
+	for _, is := range n.Queues {
+		q := ls.state(is.Name)
+		q.Waiting, q.uid, q.lanes = is.Waiting, is.UID, is.Lanes
+		if is.Keyed {
+			ls.markStale(q)
+		}
+	}
+	for i := range n.Lanes {
+		ls.hear(&n.Lanes[i])
+	}
+	for i := range n.Leases {
+		t.hearLeases(&n.Leases[i])
+	}
+	for _, seq := range n.Ends {
+		if l := m.leases[seq]; l != nil {
+			t.countUse(l, -1)
+			m.countLease(l.Job.UID, l.Job.Queue, -1)
+			delete(m.leases, seq)
+			if m.maxUser > 0 {
+				t.rules.Recheck(rules.UserGate(l.Job.UID))
+			}
+		}
+	}
+	s.foreign.seqs = append(append(s.foreign.seqs, n.Ends...), n.Touched...)
+	m.gathered, m.empties, ls.keyed, ls.over = n.Gathered, n.Empties, n.Keyed, n.Over
+	if ls.over == nil {
+		ls.over = map[int64]int{}
+	}
+	s.minute.hear(&n)
+	if len(s.foreign.seqs) > foreignMost {
+		s.foreign = foreigners{any: true}
+	}
+	return nil
+}
+
+// hearLeases takes leases in. Of what they are of only that is known which others need; see whole.
+func (t *tx) hearLeases(of *newsLeases) {
+	m := &t.s.mem
+	var room []rules.Lease
+	for k, seq := range of.Seqs {
+		was := m.leases[seq]
+		if was != nil && was.Job.Fence == of.Fences[k] && was.Job.Node == of.Node && was.Running == of.Running {
+			continue
+		}
+		if len(room) == 0 {
+			room = make([]rules.Lease, min(16, len(of.Seqs)-k)) // few allocations, and no lease keeps many others' memory
+		}
+		l := &room[0]
+		room = room[1:]
+		l.Running, l.Needs = of.Running, of.Needs
+		l.Job.Seq, l.Job.Queue, l.Job.UID, l.Job.Lane, l.Job.Node, l.Job.Fence = seq, of.Queue, of.UID, of.Lane, of.Node, of.Fences[k]
+		m.leases[seq] = l
+		t.countUse(was, -1)
+		t.countUse(l, 1)
+		if was == nil {
+			m.countLease(of.UID, of.Queue, 1)
+		}
+		t.s.foreign.seqs = append(t.s.foreign.seqs, seq)
+	}
+}
+
+// hear has a lane be as another node says.
+func (ls *lanes) hear(is *newsLane) {
+	l := ls.plain[laneName{is.Queue, is.UID}]
+	switch {
+	case is.ID == 0 && l != nil:
+		ls.remove(l)
+	case is.ID == 0:
+	case l == nil:
+		ls.add(&rules.Lane{ID: is.ID, Queue: is.Queue, UID: is.UID, Head: is.Head, Shut: is.Shut, HeapIndex: -1})
+	default:
+		l.ID, l.Head, l.Shut = is.ID, is.Head, is.Shut
+		ls.place(l)
+	}
+}
+
+// hear has the figures be as another node says.
+func (kept *minuteFigures) hear(n *news) {
+	if kept.at != n.Minute {
+		if n.Minute > kept.at {
+			kept.rows, kept.ever = nil, nil
+		}
+		return
+	}
+	for i := range n.Figures {
+		f := &n.Figures[i]
+		if kept.rows == nil {
+			return
+		}
+		if kept.rows[f.Queue] == nil {
+			kept.ever = nil // it may be known by its name now
+		}
+		kept.rows[f.Queue] = &store.Figures{Started: f.Counts[0], Completed: f.Counts[1], Failed: f.Counts[2], Dead: f.Counts[3], Cancelled: f.Counts[4], Returned: f.Counts[5],
+			Waits: store.ReadHistogram(f.Waits), Runs: store.ReadHistogram(f.Runs)}
+	}
+}
+
+// whole is a lease with all of its job's row: of another node's this one may know what it does alone.
+func (t *tx) whole(l *rules.Lease) (*rules.Lease, error) {
+	if l == nil || l.Job.ID != "" {
+		return l, nil
+	}
+	j, err := t.Job(l.Job.Seq, rules.Summary)
+	if err != nil {
+		return nil, err
+	}
+	j.Fence, j.Node = l.Job.Fence, l.Job.Node
+	l = &rules.Lease{Job: j, Running: l.Running, Needs: l.Needs}
+	t.s.mem.leases[j.Seq] = l
+	return l, nil
+}

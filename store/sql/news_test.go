@@ -1,0 +1,199 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// mirrored is a server whose node has another one beside it, which takes in what the first one tells after each transaction, and is
+// compared with it. It changes nothing itself.
+type mirrored struct {
+	*Server
+	other      *Server
+	met        error // the first difference
+	told, anew int   // transactions that the other one took in by what was told, and by reading all
+}
+
+func (m *mirrored) committed(changed bool) {
+	m.Server.committed(changed)
+	if !changed || m.met != nil || m.node == 0 {
+		return
+	}
+	m.met = m.look(func(t *tx) error {
+		if m.other.foreign.any {
+			m.anew++
+		} else {
+			m.told++
+		}
+		return differences(&m.mem, &m.other.mem)
+	})
+}
+
+// look has the other one look, in a transaction that is undone.
+func (m *mirrored) look(f func(t *tx) error) (met error) {
+	looked := errors.New("looked")
+	m.setQuota()
+	err := m.other.do(context.Background(), urgent, func(t *tx) error {
+		met = f(t)
+		return looked
+	})
+	m.other.foreign = foreigners{}
+	if !errors.Is(err, queue.ErrInternal) {
+		return errors.Join(met, err)
+	}
+	return met
+}
+
+// setQuota has the other one go by the first one's quota, as each node does by itself.
+func (m *mirrored) setQuota() {
+	o := &m.other.mem
+	if o.maxUser == m.mem.maxUser {
+		return
+	}
+	o.maxUser = m.mem.maxUser
+	for _, l := range o.lanes.plain {
+		if l.Shut == rules.UserGate(l.UID) {
+			l.Shut = rules.Open
+			o.lanes.place(l)
+		}
+	}
+}
+
+func (m *mirrored) close() error { return errors.Join(m.other.Close(), m.Server.close()) }
+
+// differences are those between what two nodes keep of a database.
+func differences(a, b *memory) (wrong error) {
+	same := func(what string, a, b any) {
+		if !reflect.DeepEqual(a, b) {
+			wrong = errors.Join(wrong, fmt.Errorf("%s: %v, the other one has %v", what, a, b))
+		}
+	}
+	same("numbers", [...]int64{a.commits, a.nextSeq, a.nextEvent, a.enqueued, a.outputs, a.ended, a.committed}, [...]int64{b.commits, b.nextSeq, b.nextEvent, b.enqueued, b.outputs, b.ended, b.committed})
+	same("counts", a.counts, b.counts)
+	same("marks", []any{a.gathered, a.upto, orderText(a.order), a.rankedBy, a.lanes.weights}, []any{b.gathered, b.upto, orderText(b.order), b.rankedBy, b.lanes.weights})
+	same("lists", [...]string{a.list, a.queues}, [...]string{b.list, b.queues})
+	same("listed", [...]int{len(a.listed), len(a.changed)}, [...]int{len(b.listed), len(b.changed)})
+	same("owners", a.owners, b.owners)
+	same("over", a.lanes.over, b.lanes.over)
+	same("leases", leasesIn(a), leasesIn(b))
+	same("users", usersIn(a), usersIn(b))
+	same("batches", batchesIn(a), batchesIn(b))
+	same("queues", queuesIn(a), queuesIn(b))
+	same("lanes", lanesIn(a), lanesIn(b))
+	resources := slices.Sorted(slices.Values(a.lanes.resourceGates))
+	same("resources", resources, slices.Sorted(slices.Values(b.lanes.resourceGates)))
+	used := map[int64]int{}
+	for gate, n := range a.used { // of resources each node has its own
+		if !slices.Contains(resources, gate) {
+			used[gate] = n
+		}
+	}
+	same("used", used, b.used)
+	return wrong
+}
+
+func leasesIn(m *memory) map[int64]string {
+	list := map[int64]string{}
+	for seq, l := range m.leases {
+		list[seq] = fmt.Sprint(l.Job.Fence, l.Job.Node, l.Running, l.Job.UID, l.Job.Queue, l.Job.Lane, l.Needs)
+	}
+	return list
+}
+
+func usersIn(m *memory) map[int]user {
+	list := maps.Clone(m.users)
+	for uid, u := range list { // names of its batches are of the node alone that takes them
+		u.names = 0
+		if list[uid] = u; u == (user{}) {
+			delete(list, uid)
+		}
+	}
+	return list
+}
+
+func batchesIn(m *memory) map[int64]string {
+	list := map[int64]string{}
+	for n, b := range m.batches {
+		list[n] = fmt.Sprint(b.uid, b.name, b.jobs, b.committed, b.dropped, b.node)
+	}
+	return list
+}
+
+func queuesIn(m *memory) map[string]string {
+	list := map[string]string{}
+	for name, q := range m.lanes.queues {
+		if q.exists() || q.lanes > 0 {
+			list[name] = fmt.Sprint(q.Waiting, q.leased, q.lanes, q.rule)
+			if q.exists() {
+				list[name] += fmt.Sprint(" of ", q.uid)
+			}
+		}
+	}
+	return list
+}
+
+// lanesIn are the lanes, but for how far each node has looked.
+func lanesIn(m *memory) map[laneName]int64 {
+	list := map[laneName]int64{}
+	for name, l := range m.lanes.plain {
+		list[name] = l.ID
+	}
+	return list
+}
+
+// A node that takes in what another one tells knows what that one knows, whatever it does, over restarts; and the lanes that it so
+// has are right after every step.
+func TestMirrorWalksOfAServer(t *testing.T) {
+	n := 1
+	p := whole(t)
+	walks(t, n, func(t *testing.T) func(queue.Order) (store.Store, *engine) {
+		url := p.Create(t)
+		var m *mirrored
+		t.Cleanup(func() {
+			if t.Logf("told %d times, read anew %d times", m.told, m.anew); m.told < 10*m.anew {
+				t.Error("too little of it is told")
+			}
+		})
+		told, anew := 0, 0
+		return func(order queue.Order) (store.Store, *engine) {
+			if m != nil {
+				told, anew = m.told, m.anew
+			}
+			s, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "one", Folder: "one"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			other, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "two", Folder: "two"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m = &mirrored{Server: s, other: other, told: told, anew: anew}
+			m.other.end() // it hears by its own looks alone
+			m.other.beside.Wait()
+			s.host = m
+			return s, s.engine
+		}
+	}, func(of *engine) error {
+		m := of.host.(*mirrored)
+		return errors.Join(m.met, m.look(func(t *tx) error {
+			m.other.rechecks.Looks = 40 * rules.StepsMost // as the first one
+			if err := t.rules.Reopen(); err != nil {
+				return err
+			}
+			lanes, demands, err := t.all()
+			if err != nil {
+				return err
+			}
+			return errors.Join(t.jobsOutOfLane(lanes, demands), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+		}))
+	})
+}

@@ -1,0 +1,239 @@
+package sql
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// rows are rows that one statement writes, of many that are alike: each its own statement costs a server more than
+// its row does. They are arrays, a column each, of which PostgreSQL makes rows again; a column that has been the same in all
+// rows so far is one value.
+type rows struct {
+	of      *serverStatement // that writes a row
+	many    *serverStatement // that writes them, nil if a column was found to vary since it was made
+	table   string
+	changes bool // what is there
+	columns []column
+	keys    map[int64]struct{} // of rows that are changed: in one statement none is changed twice
+	n       int
+	bytes   int
+}
+
+// column is an array as PostgreSQL's binary form has it, its head left free.
+type column struct {
+	values []byte
+	first  int // the length of the first one, with its own
+	nulls  bool
+	varies bool
+}
+
+// arrayHead is the length of an array's head: dimensions, nulls, type, length and first index of the one.
+const arrayHead = 20
+
+// Limits of rows that one statement writes.
+const (
+	rowsMost      = 100
+	rowsBytesMost = 256 << 10
+)
+
+// types are names of types.
+var types = map[uint32]string{int8OID: "bigint", textOID: "text", byteaOID: "bytea"}
+
+// rowsOf are those that a statement writes whose types are known.
+func rowsOf(s *serverStatement) *rows {
+	words := strings.Fields(s.text)
+	r := &rows{of: s, columns: make([]column, len(s.types)), keys: map[int64]struct{}{}, changes: words[0] == "UPDATE", table: words[2]}
+	if r.changes {
+		r.table = words[1]
+	}
+	r.columns[len(r.columns)-1].varies = true // so that there is one
+	return r
+}
+
+// write is the statement that writes them.
+func (r *rows) write() *serverStatement {
+	if r.many != nil {
+		return r.many
+	}
+	var arrayed, names, values []string
+	for i, oid := range r.of.types {
+		n := strconv.Itoa(i + 1)
+		if r.columns[i].varies {
+			arrayed, names, values = append(arrayed, "$"+n+"::"+types[oid]+"[]"), append(names, "c"+n), append(values, "given.c"+n)
+		} else {
+			values = append(values, "$"+n+"::"+types[oid])
+		}
+	}
+	given := " FROM unnest(" + strings.Join(arrayed, ", ") + ") AS given(" + strings.Join(names, ", ") + ")"
+	text := ""
+	if r.changes {
+		set, where, _ := strings.Cut(argument.ReplaceAllStringFunc(r.of.text, func(a string) string {
+			n, _ := strconv.Atoi(a[1:])
+			return values[n-1]
+		}), " WHERE ")
+		text = set + given + " WHERE " + where
+	} else {
+		into, _, _ := strings.Cut(r.of.text, "VALUES")
+		text = into + "SELECT " + strings.Join(values, ", ") + given
+	}
+	r.many = &serverStatement{text: text, writes: true}
+	return r.many
+}
+
+// argument is one of a statement.
+var argument = regexp.MustCompile(`\$[0-9]+`)
+
+// learn notes that the server has prepared a statement, and what it says of its arguments.
+func (s *serverStatement) learn(got any) {
+	s.prepared = true
+	said, described := got.(*pgconn.StatementDescription)
+	if !described || !s.byRows {
+		return
+	}
+	for _, oid := range said.ParamOIDs {
+		if types[oid] == "" {
+			return
+		}
+	}
+	s.types = said.ParamOIDs
+}
+
+// add adds a row. Its arguments are of the types that the statement has.
+func (r *rows) add(args []any) error {
+	for i, a := range args {
+		c := &r.columns[i]
+		if r.n == 0 {
+			c.values, c.nulls = append(c.values[:0], make([]byte, arrayHead)...), false
+		}
+		was := len(c.values)
+		switch a := a.(type) {
+		case int64:
+			c.values = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(c.values, 8), uint64(a))
+		case string:
+			a = cleanText(a)
+			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
+		case []byte:
+			c.values = append(binary.BigEndian.AppendUint32(c.values, uint32(len(a))), a...)
+		case nil:
+			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, null), true
+		default:
+			return fmt.Errorf("argument %d is of no type that the database has: %s", i+1, r.of.text)
+		}
+		if r.n == 0 {
+			c.first = len(c.values) - was
+		} else if !c.varies && !bytes.Equal(c.values[was:], c.values[arrayHead:arrayHead+c.first]) {
+			c.varies, r.many = true, nil
+		}
+		r.bytes += len(c.values) - was
+	}
+	r.n++
+	return nil
+}
+
+// null is the length of a value that is none.
+const null = math.MaxUint32
+
+// values are the arguments of the statement that writes them, which hold until the next row.
+func (r *rows) values() (values [][]byte, formats []int16) {
+	for i := range r.columns {
+		c := &r.columns[i]
+		value := c.values
+		if c.varies {
+			head := binary.BigEndian.AppendUint32(value[:0], 1)
+			head = binary.BigEndian.AppendUint32(head, uint32(bit(c.nulls)))
+			head = binary.BigEndian.AppendUint32(head, r.of.types[i])
+			head = binary.BigEndian.AppendUint32(head, uint32(r.n))
+			binary.BigEndian.AppendUint32(head, 1)
+		} else if value = value[arrayHead+4 : arrayHead+c.first]; c.nulls {
+			value = nil
+		}
+		values, formats = append(values, value), append(formats, 1)
+	}
+	return values, formats
+}
+
+// clear forgets the rows.
+func (r *rows) clear() {
+	clear(r.keys)
+	r.n, r.bytes = 0, 0
+}
+
+// row implements conn. Rows of other tables do not wait for it, and it not for them; of one table they are written in
+// order.
+func (c *serverConn) row(sql string, args ...any) error {
+	s := c.statement(sql)
+	s.byRows = true
+	if c.end == nil || s.types == nil { // not in a transaction, or not known yet
+		return c.exec(sql, args...)
+	}
+	return c.within(func() error {
+		if s.rows == nil {
+			s.rows = rowsOf(s)
+		}
+		r := s.rows
+		key, twice := int64(0), false
+		if r.changes {
+			key = args[len(args)-1].(int64)
+			_, twice = r.keys[key]
+		}
+		if before := c.held[r.table]; before != nil && (before != s || twice) {
+			if err := c.write(r.table); err != nil {
+				return err
+			}
+		}
+		had := r.bytes
+		if err := r.add(args); err != nil {
+			return err
+		}
+		if r.changes {
+			r.keys[key] = struct{}{}
+		}
+		c.held[r.table], c.wrote = s, true
+		c.bound += int64(r.bytes - had)
+		if r.n >= rowsMost || r.bytes >= rowsBytesMost {
+			if err := c.write(r.table); err != nil {
+				return err
+			}
+			return c.push() // the server begins with them while others are made
+		}
+		return nil
+	})
+}
+
+// write sends the rows that are held for a table.
+func (c *serverConn) write(table string) error {
+	s := c.held[table]
+	delete(c.held, table)
+	r := s.rows
+	values, formats := r.values()
+	c.bytes += r.bytes
+	err := c.sendValues(r.write(), values, formats)
+	r.clear()
+	return cmp.Or(err, c.bounded())
+}
+
+// writeHeld sends all rows that are held.
+func (c *serverConn) writeHeld() error {
+	for table := range c.held {
+		if err := c.write(table); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropHeld forgets what was not sent, of a transaction that does not go on.
+func (c *serverConn) dropHeld() {
+	for table, s := range c.held {
+		s.rows.clear()
+		delete(c.held, table)
+	}
+}

@@ -1,0 +1,125 @@
+package sql
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// Rows that are held back and written together are what they would be one by one, in whatever order they come, with and without a
+// pooler; what is undone leaves nothing.
+func TestRowsAreWrittenTogether(t *testing.T) {
+	p := pgserver.Shared(t)
+	url := p.Create(t)
+	for name, of := range map[string]string{"server": url, "pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
+		t.Run(name, func(t *testing.T) { writesTogether(t, of) })
+	}
+}
+
+func writesTogether(t *testing.T, url string) {
+	config, err := readAddress(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := connectServer(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`).Close(); err != nil {
+		t.Fatal(err)
+	}
+	dice := rand.New(rand.NewPCG(1, 2))
+	texts := []any{nil, "", "a", `{"a, \ b"}`, "é\x00z", strings.Repeat("long ", 1000)}
+	blobs := []any{nil, []byte{}, []byte("\x00\xff"), []byte("abc")}
+	want := map[string]string{}
+	read := func() map[string]string {
+		got := map[string]string{}
+		for _, table := range []string{"a", "b"} {
+			err := c.query(func(r row) (bool, error) {
+				got[fmt.Sprint(table, r.num(0))] = fmt.Sprintf("%v %q %q", r.value(1), r.value(2), r.value(3))
+				return true, nil
+			}, `SELECT k, n, s, d FROM `+table)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		return got
+	}
+	for round := range 30 {
+		if err := c.begin(); err != nil {
+			t.Fatal(err)
+		}
+		held := maps.Clone(want)
+		alike := round%3 == 0 // then what is the same in all is told once
+		for range dice.IntN(400) {
+			table, k := []string{"a", "b"}[dice.IntN(2)], dice.Int64N(300)
+			var n any = dice.Int64N(3)
+			s, d := texts[dice.IntN(len(texts))], blobs[dice.IntN(len(blobs))]
+			if alike {
+				n, s, d = int64(5), texts[2], blobs[0]
+			}
+			name := fmt.Sprint(table, k)
+			var err error
+			if _, there := held[name]; there {
+				err = c.row(`UPDATE `+table+` SET n = ?, s = ?, d = ? WHERE k = ?`, n, s, d, k)
+			} else {
+				err = c.row(`INSERT INTO `+table+` (k, n, s, d) VALUES (?, ?, ?, ?)`, k, n, s, d)
+			}
+			if text, is := s.(string); is {
+				s = cleanText(text)
+			}
+			held[name] = fmt.Sprintf("%v %q %q", n, s, d)
+			if err == nil && dice.IntN(40) == 0 { // what is not a row finds those before
+				var n int64
+				n, err = c.number(`SELECT count(*) FROM ` + table)
+				for name := range held {
+					n -= bit(strings.HasPrefix(name, table))
+				}
+				if n != 0 {
+					t.Fatalf("%d rows are seen too many", n)
+				}
+			}
+			if err == nil && dice.IntN(60) == 0 {
+				delete(held, name)
+				err = c.exec(`DELETE FROM `+table+` WHERE k = ?`, k)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if dice.IntN(4) == 0 {
+			c.rollback()
+		} else {
+			if err := c.commit(); err != nil {
+				t.Fatal(err)
+			}
+			want = held
+		}
+		if got := read(); !maps.Equal(got, want) {
+			for name := range want {
+				if got[name] != want[name] {
+					t.Errorf("%s is %.60s, want %.60s", name, got[name], want[name])
+				}
+			}
+			t.Fatalf("round %d: %d rows, want %d", round, len(got), len(want))
+		}
+	}
+	if err := c.begin(); err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range []int64{1000, 1001, 1000} {
+		c.row(`INSERT INTO a (k, n, s, d) VALUES (?, ?, ?, ?)`, k, int64(1), "twice", []byte(nil))
+	}
+	if err := c.commit(); kindOf(err) != mistake {
+		t.Errorf("a row that is there already: %v", err)
+	}
+	c.rollback()
+	if got := read(); !maps.Equal(got, want) {
+		t.Errorf("it leaves %d rows, want %d", len(got), len(want))
+	}
+}
