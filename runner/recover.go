@@ -64,6 +64,15 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *C
 	return r, nil
 }
 
+// Running lists what the runner of a folder runs, or did when it died.
+func Running(dir string) (list []wire.Lease, err error) {
+	t, err := readTable(dir)
+	for _, a := range t.running {
+		list = append(list, a.Lease)
+	}
+	return list, err
+}
+
 // Read says what is known of a dead runner's attempts, of which somebody else has ended
 // what was left alive.
 func Read(dir string, leased []wire.Attempt) (Remains, error) {

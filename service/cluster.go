@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,6 +38,66 @@ func (s *Service) member() (member, error) {
 		err = queue.Errorf(queue.CodeInvalid, "%s is empty; remove it, and what runs here is treated as lost", path)
 	}
 	return m, err
+}
+
+// storeFile is a file in the state folder that names the database, if it is on a server, by which the service has met its runners.
+const storeFile = "store.id"
+
+// meetAnother sees to it that runners which have obeyed the service of another store obey this one's. Jobs of that one that run still
+// are not this one's to end, nor to begin again, unless a move has brought them.
+func (s *Service) meetAnother(ctx context.Context) error {
+	path := filepath.Join(s.opt.Places.State, storeFile)
+	raw, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now := ""
+	if s.cluster != nil {
+		now = s.cluster.Database()
+	}
+	if now == strings.TrimSpace(string(raw)) {
+		return nil
+	}
+	left, err := s.store.Left(ctx)
+	if err != nil {
+		return err
+	}
+	known := map[queue.Lease]bool{}
+	for i := range left.Leased {
+		known[left.Leased[i].Lease()] = true
+	}
+	live, err := s.home.Living()
+	if err != nil {
+		return err
+	}
+	var strange []string // their jobs
+	var idle []string
+	for _, dir := range live {
+		list, err := runner.Running(dir)
+		if err != nil {
+			return err
+		}
+		if len(list) == 0 {
+			idle = append(idle, dir)
+		}
+		for _, l := range list {
+			if !known[queue.Lease{Seq: l.Seq, Fence: l.Fence}] {
+				strange = append(strange, fmt.Sprint(l.Seq))
+			}
+		}
+	}
+	if len(strange) > 0 {
+		return &ExitError{ExitConfig, fmt.Errorf("the runners here have jobs of the store that this service had before (seq %s): let them end with that store in the settings, take them along with queuectl migrate, or end them%s", queue.Clip(strings.Join(strange, ", ")), s.endRunners())}
+	}
+	for _, dir := range idle {
+		if err := s.home.End(dir); err != nil {
+			return fmt.Errorf("end the idle runner that obeyed another store: %w", err)
+		}
+	}
+	if now == "" {
+		return os.Remove(path)
+	}
+	return os.WriteFile(path, []byte(now+"\n"), 0o600)
 }
 
 // endDead ends what dead runners have left alive, of a service that cannot start since its store cannot be reached: its leases are

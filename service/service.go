@@ -298,6 +298,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if runners != nil {
 		defer runners.Close()
 	}
+	if err := s.meetAnother(ctx); err != nil {
+		return err
+	}
 	s.traces = traces.New(s.opt.Version, s.node, s.log)
 	defer s.traces.Close()
 	s.setTraces()
@@ -389,6 +392,11 @@ func (s *Service) unadopted(err error) error {
 	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
 	}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than its runner (%w): put the newer database back, and start it again if it is refused at first, or a backup in its place (queuectl --dir %s restore FILE), or end the runner with all that it runs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
+}
+
+// endRunners says how to end all runners.
+func (s *Service) endRunners() string {
 	who, where := "", ""
 	if s.home.Foreign() {
 		who = ", as root"
@@ -396,7 +404,7 @@ func (s *Service) unadopted(err error) error {
 			where = " --runner-dir " + s.home.Dir
 		}
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %[1]s is older than its runner (%[2]w): put the newer database back, and start it again if it is refused at first, or a backup in its place (queuectl --dir %[5]s restore FILE), or end the runner with all that it runs%[3]s: queuectl --dir %[5]s service stop --runners%[4]s", s.opt.Places.State, err, who, where, queue.Word(s.opt.Places.State))}
+	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who, queue.Word(s.opt.Places.State), where)
 }
 
 // untilStopped waits for a reason to end, and lets running jobs finish if that is

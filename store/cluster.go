@@ -11,6 +11,8 @@ import (
 // what it has leased is its own for as long as that lasts, by the store's clock, and others' after that. What it
 // writes once others have taken over fails the store.
 type Cluster interface {
+	// Database tells the database from any other one, also of another server. A standby that is promoted has that of its primary.
+	Database() string
 	// Lease is how long a node may be silent.
 	Lease() time.Duration
 	// Extend prolongs the node's lease: it lasts at least for Lease from when Extend was called. workers is told to

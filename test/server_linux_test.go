@@ -187,6 +187,54 @@ func TestQueueMoves(t *testing.T) {
 	q.must("run", "--", "true")
 }
 
+// A service that is given another store begins there, and finds its own again without it. What it has left running in
+// the one is not mixed up with the other: it says so.
+func TestStoreIsAnother(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	q := newQueue(t, "")
+	url := p.URL("postgres")
+	for range 3 { // so that its runner has met more services than one of a new store
+		q.start("--workers", "2", "--keep-jobs")
+		q.must("run", "--", "true")
+		if code := q.stop(); code != 0 {
+			t.Fatalf("stopped with %d", code)
+		}
+	}
+	q.store = url
+	q.start("--workers", "2", "--keep-jobs")
+	if out := q.must("run", "--id", "there", "--", "echo", "here"); out != "here" {
+		t.Errorf("on the server it printed %q", out)
+	}
+	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo last")
+	pid := q.dial().runs("long").PID
+	if code := q.stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	q.store = ""
+	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the store that this service had before") || !strings.Contains(fmt.Sprint(err), "migrate") {
+		t.Errorf("while a job of the other store runs: %v", err)
+	}
+	q.store = url
+	q.start("--workers", "2", "--keep-jobs")
+	w := q.dial()
+	if j := w.show("long"); j.State != "processing" || j.PID != pid {
+		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+	}
+	q.write("go", "")
+	q.must("wait", "--timeout", "20s", "long")
+	if code := q.stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	q.store = ""
+	q.start("--workers", "2", "--keep-jobs")
+	if r := q.cli("show", "there"); r.code != 4 {
+		t.Errorf("the other store's job here: %+v", r)
+	}
+	q.must("run", "--", "true")
+}
+
 // An application enqueues in its own transaction: the job is there exactly if that is stored, once, though no service ran then, and
 // belongs to the user that the settings name. The application's role can do nothing else.
 func TestEnqueueInATransaction(t *testing.T) {

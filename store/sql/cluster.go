@@ -212,6 +212,9 @@ func (s *Server) Hints() <-chan struct{} { return s.hints }
 // Changes implements store.Cluster.
 func (s *Server) Changes() <-chan struct{} { return s.changes }
 
+// Database implements store.Cluster.
+func (s *Server) Database() string { return s.file }
+
 // Lease implements store.Cluster.
 func (s *Server) Lease() time.Duration { return s.lease }
 
