@@ -1,9 +1,13 @@
 package test
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"os/user"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,6 +127,72 @@ func TestDatabaseServerStandsStill(t *testing.T) {
 	p.Freeze(false)
 	q.must("enqueue", "--id", "late", "--key", "once", "true")
 	q.must("wait", "--timeout", "20s", "late")
+	if q.gone(0) {
+		t.Errorf("the service ended:\n%s", q.log)
+	}
+}
+
+// While the disk of a database's server is full who asks is told, and nothing of what is refused is stored. What runs goes on, and
+// all does by itself once there is room.
+func TestDatabaseServerHasNoSpace(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	q := newQueue(t, "")
+	disk, err := os.MkdirTemp("", "queuectl-pg")
+	if err == nil {
+		err = errors.Join(os.Chmod(disk, 0o755), syscall.Mount("tmpfs", disk, "tmpfs", 0, "size=160m,mode=755"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(unmount(disk), os.Remove(disk)); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Setenv("TMPDIR", disk)
+	p := pgserver.New(t, "max_wal_size=32MB", "min_wal_size=32MB")
+	t.Cleanup(p.Remove)
+	q.store = p.URL("postgres")
+	q.start("--workers", "2")
+	q.must("enqueue", "--id", "long", untilGate(q.path("go"))+"; echo done")
+	pid := q.dial().runs("long").PID
+	filler, err := os.Create(filepath.Join(disk, "filler"))
+	for chunk := make([]byte, 1<<20); err == nil; {
+		_, err = filler.Write(chunk)
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+	filler.Close()
+	big := strings.Repeat("x", 100<<10)
+	told, stored := result{}, 0
+	for n := 0; n < 400 && told.code == 0; n++ {
+		if told = q.cli("enqueue", "--id", fmt.Sprint("big", n), "--in", "1h", "--command", ": "+big[n:]); told.code == 0 {
+			stored++
+		}
+	}
+	if told.code == 0 || !strings.Contains(told.err, "try again") {
+		t.Fatalf("on a full disk, after %d jobs: %+v", stored, told)
+	}
+	t.Logf("after %d jobs of 100 KiB: %s", stored, told.err)
+	if err := os.Remove(filler.Name()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pgserver.Ask(q.store, "SELECT 1"); err != nil { // without room for its log it ends
+		p.Kill()
+		p.Start(t)
+	}
+	q.until("it goes on", 30*time.Second, func() bool { return q.cli("run", "--", "true").code == 0 })
+	if j := q.dial().show("long"); j.State != "processing" || j.PID != pid {
+		t.Errorf("what ran is %s with pid %d, was %d", j.State, j.PID, pid)
+	}
+	if got := strings.Count(q.must("list", "-q", "-s", "pending"), "big"); got != stored {
+		t.Errorf("%d of the large jobs are there, and %d were acknowledged", got, stored)
+	}
+	q.write("go", "")
+	q.must("wait", "--timeout", "20s", "long")
 	if q.gone(0) {
 		t.Errorf("the service ended:\n%s", q.log)
 	}

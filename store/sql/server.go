@@ -406,6 +406,9 @@ func (s *Server) relieve() bool { return false }
 
 // refusal implements host.
 func (s *Server) refusal(k kind, err error) error {
+	if said, refused := errors.AsType[serverRefused](err); refused { // in whose statement is nobody's matter
+		err = said.PgError
+	}
 	if k == full {
 		return queue.Errorf(queue.CodeNoSpace, "no space on the disk of the database's server (%v); free some and try again", err)
 	}
