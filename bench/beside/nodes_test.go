@@ -86,16 +86,23 @@ func queuectlFill(ctx context.Context, url string) error {
 	}
 	defer s.Close()
 	for n := size(); n > 0; {
-		drafts := make([]queue.Job, min(n, queue.MaxBatch))
-		for i := range drafts {
-			drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default", MaxAttempts: 3}
-		}
-		if _, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingUser: 1 << 30}); err != nil {
+		jobs := min(n, queue.MaxBatch)
+		if err := enqueue(ctx, s, jobs); err != nil {
 			return err
 		}
-		n -= len(drafts)
+		n -= jobs
 	}
 	return nil
+}
+
+// enqueue hands in so many jobs in one request.
+func enqueue(ctx context.Context, s *sql.Server, n int) error {
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = queue.Job{Execution: queue.Execution{Argv: []string{"true"}, Cwd: "/"}, UID: 1000, Queue: "default", MaxAttempts: 3}
+	}
+	_, err := s.Enqueue(ctx, store.Request{Drafts: drafts, UID: 1000, MaxPending: 1 << 30, MaxPendingUser: 1 << 30})
+	return err
 }
 
 // queuectlNode takes jobs and ends them, as a service does whose jobs take no time: what it writes of each is
