@@ -47,7 +47,8 @@ type engine struct {
 	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
 	rechecks rules.Memory
 
-	leaseRoom []int64 // for the next transaction's leases; the writer's
+	standsIn  queue.Millis // when this node looks for another one's timers; the writer's
+	leaseRoom []int64      // for the next transaction's leases; the writer's
 
 	typical int // bytes that a job takes to be claimed, of late; the writer's
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -37,6 +38,7 @@ type news struct {
 	Leases    []newsLeases               `json:"h,omitempty"`
 	Ends      []int64                    `json:"x,omitempty"` // leases that are over
 	Touched   []int64                    `json:"t,omitempty"` // jobs that changed, but for these
+	Due       queue.Millis               `json:"a,omitempty"` // the earliest timer that was set
 	Minute    queue.Millis               `json:"f,omitempty"` // of the figures
 	Figures   []newsFigures              `json:"g,omitempty"`
 }
@@ -128,7 +130,7 @@ func (t *tx) news() ([]byte, error) {
 		return nil, nil
 	}
 	n := news{Version: newsVersion, NextSeq: m.nextSeq, NextEvent: m.nextEvent, Enqueued: m.enqueued, Counts: m.counts, Outputs: m.outputs, Linked: m.linked, Ended: m.ended,
-		Empties: m.empties, Keyed: m.lanes.keyed, Gathered: m.gathered, Over: m.lanes.over, List: m.list, Listed: m.queues}
+		Empties: m.empties, Keyed: m.lanes.keyed, Gathered: m.gathered, Due: t.due, Over: m.lanes.over, List: m.list, Listed: m.queues}
 	for uid := range t.users {
 		u := m.users[uid]
 		n.Users = append(n.Users, newsUser{uid, u.waiting, u.hooks})
@@ -255,12 +257,25 @@ func (t *tx) hear(commits int64, text []byte) error {
 	if ls.over == nil {
 		ls.over = map[int64]int{}
 	}
+	s.standIn(t.now, n.Due)
 	s.minute.hear(&n)
 	if len(s.foreign.seqs) > foreignMost {
 		s.foreign = foreigners{any: true}
 	}
 	return nil
 }
+
+// standIn has this node look a while after a timer that another one has set, in case that one does not.
+func (s *engine) standIn(now, due queue.Millis) {
+	if due == 0 || s.standsIn > now && s.standsIn <= due.Add(standInAfter) {
+		return
+	}
+	s.standsIn = due.Add(standInAfter)
+	time.AfterFunc(time.Duration(s.standsIn-now)*time.Millisecond, func() { poke(s.alarm) })
+}
+
+// standInAfter is how long a node has for its own timers before others look for them.
+const standInAfter = time.Second
 
 // hearLeases takes leases in. Of what they are of only that is known which others need; see whole.
 func (t *tx) hearLeases(of *newsLeases) {

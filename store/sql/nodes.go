@@ -102,6 +102,7 @@ func (t *tx) reload() error {
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	t.before, s.foreign.any = *m, true
 	t.rules.Readied = true
+	s.standIn(t.now, t.now) // timers may be among what was read
 	return nil
 }
 

@@ -186,6 +186,37 @@ func TestNodeComesBack(t *testing.T) {
 	}
 }
 
+// A timer that a node has set is looked for by another one too, a while after: the first one may have stopped.
+func TestNodeStandsInForTimers(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	claim(t, b, 1)
+	for drained := false; !drained; {
+		select {
+		case <-b.DueSooner():
+		default:
+			drained = true
+		}
+	}
+	later := draft()
+	later.RunAt = a.Now().Add(200 * time.Millisecond)
+	hand(t, a, later)
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-b.DueSooner():
+	case <-time.After(20 * time.Second):
+		t.Fatal("nobody looks for a timer of a node that has stopped")
+	}
+	if _, err := b.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if jobs := claim(t, b, 1); len(jobs) != 1 {
+		t.Errorf("%d jobs are runnable once it is due", len(jobs))
+	}
+}
+
 // Units of resources are each node's own, and so is what a node is asked to be; locks and users' quotas are over all nodes.
 func TestNodesHaveGates(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
