@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"io"
 	"os"
 	"time"
 
@@ -212,28 +211,6 @@ func (c crew) here(ctx context.Context, a *ask) (is answered) {
 	return is
 }
 
-// maxOutputPiece is how much of an output file one node hands another at once, in bytes.
-const maxOutputPiece = 256 << 10
-
-// piece reads of an output file.
-func (c crew) piece(a *ask) (data []byte, size int64, err error) {
-	f, err := c.s.openOutput(a.Ref)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, 0, err
-	}
-	data = make([]byte, min(maxOutputPiece, max(0, a.Length)))
-	n, err := f.ReadAt(data, a.At)
-	if errors.Is(err, io.EOF) {
-		err = nil
-	}
-	return data[:n], info.Size(), err
-}
-
 // Cancel is worker.Pool.Cancel, wherever the job runs; so are the others.
 func (c crew) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return c.either(ctx, ask{Do: "cancel", Seq: seq, UID: uid})
@@ -313,82 +290,6 @@ func (s *Service) nodeOf(ctx context.Context, seq int64) string {
 	}
 	return s.node
 }
-
-// outputFile is an output file, here or elsewhere.
-type outputFile interface {
-	io.ReaderAt
-	io.Closer
-}
-
-// outputOf opens the output file of an attempt, wherever it is.
-func (s *Service) outputOf(ctx context.Context, a *queue.Attempt) (f outputFile, size int64, err error) {
-	own, err := s.openOutput(a.OutputRef)
-	switch {
-	case err == nil:
-		info, err := own.Stat()
-		if err != nil {
-			own.Close()
-			return nil, 0, err
-		}
-		return own, info.Size(), nil
-	case s.cluster == nil || !errors.Is(err, os.ErrNotExist) || a.Node == s.node:
-		return nil, 0, err
-	}
-	list, failed := s.nodes(ctx)
-	if failed != nil {
-		return nil, 0, failed
-	}
-	for i := range list {
-		n := &list[i]
-		switch {
-		case n.Name != a.Node:
-		case !n.Alive:
-			return nil, 0, queue.Errorf(queue.CodeUnavailable, "the output of attempt %d is on the node %s, which is away", a.N, a.Node)
-		default:
-			far := &farOutput{ctx: ctx, c: s.crew(), node: n.ID, ref: a.OutputRef}
-			size, err := far.look()
-			return far, size, err
-		}
-	}
-	return nil, 0, err
-}
-
-// farOutput is an output file of another node. It reads a piece ahead.
-type farOutput struct {
-	ctx  context.Context
-	c    crew
-	node int64
-	ref  string
-	at   int64 // where the last piece begins
-	last []byte
-}
-
-func (f *farOutput) look() (size int64, err error) {
-	is, err := f.c.ask(f.ctx, f.node, ask{Do: "output", Ref: f.ref, Length: maxOutputPiece})
-	f.at, f.last = 0, is.Data
-	return is.Size, err
-}
-
-// ReadAt implements io.ReaderAt.
-func (f *farOutput) ReadAt(b []byte, at int64) (n int, err error) {
-	for n < len(b) {
-		skip := at + int64(n) - f.at
-		if skip < 0 || skip >= int64(len(f.last)) {
-			is, err := f.c.ask(f.ctx, f.node, ask{Do: "output", Ref: f.ref, At: at + int64(n), Length: maxOutputPiece})
-			if err != nil {
-				return n, err
-			}
-			if f.at, f.last, skip = at+int64(n), is.Data, 0; len(is.Data) == 0 {
-				return n, io.EOF
-			}
-		}
-		n += copy(b[n:], f.last[skip:])
-	}
-	return n, nil
-}
-
-// Close implements io.Closer.
-func (f *farOutput) Close() error { return nil }
 
 // answerAsks answers what other nodes ask, each for itself: some of it takes long.
 func (s *Service) answerAsks(ctx context.Context) {

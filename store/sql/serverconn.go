@@ -7,16 +7,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/queuectl/queuectl/queue"
 )
 
 // serverConn is a connection to a PostgreSQL server. What a transaction writes is sent as it comes, and its
@@ -627,69 +623,3 @@ func (r *serverRows) value(column int) any {
 	}
 	return string(r.values[column])
 }
-
-// serverAddress is how to connect to a database.
-type serverAddress struct {
-	*pgconn.Config
-	session map[string]string // settings of each connection
-	pooled  bool              // by a pooler: each transaction has another connection to the server, which keeps nothing
-}
-
-// poolMode is what the URL of a database says of a pooler, and poolTransactions that it hands its connections out for a transaction.
-const (
-	poolMode         = "pool_mode"
-	poolTransactions = "transaction"
-)
-
-// with is the address with another value of a setting.
-func (a *serverAddress) with(name, value string) *serverAddress {
-	other := *a
-	other.session = maps.Clone(a.session)
-	other.session[name] = value
-	return &other
-}
-
-// connectServer connects to a server.
-func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
-	config := a.Config.Copy()
-	session := ""
-	if a.pooled {
-		var list []string
-		for _, name := range slices.Sorted(maps.Keys(a.session)) {
-			list = append(list, "set_config('"+name+"', '"+a.session[name]+"', true)")
-		}
-		session = "SELECT " + strings.Join(list, ", ")
-	} else {
-		maps.Copy(config.RuntimeParams, a.session)
-	}
-	pg, err := pgconn.ConnectConfig(ctx, config)
-	if err != nil {
-		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
-	}
-	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}, held: map[string]*serverStatement{}}, nil
-}
-
-// readAddress is how to connect to the database of a URL.
-func readAddress(url string) (*serverAddress, error) {
-	config, err := pgconn.ParseConfig(url)
-	if err != nil {
-		return nil, queue.Invalid("store", "is no URL of a PostgreSQL database: %v", err)
-	}
-	mode, pooled := config.RuntimeParams[poolMode]
-	if pooled && mode != poolTransactions {
-		return nil, queue.Invalid("store", "has pool_mode=%s; it is %s, or left out", queue.Clip(mode), poolTransactions)
-	}
-	delete(config.RuntimeParams, poolMode)
-	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"
-	a := &serverAddress{Config: config, pooled: pooled, session: map[string]string{
-		"search_path": serverSchema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off",
-		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
-	}}
-	if !pooled { // so that it is soon known of a machine that is gone
-		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})
-	}
-	return a, nil
-}
-
-// serverSchema is the schema that the tables are in.
-const serverSchema = "queuectl"
