@@ -64,13 +64,27 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *C
 	return r, nil
 }
 
-// Running lists what the runner of a folder runs, or did when it died.
-func Running(dir string) (list []wire.Lease, err error) {
+// Kept lists what the runner of a folder has of a service, without a change: what it runs, and of which it knows the end while
+// no service has taken that. Of a dead one also ends may be listed that were taken.
+func Kept(dir string) (list []wire.Lease, lives bool, err error) {
+	if lives, err = Lives(dir); err != nil || lives {
+		if err == nil {
+			list, err = peek(dir)
+		}
+		return list, lives, err
+	}
 	t, err := readTable(dir)
+	if err != nil {
+		return nil, false, err
+	}
 	for _, a := range t.running {
 		list = append(list, a.Lease)
 	}
-	return list, err
+	results, _, err := readJournal(dir, t.journal, func(wire.Lease) bool { return true })
+	for i := range results {
+		list = append(list, results[i].Lease)
+	}
+	return list, false, err
 }
 
 // Read says what is known of a dead runner's attempts, of which somebody else has ended

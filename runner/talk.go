@@ -225,6 +225,11 @@ func haveThreads(n int) {
 
 // hello makes the connection the newest, if its epoch is. The caller holds mu.
 func (s *server) hello(c *conn, h *wire.Hello) bool {
+	if h.Epoch == wire.NoEpoch {
+		k, _ := s.reply()
+		c.send(wire.Append(nil, k))
+		return false
+	}
 	if h.Epoch <= s.epoch || s.over() {
 		c.send(wire.Append(nil, &wire.Refused{Epoch: s.epoch}))
 		return false
@@ -234,11 +239,21 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	}
 	s.epoch, c.epoch, s.conn = h.Epoch, h.Epoch, c
 	s.notice()
-	k := &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforces()}
+	k, results := s.reply()
+	frames := wire.Append(nil, k)
+	if len(s.stuck) > 0 {
+		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuck})
+	}
+	c.send(append(frames, results...))
+	return true
+}
+
+// reply is what whoever says hello is told, and the ends that no service has taken. The caller holds mu.
+func (s *server) reply() (k *wire.HelloReply, results []byte) {
+	k = &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforces()}
 	if s.closing { // it lets what runs finish, and takes nothing new: as one of another version
 		k.Version += endingSuffix
 	}
-	var results []byte
 	for _, a := range s.attempts {
 		if a.result == nil {
 			k.Attempts = append(k.Attempts, known(a))
@@ -250,12 +265,7 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 			results = append(results, a.result...)
 		}
 	}
-	frames := wire.Append(nil, k)
-	if len(s.stuck) > 0 {
-		frames = wire.Append(frames, &wire.Stuck{Attempts: s.stuck})
-	}
-	c.send(append(frames, results...))
-	return true
+	return k, results
 }
 
 // enforces says how what is run here is held within its limits.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
 )
 
 // nodeFile is a file in the state folder that tells its service from others of the same name.
@@ -66,18 +67,18 @@ func (s *Service) meetAnother(ctx context.Context) error {
 	for i := range left.Leased {
 		known[left.Leased[i].Lease()] = true
 	}
-	live, err := s.home.Living()
+	dirs, err := s.home.Find()
 	if err != nil {
 		return err
 	}
 	var strange []string // their jobs
 	var idle []string
-	for _, dir := range live {
-		list, err := runner.Running(dir)
+	for _, dir := range dirs {
+		list, lives, err := runner.Kept(dir)
 		if err != nil {
 			return err
 		}
-		if len(list) == 0 {
+		if lives && len(list) == 0 {
 			idle = append(idle, dir)
 		}
 		for _, l := range list {
@@ -148,7 +149,10 @@ func (s *Service) prolong(ctx context.Context) error {
 	}
 	s.setDrained(m.Drained)
 	if m.Orphans {
-		s.inherit(ctx)
+		select {
+		case s.orphans <- struct{}{}:
+		default: // it is known
+		}
 	}
 	return nil
 }
@@ -168,16 +172,33 @@ func (s *Service) obeyDrain() {
 	s.pool.Drain(s.drains || s.drained)
 }
 
+// inheritAll takes over, until ctx ends, what nodes have left. It keeps no lease from being prolonged.
+func (s *Service) inheritAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.orphans:
+			s.inherit(ctx)
+		}
+	}
+}
+
 // inherit takes over what nodes have left whose leases are over.
 func (s *Service) inherit(ctx context.Context) {
-	list, err := s.cluster.TakeOver(ctx)
-	if err != nil {
-		s.log.Warn("what another node has left is not taken over yet", "error", err)
-		return
-	}
-	if len(list) > 0 {
-		s.log.Warn("another node is gone; what it ran is treated as lost", "node", list[0].From, "jobs", len(list))
-		s.pool.Lost(list)
+	for more := true; more; {
+		list, err := s.cluster.TakeOver(ctx)
+		if err != nil {
+			if ctx.Err() == nil {
+				s.log.Warn("what another node has left is not taken over yet", "error", err)
+			}
+			return
+		}
+		if len(list) > 0 {
+			s.log.Warn("another node is gone; what it ran is treated as lost", "node", list[0].From, "jobs", len(list))
+			s.pool.Lost(list)
+		}
+		more = len(list) == store.MaxTakeOver
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/output"
@@ -148,16 +149,16 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 // watch has those who wait for a node's answer give up once its lease is over.
 func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
 	for {
-		list, err := c.s.nodes(ctx)
-		for i := range list {
-			if n := &list[i]; err == nil && n.ID == node && !n.Alive {
-				cancel(queue.Errorf(queue.CodeUnavailable, "the node %s, which has it, does not answer; its jobs are others' soon", n.Name))
-			}
-		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(c.s.cluster.Lease() / 3):
+		}
+		list, err := c.s.nodes(ctx)
+		if at := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && at < 0 {
+			cancel(queue.Errorf(queue.CodeUnavailable, "the node that has it was removed; its jobs are others' soon"))
+		} else if err == nil && !list[at].Alive {
+			cancel(queue.Errorf(queue.CodeUnavailable, "the node %s, which has it, does not answer; its jobs are others' soon", list[at].Name))
 		}
 	}
 }
@@ -317,6 +318,11 @@ func (s *Service) answerAsks(ctx context.Context) {
 				is = s.crew().here(within, &a)
 			}
 			text, err := json.Marshal(is)
+			if len(text) > store.MaxAnswer {
+				is = answered{}
+				is.fail(queue.Errorf(queue.CodeTooLarge, "the answer has more than %d bytes", store.MaxAnswer))
+				text, err = json.Marshal(is)
+			}
 			if err == nil {
 				err = s.cluster.Answer(within, one.N, text)
 			}

@@ -97,7 +97,8 @@ type Service struct {
 	files    store.Maintainer // nil if the store has none
 	cluster  store.Cluster    // nil if the store is no others'
 	pool     *worker.Pool
-	asked    sync.Map // what other nodes ask and is being answered, by number
+	orphans  chan struct{} // hints that nodes have left something to take over
+	asked    sync.Map      // what other nodes ask and is being answered, by number
 	log      *slog.Logger
 	level    slog.LevelVar
 	started  queue.Millis
@@ -153,7 +154,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or it is told to stop. hup asks it to read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), orphans: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if s.opt.open == nil {
 		s.opt.open, s.opt.elsewhere = openEngine, openServer
 	}
@@ -338,6 +339,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	part(func() error { return s.pool.Run(run, func() { close(adopted) }) })
 	select {
 	case <-adopted:
+		parts.Go(func() { s.inheritAll(run) })
 	case err := <-failed:
 		return s.unadopted(err)
 	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's

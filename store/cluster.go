@@ -18,7 +18,7 @@ type Cluster interface {
 	// Extend prolongs the node's lease: it lasts at least for Lease from when Extend was called. workers is told to
 	// whoever asks for the nodes.
 	Extend(ctx context.Context, workers int) (Membership, error)
-	// TakeOver gives this node, each with another fence, the leases of those whose own are over. What
+	// TakeOver gives this node, each with another fence, up to MaxTakeOver leases of those whose own are over. What
 	// is left of them is to be settled as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
 	// Nodes lists up to MaxNodes nodes after a name, by name.
@@ -43,8 +43,7 @@ type Cluster interface {
 // Membership is what a node learns as it prolongs its lease.
 type Membership struct {
 	Drained bool
-	Others  int64 // nodes whose leases last
-	Orphans bool  // there is something to take over
+	Orphans bool // there is something to take over
 }
 
 // LostLease is a lease of a node whose own is over. Its job has the new fence; Was is the fence that it had, and
@@ -74,6 +73,9 @@ type Asked struct {
 	N   int64
 	Ask []byte
 }
+
+// MaxTakeOver is how many leases a node takes over at once.
+const MaxTakeOver = 500
 
 // MaxNodes is how many nodes are listed at once.
 const MaxNodes = 250

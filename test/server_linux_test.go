@@ -302,7 +302,23 @@ func TestStoreIsAnother(t *testing.T) {
 	if r := q.cli("show", "there"); r.code != 4 {
 		t.Errorf("the other store's job here: %+v", r)
 	}
-	q.must("run", "--", "true")
+	q.must("enqueue", "--id", "ends", "echo ran >>"+q.path("runs")+"; "+untilGate(q.path("end")))
+	pid = q.dial().runs("ends").PID
+	if code := q.stop(); code != 0 {
+		t.Fatalf("stopped with %d", code)
+	}
+	q.write("end", "")
+	q.until("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	q.store = url
+	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the store that this service had before") {
+		t.Errorf("while an end of the other store's job is to be told: %v", err)
+	}
+	q.store = ""
+	q.start("--workers", "2", "--keep-jobs")
+	q.must("wait", "--timeout", "20s", "ends")
+	if raw, err := os.ReadFile(q.path("runs")); err != nil || string(raw) != "ran\n" {
+		t.Errorf("it ran %q, %v", raw, err)
+	}
 }
 
 // An application enqueues in its own transaction: the job is there exactly if that is stored, once, though no service ran then, and

@@ -17,6 +17,9 @@ import (
 // (codec.last), which an older side does not read.
 const Protocol = 1
 
+// NoEpoch is that of whoever only asks what a runner has.
+const NoEpoch = 0
+
 // MaxFrame bounds a frame in bytes, its length prefix not counted.
 const MaxFrame = 4 << 20
 
@@ -36,6 +39,7 @@ type Frame interface {
 type (
 	// Hello opens a connection. Frames of connections with a lower epoch are
 	// refused from then on.
+	// One of NoEpoch is answered, and changes nothing.
 	Hello struct {
 		Protocol int64
 		Epoch    int64

@@ -120,7 +120,6 @@ func (s *Server) hearCommits(ctx context.Context) {
 			}
 			for err == nil {
 				pause = listenAgain
-				heard = heard[:0]
 				err = s.hear(ctx, c, &heard)
 			}
 			c.close()
@@ -134,15 +133,20 @@ func (s *Server) hearCommits(ctx context.Context) {
 
 // hear waits for what others tell, or for the next poll, and looks.
 func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notification) error {
-	within, cancel := context.WithTimeout(ctx, pollEvery+rand.N(pollEvery/2))
-	defer cancel()
-	err := c.pg.WaitForNotification(within)
-	told := err == nil
-	if err != nil && within.Err() == nil || ctx.Err() != nil || c.pg.IsClosed() {
-		return errors.Join(err, ctx.Err())
+	told := true
+	if len(*heard) == 0 { // else some came with the last answer
+		within, cancel := context.WithTimeout(ctx, pollEvery+rand.N(pollEvery/2))
+		defer cancel()
+		err := c.pg.WaitForNotification(within)
+		told = err == nil
+		if err != nil && within.Err() == nil || ctx.Err() != nil || c.pg.IsClosed() {
+			return errors.Join(err, ctx.Err())
+		}
 	}
+	list := *heard
+	*heard = nil
 	asked, changed := !told, !told
-	for _, n := range *heard {
+	for _, n := range list {
 		own := n.Payload == strconv.FormatInt(s.node, 10)
 		asked = asked || n.Channel == asksChannel && own
 		changed = changed || n.Channel == commitsChannel && !own
@@ -165,7 +169,6 @@ func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notifi
 		}
 		if s.behindOf(commits) {
 			s.do(ctx, urgent, func(*tx) error { return nil }) // which enters
-			poke(s.changes)
 		}
 	}
 	return nil
@@ -240,12 +243,18 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (an
 	for {
 		heard, there := s.answers.wait(), false
 		err = s.talk.do(ctx, func(c *serverConn) error {
+			answer, there = nil, false
 			return c.query(func(r row) (bool, error) {
-				answer, there = json.RawMessage(r.text(0)), true
+				if there = true; r.num(1) != 0 {
+					answer = json.RawMessage(r.text(0))
+				}
 				return false, nil
-			}, `SELECT answer FROM asks WHERE n = ? AND answer IS NOT NULL`, n)
+			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
 		})
-		if err != nil || there {
+		if err == nil && !there {
+			err = queue.Errorf(queue.CodeUnavailable, "the other node has not answered for long; try again later")
+		}
+		if err != nil || answer != nil {
 			return answer, err
 		}
 		select {

@@ -40,8 +40,11 @@ func (t *tx) keepResources() {
 // TakenUnits implements rules.Tx.
 func (t *tx) TakenUnits(name string) map[int]bool {
 	taken := map[int]bool{}
-	for _, l := range t.s.mem.leases {
+	for seq, l := range t.s.mem.leases {
 		if l.Job.Node != t.s.node {
+			continue
+		}
+		if l = t.Lease(seq); l == nil {
 			continue
 		}
 		queue.ParseUnits(l.Job.Units, func(of string, units []int) {
@@ -367,6 +370,8 @@ func (s *engine) resumeLanes(ctx context.Context) error {
 
 // needAll finds out which gates the leases hold: those that are as they were before hold what they held.
 func (t *tx) needAll(before map[int64]*rules.Lease) error {
+	leased, leases := t.leased, len(t.leases)
+	defer func() { t.leased, t.leases = leased, t.leases[:leases] }() // nobody's have changed
 	for seq, l := range t.s.mem.leases {
 		if len(l.Job.Demands) == 0 {
 			continue

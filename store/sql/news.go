@@ -270,7 +270,7 @@ func (s *engine) standIn(now, due queue.Millis) {
 	if due == 0 || s.standsIn > now && s.standsIn <= due.Add(standInAfter) {
 		return
 	}
-	s.standsIn = due.Add(standInAfter)
+	s.standsIn = min(due, now.Add(time.Hour)).Add(standInAfter)
 	time.AfterFunc(time.Duration(s.standsIn-now)*time.Millisecond, func() { poke(s.alarm) })
 }
 
@@ -283,9 +283,6 @@ func (t *tx) hearLeases(of *newsLeases) {
 	var room []rules.Lease
 	for k, seq := range of.Seqs {
 		was := m.leases[seq]
-		if was != nil && was.Job.Fence == of.Fences[k] && was.Job.Node == of.Node && was.Running == of.Running {
-			continue
-		}
 		if len(room) == 0 {
 			room = make([]rules.Lease, min(16, len(of.Seqs)-k)) // few allocations, and no lease keeps many others' memory
 		}
@@ -345,6 +342,9 @@ func (t *tx) whole(l *rules.Lease) (*rules.Lease, error) {
 		return l, nil
 	}
 	j, err := t.Job(l.Job.Seq, rules.Summary)
+	if errors.Is(err, queue.ErrNotFound) { // its row is lost
+		return l, nil
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -68,6 +68,23 @@ func (m *mirrored) setQuota() {
 	}
 }
 
+// staleLeases are those of whose jobs the other one would write something old.
+func (m *mirrored) staleLeases(t *tx) (wrong error) {
+	of := func(j *rules.Job) string {
+		return fmt.Sprint(j.State, j.Standing, j.UID, j.Queue, j.Priority, j.Attempts, j.Runs, j.Deferred, j.Refunds, j.Crashes, j.PausedAt, j.PausedBy, j.Outputs, j.StartedAt, j.WorkerID, j.PID, j.Demands)
+	}
+	for seq, own := range m.mem.leases {
+		l, err := t.whole(t.s.mem.leases[seq])
+		if err != nil {
+			return err
+		}
+		if a, b := of(&own.Job), of(&l.Job); a != b {
+			wrong = errors.Join(wrong, fmt.Errorf("the lease of job %d is %s, the other one has %s", seq, a, b))
+		}
+	}
+	return wrong
+}
+
 func (m *mirrored) close() error { return errors.Join(m.other.Close(), m.Server.close()) }
 
 // differences are those between what two nodes keep of a database.
@@ -193,7 +210,7 @@ func TestMirrorWalksOfAServer(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			return errors.Join(t.jobsOutOfLane(lanes, demands), t.forgottenLanes(lanes), t.wrongQueues(lanes))
+			return errors.Join(m.staleLeases(t), t.jobsOutOfLane(lanes, demands), t.forgottenLanes(lanes), t.wrongQueues(lanes))
 		}))
 	})
 }

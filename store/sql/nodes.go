@@ -100,8 +100,7 @@ func (t *tx) reload() error {
 	}
 	s.minute = minuteFigures{}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
-	t.before, s.foreign.any = *m, true
-	t.rules.Readied = true
+	t.before, s.foreign.any, s.readied = *m, true, true
 	s.standIn(t.now, t.now) // timers may be among what was read
 	return nil
 }
@@ -143,6 +142,7 @@ func (s *Server) enter(t *tx) error {
 	if err := s.catchUp(t, commits, list); err != nil {
 		return err
 	}
+	t.rules.Readied = s.readied
 	if s.others.Load() > 0 {
 		t.told = &told{queues: map[*queueState]bool{}}
 	}
@@ -155,6 +155,7 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	if commits == m.commits {
 		return nil
 	}
+	poke(s.changes)
 	if commits != m.commits+int64(len(list)) {
 		return t.reload()
 	}
@@ -165,10 +166,11 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 			}
 			return t.reload()
 		}
+		t.undo = nil // it is so
 	}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
 	t.before = *m
-	t.rules.Readied = true
+	s.readied = true
 	return nil
 }
 
@@ -231,13 +233,15 @@ func (s *Server) join(ctx context.Context, m Member) error {
 		if err != nil {
 			return err
 		}
+		s.node, s.incarnation = id, incarnation
+		t.undo = append(t.undo, func() { s.node, s.incarnation = 0, 0 })
 		if folder != "" && folder != m.Folder { // what was leased by the other one is nobody's
 			if err := t.disinherit(id); err != nil {
 				return err
 			}
 		}
 		t.then = append(t.then, func() {
-			s.node, s.incarnation, s.lease = id, incarnation, m.Lease
+			s.lease = m.Lease
 			s.mem.lanes.node.ID = id
 		})
 		return nil
@@ -320,28 +324,36 @@ func (s *Server) Extend(ctx context.Context, workers int) (m store.Membership, e
 			return err
 		}
 		return c.query(func(r row) (bool, error) {
-			m.Others, m.Orphans = r.num(0), r.num(1) != 0
+			m.Orphans = r.num(0) != 0
 			return false, nil
-		}, `SELECT count(*) FILTER (WHERE id <> ? AND NOT gone), count(*) FILTER (WHERE NOT gone AND until < clock_timestamp()) FROM nodes`, s.node)
+		}, `SELECT count(*) FILTER (WHERE gone AND reserved <> '' OR NOT gone AND until < clock_timestamp()) + (SELECT count(*) FROM meta WHERE reserved <> '')
+			+ (SELECT count(*) FROM (SELECT 1 FROM jobs WHERE place = 3 AND (node < 0 OR node IN (SELECT id FROM nodes WHERE gone)) LIMIT 1) AS of) FROM nodes`)
 	})
 	return m, err
 }
 
-// Exchange implements store.Session. What a runner says of instants is by its machine's clock.
+// Exchange implements store.Session. What a runner says of instants is by its machine's clock; the start of a lost attempt may be
+// the job's own, which is not.
 func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
 	behind := queue.Millis(s.behind.Load())
 	if behind > -clockSlack && behind < clockSlack {
 		return s.engine.Exchange(ctx, report)
 	}
-	report.Started, report.Ended = slices.Clone(report.Started), slices.Clone(report.Ended)
-	for i := range report.Started {
-		report.Started[i].At += behind
-	}
-	for i := range report.Ended {
-		a := &report.Ended[i].Attempt
-		a.StartedAt, a.EndedAt = a.StartedAt+behind, a.EndedAt+behind
-	}
-	return s.engine.Exchange(ctx, report)
+	return s.exchange(ctx, func(t *tx) *store.Report {
+		by := report
+		by.Started, by.Ended = slices.Clone(report.Started), slices.Clone(report.Ended)
+		for i := range by.Started {
+			by.Started[i].At += behind
+		}
+		for i := range by.Ended {
+			a := &by.Ended[i].Attempt
+			a.EndedAt += behind
+			if l := t.Lease(by.Ended[i].Seq); l == nil || !l.Running || l.Job.StartedAt != a.StartedAt {
+				a.StartedAt += behind
+			}
+		}
+		return &by
+	})
 }
 
 // clockSlack is by how much two clocks count as one: so far the look at them is off. In ms.
@@ -351,14 +363,16 @@ const clockSlack = 50
 func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err error) {
 	err = s.do(ctx, urgent, func(t *tx) error {
 		lost = nil
-		names, over := map[int64]string{}, map[int64]bool{}
+		names, over, gone := map[int64]string{}, map[int64]bool{}, map[int64]bool{}
 		err := t.query(func(r row) (bool, error) {
 			names[r.num(0)] = r.text(1)
 			if r.num(2) != 0 {
 				over[r.num(0)] = true
+			} else if r.num(3) != 0 {
+				gone[r.num(0)] = true
 			}
 			return true, nil
-		}, `SELECT id, name, NOT gone AND until < clock_timestamp() FROM nodes`)
+		}, `SELECT id, name, NOT gone AND until < clock_timestamp(), gone FROM nodes`)
 		if err != nil {
 			return err
 		}
@@ -388,8 +402,11 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 		for seq, l := range s.mem.leases {
 			was := l.Job.Node
 			name, known := names[was]
-			if was == s.node || known && !over[was] {
+			if was == s.node || known && !over[was] && !gone[was] {
 				continue
+			}
+			if len(lost) == store.MaxTakeOver {
+				break // the others are somebody's who looks next
 			}
 			if err := t.giveLease(l, s.node); err != nil {
 				return err

@@ -249,7 +249,7 @@ func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting >
 // SetQueue has a queue go by a rule.
 func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
-		return errors.New("sqlite: a queue's weight is at least 1, its concurrency and max_pending at least 0")
+		return errors.New("store: a queue's weight is at least 1, its concurrency and max_pending at least 0")
 	}
 	return s.do(ctx, prompt, func(t *tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
 }

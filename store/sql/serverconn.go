@@ -325,7 +325,9 @@ func (c *serverConn) sync() error {
 	}
 	if err != nil {
 		for _, s := range c.stmts {
-			s.asked = s.prepared
+			if s.asked = s.prepared; s.rows != nil {
+				s.rows.many = nil // which may not have been prepared
+			}
 		}
 	}
 	return err

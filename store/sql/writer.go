@@ -320,6 +320,7 @@ func (t *tx) publish(grant *granted) {
 		f()
 	}
 	s.usual.note(t.measured)
+	s.readied = false
 	foreign := s.foreign
 	if s.foreign = (foreigners{}); foreign.any {
 		defer s.watchers.TellAll()

@@ -1,0 +1,218 @@
+package sql
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// begun reports a job as started.
+func begun(t *testing.T, s *Server, j *queue.Job) {
+	t.Helper()
+	if _, err := s.Exchange(t.Context(), store.Report{Started: []store.Started{{Lease: j.Lease(), At: s.Now(), Worker: "1/1", PID: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// over is a job's end.
+func over(s *Server, j *queue.Job) store.Settlement {
+	return store.Settlement{Lease: j.Lease(), Decision: queue.Decision{State: queue.Completed, Started: true}, Attempt: queue.Attempt{StartedAt: s.Now(), EndedAt: s.Now()}}
+}
+
+// rejoin is the node of a name whose state folder is another one.
+func rejoin(t *testing.T, url, name string) *Server {
+	t.Helper()
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: "another", Lease: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// What a server refuses for want of space breaks no store: the same report holds once there is some, though statements that were
+// to be prepared with it were not.
+func TestRefusedRowsAreWrittenLater(t *testing.T) {
+	a := node(t, pgserver.Shared(t).Create(t), "a")
+	hand(t, a, draft(), draft())
+	jobs := claim(t, a, 2)
+	end := func(j *queue.Job) error {
+		_, err := a.Exchange(t.Context(), store.Report{
+			Started: []store.Started{{Lease: j.Lease(), At: a.Now(), Worker: "1/1", PID: 1}},
+			Ended:   []store.Settlement{over(a, j)}})
+		return err
+	}
+	if err := end(&jobs[0]); err != nil {
+		t.Fatal(err)
+	}
+	sql := func(text string) {
+		if err := a.talk.do(t.Context(), func(c *serverConn) error { return c.pg.Exec(t.Context(), text).Close() }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sql(`CREATE FUNCTION queuectl.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'no space' USING ERRCODE = '53100'; END $$; CREATE TRIGGER full_disk BEFORE UPDATE ON queuectl.jobs FOR EACH ROW EXECUTE FUNCTION queuectl.full()`)
+	if err := end(&jobs[1]); !errors.Is(err, queue.ErrNoSpace) {
+		t.Errorf("without space: %v", err)
+	}
+	sql(`DROP TRIGGER full_disk ON queuectl.jobs`)
+	if err := end(&jobs[1]); err != nil || a.Err() != nil {
+		t.Errorf("with space: %v, and the store has %v", err, a.Err())
+	}
+}
+
+// A node whose own transactions take in what another one has changed is told that something has changed, as an idle one is.
+func TestBusyNodeHearsOfChanges(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	for range 5 {
+		for len(b.changes) > 0 {
+			<-b.changes
+		}
+		hand(t, a, draft())
+		if err := b.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-b.Changes():
+		case <-time.After(20 * time.Second):
+			t.Fatal("a change is not told")
+		}
+	}
+}
+
+// Of a lease that another node changes both whoever watches and whoever takes it over know how it is.
+func TestLeaseChangesElsewhere(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := node(t, url, "a")
+	hand(t, a, draft())
+	held := claim(t, a, 1)
+	begun(t, a, &held[0])
+	b := node(t, url, "b") // it reads the lease as a whole
+	watching := b.Watch([]int64{1})
+	defer watching.Stop()
+	if err := a.Pause(t.Context(), store.Pause{Lease: held[0].Lease(), On: true, UID: 7}); err != nil {
+		t.Fatal(err)
+	}
+	for paused := false; !paused; {
+		select {
+		case <-watching.C:
+			j, err := b.Get(t.Context(), "1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			paused = j.PausedAt != 0
+			watching.Changed()
+		case <-time.After(20 * time.Second):
+			t.Fatal("who watches a job on another node is not told that it was paused")
+		}
+	}
+	forget(t, b, "a")
+	lost, err := b.TakeOver(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Job.PausedAt == 0 {
+		t.Errorf("it is taken over as %+v, %v", lost, err)
+	}
+	if j, err := b.Get(t.Context(), "1"); err != nil || j.PausedAt == 0 || j.PausedBy != 7 {
+		t.Errorf("after that it is paused at %v by %d, %v", j.PausedAt, j.PausedBy, err)
+	}
+}
+
+// What a node had leased whose state folder is another one now is taken over, also by itself; what others have reserved meanwhile
+// is theirs, once.
+func TestNodeComesBackEmpty(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	hand(t, a, draft(), draft(), draft())
+	held := claim(t, a, 2)
+	begun(t, a, &held[0])
+	theirs := claim(t, b, 1)
+	forget(t, b, "a")
+	again := rejoin(t, url, "a")
+	if m, err := again.Extend(t.Context(), 1); err != nil || !m.Orphans {
+		t.Errorf("%+v, %v: there are leases of nobody", m, err)
+	}
+	lost, err := again.TakeOver(t.Context())
+	if err != nil || len(lost) != 2 {
+		t.Errorf("%d leases are taken over, %v", len(lost), err)
+	}
+	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(b, &theirs[0])}}); err != nil {
+		t.Fatal(err)
+	}
+	var ends []store.Settlement
+	for i := range lost {
+		ends = append(ends, over(again, &lost[i].Job))
+	}
+	if _, err := again.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
+		t.Fatal(err)
+	}
+	if third := node(t, url, "c"); len(third.mem.leases) != 0 {
+		t.Errorf("all have ended, and %d are leased", len(third.mem.leases))
+	}
+	if m, err := again.Extend(t.Context(), 1); err != nil || m.Orphans {
+		t.Errorf("%+v, %v: nothing is left", m, err)
+	}
+}
+
+// What another node has made runnable is claimed by who waits, though the transaction that heard of it is undone.
+func TestHeardIsNotUndone(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	b.end() // it hears by its own transactions alone
+	b.beside.Wait()
+	waits := make(chan []queue.Job, 1)
+	go func() {
+		jobs, _ := b.Await(t.Context(), 1)
+		waits <- jobs
+	}()
+	for waiting := false; !waiting; {
+		b.mu.Lock()
+		waiting = b.waiter != nil
+		b.mu.Unlock()
+	}
+	hand(t, a, draft())
+	b.do(t.Context(), urgent, func(*tx) error { return errors.New("a statement that the database refuses") })
+	if err := b.do(t.Context(), urgent, func(*tx) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case jobs := <-waits:
+		if len(jobs) != 1 {
+			t.Errorf("it gets %v", seqs(jobs))
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("who waits for a job is not served, though there is one")
+	}
+}
+
+// What a node is asked it hears soon, also while it looks what others have changed.
+func TestHintsAreHeard(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	late := 0
+	for i := range 60 {
+		for len(b.hints) > 0 {
+			<-b.hints
+		}
+		began := time.Now()
+		err := a.talk.do(t.Context(), func(c *serverConn) error {
+			_, err := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, commitsChannel, a.node)
+			for until := began.Add(time.Duration(i*8) * time.Microsecond); time.Now().Before(until); {
+			}
+			_, err2 := c.number(`SELECT 1 FROM pg_notify(?, ?::bigint::text)`, asksChannel, b.node)
+			return errors.Join(err, err2)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-b.hints
+		if time.Since(began) > pollEvery*3/4 { // by a poll
+			late++
+		}
+	}
+	if late > 0 {
+		t.Errorf("%d of 60 hints were missed", late)
+	}
+}
