@@ -113,7 +113,9 @@ func (s *Server) hearCommits(ctx context.Context) {
 		config := *s.config
 		config.Config = config.Config.Copy()
 		config.OnNotification = func(_ *pgconn.PgConn, n *pgconn.Notification) { heard = append(heard, *n) }
-		c, err := connectServer(ctx, &config)
+		within, cancel := context.WithTimeout(ctx, connectWait)
+		c, err := connectServer(within, &config)
+		cancel()
 		if err == nil {
 			if !config.pooled { // else nothing is heard, and polling is all
 				err = c.pg.Exec(ctx, `LISTEN `+commitsChannel+`; LISTEN `+asksChannel).Close()
@@ -156,7 +158,11 @@ func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notifi
 		s.answers.ring()
 	}
 	if changed {
+		within, cancel := context.WithTimeout(ctx, keeperPatience)
+		release := c.endWith(within)
 		commits, err := c.number(`SELECT commits FROM meta`)
+		release()
+		cancel()
 		if err != nil {
 			return err
 		}

@@ -328,12 +328,17 @@ func (t *tx) recheckShut() error {
 	if !t.s.mem.lanes.keyed {
 		return nil
 	}
-	for _, gate := range t.s.mem.lanes.here {
-		t.rules.Recheck(gate)
-	}
+	t.recheckHere()
 	t.s.mem.rechecked = math.MinInt64 + 1
 	t.wakeAt(t.now)
 	return nil
+}
+
+// recheckHere has the gates looked at that a lane is shut on for this node alone.
+func (t *tx) recheckHere() {
+	for _, gate := range t.s.mem.lanes.here {
+		t.rules.Recheck(gate)
+	}
 }
 
 // recheckMore goes on with that; it reports whether there are more.

@@ -302,6 +302,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		return *l, err
 	}
 	demands := queue.DemandsText(j.Demands)
+	t.tellQueue(ls.state(j.Queue), true) // a job comes into it, or leaves it
 	var l rules.Lane
 	err := t.query(func(r row) (_ bool, err error) {
 		l, err = readLane(r)

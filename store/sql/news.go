@@ -242,8 +242,10 @@ func (t *tx) hear(commits int64, text []byte) error {
 	for i := range n.Leases {
 		t.hearLeases(&n.Leases[i])
 	}
+	needy := false
 	for _, seq := range n.Ends {
 		if l := m.leases[seq]; l != nil {
+			needy = needy || len(l.Needs) > 0
 			t.countUse(l, -1)
 			m.countLease(l.Job.UID, l.Job.Queue, -1)
 			delete(m.leases, seq)
@@ -256,6 +258,9 @@ func (t *tx) hear(commits int64, text []byte) error {
 	m.gathered, m.empties, ls.keyed, ls.over = n.Gathered, n.Empties, n.Keyed, n.Over
 	if ls.over == nil {
 		ls.over = map[int64]int{}
+	}
+	if slices.ContainsFunc(n.Queues, func(q newsQueue) bool { return q.Keyed }) || slices.ContainsFunc(n.Leases, func(l newsLeases) bool { return len(l.Needs) > 0 }) || needy {
+		t.recheckHere() // who stood before a lane that is shut here may not any more
 	}
 	s.standIn(t.now, n.Due)
 	s.minute.hear(&n)

@@ -100,6 +100,7 @@ func (t *tx) reload() error {
 	}
 	s.minute = minuteFigures{}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	t.recheckHere()
 	t.before, s.foreign.any, s.readied = *m, true, true
 	s.standIn(t.now, t.now) // timers may be among what was read
 	return nil
@@ -248,8 +249,15 @@ func (s *Server) join(ctx context.Context, m Member) error {
 	})
 }
 
-// disinherit has leases of a node be nobody's: whoever takes over next has them.
+// disinherit has leases of a node be nobody's: whoever takes over next has them. Batches that it takes are this one's.
 func (t *tx) disinherit(node int64) error {
+	for _, b := range t.s.mem.batches {
+		if b.node == node && b.staging() {
+			if err := t.takeBatch(&b); err != nil {
+				return err
+			}
+		}
+	}
 	for _, l := range t.s.mem.leases {
 		if l.Job.Node == node {
 			if err := t.giveLease(l, nobody); err != nil {
@@ -385,14 +393,14 @@ func (s *Server) TakeOver(ctx context.Context) (lost []store.LostLease, err erro
 				delete(over, id)
 				continue
 			}
-			for _, b := range s.mem.batches {
-				if b.node == id && b.staging() {
-					if err := t.takeBatch(&b); err != nil {
-						return err
-					}
+			t.wakeAt(t.now)
+		}
+		for _, b := range s.mem.batches {
+			if _, known := names[b.node]; b.staging() && b.node != s.node && (!known || over[b.node] || gone[b.node]) {
+				if err := t.takeBatch(&b); err != nil {
+					return err
 				}
 			}
-			t.wakeAt(t.now)
 		}
 		if len(over) > 0 {
 			if err := t.recheckShut(); err != nil {

@@ -216,3 +216,41 @@ func TestHintsAreHeard(t *testing.T) {
 		t.Errorf("%d of 60 hints were missed", late)
 	}
 }
+
+// A job that waits behind another one for a resource of this node begins once a person has cancelled that one on another node, and
+// once another node runs it.
+func TestShutLanesAreLookedAtAgain(t *testing.T) {
+	gpu := func(n int) queue.Job { return demanding(queue.Demand{Kind: queue.GateResource, Key: "gpu", N: n}) }
+	for name, gone := range map[string]func(b *Server) error{
+		"cancelled": func(b *Server) error {
+			return b.Change(t.Context(), 2, store.Change{Verb: queue.VerbCancel, UID: 7})
+		},
+		"claimed": func(b *Server) error {
+			err := b.SetNode(t.Context(), store.Node{Name: "b", Resources: map[string]int{"gpu": 2}})
+			if jobs := claim(t, b, 1); len(jobs) != 1 || jobs[0].Seq != 2 {
+				t.Errorf("the other node has %v", seqs(jobs))
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := pgserver.Shared(t).Create(t)
+			a, b := node(t, url, "a"), node(t, url, "b")
+			for _, s := range []*Server{a, b} {
+				if err := s.SetNode(t.Context(), store.Node{Name: s.mem.lanes.node.Name, Resources: map[string]int{"gpu": 2 * int(bit(s == a))}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			hand(t, a, gpu(1), gpu(2), gpu(1))
+			if jobs := claim(t, a, 9); len(jobs) != 1 {
+				t.Fatalf("it has %v", seqs(jobs))
+			}
+			if err := gone(b); err != nil {
+				t.Fatal(err)
+			}
+			if jobs := claim(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
+				t.Errorf("then it has %v", seqs(jobs))
+			}
+		})
+	}
+}
