@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/output"
@@ -130,6 +131,13 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 	if err != nil {
 		return is, err
 	}
+	if a.Do == "cancel" || a.Do == "requeue" { // which are answered once the job has ended
+		leave, err := c.s.farAsks.enter(ctx, a.UID)
+		if err != nil {
+			return is, err
+		}
+		defer leave()
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	go c.watch(ctx, node, cancel)
@@ -145,6 +153,50 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 	}
 	return is, err
 }
+
+// farAsks bounds for how many jobs on other nodes a user waits at once: more of them wait for those.
+type farAsks struct {
+	mu sync.Mutex
+	of map[int]*places // by uid; guarded by mu
+}
+
+// places are those of a user.
+type places struct {
+	taken chan struct{}
+	users int // that have one or wait for one; guarded by the farAsks' mu
+}
+
+// enter takes a place of a user, as soon as there is one, until leave is called.
+func (f *farAsks) enter(ctx context.Context, uid int) (leave func(), err error) {
+	f.mu.Lock()
+	p := f.of[uid]
+	if p == nil {
+		p = &places{taken: make(chan struct{}, farAsksMost)}
+		if f.of == nil {
+			f.of = map[int]*places{}
+		}
+		f.of[uid] = p
+	}
+	p.users++
+	f.mu.Unlock()
+	gone := func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if p.users--; p.users == 0 {
+			delete(f.of, uid)
+		}
+	}
+	select {
+	case p.taken <- struct{}{}:
+		return func() { <-p.taken; gone() }, nil
+	case <-ctx.Done():
+		gone()
+		return nil, ctx.Err()
+	}
+}
+
+// farAsksMost is how many places a user has.
+const farAsksMost = 16
 
 // watch has those who wait for a node's answer give up once its lease is over.
 func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
@@ -292,23 +344,24 @@ func (s *Service) nodeOf(ctx context.Context, seq int64) string {
 	return s.node
 }
 
-// answerAsks answers what other nodes ask, each for itself: some of it takes long.
+// answerAsks answers what other nodes ask, each for itself: some of it takes long. Whoever does not wait any more gets none.
 func (s *Service) answerAsks(ctx context.Context) {
+	s.dropAsks(ctx)
 	var list []store.Asked
 	for _, slow := range []bool{false, true} {
-		some, err := s.cluster.Asked(ctx, slow, asksAtOnce)
-		if err != nil {
-			return // they ask again, or are heard at the next hint
+		for more := true; more; {
+			some, err := s.cluster.Asked(ctx, slow, asksAtOnce)
+			if more = err == nil && len(some) == asksAtOnce; err != nil {
+				break // they are heard at the next hint
+			}
+			list = append(list, some...)
 		}
-		list = append(list, some...)
 	}
 	for _, one := range list {
-		if _, begun := s.asked.LoadOrStore(one.N, true); begun {
-			continue
-		}
+		within, cancel := context.WithTimeout(ctx, askWithin)
+		s.asked.Store(one.N, cancel)
 		go func() {
 			defer s.asked.Delete(one.N)
-			within, cancel := context.WithTimeout(ctx, askWithin)
 			defer cancel()
 			var a ask
 			var is answered
@@ -323,12 +376,38 @@ func (s *Service) answerAsks(ctx context.Context) {
 				is.fail(queue.Errorf(queue.CodeTooLarge, "the answer has more than %d bytes", store.MaxAnswer))
 				text, err = json.Marshal(is)
 			}
-			if err == nil {
-				err = s.cluster.Answer(within, one.N, text)
+			for err == nil && within.Err() == nil {
+				failed := s.cluster.Answer(within, one.N, text)
+				if !errors.Is(failed, queue.ErrUnavailable) {
+					err = failed
+					break
+				}
+				select {
+				case <-within.Done():
+				case <-time.After(time.Second):
+				}
 			}
-			if err != nil && ctx.Err() == nil {
+			if err != nil && within.Err() == nil {
 				s.log.Warn("what another node asked is not answered", "error", err)
 			}
 		}()
+	}
+}
+
+// dropAsks ends what is done for those who do not wait for it any more.
+func (s *Service) dropAsks(ctx context.Context) {
+	var begun []int64
+	s.asked.Range(func(n, _ any) bool {
+		begun = append(begun, n.(int64))
+		return true
+	})
+	if len(begun) == 0 {
+		return
+	}
+	wanted, err := s.cluster.Wanted(ctx)
+	for _, n := range begun {
+		if cancel, there := s.asked.Load(n); err == nil && there && !wanted[n] {
+			cancel.(context.CancelFunc)()
+		}
 	}
 }

@@ -98,7 +98,8 @@ type Service struct {
 	cluster  store.Cluster    // nil if the store is no others'
 	pool     *worker.Pool
 	orphans  chan struct{} // hints that nodes have left something to take over
-	asked    sync.Map      // what other nodes ask and is being answered, by number
+	asked    sync.Map      // ends what other nodes ask and is being answered, by number
+	farAsks  farAsks
 	log      *slog.Logger
 	level    slog.LevelVar
 	started  queue.Millis

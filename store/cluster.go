@@ -29,10 +29,11 @@ type Cluster interface {
 	// Holder is the other node that has a job leased, 0 if none has.
 	Holder(ctx context.Context, seq int64) (int64, error)
 	// Ask asks another node for something, and waits for its answer until ctx ends. Asked lists
-	// up to limit that this node is asked and has not answered, and Answer answers one. What is slow, and may be asked often,
-	// stands apart, so that nothing else waits for it.
+	// up to limit that this node is asked and has not been told of yet, each once, and Answer answers one. What is slow, and may
+	// be asked often, stands apart, so that nothing else waits for it. Wanted are those whose askers wait still.
 	Ask(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error)
 	Asked(ctx context.Context, slow bool, limit int) ([]Asked, error)
+	Wanted(ctx context.Context) (map[int64]bool, error)
 	Answer(ctx context.Context, n int64, answer []byte) error
 	// Hints hints, until the store is closed, that the node may be asked something, and Changes that another node has changed
 	// anything, like settings.

@@ -1,10 +1,13 @@
 package sql
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -274,14 +277,28 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (an
 
 // Asked implements store.Cluster.
 func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.Asked, err error) {
-	err = s.talk.do(ctx, func(c *serverConn) error {
+	look := 1 + rand.Int64N(math.MaxInt64)
+	err = s.talk.do(ctx, func(c *serverConn) error { // perhaps twice: it finds the same then
 		list = nil
 		return c.query(func(r row) (bool, error) {
 			list = append(list, store.Asked{N: r.num(0), Ask: []byte(r.text(1))})
 			return true, nil
-		}, `SELECT n, ask FROM asks WHERE node = ? AND slow = ? AND answer IS NULL ORDER BY n LIMIT ?`, s.node, bit(slow), int64(limit))
+		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, look, s.node, bit(slow), look, int64(limit))
 	})
+	slices.SortFunc(list, func(a, b store.Asked) int { return cmp.Compare(a.N, b.N) })
 	return list, err
+}
+
+// Wanted implements store.Cluster.
+func (s *Server) Wanted(ctx context.Context) (wanted map[int64]bool, err error) {
+	err = s.talk.do(ctx, func(c *serverConn) error {
+		wanted = map[int64]bool{}
+		return c.query(func(r row) (bool, error) {
+			wanted[r.num(0)] = true
+			return true, nil
+		}, `SELECT n FROM asks WHERE node = ? AND answer IS NULL`, s.node)
+	})
+	return wanted, err
 }
 
 // Answer implements store.Cluster.

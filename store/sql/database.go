@@ -85,6 +85,8 @@ type host interface {
 	relieve() bool
 	// refusal is the answer to those who meet a full disk or a busy database.
 	refusal(k kind, err error) error
+	// blames reports whether an error may be about a row of the transaction, though another statement met it.
+	blames(err error) bool
 	// broke is called once, when the store has failed.
 	broke()
 	// room is an error while there is none for new jobs, and keepRoom sees to it that there is some for what runs.

@@ -72,6 +72,9 @@ func (t *tx) tidyGates() (more bool, err error) {
 	if !t.s.mem.lanes.keyed {
 		return false, nil
 	}
+	if err := t.writeNaming(); err != nil {
+		return false, err
+	}
 	type gate struct{ id, per int64 }
 	var idle []gate
 	err = t.query(func(r row) (bool, error) {
@@ -164,7 +167,7 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 		return 0, err
 	}
 	n, per := int64(d.N), d.Per.Milliseconds()
-	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.Everybody), n, per, id)
+	fixed, err := t.number(`SELECT kept = 1 OR uid = ? AND jobs + ? > 0 OR n = ? AND per = ? FROM gates WHERE id = ?`, int64(queue.Everybody), t.naming[namedGate{d.Owner(j.UID), d.Kind, d.Key}], n, per, id)
 	if err != nil || fixed == 1 {
 		return 0, err
 	}
@@ -290,10 +293,32 @@ func (t *tx) CountNaming(j *rules.Job, by int) error {
 				return err
 			}
 		}
-		if err := t.exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, int64(by), int64(d.Owner(j.UID)), int64(d.Kind), d.Key); err != nil {
+		if t.naming == nil {
+			t.naming = map[namedGate]int64{}
+		}
+		t.naming[namedGate{d.Owner(j.UID), d.Kind, d.Key}] += int64(by)
+	}
+	return nil
+}
+
+// namedGate is a lock or a rate that jobs name.
+type namedGate struct {
+	owner int
+	kind  queue.GateKind
+	key   string
+}
+
+// writeNaming writes how many jobs name a gate, as far as that has changed: of a gate once, however many jobs there are.
+func (t *tx) writeNaming() error {
+	for g, by := range t.naming {
+		if by == 0 {
+			continue
+		}
+		if err := t.exec(`UPDATE gates SET jobs = jobs + ? WHERE uid = ? AND kind = ? AND key = ?`, by, int64(g.owner), int64(g.kind), g.key); err != nil {
 			return err
 		}
 	}
+	clear(t.naming)
 	return nil
 }
 

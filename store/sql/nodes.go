@@ -40,6 +40,7 @@ func nodeTables() []string {
 			asker  BIGINT NOT NULL, -- the node that asks
 			slow   BIGINT NOT NULL, -- 1 for what nothing else waits for
 			at     TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
+			taken  BIGINT NOT NULL DEFAULT 0, -- by which look of the node, 0 if it does not know of it
 			ask    TEXT NOT NULL,   -- JSON
 			answer TEXT             -- JSON, NULL until there is one
 		)`,
@@ -232,6 +233,9 @@ func (s *Server) join(ctx context.Context, m Member) error {
 			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, incarnation = nodes.incarnation + 1, until = excluded.until, gone = false, joined = clock_timestamp(), version = excluded.version
 			RETURNING id, incarnation`, m.Name, m.Folder, m.Lease.Milliseconds(), m.Version)
 		if err != nil {
+			return err
+		}
+		if err := t.exec(`UPDATE asks SET taken = 0 WHERE node = ?`, id); err != nil { // by an earlier service
 			return err
 		}
 		s.node, s.incarnation = id, incarnation

@@ -254,3 +254,77 @@ func TestShutLanesAreLookedAtAgain(t *testing.T) {
 		})
 	}
 }
+
+// A row that the server refuses is the error of the request alone that has it, though others are stored with it.
+func TestRefusedRowIsOnesOwn(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := node(t, url, "a")
+	hand(t, a, draft())
+	if err := a.talk.do(t.Context(), func(c *serverConn) error {
+		return c.pg.Exec(t.Context(), `ALTER TABLE queuectl.jobs ADD CHECK (queue <> 'refused')`).Close()
+	}); err != nil {
+		t.Fatal(err)
+	}
+	bad := draft()
+	bad.Queue = "refused"
+	<-a.turn // so that they are of one transaction
+	done := make(chan error, 3)
+	for _, j := range []queue.Job{draft(), bad, draft()} {
+		go func() {
+			_, err := a.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{j}, UID: 7})
+			done <- err
+		}()
+	}
+	for waiting := 0; waiting < 3; {
+		a.mu.Lock()
+		waiting = 0
+		for _, class := range a.waiting {
+			waiting += len(class)
+		}
+		a.mu.Unlock()
+	}
+	a.turn <- struct{}{}
+	refused := 0
+	for range 3 {
+		if err := <-done; errors.Is(err, queue.ErrInternal) {
+			refused++
+		} else if err != nil {
+			t.Error(err)
+		}
+	}
+	if jobs := claim(t, a, 9); refused != 1 || len(jobs) != 3 || a.Err() != nil {
+		t.Errorf("%d requests are refused, %d jobs are there, and the store has %v", refused, len(jobs), a.Err())
+	}
+}
+
+// What a node is asked it is told once, also by a look that is lost, and again after its service has begun anew; who does not
+// wait any more is not wanted.
+func TestAsksAreTakenOnce(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	for range 70 {
+		go a.Ask(t.Context(), b.node, []byte(`{}`), false)
+	}
+	seen := map[int64]bool{}
+	for len(seen) < 70 {
+		list, err := b.Asked(t.Context(), false, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			if seen[one.N] {
+				t.Errorf("the ask %d is told twice", one.N)
+			}
+			seen[one.N] = true
+		}
+	}
+	if wanted, err := b.Wanted(t.Context()); err != nil || len(wanted) != 70 {
+		t.Errorf("%d are wanted, %v", len(wanted), err)
+	}
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := node(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
+		t.Errorf("after it has begun anew it is told %d, %v", len(list), err)
+	}
+}

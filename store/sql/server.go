@@ -158,6 +158,14 @@ func (s *Server) open() error {
 		err = queue.Errorf(queue.CodeInvalid, "the database's server is PostgreSQL %d; 14 or later is needed", version/10_000)
 	}
 	if err == nil {
+		err = s.writer.query(func(r row) (bool, error) {
+			if encoding := r.text(0); encoding != "UTF8" {
+				return false, queue.Errorf(queue.CodeInvalid, "the database %s has the encoding %s; create one with ENCODING 'UTF8'", s.config.Database, encoding)
+			}
+			return false, nil
+		}, `SELECT current_setting('server_encoding')`)
+	}
+	if err == nil {
 		err = s.makeTables(migrations)
 	}
 	if err == nil {
@@ -413,6 +421,12 @@ func (s *Server) refusal(k kind, err error) error {
 		return queue.Errorf(queue.CodeNoSpace, "no space on the disk of the database's server (%v); free some and try again", err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
+}
+
+// blames implements host: it goes by the error's class, which is that of data, of constraints or of limits.
+func (s *Server) blames(err error) bool {
+	e, refused := errors.AsType[serverRefused](err)
+	return refused && slices.Contains([]string{"22", "23", "54"}, e.Code[:2])
 }
 
 // broke implements host.

@@ -282,6 +282,9 @@ func (s *Store) writeReserved(t *tx) (inMeta string, changed bool, err error) {
 	return t.reservations(), true, nil
 }
 
+// blames implements host: each statement meets its own errors.
+func (s *Store) blames(error) bool { return false }
+
 // committed implements host.
 func (s *Store) committed(changed bool) {
 	if m := &s.mem; changed {

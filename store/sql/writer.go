@@ -37,16 +37,17 @@ type tx struct {
 	before      memory       // as it was, without leases
 	users       map[int]user // those that changed, as they were
 	queues      map[*queueState]queueCount
-	removed     int     // attempts and edges
-	uncut       *waiter // who waits still, though its claim was cut short
-	read        int     // bytes of jobs that were read, or will be moved by SQLite
-	bound       int64   // what the connection had bound when it began
-	leased      bool    // leases changed
-	leases      []int64 // which, by their jobs
-	leasedBy    []int64 // nodes whose leases did, of those that are not known to have started
-	hereChanged bool    // lanes.here did
-	told        *told   // nil if there is nobody to tell
-	met         error   // by what could not say so
+	removed     int                 // attempts and edges
+	uncut       *waiter             // who waits still, though its claim was cut short
+	read        int                 // bytes of jobs that were read, or will be moved by SQLite
+	bound       int64               // what the connection had bound when it began
+	leased      bool                // leases changed
+	leases      []int64             // which, by their jobs
+	leasedBy    []int64             // nodes whose leases did, of those that are not known to have started
+	hereChanged bool                // lanes.here did
+	naming      map[namedGate]int64 // by how many jobs more, or less, than is written
+	told        *told               // nil if there is nobody to tell
+	met         error               // by what could not say so
 }
 
 // lead commits what waits, or the first part of it, in one transaction and answers. The
@@ -121,6 +122,17 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 		case k == busy:
 			s.refuse(group, s.host.refusal(k, err))
 			return nil, nil
+		case k == mistake && s.host.blames(err) && len(group) > 1: // whose it is shows one by one
+			for _, o := range group {
+				if _, err := s.commit([]*op{o}); err != nil {
+					return nil, err
+				}
+			}
+			return nil, nil
+		case k == mistake && s.host.blames(err):
+			s.log.Error("the database refused a request", "error", err)
+			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused what was to be stored; the service's log says why")
+			return nil, nil
 		case k == mistake && culprit != nil:
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
 			group = without(group, culprit)
@@ -182,7 +194,10 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	if err = t.rules.Reopen(); err != nil {
 		return n, nil, nil, err
 	}
-	if err := cmp.Or(t.met, t.writeFigures()); err != nil {
+	if err := cmp.Or(t.met, t.writeNaming()); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.writeFigures(); err != nil {
 		return n, nil, nil, err
 	}
 	if err := t.writeMeta(); err != nil {
