@@ -165,6 +165,16 @@ func (s *Service) setDrained(on bool) {
 	s.obeyDrain()
 }
 
+// endDrain is the command that ends the drain of this service.
+func (s *Service) endDrain() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drained && !s.drains {
+		return "queuectl node drain " + queue.Word(s.node) + " --off"
+	}
+	return "queuectl drain --off"
+}
+
 // obeyDrain has the pool claim nothing, if all nodes are to or this one is.
 func (s *Service) obeyDrain() {
 	s.mu.Lock()
@@ -254,6 +264,9 @@ func (s *Service) takePart(ctx context.Context) {
 		case <-time.After(wait):
 			looked = time.Time{}
 			err := s.takeShared(ctx)
+			if drained, failed := s.cluster.Drained(ctx); failed == nil {
+				s.setDrained(drained)
+			}
 			switch {
 			case err == nil:
 				said = ""

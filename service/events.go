@@ -346,7 +346,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 		list = append(list, paused)
 	}
 	if s.pool.Draining() {
-		list = append(list, "it drains, so no job is started; end that with: queuectl drain --off")
+		list = append(list, "it drains, so no job is started; end that with: "+s.endDrain())
 	}
 	return list, failing
 }

@@ -70,6 +70,11 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 		if *j, err = s.lookAgain(ctx, j); err != nil {
 			return running, err
 		}
+		if s.cluster != nil && j.State == queue.Processing {
+			if name := s.nodeOf(ctx, j.Seq); name != s.node {
+				return running, queue.Errorf(queue.CodeWrongState, "job %s runs on the node %s; its terminal is to be attached to there", j.ID, name)
+			}
+		}
 		within, cancel := ctx, func() {}
 		if !p.Wait {
 			within, cancel = context.WithTimeout(ctx, startedWithin)

@@ -159,7 +159,7 @@ func (s *Service) whyNobody(add func(control.Reason)) {
 	case s.paused.Load() != nil:
 		add(control.Reason{Kind: "paused", Text: "everything is paused", Next: "queuectl resume --all"})
 	case s.pool.Draining():
-		add(control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: "queuectl drain --off"})
+		add(control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: s.endDrain()})
 	case workers == 0:
 		add(control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
 	case busy >= workers:

@@ -26,6 +26,8 @@ type Cluster interface {
 	// DrainNode has a node claim nothing any more, or again. RemoveNode forgets one whose service does not run.
 	DrainNode(ctx context.Context, name string, on bool) error
 	RemoveNode(ctx context.Context, name string) error
+	// Drained reports whether this node is to claim nothing.
+	Drained(ctx context.Context) (bool, error)
 	// Holder is the other node that has a job leased, 0 if none has.
 	Holder(ctx context.Context, seq int64) (int64, error)
 	// Ask asks another node for something, and waits for its answer until ctx ends. Asked lists

@@ -202,6 +202,7 @@ func (l *loop) dropStale() {
 		case h.waiting || h.conn == nil:
 		case !h.dropSent && since >= staleAfter:
 			h.dropSent = true
+			l.mean = max(l.mean, staleAfter) // jobs run for longer than was thought: others may have workers for these
 			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(lease)})
 		case h.dropSent && !h.begun && h.conn.silent && since >= startBy+startSpare:
 			late[h.conn] = append(late[h.conn], h)

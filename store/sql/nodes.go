@@ -24,6 +24,7 @@ func nodeTables() []string {
 			folder      TEXT NOT NULL, -- which tells the service of this name from another one
 			incarnation BIGINT NOT NULL DEFAULT 1, -- rises with each start of its service
 			until       TIMESTAMPTZ NOT NULL, -- its lease
+			heard       TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), -- when it said so
 			gone        BOOLEAN NOT NULL DEFAULT false, -- what it had leased is others'
 			drained     BOOLEAN NOT NULL DEFAULT false,
 			mark        BIGINT NOT NULL DEFAULT 0, -- of its last transaction
@@ -225,12 +226,17 @@ func (s *Server) join(ctx context.Context, m Member) error {
 		if folder != m.Folder && alive {
 			return queue.Errorf(queue.CodeExists, "another service is the node %s of this queue; give this one another name: node in its settings", m.Name)
 		}
+		if renamed, err := t.rename(m, alive); err != nil {
+			return err
+		} else if renamed {
+			folder = m.Folder
+		}
 		id, incarnation := int64(0), int64(0)
 		err = t.query(func(r row) (bool, error) {
 			id, incarnation = r.num(0), r.num(1)
 			return false, nil
 		}, `INSERT INTO nodes (name, folder, until, version) VALUES (?, ?, clock_timestamp() + ? * interval '1 ms', ?)
-			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, incarnation = nodes.incarnation + 1, until = excluded.until, gone = false, joined = clock_timestamp(), version = excluded.version
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false, joined = clock_timestamp(), version = excluded.version
 			RETURNING id, incarnation`, m.Name, m.Folder, m.Lease.Milliseconds(), m.Version)
 		if err != nil {
 			return err
@@ -251,6 +257,31 @@ func (s *Server) join(ctx context.Context, m Member) error {
 		})
 		return nil
 	})
+}
+
+// rename has the node of a folder that had another name have this one, with what it has leased.
+func (t *tx) rename(m Member, taken bool) (renamed bool, err error) {
+	id, was := int64(0), ""
+	err = t.query(func(r row) (bool, error) {
+		id, was = r.num(0), r.text(1)
+		return false, nil
+	}, `SELECT id, name FROM nodes WHERE folder = ? AND name <> ?`, m.Folder, m.Name)
+	if err != nil || id == 0 || taken {
+		return false, err
+	}
+	other, err := t.number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
+	if err == nil && other != 0 { // it is gone, and of another folder
+		if err = t.disinherit(other); err == nil {
+			err = t.exec(`DELETE FROM nodes WHERE id = ?`, other)
+		}
+	}
+	if err == nil {
+		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, was)
+	}
+	if err == nil {
+		err = t.exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
+	}
+	return true, err
 }
 
 // disinherit has leases of a node be nobody's: whoever takes over next has them. Batches that it takes are this one's.
@@ -324,7 +355,7 @@ func (s *Server) Extend(ctx context.Context, workers int) (m store.Membership, e
 			found = true
 			m.Drained = r.num(0) != 0
 			return false, nil
-		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', workers = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), int64(workers), s.node, s.incarnation)
+		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), workers = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), int64(workers), s.node, s.incarnation)
 		if err != nil {
 			return err
 		}
@@ -449,14 +480,14 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 		}
 		return r.query(func(r row) (bool, error) {
 			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2), Workers: int(r.num(3)),
-				Drained: r.num(4) != 0, Joined: queue.Millis(r.num(6)), Heard: queue.Millis(r.num(7)).Add(-s.lease), This: r.num(0) == s.node}
+				Drained: r.num(4) != 0, Joined: queue.Millis(r.num(6)), Heard: queue.Millis(r.num(7)), This: r.num(0) == s.node}
 			n.Alive = r.num(5) != 0
 			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources)); err != nil {
 				return false, damage("damaged node")
 			}
 			list = append(list, n)
 			return true, nil
-		}, `SELECT id, name, version, workers, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM until) * 1000)::bigint, labels, resources FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
+		}, `SELECT id, name, version, workers, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
 	})
 	return list, err
 }
@@ -505,6 +536,16 @@ func (s *Server) DrainNode(ctx context.Context, name string, on bool) error {
 	})
 }
 
+// Drained implements store.Cluster.
+func (s *Server) Drained(ctx context.Context) (drained bool, err error) {
+	err = s.keeper.do(ctx, func(c *serverConn) error {
+		n, err := c.number(`SELECT count(*) FROM nodes WHERE id = ? AND drained`, s.node)
+		drained = n > 0
+		return err
+	})
+	return drained, err
+}
+
 // RemoveNode implements store.Cluster.
 func (s *Server) RemoveNode(ctx context.Context, name string) error {
 	return s.do(ctx, prompt, func(t *tx) error {
@@ -542,6 +583,6 @@ func (s *Server) leave(ctx context.Context) error {
 		return nil
 	}
 	return s.keeper.do(ctx, func(c *serverConn) error {
-		return c.exec(`UPDATE nodes SET until = clock_timestamp() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
+		return c.exec(`UPDATE nodes SET until = clock_timestamp(), heard = clock_timestamp() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
 	})
 }

@@ -217,6 +217,31 @@ func TestNodeStandsInForTimers(t *testing.T) {
 	}
 }
 
+// A node that is given another name goes on with what it has leased, also if a node of that name is gone.
+func TestNodeIsRenamed(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, z := node(t, url, "a"), node(t, url, "z")
+	hand(t, a, draft(), draft())
+	held, other := claim(t, a, 1), claim(t, z, 1)
+	forget(t, a, "z")
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := OpenServer(t.Context(), url, Options{Order: a.Order(), Member: Member{Name: "z", Folder: "a", Lease: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	left, err := again.Left(t.Context())
+	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
+		t.Errorf("it has %+v, %v", left.Leased, err)
+	}
+	lost, err := again.TakeOver(t.Context())
+	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
+		t.Errorf("of the other node it takes over %+v, %v", lost, err)
+	}
+}
+
 // Units of resources are each node's own, and so is what a node is asked to be; locks and users' quotas are over all nodes.
 func TestNodesHaveGates(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
