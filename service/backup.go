@@ -23,7 +23,7 @@ import (
 const backupPiece = 256 << 10
 
 // errNoFiles refuses what only a store can do that keeps its jobs in files.
-var errNoFiles = queue.Errorf(queue.CodeUnsupported, "the store of this queue has no files of its own to be copied or looked at; use the tools of what keeps it")
+var errNoFiles = queue.Errorf(queue.CodeUnsupported, "the store of this queue has no files of its own to be copied or looked at; use those of PostgreSQL, like pg_dump")
 
 // tellEvery is how often it is told how far something long has come.
 const tellEvery = 100 * time.Millisecond

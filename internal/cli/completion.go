@@ -139,6 +139,7 @@ func (a *App) newest(states []string) []control.Job {
 func (a *App) completeFlags(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"queue": a.completeQueues, "where-queue": a.completeQueues,
+		"on":    a.completeNodes,
 		"batch": a.completeBatches, "after-batch": a.completeBatches,
 		"after": a.completeList, "after-any": a.completeList, "depends-on": a.completeList,
 	} {

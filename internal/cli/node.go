@@ -45,6 +45,24 @@ func nodeRow(n *control.NodeView) []string {
 	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, time.Now()), pairs(n.Labels), pairs(n.Resources), n.Version}
 }
 
+// completeNodes completes the names of nodes.
+func (a *App) completeNodes(cmd *cobra.Command, _ []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+	defer cancel()
+	list, err := allNodes(ctx, c)
+	for _, n := range list {
+		if err == nil && strings.HasPrefix(n.Name, typed) {
+			names = append(names, n.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
 // pairs are the entries of a map in order, "-" if there are none.
 func pairs[V any](of map[string]V) string {
 	var list []string
@@ -60,7 +78,7 @@ func pairs[V any](of map[string]V) string {
 func nodeDrainVerb(a *App) *cobra.Command {
 	var p control.NodeDrain
 	cmd := &cobra.Command{
-		Use: "drain NODE [--off]", Short: "Have a machine finish what it runs and begin nothing more; other machines go on", Args: Exactly(1, "the name of a node"),
+		Use: "drain NODE [--off]", Short: "Have a machine finish what it runs and begin nothing more; other machines go on", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
@@ -79,7 +97,7 @@ func nodeDrainVerb(a *App) *cobra.Command {
 
 func nodeRemoveVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NODE", Short: "Forget a machine whose service does not run; what it had is treated as lost", Args: Exactly(1, "the name of a node"),
+		Use: "rm NODE", Short: "Forget a machine whose service does not run; what it had is treated as lost", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
 				a.Say("%s is forgotten", n.Name)

@@ -2,6 +2,7 @@ package sql
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -48,6 +49,9 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 	}
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
+		if refused, said := errors.AsType[*pgconn.PgError](err); said && strings.Contains(refused.Message, "unsupported startup parameter") {
+			err = fmt.Errorf("%w; by a pooler in transaction mode the URL of store needs ?%s=%s", err, poolMode, poolTransactions)
+		}
 		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
 	return &serverConn{pg: pg, session: session, ctx: context.Background(), stmts: map[string]*serverStatement{}, held: map[string]*serverStatement{}}, nil
