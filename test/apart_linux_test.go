@@ -32,6 +32,7 @@ type apart struct {
 	acked   sync.Map // ids of jobs that were acknowledged
 	faults  [faultKinds]atomic.Int64
 	starts  atomic.Int64 // of services
+	told    []string     // the faults, of whoever does harm
 }
 
 // apartNode is one of them.
@@ -43,6 +44,9 @@ type apartNode struct {
 	outside string
 	mu      sync.Mutex
 	frozen  bool
+	// orphaned is when its runner was killed. What a dead runner has run its service ends, and nobody does while that stands still
+	// for as long as a lease: of these two faults there is one at a time.
+	orphaned time.Time
 }
 
 // What goes wrong.
@@ -276,7 +280,7 @@ func (a *apart) harm() {
 			last(n, long, func() { n.wire(true) })
 		case serviceStops:
 			if n.mu.TryLock() {
-				if n.cmd != nil && n.cmd.Process.Signal(syscall.SIGSTOP) == nil {
+				if time.Since(n.orphaned) > apartLease && n.cmd != nil && n.cmd.Process.Signal(syscall.SIGSTOP) == nil {
 					n.frozen = true
 					last(n, long, n.thaw)
 				}
@@ -290,8 +294,12 @@ func (a *apart) harm() {
 				n.mu.Unlock()
 			}
 		case runnerDies:
-			if pids := n.runnerPids(); len(pids) > 0 {
-				kill(pids[rand.N(len(pids))])
+			if n.mu.TryLock() {
+				if pids := n.runnerPids(); len(pids) > 0 && !n.frozen { // see orphaned
+					kill(pids[rand.N(len(pids))])
+					n.orphaned = time.Now()
+				}
+				n.mu.Unlock()
 			}
 		case backendDies:
 			a.mu.Lock()
@@ -315,6 +323,7 @@ func (a *apart) harm() {
 			a.mu.Unlock()
 		}
 		a.faults[kind].Add(1)
+		a.told = append(a.told, fmt.Sprint(time.Now().UnixMilli(), " ", n.name, ": ", faultNames[kind], ", for ", long))
 	}
 }
 
@@ -380,6 +389,11 @@ func (a *apart) settle() {
 	for name, what := range map[string]string{"twice": "ran in two trees at a time", "over": "held a lock of two as the third"} {
 		if list, err := os.ReadFile(filepath.Join(a.ledger, name)); err == nil {
 			a.Errorf("these %s: %s", what, list)
+			for id := range strings.FieldsSeq(string(list)) {
+				a.Log(pgserver.Query(a, url, `SELECT e.at, e.kind, e.detail, e.job FROM queuectl.events e WHERE e.id = '`+id+`' ORDER BY e.seq`))
+				a.Log(pgserver.Query(a, url, `SELECT t.* FROM queuectl.attempts t JOIN queuectl.jobs j ON j.seq = t.seq WHERE j.id = '`+id+`'`))
+			}
+			a.Logf("faults: %s", strings.Join(a.told, "\n"))
 		}
 	}
 	stale := pgserver.Query(a, url, `SELECT count(*) FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 GROUP BY seq HAVING count(*) > 1) t`)

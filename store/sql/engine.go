@@ -47,9 +47,11 @@ type engine struct {
 	// rechecks are the rules', which an undone transaction leaves as they are; the writer's.
 	rechecks rules.Memory
 
-	readied   bool         // what another node has changed may be runnable, and was not claimed yet; the writer's
-	standsIn  queue.Millis // when this node looks for another one's timers; the writer's
-	leaseRoom []int64      // for the next transaction's leases; the writer's
+	readied    bool         // what another node has changed may be runnable, and was not claimed yet; the writer's
+	hereStale  bool         // lanes that are shut to this node alone are to be looked at again; the writer's
+	hereLooked queue.Millis // when they were
+	standsIn   queue.Millis // when this node looks for another one's timers; the writer's
+	leaseRoom  []int64      // for the next transaction's leases; the writer's
 
 	typical int // bytes that a job takes to be claimed, of late; the writer's
 

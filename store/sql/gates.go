@@ -359,6 +359,23 @@ func (t *tx) recheckShut() error {
 	return nil
 }
 
+// recheckStale has them looked at if another node has changed what may stand before such a lane, at most once in a while: of many
+// queues it takes long.
+func (t *tx) recheckStale() {
+	s := t.s
+	if !s.hereStale {
+		return
+	}
+	if s.hereLooked <= t.now && t.now < s.hereLooked.Add(standInAfter) {
+		s.standIn(t.now, t.now)
+		return
+	}
+	looked := s.hereLooked
+	t.undo = append(t.undo, func() { s.hereStale, s.hereLooked = true, looked })
+	s.hereStale, s.hereLooked = false, t.now
+	t.recheckHere()
+}
+
 // recheckHere has the gates looked at that a lane is shut on for this node alone.
 func (t *tx) recheckHere() {
 	for _, gate := range t.s.mem.lanes.here {

@@ -260,7 +260,8 @@ func (t *tx) hear(commits int64, text []byte) error {
 		ls.over = map[int64]int{}
 	}
 	if slices.ContainsFunc(n.Queues, func(q newsQueue) bool { return q.Keyed }) || slices.ContainsFunc(n.Leases, func(l newsLeases) bool { return len(l.Needs) > 0 }) || needy {
-		t.recheckHere() // who stood before a lane that is shut here may not any more
+		s.hereStale = true // who stood before a lane that is shut here may not any more
+		s.standIn(t.now, t.now)
 	}
 	s.standIn(t.now, n.Due)
 	s.minute.hear(&n)

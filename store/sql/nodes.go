@@ -102,7 +102,7 @@ func (t *tx) reload() error {
 	}
 	s.minute = minuteFigures{}
 	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
-	t.recheckHere()
+	s.hereStale = true
 	t.before, s.foreign.any, s.readied = *m, true, true
 	s.standIn(t.now, t.now) // timers may be among what was read
 	return nil

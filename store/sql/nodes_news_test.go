@@ -248,6 +248,13 @@ func TestShutLanesAreLookedAtAgain(t *testing.T) {
 			if err := gone(b); err != nil {
 				t.Fatal(err)
 			}
+			claim(t, a, 1) // which hears of it
+			for soon := time.Now().Add(20 * time.Second); a.hereStale && time.Now().Before(soon); {
+				<-a.DueSooner()
+				if _, err := a.Promote(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if jobs := claim(t, a, 9); len(jobs) != 1 || jobs[0].Seq != 3 {
 				t.Errorf("then it has %v", seqs(jobs))
 			}

@@ -100,6 +100,7 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
+		t.recheckStale()
 		opened, err := t.openGates()
 		if err != nil {
 			return err
