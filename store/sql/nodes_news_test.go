@@ -2,6 +2,7 @@ package sql
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -333,5 +334,14 @@ func TestAsksAreTakenOnce(t *testing.T) {
 	}
 	if list, err := node(t, url, "b").Asked(t.Context(), false, 99); err != nil || len(list) != 70 {
 		t.Errorf("after it has begun anew it is told %d, %v", len(list), err)
+	}
+}
+
+// A database that cannot store all texts is refused at the start: else one of them would be refused later, by the server.
+func TestEncodingOfTheDatabase(t *testing.T) {
+	p := pgserver.Shared(t)
+	pgserver.Query(t, p.URL("postgres"), `CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0`)
+	if _, err := OpenServer(t.Context(), p.URL("latin"), Options{Member: Member{Name: "a", Folder: "a"}}); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "UTF8") {
+		t.Errorf("%v", err)
 	}
 }

@@ -159,7 +159,7 @@ func (s *Server) open() error {
 	}
 	if err == nil {
 		err = s.writer.query(func(r row) (bool, error) {
-			if encoding := r.text(0); encoding != "UTF8" {
+			if encoding := r.text(0); encoding != "UTF8" && encoding != "SQL_ASCII" { // which takes all texts as they are
 				return false, queue.Errorf(queue.CodeInvalid, "the database %s has the encoding %s; create one with ENCODING 'UTF8'", s.config.Database, encoding)
 			}
 			return false, nil
