@@ -101,8 +101,8 @@ func (s *Service) meetAnother(ctx context.Context) error {
 	return os.WriteFile(path, []byte(now+"\n"), 0o600)
 }
 
-// endDead ends what dead runners have left alive, of a service that cannot start since its store cannot be reached: its leases are
-// others' soon, and a runner that is dead ends nothing. The next start would do so before all else.
+// endDead ends what dead runners have left alive, of a service that is about to start or could not: its store may be away for long,
+// its leases are others' soon, and a runner that is dead ends nothing.
 func (s *Service) endDead() {
 	if url, err := s.config.Load().StoreURL(); err != nil || url == "" || s.config.Load().OnPartition != "stop" {
 		return

@@ -186,11 +186,14 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return err
 	}
 	defer lock.Close()
+	s.endDead()
 	if err := s.whenRoom(ctx, func() error { return s.open(ctx) }); err != nil {
 		s.endDead()
 		return endOf(ctx, err)
 	}
-	err = s.serve(ctx, hup)
+	if err = s.serve(ctx, hup); err != nil {
+		s.endDead()
+	}
 	if closed := s.store.Close(); err == nil {
 		err = closed
 	}

@@ -371,12 +371,40 @@ func TestDeadRunnerWithoutADatabase(t *testing.T) {
 	if syscall.Kill(pid, 0) != nil {
 		t.Log("the job has ended with its runner")
 	}
-	if err := a.tryStart("--workers", "2"); err == nil {
-		t.Error("the service starts without its database")
-	}
-	a.cmd = nil
-	a.until("the job is ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	a.until("the job is ended", 10*time.Second, func() bool {
+		if err := a.tryStart("--workers", "2"); err == nil { // again and again, as its manager does
+			t.Error("the service starts without its database")
+		}
+		a.cmd = nil
+		return syscall.Kill(pid, 0) != nil
+	})
 	p.Start(t)
 	a.start("--workers", "2")
 	a.until("it is dead", 20*time.Second, func() bool { return a.show("long").State == "dead" })
+}
+
+// What a runner ran that is killed is ended at once, though its service waits for a database's server that stands still: others run
+// it soon.
+func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	a := nodes[0]
+	a.must("enqueue", "--id", "long", untilGate(a.path("go")))
+	a.must("enqueue", "--id", "ends", untilGate(a.path("end")))
+	w := a.dial()
+	pid, ends := w.runs("long").PID, w.runs("ends").PID
+	p.Freeze(true)
+	t.Cleanup(func() { p.Freeze(false) })
+	a.write("end", "")
+	a.until("a job has ended, which is to be stored", 10*time.Second, func() bool { return syscall.Kill(ends, 0) != nil })
+	time.Sleep(200 * time.Millisecond) // so that the service waits for the store
+	a.killRunners()
+	began := time.Now()
+	a.until("the job is ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	if took := time.Since(began); took > patience*2*time.Second {
+		t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
+	}
+	p.Freeze(false)
+	a.write("go", "")
+	a.until("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
 }

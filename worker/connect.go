@@ -282,6 +282,7 @@ func (l *loop) listen(conn *runnerConn) {
 		l.mu.Unlock()
 		if l.ctx.Err() == nil && !expected {
 			l.cfg.Log.Warn("connection to the runner ended", "runner", conn.Reply.PID, "error", err)
+			l.Go(func() { l.endLeft(l.ctx, conn.Dir) })
 		}
 		deliver(delivery{from: conn})
 	})

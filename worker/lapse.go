@@ -1,9 +1,12 @@
 package worker
 
 import (
+	"context"
+	"path/filepath"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
 	"github.com/queuectl/queuectl/store"
 )
@@ -34,6 +37,29 @@ func (p *Pool) prolong(conn *runnerConn) {
 
 // lapsed reports whether the leases may be others'. The caller holds mu.
 func (p *Pool) lapsed() bool { return !p.until.IsZero() && !time.Now().Before(p.until) }
+
+// endLeft ends what a runner that has died has left alive, of leases that may be others' soon: Run, which recovers it, may wait for the
+// store until then. A runner that lives ends it itself.
+func (p *Pool) endLeft(ctx context.Context, dir string) {
+	p.mu.Lock()
+	ends := !p.until.IsZero()
+	p.mu.Unlock()
+	if !ends {
+		return
+	}
+	for wait := contactFirst; wait <= contactLast; wait *= 2 { // its lock may outlive its connection for a moment
+		by, err := p.cleaner(filepath.Dir(dir))
+		if lives, unknown := runner.Lives(dir); !lives && unknown == nil && err == nil {
+			if by != nil || !p.cfg.Runners.Foreign() {
+				p.recoverBy(ctx, by, dir, nil, nil) // Run does so again, and tells of what it meets
+			}
+			return
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+	}
+}
 
 // Lost has leases be settled that were another node's, which is gone: of one that is not known to have started nobody
 // knows whether it has. It may be called while Run runs.
