@@ -46,21 +46,8 @@ func nodeRow(n *control.NodeView) []string {
 }
 
 // completeNodes completes the names of nodes.
-func (a *App) completeNodes(cmd *cobra.Command, _ []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
-	c, err := a.Client()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
-	defer cancel()
-	list, err := allNodes(ctx, c)
-	for _, n := range list {
-		if err == nil && strings.HasPrefix(n.Name, typed) {
-			names = append(names, n.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+func (a *App) completeNodes(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return completeNames(a, cmd, typed, allNodes, func(n *control.NodeView) string { return n.Name })
 }
 
 // pairs are the entries of a map in order, "-" if there are none.

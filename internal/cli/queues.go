@@ -285,7 +285,15 @@ func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*co
 }
 
 // completeQueues completes names of queues.
-func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
+func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return completeNames(a, cmd, typed, func(ctx context.Context, c *control.Client) ([]control.QueueView, error) {
+		list, err := c.QueueList(ctx, control.Queues{})
+		return list.Queues, err
+	}, func(q *control.QueueView) string { return q.Queue })
+}
+
+// completeNames completes the names of all there is of something.
+func completeNames[T any](a *App, cmd *cobra.Command, typed string, all func(context.Context, *control.Client) ([]T, error), name func(*T) string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	c, err := a.Client()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -293,11 +301,10 @@ func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]st
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
 	defer cancel()
-	got, err := c.QueueList(ctx, control.Queues{})
-	var names []string
-	for _, q := range got.Queues {
-		if err == nil && strings.HasPrefix(q.Queue, typed) {
-			names = append(names, q.Queue)
+	list, err := all(ctx, c)
+	for i := range list {
+		if text := name(&list[i]); err == nil && strings.HasPrefix(text, typed) {
+			names = append(names, text)
 		}
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp

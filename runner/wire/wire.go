@@ -38,8 +38,7 @@ type Frame interface {
 // Frames that the service sends.
 type (
 	// Hello opens a connection. Frames of connections with a lower epoch are
-	// refused from then on.
-	// One of NoEpoch is answered, and changes nothing.
+	// refused from then on. One of NoEpoch is answered, and changes nothing.
 	Hello struct {
 		Protocol int64
 		Epoch    int64
