@@ -206,6 +206,16 @@ func TestAJobsProgress(t *testing.T) {
 	}
 }
 
+// What a job says of its progress counts, however short it is.
+func TestProgressOfAShortJob(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	if j := q.finished(`echo 7 >>"$QUEUECTL_PROGRESS"`); j.Progress == nil || j.Progress.Percent != 7 {
+		t.Errorf("got %+v", j.Progress)
+	}
+}
+
 // Progress is told twice a second at most, whatever a job writes, and the last word holds; the
 // verb outside of a job says what it is for.
 func TestProgressIsBounded(t *testing.T) {

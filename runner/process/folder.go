@@ -44,9 +44,6 @@ func (f *Folder) IsOpen() bool { return f.open }
 // Unpass removes a file that was passed.
 func (f *Folder) Unpass(name string) { os.Remove(f.base + "." + name) }
 
-// Noted reports whether anything was read of the notes since the folder was opened.
-func (f *Folder) Noted() bool { return f.seen }
-
 // secretError is a command's own fault: a secret that it asks for cannot be read. It does
 // not tell what is in it.
 type secretError struct {

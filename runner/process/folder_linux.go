@@ -237,6 +237,9 @@ func readPlainAt(dir int, name string, most int64) ([]byte, error) {
 	return readUpTo(f, most)
 }
 
+// Noted reports whether anything was read of the notes since the folder was opened.
+func (f *Folder) Noted() bool { return f.seen }
+
 // Drain is what has been noted and was not read.
 func (f *Folder) Drain() []byte {
 	if f == nil || f.pipe < 0 {

@@ -19,7 +19,6 @@ type Folder struct {
 	made int // folders that had to leave their names
 	open bool
 	was  notesState
-	seen bool // something was read of the notes since the folder was opened
 }
 
 // notesState is by what it is seen that the notes have changed.
@@ -33,7 +32,7 @@ func NewFolder(base string) *Folder { return &Folder{base: base} }
 
 // Open sees to it that there is an empty folder, and nothing in the notes.
 func (f *Folder) Open(*Identity) (err error) {
-	f.seen, f.was, f.Notes = false, notesState{}, f.name(".progress")
+	f.was, f.Notes = notesState{}, f.name(".progress")
 	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
 		f.made++ // something has it open
 		f.Rest()
@@ -131,6 +130,12 @@ func (f *Folder) Read(name string, most int64) ([]byte, error) {
 // tail is how much of the notes is read.
 const tail = 4 << 10
 
+// Noted reports whether there are notes: a short command's are looked at only when it has ended.
+func (f *Folder) Noted() bool {
+	_, err := os.Lstat(f.Notes)
+	return err == nil
+}
+
 // Drain is the end of the notes, if they have changed.
 func (f *Folder) Drain() []byte {
 	if f == nil {
@@ -149,7 +154,7 @@ func (f *Folder) Drain() []byte {
 	if err != nil || now == f.was || !info.Mode().IsRegular() {
 		return nil
 	}
-	f.was, f.seen = now, true
+	f.was = now
 	if _, err := file.Seek(max(0, now.size-tail), 0); err != nil {
 		return nil
 	}
