@@ -1,8 +1,10 @@
 package runner
 
 import (
+	"errors"
 	"time"
 
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -15,12 +17,30 @@ func (s *server) prolong(f *wire.Prolong) {
 		s.lapse.Stop()
 	}
 	s.until = time.Time{}
+	s.table.leased(f.For > 0)
 	if f.For <= 0 {
 		return
 	}
+	s.leased.Do(func() { close(s.leases) })
 	until := time.Now().Add(f.For)
 	s.until = until
 	s.lapse = time.AfterFunc(f.For, func() { s.endLapsed(until) })
+}
+
+// watchLeases has a watchdog end what runs if the runner dies, once its service has leases for a time: of a
+// service that stands still or has died nobody else would do so in time. It returns when the runner ends.
+func (s *server) watchLeases() {
+	select {
+	case <-s.leases:
+	case <-s.ended:
+		return
+	}
+	w, err := startWatchdog(s.Watchdog, s.dir, false, s.Log)
+	if err != nil && !errors.Is(err, process.ErrUnsupported) {
+		s.Log.Error("nobody would end what runs before others run it, if this runner and its service died together", "error", err)
+	}
+	<-s.ended
+	w.end()
 }
 
 // lapsed reports whether the time is over. The caller holds mu.

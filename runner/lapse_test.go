@@ -14,7 +14,7 @@ import (
 // itself, and 0 is for ever.
 func TestRunnerLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}}
+		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leases: make(chan struct{}), table: &table{mem: make([]byte, slotBytes)}}
 		within := func(f func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()

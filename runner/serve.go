@@ -36,7 +36,7 @@ type Options struct {
 	// Credentials are those that its jobs may have, by name, where it was root's and has become
 	// their account.
 	Credentials map[string][]byte
-	// Watchdog is the command that makes this program an exec watchdog, with Policy.
+	// Watchdog is the command that makes this program a watchdog.
 	Watchdog []string
 	// Unwanted, if not nil, says whether the system has stopped the service for good.
 	// It is asked while the service is away.
@@ -58,9 +58,9 @@ type server struct {
 	shared   bool   // the group of Root may read what is in it
 	place    string // of the private folders of attempts
 	table    *table
-	name     string        // of this incarnation, in cookies
-	accounts *Accounts     // nil unless it is root's
-	watchdog *execWatchdog // the same
+	name     string    // of this incarnation, in cookies
+	accounts *Accounts // nil unless it is root's
+	watchdog *watchdog // the same
 	socket   *socket
 
 	mu        sync.Mutex
@@ -89,6 +89,8 @@ type server struct {
 	idleAt    time.Time     // since when nobody needs the runner
 	until     time.Time     // it goes on up to then, zero for ever
 	lapse     *time.Timer   // ends what runs then; nil before the first
+	leases    chan struct{} // closed once it was told of such a time
+	leased    sync.Once     // closes it
 	more      *sync.Cond    // waiting, target, slots or closing changed
 	gone      chan struct{} // closed while the service is away
 	ended     chan struct{}
@@ -110,6 +112,7 @@ func Serve(ctx context.Context, o Options) error {
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
 		gone:     make(chan struct{}),
+		leases:   make(chan struct{}),
 	}
 	close(s.gone)
 	if o.Alone {
@@ -139,7 +142,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.sweeper.init(s.Log)
 	s.chores.bell = make(chan struct{}, 1)
 	if s.accounts != nil {
-		if s.watchdog, err = startExecWatchdog(o.Watchdog, s.dir, s.Log); err != nil {
+		if s.watchdog, err = startWatchdog(o.Watchdog, s.dir, true, s.Log); err != nil {
 			return err
 		}
 		defer s.watchdog.end()
@@ -160,6 +163,9 @@ func (s *server) run(ctx context.Context) {
 	loops.Go(s.housekeep)
 	loops.Go(func() { s.chores.run(s.ended) })
 	loops.Go(func() { s.sweeper.run(s.ended) })
+	if s.watchdog == nil {
+		loops.Go(s.watchLeases)
+	}
 	guarding, unguard := context.WithCancel(context.Background())
 	vanished := make(chan struct{})
 	loops.Go(func() {

@@ -94,6 +94,18 @@ func (t *table) keeps(w written) {
 // the runner's pid and start, and the device and number of the table's file.
 const journalField = 4
 
+// leasedField is that of the header which is 1 while the service has its leases for a time only.
+const leasedField = 7
+
+// leased notes whether it has.
+func (t *table) leased(is bool) {
+	n := uint64(0)
+	if is {
+		n = 1
+	}
+	binary.LittleEndian.PutUint64(t.mem[8*leasedField:], n)
+}
+
 // begin notes an attempt before its fork, and forked what came of it.
 func (t *table) begin(slot int64, l wire.Lease, at int64) {
 	t.write(slot, 0, l.Fence, 0, at)

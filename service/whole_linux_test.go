@@ -50,13 +50,13 @@ func serveRunner(words []string) error {
 			dir = words[i+1]
 		case "--alone":
 			alone = true
-		case "--exec-watchdog":
+		case "--watchdog":
 			watchdog = true
 		}
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP, os.Interrupt)
 	if watchdog {
-		return runner.RunExecWatchdog(dir)
+		return runner.RunWatchdog(dir)
 	}
 	if err := process.Prepare(); err != nil {
 		return err
@@ -65,7 +65,7 @@ func serveRunner(words []string) error {
 	defer stop()
 	return runner.Serve(ctx, runner.Options{
 		Root: dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready, Version: "test",
-		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Watchdog: []string{os.Args[0], runnerWord, "--exec-watchdog"},
+		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)), Watchdog: []string{os.Args[0], runnerWord, "--watchdog"},
 	})
 }
 

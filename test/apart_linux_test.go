@@ -44,9 +44,6 @@ type apartNode struct {
 	outside string
 	mu      sync.Mutex
 	frozen  bool
-	// orphaned is when its runner was killed, and harmed when the last other fault of it is over. What a dead runner has run its
-	// service ends, and nobody does while that is away as well for as long as a lease: then it may run in two trees.
-	orphaned, harmed time.Time
 }
 
 // What goes wrong.
@@ -256,7 +253,6 @@ func (a *apart) harm() {
 		})
 	}
 	failover := time.Now().Add(20 * time.Second)
-	disturbed := time.Now() // when the last fault of the server is over
 	for a.ctx.Err() == nil {
 		select {
 		case <-time.After(time.Duration(200+rand.N(1800)) * time.Millisecond):
@@ -268,17 +264,6 @@ func (a *apart) harm() {
 		kind := rand.N(serverFailsOver)
 		if time.Now().After(failover) {
 			kind, failover = serverFailsOver, time.Now().Add(30*time.Second)
-		}
-		if kind != runnerDies && kind != backendDies && kind < serverCrashes {
-			if time.Since(n.orphaned) < 2*apartLease { // see orphaned
-				continue
-			}
-			n.harmed = time.Now().Add(long)
-		} else if kind >= serverCrashes {
-			if slices.ContainsFunc(a.nodes, func(n *apartNode) bool { return time.Since(n.orphaned) < 2*apartLease }) {
-				continue
-			}
-			disturbed = time.Now()
 		}
 		switch kind {
 		case cutBothWays:
@@ -292,7 +277,7 @@ func (a *apart) harm() {
 			last(n, long, func() { n.wire(true) })
 		case serviceStops:
 			if n.mu.TryLock() {
-				if time.Since(n.orphaned) > apartLease && n.cmd != nil && n.cmd.Process.Signal(syscall.SIGSTOP) == nil {
+				if n.cmd != nil && n.cmd.Process.Signal(syscall.SIGSTOP) == nil {
 					n.frozen = true
 					last(n, long, n.thaw)
 				}
@@ -307,9 +292,8 @@ func (a *apart) harm() {
 			}
 		case runnerDies:
 			if n.mu.TryLock() {
-				if pids := n.runnerPids(); len(pids) > 0 && time.Since(n.harmed) > 2*apartLease && time.Since(disturbed) > 2*apartLease { // see orphaned
+				if pids := n.runnerPids(); len(pids) > 0 {
 					kill(pids[rand.N(len(pids))])
-					n.orphaned = time.Now()
 				}
 				n.mu.Unlock()
 			}

@@ -408,3 +408,31 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	a.write("go", "")
 	a.until("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
 }
+
+// What a runner ran that is killed is ended at once, though its service stands still or is killed with it: others run it soon.
+func TestDeadRunnerWithoutItsService(t *testing.T) {
+	t.Parallel()
+	_, nodes := machines(t, "a")
+	a := nodes[0]
+	for i, harm := range []func(){func() { a.cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.kill() }} {
+		id := fmt.Sprint("j", i)
+		a.must("enqueue", "--id", id, untilGate(a.path("go")))
+		w := a.dial()
+		pid := w.runs(id).PID
+		harm()
+		a.killRunners()
+		began := time.Now()
+		a.until("the job is ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+		if took := time.Since(began); took > patience*2*time.Second {
+			t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
+		}
+		if i == 0 {
+			a.cmd.Process.Signal(syscall.SIGCONT)
+		}
+	}
+	a.write("go", "")
+	a.start("--workers", "2")
+	for _, id := range []string{"j0", "j1"} {
+		a.until(id+" has ended", 60*time.Second, func() bool { return a.show(id).State == "completed" })
+	}
+}

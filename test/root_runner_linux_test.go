@@ -355,7 +355,7 @@ func TestRootsRunnerIsGuarded(t *testing.T) {
 		for _, thread := range threads {
 			raw, _ := os.ReadFile(thread)
 			for pid := range strings.FieldsSeq(string(raw)) {
-				if words, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(words, []byte("\x00--exec-watchdog\x00")) {
+				if words, _ := os.ReadFile("/proc/" + pid + "/cmdline"); bytes.Contains(words, []byte("\x00--watchdog\x00")) {
 					n, _ := strconv.Atoi(pid)
 					return n
 				}

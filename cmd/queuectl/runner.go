@@ -36,7 +36,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				return launch(cmd.Context(), a.Dir, launcher, policy, log)
 			case watchdog:
 				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...) // it ends with its runner
-				return runner.RunExecWatchdog(a.Dir)
+				return runner.RunWatchdog(a.Dir)
 			}
 			if err := process.Prepare(); err != nil {
 				return err
@@ -72,7 +72,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 				refuse(err)
 				return err
 			}
-			o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--exec-watchdog"}
+			o.Version, o.Log, o.Watchdog = cli.Version, log, []string{self, "runner", "--watchdog"}
 			return serveAttempts(ctx, o, unit, refuse)
 		},
 	}
@@ -83,7 +83,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
 	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
 	f.StringVar(&launcher, "launcher", "", "start a runner for each connection that `UID:GID` makes")
-	f.BoolVar(&watchdog, "exec-watchdog", false, "end what the runner of this folder starts and what hangs before it is a program of its own")
+	f.BoolVar(&watchdog, "watchdog", false, "end what the runner of this folder starts and what hangs before it is a program of its own, and what it leaves when it dies")
 	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
 	return cmd
 }

@@ -132,7 +132,7 @@ func endStarting(t *testing.T) {
 	}
 }
 
-// A program that takes too long to begin is ended by the exec watchdog, and one whose user ends it
+// A program that takes too long to begin is ended by the watchdog, and one whose user ends it
 // before that; either is the command's own fault, and no end by a signal.
 func TestStartThatHangsIsAbandoned(t *testing.T) {
 	bear(t)

@@ -101,7 +101,7 @@ type Result struct {
 	TimedOut  bool
 	Silent    bool // timed out because it printed nothing
 	Shortage  bool // could not be started for want of processes, memory or descriptors
-	// HungStart says that a signal ended it before it was a program, most likely the exec watchdog's, and
+	// HungStart says that a signal ended it before it was a program, most likely the watchdog's, and
 	// ExitCode is 126; with Shortage, that what others have named hangs, or who it is to be.
 	HungStart bool
 	Lost      bool // the system does not tell how it ended

@@ -18,6 +18,9 @@ import (
 // has its user's ids already, so that the user can stop it, by a signal or a file system
 // that does not answer, and with it the runner of everybody. So a second process looks
 // for such children and ends them.
+//
+// Where the service has its leases for a time only, that process also outlives a runner that dies, and
+// ends what it ran: the service, which does so too, may stand still until the leases are others'.
 
 // The watchdog looks every watchdogLook. It sees a start for the first time at most two looks after
 // its beginning, and ends what is no program process.StartWithin later.
@@ -30,9 +33,10 @@ const watchdogStep = 2 * watchdogLook
 // watchdogAgain is the pause before a watchdog is started again.
 const watchdogAgain = time.Second
 
-// execWatchdog is the runner's end of it.
-type execWatchdog struct {
+// watchdog is the runner's end of it.
+type watchdog struct {
 	argv  []string
+	hung  bool // it looks for what hangs
 	log   *slog.Logger
 	in    *os.File      // the watchdog's end of wake
 	wake  *os.File      // a byte: something is about to be started; its end ends the watchdog
@@ -41,15 +45,15 @@ type execWatchdog struct {
 	ended chan struct{} // closed after the last watchdog's end
 }
 
-// startExecWatchdog starts the watchdog of a runner's folder; argv makes this program one. One that
-// ends before its time is started again.
-func startExecWatchdog(argv []string, dir string, log *slog.Logger) (*execWatchdog, error) {
+// startWatchdog starts the watchdog of a runner's folder; argv makes this program one. One that
+// ends before its time is started again. Hung has it look for what hangs, whenever look is called.
+func startWatchdog(argv []string, dir string, hung bool, log *slog.Logger) (*watchdog, error) {
 	in, wake, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start the watchdog: %w", err)
 	}
-	g := &execWatchdog{
-		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), log: log,
+	g := &watchdog{
+		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), hung: hung, log: log,
 		in: in, wake: wake, over: make(chan struct{}), ended: make(chan struct{}),
 	}
 	g.fd = int(wake.Fd()) // which has it block
@@ -68,12 +72,13 @@ func startExecWatchdog(argv []string, dir string, log *slog.Logger) (*execWatchd
 }
 
 // keep has a watchdog run until end, and tells whether the first one was started.
-func (g *execWatchdog) keep(program string, started chan<- error) {
+func (g *watchdog) keep(program string, started chan<- error) {
 	defer close(g.ended)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
 		cmd.Env, cmd.Dir = runnerEnv(), "/"
 		cmd.Stdin, cmd.Stderr = g.in, os.Stderr
+		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // what a dead runner leaves is known by its session
 		err := cmd.Start()
 		if first {
 			started <- err
@@ -82,25 +87,28 @@ func (g *execWatchdog) keep(program string, started chan<- error) {
 			}
 		}
 		if err == nil {
+			if g.hung {
+				g.look() // the watchdog before it may have been told of something
+			}
 			err = cmd.Wait()
 		}
 		select {
 		case <-g.over:
 			return
 		case <-time.After(watchdogAgain):
-			g.log.Error("the watchdog of what is being started has ended; it is started again", "error", err)
+			g.log.Error("the runner's watchdog has ended; it is started again", "error", err)
 		}
 	}
 }
 
 // look has the watchdog look until nothing runs. It does not wait.
-func (g *execWatchdog) look() {
+func (g *watchdog) look() {
 	if g != nil {
 		unix.Write(g.fd, []byte{0}) // one that is full has woken it
 	}
 }
 
-func (g *execWatchdog) end() {
+func (g *watchdog) end() {
 	if g != nil {
 		close(g.over)
 		g.wake.Close()
@@ -109,9 +117,10 @@ func (g *execWatchdog) end() {
 	}
 }
 
-// RunExecWatchdog watches the runner of a folder until its standard input ends: while the runner
-// has something to run it looks whether a child of its hangs that was just started.
-func RunExecWatchdog(dir string) error {
+// RunWatchdog watches the runner of a folder until its standard input ends, with the runner: while a runner
+// of root's has something to run it looks whether a child of its hangs that was just started. What a runner has
+// left alive whose service has leases for a time is ended then.
+func RunWatchdog(dir string) error {
 	f, err := os.Open(filepath.Join(dir, tableName))
 	if err != nil {
 		return fmt.Errorf("open the running table: %w", err)
@@ -127,7 +136,10 @@ func RunExecWatchdog(dir string) error {
 	if err != nil {
 		return err
 	}
-	for { // it looks at once: the watchdog before it may have been told of something
+	for {
+		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {
+			break // the runner has ended
+		}
 		unborn := map[int][2]int64{} // by slot, what had no process yet at the last look
 		for busy := true; busy && os.Getppid() == runner; time.Sleep(watchdogLook) {
 			busy = false
@@ -144,8 +156,10 @@ func RunExecWatchdog(dir string) error {
 				starting.EndHung(process.StartWithin, watchdogStep)
 			}
 		}
-		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {
-			return nil // the runner has ended
-		}
 	}
+	if field(0, leasedField) == 0 {
+		return nil
+	}
+	_, err = endTrees(dir, nil)
+	return err
 }
