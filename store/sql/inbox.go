@@ -16,8 +16,7 @@ const (
 	maxSubmissionBytes = 1 << 20 // of one job
 )
 
-// inboxTables are what a server has beside the tables of a queue. Applications call enqueue in their own transactions; it runs with
-// the rights of who made it, and reads nothing by the caller's search_path.
+// inboxTables are what a server has beside the tables of a queue, of what applications hand in.
 func inboxTables() []string {
 	return []string{
 		`CREATE TABLE roles (role TEXT COLLATE "C" PRIMARY KEY)`,
@@ -31,7 +30,14 @@ func inboxTables() []string {
 		)`,
 		`CREATE UNIQUE INDEX submissions_id ON submissions (id) WHERE refused IS NULL`,
 		`CREATE INDEX submissions_role ON submissions (role, n) WHERE refused IS NULL`,
-		`CREATE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp AS $$
+	}
+}
+
+// enqueueFunction is what applications call in their own transactions; it runs with the rights of who made it, and reads nothing by
+// the caller's search_path.
+func enqueueFunction() []string {
+	return []string{
+		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp AS $$
 DECLARE
 	job_id text;
 	wrong  text;

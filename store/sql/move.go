@@ -276,7 +276,7 @@ func (m *move) openServer() error {
 		return err
 	}
 	if !there {
-		return s.makeTables(migrations)
+		return s.makeTables(migrations, serverMigrations)
 	}
 	return m.refuseQueue()
 }

@@ -3,6 +3,7 @@ package sql
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -454,4 +455,52 @@ func TestStandingNodeIsEnded(t *testing.T) {
 	a.db.rollback()
 	a.turn <- struct{}{}
 	hand(t, a, draft())
+}
+
+// While one node after the other is brought up to date there are two versions of the schema's programs on one database: the first new one
+// changes the tables, and the old ones go on. Who knows only an older version than the tables allow is refused.
+func TestNodesOfTwoVersions(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	old := node(t, url, "old")
+	hand(t, old, draft(), draft())
+	run := claim(t, old, 1)
+	steps := append(slices.Clone(migrations), []string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	own := append(slices.Clone(serverMigrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
+	fresh := node(t, url, "new")
+	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
+	together := make(chan error)
+	for range 2 { // two at once take turns
+		go func() {
+			c, err := connectServer(t.Context(), fresh.config)
+			if err == nil {
+				defer c.close()
+				err = (&Server{config: fresh.config, writer: c}).makeTables(steps, own)
+			}
+			together <- err
+		}()
+	}
+	if err := errors.Join(<-together, <-together); err != nil {
+		t.Fatal(err)
+	}
+	if got := pgserver.Query(t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
+		t.Errorf("the version, new columns, and whether the function is a new one: %s", got)
+	}
+	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(old, &run[0])}}); err != nil {
+		t.Fatal(err)
+	}
+	hand(t, old, draft())
+	if got := seqs(claim(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
+		t.Errorf("afterwards there are %v", got)
+	}
+	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // a restart of the old one
+		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
+		c, err := connectServer(t.Context(), fresh.config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := (&Server{config: fresh.config, writer: c}).makeTables(migrations, serverMigrations); !errors.Is(err, want) {
+			t.Errorf("version 1 is told %v on tables of version 2 for %d and later", err, oldest)
+		}
+		c.close()
+	}
 }

@@ -50,7 +50,8 @@ const (
 	lockWait    = 5 * time.Second
 	lockAgain   = 200 * time.Millisecond
 	sizeEvery   = time.Minute
-	writerIdle  = "2s" // within a transaction: a node that stands still, or is cut off
+	tablesWait  = "'10s'" // for whoever uses the tables that are changed
+	writerIdle  = "2s"    // within a transaction: a node that stands still, or is cut off
 )
 
 // oldestServer is the oldest PostgreSQL, as it numbers itself.
@@ -166,7 +167,7 @@ func (s *Server) open() error {
 		}, `SELECT current_setting('server_encoding')`)
 	}
 	if err == nil {
-		err = s.makeTables(migrations)
+		err = s.makeTables(migrations, serverMigrations)
 	}
 	if err == nil {
 		err = s.load()
@@ -198,28 +199,21 @@ func (s *Server) hasTables() (bool, error) {
 
 const hasMeta = `SELECT count(*) FROM pg_tables WHERE schemaname = '` + serverSchema + `' AND tablename = 'meta'`
 
+// serverMigrations are what a server is given from a version to the next beside what migrations have for it. The function
+// of applications is made anew with each: whoever gives a job a field adds a version.
+var serverMigrations = [][]string{slices.Concat(inboxTables(), nodeTables())}
+
 // makeTables brings the schema up to date, or makes it, all of it or nothing. Two programs that do so at once
-// take turns.
-func (s *Server) makeTables(steps [][]string) (err error) {
+// take turns. Services of the version before go on meanwhile.
+func (s *Server) makeTables(steps, own [][]string) (err error) {
 	run := func(statement string) error {
 		return serverError(s.writer.pg.Exec(context.Background(), statement).Close(), statement)
 	}
-	there, err := s.hasTables()
-	version := int64(0)
-	if err == nil && there {
-		version, err = s.writer.number(`SELECT version FROM schema`)
+	version, err := s.schema()
+	if err != nil || version >= int64(len(steps)) {
+		return cmp.Or(err, s.checkSchema(version, len(steps)))
 	}
-	if err != nil || there && version == int64(len(steps)) {
-		return err
-	}
-	if version > int64(len(steps)) {
-		oldest, err := s.writer.number(`SELECT min_reader FROM meta`)
-		if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
-			err = queue.Errorf(store.ErrNewerSchema.Code, "the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
-		}
-		return err
-	}
-	if err := run(`BEGIN; SET LOCAL search_path = ` + serverSchema); err != nil {
+	if err := run(`BEGIN; SET LOCAL lock_timeout = ` + tablesWait + `; SET LOCAL search_path = ` + serverSchema); err != nil {
 		return err
 	}
 	defer func() {
@@ -230,29 +224,50 @@ func (s *Server) makeTables(steps [][]string) (err error) {
 	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLock) + `)`); err != nil {
 		return err
 	}
-	if there, err = s.hasTables(); err != nil {
+	if version, err = s.schema(); err != nil {
 		return err
+	}
+	if version >= int64(len(steps)) { // another program has been faster
+		return cmp.Or(run(`ROLLBACK`), s.checkSchema(version, len(steps)))
 	}
 	var script []string
-	if !there {
+	if version == 0 {
 		script = append(script, `CREATE SCHEMA IF NOT EXISTS `+serverSchema, `CREATE TABLE schema (version BIGINT NOT NULL)`, `INSERT INTO schema VALUES (0)`)
-	} else if version, err = s.writer.number(`SELECT version FROM schema`); err != nil {
-		return err
 	}
-	for _, step := range steps[version:] {
-		for _, statement := range step {
+	for i := int(version); i < len(steps); i++ {
+		for _, statement := range steps[i] {
 			script = append(script, serverTable(statement))
 		}
+		script = append(script, own[i]...)
 	}
-	if !there {
-		script = append(append(script, inboxTables()...), nodeTables()...)
-	}
+	script = append(script, enqueueFunction()...)
 	for _, statement := range append(script, fmt.Sprintf(`UPDATE schema SET version = %d`, len(steps)), `COMMIT`) {
 		if err := run(statement); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// schema is the version of the tables, 0 if there are none.
+func (s *Server) schema() (version int64, err error) {
+	there, err := s.hasTables()
+	if err == nil && there {
+		version, err = s.writer.number(`SELECT version FROM schema`)
+	}
+	return version, err
+}
+
+// checkSchema refuses tables of a newer version than the one that is known, unless they say that they may be used all the same.
+func (s *Server) checkSchema(version int64, known int) error {
+	if version == int64(known) {
+		return nil
+	}
+	oldest, err := s.writer.number(`SELECT min_reader FROM meta`)
+	if err == nil && (oldest > int64(known) || oldest <= 0) {
+		err = queue.Errorf(store.ErrNewerSchema.Code, "the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, known)
+	}
+	return err
 }
 
 // serverTable is a statement of the schema as PostgreSQL writes it: texts are in the order of their bytes.
