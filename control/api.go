@@ -287,6 +287,7 @@ type Status struct {
 	Outputs    int64  `json:"output_bytes"` // of all outputs that are kept
 	Socket     string `json:"socket"`
 	PID        int    `json:"pid"`
+	Node       string `json:"node,omitempty"` // whose workers these are, where machines share the queue
 	Version    string `json:"version"`
 	Started    Time   `json:"started_at"`
 	Draining   bool   `json:"draining"`

@@ -203,7 +203,7 @@ func (s *Service) userName(uid int) string {
 
 // view is a job with all that there is to see of it.
 func (s *Service) view(j *queue.Job) control.Job {
-	v := control.View{Units: s.unitNames(j), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, Usual: s.store.Usual(j.Fingerprint())}
+	v := control.View{Units: s.unitNames(j), Node: s.nodeNames.name(s, j.Node), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, Usual: s.store.Usual(j.Fingerprint())}
 	v.User, v.Owner = s.names(j)
 	if at, by := s.pauseOf(j); at != 0 {
 		v.PausedAt, v.PausedBy = at, s.userName(by)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"os"
+	"sync"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -25,6 +27,41 @@ func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error)
 		n.Workers, n.Running, n.Drained = s.pool.Workers(), s.pool.Busy(), s.pool.Draining()
 	}
 	return []store.NodeState{n}, nil
+}
+
+// nodeNames are the names of the machines that share the queue, by number. The zero value is ready.
+type nodeNames struct {
+	mu sync.Mutex
+	at time.Time // when they were read
+	of map[int64]string
+}
+
+// Names are read anew after namesFor, and of a number that is not known after unknownFor.
+const (
+	namesFor   = 10 * time.Second
+	unknownFor = time.Second
+	namesWait  = time.Second // for the store
+)
+
+// name is a node's, "" if it is not known or no machines share the queue.
+func (n *nodeNames) name(s *Service, id int64) string {
+	if s.cluster == nil || id == 0 {
+		return ""
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if age := time.Since(n.at); age > namesFor || n.of[id] == "" && age > unknownFor {
+		n.at = time.Now()
+		ctx, cancel := context.WithTimeout(context.Background(), namesWait)
+		defer cancel()
+		if list, err := s.nodes(ctx); err == nil {
+			n.of = map[int64]string{}
+			for i := range list {
+				n.of[list[i].ID] = list[i].Name
+			}
+		}
+	}
+	return n.of[id]
 }
 
 func viewNode(n *store.NodeState) control.NodeView {

@@ -136,6 +136,9 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Socket: s.opt.Places.Socket,
 		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
+	if s.cluster != nil {
+		st.Node = s.node
+	}
 	if all := s.paused.Load(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
 	}

@@ -33,14 +33,19 @@ func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 }
 
 // Change has a leased job that has not started given back and changed in the
-// same commit, and waits for that; one that has started is ErrRuns. It reports
-// whether the job was leased and dealt with; if not, it is the store's again.
+// same commit, and waits for that; one that has started is ErrRuns, unless its end is being stored, which is
+// waited for. It reports whether the job was leased and dealt with; if not, it is the store's again.
 func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	if h == nil {
 		p.mu.Unlock()
 		return false, nil
+	}
+	if h.over { // others may know of its end already
+		p.mu.Unlock()
+		_, err := p.waitFor(ctx, h, nil)
+		return err != nil, err
 	}
 	if h.running || h.begun {
 		p.mu.Unlock()

@@ -261,6 +261,26 @@ func TestChangeTakesBackWhatHasNotStarted(t *testing.T) {
 	check(t, "leased", len(s.leased()), 0)
 }
 
+// A job whose end is being stored does not run any more: a change waits for that, and is the store's.
+func TestChangeWaitsForAnEnd(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	release := s.holdUp()
+	f.say(ran(lease(1), long))
+	until(t, "the end is being stored", s.holdsOne)
+	answer := make(chan verdict, 1)
+	asks := make(chan struct{})
+	go func() {
+		close(asks)
+		done, err := p.Change(context.Background(), 1, store.Change{Verb: queue.VerbRemove})
+		answer <- verdict{done, err}
+	}()
+	<-asks
+	release()
+	check(t, "answer", from(t, "an answer", answer), verdict{false, nil})
+	s.is(1, queue.Completed, "")
+}
+
 // A change that the store refuses is refused to whoever asked, and the job goes
 // back to the queue.
 func TestChangeIsRefusedToWhoAsked(t *testing.T) {

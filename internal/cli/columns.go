@@ -65,6 +65,7 @@ func columns() []column {
 		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
 		{"signal", "SIGNAL", func(j *control.Job) string { return orDash(j.Signal) }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
 		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, by(func(j *control.Job) string { return or(j.WorkerID, "") })},
+		number("node", func(j *control.Job) string { return j.Node }),
 		{"pid", "PID", func(j *control.Job) string { return orDash(j.PID) }, by(func(j *control.Job) int { return or(j.PID, -1) })},
 		number("user", func(j *control.Job) string { return j.User }),
 		{"labels", "LABELS", func(j *control.Job) string { return cmp.Or(labels(j.Labels), "-") }, by(func(j *control.Job) string { return labels(j.Labels) })},

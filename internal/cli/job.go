@@ -13,7 +13,7 @@ import (
 )
 
 func jobRow(j *control.Job) []string {
-	return []string{j.ID, stateText(j), j.Queue, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
+	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
 }
 
 // whenOf is what a person asks of the time of a job: for how long it runs, when it starts, how

@@ -89,7 +89,7 @@ func listVerb(a *App) *cobra.Command {
 		Use: "list", Short: "List jobs: what runs, what is next, what failed, what has ended", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.arrange = true
-			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "QUEUE", "WHEN", "RAN", "EXIT", "COMMAND"})
+			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
 		},
 	}
 	l.add(cmd)
@@ -295,10 +295,10 @@ func filtered(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
-// withoutPlain is a table without the column of queues if all are the default one, and without that of usual
+// withoutPlain is a table without the column of queues if all are the default one, and without those of nodes and of usual
 // times if none is known.
 func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
-	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "USUALLY": {"-"}} {
+	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "USUALLY": {"-"}} {
 		at := slices.Index(head, name)
 		if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return !slices.Contains(plain, row[at]) }) {
 			continue

@@ -112,7 +112,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
-		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + usually(j) + atMostMS(j)}, {"Usually", usualAlone(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Pid", orEmpty(j.PID)},
+		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + usually(j) + atMostMS(j)}, {"Usually", usualAlone(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Node", j.Node}, {"Pid", orEmpty(j.PID)},
 	}
 	rows = append(append(append(rows, limitsOf(j)...), settingsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}}...)
 	if err := a.rows(11, rows); err != nil {
@@ -311,9 +311,13 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		case h.FinishedAt == 0:
 			ended = "runs"
 		}
-		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, faults(&h)})
+		node := ""
+		if j.Node != "" { // else there is one alone
+			node = h.Node
+		}
+		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, node, faults(&h)})
 	}
-	return a.table([]string{"ATTEMPT", zoned("STARTED"), "RAN", "EXIT", "WORKER", "ERROR"}, table)
+	return a.table(withoutPlain([]string{"ATTEMPT", zoned("STARTED"), "RAN", "EXIT", "WORKER", "NODE", "ERROR"}, table))
 }
 
 // faults are what went wrong with an attempt, and with the result that it left.

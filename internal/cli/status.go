@@ -302,6 +302,9 @@ func verdictOf(st *control.Status) (level, text string) {
 		b.WriteString("no service runs here")
 	} else {
 		fmt.Fprintf(&b, "%d of %s", st.Workers.Busy, workersRun(st.Workers.Total))
+		if st.Node != "" {
+			fmt.Fprintf(&b, " on %s", st.Node)
+		}
 	}
 	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
 		fmt.Fprintf(&b, ", %s", waitText(n))
@@ -362,14 +365,14 @@ func (p *screenPrinter) parts() []part {
 		}
 		return n
 	}
-	running, told := part{head: []string{"RUNNING", "QUEUE", "FOR", "USUALLY", "COMMAND", "LAST LINE"}}, false
+	running, told := part{head: []string{"RUNNING", "QUEUE", "NODE", "FOR", "USUALLY", "COMMAND", "LAST LINE"}}, false
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := p.a.said(j.LastLine)
 		if last == "" && j.Progress != nil {
 			last = p.a.said(j.Progress.Text)
 		}
-		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, p.runs(&j.Job), usuallyRuns(&j.Job), title(&j.Job), last})
+		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), usuallyRuns(&j.Job), title(&j.Job), last})
 		told = told || j.Progress != nil
 	}
 	for i := range running.rows { // the percentage has no head, and stays in a narrow window
