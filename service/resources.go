@@ -14,6 +14,8 @@ import (
 // checkDemands refuses a job that needs more of a resource than there is, or says of a key of everybody's
 // what its rule does not; its rule is the job's from then on.
 func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
+	var asks []*queue.Demand // of a node
+	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
 		if d.Ruled() && d.Owner(j.UID) == queue.Everybody {
@@ -24,10 +26,11 @@ func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 		if d.Kind != queue.GateResource && d.Kind != queue.GateNode {
 			continue
 		}
-		nodes, err := known()
-		if err != nil {
+		var err error
+		if nodes, err = known(); err != nil {
 			return err
 		}
+		asks = append(asks, d)
 		check := checkResource
 		if d.Kind == queue.GateNode {
 			check = checkOn
@@ -36,7 +39,27 @@ func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 			return err
 		}
 	}
-	return nil
+	return checkTogether(asks, nodes)
+}
+
+// checkTogether refuses demands that no node meets all of.
+func checkTogether(asks []*queue.Demand, nodes []store.NodeState) error {
+	if len(asks) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
+		return !slices.ContainsFunc(asks, func(d *queue.Demand) bool {
+			return d.Kind == queue.GateNode && !n.Is(d.Key) || d.Kind == queue.GateResource && d.N > n.Resources[d.Key]
+		})
+	}) {
+		return nil
+	}
+	var all []string
+	for _, d := range asks {
+		if d.Kind == queue.GateNode {
+			all = append(all, "on "+queue.Clip(d.Key))
+		} else {
+			all = append(all, d.String())
+		}
+	}
+	return queue.Invalid("resources", "no machine meets all of it together: %s; queuectl node list says what each has", strings.Join(all, ", "))
 }
 
 // checkResource refuses more of a resource than any node has.

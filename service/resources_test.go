@@ -1,0 +1,37 @@
+package service
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// What a job asks of a machine one machine must meet, all of it.
+func TestDemandsOfOneMachine(t *testing.T) {
+	nodes := []store.NodeState{
+		{Node: store.Node{Name: "a", Resources: map[string]int{"disk": 1}}},
+		{Node: store.Node{Name: "b", Labels: map[string]string{"kind": "gpu"}, Resources: map[string]int{"gpu": 4}}},
+	}
+	known := func() ([]store.NodeState, error) { return nodes, nil }
+	on := func(key string) queue.Demand { return queue.Demand{Kind: queue.GateNode, Key: key} }
+	units := func(key string, n int) queue.Demand {
+		return queue.Demand{Kind: queue.GateResource, Key: key, N: n}
+	}
+	for _, c := range []struct {
+		demands []queue.Demand
+		want    string
+	}{
+		{[]queue.Demand{on("b"), units("gpu", 4)}, ""},
+		{[]queue.Demand{on("kind=gpu"), units("gpu", 1)}, ""},
+		{[]queue.Demand{on("a"), units("gpu", 2)}, "no machine meets all of it together: on a, gpu=2"},
+		{[]queue.Demand{units("disk", 1), units("gpu", 2)}, "no machine meets all of it together: disk=1, gpu=2"},
+		{[]queue.Demand{on("b"), units("gpu", 5)}, "5 units of gpu are asked for, and there are 4"},
+	} {
+		err := new(Service).checkDemands(&queue.Job{Demands: c.demands}, known)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%v: %v, want %q", c.demands, err, c.want)
+		}
+	}
+}
