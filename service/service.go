@@ -111,6 +111,7 @@ type Service struct {
 	programs []programFile
 	stop     chan bool     // asked to stop; true keeps the jobs
 	changed  chan struct{} // settings have
+	roles    chan struct{} // they may have changed store_roles
 
 	config    atomic.Pointer[config.Config]
 	who       atomic.Pointer[access]
@@ -156,7 +157,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or it is told to stop. hup asks it to read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), orphans: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), roles: make(chan struct{}, 1), orphans: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if s.opt.open == nil {
 		s.opt.open, s.opt.elsewhere = openEngine, openServer
 	}

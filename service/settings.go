@@ -72,6 +72,10 @@ func (s *Service) merge() error {
 	}
 	s.level.Set(map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn, "error": slog.LevelError}[c.LogLevel])
 	s.config.Store(&c)
+	select {
+	case s.roles <- struct{}{}:
+	default:
+	}
 	return nil
 }
 

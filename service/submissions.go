@@ -58,6 +58,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 		select {
 		case <-ctx.Done():
 		case <-hint:
+		case <-s.roles:
 		case <-time.After(wait):
 		}
 	}

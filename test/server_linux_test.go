@@ -330,11 +330,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q.env = []string{"QUEUECTL_STORE_ROLES=app=" + me.Username + " ghost=nobody-of-this-name shop=" + me.Username}
 	q.start("--workers", "2")
+	q.must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
 	app := pgserver.As(q.store, "app")
-	q.until("the roles are known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "3" })
+	q.until("the roles are known", 2*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "3" })
 	for statement, want := range map[string]string{
 		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "no field comand",
 		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "either command or argv",
@@ -347,6 +347,13 @@ func TestEnqueueInATransaction(t *testing.T) {
 		if out, err := pgserver.Ask(app, statement); err == nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %s, %v, want %q", statement, out, err, want)
 		}
+	}
+	go pgserver.Ask(pgserver.As(q.store, "shop"), `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"both"}'); SELECT pg_sleep(20); ROLLBACK`)
+	q.until("it is being handed in", 20*time.Second, func() bool {
+		return pgserver.Query(t, q.store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
+	})
+	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil || !strings.Contains(out, "another transaction that has not ended hands in both") {
+		t.Errorf("an id that another role hands in: %s, %v", out, err)
 	}
 	if out, err := pgserver.Ask(pgserver.As(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
 		t.Errorf("a role of no user: %s, %v", out, err)

@@ -14,6 +14,7 @@ import (
 const (
 	maxSubmissions     = 100_000 // of one role
 	maxSubmissionBytes = 1 << 20 // of one job
+	submissionWait     = "'2s'"  // for a transaction of anybody's that hands in the same id
 )
 
 // inboxTables are what a server has beside the tables of a queue, of what applications hand in.
@@ -37,7 +38,7 @@ func inboxTables() []string {
 // the caller's search_path.
 func enqueueFunction() []string {
 	return []string{
-		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp AS $$
+		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp SET lock_timeout = ` + submissionWait + ` AS $$
 DECLARE
 	job_id text;
 	wrong  text;
@@ -68,7 +69,14 @@ BEGIN
 	IF (SELECT count(*) FROM (SELECT 1 FROM submissions WHERE role = session_user AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS open) >= ` + strconv.Itoa(maxSubmissions) + ` THEN
 		RAISE EXCEPTION '% jobs of the role % wait for the service to take them', ` + strconv.Itoa(maxSubmissions) + `, session_user USING ERRCODE = '53400', HINT = 'start the service of queuectl';
 	END IF;
-	INSERT INTO submissions (role, id, spec) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text);
+	BEGIN
+		INSERT INTO submissions (role, id, spec) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text);
+	EXCEPTION
+		WHEN unique_violation THEN
+			RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
+		WHEN lock_not_available THEN
+			RAISE EXCEPTION 'id: another transaction that has not ended hands in %', job_id USING ERRCODE = '55P03', HINT = 'try again, or take an id of your own';
+	END;
 	PERFORM pg_notify('` + arrivals + `', '');
 	RETURN job_id;
 END $$`,

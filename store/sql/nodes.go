@@ -213,7 +213,7 @@ func (s *Server) join(ctx context.Context, m Member) error {
 		if free, err := t.number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(serverLock) + `)`); err != nil {
 			return err
 		} else if free == 0 {
-			return queue.Errorf(queue.CodeUnavailable, "the queue of the database %s is being moved; try again later", s.config.Database)
+			return s.errLocked(t.query)
 		}
 		folder, alive := "", false
 		err := t.query(func(r row) (bool, error) {

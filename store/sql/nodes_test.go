@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -502,5 +503,23 @@ func TestNodesOfTwoVersions(t *testing.T) {
 			t.Errorf("version 1 is told %v on tables of version 2 for %d and later", err, oldest)
 		}
 		c.close()
+	}
+}
+
+// Whoever holds the lock by which a queue is moved is named to a service that cannot join.
+func TestLockOfAMoveIsBlamed(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := node(t, url, "a")
+	c, err := connectServer(t.Context(), a.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if got, err := c.number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(serverLock) + `)`); err != nil || got != 1 {
+		t.Fatal(got, err)
+	}
+	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Member: Member{Name: "b", Folder: "b"}})
+	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.pg.PID()); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
 	}
 }

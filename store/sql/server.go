@@ -147,9 +147,23 @@ func (s *Server) lock(ctx context.Context) error {
 		select {
 		case <-time.After(lockAgain):
 		case <-ctx.Done():
-			return queue.Errorf(queue.CodeUnavailable, "another program moves a queue to the database %s, or away from it; try again later", s.config.Database)
+			return s.errLocked(s.writer.query)
 		}
 	}
+}
+
+// errLocked says that a queue is being moved, and who holds the lock of that: any role that may connect can, on purpose too.
+func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string, args ...any) error) error {
+	who := "a program that has ended by now"
+	err := query(func(r row) (bool, error) {
+		who = r.text(0)
+		return false, nil
+	}, `SELECT 'the role ' || coalesce(a.usename, '?') || ', process ' || l.pid || ' of the server' FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid() AND l.classid = 0 AND l.objid = ? AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(serverLock))
+	if err != nil {
+		return err
+	}
+	return queue.Errorf(queue.CodeUnavailable, "the queue of the database %s is being moved, by %s; try again later, or end that if it is none of queuectl's", s.config.Database, who)
 }
 
 // open makes the tables, and reads what stands at their heads.
