@@ -27,6 +27,9 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	if known, can := s.store.(store.Examiner); can {
 		list = known.Examine(ctx)
 	}
+	if s.files == nil { // which look at their folder
+		list = append(list, examineFolder(s.opt.Places.State)...)
+	}
 	mode, _ := s.config.Load().Socket()
 	if s.inherits {
 		mode = 0o777 // its unit says who may use it
@@ -85,7 +88,7 @@ func Examine(p config.Places, start, begin string, verify bool) (control.Diagnos
 	case verify:
 		return control.Diagnosis{}, errNoFiles
 	default:
-		list = append(list, examineServer(context.Background(), at.URL)...)
+		list = append(append(list, examineServer(context.Background(), at.URL)...), examineFolder(p.State)...)
 	}
 	return diagnose(append(list, examinePlaces(p, 0o777)...)), nil
 }

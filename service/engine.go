@@ -15,6 +15,7 @@ var (
 	examineEngine = sql.ExamineStopped
 	moveEngine    = sql.Move
 	examineServer = sql.ExamineServer
+	examineFolder = sql.ExamineFolder
 )
 
 // place is where an engine has a queue, and Migrated says what was moved, from where to where.

@@ -28,7 +28,7 @@ const ahead = time.Minute
 // Examine looks at the database, its folder and its disk, as doctor does. It is quick,
 // and may be asked at any time.
 func (s *Store) Examine(ctx context.Context) []store.Finding {
-	list := examineFolder(s.dir)
+	list := ExamineFolder(s.dir)
 	if err := s.Room(); err != nil {
 		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
 	}
@@ -60,7 +60,7 @@ func (s *Store) Verify(ctx context.Context, outputs []string, each func(done, of
 // ExamineStopped looks at the database in a folder that no service uses; with verify
 // also at all that it holds.
 func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding {
-	list := examineFolder(dir)
+	list := ExamineFolder(dir)
 	path := filepath.Join(dir, fileName)
 	wrong := func(err error) []store.Finding {
 		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "keep a copy of its folder, and put a backup in its place with: queuectl restore F"})
@@ -91,8 +91,9 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	return append(list, verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
-// examineFolder looks at the file system, the disk and who may read the files.
-func examineFolder(dir string) (list []store.Finding) {
+// ExamineFolder looks at a service's folder: the file system, the disk and who may read the files. It has some of a
+// service whose database is on a server, too.
+func ExamineFolder(dir string) (list []store.Finding) {
 	add := func(check string, level store.Level, next, format string, args ...any) {
 		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
 	}
@@ -134,7 +135,7 @@ func examineFolder(dir string) (list []store.Finding) {
 		}
 	}
 	if len(list) == before {
-		add("permissions", store.Fine, "", "the queue is the service's alone")
+		add("permissions", store.Fine, "", "the folder is the service's alone")
 	}
 	return list
 }
