@@ -107,7 +107,7 @@ func (w *whole) startWithin(tries int) {
 	select {
 	case <-ready:
 	case err := <-w.ended:
-		if errors.Is(err, queue.ErrWrongState) && tries > 0 { // see endRunners
+		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "a service answers there already")) { // see endRunners; they have its socket too
 			time.Sleep(20 * time.Millisecond)
 			w.startWithin(tries - 1)
 			return
