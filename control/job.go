@@ -121,7 +121,6 @@ type View struct {
 	Owner    string // who enqueued it
 	PausedAt queue.Millis
 	PausedBy string        // by name
-	Node     string        // that had it last
 	Usual    time.Duration // that jobs like it run, 0 if that is not known
 }
 
@@ -135,7 +134,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), UsualRunTimeMS: optional(v.Usual.Milliseconds()), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
 		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), On: queue.AsWritten(j, queue.GateNode), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
-		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, Node: v.Node,
+		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines,
 	}
 	if j.AsUID != nil && v.Owner != v.User {
 		out.Submitter = v.Owner

@@ -135,7 +135,6 @@ type Job struct {
 	ExitCode int64     // of the last attempt; -1 is none
 	Signal   int       // of the last attempt; 0 is none
 	WorkerID string    // while processing
-	Node     int64     // that had it leased last, as the store numbers them; 0 of a store that has one alone
 	Units    string    // of the resources that it holds while it is leased, as FormatUnits writes them
 	Progress *Progress // of the last attempt, nil if it has told none; never changed
 	PID      int       // while processing

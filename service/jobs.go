@@ -203,7 +203,7 @@ func (s *Service) userName(uid int) string {
 
 // view is a job with all that there is to see of it.
 func (s *Service) view(j *queue.Job) control.Job {
-	v := control.View{Units: s.unitNames(j), Node: s.nodeNames.name(s, j.Node), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, Usual: s.store.Usual(j.Fingerprint())}
+	v := control.View{Units: s.unitNames(j), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, Usual: s.store.Usual(j.Fingerprint())}
 	v.User, v.Owner = s.names(j)
 	if at, by := s.pauseOf(j); at != 0 {
 		v.PausedAt, v.PausedBy = at, s.userName(by)
@@ -232,13 +232,14 @@ func (s *Service) viewTo(p *control.Peer, j *queue.Job) control.Job {
 }
 
 // viewsTo are jobs as a peer may see them, without those that they may not know of.
-func (s *Service) viewsTo(p *control.Peer, jobs []queue.Job) []control.Job {
+func (s *Service) viewsTo(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
 		if !s.hides(p, &jobs[i]) {
 			list = append(list, s.viewTo(p, &jobs[i]))
 		}
 	}
+	s.nameNodes(ctx, list)
 	return list
 }
 
@@ -324,6 +325,6 @@ func (s *Service) page(ctx context.Context, f store.Filter) (control.JobPage, er
 		if err != nil {
 			return control.JobPage{}, err
 		}
-		return control.JobPage{Jobs: s.viewsTo(&peer, page.Jobs), Next: cursor(page.Next)}, nil
+		return control.JobPage{Jobs: s.viewsTo(ctx, &peer, page.Jobs), Next: cursor(page.Next)}, nil
 	})
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"maps"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -29,39 +27,26 @@ func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error)
 	return []store.NodeState{n}, nil
 }
 
-// nodeNames are the names of the machines that share the queue, by number. The zero value is ready.
-type nodeNames struct {
-	mu sync.Mutex
-	at time.Time // when they were read
-	of map[int64]string
-}
-
-// Names are read anew after namesFor, and of a number that is not known after unknownFor.
-const (
-	namesFor   = 10 * time.Second
-	unknownFor = time.Second
-	namesWait  = time.Second // for the store
-)
-
-// name is a node's, "" if it is not known or no machines share the queue.
-func (n *nodeNames) name(s *Service, id int64) string {
-	if s.cluster == nil || id == 0 {
-		return ""
+// nameNodes names the nodes that had jobs last, where machines share the queue; others' units have names that those know
+// alone. Of whom the store cannot say it no node is named.
+func (s *Service) nameNodes(ctx context.Context, views []control.Job) {
+	var seqs []int64
+	for i := range views {
+		if views[i].StartedAt != 0 {
+			seqs = append(seqs, views[i].Seq)
+		}
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if age := time.Since(n.at); age > namesFor || n.of[id] == "" && age > unknownFor {
-		n.at = time.Now()
-		ctx, cancel := context.WithTimeout(context.Background(), namesWait)
-		defer cancel()
-		if list, err := s.nodes(ctx); err == nil {
-			n.of = map[int64]string{}
-			for i := range list {
-				n.of[list[i].ID] = list[i].Name
+	if s.cluster == nil || len(seqs) == 0 {
+		return
+	}
+	names, err := s.cluster.NodesOf(ctx, seqs)
+	for i := range views {
+		if v := &views[i]; err == nil && names[v.Seq] != "" {
+			if v.Node = names[v.Seq]; v.Node != s.node {
+				v.Units = nil
 			}
 		}
 	}
-	return n.of[id]
 }
 
 func viewNode(n *store.NodeState) control.NodeView {

@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -97,20 +96,13 @@ func checkOn(d *queue.Demand, nodes []store.NodeState) error {
 	return queue.Invalid("on", "there is no machine %q in this queue%s; queuectl node list names them", queue.Clip(d.Key), queue.Nearest(d.Key, names))
 }
 
-// unitNames are the ids of the units that a job holds, by resource; of another node's resources their numbers.
-func (s *Service) unitNames(j *queue.Job) map[string][]string {
-	if node := s.nodeNames.name(s, j.Node); node != "" && node != s.node {
-		return unitsOf(j, nil)
-	}
-	return unitsOf(j, s.config.Load().ResourcesByName())
-}
-
-// unitsOf are the units that a job holds, by resource, each by its id or, if it has none, by its number.
-func unitsOf(j *queue.Job, all map[string]config.Resource) (of map[string][]string) {
+// unitNames are the ids of the units that a job holds, by resource.
+func (s *Service) unitNames(j *queue.Job) (of map[string][]string) {
 	if j.Units == "" {
 		return nil
 	}
 	of = map[string][]string{}
+	all := s.config.Load().ResourcesByName()
 	queue.ParseUnits(j.Units, func(name string, units []int) {
 		ids := all[name].IDs
 		for _, u := range units {
@@ -127,7 +119,7 @@ func unitsOf(j *queue.Job, all map[string]config.Resource) (of map[string][]stri
 // unitVariables name the units that a job holds to it.
 func (s *Service) unitVariables(j *queue.Job) (env []string) {
 	all := s.config.Load().ResourcesByName()
-	of := unitsOf(j, all)
+	of := s.unitNames(j)
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		list := strings.Join(of[name], ",")
 		env = append(env, "QUEUECTL_RESOURCE_"+variableOf(name)+"="+list)

@@ -54,7 +54,7 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 			return control.Screen{}, err
 		}
 		views := func(jobs []queue.Job) []control.Job {
-			list := s.viewsTo(&peer, jobs)
+			list := s.viewsTo(ctx, &peer, jobs)
 			for i := range list {
 				shorten(&list[i])
 			}

@@ -127,7 +127,6 @@ type Service struct {
 
 	directory accounts.Directory // the system's users and groups
 	owners    owners
-	nodeNames nodeNames
 
 	traces *traces.Exporter  // of attempts; set before the pool
 	web    *dashboard.Server // the page; set before the socket is served, as are:

@@ -179,6 +179,9 @@ func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err 
 // detail is a job with its newest attempts, of those before one unless that is 0.
 func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
 	d := control.JobDetail{Job: s.view(j), Spec: queue.SpecOf(j).Given(), History: []control.Attempt{}, HistoryTotal: j.Runs}
+	named := []control.Job{d.Job}
+	s.nameNodes(ctx, named)
+	d.Job = named[0]
 	history, err := s.store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {
 		return d, err

@@ -218,7 +218,7 @@ func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Sim
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Simulated, error) {
 		jobs, err := s.store.Simulate(ctx, p.Next)
-		out := control.Simulated{Jobs: s.viewsTo(&peer, jobs)}
+		out := control.Simulated{Jobs: s.viewsTo(ctx, &peer, jobs)}
 		for i := range out.Jobs {
 			out.Jobs[i].Units = nil // which it would have, and has not
 			shorten(&out.Jobs[i])

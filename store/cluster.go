@@ -30,6 +30,8 @@ type Cluster interface {
 	Drained(ctx context.Context) (bool, error)
 	// Holder is the other node that has a job leased, 0 if none has.
 	Holder(ctx context.Context, seq int64) (int64, error)
+	// NodesOf names the nodes that had jobs leased last, by the jobs' numbers.
+	NodesOf(ctx context.Context, seqs []int64) (map[int64]string, error)
 	// Ask asks another node for something, and waits for its answer until ctx ends. Asked lists
 	// up to limit that this node is asked and has not been told of yet, each once, and Answer answers one. What is slow, and may
 	// be asked often, stands apart, so that nothing else waits for it. Wanted are those whose askers wait still.

@@ -1,12 +1,14 @@
 package sql
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -526,6 +528,22 @@ func (s *Server) Holder(ctx context.Context, seq int64) (node int64, err error) 
 		node = 0
 	}
 	return node, err
+}
+
+// NodesOf implements store.Cluster.
+func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]string, err error) {
+	var list []byte
+	for _, seq := range seqs {
+		list = append(strconv.AppendInt(list, seq, 10), ' ')
+	}
+	err = s.reading(ctx, func(r *reader) error {
+		names = map[int64]string{}
+		return r.query(func(r row) (bool, error) {
+			names[r.num(0)] = r.text(1)
+			return true, nil
+		}, `SELECT jobs.seq, nodes.name FROM jobs JOIN nodes ON nodes.id = jobs.node WHERE `+r.among("jobs.seq"), string(bytes.TrimSpace(list)))
+	})
+	return names, err
 }
 
 // DrainNode implements store.Cluster.

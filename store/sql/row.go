@@ -168,7 +168,6 @@ func readHead(r row) queue.Job {
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
 		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
 		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), Kept: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12), HookUID: int(n(laneColumn + 13)),
-		Node: n(laneColumn + 14),
 	}
 }
 
@@ -217,7 +216,7 @@ func readJob(r row, columns string) (queue.Job, error) {
 // are damaged it says so.
 func readMoved(r row, columns string) rules.Job {
 	j, err := readJob(r, columns)
-	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Damaged: err != nil}
+	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14), Damaged: err != nil}
 }
 
 // attemptColumns are the columns of an attempt, in the order of readAttempt.
