@@ -40,6 +40,7 @@ func (s *server) watchLeases() {
 		s.Log.Error("nobody would end what runs before others run it, if this runner and its service died together", "error", err)
 	}
 	<-s.ended
+	s.table.leased(false) // for the watchdog: nothing of it runs
 	w.end()
 }
 

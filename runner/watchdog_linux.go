@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -160,6 +161,12 @@ func RunWatchdog(dir string) error {
 	if field(0, leasedField) == 0 {
 		return nil
 	}
-	_, err = endTrees(dir, nil)
-	return err
+	for wait := time.Millisecond; wait < watchdogAgain; wait *= 2 { // its lock may outlive its end of the pipe for a moment
+		if lives, err := Lives(dir); err != nil || !lives {
+			_, ended := endTrees(dir, nil)
+			return errors.Join(err, ended)
+		}
+		time.Sleep(wait)
+	}
+	return nil // it ends by itself, and what it ran with it
 }

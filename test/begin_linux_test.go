@@ -26,7 +26,7 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 	}
 	database := os.Mkdir(filepath.Join(home("database"), "queuectl.db"), 0o700)
 	lock, err := os.Create(filepath.Join(home("locked"), "service.lock"))
-	if err = errors.Join(database, err, os.Mkdir(q.path("closed"), 0o555), os.Chmod(q.dir, 0o755)); err != nil {
+	if err = errors.Join(database, err, os.Mkdir(q.path("closed"), 0o555), os.Chmod(q.path("closed"), 0o555), os.Chmod(q.dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	defer lock.Close()

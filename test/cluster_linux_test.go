@@ -401,11 +401,11 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	p.Freeze(true)
 	t.Cleanup(func() { p.Freeze(false) })
 	a.write("end", "")
-	a.until("a job has ended, which is to be stored", 10*time.Second, func() bool { return syscall.Kill(ends, 0) != nil })
+	a.until("a job has ended, which is to be stored", 10*time.Second, func() bool { return !lives(ends) })
 	time.Sleep(200 * time.Millisecond) // so that the service waits for the store
 	a.killRunners()
 	began := time.Now()
-	a.until("the job is ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+	a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
 	if took := time.Since(began); took > patience*2*time.Second {
 		t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
 	}
@@ -427,7 +427,7 @@ func TestDeadRunnerWithoutItsService(t *testing.T) {
 		harm()
 		a.killRunners()
 		began := time.Now()
-		a.until("the job is ended", 10*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
+		a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
 		if took := time.Since(began); took > patience*2*time.Second {
 			t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
 		}
