@@ -145,6 +145,9 @@ func ViewJob(j *queue.Job, v View) Job {
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
+	if j.State == queue.Pending && j.DueAt > v.Now { // it was put off
+		out.RunAt = Time(j.DueAt)
+	}
 	switch {
 	case j.State == queue.Processing:
 		out.WorkerID, out.PID = optional(j.WorkerID), optional(j.PID)

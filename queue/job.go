@@ -147,7 +147,7 @@ type Job struct {
 	RunAt     Millis // when it was first due
 	DueAt     Millis // when it is due now; of a failed job its next retry
 	Since     Millis // when it began to earn points: runnable for the first time
-	Arrival   int64  // how many jobs had been enqueued before it earned points
+	Arrival   int64  // how many jobs had been enqueued, itself too, when it began to
 	ExpiresAt Millis
 	StartedAt Millis // of the last attempt
 	EndedAt   Millis // of the job, 0 unless it has ended

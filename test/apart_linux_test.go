@@ -236,6 +236,9 @@ func (a *apart) enqueue(n *apartNode, client int) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		time.Sleep(time.Duration(rand.N(900)) * time.Millisecond) // so that what waits is soon run
+		if i >= apartAhead && a.ctx.Err() == nil {
+			n.command("wait", "--timeout", "30s", fmt.Sprintf("%s%d-%d", n.name, client, i-apartAhead)).Run()
+		}
 	}
 }
 
@@ -323,6 +326,9 @@ func (a *apart) harm() {
 	}
 }
 
+// apartAhead is how many jobs a client enqueues before it waits for the first of them: else, in hours, more are than can be run.
+const apartAhead = 30
+
 // settle waits for what is left, and compares.
 func (a *apart) settle() {
 	url := a.server.URL("postgres")
@@ -360,7 +366,8 @@ func (a *apart) settle() {
 	jobs := 0
 	a.acked.Range(func(any, any) bool { jobs++; return true })
 	states := map[string]string{}
-	for line := range strings.Lines(pgserver.Query(a, url, `SELECT id || ' ' || state FROM queuectl.jobs`)) {
+	// Whose runners were killed again and again, also while one had it alone, is kept as dead.
+	for line := range strings.Lines(pgserver.Query(a, url, `SELECT id || ' ' || CASE WHEN reason = 'poison' THEN 6 ELSE state END FROM queuectl.jobs`)) {
 		id, state, _ := strings.Cut(strings.TrimSpace(line), " ")
 		states[id] = state
 	}

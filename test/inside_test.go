@@ -312,3 +312,21 @@ func TestSecretsStaySecret(t *testing.T) {
 		t.Error(fmt.Sprint("only ", len(said), " bytes were looked at"))
 	}
 }
+
+// A job that asks to be run later says when: where it is listed, and as run_at.
+func TestDeferredJobSaysWhen(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "job_retry_delay = \"90s\"\n")
+	q.start("--workers", "1")
+	id := q.must("enqueue", "--defer-code", "75", "exit 75")
+	q.until("it is deferred", 20*time.Second, func() bool { return strings.Contains(q.must("show", id, "--json"), `"reason":"deferred"`) })
+	var j struct {
+		RunAt time.Time `json:"run_at"`
+	}
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &j); err != nil || time.Until(j.RunAt) < 30*time.Second {
+		t.Errorf("run_at is %v, %v", j.RunAt, err)
+	}
+	if list := q.must("list"); !strings.Contains(list, "in 1m") {
+		t.Errorf("it is listed as\n%s", list)
+	}
+}

@@ -216,7 +216,7 @@ func (s *Store) add(draft queue.Job, uid int, now queue.Millis) {
 	}
 	j.DueAt = j.RunAt
 	j.Delay = 0
-	s.place(j, max(now, j.RunAt), s.enqueued)
+	s.place(j, max(now, j.RunAt), s.enqueued+1)
 	j.asleep = j.RunAt > now
 	j.otherwise, j.After, j.OtherwiseDo, j.OnConflict = draft.OtherwiseDo, nil, 0, 0
 	j.links = s.linksOf(draft.After, j.Seq, j.otherwise)

@@ -187,8 +187,8 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 		j.RunAt = now.Add(j.Delay)
 	}
 	j.CreatedAt, j.UpdatedAt, j.DueAt, j.Since = now, now, j.RunAt, max(now, j.RunAt)
-	j.Arrival = r.tx.Counts().Enqueued
 	r.tx.Arrived()
+	j.Arrival = r.tx.Counts().Enqueued // itself counts: what is enqueued since earns it points
 	j.Rank = r.rankOf(&j.Job)
 	err := r.rule(j)
 	if err == nil {

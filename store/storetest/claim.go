@@ -110,7 +110,7 @@ func agingByEnqueue(r *rig) {
 	five := r.one(priority(5))
 	fill(2)
 	eight := r.one(priority(8))
-	same(r, "arrivals", []int64{two.Arrival, three.Arrival, five.Arrival, eight.Arrival}, []int64{0, 2, 4, 7})
+	same(r, "arrivals", []int64{two.Arrival, three.Arrival, five.Arrival, eight.Arrival}, []int64{1, 3, 5, 8})
 	r.pass(time.Hour) // which earns nothing
 	same(r, "order of claims", seqs(r.claim(4)), []int64{two.Seq, three.Seq, five.Seq, eight.Seq})
 	r.claim(10)
@@ -134,14 +134,12 @@ func sleepEarnsNothing(r *rig) {
 
 func sleepEarnsNoEnqueues(r *rig) {
 	sleeper := r.one(priority(5), delay(10*time.Minute))
-	for range 3 {
-		r.one(priority(5))
-	}
+	first, second, third := r.one(priority(5)), r.one(priority(5)), r.one(priority(5))
 	r.pass(10 * time.Minute)
 	waiter := r.one(priority(6))
 	same(r, "arrival of the sleeper", r.get(sleeper.ID).Arrival, 4)
-	claimed := seqs(r.claim(10))
-	same(r, "the last two claims", claimed[3:], []int64{waiter.Seq, sleeper.Seq}[:])
+	same(r, "points of the newest job", r.s.Order().Points(waiter.Since, r.s.Now(), waiter.Arrival, r.s.Counts().Enqueued), 0)
+	same(r, "order of claims", seqs(r.claim(10)), []int64{first.Seq, second.Seq, sleeper.Seq, third.Seq, waiter.Seq})
 }
 
 func orderByPriority(r *rig) {

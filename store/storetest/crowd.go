@@ -136,7 +136,7 @@ func manyEnqueuers(r *rig) {
 	slices.Reverse(jobs)
 	for i, j := range jobs {
 		same(r, "id of the receipt", ids[j.Seq], j.ID)
-		same(r, "arrival, in order of seq", j.Arrival, int64(i))
+		same(r, "arrival, in order of seq", j.Arrival, int64(i)+1)
 	}
 	same(r, "events", len(r.news()), len(jobs))
 	r.counted()

@@ -40,6 +40,7 @@ func draftBecomesJob(r *rig) {
 	want := d
 	want.Seq, want.ID = receipt.Seqs[0], receipt.IDs[0]
 	want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
+	want.Arrival = 1
 	same(r, "job", r.get(want.ID), want)
 	same(r, "events", r.news(), []queue.Event{r.event(queue.EventEnqueued, want, queue.EventDetail{UID: new(asker)})})
 	counts := r.s.Counts()
@@ -165,7 +166,7 @@ func batchInOrder(r *rig) {
 		want := drafts[i]
 		want.Seq, want.ID = jobs[0].Seq+int64(i), or(want.ID, strconv.FormatInt(jobs[0].Seq+int64(i), 10))
 		want.CreatedAt, want.UpdatedAt, want.RunAt, want.DueAt, want.Since = now, now, now, now, now
-		want.Arrival = int64(i) + 1
+		want.Arrival = int64(i) + 2
 		same(r, fmt.Sprintf("job %d of the batch", i+1), got, want)
 	}
 	var want []queue.Event
@@ -209,7 +210,7 @@ func batchAllOrNothing(r *rig) {
 		}
 	})
 	same(r, "jobs ever enqueued", r.s.Counts().Enqueued, 1)
-	same(r, "arrival after refusals", r.one(named("x")).Arrival, 1)
+	same(r, "arrival after refusals", r.one(named("x")).Arrival, 2)
 }
 
 func batchSizes(r *rig) {

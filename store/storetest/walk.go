@@ -177,8 +177,8 @@ func (w *walk) enqueue() {
 			want.RunAt = now.Add(want.Delay)
 		}
 		want.Delay, want.CreatedAt, want.UpdatedAt, want.DueAt = 0, now, now, want.RunAt
-		want.Since, want.Arrival = max(now, want.RunAt), w.enqueued
 		w.enqueued++
+		want.Since, want.Arrival = max(now, want.RunAt), w.enqueued
 		w.asleep[want.Seq] = want.RunAt > now
 		w.saw(want)
 	}
