@@ -316,7 +316,8 @@ func TestSecretsStaySecret(t *testing.T) {
 // A job that asks to be run later says when: where it is listed, and as run_at.
 func TestDeferredJobSaysWhen(t *testing.T) {
 	t.Parallel()
-	q := newQueue(t, "job_retry_delay = \"90s\"\n")
+	q := newQueue(t, "")
+	q.env = []string{"QUEUECTL_JOB_RETRY_DELAY=90s"}
 	q.start("--workers", "1")
 	id := q.must("enqueue", "--defer-code", "75", "exit 75")
 	q.until("it is deferred", 20*time.Second, func() bool { return strings.Contains(q.must("show", id, "--json"), `"reason":"deferred"`) })
