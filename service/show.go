@@ -2,6 +2,7 @@ package service
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -178,10 +179,9 @@ func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err 
 
 // detail is a job with its newest attempts, of those before one unless that is 0.
 func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
-	d := control.JobDetail{Job: s.view(j), Spec: queue.SpecOf(j).Given(), History: []control.Attempt{}, HistoryTotal: j.Runs}
-	named := []control.Job{d.Job}
-	s.nameNodes(ctx, named)
-	d.Job = named[0]
+	views := []control.Job{s.view(j)}
+	s.nameNodes(ctx, views)
+	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).Given(), History: []control.Attempt{}, HistoryTotal: j.Runs}
 	history, err := s.store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {
 		return d, err
@@ -202,7 +202,7 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 	d.HistoryTotal++
 	if before == 0 || before > j.Runs+1 {
 		d.History = append(d.History, control.ViewAttempt(&queue.Attempt{
-			N: j.Runs + 1, Worker: j.WorkerID, Node: s.nodeOf(ctx, j.Seq), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
+			N: j.Runs + 1, Worker: j.WorkerID, Node: cmp.Or(d.Node, s.node), PID: j.PID, StartedAt: j.StartedAt, ExitCode: -1,
 		}))
 	}
 	return d, nil

@@ -91,8 +91,8 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	return append(list, verify(c, files, outputs, queue.MillisOf(time.Now()))...)
 }
 
-// ExamineFolder looks at a service's folder: the file system, the disk and who may read the files. It has some of a
-// service whose database is on a server, too.
+// ExamineFolder looks at a service's folder: the file system, the disk and who may read the files. There is one also where
+// the database is on a server.
 func ExamineFolder(dir string) (list []store.Finding) {
 	add := func(check string, level store.Level, next, format string, args ...any) {
 		list = append(list, store.Finding{Check: check, Level: level, Message: fmt.Sprintf(format, args...), Next: next})
