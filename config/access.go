@@ -39,15 +39,15 @@ var atStart = []string{"run_as", "socket_mode", "socket_group", "store", "store_
 // AtStart reports whether a change of the setting holds from the next start only.
 func (k *Key) AtStart() bool { return slices.Contains(atStart, k.Name) }
 
-// Hold keeps what holds from the start as old has it.
-func (c *Config) Hold(old *Settings) {
+// Hold keeps what holds from the start as old has it, with where that comes from.
+func (c *Config) Hold(old *Config) {
 	c.waiting = nil
 	for i := range Keys() {
 		if k := &Keys()[i]; k.AtStart() {
-			if asked := k.Show(&c.Settings); asked != k.Show(old) {
-				c.waiting = append(c.waiting, Waiting{k.Name, asked})
+			if asked := k.Show(&c.Settings); asked != k.Show(&old.Settings) {
+				c.waiting = append(c.waiting, Waiting{k.Name, asked, old.Origin(k.Name)})
 			}
-			if err := k.set(&c.Settings, k.get(old)); err != nil {
+			if err := k.set(&c.Settings, k.get(&old.Settings)); err != nil {
 				panic("config: a value of " + k.Name + " that held: " + err.Error())
 			}
 		}

@@ -131,14 +131,17 @@ func TestSomeSettingsHoldFromTheStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Hold(&old.Settings)
+	c.Hold(&old)
 	want := old.Settings
 	want.Priority = 7
 	if c.Settings != want {
 		t.Errorf("got %+v, want %+v", c.Settings, want)
 	}
-	if got, want := c.Waiting(), []config.Waiting{{"run_as", "submitter"}, {"socket_mode", "0666"}, {"socket_group", "wheel"}}; !slices.Equal(got, want) {
+	if got, want := c.Waiting(), []config.Waiting{{"run_as", "submitter", config.FromDefault}, {"socket_mode", "0666", config.FromDefault}, {"socket_group", "wheel", config.FromDefault}}; !slices.Equal(got, want) {
 		t.Errorf("waiting are %v, want %v", got, want)
+	}
+	if now, then := c.Origin("run_as"), c.Strongest("run_as"); now != config.FromDefault || then != config.FromStored {
+		t.Errorf("run_as is of %s, from the next start of %s; want default, then stored", now, then)
 	}
 }
 

@@ -261,6 +261,9 @@ func Find(name, text string) (*Key, string, error) {
 			return k, value, nil
 		}
 	}
+	if name == "" {
+		return nil, "", queue.Invalid("key", "is missing: the name of a setting; queuectl config list names them")
+	}
 	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "is not a setting" + cmp.Or(queue.Nearest(canonical, Names()), "; queuectl config list names them")}
 }
 

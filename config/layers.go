@@ -37,7 +37,10 @@ type Config struct {
 }
 
 // Waiting is a setting with the value that it has from the next start on.
-type Waiting struct{ Name, Value string }
+type Waiting struct {
+	Name, Value string
+	Until       Origin // of the value that holds until then
+}
 
 // Waiting lists the settings of which another value holds than the layers have.
 func (c *Config) Waiting() []Waiting { return c.waiting }
@@ -68,8 +71,18 @@ func Merge(layers ...Layer) (Config, error) {
 	return c, nil
 }
 
-// Origin is where a setting's value comes from.
+// Origin is where the value of a setting that holds comes from.
 func (c *Config) Origin(name string) Origin {
+	for _, w := range c.waiting {
+		if w.Name == name {
+			return w.Until
+		}
+	}
+	return c.Strongest(name)
+}
+
+// Strongest is the origin of the value that a setting has now, or from the next start on.
+func (c *Config) Strongest(name string) Origin {
 	origin := FromDefault
 	for _, l := range c.layers {
 		if _, ok := l.Values[name]; ok {
@@ -86,7 +99,7 @@ func (c *Config) Hides(weaker Origin) (names []string) {
 			continue
 		}
 		for _, name := range Names() {
-			if _, ok := l.Values[name]; ok && c.Origin(name) != weaker {
+			if _, ok := l.Values[name]; ok && c.Strongest(name) != weaker {
 				names = append(names, name)
 			}
 		}

@@ -93,15 +93,15 @@ func (t *Texts) UnmarshalJSON(raw []byte) error {
 		return nil
 	}
 	add := func(e json.RawMessage) error {
-		var s string
 		if len(*t) == MaxTexts {
 			return fmt.Errorf("has more than %d entries", MaxTexts)
 		}
-		if e[0] != '"' || json.Unmarshal(e, &s) != nil {
+		if e[0] != '"' {
 			return fmt.Errorf("must be text or a list of text")
 		}
+		s, err := queue.Text(e)
 		*t = append(*t, s)
-		return nil
+		return err
 	}
 	if raw[0] != '[' {
 		return add(raw)
@@ -121,12 +121,14 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 	}
 	*l = Labels{}
 	return queue.Members(raw, func(name string, value json.RawMessage) error {
-		var s string
+		s, err := queue.Text(value)
 		switch {
 		case len(*l) == queue.MaxLabels:
 			return fmt.Errorf("has more than %d entries", queue.MaxLabels)
-		case value[0] != '"' || json.Unmarshal(value, &s) != nil:
+		case value[0] != '"':
 			return fmt.Errorf("%s must be text", queue.Clip(name))
+		case err != nil:
+			return fmt.Errorf("%s %w", queue.Clip(name), err)
 		case len(name)+len(s) > queue.MaxLabel:
 			return fmt.Errorf("%q is longer than %d bytes, as no label is", queue.Clip(name), queue.MaxLabel)
 		}

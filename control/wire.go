@@ -304,6 +304,11 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 		*raw = value
 		return nil
 	}
+	if value[0] == '"' {
+		if err := queue.CheckText(value); err != nil {
+			return queue.Invalid(name, "%s", err)
+		}
+	}
 	err := json.Unmarshal(value, into)
 	var e *queue.Error
 	var wrong *json.UnmarshalTypeError

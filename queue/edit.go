@@ -18,7 +18,7 @@ func SpecOf(j *Job) *Spec {
 		Umask: &j.Umask, OkCodes: j.OkCodes, NoRetryCodes: j.NoRetryCodes, DeferCodes: j.DeferCodes, IdleTimeout: given(j.IdleTimeout), StdinFile: given(j.StdinFile), OnLost: &onLost, OutputLimit: &j.OutputLimit,
 		Jitter: j.Backoff.Jitter, BackoffBase: given(j.Backoff.Base), BackoffMax: given(j.Backoff.Max),
 		BackoffStrategy: given(string(j.Backoff.Strategy)), Cwd: given(j.Cwd), Stdin: given(j.Stdin),
-		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground), Memory: given(j.Memory), CPUs: given(j.CPUs), Tasks: given(j.Tasks), Nice: given(j.Nice), NoFile: given(j.NoFile), TTY: given(j.TTY), MaskSecrets: given(j.MaskSecrets),
+		ExpiresAt: given(j.ExpiresAt), AllowBackground: given(j.AllowBackground), Memory: given(j.Memory), CPUs: given(j.CPUs), Tasks: given(j.Tasks), Nice: given(j.Nice), NoFile: given(j.NoFile), NoNewPrivileges: given(j.NoNewPrivileges), TTY: given(j.TTY), MaskSecrets: given(j.MaskSecrets),
 		OnCompleted: given(j.OnCompleted), OnFailed: given(j.OnFailed), OnDead: given(j.OnDead), OnEnded: given(j.OnEnded),
 	}
 	if j.Queue != DefaultQueue {

@@ -78,6 +78,7 @@ type Execution struct {
 	Tasks           int64             `json:"tasks,omitempty"`  // processes, and threads where the system counts them, at once
 	Nice            int64             `json:"nice,omitempty"`   // 0 is the runner's
 	NoFile          int64             `json:"nofile,omitempty"` // open files of each process; 0 is the default
+	NoNewPrivileges bool              `json:"no_new_privileges,omitempty"`
 	TTY             bool              `json:"tty,omitempty"`
 	HookLines
 	User string `json:"user,omitempty"`

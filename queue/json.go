@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -245,7 +247,37 @@ func textOf(raw json.RawMessage) (s string, err error) {
 	if json.Unmarshal(raw, &s) != nil {
 		return "", fmt.Errorf("must be text")
 	}
-	return s, nil
+	return s, CheckText(raw)
+}
+
+// CheckText refuses a JSON string that CheckJSON passed if it has an escape of half a surrogate pair,
+// which is no character (RFC 8259, section 8.2): the library reads another one.
+func CheckText(raw json.RawMessage) error {
+	for at := 0; ; {
+		next := bytes.IndexByte(raw[at:], '\\')
+		if next < 0 {
+			return nil
+		}
+		at += next
+		first := escaped(raw[at:])
+		if !utf16.IsSurrogate(first) {
+			at += 2 // at least
+			continue
+		}
+		if utf16.DecodeRune(first, escaped(raw[at+6:])) == utf8.RuneError {
+			return fmt.Errorf("has %s, half of a surrogate pair, which is no character", raw[at:at+6])
+		}
+		at += 12
+	}
+}
+
+// escaped is the code unit of an escape of four digits that a text in JSON begins with, 0 if it begins with none.
+func escaped(raw []byte) rune {
+	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
+		return 0
+	}
+	n, _ := strconv.ParseUint(string(raw[2:6]), 16, 16) // it is JSON
+	return rune(n)
 }
 
 // unescaped is what the escapes of one letter in JSON (RFC 8259, section 7) stand for; for no letter

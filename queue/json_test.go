@@ -45,6 +45,28 @@ func TestJSONDepthIsBounded(t *testing.T) {
 	}
 }
 
+// Half of a surrogate pair is no character, and is not read as another one; what only looks like one is text.
+func TestHalfOfASurrogatePairIsRefused(t *testing.T) {
+	for raw, want := range map[string]string{
+		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd", `"\\\ud83d\ude00."`: "\\\U0001F600.",
+		`"\ud800"`: "", `"a\udc00"`: "", `"\ud83d\ud83d\ude00"`: "", `"\ud83d."`: "", `"\uD83D\n"`: "", `"\\\udfff"`: "", `"\ud800\\udc00"`: "",
+	} {
+		got, err := queue.Text([]byte(raw))
+		if want == "" && (err == nil || !strings.Contains(err.Error(), "surrogate")) || want != "" && (err != nil || got != want) {
+			t.Errorf("%s: got %q, %v, want %q", raw, got, err, want)
+		}
+	}
+	for field, raw := range map[string]string{
+		"command": `{"command":"echo \ud800"}`, "argv": `{"argv":["a","\udfff"]}`, "env": `{"command":"a","env":{"A":"\ud800"}}`, "depends_on": `{"command":"a","depends_on":["\ud800"]}`,
+	} {
+		err := json.Unmarshal([]byte(raw), new(queue.Spec))
+		var e *queue.Error
+		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != field || !strings.Contains(e.Message, "surrogate") {
+			t.Errorf("%s: got %v", raw, err)
+		}
+	}
+}
+
 // Members and Elements agree with the standard decoder about every value, and
 // CheckJSON takes what is valid, UTF-8 and flat enough, no more and no less.
 func FuzzJSON(f *testing.F) {

@@ -29,6 +29,7 @@ var limits = []struct {
 	{"tasks", func(j *Job) bool { return j.Tasks != 0 }},
 	{"nice", func(j *Job) bool { return j.Nice != 0 }},
 	{"nofile", func(j *Job) bool { return j.NoFile != 0 }},
+	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
 // Enforcements are those of all limits: one that is not among the known is not enforced.

@@ -23,6 +23,7 @@ func TestShortfalls(t *testing.T) {
 	}{
 		"no limits":    {[]queue.Job{{}}, nil, nil},
 		"all":          {[]queue.Job{{}, all(-1, 0), all(0, 5)}, here, []queue.Shortfall{{here[0], 1}, {here[1], 1}, {queue.Enforcement{Limit: "nofile", By: older}, 2}}},
+		"no new":       {[]queue.Job{{Execution: queue.Execution{NoNewPrivileges: true}}}, nil, []queue.Shortfall{{queue.Enforcement{Limit: "no_new_privileges", By: older}, 0}}},
 		"older runner": {[]queue.Job{{Execution: queue.Execution{Nice: 3}}}, nil, []queue.Shortfall{{queue.Enforcement{Limit: "nice", By: older}, 0}}},
 	} {
 		got := queue.Shortfalls(c.jobs, c.known)

@@ -57,6 +57,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			Tasks:           or(s.Tasks, 0),
 			Nice:            or(s.Nice, 0),
 			NoFile:          or(s.NoFile, 0),
+			NoNewPrivileges: or(s.NoNewPrivileges, false),
 			TTY:             or(s.TTY, false),
 			MaskSecrets:     or(s.MaskSecrets, false),
 			HookLines:       resolveHooks(check, s),

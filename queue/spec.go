@@ -55,6 +55,7 @@ type Spec struct {
 	Tasks           *int64
 	Nice            *int64
 	NoFile          *int64
+	NoNewPrivileges *bool
 	TTY             *bool
 	Lock            *string           // KEY or KEY:n
 	On              *string           // the name of a node, or label=value
@@ -148,6 +149,7 @@ var fields = []Field{
 	integer("tasks", "most processes at once, with their threads where the system counts them", func(s *Spec) **int64 { return &s.Tasks }),
 	integer("nice", "how far the job gives way to others for the processors, -20 to 19", func(s *Spec) **int64 { return &s.Nice }),
 	integer("nofile", "most files that each process may have open", func(s *Spec) **int64 { return &s.NoFile }),
+	{"no_new_privileges", "", KindBool, "sudo and other setuid programs do not work in the job", func(s *Spec, v json.RawMessage) error { return setBool(&s.NoNewPrivileges, v) }, get(func(s *Spec) **bool { return &s.NoNewPrivileges })},
 	text("on_lost", "when the machine or runner died: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
 	text("on_completed", "line for the shell, run as a job of its own when this one has completed", func(s *Spec) **string { return &s.OnCompleted }),
 	text("on_failed", "the same after each attempt that will be retried", func(s *Spec) **string { return &s.OnFailed }),

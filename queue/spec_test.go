@@ -34,7 +34,7 @@ func drawSpec(t *rapid.T) *queue.Spec {
 		BackoffStrategy: maybe(t, "strategy", text), BackoffMax: maybe(t, "max", span), Jitter: maybe(t, "jitter", rapid.Float64()),
 		RunAt: maybe(t, "run_at", instant), Delay: maybe(t, "delay", span), ExpiresAt: maybe(t, "expires", instant),
 		Cwd: maybe(t, "cwd", text), Umask: maybe(t, "umask", rapid.IntRange(0, 0o777)), Shell: maybe(t, "shell", text),
-		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text), AllowBackground: maybe(t, "background", rapid.Bool()), TTY: maybe(t, "tty", rapid.Bool()),
+		Stdin: maybe(t, "stdin", text), OnLost: maybe(t, "on_lost", text), AllowBackground: maybe(t, "background", rapid.Bool()), NoNewPrivileges: maybe(t, "no_new_privileges", rapid.Bool()), TTY: maybe(t, "tty", rapid.Bool()),
 		OutputLimit: maybe(t, "limit", rapid.Int64Range(0, 1<<50)), StdinFile: maybe(t, "stdin file", text), IdleTimeout: maybe(t, "idle", span),
 	}
 	if rapid.Bool().Draw(t, "lists") {
@@ -117,7 +117,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"next_run_at": {`"2026-03-01T15:04:05Z"`, ``}, "delay": {`0`, `"0s"`}, "expires_at": {`"2026-03-01T15:04:05.1239Z"`, `"2026-03-01T15:04:05.123Z"`},
 		"env": {`{"A":"b"}`, `{"A":"b"}`}, "env_pass": {`["*"]`, `["*"]`}, "env_secret": {`{"S":"/s"}`, `{"S":"/s"}`}, "mask_secrets": {`true`, `true`}, "cwd": {`"/"`, `"/"`}, "user": {`"alice"`, `"alice"`}, "umask": {`"0077"`, `"077"`},
 		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`}, "defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
-		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "on_completed": {`"a"`, `"a"`}, "on_failed": {`"b"`, `"b"`}, "on_dead": {`"c"`, `"c"`}, "on_ended": {`""`, `""`}, "tty": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
+		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "no_new_privileges": {`true`, `true`}, "on_completed": {`"a"`, `"a"`}, "on_failed": {`"b"`, `"b"`}, "on_dead": {`"c"`, `"c"`}, "on_ended": {`""`, `""`}, "tty": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
 		"queue": {`"gpu"`, `"gpu"`}, "depends_on": {`[7,"b:dead"]`, `["7","b:dead"]`}, "on_dependency_failure": {`"hold"`, `"hold"`}, "lock": {`"db:2"`, `"db:2"`},
 		"rate_limit": {`10`, `"10/m"`}, "on": {`"rack=a"`, `"rack=a"`}, "resources": {`{"gpu":2}`, `{"gpu":"2"}`}, "unique": {`"k"`, `"k"`}, "unique_for": {`"1h"`, `"1h"`}, "on_conflict": {`"reject"`, `"reject"`},
 		"memory": {`"64M"`, `67108864`}, "cpus": {`0.5`, `0.5`}, "tasks": {`7`, `7`}, "nice": {`-5`, `-5`}, "nofile": {`64`, `64`},
@@ -241,7 +241,7 @@ func FuzzSpec(f *testing.F) {
 func TestAnEditLeavesTheRest(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second, OutputLimit: 1 << 20}
 	common := `"env":{"A":"b"},"cwd":"/","umask":"077","timeout":1,"idle_timeout":2,"kill_after":3,"backoff_base":4,"backoff_strategy":"linear",
-		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"labels":{"l":"m"},
+		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7,"nice":8,"nofile":9,"env_secret":{"S":"/s"},"mask_secrets":true,
 		"on_completed":"a","on_failed":"b","on_dead":"c","on_ended":"d"`
 	seen := map[string]bool{"User": true, "AsUID": true} // who knows the accounts sets these

@@ -122,7 +122,7 @@ func setList(to *[]string, v json.RawMessage) error {
 		t, err := readText(e)
 		list = append(list, t)
 		if err != nil {
-			return fmt.Errorf("must be a list of text")
+			return fmt.Errorf("must be a list of text: entry %d %w", len(list), err)
 		}
 		return nil
 	})
@@ -150,11 +150,10 @@ func textOrInteger(v json.RawMessage) (string, error) {
 	if t := string(v); strings.Trim(t, "-0123456789") == "" { // it is JSON: so it is an integer
 		return t, nil
 	}
-	t, err := readText(v)
-	if err != nil {
+	if v[0] != '"' {
 		return "", fmt.Errorf("must be text or an integer")
 	}
-	return t, nil
+	return Text(v)
 }
 
 func setRate(s *Spec, v json.RawMessage) error {
@@ -188,7 +187,7 @@ func setMap(to *map[string]string, v json.RawMessage, most int) error {
 		}
 		t, err := readText(value)
 		if err != nil {
-			return fmt.Errorf("%s must be text", Clip(name))
+			return fmt.Errorf("%s %w", Clip(name), err)
 		}
 		m[name] = t
 		return nil

@@ -151,7 +151,7 @@ func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 		Timeout: st.Timeout, IdleTimeout: st.IdleTimeout, KillAfter: st.KillAfter, OutputGrace: st.OutputGrace,
 		Background: st.Background, Patience: patience(), Cookie: s.cookie(a), Log: a.log,
 		Limits: process.Limits{Memory: st.Memory, CPUs: float64(st.MilliCPUs) / 1000, Tasks: int(st.Tasks)},
-		Nice:   int(st.Nice), NoFile: int(st.NoFile), Mask: st.Mask,
+		Nice:   int(st.Nice), NoFile: int(st.NoFile), NoNewPrivileges: st.NoNewPrivileges, Mask: st.Mask,
 		Forked: func(pid int, at time.Time) {
 			s.table.forked(a.slot, pid, at.UnixMilli())
 			s.mu.Lock()

@@ -47,18 +47,31 @@ func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	return a, nil
 }
 
-// startable refuses to store a setting with which the service would not start again: what
-// is stored hides the file, and only a running service changes it.
-func (s *Service) startable(k *config.Key, text string) error {
-	if !k.AtStart() {
+// settable refuses to store a setting with which the service would not start again: what
+// is stored hides the file, and only a running service changes it. So it does a place where
+// the page may not be.
+func (s *Service) settable(k *config.Key, text string) error {
+	listens := k.Name == webListen
+	if !k.AtStart() && !listens {
 		return nil
 	}
 	s.mu.Lock()
 	layers := slices.Clone(s.layers)
-	layers[layerStored].Values = maps.Clone(layers[layerStored].Values)
+	for _, i := range []int{layerStored, layerRunning} {
+		layers[i].Values = maps.Clone(layers[i].Values)
+	}
 	s.mu.Unlock()
 	layers[layerStored].Values[k.Name] = text
-	return s.startsBy(layers)
+	delete(layers[layerRunning].Values, k.Name) // as put does
+	if !listens {
+		return s.startsBy(layers)
+	}
+	c, err := config.Merge(layers...)
+	if err != nil {
+		return err
+	}
+	page := pageBy(&c.Settings)
+	return page.Check()
 }
 
 // startsBy refuses layers of settings with which the service would not start again. What holds now is not looked at.

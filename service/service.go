@@ -137,7 +137,7 @@ type Service struct {
 
 	looks bool // it does not run, and only its files are read: see Look
 
-	atStart *config.Settings // what holds from the start; nil before, guarded by mu
+	atStart *config.Config // what holds from the start; nil before, guarded by mu
 
 	// setting holds one token: who changes settings, the count of workers or the drain
 	// has it from reading what is to be changed until the change holds, so that changes

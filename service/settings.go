@@ -84,7 +84,7 @@ func (s *Service) merge() error {
 func (s *Service) holdStart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.atStart = &s.config.Load().Settings
+	s.atStart = s.config.Load()
 }
 
 func (s *Service) setStored(stored []store.Setting) error {
@@ -289,7 +289,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	}
 	err = s.inTurn(ctx, func() error {
 		if text != "" {
-			if err := s.startable(k, text); err != nil {
+			if err := s.settable(k, text); err != nil {
 				return err
 			}
 		}
@@ -303,9 +303,10 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	if access {
 		s.lookUp() // for which nobody waits who changes settings
 	}
+	strongest := s.config.Load().Strongest(k.Name)
 	switch unknown := s.unknownNames(); {
-	case text != "" && v.Origin != string(config.FromStored):
-		v.Note = "stored, but hidden by the " + v.Origin
+	case text != "" && strongest != config.FromStored:
+		v.Note = "stored, but hidden by the " + string(strongest)
 	case k.AtStart():
 		v.Note = "stored; it holds from the next start of the service"
 	case access && unknown != "":

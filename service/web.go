@@ -11,6 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// webListen is the setting of where the page is.
+const webListen = "web.listen"
+
 // anybody is the uid of whoever reaches the page without a session, scraper of who reads the metrics alone: no
 // account has them.
 const (
@@ -30,8 +33,7 @@ func (s *Service) setWeb() (trouble string) {
 	if s.web == nil {
 		return ""
 	}
-	c := s.webConfig()
-	if err := s.web.Set(c); err != nil {
+	if err := s.web.Set(pageBy(&s.config.Load().Settings)); err != nil {
 		s.log.Error("the page is not served as the settings say", "error", err)
 		if s.web.Listening() != "" {
 			return "the page goes on as it was: " + err.Error()
@@ -41,8 +43,8 @@ func (s *Service) setWeb() (trouble string) {
 	return ""
 }
 
-func (s *Service) webConfig() dashboard.Config {
-	c := &s.config.Load().Settings
+// pageBy is the page as settings have it.
+func pageBy(c *config.Settings) dashboard.Config {
 	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
 }
 
@@ -68,7 +70,7 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if len(s.handed) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the page is where systemd's unit queuectl-web.socket has it, at %s; to end that: sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service, which jobs outlive", s.handed[0].Addr())
 	}
-	k, text, err := config.Find("web.listen", listen)
+	k, text, err := config.Find(webListen, listen)
 	if err == nil {
 		err = k.Check(text)
 	}
@@ -79,7 +81,7 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 		return err
 	}
 	before, was := s.swapRunning(k.Name, text, true)
-	if err := s.web.Set(s.webConfig()); err != nil {
+	if err := s.web.Set(pageBy(&s.config.Load().Settings)); err != nil {
 		s.swapRunning(k.Name, before, was)
 		return err
 	}

@@ -371,19 +371,19 @@ func enqueued(t *testing.T, status string) (n int64) {
 	return st.Enqueued
 }
 
-// nice and nofile hold for each attempt, also after an edit of something else, and show says
+// nice, nofile and no_new_privileges hold for each attempt, also after an edit of something else, and show says
 // what a job had beside what it used.
 func TestNiceAndNofileAreKept(t *testing.T) {
 	q := serving(t, "--workers", "0")
-	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn)")
+	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
 	q.must("edit", id, "--priority", "9")
 	q.must("worker", "scale", "1")
 	q.must("wait", id)
-	if got := strings.TrimSpace(q.must("logs", id)); got != "4 77 77" {
+	if got := strings.TrimSpace(q.must("logs", id)); got != "4 77 77 NoNewPrivs: 1" {
 		t.Errorf("got %q", got)
 	}
 	said := q.must("show", id)
-	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +[0-9.]+ on average, of 2`, `Nice: +4`, `Open files: +at most 77; what is used is not measured`} {
+	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +[0-9.]+ on average, of 2`, `Nice: +4`, `Open files: +at most 77; what is used is not measured`, `Privileges: +no new ones`} {
 		if !regexp.MustCompile(want).MatchString(said) {
 			t.Errorf("show does not say %q:\n%s", want, said)
 		}

@@ -146,6 +146,53 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// A queue that is followed has the output of what runs there and of what starts later, each attempt
+// once, however short, and none of other queues or of before.
+func TestFollowAQueue(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	in := func(queue, id, command string) string {
+		return w.enqueue(fields{"id": id, "queue": queue, "command": command, "backoff_base": 0.05})
+	}
+	w.end(in("a", "before", "echo before"))
+	in("a", "runs", "echo up; echo two; while [ ! -e "+q.path("go")+" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
+	q.until("it has printed", 10*time.Second, func() bool { return w.runs("runs").Output == "up\ntwo\n" })
+	cmd := q.command("logs", "-f", "--queue", "a", "-n", "1")
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	lines := bufio.NewScanner(pipe)
+	next := func(want string) {
+		t.Helper()
+		if !lines.Scan() || lines.Text() != want {
+			t.Fatalf("got %q, want %q", lines.Text(), want)
+		}
+	}
+	next("runs | two")
+	w.end(in("b", "elsewhere", "echo elsewhere"))
+	for i := range 3 {
+		id := fmt.Sprint("short", i)
+		in("a", id, "echo first; [ $QUEUECTL_ATTEMPT = 2 ]")
+		next(id + " | first")
+		next(id + " | first")
+	}
+	q.write("go", "")
+	for _, line := range []string{"three", "up", "two", "three"} {
+		next("runs | " + line)
+	}
+	in("a", "last", "sleep 0.3; echo last")
+	next("last | last")
+	cmd.Process.Signal(os.Interrupt)
+	if lines.Scan() {
+		t.Errorf("one line more: %q", lines.Text())
+	}
+}
+
 // logs picks an attempt, a stream, the last lines, and stamps them.
 func TestLogsPick(t *testing.T) {
 	q := serving(t, "--workers", "1")

@@ -371,8 +371,8 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
 		r := q.cli("config", "set", c.key, c.value)
-		if r.code != 0 || !strings.Contains(r.err, "next start") || q.setting(c.key).Value == c.value {
-			t.Errorf("%s: %+v, now %+v", c.key, r, q.setting(c.key))
+		if now := q.setting(c.key); r.code != 0 || !strings.Contains(r.err, "next start") || now.Value == c.value || now.Origin != "file" {
+			t.Errorf("%s: %+v, now %+v", c.key, r, now)
 		}
 		q.must("config", "unset", c.key)
 	}

@@ -493,12 +493,16 @@ func TestPageForAnybody(t *testing.T) {
 	if got := b.ask("GET", "/api/status", ""); got.code != http.StatusUnauthorized {
 		t.Errorf("got %+v", got)
 	}
+	was := b.setting("web.listen").Value
 	for _, c := range []struct{ listen, want string }{
 		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"}, {"unix:rel", "whole path"}, {"localhost:1", "web.listen"},
 	} {
 		got := b.cli("web", "start", "--listen", c.listen)
 		if got.code == 0 || !strings.Contains(got.err, c.want) {
 			t.Errorf("%s is answered by %+v, want %s", c.listen, got, c.want)
+		}
+		if got := b.cli("config", "set", "web.listen", c.listen); got.code == 0 || !strings.Contains(got.err, c.want) || b.setting("web.listen").Value != was {
+			t.Errorf("set, %s is answered by %+v, want %s", c.listen, got, c.want)
 		}
 	}
 	b.must("web", "start", "--listen", b.address) // where it is

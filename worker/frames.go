@@ -32,6 +32,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
+		NoNewPrivileges: j.NoNewPrivileges,
 	})
 	j.Deps = nil // it is sent, and may be large
 	if p.leases.watched[j.Seq] > 0 {

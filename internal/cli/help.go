@@ -78,7 +78,7 @@ func examples() map[string]string {
 		"rm": "  queuectl rm 17\n  queuectl rm --state dead --older-than 30d", "dequeue": "  queuectl dequeue 17",
 
 		"status": "  queuectl status --watch\n  queuectl status --check                for monitors: one line and an exit code", "top": "  queuectl top                           ? shows the keys, q leaves it", "list": "  queuectl list --failed\n  queuectl list --since yesterday --until today\n  queuectl list --batch pics --columns id,state,error",
-		"ps": "  queuectl ps --watch", "show": "  queuectl show 17\n  queuectl show --failed --json", "logs": "  queuectl logs -f 17\n  queuectl logs 17 --attempt 1 --stderr\n  queuectl logs --batch pics -n 5",
+		"ps": "  queuectl ps --watch", "show": "  queuectl show 17\n  queuectl show --failed --json", "logs": "  queuectl logs -f 17\n  queuectl logs 17 --attempt 1 --stderr\n  queuectl logs -f --queue render\n  queuectl logs --batch pics -n 5",
 		"events": "  queuectl events -f\n  queuectl events 17 --since '2 hours ago'", "whoami": "  queuectl whoami --json",
 		"dlq": "  queuectl dlq list\n  queuectl dlq retry --all", "dlq list": "  queuectl dlq list --since yesterday\n  queuectl dlq list --columns id,error,command",
 		"dlq retry": "  queuectl dlq retry 17\n  queuectl dlq retry --all --timeout '2 hours'", "dlq clear": "  queuectl dlq clear --dry-run\n  queuectl dlq clear --yes",
@@ -162,7 +162,7 @@ var themes = []struct {
 	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
 	{"What follows", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
 	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources", "unique", "unique_for", "on_conflict"}},
-	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "output_limit"}},
+	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
 // themeOf marks a flag by its theme; ofLimits is one that not only fields have.

@@ -28,6 +28,10 @@ func logsVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
 			}
+			if p.Follow && len(ids) == 0 && s.isQueue() && p.Attempt == 0 {
+				of := control.List{Queue: s.Queue, Label: s.Label, User: s.User}
+				return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
+			}
 			if len(ids) == 0 {
 				c, err := a.readerUnless(cmd.Context(), p.Follow)
 				if err != nil {
@@ -52,7 +56,7 @@ func logsVerb(a *App) *cobra.Command {
 	}
 	s.add(cmd, "s")
 	f := cmd.Flags()
-	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the jobs have ended")
+	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the jobs have ended; with --queue, what starts there too, until it is interrupted")
 	f.IntVar(&p.Attempt, "attempt", 0, "of attempt `N` (default: the last one)")
 	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
 	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
@@ -63,50 +67,103 @@ func logsVerb(a *App) *cobra.Command {
 	return cmd
 }
 
+// logReader prints the output of one job or of several at once.
+type logReader struct {
+	a        *App
+	c        *control.Client
+	p        control.Logs
+	stamps   bool
+	printing sync.Mutex
+	list     *array // of JSON, nil if it is not wanted
+}
+
+// openLogs makes one; end ends what it prints, and gives err or what went wrong then.
+func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *logReader, end func(err error) error, err error) {
+	c, err := a.readerUnless(ctx, p.Follow)
+	if err != nil {
+		return nil, nil, err
+	}
+	r = &logReader{a: a, c: c, p: p, stamps: stamps}
+	if a.JSON && !a.JSONL {
+		r.list = &array{a.Out, "["}
+	}
+	return r, func(err error) error {
+		if r.list != nil {
+			err = errors.Join(err, r.list.end())
+		}
+		c.Close()
+		return err
+	}, nil
+}
+
+// errOver says that the attempt that was followed has ended.
+var errOver = errors.New("the attempt is over")
+
+// readAttempt prints the output of one attempt of a job, each line after a prefix, or, if that is 0, of the
+// one that runs.
+func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) error {
+	p := r.p
+	p.ID, p.Attempt, p.Ends = control.Name(id), attempt, attempt == 0
+	if attempt != 0 {
+		p.N = nil // all of it is new
+	}
+	err := r.print(ctx, p, prefix)
+	if errors.Is(err, errOver) {
+		return nil
+	}
+	return err
+}
+
+// read prints the output of one job, each line after a prefix.
+func (r *logReader) read(ctx context.Context, id, prefix string) error {
+	p := r.p
+	p.ID = control.Name(id)
+	return r.print(ctx, p, prefix)
+}
+
+func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) error {
+	out := newLogPrinter(r.a, prefix, r.stamps)
+	out.list = r.list
+	_, err := r.c.Logs(ctx, p, func(piece control.Piece) error {
+		r.printing.Lock()
+		defer r.printing.Unlock()
+		if piece.Ended {
+			return errOver
+		}
+		return out.piece(&piece)
+	})
+	r.printing.Lock()
+	defer r.printing.Unlock()
+	return errors.Join(err, out.end())
+}
+
 // logs prints the output of jobs, those of several one after another or, when
 // followed, as they come, each line with its job's id.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
-	c, err := a.readerUnless(ctx, p.Follow)
+	if p.Follow && len(ids) > control.MaxStreams {
+		return Usage("%d jobs are more than can be followed at once, which is %d; name fewer, or leave -f out", len(ids), control.MaxStreams)
+	}
+	r, end, err := a.openLogs(ctx, p, stamps)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { err = end(err) }()
 	width := 0
 	for _, id := range ids {
 		width = max(width, len(id))
-	}
-	var printing sync.Mutex
-	var list *array
-	if a.JSON && !a.JSONL {
-		list = &array{a.Out, "["}
-		defer func() { err = errors.Join(err, list.end()) }()
 	}
 	one := func(id string) error {
 		prefix := ""
 		if len(ids) > 1 {
 			prefix = fmt.Sprintf("%-*s | ", width, id)
 		}
-		out := newLogPrinter(a, prefix, stamps)
-		out.list = list
-		p := p
-		p.ID = control.Name(id)
-		_, err := c.Logs(ctx, p, func(piece control.Piece) error {
-			printing.Lock()
-			defer printing.Unlock()
-			return out.piece(&piece)
-		})
-		printing.Lock()
-		defer printing.Unlock()
-		return errors.Join(err, out.end())
+		return r.read(ctx, id, prefix)
 	}
 	if !p.Follow {
 		for _, id := range ids {
 			err = errors.Join(err, one(id))
 		}
 		return err
-	}
-	if len(ids) > control.MaxStreams {
-		return Usage("%d jobs are more than can be followed at once, which is %d; name fewer, or leave -f out", len(ids), control.MaxStreams)
 	}
 	errs := make([]error, len(ids))
 	var streams sync.WaitGroup
@@ -115,6 +172,93 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 	}
 	streams.Wait()
 	return errors.Join(errs...)
+}
+
+// followedAtOnce is of how many jobs of a queue the output is followed at once. Those that start
+// beyond are read as soon as another one has ended; the rest of a user's streams is left to others.
+const followedAtOnce = control.MaxStreams / 2
+
+// logsOfQueue prints the output of what runs of a queue and of what starts there, as it comes, each
+// line with its job's id, until it is interrupted or the service ends.
+func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) (err error) {
+	r, end, err := a.openLogs(ctx, p, stamps)
+	if err != nil {
+		return err
+	}
+	defer func() { err = end(err) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var streams sync.WaitGroup
+	defer streams.Wait()
+	room := make(chan struct{}, followedAtOnce)
+	read := func(id string, attempt int) error {
+		select {
+		case room <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		streams.Go(func() {
+			if err := r.readAttempt(ctx, id, attempt, id+" | "); err != nil && !errors.Is(err, queue.ErrNotFound) { // else it was removed
+				cancel(err)
+			}
+			<-room
+		})
+		return nil
+	}
+	events := make(chan control.Event)
+	ended := stream(ctx, r.c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
+		select {
+		case events <- e:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	})
+	running := of
+	running.State = control.Texts{queue.Processing.String()}
+	runs, err := whole(ctx, r.c, running)
+	if err != nil {
+		return err
+	}
+	begun := map[string]int{} // the attempts that are read and have not ended, by their jobs; 0 is the one that ran first
+	for i := range runs {
+		begun[runs[i].ID] = 0
+		if err := read(runs[i].ID, 0); err != nil {
+			return err
+		}
+	}
+	for {
+		select {
+		case e := <-events:
+			attempt, is := begun[e.ID]
+			is = is && (attempt == 0 || attempt == e.Attempt)
+			over := e.Event == string(queue.EventEnded)
+			if is && over {
+				delete(begun, e.ID)
+			}
+			if is || over && !e.Output {
+				continue
+			}
+			of.IDGlob = e.ID // no id has what a pattern is made of
+			found, err := whole(ctx, r.c, of)
+			if err != nil {
+				return err
+			}
+			if len(found) == 0 {
+				continue
+			}
+			if !over {
+				begun[e.ID] = e.Attempt
+			}
+			if err := read(e.ID, e.Attempt); err != nil {
+				return err
+			}
+		case err := <-ended:
+			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 }
 
 // logPrinter prints the pieces of one job's output. With a prefix it keeps a line

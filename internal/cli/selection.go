@@ -40,6 +40,11 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 }
 
+// isQueue reports whether a queue is selected, whatever its jobs' states.
+func (s *selection) isQueue() bool {
+	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.IDGlob == "" && s.OlderThan == 0
+}
+
 // act adds the flags of a verb that changes jobs.
 func (s *selection) act(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count them")
@@ -87,8 +92,17 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 	for _, id := range ids {
 		jobs = append(jobs, control.Job{ID: id})
 	}
-	for more := len(ids) == 0; more; {
-		page, err := c.List(cmd.Context(), list)
+	if len(ids) == 0 {
+		jobs, err = whole(cmd.Context(), c, list)
+		slices.Reverse(jobs)
+	}
+	return jobs, err
+}
+
+// whole is a list with all its pages, but for what is hidden from the caller.
+func whole(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
+	for more := true; more; {
+		page, err := c.List(ctx, list)
 		if err != nil {
 			return nil, err
 		}
@@ -101,9 +115,6 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 		if more = page.Next != nil; more {
 			list.Cursor = *page.Next
 		}
-	}
-	if len(ids) == 0 {
-		slices.Reverse(jobs)
 	}
 	return jobs, nil
 }

@@ -209,6 +209,9 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	add("On lost", "on_lost", "", "", "retry")
 	add("Kept", "output_limit", "", " of each stream", fmt.Sprint(1<<20))
 	add("Stdin", "stdin_file", "", "")
+	if j.Spec["no_new_privileges"] == true {
+		rows = append(rows, [2]string{"Privileges", "no new ones: sudo does not work"})
+	}
 	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
 	var backoff []string
 	for _, f := range []struct{ field, before string }{{"backoff_strategy", ""}, {"backoff_base", "base "}, {"backoff_max", "at most "}, {"jitter", "jitter "}} {

@@ -240,7 +240,7 @@ func Enforced(*Cgroups) []Enforcement {
 	const by = "the job object"
 	return []Enforcement{
 		{"memory", Whole, by}, {"cpus", Whole, by}, {"tasks", Whole, by + " (processes, not threads)"}, {"nice", Whole, by + " (its priority class)"},
-		{"nofile", Unenforced, "Windows has no such limit"},
+		{"nofile", Unenforced, "Windows has no such limit"}, {"no_new_privileges", Unenforced, "Windows has no such rule"},
 	}
 }
 

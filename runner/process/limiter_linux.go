@@ -43,6 +43,7 @@ const (
 	stepNice   = 'n'
 	stepNoFile = 'f'
 	stepMemory = 'm'
+	stepNoNew  = 'p'
 	stepStart  = 's'
 )
 
@@ -65,16 +66,17 @@ func (p report) bytes() (b [reportBytes]byte) {
 type order struct {
 	nice, noFile int64 // 0 is none, as of the next
 	memory       int64 // bytes of address space
+	noNew        int64 // 1 for no new privileges
 	argv, env    int64 // how many texts there are of each
 	name, path   string
 	texts        []string
 }
 
-const orderHead = 5 * 8 // bytes
+const orderHead = 6 * 8 // bytes
 
 func (o *order) encode() []byte {
 	b := make([]byte, 0, 4<<10)
-	for _, n := range []int64{o.nice, o.noFile, o.memory, o.argv, o.env} {
+	for _, n := range []int64{o.nice, o.noFile, o.memory, o.noNew, o.argv, o.env} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	for _, s := range append([]string{o.name, o.path}, o.texts...) {
@@ -85,9 +87,9 @@ func (o *order) encode() []byte {
 
 // execution is an order as the kernel takes it: pointers to texts that end with NUL.
 type execution struct {
-	nice, noFile, memory int64
-	name, path           *byte
-	argv, env            []*byte // each ends with nil
+	nice, noFile, memory, noNew int64
+	name, path                  *byte
+	argv, env                   []*byte // each ends with nil
 }
 
 var errOrder = errors.New("the order is damaged")
@@ -97,11 +99,11 @@ func decodeOrder(b []byte) (x execution, err error) {
 	if len(b) < orderHead {
 		return x, errOrder
 	}
-	var head [5]int64
+	var head [6]int64
 	for i := range head {
 		head[i] = int64(binary.LittleEndian.Uint64(b[8*i:]))
 	}
-	x.nice, x.noFile, x.memory = head[0], head[1], head[2]
+	x.nice, x.noFile, x.memory, x.noNew = head[0], head[1], head[2], head[3]
 	rest := b[orderHead:]
 	next := func() *byte {
 		i := bytes.IndexByte(rest, 0)
@@ -120,7 +122,7 @@ func decodeOrder(b []byte) (x execution, err error) {
 		return append(texts, nil)
 	}
 	x.name, x.path = next(), next()
-	x.argv, x.env = list(head[3]), list(head[4])
+	x.argv, x.env = list(head[4]), list(head[5])
 	return x, err
 }
 
@@ -130,7 +132,7 @@ func Limiter() {
 	if !slices.Equal(os.Args, limiterWords) {
 		return
 	}
-	runtime.LockOSThread() // nice is this thread's alone, and goes over to the program with it
+	runtime.LockOSThread() // nice and no new privileges are this thread's alone, and go over to the program with it
 	unix.CloseOnExec(orderFD)
 	unix.CloseOnExec(talkFD)
 	x, err := readOrder()
@@ -182,6 +184,11 @@ func (x *execution) limit() {
 	}
 	if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, &files, nil); err != nil {
 		tell(report{stepNoFile, errno(err)})
+	}
+	if x.noNew != 0 {
+		if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+			tell(report{stepNoNew, errno(err)})
+		}
 	}
 	space := unix.Rlimit{Cur: uint64(x.memory), Max: uint64(x.memory)}
 	if x.memory != 0 {

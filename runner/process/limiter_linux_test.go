@@ -46,6 +46,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 		"memory": func(c *Command) { c.Limits.Memory = 1 << 30 },
 		"nice":   func(c *Command) { c.Nice = 3 },
 		"nofile": func(c *Command) { c.NoFile = 77 },
+		"no new": func(c *Command) { c.NoNewPrivileges = true },
 	} {
 		if got := of(set); got != want {
 			t.Errorf("%s: got\n%s\nwant\n%s", name, got, want)
@@ -63,6 +64,38 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 		c.set(cmd)
 		if r, said := limited(t, cmd); r.ExitCode != 0 || said != c.want {
 			t.Errorf("got %q, want %q; %+v", said, c.want, r)
+		}
+	}
+}
+
+// A setuid program has its owner's rights, unless the command is to have no new ones.
+func TestNoNewPrivileges(t *testing.T) {
+	cat := command(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
+	cat.NoNewPrivileges = true
+	if r, said := limited(t, cat); r.ExitCode != 0 || said != "NoNewPrivs:\t1" {
+		t.Errorf("%q, %+v", said, r)
+	}
+	if os.Geteuid() != 0 {
+		return // who may make no program of another account's
+	}
+	dir, err := os.MkdirTemp("", "") // which others may enter
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	id, err := os.ReadFile("/usr/bin/id")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "id")
+	if err := errors.Join(os.WriteFile(path, id, 0o755), os.Chmod(path, 0o755|os.ModeSetuid), os.Chmod(dir, 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	for want, no := range map[string]bool{"0": false, "65534": true} {
+		c := command(t, path, "-u")
+		c.As, c.NoNewPrivileges = &Identity{UID: 65534, GID: 65534}, no
+		if r, said := limited(t, c); r.ExitCode != 0 || said != want {
+			t.Errorf("no new privileges is %v: runs as %q, %+v", no, said, r)
 		}
 	}
 }

@@ -35,7 +35,7 @@ type limiting struct {
 // needsLimiter reports whether a command has limits that it must be given by a limiter, if no
 // control group enforces those that are missing.
 func (c *Command) needsLimiter(missing []string) bool {
-	return c.Nice != 0 || c.NoFile != 0 || slices.Contains(missing, "memory")
+	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missing, "memory")
 }
 
 // newLimiting makes what a limiter of this program needs. Where there is a control group its
@@ -48,6 +48,9 @@ func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err 
 		}
 	}()
 	o := order{nice: int64(r.c.Nice), noFile: int64(r.c.NoFile), argv: int64(len(r.c.Argv)), env: int64(len(env)), name: l.name, path: path, texts: slices.Concat(r.c.Argv, env)}
+	if r.c.NoNewPrivileges {
+		o.noNew = 1
+	}
 	if slices.Contains(missing, "memory") {
 		o.memory = r.c.Limits.Memory
 	}
@@ -209,6 +212,8 @@ func (r *run) refused(p report) error {
 		return &limitError{"nofile", p.errno}
 	case p.step == stepMemory:
 		return &limitError{"memory", p.errno}
+	case p.step == stepNoNew:
+		return &limitError{"no_new_privileges", p.errno}
 	case p.errno == unix.ENOMEM && r.c.Limits.Memory != 0:
 		return &limitError{"memory", fmt.Errorf("too low for %s to start (%w); ask for more", r.c.Argv[0], p.errno)}
 	}
@@ -237,6 +242,7 @@ func Enforced(c *Cgroups) []Enforcement {
 		{"tasks", Unenforced, why},
 		{"nice", Whole, scheduler()},
 		{"nofile", Whole, "the limit of open files of each process (RLIMIT_NOFILE)"},
+		{"no_new_privileges", Whole, "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {
 		if slices.Contains(strings.Fields(counted), controller) {

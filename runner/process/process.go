@@ -31,12 +31,14 @@ type Command struct {
 	Limits      Limits        // of all its processes together
 	Nice        int           // of each of its processes; 0 is this process's own
 	NoFile      int           // files that each of its processes may have open; 0 is the default
-	Cookie      string        // belongs to this run alone, on this machine, for ever
-	As          *Identity     // whom it runs as; nil is as this process
-	Secrets     []Secret      // variables that are read when it starts
-	Mask        bool          // *** is kept of its output in the place of each secret
-	Folder      *Folder       // of its own, opened for it; nil is none
-	Log         *output.Log
+	// NoNewPrivileges has setuid programs run with no rights but the command's own.
+	NoNewPrivileges bool
+	Cookie          string    // belongs to this run alone, on this machine, for ever
+	As              *Identity // whom it runs as; nil is as this process
+	Secrets         []Secret  // variables that are read when it starts
+	Mask            bool      // *** is kept of its output in the place of each secret
+	Folder          *Folder   // of its own, opened for it; nil is none
+	Log             *output.Log
 	// Started is called once if the command still runs a moment after its start.
 	Started func(pid int, at time.Time)
 	Notes   Notes // is told what the command notes; nil with a nil Folder

@@ -80,9 +80,14 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 			return err
 		}
 	}
+	var unlimited []string
 	if r.c.NoFile != 0 {
-		r.r.Unlimited = "nofile"
+		unlimited = append(unlimited, "nofile")
 	}
+	if r.c.NoNewPrivileges {
+		unlimited = append(unlimited, "no_new_privileges")
+	}
+	r.r.Unlimited = strings.Join(unlimited, ", ")
 	if r.tree, err = newTree(r.w.sys, r.c.Cookie, r.c.Limits); err == nil && r.c.Nice != 0 {
 		err = r.tree.setNice(r.c.Nice)
 	}

@@ -59,6 +59,17 @@ func (c *codec) last(n *int64) {
 	}
 }
 
+// lastFlag is a flag at the end of a frame, which has it only if it is set.
+func (c *codec) lastFlag(v *bool) {
+	if c.reads && (c.bad || c.unread == "") || !c.reads && !*v {
+		return
+	}
+	c.flag(v)
+	if c.reads && !*v {
+		c.fail()
+	}
+}
+
 func (c *codec) span(d *time.Duration) { c.num((*int64)(d)) }
 
 func (c *codec) text(s *string) {
@@ -179,6 +190,7 @@ func (f *Start) fields(c *codec) {
 	c.texts(&f.Secrets)
 	c.flag(&f.Mask)
 	c.bytes(&f.Deps)
+	c.lastFlag(&f.NoNewPrivileges)
 }
 
 func (f *Type) fields(c *codec) {

@@ -79,6 +79,8 @@ type (
 		Secrets     []string // NAME=/path or NAME=credential:C: variables whose values the runner alone reads
 		Mask        bool     // their values in what it prints
 		Deps        []byte   // JSON, what it is told of those that it waited for; nil is nothing
+		// NoNewPrivileges has setuid programs run with no rights but the job's own.
+		NoNewPrivileges bool
 	}
 	// Type writes to the terminal of a running attempt what a person typed; Typed
 	// answers.

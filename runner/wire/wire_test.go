@@ -36,6 +36,7 @@ func frames() []wire.Frame {
 		&wire.Pause{Lease: l, ID: 1, On: true}, &wire.Paused{ID: 1, Left: 2, Gone: true},
 		&wire.Telling{Lease: l, Progress: wire.Progress{At: 1, Percent: 40, Text: "t"}},
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
+		&wire.Start{Lease: l, NoNewPrivileges: true},
 	}
 }
 
@@ -127,6 +128,7 @@ var layouts = []string{
 	"1b020401",
 	"1c0e80808080804002500174",
 	"130e80808080804006ce4980a0abfef962000000000000060000000000000000000000000014",
+	"030e80808080804000000000000000000000000000000000000000000000000001",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of
@@ -168,6 +170,9 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		whole := len(body)
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
 			whole-- // without the number at its end it is whole too
+		}
+		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
+			whole-- // nor does the flag at its end belong to each
 		}
 		for n := 1; n < whole; n++ {
 			refused(fmt.Sprintf("%T cut to %d", f, n), sized(body[:n]))
