@@ -246,6 +246,7 @@ func (c *serverConn) read(but int) (changed int64, err error) {
 			changed, met = tag.RowsAffected(), failed
 		}
 		if met != nil {
+			next.asked = next.prepared
 			err = cmp.Or(err, serverError(met, next.text))
 			c.skip()
 		}
@@ -256,9 +257,11 @@ func (c *serverConn) read(but int) (changed int64, err error) {
 	return changed, err
 }
 
-// skip forgets what was sent after a statement that has failed: the server carries out none up to the next end.
+// skip forgets what was sent after a statement that has failed: the server carries out none up to the next end, and
+// prepares none.
 func (c *serverConn) skip() {
 	for len(c.sent) > 0 && !c.sent[0].end {
+		c.sent[0].asked = c.sent[0].prepared
 		c.sent = c.sent[1:]
 	}
 }
@@ -322,13 +325,6 @@ func (c *serverConn) sync() error {
 	}
 	if closed := pipe.Close(); err == nil {
 		err = serverError(closed, "")
-	}
-	if err != nil {
-		for _, s := range c.stmts {
-			if s.asked = s.prepared; s.rows != nil {
-				s.rows.many = nil // which may not have been prepared
-			}
-		}
 	}
 	return err
 }

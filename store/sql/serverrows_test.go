@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -17,6 +18,60 @@ func TestRowsAreWrittenTogether(t *testing.T) {
 	url := p.Create(t)
 	for name, of := range map[string]string{"server": url, "pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
 		t.Run(name, func(t *testing.T) { writesTogether(t, of) })
+	}
+}
+
+// A statement that the server did not get to, since one before it had failed, is prepared when it is sent again.
+func TestStatementsBehindAFailedOne(t *testing.T) {
+	p := pgserver.Shared(t)
+	url := p.Create(t)
+	for name, of := range map[string]string{"server": url, "pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
+		config, err := readAddress(of)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := connectServer(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.close()
+		if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT)`).Close(); err != nil {
+			t.Fatal(err)
+		}
+		each := func(row) (bool, error) { return true, nil }
+		for i, fails := range []func() error{
+			func() error { return c.queries([]asked{{each, `SELECT 1 / 0`, nil}, {each, `SELECT 2`, nil}}) },
+			func() error {
+				err := c.begin()
+				for k := range 3 {
+					err = cmp.Or(err, c.exec(`INSERT INTO a (k, n) VALUES ($1, 7)`, int64(k/2)))
+				}
+				err = cmp.Or(err, c.query(each, `SELECT 2`))
+				return cmp.Or(err, c.commit())
+			},
+		} {
+			if err := fails(); err == nil {
+				t.Fatalf("%s, %d: nothing failed", name, i)
+			}
+			c.rollback()
+			if err := c.query(each, `SELECT 2`); err != nil {
+				t.Errorf("%s, %d: %v", name, i, err)
+			}
+			if err := c.exec(`INSERT INTO a (k, n) VALUES ($1, 7)`, int64(10+i)); err != nil {
+				t.Errorf("%s, %d: %v", name, i, err)
+			}
+			if err := c.begin(); err != nil {
+				t.Fatal(err)
+			}
+			for k := range 3 {
+				if err := c.exec(`INSERT INTO a (k, n) VALUES ($1, 7)`, int64(20+10*i+k)); err != nil {
+					t.Errorf("%s, %d: %v", name, i, err)
+				}
+			}
+			if err := c.commit(); err != nil {
+				t.Errorf("%s, %d: %v", name, i, err)
+			}
+		}
 	}
 }
 
