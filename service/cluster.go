@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -27,18 +28,35 @@ func (s *Service) member() (member, error) {
 	path := filepath.Join(s.opt.Places.State, nodeFile)
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		id := make([]byte, 16)
-		rand.Read(id) // it cannot fail
-		raw = []byte(hex.EncodeToString(id) + "\n")
-		if err = os.WriteFile(path+".new", raw, 0o600); err == nil {
-			err = os.Rename(path+".new", path)
-		}
+		raw, err = makeNodeFile(path)
 	}
 	m.Folder = strings.TrimSpace(string(raw))
 	if err == nil && m.Folder == "" {
 		err = queue.Errorf(queue.CodeInvalid, "%s is empty; remove it, and what runs here is treated as lost", path)
 	}
+	if boot, unknown := process.BootID(); unknown == nil {
+		m.Place = boot + "/" + fileID(path)
+	}
 	return m, err
+}
+
+// makeNodeFile makes the file anew.
+func makeNodeFile(path string) (content []byte, err error) {
+	id := make([]byte, 16)
+	rand.Read(id) // it cannot fail
+	content = []byte(hex.EncodeToString(id) + "\n")
+	if err = os.WriteFile(path+".new", content, 0o600); err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	return content, err
+}
+
+// ownNode has a state folder that is a copy of another node's, as machines that are made from one image have it, be one of its own.
+func (s *Service) ownNode() error {
+	path := filepath.Join(s.opt.Places.State, nodeFile)
+	s.log.Warn("this state folder is a copy of that of another node, whose service runs; it is one of its own from now on", "file", path)
+	_, err := makeNodeFile(path)
+	return err
 }
 
 // storeFile is a file in the state folder that names the database, if it is on a server, by which the service has met its runners.

@@ -16,6 +16,8 @@ var (
 	moveEngine    = sql.Move
 	examineServer = sql.ExamineServer
 	examineFolder = sql.ExamineFolder
+	fileID        = sql.FileID
+	errCopied     = sql.ErrCopied
 )
 
 // place is where an engine has a queue, and Migrated says what was moved, from where to where.

@@ -267,28 +267,37 @@ func (s *Service) open(ctx context.Context) error {
 
 // openStore opens the store, whose settings it takes.
 func (s *Service) openStore(ctx context.Context) (err error) {
+	s.store, err = s.openOnce(ctx)
+	if errors.Is(err, errCopied) {
+		if err = s.ownNode(); err == nil {
+			s.store, err = s.openOnce(ctx)
+		}
+	}
+	return err
+}
+
+func (s *Service) openOnce(ctx context.Context) (store.Store, error) {
 	open := s.opt.open
 	url, err := s.config.Load().StoreURL()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	s.node = s.nodeName()
 	if url != "" {
 		var node member
 		if !s.looks {
 			if node, err = s.member(); err != nil {
-				return err
+				return nil, err
 			}
 		}
 		open = s.opt.elsewhere(url, node)
 	}
-	s.store, err = open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
+	return open(ctx, s.opt.Places.State, s.log, func(stored []store.Setting) (queue.Order, error) {
 		if err := s.setStored(stored); err != nil {
 			return queue.Order{}, err
 		}
 		return s.config.Load().Order(), nil
 	})
-	return err
 }
 
 // serve runs the parts of the service until it is to stop.

@@ -82,6 +82,38 @@ func (q *queue) nodes() map[string]node {
 	return of
 }
 
+// Machines that are made from one image have copies of one state folder, and are nodes of their own.
+func TestMachinesOfOneImage(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	image, err := os.ReadFile(nodes[0].path("node.id"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"b", "c"} {
+		q := machine(t, p, name)
+		q.write("node.id", string(image))
+		q.start("--workers", "2")
+		nodes = append(nodes, q)
+	}
+	for _, q := range nodes {
+		name := strings.TrimPrefix(q.env[0], "QUEUECTL_NODE=")
+		id := nodes[0].must("enqueue", "--on", name, "true")
+		nodes[0].must("wait", "--timeout", "20s", id)
+		if at := nodes[0].nodeOf(id); at != name {
+			t.Errorf("a job for %s ran on %s", name, at)
+		}
+	}
+	if of := nodes[1].nodes(); len(of) != 3 || of["a"].State != "alive" || of["b"].State != "alive" || of["c"].State != "alive" {
+		t.Errorf("there are %+v", of)
+	}
+	nodes[1].kill()
+	nodes[1].start("--workers", "2")
+	if again := nodes[0].nodes(); len(again) != 3 {
+		t.Errorf("once one is started again there are %+v", again)
+	}
+}
+
 // Machines share a queue: each runs of it what it may, any of them answers for all of it and does what is asked of what another one
 // runs, and what is drained begins nothing.
 func TestMachinesShareAQueue(t *testing.T) {

@@ -535,7 +535,7 @@ func (m *move) settle() error {
 		}
 		id, err = serverID(m.made)
 	} else {
-		id = fileID(filepath.Join(m.to.Dir, movingName))
+		id = FileID(filepath.Join(m.to.Dir, movingName))
 	}
 	if err != nil {
 		return err

@@ -24,6 +24,7 @@ func nodeTables() []string {
 			id          BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 			name        TEXT COLLATE "C" NOT NULL UNIQUE,
 			folder      TEXT NOT NULL, -- which tells the service of this name from another one
+			place       TEXT NOT NULL, -- and where it was when its service began, so that a copy is known
 			incarnation BIGINT NOT NULL DEFAULT 1, -- rises with each start of its service
 			until       TIMESTAMPTZ NOT NULL, -- its lease
 			heard       TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(), -- when it said so
@@ -204,31 +205,64 @@ const (
 type Member struct {
 	Name    string
 	Folder  string        // tells its service from others of the same name
+	Place   string        // where that is now: it is another one for a copy, and after a boot of the machine; "" is not known
 	Version string        // of its program
 	Lease   time.Duration // how long it may be silent
 }
 
+// ErrCopied says that the folder of a node is a copy of another one's, whose service runs.
+var ErrCopied = errors.New("the folder is a copy of that of another node, whose service runs")
+
 // join has this service be a node. One of the same folder goes on with what an earlier one has leased, unless others
-// have taken that over.
+// have taken that over. If that one was in another place it may run still, and its lease is waited for.
 func (s *Server) join(ctx context.Context, m Member) error {
-	return s.do(ctx, urgent, func(t *tx) error {
+	left, err := s.tryToJoin(ctx, m)
+	if err != nil || left == 0 {
+		return err
+	}
+	s.log.Info("the lease of this node's last service is waited for, which ran before the machine was started anew, or elsewhere", "node", m.Name, "for", left.Round(time.Millisecond).String())
+	select {
+	case <-time.After(left):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if left, err = s.tryToJoin(ctx, m); left != 0 {
+		return queue.Errorf(queue.CodeExists, "another service, with a copy of this state folder, is the node %s of this queue; give this one another name: node in its settings", m.Name)
+	}
+	return err
+}
+
+// tryToJoin does so unless the lease of a service in another place has some time left.
+func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, err error) {
+	copied := false
+	err = s.do(ctx, urgent, func(t *tx) error {
 		if free, err := t.number(`SELECT pg_try_advisory_xact_lock_shared(` + fmt.Sprint(serverLock) + `)`); err != nil {
 			return err
 		} else if free == 0 {
 			return s.errLocked(t.query)
 		}
-		folder, alive := "", false
+		folder, alive, last := "", false, ""
+		left = 0
 		err := t.query(func(r row) (bool, error) {
-			folder, alive = r.text(0), r.num(1) != 0
+			folder, alive, last = r.text(0), r.num(1) != 0, r.text(2)
+			left = time.Duration(r.num(3)) * time.Millisecond
 			return false, nil
-		}, `SELECT folder, until > clock_timestamp() AND NOT gone FROM nodes WHERE name = ?`, m.Name)
+		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint FROM nodes WHERE name = ?`, m.Name)
 		if err != nil {
 			return err
 		}
+		if folder == m.Folder && alive && m.elsewhere(last) {
+			return nil
+		}
+		left = 0
 		if folder != m.Folder && alive {
 			return queue.Errorf(queue.CodeExists, "another service is the node %s of this queue; give this one another name: node in its settings", m.Name)
 		}
-		if renamed, err := t.rename(m, alive); err != nil {
+		copied = false
+		if renamed, err := t.rename(m, alive); errors.Is(err, ErrCopied) {
+			copied = true
+			return nil
+		} else if err != nil {
 			return err
 		} else if renamed {
 			folder = m.Folder
@@ -237,9 +271,9 @@ func (s *Server) join(ctx context.Context, m Member) error {
 		err = t.query(func(r row) (bool, error) {
 			id, incarnation = r.num(0), r.num(1)
 			return false, nil
-		}, `INSERT INTO nodes (name, folder, until, version) VALUES (?, ?, clock_timestamp() + ? * interval '1 ms', ?)
-			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false, joined = clock_timestamp(), version = excluded.version
-			RETURNING id, incarnation`, m.Name, m.Folder, m.Lease.Milliseconds(), m.Version)
+		}, `INSERT INTO nodes (name, folder, place, until, version) VALUES (?, ?, ?, clock_timestamp() + ? * interval '1 ms', ?)
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = excluded.place, incarnation = nodes.incarnation + 1, until = excluded.until, heard = clock_timestamp(), gone = false, joined = clock_timestamp(), version = excluded.version
+			RETURNING id, incarnation`, m.Name, m.Folder, m.Place, m.Lease.Milliseconds(), m.Version)
 		if err != nil {
 			return err
 		}
@@ -259,15 +293,27 @@ func (s *Server) join(ctx context.Context, m Member) error {
 		})
 		return nil
 	})
+	if copied && err == nil {
+		err = ErrCopied
+	}
+	return left, err
+}
+
+// elsewhere reports whether a place is another one than this node's.
+func (m *Member) elsewhere(place string) bool {
+	return place != m.Place && place != "" && m.Place != ""
 }
 
 // rename has the node of a folder that had another name have this one, with what it has leased.
 func (t *tx) rename(m Member, taken bool) (renamed bool, err error) {
-	id, was := int64(0), ""
+	id, was, alive, place := int64(0), "", false, ""
 	err = t.query(func(r row) (bool, error) {
-		id, was = r.num(0), r.text(1)
+		id, was, alive, place = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
 		return false, nil
-	}, `SELECT id, name FROM nodes WHERE folder = ? AND name <> ?`, m.Folder, m.Name)
+	}, `SELECT id, name, until > clock_timestamp() AND NOT gone, place FROM nodes WHERE folder = ? AND name <> ?`, m.Folder, m.Name)
+	if err == nil && alive && m.elsewhere(place) {
+		return false, ErrCopied
+	}
 	if err != nil || id == 0 || taken {
 		return false, err
 	}

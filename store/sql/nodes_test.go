@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,6 +217,62 @@ func TestNodeStandsInForTimers(t *testing.T) {
 	}
 	if jobs := claim(t, b, 1); len(jobs) != 1 {
 		t.Errorf("%d jobs are runnable once it is due", len(jobs))
+	}
+}
+
+// A copy of a node's folder is not taken for the node as long as that one's service runs: with another name it is told so, with the
+// same one it waits for the lease, and is refused if that is prolonged.
+func TestCopyOfANode(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	const lease = 500 * time.Millisecond
+	open := func(name, place string) (*Server, error) {
+		return OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: "one", Place: place, Lease: lease}})
+	}
+	a, err := open("a", "here")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	prolong := func() error { _, err := a.Extend(t.Context(), 1); return err }
+	hand(t, a, draft(), draft())
+	held := claim(t, a, 1)
+	if err := prolong(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open("b", "there"); !errors.Is(err, ErrCopied) {
+		t.Errorf("a copy of another name: %v, want %v", err, ErrCopied)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var beside sync.WaitGroup
+	beside.Go(func() {
+		for range time.Tick(lease / 5) {
+			if ctx.Err() != nil || prolong() != nil {
+				return
+			}
+		}
+	})
+	_, err = open("a", "there")
+	end()
+	beside.Wait()
+	if !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), "copy") {
+		t.Errorf("a copy of the same name: %v", err)
+	}
+	if err := prolong(); err != nil {
+		t.Fatalf("the node is disturbed: %v", err)
+	}
+	again, err := open("a", "there") // the machine was started anew
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if left, err := again.Left(t.Context()); err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
+		t.Errorf("it has %+v, %v", left.Leased, err)
+	}
+	if _, err := again.Extend(t.Context(), 1); err != nil {
+		t.Error(err)
+	}
+	if err := prolong(); err == nil {
+		t.Error("the service of before goes on")
 	}
 }
 

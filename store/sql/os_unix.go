@@ -67,8 +67,8 @@ func syncDir(dir string) error {
 	return f.Sync()
 }
 
-// fileID tells a file from every copy of it that there is at the same time.
-func fileID(path string) string {
+// FileID tells a file from every copy of it that there is at the same time.
+func FileID(path string) string {
 	var st syscall.Stat_t
 	if syscall.Stat(path, &st) != nil {
 		return ""

@@ -36,5 +36,5 @@ func syncDir(string) error { return nil }
 // fileLimit is how many bytes a file of this process may have; nothing limits that here.
 func fileLimit() (n int64, ok bool) { return 0, false }
 
-// fileID tells a file from its copies; here nothing does without opening it.
-func fileID(string) string { return "" }
+// FileID tells a file from its copies; here nothing does without opening it.
+func FileID(string) string { return "" }

@@ -131,7 +131,7 @@ func (s *Store) open(path string) (err error) {
 	if err = s.load(); err != nil {
 		return err
 	}
-	if err = s.loadFile(fileID(path)); err != nil {
+	if err = s.loadFile(FileID(path)); err != nil {
 		return err
 	}
 	if s.files, err = statFiles(path); err != nil {
