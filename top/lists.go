@@ -1,6 +1,7 @@
 package top
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -160,9 +161,13 @@ func (m *model) running() table {
 		list = append(list, r)
 	}
 	n := len(list)
+	worker := column{"WORKER", wideWindow, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }}
+	if slices.ContainsFunc(list, func(r row) bool { return r.job.Node != "" }) { // several machines have the queue
+		worker = column{"NODE", 0, 0, func(j *control.Job, _ *row) string { return cmp.Or(j.Node, "-") }}
+	}
 	t := m.jobs(m.withFound(list), []column{
 		idColumn,
-		{"WORKER", wideWindow, 0, func(j *control.Job, _ *row) string { return orDash(j.WorkerID) }},
+		worker,
 		queueColumn, userColumn,
 		{"FOR", 0, 0, func(j *control.Job, _ *row) string { return m.runsFor(j) }},
 		{"%", 0, narrowWindow, func(j *control.Job, _ *row) string { return percent(j) }},

@@ -173,7 +173,14 @@ var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
 // -update writes.
 func TestScreens(t *testing.T) {
 	scenes := map[string]func(*screen){
-		"running":  func(s *screen) { s.prints("one\ntwo\tthree\n\x1b[32mfour\x1b[0m \x1b[2J\n 10 %\r 20 %") },
+		"running": func(s *screen) { s.prints("one\ntwo\tthree\n\x1b[32mfour\x1b[0m \x1b[2J\n 10 %\r 20 %") },
+		"machines": func(s *screen) {
+			s.look(func(s *snapshot) {
+				for i, node := range []string{"web1", "web2"} {
+					s.screen.Running[i].Node = node
+				}
+			})
+		},
 		"waiting":  func(s *screen) { s.types("2 j") },
 		"failed":   func(s *screen) { s.types("3 j") },
 		"queues":   func(s *screen) { s.types("4"); s.look(withQueues) },
