@@ -112,7 +112,7 @@ func (t *tx) reload() error {
 }
 
 // errExpelled breaks the store of a node that was taken for dead: what it had leased is others' now.
-var errExpelled = damage("the lease of this node ran out, and others have taken over what it ran; the service begins anew")
+var errExpelled = damage("the lease of this node ran out, and others have taken over what it ran; this service ends, and joins again once it is started")
 
 // enter implements host. The writers of all nodes take turns by the lock of meta's row.
 func (s *Server) enter(t *tx) error {
