@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -36,6 +37,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
 	list = append(list, s.examineAccess()...)
+	list = append(list, examineStoreFile(s.config.Load().StoreFile)...)
 	list = append(list, s.examineOwners(ctx)...)
 	list = append(list, s.examinePrograms()...)
 	list = append(list, s.examineRunners()...)
@@ -131,6 +133,15 @@ func (s *Service) examineAccess() []store.Finding {
 		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them (" + makeAccounts + ") or take them out of [access], then: queuectl reload"}}
 	}
 	return nil
+}
+
+// examineStoreFile looks who may read the file that has the URL of the database, and a password perhaps.
+func examineStoreFile(path string) []store.Finding {
+	info, err := os.Stat(path)
+	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 { // the folder's rights say it there
+		return nil
+	}
+	return []store.Finding{{Check: "store", Level: store.Warning, Message: path + ", which has the URL of the database, can be read by everybody", Next: "chmod o-r " + path}}
 }
 
 // programFile is a program as it was on the disk when the service started.

@@ -1,0 +1,30 @@
+//go:build unix
+
+package service
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// A file with a password that everybody may read is told of.
+func TestStoreFileOfEverybody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "store")
+	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1} {
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if found := examineStoreFile(path); len(found) != want {
+			t.Errorf("%o: %v", mode, found)
+		}
+	}
+	for _, path := range []string{"", "credential:store"} {
+		if found := examineStoreFile(path); found != nil {
+			t.Errorf("%q: %v", path, found)
+		}
+	}
+}
