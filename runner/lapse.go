@@ -16,15 +16,39 @@ func (s *server) prolong(f *wire.Prolong) {
 	if s.lapse != nil {
 		s.lapse.Stop()
 	}
-	s.until = time.Time{}
+	s.until, s.untilBoot = time.Time{}, 0
 	s.table.leased(f.For > 0)
 	if f.For <= 0 {
 		return
 	}
 	s.leased.Do(func() { close(s.leases) })
-	until := time.Now().Add(f.For)
-	s.until = until
-	s.lapse = time.AfterFunc(f.For, func() { s.endLapsed(until) })
+	s.until, s.untilBoot = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond
+	s.lapse = time.AfterFunc(s.leaseLeft(), s.lookLapsed)
+}
+
+// lapseLook is how soon after a machine has slept it is seen that the time is over: timers do not count its sleep.
+const lapseLook = time.Second
+
+// leaseLeft is when to look whether the time is over. The caller holds mu.
+func (s *server) leaseLeft() time.Duration {
+	left := time.Until(s.until)
+	if s.untilBoot != 0 {
+		left = min(left, s.untilBoot-SinceBoot(), lapseLook)
+	}
+	return max(left, 0)
+}
+
+// lookLapsed ends what runs if the time is over.
+func (s *server) lookLapsed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.until.IsZero():
+	case s.lapsed():
+		s.endLapsed()
+	default:
+		s.lapse = time.AfterFunc(s.leaseLeft(), s.lookLapsed)
+	}
 }
 
 // watchLeases has a watchdog end what runs if the runner dies, once its service has leases for a time: of a
@@ -45,15 +69,12 @@ func (s *server) watchLeases() {
 }
 
 // lapsed reports whether the time is over. The caller holds mu.
-func (s *server) lapsed() bool { return !s.until.IsZero() && !time.Now().Before(s.until) }
+func (s *server) lapsed() bool {
+	return !s.until.IsZero() && (!time.Now().Before(s.until) || s.untilBoot != 0 && SinceBoot() >= s.untilBoot)
+}
 
-// endLapsed ends all that runs, if nothing has come since that has the runner go on.
-func (s *server) endLapsed(until time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.until != until {
-		return
-	}
+// endLapsed ends all that runs. The caller holds mu.
+func (s *server) endLapsed() {
 	ended := 0
 	for _, a := range s.waiting {
 		s.forgo(a)

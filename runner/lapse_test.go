@@ -58,5 +58,9 @@ func TestRunnerLapses(t *testing.T) {
 		lapsed(false)
 		time.Sleep(time.Hour)
 		lapsed(false)
+		within(func() { // heard so late that it is over by the clock of the boot, as after a sleep
+			s.prolong(&wire.Prolong{For: time.Hour, By: (SinceBoot() - time.Second).Milliseconds()})
+		})
+		lapsed(true)
 	})
 }

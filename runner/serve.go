@@ -88,6 +88,7 @@ type server struct {
 	rests     *time.Timer   // has workers look whether to rest theirs; nil before the first
 	idleAt    time.Time     // since when nobody needs the runner
 	until     time.Time     // it goes on up to then, zero for ever
+	untilBoot time.Duration // the same since the machine's boot; 0 is not known
 	lapse     *time.Timer   // ends what runs then; nil before the first
 	leases    chan struct{} // closed once it was told of such a time
 	leased    sync.Once     // closes it

@@ -580,6 +580,7 @@ func (s *Service) poolConfig() worker.Config {
 		Account:     s.account,
 		Log:         s.log,
 		Policy:      func() queue.Policy { return now().Policy() },
+		Clock:       s.store.Now,
 		StopTimeout: func() time.Duration { return now().StopTimeout },
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },

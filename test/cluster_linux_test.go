@@ -343,6 +343,9 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 			return a.cli("wait", "--timeout", "5s", id).code == 0
 		})
 	}
+	if h := a.dial().show("on-a").History; len(h) != 2 || h[0].Reason != "interrupted" {
+		t.Errorf("what ran when the lease was over is told of as %+v", h)
+	}
 }
 
 // Machines by a pooler, which gives each transaction another connection, hear of each other by looking alone.

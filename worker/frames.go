@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
@@ -29,7 +30,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	frames = append(frames, &wire.Start{
 		Lease: wire.Lease(j.Lease()), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
-		Background: j.AllowBackground, NotAfter: int64(j.ExpiresAt), By: (runner.SinceBoot() + startBy).Milliseconds(),
+		Background: j.AllowBackground, NotAfter: p.notAfter(j), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,
 		TTY: j.TTY, Nice: j.Nice, NoFile: j.NoFile, Secrets: j.Secrets, Mask: j.MaskSecrets, Deps: j.Deps,
 		NoNewPrivileges: j.NoNewPrivileges,
@@ -40,6 +41,21 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 	}
 	return frames
 }
+
+// notAfter is when a job expires, by this machine's clock; 0 is never.
+func (p *Pool) notAfter(j *queue.Job) int64 {
+	if j.ExpiresAt == 0 || p.cfg.Clock == nil {
+		return int64(j.ExpiresAt)
+	}
+	ahead := queue.MillisOf(time.Now()) - p.cfg.Clock()
+	if ahead > -clockSlack && ahead < clockSlack { // so far the look at them is off
+		ahead = 0
+	}
+	return int64(j.ExpiresAt + ahead)
+}
+
+// clockSlack is by how much two clocks count as one.
+const clockSlack = queue.Millis(50)
 
 // environment builds a job's environment; nothing of the service's own is in it.
 func (p *Pool) environment(j *queue.Job) []string {
@@ -98,7 +114,7 @@ func outcome(r *wire.Result) queue.Outcome {
 		o.End = queue.Silent
 	case r.TimedOut:
 		o.End = queue.TimedOut
-	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory), r.Cause == int64(queue.HungStart), r.Cause == int64(queue.Lost):
+	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory), r.Cause == int64(queue.HungStart), r.Cause == int64(queue.Lost), r.Cause == int64(queue.Interrupted):
 		o.End = queue.End(r.Cause)
 	case r.Signal != 0:
 		o.End = queue.Signalled

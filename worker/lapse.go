@@ -28,11 +28,12 @@ func (p *Pool) Prolong(until time.Time) {
 
 // prolong tells a runner, which may have heard of an end from an earlier service. The caller holds mu.
 func (p *Pool) prolong(conn *runnerConn) {
-	var left time.Duration // for ever
+	f := &wire.Prolong{} // for ever
 	if !p.until.IsZero() {
-		left = max(time.Nanosecond, time.Until(p.until))
+		f.For = max(time.Nanosecond, time.Until(p.until))
+		f.By = (runner.SinceBoot() + f.For).Milliseconds() // it may be heard late
 	}
-	conn.Send(&wire.Prolong{For: left})
+	conn.Send(f)
 }
 
 // lapsed reports whether the leases may be others'. The caller holds mu.

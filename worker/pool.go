@@ -48,6 +48,7 @@ type Config struct {
 	Log     *slog.Logger
 
 	Policy      func() queue.Policy
+	Clock       func() queue.Millis // the store's; nil is this machine's
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration

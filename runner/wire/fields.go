@@ -217,7 +217,10 @@ func (f *Kill) fields(c *codec) {
 	c.span(&f.Grace)
 }
 
-func (f *Prolong) fields(c *codec) { c.span(&f.For) }
+func (f *Prolong) fields(c *codec) {
+	c.span(&f.For)
+	c.last(&f.By)
+}
 
 func (f *Signal) fields(c *codec) {
 	c.lease(&f.Lease)

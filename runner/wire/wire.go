@@ -106,7 +106,11 @@ type (
 	// Prolong has the runner go on for so long. Unless another one comes within that, it ends all that it runs at once, as if the
 	// machine had gone down, and begins nothing before one comes: the service may have lost its leases. 0 is for ever, as is what was never
 	// said.
-	Prolong struct{ For time.Duration }
+	Prolong struct {
+		For time.Duration
+		// By is when that is over, in milliseconds by the clock of this boot, which counts what the machine sleeps; 0 is not known.
+		By int64
+	}
 	// Watch asks for an attempt's result as soon as it has ended.
 	Watch struct{ Lease }
 	// Ack says that a result is stored.

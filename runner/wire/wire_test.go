@@ -36,7 +36,7 @@ func frames() []wire.Frame {
 		&wire.Pause{Lease: l, ID: 1, On: true}, &wire.Paused{ID: 1, Left: 2, Gone: true},
 		&wire.Telling{Lease: l, Progress: wire.Progress{At: 1, Percent: 40, Text: "t"}},
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
-		&wire.Start{Lease: l, NoNewPrivileges: true},
+		&wire.Start{Lease: l, NoNewPrivileges: true}, &wire.Prolong{For: time.Second, By: 5},
 	}
 }
 
@@ -82,8 +82,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 			t.Errorf("got %+v, %d, %v\nwant %+v, %d", got, n, err, f, len(raw))
 		}
 	}
-	if len(kinds) != 28 {
-		t.Errorf("%d kinds of frames are tested, want 28", len(kinds))
+	if len(kinds) != 29 {
+		t.Errorf("%d kinds of frames are tested, want 29", len(kinds))
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.SampledFrom(frames()).Draw(t, "frame")
@@ -129,6 +129,7 @@ var layouts = []string{
 	"1c0e80808080804002500174",
 	"130e80808080804006ce4980a0abfef962000000000000060000000000000000000000000014",
 	"030e80808080804000000000000000000000000000000000000000000000000001",
+	"1d80a8d6b9070a",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of
@@ -173,6 +174,9 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
 			whole-- // nor does the flag at its end belong to each
+		}
+		if p, is := f.(*wire.Prolong); is && p.By != 0 {
+			whole--
 		}
 		for n := 1; n < whole; n++ {
 			refused(fmt.Sprintf("%T cut to %d", f, n), sized(body[:n]))

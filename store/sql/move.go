@@ -203,6 +203,9 @@ func (m *move) refuseNodes(c conn) error {
 	if err == nil && others > 0 {
 		err = queue.Errorf(queue.CodeWrongState, "%d jobs run elsewhere, or did; start the service until they have ended", others)
 	}
+	if err == nil { // one that is only cut off writes nothing any more
+		err = c.exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.Folder)
+	}
 	return err
 }
 
@@ -568,8 +571,8 @@ func (m *move) settle() error {
 // over what it has before its service has started.
 func (m *move) giveLeases() (node int64, err error) {
 	if m.lite == nil {
-		if node, err = m.made.number(`INSERT INTO nodes (name, folder, until, version, incarnation) VALUES (?, ?, 'infinity', '', 0)
-			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
+		if node, err = m.made.number(`INSERT INTO nodes (name, folder, place, until, version, incarnation) VALUES (?, ?, '', 'infinity', '', 0)
+			ON CONFLICT (name) DO UPDATE SET folder = excluded.folder, place = '', until = excluded.until, gone = false RETURNING id`, m.member.Name, m.member.Folder); err != nil {
 			return 0, err
 		}
 		if err := m.made.exec(`DELETE FROM changes`); err != nil { // of what was there before

@@ -247,7 +247,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 			folder, alive, last = r.text(0), r.num(1) != 0, r.text(2)
 			left = time.Duration(r.num(3)) * time.Millisecond
 			return false, nil
-		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint FROM nodes WHERE name = ?`, m.Name)
+		}, `SELECT folder, until > clock_timestamp() AND NOT gone, place, CASE WHEN isfinite(until) THEN ceil(extract(epoch FROM until - clock_timestamp()) * 1000)::bigint ELSE 0 END FROM nodes WHERE name = ?`, m.Name)
 		if err != nil {
 			return err
 		}
@@ -436,6 +436,10 @@ func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant
 		for i := range by.Started {
 			by.Started[i].At += behind
 		}
+		by.Progress = slices.Clone(report.Progress)
+		for i := range by.Progress {
+			by.Progress[i].At += behind
+		}
 		for i := range by.Ended {
 			a := &by.Ended[i].Attempt
 			a.EndedAt += behind
@@ -617,7 +621,7 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 		err := t.query(func(r row) (bool, error) {
 			id, alive = r.num(0), r.num(1) != 0
 			return false, nil
-		}, `SELECT id, NOT gone AND until > clock_timestamp() FROM nodes WHERE name = ?`, name)
+		}, `SELECT id, NOT gone AND until > clock_timestamp() AND isfinite(until) FROM nodes WHERE name = ?`, name)
 		if err != nil || id == 0 {
 			return cmp.Or(err, noNode(0, name))
 		}

@@ -365,7 +365,11 @@ func (w *serverWriter) commit() error {
 	for until := time.Now().Add(doubtWait); ; time.Sleep(lockAgain) {
 		if failed := w.again(); failed == nil {
 			// It is written once more, so that standbys have it too that are waited for with each commit.
+			ctx, cancel := context.WithDeadline(context.Background(), until)
+			release := w.endWith(ctx)
 			holds, failed := w.number(`UPDATE nodes SET mark = mark WHERE id = ? RETURNING mark = ?`, w.s.node, mark)
+			release()
+			cancel()
 			switch {
 			case failed == nil && holds == 1:
 				return nil
@@ -524,13 +528,14 @@ func examineServer(c interface {
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 }, name string) (list []store.Finding, err error) {
 	version, fsync, commits, full := "", "", "", ""
-	standbys, async, refused, size := int64(0), int64(0), int64(0), int64(0)
+	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
 	began := time.Now()
 	err = c.query(func(r row) (bool, error) {
-		version, fsync, commits, full, standbys, async, refused, size = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5), r.num(6), r.num(7)
+		version, fsync, commits, full, standbys, async, unseen, refused, size = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5), r.num(6), r.num(7), r.num(8)
 		return false, nil
 	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
 		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
+		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL),
 		(SELECT count(*) FROM submissions WHERE refused IS NOT NULL), pg_database_size(current_database())`)
 	if err != nil {
 		return nil, err
@@ -544,6 +549,9 @@ func examineServer(c interface {
 	}
 	if async > 0 {
 		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous: to promote one may lose jobs that were acknowledged", async, standbys), "name it in synchronous_standby_names, or never promote it")
+	}
+	if unseen > 0 { // the columns of others' processes are for few
+		add(store.Warning, fmt.Sprintf("the server has %d standbys, and does not tell this role which of them are asynchronous: to promote one of those may lose jobs that were acknowledged", unseen), "GRANT pg_read_all_stats to the role of the URL")
 	}
 	if refused > 0 {
 		add(store.Warning, fmt.Sprintf("%d jobs that were handed in by queuectl.enqueue are none", refused), "SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL says why; DELETE those that were seen")

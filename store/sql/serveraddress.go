@@ -72,6 +72,7 @@ func readAddress(url string) (*serverAddress, error) {
 	a := &serverAddress{Config: config, pooled: pooled, session: map[string]string{
 		"search_path": serverSchema, "bytea_output": "hex", "plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "jit": "off",
 		"idle_in_transaction_session_timeout": "30s", "statement_timeout": "60s", "synchronous_commit": "on",
+		"lock_timeout": "0", "default_transaction_isolation": "read committed", // whatever the role or the database has
 	}}
 	if !pooled { // so that it is soon known of a machine that is gone
 		maps.Copy(a.session, map[string]string{"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"})

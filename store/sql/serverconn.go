@@ -87,7 +87,7 @@ func (e serverRefused) Error() string {
 // kind goes by the class of the error's code: PostgreSQL's documentation, appendix A.
 func (e serverRefused) kind() kind {
 	switch e.Code[:2] {
-	case "08", "57", "40", "25": // lost, ended by an operator, conflicts, read-only
+	case "08", "57", "55", "40", "25": // lost, ended by an operator, locked by others, conflicts, read-only
 		return busy
 	case "53", "58":
 		if e.Code == "53100" {
@@ -152,7 +152,7 @@ func serverSQL(sql string) string {
 func (c *serverConn) statement(sql string) *serverStatement {
 	s := c.stmts[sql]
 	if s == nil {
-		s = &serverStatement{text: serverSQL(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != `BEGIN`}
+		s = &serverStatement{text: serverSQL(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != beginWriting}
 		c.stmts[sql] = s
 	}
 	return s
@@ -452,12 +452,15 @@ func (c *serverConn) number(sql string, args ...any) (n int64, err error) {
 	return n, err
 }
 
+// beginWriting begins a transaction that writes, whatever level the role or the database begins with.
+const beginWriting = `BEGIN ISOLATION LEVEL READ COMMITTED`
+
 // begin implements conn. A server that does not answer in time is lost.
 func (c *serverConn) begin() error {
 	c.wrote = false
 	ctx, cancel := context.WithTimeout(c.ctx, serverPatience)
 	c.pipe, c.met, c.end = c.pg.StartPipeline(ctx), nil, cancel
-	if err := c.send(`BEGIN`, nil); err != nil {
+	if err := c.send(beginWriting, nil); err != nil {
 		return err
 	}
 	return c.settle()
@@ -483,7 +486,9 @@ func (c *serverConn) rollback() {
 		c.sync()
 	}
 	if !c.pg.IsClosed() && c.pg.TxStatus() != 'I' {
-		c.pg.Exec(c.ctx, `ROLLBACK`).Close()
+		ctx, cancel := context.WithTimeout(c.ctx, serverPatience)
+		defer cancel()
+		c.pg.Exec(ctx, `ROLLBACK`).Close()
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *engine) betweenTx(ctx context.Context, f func() error) error {
 func (s *engine) endPanicking() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()
-		go panic(fmt.Sprintf("sqlite: %v\n%s", p, stack))
+		go panic(fmt.Sprintf("store: %v\n%s", p, stack))
 		select {}
 	}
 }

@@ -1,0 +1,33 @@
+package worker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// What a runner ended when the leases were over is recorded as interrupted, not as a failure of the job's.
+func TestEndOfALapseIsAnInterruption(t *testing.T) {
+	if got := outcome(&wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}).End; got != queue.Interrupted {
+		t.Errorf("got %v", got)
+	}
+}
+
+// A runner is told by its machine's clock when a job expires.
+func TestExpiryIsByTheMachinesClock(t *testing.T) {
+	j := &queue.Job{ExpiresAt: queue.MillisOf(time.Now()) + 60_000}
+	const hour = queue.Millis(3_600_000)
+	p := &Pool{cfg: Config{Clock: func() queue.Millis { return queue.MillisOf(time.Now()) - hour }}}
+	if got := queue.Millis(p.notAfter(j)) - j.ExpiresAt; got < hour-1000 || got > hour+1000 {
+		t.Errorf("the machine is an hour ahead, and the job expires %v later", got)
+	}
+	p.cfg.Clock = func() queue.Millis { return queue.MillisOf(time.Now()) }
+	if got := p.notAfter(j); got != int64(j.ExpiresAt) {
+		t.Errorf("with one clock it expires at %d, want %d", got, j.ExpiresAt)
+	}
+	if got := p.notAfter(&queue.Job{}); got != 0 {
+		t.Errorf("what never expires does at %d", got)
+	}
+}
