@@ -518,4 +518,6 @@ type Peer struct {
 	PID    int
 	Groups []int // the supplementary ones, when the connection was made
 	Right  Right // what it may do, as of what it asks
+	// Submission is the number in the store's inbox of what it enqueues, in whose name the service itself asks; 0 is none.
+	Submission int64
 }

@@ -1,15 +1,16 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -23,12 +24,14 @@ const (
 )
 
 // takeSubmissions has jobs that were handed in by a database's roles be enqueued by the users that the settings name for
-// them, as if these had asked for it, until ctx ends. Each has its id from the start, so none is enqueued twice.
+// them, as if these had asked for it, until ctx ends. Each is forgotten with its job, so none is enqueued twice.
 func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	inbox, has := s.store.(store.Inbox)
 	if !has {
 		return
 	}
+	t := &taking{s: s, inbox: inbox, server: server, roles: map[string]*takenRole{}, ended: make(chan struct{}, 1)}
+	defer t.beside.Wait()
 	hint := inbox.Arrivals(ctx)
 	roles, told := "", false // as the database knows them
 	said := ""
@@ -41,64 +44,129 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 				roles, told = set.StoreRoles, true
 			}
 		}
-		more := false
 		if err == nil {
-			more, err = s.takeStep(ctx, inbox, server, set.RoleUsers())
+			err = t.look(ctx, set.RoleUsers())
 		}
-		switch {
-		case more:
-			continue
-		case err != nil && ctx.Err() == nil:
-			if said != err.Error() { // it may be for long
-				said = err.Error()
-				s.log.Warn("jobs that a database has handed in wait", "error", err)
-			}
+		if err != nil && ctx.Err() == nil && said != err.Error() { // it may be for long
+			said = err.Error()
+			s.log.Warn("jobs that a database has handed in wait", "error", err)
+		}
+		if err != nil || t.waits() {
 			wait = submissionAgain
 		}
 		select {
 		case <-ctx.Done():
 		case <-hint:
 		case <-s.roles:
+		case <-t.ended:
 		case <-time.After(wait):
 		}
 	}
 }
 
-// takeStep takes some, and reports whether there may be more. What cannot be taken now has all of its role wait, and of no other
-// one; the error is the first of that.
-func (s *Service) takeStep(ctx context.Context, inbox store.Inbox, server *control.Server, users map[string]string) (more bool, err error) {
-	list, err := inbox.Submissions(ctx, submissionStep)
+// taking takes what was handed in, of each role one after another and of none at another one's pace.
+type taking struct {
+	s      *Service
+	inbox  store.Inbox
+	server *control.Server
+	beside sync.WaitGroup
+	ended  chan struct{} // pokes: something was taken, and there may be more
+
+	mu    sync.Mutex
+	roles map[string]*takenRole
+}
+
+// takenRole is how it stands with a role: what cannot be taken now has all of it wait.
+type takenRole struct {
+	busy bool
+	held string // why it waits, "" if it does not
+}
+
+// waits reports whether some role has to be looked at again soon.
+func (t *taking) waits() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.roles {
+		if !r.busy && r.held != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// limit is how many jobs of a role are read: of one that waits the first alone.
+func (t *taking) limit(role string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch r := t.roles[role]; {
+	case r == nil:
+		return submissionStep
+	case r.busy:
+		return 0
+	case r.held != "":
+		return 1
+	}
+	return submissionStep
+}
+
+// look begins to take what there is.
+func (t *taking) look(ctx context.Context, users map[string]string) error {
+	list, err := t.inbox.Submissions(ctx, t.limit)
 	if err != nil {
-		return false, err
+		return err
 	}
-	waits, of := map[string]bool{}, map[string]int{}
-	var held error
-	for i := range list {
-		job := &list[i]
-		if ctx.Err() != nil {
-			return false, ctx.Err()
+	for len(list) > 0 {
+		role := list[0].Role
+		n := slices.IndexFunc(list, func(job store.Submission) bool { return job.Role != role })
+		if n < 0 {
+			n = len(list)
 		}
-		if waits[job.Role] {
-			continue
+		jobs := list[:n]
+		list = list[n:]
+		t.mu.Lock()
+		r := t.roles[role]
+		if r == nil {
+			r = &takenRole{}
+			t.roles[role] = r
 		}
-		refused := s.submit(ctx, server, job, users)
-		switch {
-		case refused == nil:
-			err = inbox.Taken(ctx, job.N)
-		case passing(refused):
-			waits[job.Role], held = true, cmp.Or(held, refused)
-			continue
+		r.busy = true
+		t.mu.Unlock()
+		t.beside.Go(func() { t.take(ctx, r, jobs, users) })
+	}
+	return nil
+}
+
+// take takes jobs of a role, up to the first that cannot be taken now.
+func (t *taking) take(ctx context.Context, r *takenRole, jobs []store.Submission, users map[string]string) {
+	taken, held := 0, error(nil)
+	for i := range jobs {
+		job := &jobs[i]
+		err := t.s.submit(ctx, t.server, job, users)
+		if err != nil && !passing(err) {
+			t.s.log.Warn("a job that a database has handed in is none", "role", job.Role, "job", job.ID, "error", err)
+			err = t.inbox.Refuse(ctx, job.N, err.Error())
+		}
+		if held = err; err != nil || ctx.Err() != nil {
+			break
+		}
+		taken++
+	}
+	t.mu.Lock()
+	was := r.held
+	r.busy, r.held = false, ""
+	if held != nil {
+		r.held = held.Error()
+	}
+	t.mu.Unlock()
+	if held != nil && ctx.Err() == nil && was != held.Error() {
+		t.s.log.Warn("jobs that a database has handed in wait", "role", jobs[0].Role, "error", held)
+	}
+	if taken > 0 {
+		select {
+		case t.ended <- struct{}{}:
 		default:
-			s.log.Warn("a job that a database has handed in is none", "role", job.Role, "job", job.ID, "error", refused)
-			err = inbox.Refuse(ctx, job.N, refused.Error())
 		}
-		if err != nil {
-			return false, err
-		}
-		of[job.Role]++
-		more = more || of[job.Role] == submissionStep
 	}
-	return more, held
 }
 
 // passing reports whether what a job was refused for may be over later.
@@ -124,19 +192,25 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	}
 	peer, err := s.peerNamed(name)
 	if err != nil {
-		return queue.Errorf(queue.CodeDenied, "the user %q of the role %q: %v", name, queue.Clip(job.Role), err)
+		code := queue.CodeDenied
+		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers(ctx) { // who may know the user
+			code = queue.CodeUnavailable
+		}
+		return queue.Errorf(code, "the user %q of the role %q: %v", name, queue.Clip(job.Role), err)
 	}
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON(job.Spec); err != nil {
 		return err
 	}
+	peer.Submission = job.N
 	client := server.As(peer)
 	defer client.Close()
-	if _, err = client.Enqueue(ctx, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrExists) {
-		return err
-	}
-	if j, known := s.store.Get(ctx, job.ID); known == nil && j.UID == peer.UID { // it was taken, and that was not noted
-		return nil
-	}
+	_, err = client.Enqueue(ctx, control.Enqueue{Spec: spec})
 	return err
+}
+
+// hasOthers reports whether there may be other services of the queue that run.
+func (s *Service) hasOthers(ctx context.Context) bool {
+	list, err := s.nodes(ctx)
+	return err != nil || slices.ContainsFunc(list, func(n store.NodeState) bool { return n.Alive && !n.This })
 }

@@ -127,6 +127,9 @@ type Request struct {
 	Sum [32]byte
 	// Batch, if set, is the name that its frames were staged by.
 	Batch string
+	// Submission, if set, is the number of what an Inbox holds and this enqueues. It is forgotten in the same transaction; if that
+	// has happened before nothing is enqueued, and the receipt is Duplicate.
+	Submission int64
 	// MaxPending, if above 0, refuses with ErrFull a request that would leave
 	// more jobs waiting, and MaxPendingUser one that would leave more of UID's.
 	MaxPending     int64

@@ -331,10 +331,13 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.start("--workers", "2")
-	q.must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username)
-	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
+	q.must("config", "set", "store_roles", "app="+me.Username+" ghost=nobody-of-this-name shop="+me.Username+" chief="+me.Username)
+	pgserver.Query(t, q.store, `CREATE ROLE chief LOGIN SUPERUSER; CREATE ROLE app LOGIN; CREATE ROLE ghost LOGIN; CREATE ROLE other LOGIN; CREATE ROLE shop LOGIN; GRANT USAGE ON SCHEMA queuectl TO app, ghost, other, shop; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app, ghost, other, shop`)
 	app := pgserver.As(q.store, "app")
-	q.until("the roles are known", 2*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "3" })
+	q.until("the roles are known", 2*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "4" })
+	if out, err := pgserver.Ask(pgserver.As(q.store, "chief"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
+		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
+	}
 	for statement, want := range map[string]string{
 		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "no field comand",
 		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "either command or argv",
@@ -342,7 +345,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		`SELECT queuectl.enqueue('{"command":"true","id":" "}')`:                       "id: has up to 128",
 		`SELECT count(*) FROM queuectl.jobs`:                                           "permission denied",
 		`INSERT INTO queuectl.submissions (role, id, spec) VALUES ('root', 'x', '{}')`: "permission denied",
-		`INSERT INTO queuectl.roles VALUES ('app')`:                                    "permission denied",
+		`INSERT INTO queuectl.roles VALUES (0, 'app')`:                                 "permission denied",
 	} {
 		if out, err := pgserver.Ask(app, statement); err == nil || !strings.Contains(out, want) {
 			t.Errorf("%s: %s, %v, want %q", statement, out, err, want)
@@ -373,6 +376,9 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if q.cli("show", "full").code == 0 || q.cli("show", "behind").code == 0 {
 		t.Error("a queue has more than it may, or a role's jobs pass each other")
 	}
+	if r := q.cli("enqueue", "--id", "behind", "true"); r.code == 0 || !strings.Contains(r.err, "is taken") {
+		t.Errorf("the id of what waits to be taken: %+v", r)
+	}
 	q.must("queue", "resume", "narrow")
 	q.until("the queue has room", 20*time.Second, func() bool { return q.cli("show", "behind").code == 0 })
 	if code := q.stop(); code != 0 {
@@ -384,7 +390,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.As(q.store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec) VALUES ('app', 'done', '{"command":"echo again","id":"done"}')`) // as if a kill had come before it was forgotten
+	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec) VALUES ('app', 'done', '{"command":"echo again","id":"done"}')`) // whose id is a job's
 	q.start("--workers", "2")
 	q.until("all are taken", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"
@@ -400,10 +406,10 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Error("a job is there of what was undone, or is none")
 	}
 	why := pgserver.Query(t, q.store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
-	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
+	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: "done" is taken`) || !strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
 		t.Errorf("refused are %s", why)
 	}
-	if out := q.cli("doctor").out; !strings.Contains(out, "2 jobs that were handed in") {
+	if out := q.cli("doctor").out; !strings.Contains(out, "3 jobs that were handed in") {
 		t.Errorf("doctor says %s", out)
 	}
 }

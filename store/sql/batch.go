@@ -465,12 +465,15 @@ func (s *engine) endBatches(ctx context.Context) error {
 // taken reports whether a job of the queue, or of a batch, has an id.
 func (t *tx) taken(id string) (bool, error) {
 	m := &t.s.mem
-	if len(m.batches) == 0 {
-		n, err := t.number(`SELECT seq FROM jobs WHERE id = ?`, id)
-		return n != 0, err
+	of, args := `SELECT seq FROM jobs WHERE id = ?`, append(make([]any, 0, 4), id)
+	if len(m.batches) > 0 {
+		of, args = of+` UNION ALL SELECT batch FROM staged_ids WHERE id = ?`, append(args, id)
 	}
-	n, err := t.number(`SELECT seq FROM jobs WHERE id = ? UNION ALL SELECT batch FROM staged_ids WHERE id = ?`, id, id)
-	if err != nil || n != 0 {
+	if t.s.hasInbox {
+		of, args = of+` UNION ALL SELECT n FROM submissions WHERE id = ? AND refused IS NULL AND n <> ?`, append(args, id, t.taking)
+	}
+	n, err := t.number(of, args...)
+	if err != nil || n != 0 || len(m.batches) == 0 {
 		return n != 0, err
 	}
 	seq, err := strconv.ParseInt(id, 10, 64)

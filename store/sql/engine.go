@@ -28,12 +28,13 @@ type engine struct {
 	read *readers
 	log  *slog.Logger
 
-	turn   chan struct{} // holds one token: the right to write
-	group  []*op         // of whoever has it
-	ended  bool          // nothing is written any more; whoever has the turn
-	broken chan struct{} // closed when the store has failed
-	alarm  chan struct{}
-	looks  bool // there is no writer: what is stored is read only
+	turn     chan struct{} // holds one token: the right to write
+	group    []*op         // of whoever has it
+	ended    bool          // nothing is written any more; whoever has the turn
+	broken   chan struct{} // closed when the store has failed
+	alarm    chan struct{}
+	looks    bool // there is no writer: what is stored is read only
+	hasInbox bool // jobs may be handed in by other ways, and their ids are taken
 
 	watchers store.Watchers
 

@@ -14,13 +14,18 @@ import (
 const (
 	maxSubmissions     = 100_000 // of one role
 	maxSubmissionBytes = 1 << 20 // of one job
+	maxRefusedSpec     = 4 << 10 // characters that are kept of one that was refused
 	submissionWait     = "'2s'"  // for a transaction of anybody's that hands in the same id
 )
 
 // inboxTables are what a server has beside the tables of a queue, of what applications hand in.
 func inboxTables() []string {
 	return []string{
-		`CREATE TABLE roles (role TEXT COLLATE "C" PRIMARY KEY)`,
+		`CREATE TABLE roles (
+			node BIGINT NOT NULL, -- that takes what it hands in
+			role TEXT COLLATE "C" NOT NULL,
+			PRIMARY KEY (role, node)
+		)`,
 		`CREATE TABLE submissions (
 			n       BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 			at      TIMESTAMPTZ NOT NULL DEFAULT now(),
@@ -31,6 +36,7 @@ func inboxTables() []string {
 		)`,
 		`CREATE UNIQUE INDEX submissions_id ON submissions (id) WHERE refused IS NULL`,
 		`CREATE INDEX submissions_role ON submissions (role, n) WHERE refused IS NULL`,
+		`CREATE INDEX submissions_refused ON submissions (role, n) WHERE refused IS NOT NULL`,
 	}
 }
 
@@ -45,6 +51,9 @@ DECLARE
 BEGIN
 	IF NOT EXISTS (SELECT 1 FROM roles WHERE role = session_user) THEN
 		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'name it in store_roles of the settings of queuectl''s service';
+	END IF;
+	IF (SELECT rolsuper FROM pg_roles WHERE rolname = session_user) THEN
+		RAISE EXCEPTION 'the role % is a superuser, in whose name others'' functions run', session_user USING ERRCODE = '42501', HINT = 'call it by a role that owns nothing of others';
 	END IF;
 	IF spec IS NULL OR jsonb_typeof(spec) <> 'object' THEN
 		RAISE EXCEPTION 'a job is a JSON object' USING ERRCODE = '22023', HINT = '{"command": "true"}';
@@ -90,11 +99,11 @@ const arrivals = "queuectl_submissions"
 // SetRoles implements store.Inbox.
 func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 	return s.do(ctx, prompt, func(t *tx) error {
-		if err := t.exec(`DELETE FROM roles`); err != nil {
+		if err := t.exec(`DELETE FROM roles WHERE node = ?`, s.node); err != nil {
 			return err
 		}
 		for _, role := range roles {
-			if err := t.exec(`INSERT INTO roles (role) VALUES (?) ON CONFLICT DO NOTHING`, role); err != nil {
+			if err := t.exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.node, role); err != nil {
 				return err
 			}
 		}
@@ -103,22 +112,33 @@ func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 }
 
 // Submissions implements store.Inbox.
-func (s *Server) Submissions(ctx context.Context, limit int) (list []store.Submission, err error) {
+func (s *Server) Submissions(ctx context.Context, limit func(role string) int) (list []store.Submission, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		list = nil
 		for role, found := "", true; found; {
 			found = false
+			anothers := false
 			err := r.query(func(r row) (bool, error) {
-				role, found = r.text(0), true
+				role, anothers, found = r.text(0), r.num(1) != 0, true
 				return false, nil
-			}, `SELECT role FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, role)
+			}, `SELECT role, (SELECT count(*) FROM roles WHERE roles.role = submissions.role AND node <> ? AND NOT EXISTS (SELECT 1 FROM roles AS own WHERE own.role = submissions.role AND own.node = ?))
+				FROM submissions WHERE refused IS NULL AND role > ? ORDER BY role LIMIT 1`, s.node, s.node, role)
 			if err != nil || !found {
 				return err
 			}
+			most := 0
+			if !anothers {
+				most = limit(role)
+			}
+			if most == 0 {
+				continue
+			}
+			size := 0
 			err = r.query(func(r row) (bool, error) {
 				list = append(list, store.Submission{N: r.num(0), Role: role, ID: r.text(1), Spec: []byte(r.text(2))})
-				return true, nil
-			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role, int64(limit))
+				size += len(list[len(list)-1].Spec)
+				return size < store.MaxSubmitted, nil
+			}, `SELECT n, id, spec FROM submissions WHERE refused IS NULL AND role = ? ORDER BY n LIMIT ?`, role, int64(most))
 			if err != nil {
 				return err
 			}
@@ -128,18 +148,34 @@ func (s *Server) Submissions(ctx context.Context, limit int) (list []store.Submi
 	return list, err
 }
 
-// Taken implements store.Inbox.
-func (s *Server) Taken(ctx context.Context, n int64) error {
-	return s.do(ctx, prompt, func(t *tx) error { return t.exec(`DELETE FROM submissions WHERE n = ?`, n) })
+// take calls enqueue for a submission, which is forgotten with it, unless it is not there any more: then another service
+// has enqueued it.
+func (t *tx) take(r *store.Request, enqueue func() (store.Receipt, error)) (receipt store.Receipt, err error) {
+	there, err := t.number(`SELECT count(*) FROM submissions WHERE n = ? AND refused IS NULL`, r.Submission)
+	if err != nil || there == 0 {
+		return store.Receipt{IDs: []string{r.Drafts[0].ID}, Seqs: []int64{0}, Duplicate: true}, err
+	}
+	t.taking = r.Submission
+	receipt, err = enqueue()
+	t.taking = 0
+	if err == nil {
+		err = t.exec(`DELETE FROM submissions WHERE n = ?`, r.Submission)
+	}
+	return receipt, err
 }
 
 // Refuse implements store.Inbox.
 func (s *Server) Refuse(ctx context.Context, n int64, why string) error {
 	return s.do(ctx, prompt, func(t *tx) error {
-		if err := t.exec(`UPDATE submissions SET refused = ? WHERE n = ?`, why, n); err != nil {
+		role := ""
+		err := t.query(func(r row) (bool, error) {
+			role = r.text(0)
+			return false, nil
+		}, `UPDATE submissions SET refused = ?, spec = left(spec, ?) WHERE n = ? AND refused IS NULL RETURNING role`, why, int64(maxRefusedSpec), n)
+		if err != nil || role == "" {
 			return err
 		}
-		return t.exec(`DELETE FROM submissions WHERE refused IS NOT NULL AND n <= (SELECT n FROM submissions WHERE refused IS NOT NULL ORDER BY n DESC LIMIT 1 OFFSET ?)`, int64(store.MaxRefused))
+		return t.exec(`DELETE FROM submissions WHERE refused IS NOT NULL AND role = ? AND n <= (SELECT n FROM submissions WHERE refused IS NOT NULL AND role = ? ORDER BY n DESC LIMIT 1 OFFSET ?)`, role, role, int64(store.MaxRefused))
 	})
 }
 

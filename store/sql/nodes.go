@@ -634,6 +634,9 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 		if err := t.exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
 			return err
 		}
+		if err := t.exec(`DELETE FROM roles WHERE node = ?`, id); err != nil {
+			return err
+		}
 		return t.exec(`DELETE FROM nodes WHERE id = ?`, id)
 	})
 }

@@ -39,6 +39,9 @@ func allTexts(drafts []queue.Job) (list []texts, err error) {
 }
 
 func (t *tx) enqueue(r store.Request, list []texts) (store.Receipt, error) {
+	if r.Submission != 0 && t.taking == 0 {
+		return t.take(&r, func() (store.Receipt, error) { return t.enqueue(r, list) })
+	}
 	if known, err := t.knownKey(r); known != nil || err != nil {
 		return orZero(known), err
 	}

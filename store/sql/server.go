@@ -75,6 +75,7 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	}
 	s := &Server{config: config, keeper: &keeper{config: config}, talk: &keeper{config: config}, changes: make(chan struct{}, 1), told: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
 	s.engine = newEngine(s, o.Order, o.Log)
+	s.hasInbox = true
 	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.behind.Load()) }
 	if err := s.connect(ctx); err != nil {
 		return nil, err

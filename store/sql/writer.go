@@ -47,6 +47,7 @@ type tx struct {
 	hereChanged bool                // lanes.here did
 	naming      map[namedGate]int64 // by how many jobs more, or less, than is written
 	told        *told               // nil if there is nobody to tell
+	taking      int64               // the submission that is being enqueued
 	met         error               // by what could not say so
 }
 
