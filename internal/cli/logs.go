@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -29,7 +31,7 @@ func logsVerb(a *App) *cobra.Command {
 				p.N = &lines
 			}
 			if p.Follow && len(ids) == 0 && s.isQueue() && p.Attempt == 0 {
-				of := control.List{Queue: s.Queue, Label: s.Label, User: s.User}
+				of := control.List{Queue: s.Queue, Label: s.Label}
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
 			}
 			if len(ids) == 0 {
@@ -101,32 +103,34 @@ var errOver = errors.New("the attempt is over")
 
 // readAttempt prints the output of one attempt of a job, each line after a prefix, or, if that is 0, of the
 // one that runs.
-func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) error {
+func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (said bool, err error) {
 	p := r.p
 	p.ID, p.Attempt, p.Ends = control.Name(id), attempt, attempt == 0
 	if attempt != 0 {
 		p.N = nil // all of it is new
 	}
-	err := r.print(ctx, p, prefix)
+	said, err = r.print(ctx, p, prefix)
 	if errors.Is(err, errOver) {
-		return nil
+		err = nil
 	}
-	return err
+	return said, err
 }
 
 // read prints the output of one job, each line after a prefix.
 func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p := r.p
 	p.ID = control.Name(id)
-	return r.print(ctx, p, prefix)
+	_, err := r.print(ctx, p, prefix)
+	return err
 }
 
-func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) error {
+func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (said bool, err error) {
 	out := newLogPrinter(r.a, prefix, r.stamps)
 	out.list = r.list
-	_, err := r.c.Logs(ctx, p, func(piece control.Piece) error {
+	_, err = r.c.Logs(ctx, p, func(piece control.Piece) error {
 		r.printing.Lock()
 		defer r.printing.Unlock()
+		said = true
 		if piece.Ended {
 			return errOver
 		}
@@ -134,7 +138,7 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) er
 	})
 	r.printing.Lock()
 	defer r.printing.Unlock()
-	return errors.Join(err, out.end())
+	return said, errors.Join(err, out.end())
 }
 
 // logs prints the output of jobs, those of several one after another or, when
@@ -174,9 +178,12 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 	return errors.Join(errs...)
 }
 
-// followedAtOnce is of how many jobs of a queue the output is followed at once. Those that start
-// beyond are read as soon as another one has ended; the rest of a user's streams is left to others.
-const followedAtOnce = control.MaxStreams / 2
+// Bounds of how many jobs of a queue are read at once; the rest of a user's streams is left to others. What starts while as
+// many are followed is read once it has ended.
+const (
+	followedLive = 24
+	readEnded    = 4
+)
 
 // logsOfQueue prints the output of what runs of a queue and of what starts there, as it comes, each
 // line with its job's id, until it is interrupted or the service ends.
@@ -185,28 +192,33 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 	if err != nil {
 		return err
 	}
-	defer func() { err = end(err) }()
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var streams sync.WaitGroup
-	defer streams.Wait()
-	room := make(chan struct{}, followedAtOnce)
-	read := func(id string, attempt int) error {
-		select {
-		case room <- struct{}{}:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-		streams.Go(func() {
-			if err := r.readAttempt(ctx, id, attempt, id+" | "); err != nil && !errors.Is(err, queue.ErrNotFound) { // else it was removed
-				cancel(err)
-			}
-			<-room
-		})
-		return nil
+	q := &queueReader{r: r, of: of, begun: map[string]int{}, live: make(chan struct{}, followedLive), ended: make(chan struct{}, readEnded), fail: cancel}
+	err = q.follow(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
 	}
+	cancel(nil)
+	q.streams.Wait()
+	return end(err)
+}
+
+// queueReader follows a queue.
+type queueReader struct {
+	r     *logReader
+	of    control.List   // what is wanted
+	begun map[string]int // the attempts that are followed and have not ended, by their jobs; 0 is the one that ran first
+
+	streams     sync.WaitGroup
+	live, ended chan struct{} // places of what is read
+	fail        func(error)
+}
+
+func (q *queueReader) follow(ctx context.Context) error {
+	c := control.NewClient(q.r.c.Path()) // or answers would wait behind events
+	defer c.Close()
 	events := make(chan control.Event)
-	ended := stream(ctx, r.c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
+	broken := stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
 		select {
 		case events <- e:
 			return nil
@@ -214,51 +226,101 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 			return context.Cause(ctx)
 		}
 	})
-	running := of
+	running := q.of
 	running.State = control.Texts{queue.Processing.String()}
-	runs, err := whole(ctx, r.c, running)
+	runs, err := whole(ctx, q.r.c, running)
 	if err != nil {
 		return err
 	}
-	begun := map[string]int{} // the attempts that are read and have not ended, by their jobs; 0 is the one that ran first
 	for i := range runs {
-		begun[runs[i].ID] = 0
-		if err := read(runs[i].ID, 0); err != nil {
-			return err
-		}
+		q.followLive(ctx, runs[i].ID, 0)
 	}
 	for {
 		select {
 		case e := <-events:
-			attempt, is := begun[e.ID]
-			is = is && (attempt == 0 || attempt == e.Attempt)
-			over := e.Event == string(queue.EventEnded)
-			if is && over {
-				delete(begun, e.ID)
-			}
-			if is || over && !e.Output {
-				continue
-			}
-			of.IDGlob = e.ID // no id has what a pattern is made of
-			found, err := whole(ctx, r.c, of)
-			if err != nil {
+			if err := q.hear(ctx, &e); err != nil {
 				return err
 			}
-			if len(found) == 0 {
-				continue
-			}
-			if !over {
-				begun[e.ID] = e.Attempt
-			}
-			if err := read(e.ID, e.Attempt); err != nil {
-				return err
-			}
-		case err := <-ended:
+		case err := <-broken:
 			return err
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ctx.Err()
 		}
 	}
+}
+
+// hear has an attempt be read that has started, or that has ended and was not followed.
+func (q *queueReader) hear(ctx context.Context, e *control.Event) error {
+	over := e.Event == string(queue.EventEnded)
+	if attempt, is := q.begun[e.ID]; is && (attempt == 0 || attempt == e.Attempt) {
+		if over {
+			delete(q.begun, e.ID)
+		}
+		return nil
+	}
+	if over && !e.Output || !over && len(q.live) == cap(q.live) {
+		return nil
+	}
+	j, err := q.r.c.Show(ctx, control.Show{ID: control.Name(e.ID), WithoutEnv: true})
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		return nil // it was removed
+	case err != nil:
+		return err
+	case !q.wants(&j.Job):
+		return nil
+	case !over:
+		q.followLive(ctx, e.ID, e.Attempt)
+		return nil
+	}
+	select {
+	case q.ended <- struct{}{}:
+		q.read(ctx, e.ID, e.Attempt, q.ended)
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wants reports whether a job is among those that are followed.
+func (q *queueReader) wants(j *control.Job) bool {
+	for name, value := range q.of.Label {
+		if j.Labels[name] != value {
+			return false
+		}
+	}
+	return j.Queue == q.of.Queue && !slices.Contains(j.Hidden, "command")
+}
+
+// followLive follows an attempt, if there is a place.
+func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
+	select {
+	case q.live <- struct{}{}:
+		q.begun[id] = attempt
+		q.read(ctx, id, attempt, q.live)
+	default:
+	}
+}
+
+// read reads an attempt beside others, and gives back its place.
+func (q *queueReader) read(ctx context.Context, id string, attempt int, place chan struct{}) {
+	q.streams.Go(func() {
+		defer func() { <-place }()
+		for {
+			said, err := q.r.readAttempt(ctx, id, attempt, id+" | ")
+			switch {
+			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // it was removed
+				return
+			case said || !errors.Is(err, queue.ErrUnavailable): // else as many streams of the user are open as may be
+				q.fail(err)
+				return
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	})
 }
 
 // logPrinter prints the pieces of one job's output. With a prefix it keeps a line

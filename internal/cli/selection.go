@@ -42,7 +42,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 
 // isQueue reports whether a queue is selected, whatever its jobs' states.
 func (s *selection) isQueue() bool {
-	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.IDGlob == "" && s.OlderThan == 0
+	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" && s.OlderThan == 0
 }
 
 // act adds the flags of a verb that changes jobs.
