@@ -304,16 +304,16 @@ const shareEvery = 500 * time.Millisecond
 
 // takeShared has settings and rules hold as they are stored now.
 func (s *Service) takeShared(ctx context.Context) error {
-	stored, err := s.store.Settings(ctx)
-	if err != nil {
-		return err
-	}
 	return s.inTurn(ctx, func() error {
-		if !slices.Equal(stored, s.shared) {
+		stored, err := s.store.Settings(ctx)
+		if err != nil {
+			return err
+		}
+		if s.own || !slices.Equal(stored, s.shared) {
 			if err := s.setStored(stored); err != nil {
 				return err
 			}
-			s.shared = stored
+			s.shared, s.own = stored, false
 			s.apply(ctx)
 			s.obeyDrain()
 			if paused := s.paused.Load() != nil; paused != s.pool.Frozen() {

@@ -178,7 +178,7 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		value = ""
 	}
 	err := s.inTurn(ctx, func() error {
-		err := s.store.SetSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
+		err := s.storeSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
 		if err == nil {
 			s.mu.Lock()
 			s.drains = !p.Off

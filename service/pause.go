@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -76,7 +77,12 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 	}
 	var wait func(context.Context) ([]string, error)
 	err := s.inTurn(ctx, func() error {
-		if s.pool.Frozen() != on {
+		stored, err := s.store.Settings(ctx) // another node may have paused everything, or not any more
+		if err != nil {
+			return err
+		}
+		is := slices.ContainsFunc(stored, func(set store.Setting) bool { return set.Key == pauseKey })
+		if is != on || s.pool.Frozen() != on {
 			if err := s.storePause(ctx, on); err != nil {
 				return err
 			}
@@ -98,7 +104,7 @@ func (s *Service) storePause(ctx context.Context, on bool) error {
 	if on {
 		set.Value, set.Kind = "on", queue.EventPaused
 	}
-	if err := s.store.SetSetting(ctx, set); err != nil {
+	if err := s.storeSetting(ctx, set); err != nil {
 		return err
 	}
 	if !on {

@@ -148,6 +148,7 @@ type Service struct {
 	layers  []config.Layer  // file, stored, environment, flag, running; guarded by mu
 	drains  bool            // as stored; guarded by mu
 	drained bool            // this node is, by somebody on any node; guarded by mu
+	own     bool            // settings were changed here since then; as the next
 	shared  []store.Setting // as they were taken last from what nodes share; whoever has the turn of setting
 }
 

@@ -318,7 +318,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 // put stores a setting and has it hold. A count of workers that a person set gives way to
 // what is stored now. The caller has the turn.
 func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
-	if err := s.store.SetSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
+	if err := s.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
 		return control.ConfigValue{}, err
 	}
 	s.mu.Lock()
@@ -340,6 +340,12 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	return v, nil
 }
 
+// storeSetting stores a setting that is to hold here at once. The caller has the turn.
+func (s *Service) storeSetting(ctx context.Context, set store.Setting) error {
+	s.own = true // what nodes share is compared with it anew
+	return s.store.SetSetting(ctx, set)
+}
+
 // setWorkers makes count, of how many there are, the count of workers, over every origin
 // until the service ends, and stores it.
 func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
@@ -358,7 +364,7 @@ func (s *Service) putWorkers(ctx context.Context, n int) error {
 		return queue.Invalid("count", "%d workers are not between 0 and %d", n, worker.MaxWorkers)
 	}
 	text := strconv.Itoa(n)
-	if err := s.store.SetSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
+	if err := s.storeSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {
 		return err
 	}
 	s.mu.Lock()

@@ -133,6 +133,11 @@ func TestMachinesShareAQueue(t *testing.T) {
 	if ran["a"] < 3 || ran["b"] < 3 || ran["a"]+ran["b"] != 12 {
 		t.Errorf("of 12 jobs they ran %v", ran)
 	}
+	for range 3 { // whatever each of them knows of the other's by then
+		a.must("pause", "--all")
+		b.must("resume", "--all")
+		a.until("everything goes on", 10*time.Second, func() bool { return a.cli("status", "--check").code == 0 && b.cli("status", "--check").code == 0 })
+	}
 	for on, want := range map[string]string{"b": "b", "letter=a": "a"} {
 		for range 3 {
 			id := a.must("enqueue", "--on", on, "true")

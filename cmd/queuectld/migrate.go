@@ -45,6 +45,10 @@ the same command is run again. Outputs in files stay where they are.`,
 			if a.Structured() {
 				return a.PrintJSON(done)
 			}
+			if done.Before {
+				a.Say("it has moved to %s before", done.To)
+				return nil
+			}
 			a.Say("%s moved from %s to %s", cli.Jobs(int(done.Jobs)), done.From, done.To)
 			next := "with the URL of that database: store_file, or store"
 			if strings.HasSuffix(done.To, ".db") {

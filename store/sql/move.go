@@ -37,6 +37,8 @@ type Moved struct {
 	Rows int64 `json:"rows"` // of all tables
 	// Found were there already, of a move that was cut off.
 	Found int64 `json:"found"`
+	// Before says that this move had been carried out before, and nothing was left to do.
+	Before bool `json:"before,omitempty"`
 }
 
 // Move moves a queue that no service uses, with all that belongs to it but for outputs in files, which stay in the state
@@ -50,7 +52,7 @@ func Move(ctx context.Context, from, to Place, member Member, each func(table st
 	m := &move{ctx: ctx, from: from, to: to, member: member, each: each}
 	defer func() { err = errors.Join(err, m.close()) }()
 	for _, step := range []func() error{m.openSource, m.openTarget, m.copy, m.compare, m.settle} {
-		if err := step(); err != nil {
+		if err := step(); err != nil || m.done.Before {
 			return m.done, err
 		}
 	}
@@ -84,6 +86,7 @@ type move struct {
 	lite      *liteConn // made, if it is a file
 	tables    []table
 	source    source
+	moved     string // where the queue is by a note in the old place: a move that was cut off may have got so far
 }
 
 // table is one of the tables, with the columns by which its rows are told apart; none if they cannot be.
@@ -124,6 +127,12 @@ func (m *move) openSource() (err error) {
 		if err != nil {
 			return err
 		}
+	}
+	if m.moved, err = noted(m.old, noteMoved); err == nil && m.moved != "" && m.moved != m.to.String() {
+		err = queue.Errorf(queue.CodeWrongState, "the queue of %s has moved to %s, and is moved from there: with --from", m.from, m.moved)
+	}
+	if err != nil {
+		return err
 	}
 	m.source.Place = m.from.String()
 	m.source.Commits, err = m.old.number(`SELECT commits FROM meta`)
@@ -243,7 +252,7 @@ func (m *move) openTarget() (err error) {
 	} else {
 		err = m.openFile()
 	}
-	if err != nil {
+	if err != nil || m.done.Before {
 		return err
 	}
 	raw, err := noted(m.made, noteMoving)
@@ -291,6 +300,10 @@ func (m *move) refuseQueue() error {
 		return err
 	}
 	moved, err := noted(m.made, noteMoved)
+	if err == nil && m.moved != "" && moved != m.from.String() { // else what stands here is from before
+		m.done.Before = true
+		return nil
+	}
 	if err != nil || moved != "" {
 		return err
 	}
@@ -312,7 +325,7 @@ func (m *move) openFile() error {
 		m.made = c
 		err = m.refuseQueue()
 		m.made = nil
-		if err = errors.Join(err, c.close()); err != nil {
+		if err = errors.Join(err, c.close()); err != nil || m.done.Before {
 			return err
 		}
 	}

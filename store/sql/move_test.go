@@ -118,8 +118,24 @@ func TestMoves(t *testing.T) {
 		t.Errorf("the copy is still there: %v", err)
 	}
 	back.Close()
-	if _, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil {
-		t.Errorf("once more, to where it has moved away from: %v", err)
+	if done, err := Move(t.Context(), server, file, member, func(string, int64) {}); err != nil || !done.Before {
+		t.Errorf("what was done before: %+v, %v", done, err)
+	}
+	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || done.Before {
+		t.Errorf("once more, to where it has moved away from: %+v, %v", done, err)
+	}
+	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.Before {
+		t.Errorf("what was done before: %+v, %v", done, err)
+	}
+	third := Place{URL: p.Create(t)}
+	if _, err := Move(t.Context(), file, third, member, func(string, int64) {}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("a second copy of what has moved away: %v", err)
+	}
+	if _, err := Move(t.Context(), server, third, member, func(string, int64) {}); err != nil {
+		t.Error(err)
+	}
+	if done, err := Move(t.Context(), file, server, member, func(string, int64) {}); err != nil || !done.Before {
+		t.Errorf("a copy to where it has moved on from: %+v, %v", done, err)
 	}
 }
 
