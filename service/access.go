@@ -255,7 +255,7 @@ func (s *Service) jobsRunAs(p *control.Peer) string {
 }
 
 // whatRuns are the fields that say what a job runs, and with what.
-var whatRuns = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "on_completed", "on_failed", "on_dead", "on_ended"}
+var whatRuns = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
 // editing is what an edit asks for beside the fields that anybody may change of a job
 // of their own.

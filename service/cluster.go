@@ -264,6 +264,7 @@ func (s *Service) takePart(ctx context.Context) {
 	if s.cluster == nil {
 		return
 	}
+	defer s.answering.Wait()
 	looked, said := time.Time{}, ""
 	for {
 		wait := time.Hour

@@ -360,7 +360,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 	for _, one := range list {
 		within, cancel := context.WithTimeout(ctx, askWithin)
 		s.asked.Store(one.N, cancel)
-		go func() {
+		s.answering.Go(func() {
 			defer s.asked.Delete(one.N)
 			defer cancel()
 			var a ask
@@ -390,7 +390,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 			if err != nil && within.Err() == nil {
 				s.log.Warn("what another node asked is not answered", "error", err)
 			}
-		}()
+		})
 	}
 }
 

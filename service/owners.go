@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // A uid may be given to another account once its own is deleted. What the former account
@@ -162,6 +164,9 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 	if was == name || was == "" && !s.owners.moves(uid) {
 		return nil
 	}
+	if was != "" && s.hasOthers() { // on which the uid may be whose it was
+		return fmt.Errorf("the uid is %s here and was %s where jobs were enqueued, and machines that share a queue have to know the same accounts: %w", name, was, errOwnedElsewhere)
+	}
 	for more := true; more; {
 		var err error
 		if more, err = s.store.Disown(ctx, uid, was); err != nil {
@@ -182,9 +187,13 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 	return s.owners.load(ctx, s.store)
 }
 
+// errOwnedElsewhere says that another machine may know an owner whom this one does not.
+var errOwnedElsewhere = errors.New("nothing is put aside while another one runs")
+
 // settleOwners looks at all uids at the start, when the settings were read again, and
 // when a job was not started because its uid belongs to another account.
 func (s *Service) settleOwners(ctx context.Context) {
+	told := map[int]bool{}
 	for {
 		var again <-chan time.Time
 		for _, uid := range s.owners.uids() {
@@ -192,7 +201,12 @@ func (s *Service) settleOwners(ctx context.Context) {
 			if name == "" || !owned(uid) {
 				continue
 			}
-			if err := s.settleOwner(ctx, uid, name); err != nil && ctx.Err() == nil {
+			if err := s.settleOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
+				if again = time.After(settleAgain); !told[uid] {
+					told[uid] = true
+					s.log.Warn("jobs of a uid are not run here", "uid", uid, "error", err)
+				}
+			} else if err != nil && ctx.Err() == nil {
 				s.log.Error("the jobs of a former account are not put aside yet; it is tried again", "uid", uid, "error", err)
 				again = time.After(settleAgain)
 			}
@@ -218,6 +232,12 @@ func (s *Service) disowned(j *queue.Job) error {
 	err := s.renamed(j.UID, was)
 	if err != nil {
 		s.owners.again()
+	}
+	if runs := s.account.RunsAs(j); err == nil && s.account.Each && owned(runs) && s.hasOthers() && s.nameSoon(runs, false) == "" && s.nameSoon(runs, true) == "" {
+		err = fmt.Errorf("uid %d has no account here", runs)
+	}
+	if err != nil && s.hasOthers() {
+		err = fmt.Errorf("%w: %w", worker.ErrNotHere, err)
 	}
 	return err
 }

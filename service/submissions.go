@@ -193,7 +193,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	peer, err := s.peerNamed(name)
 	if err != nil {
 		code := queue.CodeDenied
-		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers(ctx) { // who may know the user
+		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers() { // who may know the user
 			code = queue.CodeUnavailable
 		}
 		return queue.Errorf(code, "the user %q of the role %q: %v", name, queue.Clip(job.Role), err)
@@ -209,8 +209,5 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	return err
 }
 
-// hasOthers reports whether there may be other services of the queue that run.
-func (s *Service) hasOthers(ctx context.Context) bool {
-	list, err := s.nodes(ctx)
-	return err != nil || slices.ContainsFunc(list, func(n store.NodeState) bool { return n.Alive && !n.This })
-}
+// hasOthers reports whether other services of the queue run.
+func (s *Service) hasOthers() bool { return s.cluster != nil && s.cluster.HasOthers() }

@@ -13,6 +13,8 @@ import (
 type Cluster interface {
 	// Database tells the database from any other one, also of another server. A standby that is promoted has that of its primary.
 	Database() string
+	// HasOthers reports whether there was another node whose lease was not over, as of the last transaction.
+	HasOthers() bool
 	// Lease is how long a node may be silent.
 	Lease() time.Duration
 	// Extend prolongs the node's lease: it lasts at least for Lease from when Extend was called. workers is told to

@@ -54,10 +54,21 @@ func (l *loop) startAll(jobs []queue.Job, stored bool) {
 	}
 }
 
-// holdDisowned has a job held that may not start.
+// ErrNotHere says that a job may start on other machines of the queue, but not on this one.
+var ErrNotHere = errors.New("not on this machine")
+
+// holdDisowned has a job held that may not start, or wait for another machine that may start it.
 func (l *loop) holdDisowned(j *queue.Job, why error) {
-	d := queue.Decide(j, queue.Outcome{End: queue.Disowned, Error: why.Error()}, l.cfg.Policy())
+	end := queue.Disowned
+	if errors.Is(why, ErrNotHere) {
+		end = queue.Shortage
+	}
+	d := queue.Decide(j, queue.Outcome{End: end, Error: why.Error()}, l.cfg.Policy())
 	l.session.settle(store.Settlement{Lease: j.Lease(), Decision: d})
+	if end == queue.Shortage {
+		l.ring()
+		return
+	}
 	l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "job is held", []slog.Attr{slog.String("job", j.ID), slog.String("reason", string(d.Reason)), slog.Any("error", why)}})
 	l.ring()
 }

@@ -71,6 +71,20 @@ func TestDisownedJobsAreHeld(t *testing.T) {
 	check(t, "leased", s.leased(), []int64{1, 4})
 }
 
+// A job of whom only other machines know waits for those: it costs no attempt, and is not held.
+func TestJobsOfOtherMachinesUsersWait(t *testing.T) {
+	s, f, _ := begin(t, 1)
+	if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{{UID: elsewhere, MaxAttempts: 1, ExitCode: -1, Execution: queue.Execution{Argv: []string{"true"}}}}}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is given back", func() bool { j := s.job(1); return j.State == queue.Pending && j.Refunds == 1 })
+	if j := s.job(1); j.Attempts != 0 || j.DueAt <= j.CreatedAt {
+		t.Errorf("it is %+v", j)
+	}
+	f.settled()
+	check(t, "started", len(f.started()), 0)
+}
+
 // Once it is known how long jobs run, so many are claimed ahead as run in 20 ms,
 // 64 at most; jobs so long that not each worker would get one are not claimed
 // ahead at all.

@@ -183,6 +183,9 @@ func (s *Server) hear(ctx context.Context, c *serverConn, heard *[]pgconn.Notifi
 	return nil
 }
 
+// HasOthers implements store.Cluster.
+func (s *Server) HasOthers() bool { return s.others.Load() > 0 }
+
 // behindOf reports whether this node does not know of so many commits yet.
 func (s *Server) behindOf(commits int64) bool { return s.commits.Load() < commits }
 
@@ -275,16 +278,28 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (an
 	}
 }
 
+// unheardMost is of how many looks it is kept that their answers were lost: nearly all of them never reached the server.
+const unheardMost = 32
+
 // Asked implements store.Cluster.
 func (s *Server) Asked(ctx context.Context, slow bool, limit int) (list []store.Asked, err error) {
 	look := 1 + rand.Int64N(math.MaxInt64)
 	err = s.talk.do(ctx, func(c *serverConn) error { // perhaps twice: it finds the same then
 		list = nil
+		for len(s.unheard) > 0 {
+			if err := c.exec(`UPDATE asks SET taken = 0 WHERE node = ? AND taken = ?`, s.node, s.unheard[0]); err != nil {
+				return err
+			}
+			s.unheard = s.unheard[1:]
+		}
 		return c.query(func(r row) (bool, error) {
 			list = append(list, store.Asked{N: r.num(0), Ask: []byte(r.text(1))})
 			return true, nil
 		}, `UPDATE asks SET taken = ? WHERE n IN (SELECT n FROM asks WHERE node = ? AND slow = ? AND answer IS NULL AND taken IN (0, ?) ORDER BY n LIMIT ?) RETURNING n, ask`, look, s.node, bit(slow), look, int64(limit))
 	})
+	if err != nil { // it may have been taken, and nobody was told
+		s.unheard, list = append(s.unheard[max(0, len(s.unheard)-unheardMost+1):], look), nil
+	}
 	slices.SortFunc(list, func(a, b store.Asked) int { return cmp.Compare(a.N, b.N) })
 	return list, err
 }

@@ -326,6 +326,9 @@ func (t *tx) rename(m Member, taken bool) (renamed bool, err error) {
 	if err == nil {
 		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, was)
 	}
+	if err == nil { // or nobody would find what lies there
+		err = t.exec(`UPDATE attempts SET node = ? WHERE output_ref IS NOT NULL AND node = ?`, m.Name, was)
+	}
 	if err == nil {
 		err = t.exec(`UPDATE nodes SET name = ? WHERE id = ?`, m.Name, id)
 	}
@@ -591,7 +594,7 @@ func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]str
 		return r.query(func(r row) (bool, error) {
 			names[r.num(0)] = r.text(1)
 			return true, nil
-		}, `SELECT jobs.seq, nodes.name FROM jobs JOIN nodes ON nodes.id = jobs.node WHERE `+r.among("jobs.seq"), string(bytes.TrimSpace(list)))
+		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.among("jobs.seq"), string(bytes.TrimSpace(list)))
 	})
 	return names, err
 }

@@ -39,6 +39,7 @@ type Server struct {
 	talk        *keeper // with other nodes
 	changes     chan struct{}
 	told        chan struct{} // pokes whoever tells other nodes of commits
+	unheard     []int64       // looks of Asked whose answers were lost, the newest; its caller's
 	hints       chan struct{}
 	end         context.CancelFunc // of what runs beside
 	beside      sync.WaitGroup

@@ -75,7 +75,7 @@ func (s *engine) lead() {
 // turn to write.
 func (s *engine) fail(err error, group []*op) {
 	s.host.broke()
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed, so whether the request holds is not known; repeat it with the same key once the service runs again (%v)", err)
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the store has failed (%v), so whether the request holds is not known; repeat it with the same key once the service runs again", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter
