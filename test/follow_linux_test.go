@@ -1,0 +1,49 @@
+package test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"testing"
+)
+
+// Where more jobs of a queue run than are followed at once, the others are printed at their ends.
+func TestFollowAFullQueue(t *testing.T) {
+	q := serving(t, "--workers", "40")
+	w := q.dial()
+	for i := range 30 {
+		id := w.enqueue(fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.1; done"})
+		w.runs(id)
+	}
+	cmd := q.command("logs", "-f", "--queue", "a", "--jsonl")
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	lines := bufio.NewScanner(pipe)
+	printed := map[string]string{}
+	until := func(id, want string) {
+		t.Helper()
+		for printed[id] != want {
+			if !lines.Scan() {
+				t.Fatalf("%s has printed %q, want %q", id, printed[id], want)
+			}
+			var p struct{ ID, Text string }
+			if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
+				t.Fatal(err)
+			}
+			printed[p.ID] += p.Text
+		}
+	}
+	until("long29", "up\n") // lists begin with the newest
+	w.enqueue(fields{"id": "short", "queue": "a", "command": "echo short"})
+	until("short", "short\n")
+	q.write("go", "")
+	for i := range 30 {
+		until(fmt.Sprint("long", i), "up\n")
+	}
+}
