@@ -227,7 +227,7 @@ func (s *Service) disowned(j *queue.Job) error {
 	if j.AsUID == nil {
 		was = j.User
 	} else if err := s.renamed(*j.AsUID, j.User); err != nil {
-		return err
+		return s.notHere(err)
 	}
 	err := s.renamed(j.UID, was)
 	if err != nil {
@@ -236,10 +236,15 @@ func (s *Service) disowned(j *queue.Job) error {
 	if runs := s.account.RunsAs(j); err == nil && s.account.Each && owned(runs) && s.hasOthers() && s.nameSoon(runs, false) == "" && s.nameSoon(runs, true) == "" {
 		err = fmt.Errorf("uid %d has no account here", runs)
 	}
-	if err != nil && s.hasOthers() {
-		err = fmt.Errorf("%w: %w", worker.ErrNotHere, err)
+	return s.notHere(err)
+}
+
+// notHere is why a job may not start: on other machines of the queue, if there are some, it may.
+func (s *Service) notHere(why error) error {
+	if why == nil || !s.hasOthers() {
+		return why
 	}
-	return err
+	return fmt.Errorf("%w: %w", worker.ErrNotHere, why)
 }
 
 // renamed says that a uid has another name than it had, if it has one and had one.

@@ -1,7 +1,6 @@
 package test
 
 import (
-	"bufio"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -15,16 +14,7 @@ func TestFollowAFullQueue(t *testing.T) {
 		id := w.enqueue(fields{"id": fmt.Sprint("long", i), "queue": "a", "command": "echo up; while [ ! -e " + q.path("go") + " ]; do sleep 0.1; done"})
 		w.runs(id)
 	}
-	cmd := q.command("logs", "-f", "--queue", "a", "--jsonl")
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	lines := bufio.NewScanner(pipe)
+	lines, _ := q.follows("logs", "-f", "--queue", "a", "--jsonl")
 	printed := map[string]string{}
 	until := func(id, want string) {
 		t.Helper()

@@ -146,6 +146,21 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// follows are the lines that a command prints, until it is ended or the test is.
+func (q *queue) follows(words ...string) (lines *bufio.Scanner, end func()) {
+	q.Helper()
+	cmd := q.command(words...)
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		q.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		q.Fatal(err)
+	}
+	q.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return bufio.NewScanner(pipe), func() { cmd.Process.Kill() }
+}
+
 // A queue that is followed has the output of what runs there and of what starts later, each attempt
 // once, however short, and none of other queues or of before.
 func TestFollowAQueue(t *testing.T) {
@@ -157,16 +172,7 @@ func TestFollowAQueue(t *testing.T) {
 	w.end(in("a", "before", "echo before"))
 	in("a", "runs", "echo up; echo two; while [ ! -e "+q.path("go")+" ]; do sleep 0.02; done; echo three; [ $QUEUECTL_ATTEMPT = 2 ]")
 	q.until("it has printed", 10*time.Second, func() bool { return w.runs("runs").Output == "up\ntwo\n" })
-	cmd := q.command("logs", "-f", "--queue", "a", "-n", "1")
-	pipe, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	lines := bufio.NewScanner(pipe)
+	lines, end := q.follows("logs", "-f", "--queue", "a", "-n", "1")
 	next := func(want string) {
 		t.Helper()
 		if !lines.Scan() || lines.Text() != want {
@@ -192,7 +198,7 @@ func TestFollowAQueue(t *testing.T) {
 	w.good("enqueue.batch", fields{"jobs": burst, "commit": true}, nil)
 	in("a", "last", "sleep 0.3; echo last")
 	next("last | last")
-	cmd.Process.Kill()
+	end()
 	if lines.Scan() {
 		t.Errorf("one line more: %q", lines.Text())
 	}

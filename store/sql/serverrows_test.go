@@ -11,6 +11,21 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
+// connected is a connection to a database, until the test ends.
+func connected(t *testing.T, url string) *serverConn {
+	t.Helper()
+	config, err := readAddress(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := connectServer(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.close() })
+	return c
+}
+
 // Rows that are held back and written together are what they would be one by one, in whatever order they come, with and without a
 // pooler; what is undone leaves nothing.
 func TestRowsAreWrittenTogether(t *testing.T) {
@@ -26,15 +41,7 @@ func TestStatementsBehindAFailedOne(t *testing.T) {
 	p := pgserver.Shared(t)
 	url := p.Create(t)
 	for name, of := range map[string]string{"server": url, "pooler": strings.Replace(url, "?", "?pool_mode=transaction&", 1)} {
-		config, err := readAddress(of)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := connectServer(t.Context(), config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.close()
+		c := connected(t, of)
 		if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT)`).Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -76,15 +83,7 @@ func TestStatementsBehindAFailedOne(t *testing.T) {
 }
 
 func writesTogether(t *testing.T, url string) {
-	config, err := readAddress(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := connectServer(t.Context(), config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
+	c := connected(t, url)
 	if err := c.pg.Exec(t.Context(), `CREATE SCHEMA IF NOT EXISTS queuectl; DROP TABLE IF EXISTS queuectl.a, queuectl.b; CREATE TABLE queuectl.a (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA); CREATE TABLE queuectl.b (k BIGINT PRIMARY KEY, n BIGINT, s TEXT, d BYTEA)`).Close(); err != nil {
 		t.Fatal(err)
 	}
