@@ -54,7 +54,8 @@ func TestNoDefaultForWhatRuns(t *testing.T) {
 		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1", queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
 		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "is said by each job itself")
-		runs := slices.Contains(whatRuns, f.Name) && f.Name != "mask_secrets" || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass"}, f.Name)
+		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name) // it takes from what runs, and gives nothing
+		runs := slices.Contains(whatRuns, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass"}, f.Name)
 		if runs != refused {
 			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)
 		}
