@@ -282,7 +282,8 @@ type Status struct {
 	LastEvent int64 `json:"last_event"`
 	// Throughput is how many attempts have ended in the last minute.
 	Throughput int    `json:"throughput_per_minute"`
-	Database   string `json:"database"`
+	Database   string `json:"database"`        // its folder
+	Store      string `json:"store,omitempty"` // where the queue is, if it is not there
 	Bytes      int64  `json:"database_bytes"`
 	Outputs    int64  `json:"output_bytes"` // of all outputs that are kept
 	Socket     string `json:"socket"`

@@ -17,6 +17,7 @@ type GateView struct {
 	Used int    `json:"used"`           // of them now
 	Jobs *int64 `json:"jobs,omitempty"` // that name it and have not ended
 	User string `json:"user,omitempty"` // whose it is, "" for everybody's
+	Node string `json:"node,omitempty"` // whose units they are, if machines share the queue
 	Set  bool   `json:"set"`            // its rule was set; else it is what the newest job said or, of everybody's key, the first that names it
 }
 

@@ -3,7 +3,7 @@ package control
 // NodeView is a machine that shares the queue as the wire shows it.
 type NodeView struct {
 	Name          string            `json:"name"`
-	State         string            `json:"state"` // alive, drained, or away
+	State         string            `json:"state"` // alive, draining, drained, stopped, or away: its service has not been heard of and was not stopped
 	This          bool              `json:"this"`  // whose service answers
 	Workers       int               `json:"workers"`
 	Running       int               `json:"running"` // jobs
@@ -34,4 +34,5 @@ type NodeName struct {
 type NodeDrain struct {
 	Name string `json:"name"`
 	Off  bool   `json:"off,omitempty"`
+	Wait bool   `json:"wait,omitempty"` // until nothing runs there
 }

@@ -172,6 +172,8 @@ type Reason struct {
 	At   Time   `json:"at"`
 	Text string `json:"text"` // for people
 	Next string `json:"next"` // what to do about it, for people
+	// Nodes are the machines that it is true of, if they share the queue and it is not of all.
+	Nodes []string `json:"nodes,omitempty"`
 }
 
 // Simulate asks for the next jobs: 1 to 100 of them, 20 if Next is 0.

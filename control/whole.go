@@ -149,7 +149,8 @@ type ServiceStop struct {
 
 // Stopping is the pid of a service that is about to end.
 type Stopping struct {
-	PID int `json:"pid"`
+	PID    int    `json:"pid"`
+	Folder string `json:"folder"` // which nobody uses any more once it has ended
 }
 
 // DefaultStopTimeout is how long worker.stop lets jobs finish.

@@ -62,6 +62,17 @@ func (s *Service) ownNode() error {
 // storeFile is a file in the state folder that names the database, if it is on a server, by which the service has met its runners.
 const storeFile = "store.id"
 
+// knowsItsStore refuses to begin a queue in a folder whose service had one on a server, which the settings do not name any more.
+func (s *Service) knowsItsStore() error {
+	path := filepath.Join(s.opt.Places.State, storeFile)
+	_, met := os.Stat(path)
+	_, has := os.Stat(s.place.String())
+	if met != nil || !errors.Is(has, fs.ErrNotExist) {
+		return nil
+	}
+	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, and its settings name none; set store (or store_file) again, or begin another queue in %s once you have removed %s", s.opt.Places.State, path)
+}
+
 // meetAnother sees to it that runners which have obeyed the service of another store obey this one's. Jobs of that one that run still
 // are not this one's to end, nor to begin again, unless a move has brought them.
 func (s *Service) meetAnother(ctx context.Context) error {
@@ -143,6 +154,11 @@ func (s *Service) endDead() {
 
 // endDeadWithin bounds that.
 const endDeadWithin = 5 * time.Second
+
+// isAway reports whether an error says that the server of the database is away.
+func (s *Service) isAway(err error) bool {
+	return s.cluster != nil && errors.Is(err, queue.ErrUnavailable)
+}
 
 // marginOf is how long before the end of a lease what runs is ended.
 func marginOf(lease time.Duration) time.Duration { return lease / 6 }
@@ -242,6 +258,7 @@ func (s *Service) keepLease(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
+		case <-s.scaled: // which is told with it
 		}
 		wait = lease / 3
 		err := s.prolong(ctx)
@@ -282,11 +299,7 @@ func (s *Service) takePart(ctx context.Context) {
 			}
 		case <-time.After(wait):
 			looked = time.Time{}
-			err := s.takeShared(ctx)
-			if drained, failed := s.cluster.Drained(ctx); failed == nil {
-				s.setDrained(drained)
-			}
-			switch {
+			switch err := s.obey(ctx); {
 			case err == nil:
 				said = ""
 			case ctx.Err() == nil:

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -30,7 +31,7 @@ type ask struct {
 	On     bool          `json:"on,omitempty"`
 	Change *askedChange  `json:"change,omitempty"`
 	Cursor output.Cursor `json:"cursor,omitempty"`
-	Ref    string        `json:"ref,omitempty"` // of an output file
+	Ref    string        `json:"ref,omitempty"` // of an output file, or the id of a job
 	At     int64         `json:"at,omitempty"`  // in it
 	Length int64         `json:"length,omitempty"`
 }
@@ -54,10 +55,14 @@ type answered struct {
 	Data  []byte     `json:"data,omitempty"` // of an output file
 	Size  int64      `json:"size,omitempty"` // of all of it
 	Again bool       `json:"again,omitempty"`
-	Met   string     `json:"met,omitempty"` // a name of askErrors
+	Done  []string   `json:"done,omitempty"` // jobs
+	Met   string     `json:"met,omitempty"`  // a name of askErrors
 	Code  queue.Code `json:"code,omitempty"`
 	Field string     `json:"field,omitempty"`
 	Error string     `json:"error,omitempty"`
+
+	Reasons []control.Reason   `json:"reasons,omitempty"` // that keep it from starting the job
+	Units   []control.GateView `json:"units,omitempty"`   // of its resources
 }
 
 // askErrors are errors that are told by name.
@@ -140,8 +145,14 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if a.Do == "read" || a.Do == "output" {
+		silent := time.AfterFunc(2*readWithin, func() {
+			cancel(queue.Errorf(queue.CodeUnavailable, "the node that has it does not answer; queuectl node list says since when"))
+		})
+		defer silent.Stop()
+	}
 	go c.watch(ctx, node, cancel)
-	raw, err := c.s.cluster.Ask(ctx, node, text, a.Do == "read" || a.Do == "output")
+	raw, err := c.s.cluster.Ask(ctx, node, text, slices.Contains([]string{"read", "output", "quiet"}, a.Do))
 	if cause := context.Cause(ctx); err != nil && cause != nil {
 		err = cause
 	}
@@ -208,22 +219,54 @@ func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
 		}
 		list, err := c.s.nodes(ctx)
 		if at := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && at < 0 {
-			cancel(queue.Errorf(queue.CodeUnavailable, "the node that has it was removed; its jobs are others' soon"))
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node that has it was removed; its jobs are others' soon")})
 		} else if err == nil && !list[at].Alive {
-			cancel(queue.Errorf(queue.CodeUnavailable, "the node %s, which has it, does not answer; its jobs are others' soon", list[at].Name))
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node %s, which has it, does not answer; its jobs are others' soon", list[at].Name)})
 		}
 	}
 }
 
-// either is what this node's pool says, or else that of the node which has the job.
+// nodeLost says that a node was lost, or removed, while it was asked.
+type nodeLost struct{ error }
+
+// Unwrap implements what package errors looks for.
+func (e nodeLost) Unwrap() error { return e.error }
+
+func isLost(err error) bool { return errors.As(err, new(nodeLost)) }
+
+// either is what this node's pool says, or else that of the node which has the job. What ends a job is for whoever has it once that node is
+// lost: others have it then, or nobody.
 func (c crew) either(ctx context.Context, a ask) (bool, error) {
-	is := c.here(ctx, &a)
-	if is.Held || is.err() != nil {
-		return is.Held, is.err()
+	for {
+		is := c.here(ctx, &a)
+		if is.Held || is.err() != nil {
+			return is.Held, is.err()
+		}
+		_, held, err := c.elsewhere(ctx, a)
+		if !isLost(err) || a.Do != "cancel" && a.Do != "requeue" || !c.inherited(ctx, a.Seq) {
+			return held, err
+		}
 	}
-	_, held, err := c.elsewhere(ctx, a)
-	return held, err
 }
+
+// inherited waits until another node has a job than the one that was lost with it, or none, for as long as a lease lasts.
+func (c crew) inherited(ctx context.Context, seq int64) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.s.cluster.Lease())
+	defer cancel()
+	was, err := c.s.cluster.Holder(ctx, seq)
+	for err == nil && was != 0 && !c.s.lives(ctx, was) {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(inheritedEvery):
+		}
+		was, err = c.s.cluster.Holder(ctx, seq)
+	}
+	return err == nil
+}
+
+// inheritedEvery is how often that is looked at.
+const inheritedEvery = 250 * time.Millisecond
 
 // here does with this node's pool what is asked.
 func (c crew) here(ctx context.Context, a *ask) (is answered) {
@@ -254,6 +297,27 @@ func (c crew) here(ctx context.Context, a *ask) (is answered) {
 		if err != nil && within.Err() != nil && ctx.Err() == nil && a.On {
 			is.Again, is.Held, err = true, true, nil
 		}
+	case "obey", "freeze":
+		is.Held = true
+		if err = c.s.obey(ctx); err == nil && a.Do == "freeze" {
+			is.Done, err = p.PauseAll(c.s.paused.Load() != nil)(ctx)
+		}
+	case "quiet":
+		is.Held = true
+		within, cancel := context.WithTimeout(ctx, readWithin)
+		defer cancel()
+		if err = p.Quiet(within); err != nil && ctx.Err() == nil {
+			is.Again, err = true, nil
+		}
+	case "why":
+		is.Held = true
+		var j queue.Job
+		if j, err = c.s.store.Get(ctx, a.Ref); err == nil {
+			is.Reasons, err = c.s.whyHere(ctx, &j)
+		}
+	case "units":
+		is.Held = true
+		is.Units, err = c.s.unitsHere(ctx)
 	case "output":
 		is.Data, is.Size, err = c.piece(a)
 		is.Held = true
@@ -318,10 +382,21 @@ func (c crew) Running(ctx context.Context, j *queue.Job) int {
 // Read reads output of a running job.
 func (c crew) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
 	chunk, ok, err := c.readHere(ctx, seq, cursor, wait)
-	for !ok && err == nil {
+	for answers := time.Now(); !ok && err == nil; {
 		is, held, failed := c.elsewhere(ctx, ask{Do: "read", Seq: seq, Cursor: cursor, On: wait})
-		if failed != nil || !is.Again {
+		switch {
+		case failed == nil && !is.Again, failed != nil && (!wait || !errors.Is(failed, queue.ErrUnavailable) || isLost(failed)):
 			return is.Chunk, held, failed
+		case failed == nil:
+			answers = time.Now()
+		case time.Since(answers) > c.s.cluster.Lease():
+			return nil, false, failed
+		default: // the store is away for a while, say
+			select {
+			case <-ctx.Done():
+				return nil, false, ctx.Err()
+			case <-time.After(inheritedEvery):
+			}
 		}
 	}
 	return chunk, ok, err

@@ -177,7 +177,7 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 	if p.Off {
 		value = ""
 	}
-	err := s.inTurn(ctx, func() error {
+	err := s.inTurnOfAll(ctx, func() error {
 		err := s.storeSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
 		if err == nil {
 			s.mu.Lock()
@@ -191,11 +191,15 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		return control.Draining{}, err
 	}
 	if p.Wait {
-		if err := s.pool.Quiet(ctx); err != nil {
+		if err := s.allQuiet(ctx); err != nil {
 			return control.Draining{}, err
 		}
 	}
-	return control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}, nil
+	is := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
+	if s.cluster != nil { // what runs elsewhere is as the store knows it
+		is.Running = int(s.store.Counts().States[queue.Processing])
+	}
+	return is, nil
 }
 
 // maxEvents is how many events are kept at most.
@@ -345,6 +349,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	if paused := s.pausedHealth(); paused != "" {
 		list = append(list, paused)
 	}
+	list = append(list, s.lostNodes(ctx)...)
 	if s.pool.Draining() {
 		list = append(list, "it drains, so no job is started; end that with: "+s.endDrain())
 	}

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,7 +73,7 @@ func (s *Service) GateSet(ctx context.Context, p control.GateSet) (v control.Gat
 	if err != nil {
 		return v, err
 	}
-	err = s.inTurn(ctx, func() error {
+	err = s.inTurnOfAll(ctx, func() error {
 		if err := s.audit(ctx, "gate.set", p.Key, nil); err != nil {
 			return err
 		}
@@ -114,23 +115,70 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 		return out, err
 	}
 	for i := range list {
-		out.Gates = append(out.Gates, s.viewGate(&list[i]))
+		if list[i].Kind != queue.GateResource { // which are told last, by each machine of its own
+			out.Gates = append(out.Gates, s.viewGate(&list[i]))
+		}
 	}
 	if len(list) == store.MaxGates {
 		out.Next = control.GateCursor(positionOf(&list[len(list)-1]))
 		return out, nil
 	}
-	all := s.config.Load().ResourcesByName()
-	for _, g := range list {
-		delete(all, g.Key)
+	others, err := s.askOthers(ctx, ask{Do: "units"})
+	if err != nil {
+		return out, err
 	}
-	if after.Kind == 0 { // of which no job makes use
-		for name, r := range all {
-			out.Gates = append(out.Gates, s.viewGate(&store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.Everybody}))
+	units, err := s.unitsHere(ctx)
+	if err != nil {
+		return out, err
+	}
+	for i := range others {
+		units = append(units, others[i].Units...)
+	}
+	for i := range units {
+		if len(others) == 0 {
+			units[i].Node = ""
 		}
-		slices.SortStableFunc(out.Gates, func(a, b control.GateView) int { return strings.Compare(a.Kind, b.Kind) })
 	}
+	out.Gates = append(out.Gates, units...)
+	slices.SortStableFunc(out.Gates, func(a, b control.GateView) int { return strings.Compare(a.Kind, b.Kind) })
 	return out, nil
+}
+
+// unitsHere are the resources of this machine, by name.
+func (s *Service) unitsHere(ctx context.Context) (list []control.GateView, err error) {
+	used := map[string]store.GateState{}
+	for after := (store.GateState{UID: queue.Everybody, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
+		page, err := s.store.Gates(ctx, queue.Everybody, after)
+		if err != nil {
+			return nil, err
+		}
+		for i := range page {
+			if page[i].Kind == queue.GateResource {
+				used[page[i].Key] = page[i]
+			}
+		}
+		if len(page) < store.MaxGates {
+			break
+		}
+		after = page[len(page)-1]
+	}
+	all := s.config.Load().ResourcesByName()
+	for name, g := range used {
+		if _, has := all[name]; !has && s.cluster != nil && g.Used == 0 { // it is of another machine
+			delete(used, name)
+		}
+	}
+	for name, r := range all {
+		if _, known := used[name]; !known { // no job makes use of it
+			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.Everybody}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(used)) {
+		v := s.viewGate(new(used[name]))
+		v.Node = s.node
+		list = append(list, v)
+	}
+	return list, nil
 }
 
 // positionOf is where a list goes on after a gate.

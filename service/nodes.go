@@ -53,8 +53,12 @@ func viewNode(n *store.NodeState) control.NodeView {
 	v := control.NodeView{Name: n.Name, State: "alive", This: n.This, Workers: n.Workers, Running: n.Running, Labels: maps.Clone(n.Labels), Resources: maps.Clone(n.Resources),
 		Version: n.Version, JoinedAt: control.Time(n.Joined), LastHeartbeat: control.Time(n.Heard)}
 	switch {
+	case n.Left:
+		v.State = "stopped"
 	case !n.Alive:
 		v.State = "away"
+	case n.Drained && n.Running > 0:
+		v.State = "draining"
 	case n.Drained:
 		v.State = "drained"
 	}
@@ -106,6 +110,9 @@ func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.
 
 // NodeDrain implements control.API.
 func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
+	if p.Off && p.Wait {
+		return v, queue.Invalid("wait", "goes with a drain, not with its end")
+	}
 	n, err := s.nodeNamed(ctx, p.Name, "queuectl drain")
 	if err != nil {
 		return v, err
@@ -120,10 +127,22 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 	if err := s.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
 		return v, err
 	}
-	if n.This {
+	switch {
+	case n.This:
 		s.setDrained(!p.Off)
+	case n.Alive:
+		within, cancel := context.WithTimeout(ctx, othersWithin)
+		defer cancel()
+		s.crew().ask(within, n.ID, ask{Do: "obey"}) // else it hears of it by itself
 	}
-	n.Drained = !p.Off
+	if p.Wait && n.Alive {
+		if err := s.quiet(ctx, &n); err != nil {
+			return v, err
+		}
+	}
+	if n, err = s.nodeNamed(ctx, p.Name, ""); err != nil {
+		return v, err
+	}
 	return viewNode(&n), nil
 }
 

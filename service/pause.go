@@ -95,6 +95,9 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 	}
 	done, err := wait(ctx)
 	v.Done = append(v.Done, done...)
+	for _, other := range s.tellOthers(ctx, ask{Do: "freeze"}) {
+		v.Done = append(v.Done, other.Done...)
+	}
 	return v, err
 }
 

@@ -163,7 +163,7 @@ func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState)
 
 // QueueSet implements control.API.
 func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.QueueView, err error) {
-	err = s.inTurn(ctx, func() error {
+	err = s.inTurnOfAll(ctx, func() error {
 		rule, err := s.ruleOf(ctx, p.Name)
 		if err != nil {
 			return err
@@ -430,7 +430,7 @@ func (s *Service) QueueRemove(ctx context.Context, p control.QueueName) (control
 // onQueues changes what one queue, or each that there is, goes by, and then does what follows from it.
 func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to func(*store.QueueState) (store.QueueRule, error), then func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
-	err := s.inTurn(ctx, func() error {
+	err := s.inTurnOfAll(ctx, func() error {
 		list, err := s.queues(ctx)
 		if err != nil {
 			return err

@@ -37,6 +37,10 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		f.Submitter = &peer.UID
 	}
 	lines, err := s.lastLines(ctx, &peer, f)
+	if s.isAway(err) { // how things are is known all the same
+		none := []control.Job{}
+		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none, Barred: map[string]control.Reason{}}, nil
+	}
 	if err != nil {
 		return control.Screen{}, err
 	}

@@ -97,6 +97,8 @@ type Service struct {
 	files     store.Maintainer // nil if the store has none
 	cluster   store.Cluster    // nil if the store is no others'
 	pool      *worker.Pool
+	place     place          // where the store is
+	scaled    chan struct{}  // hints that it has another count of workers
 	orphans   chan struct{}  // hints that nodes have left something to take over
 	asked     sync.Map       // ends what other nodes ask and is being answered, by number
 	answering sync.WaitGroup // whoever answers it
@@ -158,7 +160,7 @@ var _ control.API = (*Service)(nil)
 // Run runs a service until ctx ends or it is told to stop. hup asks it to read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
-	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), roles: make(chan struct{}, 1), orphans: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
+	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), roles: make(chan struct{}, 1), orphans: make(chan struct{}, 1), scaled: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if s.opt.open == nil {
 		s.opt.open, s.opt.elsewhere = openEngine, openServer
 	}
@@ -285,7 +287,12 @@ func (s *Service) openOnce(ctx context.Context) (store.Store, error) {
 		return nil, err
 	}
 	s.node = s.nodeName()
-	if url != "" {
+	s.place = place{Dir: s.opt.Places.State, URL: url}
+	if url == "" {
+		if err := s.knowsItsStore(); err != nil {
+			return nil, err
+		}
+	} else {
 		var node member
 		if !s.looks {
 			if node, err = s.member(); err != nil {

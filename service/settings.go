@@ -142,6 +142,10 @@ func (s *Service) apply(ctx context.Context) (later string) {
 	}
 	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
 		s.pool.Scale(n)
+		select {
+		case s.scaled <- struct{}{}:
+		default: // the other nodes will be told of this count too
+		}
 		return later
 	}
 	s.pool.Refresh()
@@ -287,7 +291,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	if k.Placed() {
 		return v, queue.Invalid("key", "%s is of this machine, and stored settings are of the queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
-	err = s.inTurn(ctx, func() error {
+	err = s.inTurnOfAll(ctx, func() error {
 		if text != "" {
 			if err := s.settable(k, text); err != nil {
 				return err
@@ -349,7 +353,7 @@ func (s *Service) storeSetting(ctx context.Context, set store.Setting) error {
 // setWorkers makes count, of how many there are, the count of workers, over every origin
 // until the service ends, and stores it.
 func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
-	err = s.inTurn(ctx, func() error {
+	err = s.inTurnOfAll(ctx, func() error {
 		if s.pool.Stopping() { // which has taken them all
 			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of its workers once it has started again")
 		}

@@ -57,13 +57,21 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		w.Earliest = control.Time(j.DueAt)
 		add(control.Reason{Kind: "time", At: w.Earliest, Text: "it is not due before then", Next: "queuectl edit " + j.ID + " --run-at now"})
 	}
-	s.whyNobody(add)
 	if s.looks { // there is nobody who claims
+		add(control.Reason{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"})
 		return w, nil
 	}
-	if err := s.whyGates(ctx, &j, add); err != nil {
+	here, err := s.whyHere(ctx, &j)
+	if err != nil {
 		return w, err
 	}
+	var others []fromNode
+	if len(here) > 0 { // else this one may start it
+		if others, err = s.askOthers(ctx, ask{Do: "why", Ref: j.ID}); err != nil {
+			return w, err
+		}
+	}
+	w.Reasons = append(w.Reasons, reasonsOf(s.node, here, others)...)
 	switch {
 	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
@@ -150,12 +158,18 @@ func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control
 	})
 }
 
+// whyHere tells what keeps this node from starting a job that is due.
+func (s *Service) whyHere(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
+	add := func(r control.Reason) { list = append(list, r) }
+	s.whyNobody(add)
+	err = s.whyGates(ctx, j, add)
+	return list, err
+}
+
 // whyNobody tells why no job at all is started.
 func (s *Service) whyNobody(add func(control.Reason)) {
 	workers, busy := s.pool.Workers(), s.pool.Busy()
 	switch {
-	case s.looks:
-		add(control.Reason{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"})
 	case s.paused.Load() != nil:
 		add(control.Reason{Kind: "paused", Text: "everything is paused", Next: "queuectl resume --all"})
 	case s.pool.Draining():

@@ -111,7 +111,7 @@ func (s *Service) ServiceStop(ctx context.Context, p control.ServiceStop) (contr
 	case s.stop <- p.KeepJobs:
 	default: // it is stopping already
 	}
-	return control.Stopping{PID: os.Getpid()}, nil
+	return control.Stopping{PID: os.Getpid(), Folder: s.opt.Places.State}, nil
 }
 
 // Hello implements control.API.
@@ -128,7 +128,8 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		oldest, err = s.store.Oldest(ctx)
 		return err
 	})
-	if err != nil {
+	away := err
+	if err != nil && !s.isAway(err) {
 		return control.Status{}, err
 	}
 	st := control.Status{
@@ -137,12 +138,16 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
 	if s.cluster != nil {
-		st.Node = s.node
+		st.Node, st.Store = s.node, s.place.String()
 	}
 	if all := s.paused.Load(); all != nil {
 		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
 	}
-	st.Health = health(s.problems(ctx))
+	if away == nil {
+		st.Health = health(s.problems(ctx))
+	} else {
+		st.Health = health([]string{away.Error() + "; what is said of jobs is as of before"}, true)
+	}
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]
 	}

@@ -67,6 +67,7 @@ type NodeState struct {
 	Node
 	This    bool // whose store was asked
 	Alive   bool // its lease lasts
+	Left    bool // it does not, for its service was stopped
 	Drained bool
 	Workers int
 	Running int // jobs

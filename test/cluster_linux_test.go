@@ -2,6 +2,7 @@ package test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -135,8 +136,15 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 	for range 3 { // whatever each of them knows of the other's by then
 		a.must("pause", "--all")
+		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "everything is paused") {
+			t.Errorf("once it is paused elsewhere: %+v", r)
+		}
 		b.must("resume", "--all")
-		a.until("everything goes on", 10*time.Second, func() bool { return a.cli("status", "--check").code == 0 && b.cli("status", "--check").code == 0 })
+		for _, q := range nodes {
+			if r := q.cli("status", "--check"); r.code != 0 {
+				t.Errorf("once it is resumed: %+v", r)
+			}
+		}
 	}
 	for on, want := range map[string]string{"b": "b", "letter=a": "a"} {
 		for range 3 {
@@ -193,15 +201,33 @@ func TestMachinesShareAQueue(t *testing.T) {
 		t.Errorf("its last line is %q", tail)
 	}
 	a.must("config", "set", "max_pending", "4711")
-	b.until("a setting holds elsewhere", 20*time.Second, func() bool { return strings.Contains(b.must("config", "get", "max_pending"), "4711") })
+	if text := b.must("config", "get", "max_pending"); !strings.Contains(text, "4711") {
+		t.Errorf("a setting of elsewhere: %s", text)
+	}
 	if names := a.must("node", "list", "-q"); names != "a\nb" {
 		t.Errorf("names of nodes: %q", names)
 	}
+	last := b.path("last")
+	b.must("enqueue", "--id", "last", "--on", "b", untilGate(last))
+	a.until("it runs", 20*time.Second, func() bool { return a.show("last").State == "processing" })
 	a.must("node", "drain", "b")
-	if n := a.nodes(); n["b"].State != "drained" || n["a"].State != "alive" || !n["a"].This {
+	if n := a.nodes(); n["b"].State != "draining" || n["a"].State != "alive" || !n["a"].This {
 		t.Errorf("nodes %+v", n)
 	}
-	b.until("it is told", 20*time.Second, func() bool { return strings.Contains(b.must("status"), "drain") })
+	if text := b.must("status"); !strings.Contains(text, "drain") {
+		t.Errorf("status of a node that drains: %s", text)
+	}
+	waits := a.command("node", "drain", "b", "--wait")
+	if err := begin(waits); err != nil {
+		t.Fatal(err)
+	}
+	b.write("last", "")
+	if err := waits.Wait(); err != nil {
+		t.Errorf("drain --wait: %v", err)
+	}
+	if n := a.nodes(); n["b"].State != "drained" || n["b"].Running != 0 {
+		t.Errorf("once nothing runs there: %+v", n)
+	}
 	for range 4 {
 		id := b.must("enqueue", "true")
 		b.must("wait", "--timeout", "20s", id)
@@ -210,7 +236,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 		}
 	}
 	id := a.must("enqueue", "--on", "b", "true")
-	if why := a.must("why", id); !strings.Contains(why, "it is for b, and not for this machine") {
+	if why := a.must("why", id); why != b.must("why", id) || !strings.Contains(why, "on a: it is for b, and not for this machine") || !strings.Contains(why, "on b: no job is started") {
 		t.Errorf("why: %s", why)
 	}
 	a.must("node", "drain", "--off", "b")
@@ -224,8 +250,8 @@ func TestMachinesShareAQueue(t *testing.T) {
 	if code := b.stop(); code != 0 {
 		t.Errorf("stopped with %d", code)
 	}
-	if n := a.nodes(); n["b"].State != "away" {
-		t.Errorf("a node that has stopped with nothing to do is %+v", n["b"])
+	if n, health := a.nodes(), a.cli("status", "--check"); n["b"].State != "stopped" || health.code != 0 {
+		t.Errorf("a node that has stopped with nothing to do is %+v, %+v", n["b"], health)
 	}
 	if r := a.cli("logs", "large"); r.code == 0 || !strings.Contains(r.err, "on the node b, which is away") {
 		t.Errorf("an output that is away: %+v", r)
@@ -261,8 +287,8 @@ func TestMachineIsLost(t *testing.T) {
 	b.start("--workers", "2")
 	a.kill()
 	b.until("it runs them again", 40*time.Second, runs(b, "b"))
-	if n := b.nodes()["a"]; n.State != "away" {
-		t.Errorf("a node that is gone is %+v", n)
+	if n, health := b.nodes()["a"], b.cli("status", "--check"); n.State != "away" || !strings.Contains(health.out, "the node a has not been heard of since") || health.code == 0 {
+		t.Errorf("a node that is gone is %+v, %+v", n, health)
 	}
 	a.start("--workers", "2")
 	b.cmd.Process.Signal(syscall.SIGSTOP)
@@ -290,6 +316,43 @@ func TestMachineIsLost(t *testing.T) {
 	ran, err := os.ReadFile(ledger + "/ran")
 	if n := strings.Count(string(ran), "\n"); err != nil || n < 6 {
 		t.Errorf("%d runs, %v; each job was lost twice:\n%s", n, err, ran)
+	}
+}
+
+// What is cancelled is cancelled, also if the machine that runs it is lost and nobody knows yet.
+func TestCancelOnALostMachine(t *testing.T) {
+	t.Parallel()
+	_, nodes := machines(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	a.must("enqueue", "--id", "long", "--on", "a", untilGate(a.path("never")))
+	a.dial().runs("long")
+	a.kill()
+	b.must("cancel", "long")
+	if j := b.show("long"); j.State != "cancelled" {
+		t.Errorf("it is %s", j.State)
+	}
+}
+
+// A job of another machine is followed on, though the database's server is started anew meanwhile.
+func TestFollowedOverARestart(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a", "b")
+	a, b := nodes[0], nodes[1]
+	gate := a.path("go")
+	a.must("enqueue", "--id", "long", "--on", "a", untilGate(gate))
+	a.dial().runs("long")
+	followed := b.command("logs", "-f", "long")
+	out := &strings.Builder{}
+	followed.Stdout = out
+	if err := begin(followed); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it is followed", 10*time.Second, func() bool { return strings.Contains(b.must("logs", "long"), "up") })
+	p.Kill()
+	p.Start(t)
+	a.write("go", "")
+	if err := followed.Wait(); err != nil || !strings.HasPrefix(out.String(), "up\n") || !strings.Contains(out.String(), "end of") {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 
@@ -350,6 +413,39 @@ func TestMachinesWithoutADatabase(t *testing.T) {
 	}
 	if h := a.dial().show("on-a").History; len(h) != 2 || h[0].Reason != "interrupted" {
 		t.Errorf("what ran when the lease was over is told of as %+v", h)
+	}
+}
+
+// While the database's server is away a service says so and can be stopped; and one whose settings name the database no more begins no
+// queue of its own.
+func TestServiceWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	a := nodes[0]
+	a.must("wait", a.must("enqueue", "true"))
+	if text := a.must("status", "--verbose"); !strings.Contains(text, "the database postgres at") {
+		t.Errorf("status does not say where the queue is:\n%s", text)
+	}
+	p.Kill()
+	if r := a.cli("status", "--check"); r.code != 2 || !strings.HasPrefix(r.out, "failing: the database cannot be") {
+		t.Errorf("status --check: %+v", r)
+	}
+	if r := a.cli("status"); r.code != 0 || !strings.Contains(r.out, "completed  1") || !strings.Contains(r.out, "failing: the database cannot be") {
+		t.Errorf("status: %+v", r)
+	}
+	if r := a.cli("doctor"); r.code != 1 || !strings.Contains(r.out, "the database cannot be") || !strings.Contains(r.out, "file system") {
+		t.Errorf("doctor: %+v", r)
+	}
+	a.must("service", "stop")
+	if code := a.stop(); code != 0 {
+		t.Errorf("it ended with %d", code)
+	}
+	a.store = ""
+	if r := a.refused("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, "its settings name none; set store") {
+		t.Errorf("without its database: %+v", r)
+	}
+	if _, err := os.Stat(a.path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it has begun a queue of its own: %v", err)
 	}
 }
 

@@ -361,15 +361,11 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 // stopAndWait has a service stop and waits until it has let go of its folder, so that
 // another may start.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
-	st, err := c.Status(ctx, control.Nothing{})
-	if err != nil {
-		return control.Stopping{}, err
-	}
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {
 		return got, err
 	}
-	for service.InUse(st.Database) {
+	for service.InUse(got.Folder) {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():

@@ -56,6 +56,9 @@ func gateRow(g *control.GateView) []string {
 	if g.User != "" {
 		whose = g.User + "'s"
 	}
+	if g.Node != "" {
+		whose = "node " + g.Node
+	}
 	switch {
 	case g.Kind == "resource":
 		rule = "settings"

@@ -65,19 +65,23 @@ func pairs[V any](of map[string]V) string {
 func nodeDrainVerb(a *App) *cobra.Command {
 	var p control.NodeDrain
 	cmd := &cobra.Command{
-		Use: "drain NODE [--off]", Short: "Have a machine finish what it runs and begin nothing more; other machines go on", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
+		Use: "drain NODE [--wait] | NODE --off", Short: "Have a machine finish what it runs and begin nothing more; other machines go on", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
-				if p.Off {
+				switch {
+				case p.Off:
 					a.Say("%s begins jobs again", n.Name)
-				} else {
+				case n.Running == 0:
+					a.Say("%s begins nothing more; nothing runs there", n.Name)
+				default:
 					a.Say("%s begins nothing more; it runs %s", n.Name, plural(n.Running, "job"))
 				}
 				return nil
 			})
 		},
 	}
+	cmd.Flags().BoolVar(&p.Wait, "wait", false, "return once nothing runs there")
 	cmd.Flags().BoolVar(&p.Off, "off", false, "have it begin jobs again")
 	return cmd
 }

@@ -286,7 +286,9 @@ func (s *engine) Close() error {
 	}
 	var unwritten error
 	if s.Err() == nil && !s.ended { // else nothing is written any more
-		unwritten = s.writeUsual()
+		if unwritten = s.writeUsual(); errors.As(unwritten, new(serverLost)) {
+			unwritten = nil // it is a guess, and there is nobody to be told
+		}
 	}
 	s.ended = true
 	s.mu.Lock()

@@ -536,13 +536,13 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 		return r.query(func(r row) (bool, error) {
 			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2), Workers: int(r.num(3)),
 				Drained: r.num(4) != 0, Joined: queue.Millis(r.num(6)), Heard: queue.Millis(r.num(7)), This: r.num(0) == s.node}
-			n.Alive = r.num(5) != 0
+			n.Alive, n.Left = r.num(5) != 0, r.num(10) != 0
 			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources)); err != nil {
 				return false, damage("damaged node")
 			}
 			list = append(list, n)
 			return true, nil
-		}, `SELECT id, name, version, workers, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
+		}, `SELECT id, name, version, workers, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources, until <= heard FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
 	})
 	return list, err
 }
@@ -657,6 +657,6 @@ func (s *Server) leave(ctx context.Context) error {
 		return nil
 	}
 	return s.keeper.do(ctx, func(c *serverConn) error {
-		return c.exec(`UPDATE nodes SET until = clock_timestamp(), heard = clock_timestamp() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
+		return c.exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
 	})
 }

@@ -1,0 +1,189 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// othersWithin is how long the other nodes are waited for, all together, when each of them is asked.
+const othersWithin = 2 * time.Second
+
+// fromNode is what one node has answered.
+type fromNode struct {
+	node store.NodeState
+	answered
+	err error
+}
+
+// askOthers asks all other nodes that are alive at once, and waits for othersWithin at most. They are in order of their names.
+func (s *Service) askOthers(ctx context.Context, a ask) ([]fromNode, error) {
+	if s.cluster == nil || !s.cluster.HasOthers() {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, othersWithin)
+	defer cancel()
+	nodes, err := s.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes = slices.DeleteFunc(nodes, func(n store.NodeState) bool { return n.This || !n.Alive })
+	list := make([]fromNode, len(nodes))
+	places := make(chan struct{}, asksAtOnce)
+	var all sync.WaitGroup
+	for i := range nodes {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			is, err := s.crew().ask(ctx, nodes[i].ID, a)
+			list[i] = fromNode{nodes[i], is, err}
+		})
+	}
+	all.Wait()
+	return list, nil
+}
+
+// inTurnOfAll calls f as inTurn does, and has what it has changed for all nodes hold on each of them. One that does not answer obeys
+// as soon as it hears of it.
+func (s *Service) inTurnOfAll(ctx context.Context, f func() error) error {
+	err := s.inTurn(ctx, f)
+	if err == nil {
+		s.tellOthers(ctx, ask{Do: "obey"})
+	}
+	return err
+}
+
+// tellOthers has the others obey what was changed.
+func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
+	list, err := s.askOthers(ctx, a)
+	for i := range list {
+		if list[i].err != nil {
+			s.log.Warn("a node has not said that it obeys what was changed for all; it does once it hears of it", "node", list[i].node.Name, "error", list[i].err)
+		}
+	}
+	if err != nil {
+		s.log.Warn("what was changed for all holds on other nodes once they hear of it", "error", err)
+	}
+	return list
+}
+
+// obey has hold here what was changed for all nodes, or for this one.
+func (s *Service) obey(ctx context.Context) error {
+	if err := s.takeShared(ctx); err != nil {
+		return err
+	}
+	drained, err := s.cluster.Drained(ctx)
+	if err == nil {
+		s.setDrained(drained)
+	}
+	return err
+}
+
+// quiet waits until nothing runs on a node, which drains. What runs on one that is lost is not waited for.
+func (s *Service) quiet(ctx context.Context, n *store.NodeState) error {
+	if n.This {
+		return s.pool.Quiet(ctx)
+	}
+	for {
+		is, err := s.crew().ask(ctx, n.ID, ask{Do: "quiet"})
+		switch {
+		case err != nil && ctx.Err() == nil && !s.lives(ctx, n.ID):
+			return nil
+		case err != nil || !is.Again:
+			return err
+		}
+	}
+}
+
+// lives reports whether the lease of a node lasts; it is taken to if nobody can say.
+func (s *Service) lives(ctx context.Context, id int64) bool {
+	list, err := s.nodes(ctx)
+	at := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
+	return err != nil || at >= 0 && list[at].Alive
+}
+
+// allQuiet waits until nothing runs on any node, all of which drain.
+func (s *Service) allQuiet(ctx context.Context) error {
+	nodes, err := s.nodes(ctx)
+	for i := range nodes {
+		if n := &nodes[i]; err == nil && n.Alive {
+			err = s.quiet(ctx, n)
+		}
+	}
+	return err
+}
+
+// lostNodes tells of the nodes that went away without a stop.
+func (s *Service) lostNodes(ctx context.Context) (list []string) {
+	if s.cluster == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, othersWithin)
+	defer cancel()
+	nodes, _ := s.nodes(ctx)
+	for i := range nodes {
+		if n := &nodes[i]; !n.Alive && !n.Left {
+			list = append(list, fmt.Sprintf("the node %s has not been heard of since %s; start its service, or forget it with: queuectl node rm %s", n.Name, n.Heard, queue.Word(n.Name)))
+		}
+	}
+	return list
+}
+
+// reasonsOf merges what each node says keeps it from starting a job. If one says nothing, nothing keeps all of them.
+func reasonsOf(this string, here []control.Reason, others []fromNode) []control.Reason {
+	if len(others) == 0 || len(here) == 0 {
+		return here
+	}
+	var list []control.Reason
+	of := map[string]int{} // reasons, by what they say
+	add := func(node string, all []control.Reason) {
+		for _, r := range all {
+			key := fmt.Sprint(r.Kind, "\x00", r.Key, "\x00", r.Text)
+			at, known := of[key]
+			if !known {
+				at = len(list)
+				of[key], list = at, append(list, r)
+			}
+			if !slices.Contains(list[at].Nodes, node) {
+				list[at].Nodes = append(list[at].Nodes, node)
+			}
+		}
+	}
+	all := append(slices.Clone(others), fromNode{node: store.NodeState{Node: store.Node{Name: this}}, answered: answered{Reasons: here}})
+	slices.SortFunc(all, func(a, b fromNode) int { return strings.Compare(a.node.Name, b.node.Name) }) // the same, whoever is asked
+	for i := range all {
+		o := &all[i]
+		reasons := o.Reasons
+		switch {
+		case o.err != nil:
+			reasons = []control.Reason{{Kind: "node", Text: "it does not say what keeps it from starting the job", Next: "queuectl node list"}}
+		case len(reasons) == 0:
+			return nil
+		}
+		add(o.node.Name, reasons)
+	}
+	for i := range list {
+		r := &list[i]
+		if len(r.Nodes) == len(all) {
+			r.Nodes = nil
+			r.Text = strings.Replace(r.Text, "not for this machine", "not for any machine that is there", 1)
+			continue
+		}
+		names := strings.Join(r.Nodes[:min(len(r.Nodes), namesTold)], ", ")
+		if more := len(r.Nodes) - namesTold; more > 0 {
+			names += fmt.Sprintf(" and %d more", more)
+		}
+		r.Text = "on " + names + ": " + r.Text
+	}
+	return list
+}
+
+// namesTold is how many nodes a sentence names.
+const namesTold = 3
