@@ -277,6 +277,21 @@ func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.C
 	return s.change(ctx, k, text)
 }
 
+// unknownRoles says which users of store_roles there are none of here, "" if all are known.
+func (s *Service) unknownRoles() string {
+	var list []string
+	for role, name := range s.config.Load().RoleUsers() {
+		if _, err := s.peerNamed(name); err != nil {
+			list = append(list, fmt.Sprintf("the user %q of the role %q: %v", name, queue.Clip(role), err))
+		}
+	}
+	if list == nil {
+		return ""
+	}
+	slices.Sort(list)
+	return "stored; but jobs wait or are refused for want of " + strings.Join(list, "; ")
+}
+
 // ConfigUnset implements control.API.
 func (s *Service) ConfigUnset(ctx context.Context, p control.ConfigKey) (control.ConfigValue, error) {
 	k, _, err := config.Find(p.Key, "")
@@ -315,6 +330,8 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 		v.Note = "stored; it holds from the next start of the service"
 	case access && unknown != "":
 		v.Note = unknown
+	case k.Name == "store_roles":
+		v.Note = s.unknownRoles()
 	}
 	return v, nil
 }

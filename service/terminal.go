@@ -72,7 +72,7 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 		}
 		if s.cluster != nil && j.State == queue.Processing {
 			if name := s.nodeOf(ctx, j.Seq); name != s.node {
-				return running, queue.Errorf(queue.CodeWrongState, "job %s runs on the node %s; its terminal is to be attached to there", j.ID, name)
+				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on the node %s; attach to its terminal there", j.ID, name)
 			}
 		}
 		within, cancel := ctx, func() {}

@@ -222,6 +222,9 @@ func TestQueueMoves(t *testing.T) {
 	if r := q.cli("migrate"); r.code != 2 || !strings.Contains(r.err, "--to") {
 		t.Errorf("without a place: %+v", r)
 	}
+	if r := q.cli("migrate", "--to", "sqlite", "--to-file", url); r.code != 2 || !strings.Contains(r.err, "both given") {
+		t.Errorf("to two places: %+v", r)
+	}
 	if r := q.cli("migrate", "--to", "sqlite"); r.code != 2 {
 		t.Errorf("to where it is: %+v", r)
 	}
@@ -360,6 +363,9 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	if out, err := pgserver.Ask(pgserver.As(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
 		t.Errorf("a role of no user: %s, %v", out, err)
+	}
+	if out, err := pgserver.Ask(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec) SELECT 'app', 'large' || i, repeat('x', 1000000) FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "wait for the service to take them") {
+		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
 	pgserver.Query(t, app, `CREATE TEMP TABLE roles (role text); CREATE TEMP TABLE jobs (id text); SELECT queuectl.enqueue('{"command":"echo hi","id":"done","labels":{"a":"b"}}')`)

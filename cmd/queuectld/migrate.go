@@ -28,6 +28,9 @@ the same command is run again. Outputs in files stay where they are.`,
 			if err != nil {
 				return err
 			}
+			if to != "" && toFile != "" {
+				return cli.Usage("--to and --to-file are both given; give one of them")
+			}
 			if toFile != "" {
 				if to, err = config.ReadStore("to-file", toFile); err != nil {
 					return err
@@ -62,6 +65,5 @@ the same command is run again. Outputs in files stay where they are.`,
 	f.StringVar(&to, "to", "", "`STORE` to move to: postgres://USER@HOST/DATABASE, or sqlite for the file in the state folder")
 	f.StringVar(&toFile, "to-file", "", "`FILE` that has the URL, which keeps its password out of sight")
 	f.StringVar(&from, "from", "", "`STORE` that has the queue; else what the settings say")
-	cmd.MarkFlagsMutuallyExclusive("to", "to-file")
 	return cmd
 }

@@ -156,7 +156,7 @@ func (a *App) joins(tty bool) bool {
 // a job prints is not the caller's own, and so is shown as that of any job.
 func (a *App) looksOn(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.Name(id)})
-	if !errors.Is(err, queue.ErrDenied) {
+	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // what else is wrong is told by who follows the job
 	}
 	fmt.Fprintf(a.Err, "queuectl: you can look on, not type: %s\n", oneLine(a.Clean(a.Err, err.Error())))

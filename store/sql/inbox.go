@@ -12,10 +12,11 @@ import (
 
 // Limits of what is handed in and not taken yet.
 const (
-	maxSubmissions     = 100_000 // of one role
-	maxSubmissionBytes = 1 << 20 // of one job
-	maxRefusedSpec     = 4 << 10 // characters that are kept of one that was refused
-	submissionWait     = "'2s'"  // for a transaction of anybody's that hands in the same id
+	maxSubmissions     = 100_000   // of one role
+	maxSubmissionsSize = 256 << 20 // bytes of one role
+	maxSubmissionBytes = 1 << 20   // of one job
+	maxRefusedSpec     = 4 << 10   // characters that are kept of one that was refused
+	submissionWait     = "'2s'"    // for a transaction of anybody's that hands in the same id
 )
 
 // inboxTables are what a server has beside the tables of a queue, of what applications hand in.
@@ -48,6 +49,8 @@ func enqueueFunction() []string {
 DECLARE
 	job_id text;
 	wrong  text;
+	open   bigint;
+	size   bigint;
 BEGIN
 	IF NOT EXISTS (SELECT 1 FROM roles WHERE role = session_user) THEN
 		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'name it in store_roles of the settings of queuectl''s service';
@@ -75,8 +78,9 @@ BEGIN
 	IF EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id) OR EXISTS (SELECT 1 FROM staged_ids WHERE staged_ids.id = job_id) THEN
 		RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
 	END IF;
-	IF (SELECT count(*) FROM (SELECT 1 FROM submissions WHERE role = session_user AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS open) >= ` + strconv.Itoa(maxSubmissions) + ` THEN
-		RAISE EXCEPTION '% jobs of the role % wait for the service to take them', ` + strconv.Itoa(maxSubmissions) + `, session_user USING ERRCODE = '53400', HINT = 'start the service of queuectl';
+	SELECT count(*), coalesce(sum(octet_length(waiting.spec)), 0) INTO open, size FROM (SELECT submissions.spec FROM submissions WHERE role = session_user AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS waiting;
+	IF open >= ` + strconv.Itoa(maxSubmissions) + ` OR size >= ` + strconv.Itoa(maxSubmissionsSize) + ` THEN
+		RAISE EXCEPTION '% jobs of the role %, of % bytes, wait for the service to take them', open, session_user, size USING ERRCODE = '53400', HINT = 'start the service of queuectl';
 	END IF;
 	BEGIN
 		INSERT INTO submissions (role, id, spec) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text);
