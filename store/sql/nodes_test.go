@@ -641,3 +641,28 @@ func TestLockOfAMoveIsBlamed(t *testing.T) {
 		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
 	}
 }
+
+// Whoever holds a transaction open for long is named by doctor.
+func TestOldTransactionIsBlamed(t *testing.T) {
+	s := node(t, pgserver.Shared(t).Create(t), "a")
+	c, err := connectServer(t.Context(), s.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if err := errors.Join(c.exec(`BEGIN`), c.exec(`SELECT one FROM meta`)); err != nil {
+		t.Fatal(err)
+	}
+	blamed := fmt.Sprintf("the role queuectl has held a transaction open for 0s (pid %d)", c.pg.PID())
+	for old, want := range map[time.Duration]bool{0: true, time.Hour: false} {
+		var list []store.Finding
+		err := s.reading(t.Context(), func(r *reader) (err error) {
+			list, err = examineServer(r, s.config.Database, old)
+			return err
+		})
+		said := slices.ContainsFunc(list, func(f store.Finding) bool { return strings.HasPrefix(f.Message, blamed) })
+		if err != nil || said != want {
+			t.Errorf("of those older than %v: %v, %v", old, list, err)
+		}
+	}
+}
