@@ -63,14 +63,14 @@ func (s *Service) ownNode() error {
 const storeFile = "store.id"
 
 // knowsItsStore refuses to begin a queue in a folder whose service had one on a server, which the settings do not name any more.
-func (s *Service) knowsItsStore() error {
-	path := filepath.Join(s.opt.Places.State, storeFile)
+func knowsItsStore(dir string) error {
+	path := filepath.Join(dir, storeFile)
 	_, met := os.Stat(path)
-	_, has := os.Stat(s.place.String())
+	_, has := os.Stat(place{Dir: dir}.String())
 	if met != nil || !errors.Is(has, fs.ErrNotExist) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, and its settings name none; set store (or store_file) again, or begin another queue in %s once you have removed %s", s.opt.Places.State, path)
+	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, and its settings name none; set store (or store_file) again, or begin another queue in %s once you have removed %s", dir, path)
 }
 
 // meetAnother sees to it that runners which have obeyed the service of another store obey this one's. Jobs of that one that run still

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -19,7 +20,12 @@ var gateWords = map[queue.GateKind]struct {
 	0: {"queue", "as many jobs of queue KEY run as may", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text, r.Next = fmt.Sprintf("queue %s runs %d of %d jobs", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
 	}},
-	queue.GateUser: {"user", "as many jobs of its user run as may", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateUser: {"user", "as many jobs of its user run as may", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+		if o.Most == 0 {
+			r.Used, r.Most = nil, nil
+			r.Text, r.Next = fmt.Sprintf("uid %d is not %s here", j.UID, cmp.Or(j.User, "anybody's")), "have the same accounts on all machines"
+			return
+		}
 		r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
 	}},
 	queue.GateNode: {"node", "it is for KEY, and not for this machine", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {

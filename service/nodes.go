@@ -164,7 +164,9 @@ func (s *Service) NodeRemove(ctx context.Context, p control.NodeName) (v control
 
 // asNode is this machine as the settings say.
 func (s *Service) asNode() store.Node {
-	n := store.Node{Name: s.node, Labels: s.config.Load().LabelsOfNode(), Resources: map[string]int{}}
+	s.owners.mu.Lock()
+	n := store.Node{Name: s.node, Labels: s.config.Load().LabelsOfNode(), Resources: map[string]int{}, Strangers: maps.Clone(s.owners.strangers)}
+	s.owners.mu.Unlock()
 	for name, r := range s.config.Load().ResourcesByName() {
 		n.Resources[name] = len(r.IDs)
 	}

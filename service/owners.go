@@ -41,6 +41,8 @@ type owners struct {
 	former map[int]string  // those that have lost their uid, by uids below 0; guarded by mu
 	moving map[int]bool    // uids that may not have been taken from those to the end; guarded by mu
 	now    map[int]*naming // names of uids that were looked up for jobs; guarded by mu
+
+	strangers map[int]bool // uids whose accounts other machines of the queue have, and this one not; guarded by mu
 }
 
 // naming is the look-up of a uid's name.
@@ -196,6 +198,10 @@ func (s *Service) settleOwners(ctx context.Context) {
 	told := map[int]bool{}
 	for {
 		var again <-chan time.Time
+		if s.cluster != nil {
+			again = time.After(settleAgain)
+			s.meetStrangers(ctx)
+		}
 		for _, uid := range s.owners.uids() {
 			name := s.accountName(uid)
 			if name == "" || !owned(uid) {
@@ -220,6 +226,41 @@ func (s *Service) settleOwners(ctx context.Context) {
 	}
 }
 
+// meetStrangers has the store claim no jobs of users whom other machines know and this one does not, and those of users whom it knows
+// by now.
+func (s *Service) meetStrangers(ctx context.Context) {
+	strangers := map[int]bool{}
+	err := s.owners.load(ctx, s.store) // who has enqueued elsewhere
+	if err == nil && s.hasOthers() {
+		for _, uid := range s.owners.uids() {
+			was := s.owners.of(uid)
+			if s.renamed(uid, was) != nil || s.unknownHere(uid) {
+				strangers[uid] = true
+			}
+		}
+	}
+	s.owners.mu.Lock()
+	same := maps.Equal(s.owners.strangers, strangers)
+	s.owners.mu.Unlock()
+	if err == nil && same {
+		return
+	}
+	if err == nil {
+		s.owners.mu.Lock()
+		s.owners.strangers = strangers
+		s.owners.mu.Unlock()
+		err = s.inTurn(ctx, func() error { return s.bindNode(ctx) })
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("which users other machines know alone is looked at again later", "error", err)
+	}
+}
+
+// unknownHere reports whether a uid has no account here that jobs would run as.
+func (s *Service) unknownHere(uid int) bool {
+	return s.account.Each && owned(uid) && s.nameSoon(uid, false) == "" && s.nameSoon(uid, true) == ""
+}
+
 // disowned says why a job may not start: a uid that it was enqueued by, or is to run as,
 // belongs to another account now. It waits nameWithin at most for each uid.
 func (s *Service) disowned(j *queue.Job) error {
@@ -233,8 +274,9 @@ func (s *Service) disowned(j *queue.Job) error {
 	if err != nil {
 		s.owners.again()
 	}
-	if runs := s.account.RunsAs(j); err == nil && s.account.Each && owned(runs) && s.hasOthers() && s.nameSoon(runs, false) == "" && s.nameSoon(runs, true) == "" {
+	if runs := s.account.RunsAs(j); err == nil && s.hasOthers() && s.unknownHere(runs) {
 		err = fmt.Errorf("uid %d has no account here", runs)
+		s.owners.again()
 	}
 	return s.notHere(err)
 }

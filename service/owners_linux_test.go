@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -62,6 +63,42 @@ func withOwners(t *testing.T) *Service {
 		t.Fatal(err)
 	}
 	return s
+}
+
+// withOthers is a store that other machines share.
+type withOthers struct{ store.Cluster }
+
+// HasOthers implements store.Cluster.
+func (withOthers) HasOthers() bool { return true }
+
+// A machine claims nothing of users whom it does not have and others may, and does once it has them.
+func TestStrangersWaitForOthers(t *testing.T) {
+	s := withOwners(t)
+	s.cluster, s.account.Each, s.setting = withOthers{}, true, make(chan struct{}, 1)
+	for _, known := range []struct {
+		names string
+		ask   func(database, key string) (string, error)
+		want  []string
+	}{
+		{"bob", directoryOfOwners, []string{"bob-waits"}},
+		{"bob and carol", func(database, key string) (string, error) {
+			if key == fmt.Sprint(unknown) {
+				return fmt.Sprintf("carol:x:%d:1::/:/bin/sh", unknown), nil
+			}
+			return directoryOfOwners(database, key)
+		}, []string{"carol-waits"}},
+	} {
+		s.directory.Ask = known.ask
+		s.owners.now = nil // a second is over
+		s.meetStrangers(t.Context())
+		var names []string
+		for _, j := range s.claims(t, len(known.want)) {
+			names = append(names, j.ID)
+		}
+		if slices.Sort(names); !slices.Equal(names, known.want) {
+			t.Errorf("where it has %s it claims %v, want %v", known.names, names, known.want)
+		}
+	}
 }
 
 // has says of whom a job is and how it stands.

@@ -288,11 +288,7 @@ func (s *Service) openOnce(ctx context.Context) (store.Store, error) {
 	}
 	s.node = s.nodeName()
 	s.place = place{Dir: s.opt.Places.State, URL: url}
-	if url == "" {
-		if err := s.knowsItsStore(); err != nil {
-			return nil, err
-		}
-	} else {
+	if url != "" {
 		var node member
 		if !s.looks {
 			if node, err = s.member(); err != nil {

@@ -139,6 +139,7 @@ type Node struct {
 	Name      string
 	Labels    map[string]string
 	Resources map[string]int // units of each; of one that is not named there are none
+	Strangers map[int]bool   // uids whose jobs it does not claim, since it does not have their accounts
 }
 
 // Is reports whether a job may run on the node that asks for one of this name, or with a label of
@@ -154,5 +155,5 @@ func (n *Node) Is(on string) bool {
 
 // Clone is a copy that shares nothing.
 func (n *Node) Clone() Node {
-	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources)}
+	return Node{n.ID, n.Name, maps.Clone(n.Labels), maps.Clone(n.Resources), maps.Clone(n.Strangers)}
 }

@@ -189,7 +189,7 @@ func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
 			s.expire(j, now)
 			continue
 		}
-		if s.maxUser > 0 && of[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
+		if s.node.Strangers[j.UID] || s.maxUser > 0 && of[j.UID] >= s.maxUser || slices.ContainsFunc(j.Demands, func(d queue.Demand) bool {
 			g := gateOf(j, d)
 			fits := s.used(g, now, leased)+d.Units() <= s.most(g)
 			if d.Kind == queue.GateResource {

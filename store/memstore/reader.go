@@ -128,7 +128,10 @@ func (s *Store) obstacles(j *job) (list []store.Obstacle) {
 	if timed {
 		return list
 	}
-	if s.maxUser > 0 && mine >= s.maxUser {
+	switch {
+	case s.node.Strangers[j.UID]:
+		list = append(list, store.Obstacle{Gate: queue.GateUser, Need: 1})
+	case s.maxUser > 0 && mine >= s.maxUser:
 		list = append(list, store.Obstacle{Gate: queue.GateUser, Used: mine, Most: s.maxUser, Need: 1})
 	}
 	for _, d := range j.Demands {

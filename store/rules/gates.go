@@ -38,6 +38,9 @@ type (
 // Gate is the gate that a user's job needs room at, and what is held of it.
 func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 	if need.Kind == queue.GateUser {
+		if r.tx.Node().Strangers[uid] {
+			return g, nil
+		}
 		if g.Room = math.MaxInt; r.tx.Quota() > 0 {
 			g.Most = r.tx.Quota()
 			g.Room = g.Most - r.tx.User(uid).Leased

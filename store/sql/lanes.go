@@ -91,7 +91,8 @@ func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err err
 			l, found = *own, true
 		}
 	}
-	if !ls.keyed || gate < 0 && ls.over[gate] == 0 {
+	here := ls.shutHere(gate)
+	if here == "" && (!ls.keyed || gate < 0 && ls.over[gate] == 0) {
 		return l, found, nil
 	}
 	best := func(r row) (bool, error) {
@@ -102,8 +103,8 @@ func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err err
 		}
 		return false, err
 	}
-	if list := ls.shutHere(gate); list != "" {
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, list, of)
+	if here != "" {
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, here, of)
 	} else {
 		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of)
 	}
@@ -199,17 +200,18 @@ func (t *tx) SetLane(l rules.Lane) error {
 			return err
 		}
 		m.empties += bit(l.Shut == rules.Empty) - bit(was == rules.Empty)
+		is := t.shutHere(&l)
 		m.lanes.countOver(was, -1)
-		m.lanes.countOver(l.Shut, 1)
+		m.lanes.countOver(is, 1)
 		t.undo = append(t.undo, func() {
-			m.lanes.countOver(l.Shut, -1)
+			m.lanes.countOver(is, -1)
 			m.lanes.countOver(was, 1)
 		})
 		q := m.lanes.state(l.Queue)
 		t.tellQueue(q, true)
 		m.lanes.markStale(q)
 		t.undo = append(t.undo, func() { m.lanes.markStale(q) })
-		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, t.shutHere(&l), l.ID)
+		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, is, l.ID)
 		return err
 	}
 	t.tellLane(&l)
@@ -237,6 +239,10 @@ func (t *tx) shutHere(l *rules.Lane) int64 {
 	} else {
 		t.undo = append(t.undo, func() { delete(here, l.ID) })
 	}
+	if t.s.mem.strange(l) {
+		here[l.ID] = l.Shut
+		return rules.Open
+	}
 	for _, n := range l.Needs {
 		if n.Gate == l.Shut && (n.Kind == queue.GateNode || n.Kind == queue.GateResource) {
 			here[l.ID] = l.Shut
@@ -245,6 +251,11 @@ func (t *tx) shutHere(l *rules.Lane) int64 {
 	}
 	delete(here, l.ID)
 	return l.Shut
+}
+
+// strange reports whether a lane is shut to this node alone since its user is unknown here.
+func (m *memory) strange(l *rules.Lane) bool {
+	return l.Shut == rules.UserGate(l.UID) && m.lanes.node.Strangers[l.UID] && (m.maxUser == 0 || m.users[l.UID].leased < m.maxUser)
 }
 
 // countOver counts a lane that makes demands and waits for a quota, or does so no more.
@@ -526,6 +537,9 @@ func (s *engine) SetNode(ctx context.Context, node store.Node) error {
 		t.undo = append(t.undo, func() { ls.node = was })
 		ls.node = node.Clone()
 		ls.node.ID = t.s.node
+		for uid := range was.Strangers {
+			t.rules.Recheck(rules.UserGate(uid))
+		}
 		if err := t.tellNode(); err != nil {
 			return err
 		}

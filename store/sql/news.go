@@ -145,7 +145,9 @@ func (t *tx) news() ([]byte, error) {
 	for _, name := range slices.Compact(t.told.lanes) {
 		lane := newsLane{Queue: name.queue, UID: name.uid}
 		if l := m.lanes.plain[name]; l != nil {
-			lane.ID, lane.Head, lane.Shut = l.ID, l.Head, l.Shut
+			if lane.ID, lane.Head, lane.Shut = l.ID, l.Head, l.Shut; m.strange(l) {
+				lane.Shut = rules.Open
+			}
 		}
 		n.Lanes = append(n.Lanes, lane)
 	}

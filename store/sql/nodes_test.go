@@ -666,3 +666,60 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 		}
 	}
 }
+
+// A node claims no jobs of users whose accounts it does not have; others do, and it does once it has them. That is so of jobs with
+// demands too, and beside a quota.
+func TestNodeHasStrangers(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	knows := func(s *Server, name string, strangers ...int) {
+		t.Helper()
+		n := store.Node{Name: name, Strangers: map[int]bool{}}
+		for _, uid := range strangers {
+			n.Strangers[uid] = true
+		}
+		if err := s.SetNode(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	plain := func() queue.Job {
+		j := demanding(queue.Demand{})
+		j.Demands = nil
+		return j
+	}
+	locked := demanding(queue.Demand{Kind: queue.GateLock, Key: "k", N: 9})
+	knows(a, "a", draft().UID)
+	hand(t, b, plain(), locked, plain(), locked)
+	if more := claim(t, a, 9); len(more) != 0 {
+		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
+	}
+	if list, err := a.Obstacles(t.Context(), 1); err != nil || len(list) != 1 || list[0].Gate != queue.GateUser || list[0].Most != 0 {
+		t.Errorf("what keeps it from that: %+v, %v", list, err)
+	}
+	if more := claim(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
+		t.Errorf("the other node claims %v", seqs(more))
+	}
+	if err := b.SetMaxRunningUser(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
+	if more := append(claim(t, b, 9), claim(t, a, 9)...); len(more) != 0 {
+		t.Errorf("above the quota are claimed %v", seqs(more))
+	}
+	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 3), b.SetMaxRunningUser(t.Context(), 3)); err != nil {
+		t.Fatal(err)
+	}
+	if more := append(claim(t, a, 9), claim(t, b, 9)...); !slices.Equal(seqs(more), []int64{3}) {
+		t.Errorf("with room for one more are claimed %v", seqs(more))
+	}
+	if err := errors.Join(a.SetMaxRunningUser(t.Context(), 0), b.SetMaxRunningUser(t.Context(), 0)); err != nil {
+		t.Fatal(err)
+	}
+	hand(t, b, plain())
+	if more := claim(t, a, 9); len(more) != 0 {
+		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
+	}
+	knows(a, "a")
+	if more := claim(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
+		t.Errorf("once it has the account it claims %v", seqs(more))
+	}
+}

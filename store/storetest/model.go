@@ -221,6 +221,9 @@ func (w *pairWalk) rule() {
 	case 1:
 		w.node = store.Node{Name: []string{"a", "b"}[w.dice.IntN(2)], Labels: map[string]string{"zone": []string{"x", "y"}[w.dice.IntN(2)]},
 			Resources: map[string]int{"gpu": w.dice.IntN(6), "disk": w.dice.IntN(4)}}
+		if w.dice.IntN(3) == 0 {
+			w.node.Strangers = map[int]bool{1 + w.dice.IntN(3): true}
+		}
 		w.act(func(s store.Store) error { return s.SetNode(w.Context(), w.node) })
 	default:
 		name, rule := queues[w.dice.IntN(len(queues))], store.QueueRule{Weight: 1}
