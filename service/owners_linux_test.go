@@ -50,7 +50,7 @@ func withOwners(t *testing.T) *Service {
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
 			j := jobNamed(name + then)
-			j.UID, j.User, j.Env = uid, name, []string{"SECRET=canary"}
+			j.UID, j.User, j.Queue, j.Env = uid, name, "default", []string{"SECRET=canary"}
 			if _, err := s.store.Enqueue(t.Context(), store.Request{UID: uid, Owner: name, Drafts: []queue.Job{j}}); err != nil {
 				t.Fatal(err)
 			}
