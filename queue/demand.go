@@ -24,6 +24,9 @@ const (
 // demanded are those that a job may name.
 var demanded = []GateKind{GateNode, GateLock, GateRate, GateResource}
 
+// DemandedKinds are the kinds of gates that a job may name.
+func DemandedKinds() []GateKind { return slices.Clone(demanded) }
+
 // Everybody is the owner of what belongs to no user alone.
 const Everybody = -1 << 31
 

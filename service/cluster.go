@@ -323,17 +323,20 @@ func (s *Service) takeShared(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		var bound error
 		if s.own || !slices.Equal(stored, s.shared) {
 			if err := s.setStored(stored); err != nil {
 				return err
 			}
-			s.shared, s.own = stored, false
-			s.apply(ctx)
+			s.shared = stored
+			bound = s.bindStore(ctx)
+			s.own = bound != nil && !errors.Is(bound, queue.ErrInvalid) // the next look does it again
+			s.applyHere()
 			s.obeyDrain()
 			if paused := s.paused.Load() != nil; paused != s.pool.Frozen() {
 				s.pool.PauseAll(paused)
 			}
 		}
-		return errors.Join(s.loadRules(ctx), s.loadGates(ctx))
+		return errors.Join(bound, s.loadRules(ctx), s.loadGates(ctx))
 	})
 }

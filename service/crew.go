@@ -238,9 +238,9 @@ func isLost(err error) bool { return errors.As(err, new(nodeLost)) }
 // lost: others have it then, or nobody.
 func (c crew) either(ctx context.Context, a ask) (bool, error) {
 	for {
-		is := c.here(ctx, &a)
-		if is.Held || is.err() != nil {
-			return is.Held, is.err()
+		is, err := c.here(ctx, &a)
+		if is.Held || err != nil {
+			return is.Held, err
 		}
 		_, held, err := c.elsewhere(ctx, a)
 		if !isLost(err) || a.Do != "cancel" && a.Do != "requeue" || !c.inherited(ctx, a.Seq) {
@@ -269,9 +269,8 @@ func (c crew) inherited(ctx context.Context, seq int64) bool {
 const inheritedEvery = 250 * time.Millisecond
 
 // here does with this node's pool what is asked.
-func (c crew) here(ctx context.Context, a *ask) (is answered) {
+func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 	p := c.s.pool
-	var err error
 	switch a.Do {
 	case "cancel":
 		is.Held, err = p.Cancel(ctx, a.Seq, a.UID)
@@ -324,8 +323,7 @@ func (c crew) here(ctx context.Context, a *ask) (is answered) {
 	default:
 		err = queue.Errorf(queue.CodeUnsupported, "the node does not know what another one asks of it: %q; it is older", queue.Clip(a.Do))
 	}
-	is.fail(err)
-	return is
+	return is, err
 }
 
 // Cancel is worker.Pool.Cancel, wherever the job runs; so are the others.
@@ -443,7 +441,8 @@ func (s *Service) answerAsks(ctx context.Context) {
 			if err := json.Unmarshal(one.Ask, &a); err != nil || a.Do == "change" && a.Change == nil {
 				is.fail(queue.Errorf(queue.CodeUnsupported, "the node does not understand what another one asks of it"))
 			} else {
-				is = s.crew().here(within, &a)
+				is, err = s.crew().here(within, &a)
+				is.fail(err)
 			}
 			text, err := json.Marshal(is)
 			if len(text) > store.MaxAnswer {

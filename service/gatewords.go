@@ -10,6 +10,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
+// What a job waits for that a machine may not run, if it is this one, or any.
+const (
+	notHere     = "and not for this machine"
+	notAnywhere = "and not for any machine that is there"
+)
+
 // gateWords is how each kind of gate is told of; 0 is the room of a queue.
 var gateWords = map[queue.GateKind]struct {
 	kind   string // of a reason
@@ -28,9 +34,9 @@ var gateWords = map[queue.GateKind]struct {
 		}
 		r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
 	}},
-	queue.GateNode: {"node", "it is for KEY, and not for this machine", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateNode: {"node", "it is for KEY, " + notHere, func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Used, r.Most = nil, nil
-		r.Text, r.Next = fmt.Sprintf("it is for %s, and not for this machine", o.Key), "queuectl node list"
+		r.Text, r.Next = fmt.Sprintf("it is for %s, %s", o.Key, notHere), "queuectl node list"
 	}},
 	queue.GateLock: {"lock", "the lock KEY is taken", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)

@@ -173,7 +173,7 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 		r := &list[i]
 		if len(r.Nodes) == len(all) {
 			r.Nodes = nil
-			r.Text = strings.Replace(r.Text, "not for this machine", "not for any machine that is there", 1)
+			r.Text = strings.Replace(r.Text, notHere, notAnywhere, 1)
 			continue
 		}
 		names := strings.Join(r.Nodes[:min(len(r.Nodes), namesTold)], ", ")

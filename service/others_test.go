@@ -1,10 +1,12 @@
 package service
 
 import (
+	"context"
 	"errors"
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -41,6 +43,25 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		}
 		if !same {
 			t.Errorf("%s: %+v, want %q", name, list, c.want)
+		}
+	}
+}
+
+// What fails on this node is told as it is, and not as another node would tell of it.
+func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
+	s := stored(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if held, err := s.crew().either(ctx, ask{Do: "why", Ref: "1"}); !errors.Is(err, context.Canceled) {
+		t.Errorf("who has given up is told %v, %v", held, err)
+	}
+}
+
+// Each kind of gate has words.
+func TestEachGateHasWords(t *testing.T) {
+	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
+		if w := gateWords[kind]; w.kind == "" || w.barred == "" || w.tell == nil {
+			t.Errorf("gate %d has %+v", kind, w)
 		}
 	}
 }

@@ -129,13 +129,17 @@ func (s *Service) bindNode(ctx context.Context) error {
 // apply has changed settings hold where they are used. It says, for people, what does not hold yet, and why.
 func (s *Service) apply(ctx context.Context) (later string) {
 	ctx = context.WithoutCancel(ctx) // the settings are stored by now
-	err := errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx), s.bindHooks(ctx))
-	if err != nil {
+	if err := s.bindStore(ctx); err != nil {
 		later = fmt.Sprintf("the queue holds to it from the next change or start on: %v", err)
 		s.log.Error("the order of jobs, max_running_per_user, resources and hooks hold from the next change of a setting or the next start on", "error", err)
 	}
+	return cmp.Or(later, s.applyHere())
+}
+
+// applyHere has all but the store hold to the settings. It says what does not yet.
+func (s *Service) applyHere() (later string) {
 	s.readmit()
-	later = cmp.Or(later, s.setWeb(), s.setTraces())
+	later = cmp.Or(s.setWeb(), s.setTraces())
 	select {
 	case s.changed <- struct{}{}:
 	default: // upkeep will see this change too
@@ -150,6 +154,11 @@ func (s *Service) apply(ctx context.Context) (later string) {
 	}
 	s.pool.Refresh()
 	return later
+}
+
+// bindStore has the store hold to the settings.
+func (s *Service) bindStore(ctx context.Context) error {
+	return errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx), s.bindHooks(ctx))
 }
 
 // inTurn calls f while nobody else changes settings.

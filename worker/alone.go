@@ -107,7 +107,7 @@ func (l *loop) spawnAlone() {
 		return
 	}
 	for _, h := range l.leases.byAge() {
-		if h.waiting && !h.over && h.job.Suspect {
+		if h.waiting && !h.reading && !h.over && h.job.Suspect {
 			l.isolation.spawning = true
 			l.spawn(true, false, func(conn *runnerConn, err error) { l.spawnedAlone(h, conn, err) })
 			return
@@ -128,7 +128,7 @@ func (l *loop) crowdedAlone() error {
 		}
 	}
 	for _, h := range l.leases.all {
-		if h.waiting && h.job.Suspect {
+		if h.waiting && !h.reading && h.job.Suspect {
 			n++
 		}
 	}

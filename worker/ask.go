@@ -51,19 +51,24 @@ func (p *Pool) Change(ctx context.Context, seq int64, c store.Change) (bool, err
 		p.mu.Unlock()
 		return true, ErrRuns
 	}
-	a := &pendingChange{c, make(chan error, 1)}
+	answered, err := p.askFor(ctx, h, &pendingChange{Change: c, answer: make(chan error, 1)})
+	return answered || err != nil, err
+}
+
+// askFor has a lease that has not started given back, and waits for that. The caller holds mu, which it lets go.
+func (p *Pool) askFor(ctx context.Context, h *leaseState, a *pendingChange) (answered bool, err error) {
 	h.asks = append(h.asks, a)
 	if len(h.asks) == 1 { // else it is being asked for
 		p.drop(h)
 	}
 	p.mu.Unlock()
-	answered, err := p.waitFor(ctx, h, a.answer)
+	answered, err = p.waitFor(ctx, h, a.answer)
 	if !answered && err != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		h.asks = slices.DeleteFunc(h.asks, func(o *pendingChange) bool { return o == a })
 	}
-	return answered || err != nil, err
+	return answered, err
 }
 
 // GiveBack has a job that is leased and has not started be given back, and waits for that. One that has started is ErrRuns. It
@@ -78,11 +83,7 @@ func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 		}
 		return true, ErrRuns
 	}
-	if !h.dropSent {
-		p.drop(h)
-	}
-	p.mu.Unlock()
-	_, err := p.waitFor(ctx, h, nil)
+	_, err := p.askFor(ctx, h, &pendingChange{release: true, answer: make(chan error, 1)})
 	return true, err
 }
 

@@ -409,3 +409,24 @@ func TestOthersWaitNoLongerThanAStop(t *testing.T) {
 	f.say(end)
 	check(t, "answer", from(t, "an answer", answer), verdict{true, nil})
 }
+
+// Outputs are deleted by the newest runner of a folder that answers.
+func TestPurgeByTheNewestThatAnswers(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	foreign := runner.Home{Dir: root, Socket: "of nobody"}
+	s := newStore(t)
+	s.put(0)
+	if _, err := s.Exchange(t.Context(), store.Report{Want: 1}); err != nil {
+		t.Fatal(err)
+	}
+	old, newest := newRunner(t, root, "1"), newRunner(t, root, "2")
+	old.known.Version = "older"
+	old.known.Attempts = []wire.Attempt{running(lease(1))} // else it is told to end
+	p, _ := runWith(t, s, foreign, 1)
+	refs := []string{"1-1"}
+	check(t, "deleted while both answer", p.Purge(t.Context(), refs), true)
+	check(t, "asked", []int{len(heard[*wire.Purge](old)), len(heard[*wire.Purge](newest))}, []int{0, 1})
+	newest.keepsDeaf(true)
+	check(t, "deleted while the newest hangs", p.Purge(t.Context(), refs), true)
+}

@@ -26,8 +26,12 @@ const (
 )
 
 // readDeps reads what a claimed job is told of those that it has waited for, and has it started then. What it
-// waits for may be ten thousand jobs: nobody else waits for that.
+// waits for may be ten thousand jobs: nobody else waits for that. Meanwhile it is held, and counts.
 func (l *loop) readDeps(j queue.Job) {
+	l.mu.Lock()
+	h := l.leases.hold(&j)
+	h.waiting, h.reading = true, true
+	l.mu.Unlock()
 	l.Go(func() {
 		l.reads <- struct{}{}
 		defer func() { <-l.reads }()
@@ -38,12 +42,19 @@ func (l *loop) readDeps(j queue.Job) {
 			j.Deps, err = toldOf(&j, list)
 		}
 		l.tell(func() error {
+			l.mu.Lock()
+			if h.over || h.dropSent || len(h.asks) > 0 { // it is given back
+				l.mu.Unlock()
+				return nil
+			}
 			if err == nil {
+				l.leases.forget(j.Lease()) // whoever starts it holds it anew
+				l.mu.Unlock()
 				l.startAll([]queue.Job{j}, false)
 				return nil
 			}
-			l.mu.Lock()
 			defer l.mu.Unlock()
+			h.over = true
 			l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "what a job is told of its dependencies cannot be read; it is tried again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
 			l.putOff([]queue.Job{j}, err)
 			return nil

@@ -25,6 +25,7 @@ type leaseState struct {
 	conn     *runnerConn // nil while its runner is not connected, or not known
 	dir      string      // the runner's folder, "" if not known
 	waiting  bool        // for a runner of its own, which is being started: it was sent to none
+	reading  bool        // waiting, but for what it is told of others
 	sent     time.Time   // to the runner
 	dropSent bool        // a DROP is under way
 	heard    time.Time   // its runner, last, while that is not connected
@@ -44,6 +45,7 @@ type leaseState struct {
 	pausing  chan struct{}    // closed once whoever pauses or resumes it has; nil if nobody does
 	over     bool             // its end, or return, is in pending
 	asks     []*pendingChange // what is asked of it, if it has not started; the first goes first
+	carried  *pendingChange   // which of them is in pending
 	started  chan struct{}    // closed once it is known to run
 	done     chan struct{}    // closed once it is settled or given back
 }
@@ -51,7 +53,8 @@ type leaseState struct {
 // pendingChange is a change that somebody waits for.
 type pendingChange struct {
 	store.Change
-	answer chan error // has room for one
+	release bool       // it changes nothing: the lease is to be given back
+	answer  chan error // has room for one
 }
 
 func newLeases() leases {
@@ -148,7 +151,7 @@ func (s *leases) unsettled(dirs []string) bool {
 // waiting lists the leases of jobs that wait for a runner and are not given back.
 func (s *leases) waiting(of func(*queue.Job) bool) (list []*leaseState) {
 	for _, h := range s.all {
-		if h.waiting && !h.over && of(&h.job) {
+		if h.waiting && !h.reading && !h.over && of(&h.job) {
 			list = append(list, h)
 		}
 	}

@@ -343,8 +343,9 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 // it. The caller holds mu.
 func (l *loop) giveBack(h *leaseState) {
 	h.over = true
-	if len(h.asks) > 0 {
-		l.session.pending.Changed = append(l.session.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.asks[0].Change})
+	if at := slices.IndexFunc(h.asks, func(a *pendingChange) bool { return !a.release }); at >= 0 {
+		h.carried = h.asks[at]
+		l.session.pending.Changed = append(l.session.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.carried.Change})
 	} else {
 		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())
 	}

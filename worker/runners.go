@@ -304,12 +304,12 @@ func (p *Pool) Purge(ctx context.Context, refs []string) bool {
 	p.mu.Lock()
 	clients := slices.Clone(p.runners.clients)
 	p.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, purgedWithin)
-	defer cancel()
 	purged := map[string]bool{} // by the folder that the runners share
 	for _, conn := range slices.Backward(clients) {
 		root := filepath.Dir(conn.Dir)
-		purged[root] = purged[root] || conn.Purge(ctx, refs) == nil
+		within, cancel := context.WithTimeout(ctx, purgedWithin)
+		purged[root] = purged[root] || conn.Purge(within, refs) == nil
+		cancel()
 	}
 	return len(purged) > 0 && !slices.Contains(slices.Collect(maps.Values(purged)), false)
 }

@@ -122,8 +122,8 @@ func (l *loop) recorded(turn store.Report, refused map[queue.Lease]error) []rema
 	}
 	for i := range turn.Changed {
 		lease := turn.Changed[i].Lease
-		if h := l.leases.all[lease]; h != nil && len(h.asks) > 0 {
-			h.asks[0].answer <- refused[lease] // the others find the job in the store
+		if h := l.leases.all[lease]; h != nil && h.carried != nil {
+			h.carried.answer <- refused[lease] // the others find the job in the store
 		}
 		l.leases.forget(lease)
 	}

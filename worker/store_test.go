@@ -25,6 +25,9 @@ type hub struct {
 	refuse func(store.Report) error
 	gate   chan struct{} // a turn that brings an end waits until it is closed
 	inside bool          // one waits
+
+	parents chan struct{} // until it is closed nobody reads what jobs have waited for, if it is there
+	reading chan struct{} // somebody would
 }
 
 func newStore(t *testing.T) *hub {
@@ -35,7 +38,15 @@ func newStore(t *testing.T) *hub {
 }
 
 // meets holds turns up, refuses them, and notes what was taken.
-func (s *hub) meets(_ context.Context, c faultstore.Call) error {
+func (s *hub) meets(ctx context.Context, c faultstore.Call) error {
+	if c.Method == "Parents" && !c.After && s.parents != nil {
+		s.reading <- struct{}{}
+		select {
+		case <-s.parents:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	switch arg := c.Arg.(type) {
 	case store.Report:
 		if c.After {

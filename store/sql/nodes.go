@@ -319,9 +319,7 @@ func (t *tx) rename(m Member, taken bool) (renamed bool, err error) {
 	}
 	other, err := t.number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
 	if err == nil && other != 0 { // it is gone, and of another folder
-		if err = t.disinherit(other); err == nil {
-			err = t.exec(`DELETE FROM nodes WHERE id = ?`, other)
-		}
+		err = t.forgetNode(other)
 	}
 	if err == nil {
 		err = t.exec(`UPDATE garbage SET node = ? WHERE node = ?`, m.Name, was)
@@ -631,17 +629,22 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 		if alive {
 			return queue.Errorf(queue.CodeWrongState, "the service of the node %s runs; stop it first", name)
 		}
-		if err := t.disinherit(id); err != nil {
-			return err
-		}
 		if err := t.exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
 			return err
 		}
-		if err := t.exec(`DELETE FROM roles WHERE node = ?`, id); err != nil {
-			return err
-		}
-		return t.exec(`DELETE FROM nodes WHERE id = ?`, id)
+		return t.forgetNode(id)
 	})
+}
+
+// forgetNode removes a node that is gone. What it had leased is nobody's.
+func (t *tx) forgetNode(id int64) error {
+	err := t.disinherit(id)
+	for _, statement := range []string{`DELETE FROM roles WHERE node = ?`, `DELETE FROM asks WHERE node = ?`, `DELETE FROM nodes WHERE id = ?`} {
+		if err == nil {
+			err = t.exec(statement, id)
+		}
+	}
+	return err
 }
 
 func noNode(n int64, name string) error {

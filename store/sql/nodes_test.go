@@ -723,3 +723,24 @@ func TestNodeHasStrangers(t *testing.T) {
 		t.Errorf("once it has the account it claims %v", seqs(more))
 	}
 }
+
+// What a node that is gone had said of roles goes with it, when another one takes its name.
+func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	x, b := node(t, url, "x"), node(t, url, "b")
+	if err := x.SetRoles(t.Context(), []string{"app"}); err != nil {
+		t.Fatal(err)
+	}
+	x.Close()
+	b.Close()
+	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: "x", Folder: "b", Lease: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	n, _ := s.writer.number(`SELECT count(*) FROM nodes`)
+	left, _ := s.writer.number(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
+	if n != 1 || left != 0 {
+		t.Errorf("%d nodes, %d roles of none of them", n, left)
+	}
+}

@@ -1,0 +1,100 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// Whoever wants a job given back is told at once that it has begun.
+func TestGiveBackOfWhatHasBegun(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	answer := make(chan verdict, 1)
+	go func() {
+		held, err := p.GiveBack(context.Background(), 1)
+		answer <- verdict{held, err}
+	}()
+	hears[*wire.Drop](t, f, 2)
+	f.say(&wire.Dropped{Lease: lease(1)}) // too late, it runs
+	check(t, "answer", from(t, "an answer", answer), verdict{true, worker.ErrRuns})
+}
+
+// Who asks second is not told that the change of the first, who has given up, is his.
+func TestSecondChangeIsNotTheFirst(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	ctx, giveUp := context.WithCancel(context.Background())
+	first := make(chan error, 1)
+	go func() {
+		_, err := p.Change(ctx, 1, store.Change{Verb: queue.VerbCancel, UID: 7})
+		first <- err
+	}()
+	hears[*wire.Drop](t, f, 2)
+	second, waits := make(chan verdict, 1), awaited{context.Background(), make(chan struct{}, 9)}
+	go func() {
+		done, err := p.Change(waits, 1, store.Change{Verb: queue.VerbHold, UID: 7})
+		second <- verdict{done, err}
+	}()
+	<-waits.begun
+	refusing := make(chan struct{}, 100)
+	s.refuses(func(store.Report) error { refusing <- struct{}{}; return queue.ErrUnavailable })
+	f.say(&wire.Dropped{Lease: lease(1), Dropped: true})
+	<-refusing // the change is in what is to be recorded
+	giveUp()
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	s.refuses(nil)
+	got := from(t, "an answer", second)
+	if got.leased && got.err == nil && s.job(1).State != queue.Held {
+		t.Errorf("hold was said to be done, and the job is %v", s.job(1).State)
+	}
+}
+
+// awaited is a context that says when somebody waits for it.
+type awaited struct {
+	context.Context
+	begun chan struct{}
+}
+
+// Done implements context.Context.
+func (a awaited) Done() <-chan struct{} {
+	select {
+	case a.begun <- struct{}{}:
+	default:
+	}
+	return a.Context.Done()
+}
+
+// While what a job depends on is read, its worker counts as taken.
+func TestDependantsTakeWorkers(t *testing.T) {
+	s, f, _ := begin(t, 1, 0)
+	hears[*wire.Start](t, f, 1)
+	s.becomes(1, queue.Processing)
+	var drafts []queue.Job
+	for range 20 {
+		drafts = append(drafts, queue.Job{MaxAttempts: 1, ExitCode: -1, Parents: 1, After: []queue.Dependency{{ID: "1", How: queue.ParentEnded}}, Execution: queue.Execution{Argv: []string{"true"}}})
+	}
+	if _, err := s.Enqueue(context.Background(), store.Request{Drafts: drafts}); err != nil {
+		t.Fatal(err)
+	}
+	s.parents, s.reading = make(chan struct{}), make(chan struct{}, len(drafts))
+	f.say(ran(lease(1), long))
+	s.becomes(1, queue.Completed)
+	<-s.reading // of the first one's
+	if n := len(s.leased()); n != 1 {
+		t.Errorf("%d jobs are leased for one worker", n)
+	}
+	close(s.parents)
+	hears[*wire.Start](t, f, 2)
+}
