@@ -239,6 +239,9 @@ const BatchStep = 1000
 type EnqueuedBatch struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
+	// Found are the jobs of the request, by their places from 0 on, that were not enqueued, for others have their
+	// unique keys: their ids are those of these.
+	Found []int `json:"found,omitempty"`
 	// Unenforced and NewQueues are as those of Enqueued, of all jobs of the request.
 	Unenforced []string   `json:"unenforced,omitempty"`
 	NewQueues  []NewQueue `json:"new_queues,omitempty"`
@@ -286,6 +289,7 @@ type Status struct {
 	Store      string `json:"store,omitempty"` // where the queue is, if it is not there
 	Bytes      int64  `json:"database_bytes"`
 	Outputs    int64  `json:"output_bytes"` // of all outputs that are kept
+	Settings   string `json:"settings_file"`
 	Socket     string `json:"socket"`
 	PID        int    `json:"pid"`
 	Node       string `json:"node,omitempty"` // whose workers these are, where machines share the queue
@@ -296,7 +300,9 @@ type Status struct {
 	PausedAt  Time    `json:"paused_at"`
 	PausedBy  *string `json:"paused_by"`
 	Reranking bool    `json:"reranking"` // waiting jobs are being ranked anew, since the order was changed
-	Health    string  `json:"health"`    // ok, or degraded or failing with what is wrong
+	// Away is why the store cannot be read now: what is said of jobs is as of before.
+	Away   string `json:"away,omitempty"`
+	Health string `json:"health"` // ok, or degraded or failing with what is wrong
 }
 
 // ScreenRows is how many jobs of each part of a screen are wanted: 1 to 100, 10 if 0.

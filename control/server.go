@@ -502,7 +502,7 @@ type peerKey struct{}
 
 // WithPeer is ctx for what a peer asks.
 func WithPeer(ctx context.Context, p Peer) context.Context {
-	return context.WithValue(ctx, peerKey{}, p)
+	return context.WithValue(queue.WithUser(ctx, p.UID), peerKey{}, p)
 }
 
 // PeerFrom is who asks; the zero Peer when nobody was named.

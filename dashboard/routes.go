@@ -50,8 +50,9 @@ func (s *Server) routes(mux *http.ServeMux) {
 func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.visitorOf(r)
-		if c := s.config.Load(); !found && r.URL.Path == "/metrics" && c.Metrics && !c.Proxy && s.local(r) {
-			v, found = visitor{session: session{peer: s.opt.Scraper}}, true
+		if r.URL.Path == "/metrics" && (!found || v.nobody) { // which has a setting of its own
+			c := s.config.Load()
+			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.Metrics && !c.Proxy && s.local(r)
 		}
 		if !found {
 			s.fail(w, r, errNobody)

@@ -325,6 +325,7 @@ func (s *Server) keep(w http.ResponseWriter, r *http.Request, secret string) {
 // visitor is whom a request is from.
 type visitor struct {
 	session
+	nobody bool // who has no session, where any may look
 	client *control.Client
 }
 
@@ -335,7 +336,7 @@ func (s *Server) visitorOf(r *http.Request) (v visitor, found bool) {
 	}
 	c := s.config.Load()
 	if c.Anonymous && !c.Proxy && s.local(r) {
-		return visitor{session: session{peer: s.opt.Anonymous}}, true
+		return visitor{session: session{peer: s.opt.Anonymous}, nobody: true}, true
 	}
 	return v, false
 }

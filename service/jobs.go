@@ -40,6 +40,16 @@ func (s *Service) failedAtOnce(ctx context.Context, id control.Name) string {
 	return j.State.String()
 }
 
+// foundOf are the places of drafts for which there was another job.
+func foundOf(r *store.Receipt) (list []int) {
+	for i, found := range r.Found {
+		if found {
+			list = append(list, i)
+		}
+	}
+	return list
+}
+
 // EnqueueBatch implements control.API.
 func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueuedBatch, error) {
 	uid := control.PeerFrom(ctx).UID
@@ -52,7 +62,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
-		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, err
+		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: foundOf(&receipt), Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, err
 	case p.Batch == "":
 		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
 	case p.Key != "":

@@ -68,6 +68,25 @@ func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &with, nil
 }
 
+// withNulls is a patch of a job of a queue in which what it gives back to its default has that of the queue, if there is one.
+func (s *Service) withNulls(set json.RawMessage, name string) json.RawMessage {
+	var fields, defaults map[string]json.RawMessage
+	all := s.defaults.Load()
+	if all == nil || (*all)[name] == "" || json.Unmarshal([]byte((*all)[name]), &defaults) != nil || json.Unmarshal(set, &fields) != nil {
+		return set
+	}
+	for field, value := range fields {
+		if of, has := defaults[field]; has && string(value) == "null" {
+			fields[field] = of
+		}
+	}
+	with, err := json.Marshal(fields)
+	if err != nil {
+		return set
+	}
+	return with
+}
+
 // maxNear is of how many new queues of a request it is said what else may have been meant: of more,
 // hardly each name is a slip.
 const maxNear = 10
@@ -191,6 +210,9 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 			if rule.Defaults, err = mergeDefaults(rule.Defaults, p.Default, s.config.Load().Defaults()); err != nil {
 				return err
 			}
+			if err := s.checkDefaults(ctx, rule.Defaults); err != nil {
+				return err
+			}
 		}
 		return s.setRule(ctx, "queue.set", p.Name, rule)
 	})
@@ -236,7 +258,7 @@ func (s *Service) setRule(ctx context.Context, verb, name string, rule store.Que
 
 // ofWhatRuns are the fields that no queue has a default for: what runs, as whom, and what is of one
 // job alone.
-var ofWhatRuns = []string{"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file", "user", "tty", "on_completed", "on_failed", "on_dead", "on_ended"}
+var ofWhatRuns = []string{"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file", "user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on"}
 
 // mergeDefaults is what a queue has for jobs that do not say it, with what a patch says.
 func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string, error) {
@@ -281,6 +303,24 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 		return "", queue.Invalid("default", "is %d bytes of JSON with those that there are; at most %d are taken", len(raw), control.MaxQueueDefaults)
 	}
 	return string(raw), err
+}
+
+// checkDefaults refuses defaults of a queue with which no job could be enqueued, for they name what is not there.
+func (s *Service) checkDefaults(ctx context.Context, defaults string) error {
+	if defaults == "" {
+		return nil
+	}
+	var spec queue.Spec
+	if err := json.Unmarshal([]byte(defaults), &spec); err != nil {
+		return err
+	}
+	any := queue.Spec{Command: new("true")}
+	any.Over(&spec)
+	j, err := queue.Resolve(&any, s.config.Load().Defaults())
+	if err != nil {
+		return err
+	}
+	return s.checkDemands(&j, func() ([]store.NodeState, error) { return s.nodes(ctx) })
 }
 
 // QueuePause implements control.API.

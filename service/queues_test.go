@@ -55,7 +55,7 @@ func TestNoDefaultForWhatRuns(t *testing.T) {
 		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "is said by each job itself")
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name) // it takes from what runs, and gives nothing
-		runs := slices.Contains(whatRuns, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass"}, f.Name)
+		runs := slices.Contains(whatRuns, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
 		if runs != refused {
 			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)
 		}

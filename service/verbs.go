@@ -140,7 +140,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		err := s.mayEdit(&peer, &asks, j) // as it is now: whom it runs as may have changed
 		demands := j.Demands
 		if err == nil {
-			err = j.Edit(p.Set, d)
+			err = j.Edit(s.withNulls(p.Set, j.Queue), d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
 			err = s.checkDemands(j, nodes)

@@ -134,7 +134,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	}
 	st := control.Status{
 		Jobs: map[string]int64{}, Oldest: control.Time(oldest), Enqueued: counts.Enqueued, LastEvent: last,
-		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Socket: s.opt.Places.Socket,
+		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Settings: s.opt.Places.File, Socket: s.opt.Places.Socket,
 		PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
 	if s.cluster != nil {
@@ -146,7 +146,8 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 	if away == nil {
 		st.Health = health(s.problems(ctx))
 	} else {
-		st.Health = health([]string{away.Error() + "; what is said of jobs is as of before"}, true)
+		st.Away = away.Error()
+		st.Health = health([]string{st.Away + "; what is said of jobs is as of before"}, true)
 	}
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]

@@ -269,7 +269,7 @@ func (m *model) jobLine(j *control.Job) string {
 	mark, colour := cli.Marked(j)
 	text := cli.Shown(cli.Standing(j))
 	if j.StartedAt != 0 {
-		text += fmt.Sprintf(", attempt %d of %d", max(j.Attempts, 1), j.MaxAttempts)
+		text += fmt.Sprintf(", attempt %d of %d", max(cli.Attempts(j), 1), j.MaxAttempts)
 	}
 	if j.PausedAt != 0 {
 		text += ", " + m.words().Runs(j)

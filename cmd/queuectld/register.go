@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -59,12 +60,9 @@ func serviceVerb(a *app) *cobra.Command {
 			if t, mine := a.unregistered(own); mine {
 				c := control.NewClient(t.Socket)
 				defer c.Close()
+				var err error
 				if c.Connect(ctx) == nil {
-					p, err := a.Folder()
-					if err == nil {
-						err = startsAgain(ctx, c, p.File, os.Environ())
-					}
-					if err != nil {
+					if t.Serve, err = servedAs(ctx, c, t.Serve); err != nil {
 						return err
 					}
 					if _, err := a.stopAndWait(ctx, c, true); err != nil {
@@ -239,6 +237,22 @@ func startsAgain(ctx context.Context, c *control.Client, path string, environ []
 		}
 	}
 	return queue.Errorf(queue.CodeInvalid, "the service goes on as it is: with these settings it would not start again (%v); mend them, and check the file with: queuectl config validate %s", err, path)
+}
+
+// servedAs are the arguments with which a service that runs would be started again: with the file and the workers that it was given.
+func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
+	st, err := c.Status(ctx, control.Nothing{})
+	if err == nil {
+		err = startsAgain(ctx, c, st.Settings, os.Environ())
+	}
+	if err != nil {
+		return nil, err
+	}
+	serve = append(slices.Clone(serve), "--config", st.Settings)
+	if v, err := c.ConfigGet(ctx, control.ConfigKey{Key: "workers"}); err == nil && v.Origin == string(config.FromFlag) {
+		serve = append(serve, "--workers", v.Value)
+	}
+	return serve, nil
 }
 
 // startUnregistered starts such a service in the background, unless it runs.

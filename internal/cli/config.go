@@ -143,9 +143,9 @@ func (a *App) settingsFile(args []string) (string, error) {
 	if len(args) == 1 {
 		return args[0], nil
 	}
-	if a.Dir != "" {
-		_, err := a.OwnFolder()
-		return config.In(a.Dir).File, err
+	if a.Dir != "" || a.Socket != "" {
+		p, err := a.Folder()
+		return p.File, err
 	}
 	p, err := config.User()
 	return p.File, err

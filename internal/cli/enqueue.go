@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -389,10 +391,15 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	}
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
+	places := make([]int, len(got.Found))
+	for i, at := range got.Found {
+		places[i] = at + 1
+	}
+	a.tellFound("job", places, len(got.IDs))
 	if err := a.printStored(ctx, c, got.IDs); err != nil {
 		return err
 	}
-	a.Say("%d jobs enqueued", len(got.IDs))
+	a.Say("%d jobs enqueued", len(got.IDs)-len(got.Found))
 	return nil
 }
 
@@ -401,6 +408,37 @@ func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
 	if found && s.Unique != nil {
 		fmt.Fprintf(a.Err, "queuectl: job %s has the unique key %s already; this one was not enqueued\n", id, a.Clean(a.Err, *s.Unique))
 	}
+}
+
+// foundTold is how many jobs are named that were not enqueued.
+const foundTold = 10
+
+// tellFound says which of so many jobs were not enqueued, for others have their unique keys.
+func (a *App) tellFound(what string, places []int, of int) {
+	if len(places) == 0 {
+		return
+	}
+	slices.Sort(places)
+	names := make([]string, min(len(places), foundTold))
+	for i := range names {
+		names[i] = strconv.Itoa(places[i])
+	}
+	text := strings.Join(names, ", ")
+	if more := len(places) - foundTold; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	if len(places) > 1 {
+		what += "s"
+	}
+	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, for other jobs have their unique keys: %s %s\n", len(places), areJobs(of), what, text)
+}
+
+// areJobs is "5 jobs are".
+func areJobs(n int) string {
+	if n == 1 {
+		return "1 job was"
+	}
+	return fmt.Sprintf("%d jobs were", n)
 }
 
 // tellAtOnce says that nothing comes of a new job, for what it waits for did not end as asked.

@@ -72,8 +72,8 @@ func arranged(jobs []control.Job, now time.Time) {
 	})
 }
 
-// attempts are those that a job has used, with the one that runs.
-func attempts(j *control.Job) int {
+// Attempts are those that a job has used, with the one that runs.
+func Attempts(j *control.Job) int {
 	if j.State == queue.Processing.String() {
 		return j.Attempts + 1
 	}
@@ -103,5 +103,14 @@ func title(j *control.Job) string {
 	if j.Command != "" {
 		return j.Command
 	}
-	return strings.Join(j.Argv, " ")
+	return typedWords(j.Argv)
+}
+
+// typedWords are words as they are typed in a shell.
+func typedWords(list []string) string {
+	words := make([]string, len(list))
+	for i, word := range list {
+		words[i] = queue.Word(word)
+	}
+	return strings.Join(words, " ")
 }

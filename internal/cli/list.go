@@ -121,6 +121,9 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	if err != nil {
 		return nil, false, err
 	}
+	if s.Status.Away != "" {
+		return nil, false, queue.Errorf(queue.CodeUnavailable, "%s", s.Status.Away)
+	}
 	if p.Failed {
 		p.State = append(slices.Clone(p.State), queue.Dead.String(), queue.Failed.String())
 	}

@@ -78,8 +78,9 @@ type private struct {
 	recipe *recipe    // all that makes a job of a line, beside the line
 	salt   []byte     // of the lines' hashes, made of that
 	known  map[int]string
-	resume bool // an earlier run has stored the list
-	last   int  // the number of the last line
+	ids    map[string]string // of the lines so far that name one of their own, as they have it here
+	resume bool              // an earlier run has stored the list
+	last   int               // the number of the last line
 	up     upload
 	list   io.Reader // that lines are read of, nil if they are words of the command line
 	wrong  []string  // lines that are not what they were
@@ -453,12 +454,29 @@ func (p *private) changed(line int, was string, now *queue.Spec) string {
 	if now.Command != nil {
 		is = *now.Command
 	} else {
-		is = strings.Join(now.Argv, " ")
+		is = typedWords(now.Argv)
 	}
 	if is = fmt.Sprintf("%q", cut(oneLine(is), 60)); is == before {
 		return fmt.Sprintf("line %d was changed: %s has other fields now", line, before)
 	}
 	return fmt.Sprintf("line %d was changed: it was %s, is %s now", line, before, is)
+}
+
+// nameParents has a job wait for jobs of the file by the ids that they have here.
+func (p *private) nameParents(spec *queue.Spec) error {
+	spec.DependsOn = slices.Clone(spec.DependsOn) // those of the flags are all lines'
+	for i, text := range spec.DependsOn {
+		name, _, err := queue.ParseDependency(text)
+		if err != nil {
+			return err
+		}
+		id, known := p.ids[name]
+		if !known {
+			return queue.Invalid("depends_on", "names the job %q, and no line before this one has that id; in a private run a job waits for jobs that stand before it", queue.Clip(name))
+		}
+		spec.DependsOn[i] = id + strings.TrimPrefix(text, name)
+	}
+	return nil
 }
 
 // line stores the job of one line, if it is not there.
@@ -474,6 +492,13 @@ func (p *private) line(raw []byte, line int) error {
 	id := strconv.Itoa(p.last) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {
 		id += "-" + *spec.ID
+		if p.ids == nil {
+			p.ids = map[string]string{}
+		}
+		p.ids[*spec.ID] = id
+	}
+	if err := p.nameParents(spec); err != nil {
+		return atLine(err, line)
 	}
 	was, stored := p.known[p.last]
 	delete(p.known, p.last)

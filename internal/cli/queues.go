@@ -89,9 +89,27 @@ func defaultsText(raw json.RawMessage) string {
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
-		parts = append(parts, fmt.Sprintf("%s=%v", name, fields[name]))
+		parts = append(parts, name+"="+typed(fields[name]))
 	}
 	return strings.Join(parts, " ")
+}
+
+// typed is a value of JSON as it is typed behind a flag.
+func typed(value any) string {
+	var parts []string
+	switch v := value.(type) {
+	case []any:
+		for _, one := range v {
+			parts = append(parts, fmt.Sprint(one))
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, fmt.Sprintf("%s=%v", name, v[name]))
+		}
+	default:
+		return fmt.Sprint(value)
+	}
+	return strings.Join(parts, ",")
 }
 
 // pauseText says that a queue is paused, until when, by whom and why.
@@ -413,6 +431,12 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	return lines
 }
 
+// simulated are the jobs alone: a list is one array.
+func simulated(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
+	got, err := c.Simulate(ctx, p)
+	return got.Jobs, err
+}
+
 func simulateVerb(a *App) *cobra.Command {
 	var p control.Simulate
 	cmd := &cobra.Command{
@@ -422,10 +446,10 @@ func simulateVerb(a *App) *cobra.Command {
 				return Usage("--next must be at least 1")
 			}
 			a.lists = true
-			return answer(cmd.Context(), a, (*control.Client).Simulate, p, func(got control.Simulated) error {
+			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {
 				const empty = "nothing could start now; queuectl why ID says why a job waits"
-				return a.named(len(got.Jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
-					j := &got.Jobs[i]
+				return a.named(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
+					j := &jobs[i]
 					return []string{j.ID, j.Queue, rank(j), title(j)}
 				})
 			})

@@ -340,11 +340,33 @@ func (a *App) tellWhy(ctx context.Context, c *control.Client, id string) {
 	if err != nil {
 		return
 	}
+	text := waitsFor(&job.Job, &st, time.Now())
+	if text == "" {
+		why, err := c.Why(ctx, control.WhyParams{ID: control.Name(id)})
+		if err != nil {
+			return
+		}
+		text = "waits: " + reasonText(&why, st.Workers.Total)
+	}
 	a.Progress("")
-	fmt.Fprintf(a.Err, "queuectl: job %s %s\n", id, a.Clean(a.Err, waitsFor(&job.Job, &st, time.Now())))
+	fmt.Fprintf(a.Err, "queuectl: job %s %s\n", id, a.Clean(a.Err, text))
 }
 
-// waitsFor is for what a job waits, and what to do about it.
+// reasonText is the first reason of those, and what to do about it; that workers are busy comes last, for more of them help only if it is
+// the only one.
+func reasonText(why *control.Why, workers int) string {
+	for _, r := range why.Reasons {
+		if r.Kind != "workers" {
+			return r.Text + "; " + r.Next
+		}
+	}
+	if len(why.Reasons) > 0 {
+		return fmt.Sprintf("%s busy; have more with: queuectl worker start", areAll(workers))
+	}
+	return "it is started any moment"
+}
+
+// waitsFor is for what a job waits, and what to do about it; "" if that is to be asked.
 func waitsFor(j *control.Job, st *control.Status, now time.Time) string {
 	due := queue.Millis(j.RunAt).Time()
 	switch {
@@ -358,10 +380,8 @@ func waitsFor(j *control.Job, st *control.Status, now time.Time) string {
 		return "waits: no job is started until queuectl drain --off"
 	case st.Workers.Total == 0:
 		return "waits, and there are no workers; start some with: queuectl worker start"
-	case st.Workers.Idle == 0:
-		return fmt.Sprintf("waits: %s busy; have more with: queuectl worker start", areAll(st.Workers.Total))
 	}
-	return "waits for its turn: " + st.Health
+	return ""
 }
 
 // areAll is "all 4 workers are".
@@ -415,7 +435,7 @@ func (a *App) tellEnd(j *control.Job) {
 	text = oneLine(a.Clean(a.Err, text))
 	switch {
 	case a.Exit == 0:
-	case j.Reason != nil:
+	case j.Reason != nil, j.State == queue.Cancelled.String():
 		fmt.Fprintf(a.Err, "queuectl: %s\n", text)
 	default:
 		a.Say("%s", text)

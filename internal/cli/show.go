@@ -272,7 +272,7 @@ func usualAlone(j *control.JobDetail) string {
 // attemptsOf is how many of its attempts a job has used, and how many it had in all where it was
 // given new ones.
 func attemptsOf(j *control.JobDetail) string {
-	used := attempts(&j.Job)
+	used := Attempts(&j.Job)
 	text := fmt.Sprintf("%d of %d", used, j.MaxAttempts)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {

@@ -215,6 +215,7 @@ type upload struct {
 
 	unenforced []string // limits of the jobs
 	newQueues  []control.NewQueue
+	found      []int // lines of jobs for which there were others
 
 	asking  sync.Mutex // held while a request is begun
 	commits bool       // it is the last one; guarded by asking
@@ -401,6 +402,11 @@ func (u *upload) send(commit bool) error {
 	sent := u.sent
 	u.flight.Go(func() {
 		got, err := u.c.EnqueueBatch(u.ctx, p)
+		for _, at := range got.Found {
+			if at < len(lines) {
+				u.found = append(u.found, lines[at])
+			}
+		}
 		u.ids = append(u.ids, got.IDs...) // read after the answer alone, as is what follows
 		for _, name := range got.Unenforced {
 			if !slices.Contains(u.unenforced, name) {
@@ -494,7 +500,7 @@ func (u *upload) end(err error) error {
 	if err := u.a.printStored(u.ctx, u.c, u.ids); err != nil {
 		return err
 	}
-	u.a.Say("%s enqueued%s", Jobs(len(u.ids)), u.due)
+	u.a.Say("%s enqueued%s", Jobs(len(u.ids)-len(u.found)), u.due)
 	return nil
 }
 
@@ -507,6 +513,7 @@ func (u *upload) finish(err error) error {
 	if err == nil {
 		u.a.tellUnenforced(u.unenforced)
 		u.a.tellNewQueues(u.newQueues)
+		u.a.tellFound("line", u.found, len(u.ids))
 	}
 	if err == nil || u.batch == "" {
 		return err

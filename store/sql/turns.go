@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"runtime/debug"
+	"slices"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -24,6 +26,7 @@ const (
 type op struct {
 	run   func(*tx) error
 	class class
+	uid   int // who asks, queue.NoUser if that is the service
 	done  chan error
 	err   error
 }
@@ -31,7 +34,7 @@ type op struct {
 // do has an operation carried out and waits for its commit. The context
 // ends the wait only before the operation is queued: what is queued happens.
 func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
-	o := &op{run: run, class: c, done: make(chan error, 1)}
+	o := &op{run: run, class: c, uid: queue.UserOf(ctx), done: make(chan error, 1)}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -105,6 +108,16 @@ func (s *engine) takeGroup() []*op {
 	group := s.group[:0]
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if late := s.late; late != nil {
+		s.late = nil
+		if at := slices.Index(s.waiting[late.class], late); at >= 0 {
+			s.waiting[late.class] = slices.Delete(s.waiting[late.class], at, at+1)
+			return append(group, late)
+		}
+	}
+	if s.several() {
+		return s.takeTurns(group)
+	}
 	for c := range s.waiting {
 		list := s.waiting[c]
 		n := len(list)
@@ -117,6 +130,88 @@ func (s *engine) takeGroup() []*op {
 		s.waiting[c] = list[:left]
 	}
 	return group
+}
+
+// several reports whether operations of several users wait that are not urgent, or of one in both classes. The caller holds mu.
+func (s *engine) several() bool {
+	var first *op
+	for c := prompt; c < classes; c++ {
+		for _, o := range s.waiting[c] {
+			if first != nil && (o.uid != first.uid || o.class != first.class) {
+				return true
+			}
+			first = o
+		}
+	}
+	return false
+}
+
+// takeTurns takes a group in which users take turns, and each user's classes: else whoever has a commit filled by what goes first would
+// keep all else waiting. Who was served last comes last, and a user whose last operation took long after the others of a turn. The
+// caller holds mu.
+func (s *engine) takeTurns(group []*op) []*op {
+	group = append(group, s.waiting[urgent]...)
+	clear(s.waiting[urgent])
+	s.waiting[urgent] = s.waiting[urgent][:0]
+	var all []turnOf
+	for c := prompt; c < classes; c++ {
+		taken := map[int]int{}
+		for _, o := range s.waiting[c] {
+			all = append(all, turnOf{o, taken[o.uid], s.served[served{o.uid, c}], s.slow[o.uid]})
+			taken[o.uid]++
+		}
+	}
+	slices.SortStableFunc(all, func(a, b turnOf) int {
+		return cmp.Or(a.turn-b.turn, int(bit(a.slow)-bit(b.slow)), cmp.Compare(a.last, b.last), int(a.op.class)-int(b.op.class))
+	})
+	all = all[:min(len(all), max(0, maxGroup-len(group)))]
+	chosen := make(map[*op]bool, len(all))
+	for _, t := range all {
+		group = append(group, t.op)
+		chosen[t.op] = true
+	}
+	for c := prompt; c < classes; c++ {
+		s.waiting[c] = slices.DeleteFunc(s.waiting[c], func(o *op) bool { return chosen[o] })
+	}
+	return group
+}
+
+// turnOf is an operation, and which of its user's and class it is.
+type turnOf struct {
+	op   *op
+	turn int
+	last int64 // when such a one was served
+	slow bool
+}
+
+// served is whose operations were.
+type served struct {
+	uid   int
+	class class
+}
+
+// slowOp is how long an operation took at least for its user's next one to be committed alone: others would wait for it.
+const slowOp = 10 * time.Millisecond
+
+// maxServed bounds of how many it is known when they were served, and of whom that their last operation took long.
+const maxServed = 1000
+
+// took notes that an operation was carried out, and how long it took.
+func (s *engine) took(o *op, d time.Duration) {
+	if len(s.served) >= maxServed || s.served == nil {
+		s.served = map[served]int64{}
+	}
+	s.serving++
+	s.served[served{o.uid, o.class}] = s.serving
+	switch {
+	case d < slowOp && s.slow[o.uid]:
+		delete(s.slow, o.uid)
+	case d >= slowOp && len(s.slow) < maxServed:
+		if s.slow == nil {
+			s.slow = map[int]bool{}
+		}
+		s.slow[o.uid] = true
+	}
 }
 
 // putBack has operations that were taken wait again, before all others of their class.

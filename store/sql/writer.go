@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
@@ -177,8 +178,16 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	t.undo = append(t.undo, s.rechecks.Keep())
 	for n < len(group) && t.size() < maxGroupBytes {
 		o := group[n]
+		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slow[o.uid] {
+			s.late = o // those before it are not to wait for it; it comes next
+			break
+		}
 		n++
+		began := time.Now()
 		o.err = o.run(t)
+		if o.class != urgent {
+			s.took(o, time.Since(began))
+		}
 		if o.err != nil && kindOf(o.err) != refusal {
 			return n, nil, o, o.err
 		}

@@ -1,0 +1,78 @@
+package sql
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Whoever has commits filled by operations that go first keeps nobody else's waiting for more than one of them.
+func TestUsersTakeTurnsToWrite(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	release := occupied(t, s)
+	const many = 50
+	var all sync.WaitGroup
+	order := make(chan int, many+2)
+	ask := func(uid int, c class) {
+		all.Go(func() {
+			s.do(queue.WithUser(t.Context(), uid), c, func(tx *tx) error {
+				tx.read = maxGroupBytes
+				order <- uid
+				return nil
+			})
+		})
+	}
+	for i := range many {
+		ask(1, prompt)
+		waits(t, s, i+1)
+	}
+	ask(2, normal)
+	waits(t, s, many+1)
+	ask(1, normal)
+	waits(t, s, many+2)
+	release()
+	all.Wait()
+	close(order)
+	var first []int
+	for uid := range order {
+		first = append(first, uid)
+	}
+	if first[0] != 1 || first[1] != 2 || first[2] != 1 {
+		t.Errorf("the first of %d operations are of users %v", len(first), first[:4])
+	}
+}
+
+// What is asked by somebody whose operations take long is committed by itself, and so that everybody's turn comes.
+func TestSlowOperationsAreCommittedAlone(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	release := occupied(t, s)
+	s.slow = map[int]bool{1: true}
+	var all sync.WaitGroup
+	var mu sync.Mutex
+	commits := map[*tx][]int{}
+	for i, uid := range []int{1, 2, 1, 3, 2} {
+		all.Go(func() {
+			s.do(queue.WithUser(t.Context(), uid), prompt, func(tx *tx) error {
+				mu.Lock()
+				defer mu.Unlock()
+				commits[tx] = append(commits[tx], uid)
+				s.slow[1] = true // it took long
+				return nil
+			})
+		})
+		waits(t, s, i+1)
+	}
+	release()
+	all.Wait()
+	for _, uids := range commits {
+		for _, uid := range uids {
+			if uid == 1 && len(uids) > 1 {
+				t.Errorf("committed together: %v", uids)
+			}
+		}
+	}
+	if len(commits) < 3 {
+		t.Errorf("%d commits", len(commits))
+	}
+}
