@@ -248,7 +248,10 @@ func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string,
 	if err != nil {
 		return nil, err
 	}
-	serve = append(slices.Clone(serve), "--config", st.Settings)
+	serve = slices.Clone(serve)
+	if _, err := os.Stat(st.Settings); err == nil { // else it is where it looks anyway
+		serve = append(serve, "--config", st.Settings)
+	}
 	if v, err := c.ConfigGet(ctx, control.ConfigKey{Key: "workers"}); err == nil && v.Origin == string(config.FromFlag) {
 		serve = append(serve, "--workers", v.Value)
 	}

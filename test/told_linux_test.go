@@ -1,0 +1,100 @@
+package test
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// Of a batch it is said which jobs were not enqueued, for others have their unique keys.
+func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" + `{"command":"true","unique":"k","id":"third"}` + "\n"
+	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs were not enqueued, for other jobs have their unique keys: line 3") {
+		t.Errorf("%+v", r)
+	}
+	var got struct{ Found []int }
+	q.dial().good("enqueue.batch", map[string]any{"commit": true, "jobs": []map[string]any{{"command": "true"}, {"command": "true", "unique": "k"}}}, &got)
+	if len(got.Found) != 1 || got.Found[0] != 1 {
+		t.Errorf("on the wire: %+v", got)
+	}
+}
+
+// Whoever waits for a job is told what it waits for, by the reasons of why, and that it was cancelled.
+func TestRunSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "2")
+	gate := q.path("go")
+	q.must("enqueue", "--id", "holds", "--lock", "k", untilGate(gate))
+	q.dial().runs("holds")
+	run := q.command("run", "--id", "waits", "--lock", "k", "true")
+	said := &strings.Builder{}
+	run.Stderr = said
+	if err := begin(run); err != nil {
+		t.Fatal(err)
+	}
+	q.until("it waits", 10*time.Second, func() bool { return q.cli("show", "waits").code == 0 })
+	time.AfterFunc(1500*time.Millisecond, func() { q.cli("cancel", "waits") })
+	if err := run.Wait(); err == nil || !strings.Contains(said.String(), "1 of 1 jobs with the lock k run") || !strings.Contains(said.String(), "job waits is cancelled") {
+		t.Errorf("%v: %s", err, said)
+	}
+	q.write("go", "")
+}
+
+// A service that is started again has the workers and the file that it was given, if it was not registered.
+func TestRestartKeepsWhatItWasGiven(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	file := q.write("own.toml", "[resources.gpu]\ncount = 2\n")
+	q.start("--workers", "3", "--config", file)
+	q.must("service", "restart")
+	t.Cleanup(func() { q.cli("service", "stop"); q.cmd = nil })
+	if n := q.must("config", "get", "workers"); n != "3" {
+		t.Errorf("workers: %s", n)
+	}
+	if text := q.must("gate", "list"); !strings.Contains(text, "gpu") {
+		t.Errorf("resources: %s", text)
+	}
+}
+
+// Jobs of a private run may wait for those that stand before them in the file.
+func TestPrivateDependencies(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	list := func(lines ...string) result {
+		return q.cliIn(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.path("p"), "--file", "-")
+	}
+	a, b := `{"id":"A","command":"echo of-a"}`, `{"id":"B","command":"echo of-b","depends_on":["A:ended"]}`
+	if r := list(b, a); r.code != 125 || !strings.Contains(r.err, "no line before this one has that id") {
+		t.Errorf("in the wrong order: %+v", r)
+	}
+	if r := q.cliIn(a+"\n"+b+"\n", "run", "--private", "--dir", q.path("p2"), "--file", "-"); r.code != 0 || r.out != "of-a\nof-b" && r.out != "of-a\nof-b\n" {
+		t.Errorf("%+v", r)
+	}
+}
+
+// What a queue gives its jobs is refused if there is no such thing, and is what null gives back.
+func TestDefaultsOfAQueue(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "0")
+	for _, wrong := range []string{"resources=none=1", "depends_on=1"} {
+		if r := q.cli("queue", "set", "a", "--default", wrong); r.code != 2 {
+			t.Errorf("%s: %+v", wrong, r)
+		}
+	}
+	if text := q.must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8"); !strings.Contains(text, "ok_codes=0,3 priority=8") {
+		t.Errorf("%s", text)
+	}
+	q.must("enqueue", "--id", "j", "-Q", "a", "--priority", "1", "true")
+	q.must("edit", "j", `{"priority":null}`)
+	if text := q.must("show", "j"); !strings.Contains(text, "8 in effect") {
+		t.Errorf("%s", text)
+	}
+	if text := q.must("simulate", "--json", "--next", "5"); !strings.HasPrefix(text, "[") {
+		t.Errorf("simulate --json: %.80s", text)
+	}
+}
