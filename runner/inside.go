@@ -112,7 +112,13 @@ func (s *server) rest(f *workFolder) bool {
 func (in *inside) begin(c *process.Command) error {
 	f := in.folder
 	deps := in.a.start.Deps
-	if err := f.Open(c.As); err != nil {
+	err := f.Open(c.As)
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // somebody has removed where it is to be
+		if _, failed := makePlace(in.s.Root, in.s.name, in.s.accounts != nil); failed == nil {
+			err = f.Open(c.As)
+		}
+	}
+	if err != nil {
 		if in.bare = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); in.bare {
 			in.s.Log.Warn("the disk has no room for a job's folder; the job runs without one", "job", in.a.start.Seq, "error", err)
 			return nil // a full disk keeps no job from running

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unsafe"
 
@@ -326,8 +327,9 @@ func readerPragmas() []string {
 
 // sqliteError is what SQLite said.
 type sqliteError struct {
-	code int // the extended result code
-	text string
+	code    int // the extended result code
+	text    string
+	noSpace bool // the system has refused it for want of space, for which it has more words than ENOSPC
 }
 
 func (e *sqliteError) Error() string {
@@ -344,11 +346,21 @@ func (c *liteConn) failed(rc int32) error {
 	if c.db != 0 && sqlite3.Xsqlite3_extended_errcode(c.tls, c.db) == rc {
 		text = libc.GoString(sqlite3.Xsqlite3_errmsg(c.tls, c.db))
 	}
-	return &sqliteError{int(rc), text}
+	e := &sqliteError{code: int(rc), text: text}
+	if rc == sqlite3.SQLITE_IOERR_WRITE && c.db != 0 {
+		errno := syscall.Errno(sqlite3.Xsqlite3_system_errno(c.tls, c.db))
+		if e.noSpace = noSpace(errno); e.noSpace {
+			e.text += ": " + errno.Error()
+		}
+	}
+	return e
 }
 
 // kind sorts an error of SQLite.
 func (e *sqliteError) kind() kind {
+	if e.noSpace {
+		return full
+	}
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_FULL:
 		return full
@@ -356,8 +368,7 @@ func (e *sqliteError) kind() kind {
 		return busy
 	case sqlite3.SQLITE_IOERR:
 		// A full disk met while writing the -shm or while truncating is told as
-		// an I/O error; the system's own word for it is not kept by the driver,
-		// so it stays a breakage.
+		// an I/O error, and stays a breakage.
 		return breakage
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_NOMEM:
 		return breakage

@@ -16,6 +16,11 @@ import (
 // plainFile has no link followed, and no pipe waited for, where a file is to be.
 const plainFile = syscall.O_NOFOLLOW | syscall.O_NONBLOCK
 
+// noSpace reports whether the system refuses to write for want of space: of a disk, of a user's quota, or of a file's size.
+func noSpace(errno syscall.Errno) bool {
+	return errno == unix.ENOSPC || errno == unix.EDQUOT || errno == unix.EFBIG
+}
+
 // freeBytes is how much a process of ours may still write below dir.
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t

@@ -3,12 +3,16 @@ package sql
 import (
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/windows"
 )
 
 // plainFile is nothing special here.
 const plainFile = 0
+
+// noSpace reports whether the system refuses to write for want of space, with other words than a full disk's.
+func noSpace(errno syscall.Errno) bool { return errno == windows.ERROR_DISK_QUOTA_EXCEEDED }
 
 // freeBytes is how much a process of ours may still write below dir.
 func freeBytes(dir string) (int64, error) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/folder"
@@ -30,6 +31,7 @@ type spaceCheck struct {
 	at       time.Time
 	full     error // there is no room for new jobs
 	released bool  // the reserve is given up
+	unmade   error // why it could not be made again
 }
 
 // room implements host: it refuses new jobs while the disk is nearly full.
@@ -41,6 +43,10 @@ func (s *Store) room() error {
 		s.space.at, s.space.full = time.Now(), s.Room()
 	}
 	if s.space.full == nil && s.space.released {
+		errno, _ := errors.AsType[syscall.Errno](s.space.unmade)
+		if err := s.space.unmade; err != nil && errno != syscall.ENOSPC && !noSpace(errno) {
+			return queue.Errorf(queue.CodeNoSpace, "the reserve for a full disk cannot be made: %v; mend that, and new jobs are taken again", err)
+		}
 		return s.noRoom()
 	}
 	return s.space.full
@@ -100,7 +106,8 @@ func (s *Store) keepRoom() {
 	if err != nil || free < reserveBytes+roomBytes {
 		return
 	}
-	s.space.released = writeReserve(path) != nil
+	s.space.unmade = writeReserve(path)
+	s.space.released = s.space.unmade != nil
 }
 
 func writeReserve(path string) error {

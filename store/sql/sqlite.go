@@ -194,7 +194,7 @@ func checkFolder(dir, path string) error {
 // saidBySQLite is what SQLite said, or would of what the engine found damaged; nil if it is neither.
 func saidBySQLite(err error) *sqliteError {
 	if harm, harmed := errors.AsType[damage](err); harmed {
-		return &sqliteError{sqlite3.SQLITE_CORRUPT, string(harm)}
+		return &sqliteError{code: sqlite3.SQLITE_CORRUPT, text: string(harm)}
 	}
 	e, _ := errors.AsType[*sqliteError](err)
 	return e
