@@ -220,7 +220,7 @@ func TestCutBootIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for noted, c := range map[string]struct{ same, damaged bool }{
-		boot: {true, false}, "": {true, true}, boot[:1]: {true, true}, boot[:len(boot)-1]: {true, true}, "x" + boot[1:]: {false, true},
+		NoteOf(boot): {true, false}, "": {true, true}, boot[:1]: {true, true}, boot: {true, true}, "x" + NoteOf(boot)[1:]: {true, true}, NoteOf("x" + boot[1:]): {false, true},
 	} {
 		dir := t.TempDir()
 		newTable(t, dir)
@@ -336,4 +336,24 @@ func FuzzJournal(f *testing.F) {
 			t.Fatalf("%x: got %d results alone and %d behind a good one", raw, len(alone), len(both))
 		}
 	})
+}
+
+// A header of which a bit is another one names no runner, and is not taken for that of a copied folder, whose trees are of another one.
+func TestDamagedHeaderIsNoCopy(t *testing.T) {
+	for at := range 8 * journalField {
+		dir := t.TempDir()
+		newTable(t, dir)
+		f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 1)
+		f.ReadAt(b, int64(at))
+		b[0] ^= 1
+		f.WriteAt(b, int64(at))
+		f.Close()
+		if is, err := readTable(dir); is.whole || is.pid != 0 || err != nil {
+			t.Fatalf("byte %d: %+v, %v", at, is, err)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -108,9 +109,6 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	if err != nil {
 		return r, nil, err
 	}
-	if len(noted) != len(boot) {
-		noted = "" // it was cut short
-	}
 	r.SameBoot = noted == "" || noted == boot
 	wanted := map[wire.Lease]bool{}
 	for _, a := range leased {
@@ -139,13 +137,25 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	return r, cookies, nil
 }
 
-// bootOf is the boot that a runner noted, "" if its note is gone.
+// bootOf is the boot that a runner noted, "" if its note is gone, or damaged.
 func bootOf(dir string) (string, error) {
 	noted, err := readPlain(filepath.Join(dir, bootName), 64)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read the runner's boot: %w", err)
 	}
-	return string(noted), nil
+	boot := string(noted[:max(0, len(noted)-noteSum)])
+	if string(noted) != NoteOf(boot) {
+		return "", nil // it was cut short, or a bit of it is another one
+	}
+	return boot, nil
+}
+
+// noteSum is how long the checksum of a note is.
+const noteSum = 8
+
+// NoteOf is a boot as a runner notes it in its folder.
+func NoteOf(boot string) string {
+	return fmt.Sprintf("%s%0*x", boot, noteSum, crc32.ChecksumIEEE([]byte(boot)))
 }
 
 // readPlain reads a file of a runner's folder, and no more of it than that has.

@@ -224,7 +224,7 @@ func (s *server) setUp(pid int) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(boot), s.mode(0o600)); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(NoteOf(boot)), s.mode(0o600)); err != nil {
 		return nil, fmt.Errorf("note the boot: %w", err)
 	}
 	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {

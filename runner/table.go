@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"os"
 	"path/filepath"
@@ -49,6 +50,7 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 		return nil, fmt.Errorf("look at the running table: %w", err)
 	}
 	t.write(0, int64(pid), ticks, dev, ino)
+	t.leased(false)
 	return t, nil
 }
 
@@ -94,17 +96,21 @@ func (t *table) keeps(w written) {
 // the runner's pid and start, and the device and number of the table's file.
 const journalField = 4
 
-// leasedField is that of the header which is 1 while the service has its leases for a time only.
+// leasedField is that of the header whose lower half is 1 while the service has its leases for a time only. Its upper half is a checksum of
+// the fields before journalField: a header of which a bit is lost names no runner, and no copy of one.
 const leasedField = 7
 
 // leased notes whether it has.
 func (t *table) leased(is bool) {
-	n := uint64(0)
+	n := uint64(headerSum(t.mem)) << 32
 	if is {
-		n = 1
+		n |= 1
 	}
 	binary.LittleEndian.PutUint64(t.mem[8*leasedField:], n)
 }
+
+// headerSum is that checksum.
+func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
 // begin notes an attempt before its fork, and forked what came of it.
 func (t *table) begin(slot int64, l wire.Lease, at int64) {
@@ -160,7 +166,8 @@ func readTable(dir string) (t runningTable, err error) {
 	}
 	field := slots(raw).field
 	t.journal = written{segment: int(field(0, journalField)), bytes: field(0, journalField+1), older: field(0, journalField+2)}
-	t.whole = len(raw) == (maxSlots+1)*slotBytes && field(0, 0) != 0
+	sound := uint32(uint64(field(0, leasedField))>>32) == headerSum(raw)
+	t.whole = len(raw) == (maxSlots+1)*slotBytes && field(0, 0) != 0 && sound
 	for slot := 1; slot < len(raw)/slotBytes; slot++ {
 		if seq := field(slot, 0); seq != 0 {
 			t.running = append(t.running, wire.Attempt{
@@ -169,7 +176,7 @@ func readTable(dir string) (t runningTable, err error) {
 			})
 		}
 	}
-	if field(0, 2) == dev && field(0, 3) == ino {
+	if sound && field(0, 2) == dev && field(0, 3) == ino {
 		t.pid, t.ticks = int(field(0, 0)), field(0, 1)
 	}
 	return t, nil

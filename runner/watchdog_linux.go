@@ -158,7 +158,7 @@ func RunWatchdog(dir string) error {
 			}
 		}
 	}
-	if field(0, leasedField) == 0 {
+	if field(0, leasedField)&1 == 0 {
 		return nil
 	}
 	for wait := time.Millisecond; wait < watchdogAgain; wait *= 2 { // its lock may outlive its end of the pipe for a moment

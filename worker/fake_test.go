@@ -107,7 +107,7 @@ func newRunner(t *testing.T, root, name string) *fakeRunner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(boot), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(f.dir, bootName), []byte(runner.NoteOf(boot)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if f.lock, err = takeLock(filepath.Join(f.dir, lockName)); err != nil {
