@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -42,7 +43,7 @@ func (s *Server) logRequest(ctx context.Context, t *task, err error, took time.D
 	if len(t.about) > 0 && m.Right.Covers(Submit) {
 		var first []string
 		for _, id := range t.about[:min(len(t.about), logged)] {
-			first = append(first, queue.Clip(id)) // what was refused may be of any length
+			first = append(first, plainID(id))
 		}
 		attrs = append(attrs, slog.Any("jobs", first), slog.Int("of", len(t.about)))
 	}
@@ -70,4 +71,12 @@ func (s *Server) logDenied(p Peer, err error) {
 		return
 	}
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
+}
+
+// plainID is an id as the log has it: what was refused may be of any length, and of any characters.
+func plainID(id string) string {
+	if queue.ValidID(id) {
+		return id
+	}
+	return strconv.QuoteToASCII(queue.Clip(id))
 }

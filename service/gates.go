@@ -110,7 +110,11 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 	}
 	after := store.GateState{Demand: queue.Demand{Kind: at.Kind, Key: at.Key}, UID: at.UID}
 	uid := control.PeerFrom(ctx).UID
-	list, err := s.store.Gates(ctx, uid, after)
+	var list []store.GateState
+	err = s.shares.Do(ctx, control.Many, func() (err error) {
+		list, err = s.store.Gates(ctx, uid, after)
+		return err
+	})
 	if err != nil {
 		return out, err
 	}

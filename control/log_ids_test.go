@@ -1,0 +1,12 @@
+package control
+
+import "testing"
+
+// What is no id stands in the log without a character that a terminal would obey.
+func TestIDsInTheLog(t *testing.T) {
+	for id, want := range map[string]string{"a-1.b": "a-1.b", "x\n\u202e\u009b31m": `"x\n\u202e\u009b31m"`} {
+		if got := plainID(id); got != want {
+			t.Errorf("%q is logged as %s, want %s", id, got, want)
+		}
+	}
+}
