@@ -7,8 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -45,10 +47,27 @@ func makeNodeFile(path string) (content []byte, err error) {
 	id := make([]byte, 16)
 	rand.Read(id) // it cannot fail
 	content = []byte(hex.EncodeToString(id) + "\n")
-	if err = os.WriteFile(path+".new", content, 0o600); err == nil {
+	return content, keepFile(path, content)
+}
+
+// keepFile writes a file of the state folder so that it is whole after a power cut: as it was, or as it is to be.
+func keepFile(path string, content []byte) error {
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(path+".new", path)
 	}
-	return content, err
+	if err != nil || runtime.GOOS == "windows" { // where a folder cannot be synced
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
 }
 
 // ownNode has a state folder that is a copy of another node's, as machines that are made from one image have it, be one of its own.
@@ -127,7 +146,7 @@ func (s *Service) meetAnother(ctx context.Context) error {
 	if now == "" {
 		return os.Remove(path)
 	}
-	return os.WriteFile(path, []byte(now+"\n"), 0o600)
+	return keepFile(path, []byte(now+"\n"))
 }
 
 // endDead ends what dead runners have left alive, of a service that is about to start or could not: its store may be away for long,
@@ -239,7 +258,13 @@ func (s *Service) inherit(ctx context.Context) {
 			return
 		}
 		if len(list) > 0 {
-			s.log.Warn("another node is gone; what it ran is treated as lost", "node", list[0].From, "jobs", len(list))
+			of := map[string]int{}
+			for i := range list {
+				of[list[i].From]++
+			}
+			for _, name := range slices.Sorted(maps.Keys(of)) {
+				s.log.Warn("another node is gone; what it ran is treated as lost", "node", name, "jobs", of[name])
+			}
 			s.pool.Lost(list)
 		}
 		more = len(list) == store.MaxTakeOver

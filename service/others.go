@@ -74,7 +74,7 @@ func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 	return list
 }
 
-// obey has hold here what was changed for all nodes, or for this one.
+// obey applies what was changed on another node, for all of them or for this one.
 func (s *Service) obey(ctx context.Context) error {
 	if err := s.takeShared(ctx); err != nil {
 		return err
@@ -127,7 +127,10 @@ func (s *Service) lostNodes(ctx context.Context) (list []string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()
-	nodes, _ := s.nodes(ctx)
+	nodes, err := s.nodes(ctx)
+	if err != nil {
+		return []string{fmt.Sprintf("which nodes are there cannot be told now: %v", err)}
+	}
 	for i := range nodes {
 		if n := &nodes[i]; !n.Alive && !n.Left {
 			list = append(list, fmt.Sprintf("the node %s has not been heard of since %s; start its service, or forget it with: queuectl node rm %s", n.Name, n.Heard, queue.Word(n.Name)))

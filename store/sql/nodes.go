@@ -259,7 +259,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 			return queue.Errorf(queue.CodeExists, "another service is the node %s of this queue; give this one another name: node in its settings", m.Name)
 		}
 		copied = false
-		if renamed, err := t.rename(m, alive); errors.Is(err, ErrCopied) {
+		if renamed, err := t.rename(m); errors.Is(err, ErrCopied) {
 			copied = true
 			return nil
 		} else if err != nil {
@@ -305,7 +305,7 @@ func (m *Member) elsewhere(place string) bool {
 }
 
 // rename has the node of a folder that had another name have this one, with what it has leased.
-func (t *tx) rename(m Member, taken bool) (renamed bool, err error) {
+func (t *tx) rename(m Member) (renamed bool, err error) {
 	id, was, alive, place := int64(0), "", false, ""
 	err = t.query(func(r row) (bool, error) {
 		id, was, alive, place = r.num(0), r.text(1), r.num(2) != 0, r.text(3)
@@ -314,7 +314,7 @@ func (t *tx) rename(m Member, taken bool) (renamed bool, err error) {
 	if err == nil && alive && m.elsewhere(place) {
 		return false, ErrCopied
 	}
-	if err != nil || id == 0 || taken {
+	if err != nil || id == 0 {
 		return false, err
 	}
 	other, err := t.number(`SELECT id FROM nodes WHERE name = ?`, m.Name)
