@@ -98,3 +98,17 @@ func TestDefaultsOfAQueue(t *testing.T) {
 		t.Errorf("simulate --json: %.80s", text)
 	}
 }
+
+// Whoever looks for the output of an attempt that ended with its runner is told that it is lost.
+func TestLostOutputIsSaid(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.start("--workers", "1")
+	q.must("enqueue", "--id", "job", "--on-lost", "hold", untilGate(q.path("never")))
+	q.dial().runs("job")
+	q.killRunners()
+	q.until("it is held", 20*time.Second, func() bool { return q.show("job").State == "held" })
+	if r := q.cli("logs", "job"); r.code != 0 || !strings.Contains(r.err, "attempt 1 of job job ended with its runner, and what it had printed is lost") {
+		t.Errorf("%+v", r)
+	}
+}

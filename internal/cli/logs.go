@@ -120,8 +120,26 @@ func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, pre
 func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	p := r.p
 	p.ID = control.Name(id)
-	_, err := r.print(ctx, p, prefix)
+	said, err := r.print(ctx, p, prefix)
+	if err == nil && !said && r.list == nil {
+		r.tellLost(ctx, id)
+	}
 	return err
+}
+
+// tellLost says that an attempt has no output since that went with its runner.
+func (r *logReader) tellLost(ctx context.Context, id string) {
+	job, err := r.c.Show(ctx, control.Show{ID: control.Name(id)})
+	if err != nil || len(job.History) == 0 {
+		return // nothing is lost that is known of
+	}
+	h := job.History[len(job.History)-1]
+	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
+		return
+	}
+	if reason := queue.Reason(or(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
+		fmt.Fprintf(r.a.Err, "queuectl: attempt %d of job %s ended with its runner, and what it had printed is lost\n", h.Attempt, id)
+	}
 }
 
 func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (said bool, err error) {
