@@ -150,7 +150,6 @@ func ViewJob(j *queue.Job, v View) Job {
 	}
 	switch {
 	case j.State == queue.Processing:
-		out.Reason, out.Error, out.Signal = nil, nil, nil // of the attempt before, whose row says so
 		out.WorkerID, out.PID = optional(j.WorkerID), optional(j.PID)
 		out.RunTimeMS = millis(j.StartedAt, v.Now)
 		out.PausedAt, out.PausedBy = Time(v.PausedAt), optional(v.PausedBy)

@@ -289,7 +289,7 @@ func standing(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateText(j)
 	}
-	if j.Reason == nil || *j.Reason == j.State {
+	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() { // that of the attempt before
 		return j.State
 	}
 	return j.State + " (" + *j.Reason + ")"

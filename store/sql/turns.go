@@ -132,15 +132,17 @@ func (s *engine) takeGroup() []*op {
 	return group
 }
 
-// several reports whether operations of several users wait that are not urgent, or of one in both classes. The caller holds mu.
+// several reports whether operations of several users wait that are not urgent. The caller holds mu.
 func (s *engine) several() bool {
 	var first *op
 	for c := prompt; c < classes; c++ {
 		for _, o := range s.waiting[c] {
-			if first != nil && (o.uid != first.uid || o.class != first.class) {
+			if first == nil {
+				first = o
+			}
+			if o.uid != first.uid {
 				return true
 			}
-			first = o
 		}
 	}
 	return false
