@@ -12,7 +12,7 @@ func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" + `{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs were not enqueued, for other jobs have their unique keys: line 3") {
+	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued, for other jobs have their unique keys: line 3") {
 		t.Errorf("%+v", r)
 	}
 	var got struct{ Found []int }

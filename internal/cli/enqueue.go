@@ -391,11 +391,10 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	}
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
-	places := make([]int, len(got.Found))
-	for i, at := range got.Found {
-		places[i] = at + 1
+	for i := range got.Found {
+		got.Found[i]++
 	}
-	a.tellFound("job", places, len(got.IDs))
+	a.tellFound("job", got.Found, len(got.IDs))
 	if err := a.printStored(ctx, c, got.IDs); err != nil {
 		return err
 	}
@@ -419,26 +418,15 @@ func (a *App) tellFound(what string, places []int, of int) {
 		return
 	}
 	slices.Sort(places)
-	names := make([]string, min(len(places), foundTold))
-	for i := range names {
-		names[i] = strconv.Itoa(places[i])
+	text := ""
+	for i, at := range places {
+		if i == foundTold {
+			text += ", …"
+			break
+		}
+		text += ", " + strconv.Itoa(at)
 	}
-	text := strings.Join(names, ", ")
-	if more := len(places) - foundTold; more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	if len(places) > 1 {
-		what += "s"
-	}
-	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, for other jobs have their unique keys: %s %s\n", len(places), areJobs(of), what, text)
-}
-
-// areJobs is "5 jobs are".
-func areJobs(n int) string {
-	if n == 1 {
-		return "1 job was"
-	}
-	return fmt.Sprintf("%d jobs were", n)
+	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, for other jobs have their unique keys: %s%s\n", len(places), Jobs(of), what, text[1:])
 }
 
 // tellAtOnce says that nothing comes of a new job, for what it waits for did not end as asked.

@@ -96,20 +96,16 @@ func defaultsText(raw json.RawMessage) string {
 
 // typed is a value of JSON as it is typed behind a flag.
 func typed(value any) string {
-	var parts []string
-	switch v := value.(type) {
+	text := fmt.Sprint(value) // with its keys in order
+	switch value.(type) {
 	case []any:
-		for _, one := range v {
-			parts = append(parts, fmt.Sprint(one))
-		}
+		text = text[1 : len(text)-1]
 	case map[string]any:
-		for _, name := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, fmt.Sprintf("%s=%v", name, v[name]))
-		}
+		text = strings.ReplaceAll(text[len("map["):len(text)-1], ":", "=")
 	default:
-		return fmt.Sprint(value)
+		return text
 	}
-	return strings.Join(parts, ",")
+	return strings.ReplaceAll(text, " ", ",")
 }
 
 // pauseText says that a queue is paused, until when, by whom and why.
