@@ -103,14 +103,5 @@ func title(j *control.Job) string {
 	if j.Command != "" {
 		return j.Command
 	}
-	return typedWords(j.Argv)
-}
-
-// typedWords are words as they are typed in a shell.
-func typedWords(list []string) string {
-	words := make([]string, len(list))
-	for i, word := range list {
-		words[i] = queue.Word(word)
-	}
-	return strings.Join(words, " ")
+	return strings.Join(j.Argv, " ")
 }

@@ -454,7 +454,7 @@ func (p *private) changed(line int, was string, now *queue.Spec) string {
 	if now.Command != nil {
 		is = *now.Command
 	} else {
-		is = typedWords(now.Argv)
+		is = strings.Join(now.Argv, " ")
 	}
 	if is = fmt.Sprintf("%q", cut(oneLine(is), 60)); is == before {
 		return fmt.Sprintf("line %d was changed: %s has other fields now", line, before)
