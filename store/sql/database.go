@@ -110,7 +110,7 @@ type host interface {
 type row struct {
 	tls *libc.TLS
 	p   uintptr
-	of  *serverRows // of PostgreSQL, in the place of these
+	of  *serverRow // of PostgreSQL, in the place of these
 }
 
 func (r row) num(column int) int64 {

@@ -2,16 +2,12 @@ package sql
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -87,13 +83,6 @@ type move struct {
 	tables    []table
 	source    source
 	moved     string // where the queue is by a note in the old place: a move that was cut off may have got so far
-}
-
-// table is one of the tables, with the columns by which its rows are told apart; none if they cannot be.
-type table struct {
-	name    string
-	columns []string
-	key     []int // among columns
 }
 
 // close gives back what is open.
@@ -343,189 +332,6 @@ func (m *move) openFile() error {
 	}
 	m.made, m.lite = c, c
 	return migrate(c, migrations)
-}
-
-// tablesOf are the tables of the schema, as SQLite tells of them.
-func tablesOf() (list []table, err error) {
-	c, err := openConn(":memory:")
-	if err != nil {
-		return nil, err
-	}
-	defer c.close()
-	if err := migrate(c, migrations); err != nil {
-		return nil, err
-	}
-	err = c.query(func(r row) (bool, error) {
-		list = append(list, table{name: r.text(0)})
-		return true, nil
-	}, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY name`)
-	for i := 0; i < len(list) && err == nil; i++ {
-		t := &list[i]
-		key := map[int64]int{}
-		err = c.query(func(r row) (bool, error) {
-			if at := r.num(1); at > 0 {
-				key[at] = len(t.columns)
-			}
-			t.columns = append(t.columns, r.text(0))
-			return true, nil
-		}, `SELECT name, pk FROM pragma_table_info('`+t.name+`')`)
-		for at := int64(1); at <= int64(len(key)); at++ {
-			t.key = append(t.key, key[at])
-		}
-	}
-	return list, err
-}
-
-// ordered is the columns by which the rows of a table are put in an order.
-func (t *table) ordered() (names []string) {
-	if len(t.key) == 0 {
-		return t.columns
-	}
-	for _, at := range t.key {
-		names = append(names, t.columns[at])
-	}
-	return names
-}
-
-// copyRows is how many rows are copied in one transaction.
-const copyRows = 5000
-
-// copy copies what is not there yet.
-func (m *move) copy() error {
-	for i := range m.tables {
-		t := &m.tables[i]
-		if t.name == "notes" {
-			continue // it says what this is
-		}
-		if err := m.copyTable(t); err != nil {
-			return fmt.Errorf("copy the table %s: %w", t.name, err)
-		}
-	}
-	return nil
-}
-
-func (m *move) copyTable(t *table) error {
-	columns, by := strings.Join(t.columns, ", "), strings.Join(t.ordered(), ", ")
-	where, args := "", []any(nil)
-	if len(t.key) == 0 { // its rows have no order to go on in, and are few
-		if err := m.made.exec(`DELETE FROM ` + t.name); err != nil {
-			return err
-		}
-	} else {
-		n, err := m.made.number(`SELECT count(*) FROM ` + t.name)
-		if err == nil && n > 0 && t.name != "meta" {
-			err = m.made.query(func(r row) (bool, error) {
-				for i := range t.key {
-					args = append(args, r.value(i))
-				}
-				return false, nil
-			}, `SELECT `+by+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), " DESC, ")+` DESC LIMIT 1`)
-			where = ` WHERE (` + by + `) > (` + strings.TrimSuffix(strings.Repeat("?, ", len(args)), ", ") + `)`
-			m.done.Found += n
-		}
-		if err == nil && t.name == "meta" { // a new one has its row
-			err = m.made.exec(`DELETE FROM meta`)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	insert := `INSERT INTO ` + t.name + ` (` + columns + `) VALUES (` + strings.TrimSuffix(strings.Repeat("?, ", len(t.columns)), ", ") + `)`
-	rows := int64(0)
-	begun := false
-	err := m.old.query(func(r row) (_ bool, err error) {
-		if err := m.ctx.Err(); err != nil {
-			return false, err
-		}
-		if !begun {
-			if err := m.made.begin(); err != nil {
-				return false, err
-			}
-			begun = true
-		}
-		values := make([]any, len(t.columns))
-		for i := range values {
-			values[i] = r.value(i)
-		}
-		if err := m.made.exec(insert, values...); err != nil {
-			return false, err
-		}
-		if rows++; rows%copyRows == 0 {
-			m.each(t.name, rows)
-			begun = false
-			err = m.made.commit()
-		}
-		return true, err
-	}, `SELECT `+columns+` FROM `+t.name+where+` ORDER BY `+by, args...)
-	if err == nil && begun {
-		err = m.made.commit()
-	} else if begun {
-		m.made.rollback()
-	}
-	m.each(t.name, rows)
-	return err
-}
-
-// compare reads both places once more: each table has to have the same rows.
-func (m *move) compare() error {
-	for i := range m.tables {
-		t := &m.tables[i]
-		if t.name == "notes" {
-			continue
-		}
-		was, n, err := m.sum(m.old, t)
-		if err != nil {
-			return err
-		}
-		is, copied, err := m.sum(m.made, t)
-		if err != nil {
-			return err
-		}
-		m.done.Rows += n
-		if t.name == "jobs" {
-			m.done.Jobs = n
-		}
-		if n != copied || was != is {
-			return fmt.Errorf("the table %s has %d rows in %s and %d in %s, or they differ; the queue is where it was", t.name, n, m.from, copied, m.to)
-		}
-	}
-	return nil
-}
-
-// sum is a checksum of a table's rows, in their order.
-func (m *move) sum(c conn, t *table) (sum [sha256.Size]byte, rows int64, err error) {
-	h := sha256.New()
-	err = c.query(func(r row) (bool, error) {
-		rows++
-		for i := range t.columns {
-			addValue(h, r.value(i))
-		}
-		return true, m.ctx.Err()
-	}, `SELECT `+strings.Join(t.columns, ", ")+` FROM `+t.name+` ORDER BY `+strings.Join(t.ordered(), ", "))
-	h.Sum(sum[:0])
-	return sum, rows, err
-}
-
-// addValue adds a value to a checksum, as a server stores it.
-func addValue(h hash.Hash, v any) {
-	var head [9]byte
-	var text []byte
-	switch v := v.(type) {
-	case nil:
-	case int64:
-		head[0] = 1
-		binary.LittleEndian.PutUint64(head[1:], uint64(v))
-	case string:
-		text = []byte(cleanText(v))
-		head[0] = 2
-		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
-	case []byte:
-		text = v
-		head[0] = 3
-		binary.LittleEndian.PutUint64(head[1:], uint64(len(text)))
-	}
-	h.Write(head[:])
-	h.Write(text)
 }
 
 // settle has the queue be in the new place, and nowhere else at any instant.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -164,31 +163,6 @@ func TestNodeIsTakenOver(t *testing.T) {
 	}
 }
 
-// A service that is started again in time goes on with what its node has leased; another one of the same name is refused.
-func TestNodeComesBack(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
-	hand(t, a, draft())
-	held := claim(t, a, 1)
-	options := Options{Order: a.Order(), Member: Member{Name: "a", Folder: "another", Lease: time.Hour}}
-	if _, err := OpenServer(t.Context(), url, options); !errors.Is(err, queue.ErrExists) {
-		t.Errorf("another service of the same name: %v", err)
-	}
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
-	options.Member.Folder = "a"
-	again, err := OpenServer(t.Context(), url, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	left, err := again.Left(t.Context())
-	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
-		t.Errorf("it has %+v, %v", left.Leased, err)
-	}
-}
-
 // A timer that a node has set is looked for by another one too, a while after: the first one may have stopped.
 func TestNodeStandsInForTimers(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
@@ -217,148 +191,6 @@ func TestNodeStandsInForTimers(t *testing.T) {
 	}
 	if jobs := claim(t, b, 1); len(jobs) != 1 {
 		t.Errorf("%d jobs are runnable once it is due", len(jobs))
-	}
-}
-
-// What was handed in becomes one job, whichever nodes have it on their lists, and however late; each node takes what its own roles
-// hand in, and what nobody else takes.
-func TestSubmissionIsTakenOnce(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, b := node(t, url, "a"), node(t, url, "b")
-	for _, err := range []error{a.SetRoles(t.Context(), []string{"app"}), b.SetRoles(t.Context(), []string{"shop"})} {
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	pgserver.Query(t, url, `INSERT INTO queuectl.submissions (role, id, spec) VALUES ('app', 'x', '{}'), ('shop', 'y', '{}'), ('old', 'z', '{}'), ('old', 'zz', '{}')`)
-	listed := func(s *Server) (ids []string) {
-		t.Helper()
-		list, err := s.Submissions(t.Context(), func(role string) int { return 1 })
-		if err != nil {
-			t.Fatal(err)
-		}
-		for i := range list {
-			ids = append(ids, list[i].ID)
-		}
-		return ids
-	}
-	if of, ofB := listed(a), listed(b); !slices.Equal(of, []string{"z", "x"}) && !slices.Equal(of, []string{"x", "z"}) || !slices.Contains(ofB, "y") || slices.Contains(ofB, "x") {
-		t.Errorf("one node takes %v, the other %v", of, ofB)
-	}
-	take := func(s *Server) store.Receipt {
-		t.Helper()
-		d := draft()
-		d.ID = "x"
-		r, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{d}, UID: 7, Submission: 1})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	d := draft()
-	d.ID = "x"
-	if _, err := b.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{d}, UID: 8}); !errors.Is(err, queue.ErrExists) {
-		t.Errorf("somebody else takes its id: %v", err)
-	}
-	if r := take(a); r.Duplicate || r.IDs[0] != "x" {
-		t.Errorf("it is taken by %+v", r)
-	}
-	if r := take(b); !r.Duplicate {
-		t.Errorf("it is taken again by %+v", r)
-	}
-	j, err := a.Get(t.Context(), "x")
-	if err == nil {
-		err = a.Change(t.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 7})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := take(b); !r.Duplicate {
-		t.Errorf("it is taken once more, since its job is gone, by %+v", r)
-	}
-	if _, err := a.Get(t.Context(), "x"); !errors.Is(err, queue.ErrNotFound) {
-		t.Errorf("there is a job again: %v", err)
-	}
-}
-
-// A copy of a node's folder is not taken for the node as long as that one's service runs: with another name it is told so, with the
-// same one it waits for the lease, and is refused if that is prolonged.
-func TestCopyOfANode(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	const lease = 500 * time.Millisecond
-	open := func(name, place string) (*Server, error) {
-		return OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: name, Folder: "one", Place: place, Lease: lease}})
-	}
-	a, err := open("a", "here")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer a.Close()
-	prolong := func() error { _, err := a.Extend(t.Context(), 1); return err }
-	hand(t, a, draft(), draft())
-	held := claim(t, a, 1)
-	if err := prolong(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := open("b", "there"); !errors.Is(err, ErrCopied) {
-		t.Errorf("a copy of another name: %v, want %v", err, ErrCopied)
-	}
-	ctx, end := context.WithCancel(t.Context())
-	var beside sync.WaitGroup
-	beside.Go(func() {
-		for range time.Tick(lease / 5) {
-			if ctx.Err() != nil || prolong() != nil {
-				return
-			}
-		}
-	})
-	_, err = open("a", "there")
-	end()
-	beside.Wait()
-	if !errors.Is(err, queue.ErrExists) || !strings.Contains(err.Error(), "copy") {
-		t.Errorf("a copy of the same name: %v", err)
-	}
-	if err := prolong(); err != nil {
-		t.Fatalf("the node is disturbed: %v", err)
-	}
-	again, err := open("a", "there") // the machine was started anew
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	if left, err := again.Left(t.Context()); err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
-		t.Errorf("it has %+v, %v", left.Leased, err)
-	}
-	if _, err := again.Extend(t.Context(), 1); err != nil {
-		t.Error(err)
-	}
-	if err := prolong(); err == nil {
-		t.Error("the service of before goes on")
-	}
-}
-
-// A node that is given another name goes on with what it has leased, also if a node of that name is gone.
-func TestNodeIsRenamed(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a, z := node(t, url, "a"), node(t, url, "z")
-	hand(t, a, draft(), draft())
-	held, other := claim(t, a, 1), claim(t, z, 1)
-	forget(t, a, "z")
-	if err := a.Close(); err != nil {
-		t.Fatal(err)
-	}
-	again, err := OpenServer(t.Context(), url, Options{Order: a.Order(), Member: Member{Name: "z", Folder: "a", Lease: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	left, err := again.Left(t.Context())
-	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
-		t.Errorf("it has %+v, %v", left.Leased, err)
-	}
-	lost, err := again.TakeOver(t.Context())
-	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
-		t.Errorf("of the other node it takes over %+v, %v", lost, err)
 	}
 }
 
@@ -576,72 +408,6 @@ func TestStandingNodeIsEnded(t *testing.T) {
 	hand(t, a, draft())
 }
 
-// While one node after the other is brought up to date there are two versions of the schema's programs on one database: the first new one
-// changes the tables, and the old ones go on. Who knows only an older version than the tables allow is refused.
-func TestNodesOfTwoVersions(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	old := node(t, url, "old")
-	hand(t, old, draft(), draft())
-	run := claim(t, old, 1)
-	steps := append(slices.Clone(migrations), []string{`ALTER TABLE jobs ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
-	own := append(slices.Clone(serverMigrations), []string{`ALTER TABLE nodes ADD COLUMN colour TEXT NOT NULL DEFAULT ''`})
-	fresh := node(t, url, "new")
-	pgserver.Query(t, url, `CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''older'''`)
-	together := make(chan error)
-	for range 2 { // two at once take turns
-		go func() {
-			c, err := connectServer(t.Context(), fresh.config)
-			if err == nil {
-				defer c.close()
-				err = (&Server{config: fresh.config, writer: c}).makeTables(steps, own)
-			}
-			together <- err
-		}()
-	}
-	if err := errors.Join(<-together, <-together); err != nil {
-		t.Fatal(err)
-	}
-	if got := pgserver.Query(t, url, `SELECT version, (SELECT count(*) FROM pg_attribute WHERE attname = 'colour' AND attrelid IN ('queuectl.jobs'::regclass, 'queuectl.nodes'::regclass)), (SELECT prosrc LIKE '%may not enqueue%' FROM pg_proc WHERE proname = 'enqueue' AND pronamespace = 'queuectl'::regnamespace) FROM queuectl.schema`); got != "2|2|t" {
-		t.Errorf("the version, new columns, and whether the function is a new one: %s", got)
-	}
-	if _, err := old.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(old, &run[0])}}); err != nil {
-		t.Fatal(err)
-	}
-	hand(t, old, draft())
-	if got := seqs(claim(t, fresh, 9)); !slices.Equal(got, []int64{2, 3}) {
-		t.Errorf("afterwards there are %v", got)
-	}
-	for oldest, want := range map[int64]error{1: nil, 2: store.ErrNewerSchema} { // a restart of the old one
-		pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET min_reader = %d`, oldest))
-		c, err := connectServer(t.Context(), fresh.config)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := (&Server{config: fresh.config, writer: c}).makeTables(migrations, serverMigrations); !errors.Is(err, want) {
-			t.Errorf("version 1 is told %v on tables of version 2 for %d and later", err, oldest)
-		}
-		c.close()
-	}
-}
-
-// Whoever holds the lock by which a queue is moved is named to a service that cannot join.
-func TestLockOfAMoveIsBlamed(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	a := node(t, url, "a")
-	c, err := connectServer(t.Context(), a.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
-	if got, err := c.number(`SELECT pg_try_advisory_lock(` + fmt.Sprint(serverLock) + `)`); err != nil || got != 1 {
-		t.Fatal(got, err)
-	}
-	_, err = OpenServer(t.Context(), url, Options{Order: a.Order(), Member: Member{Name: "b", Folder: "b"}})
-	if want := fmt.Sprintf("by the role queuectl, process %d of the server", c.pg.PID()); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("a service that joins meanwhile is told: %v, want %q", err, want)
-	}
-}
-
 // Whoever holds a transaction open for long is named by doctor.
 func TestOldTransactionIsBlamed(t *testing.T) {
 	s := node(t, pgserver.Shared(t).Create(t), "a")
@@ -721,26 +487,5 @@ func TestNodeHasStrangers(t *testing.T) {
 	knows(a, "a")
 	if more := claim(t, a, 9); !slices.Equal(seqs(more), []int64{4, 5}) {
 		t.Errorf("once it has the account it claims %v", seqs(more))
-	}
-}
-
-// What a node that is gone had said of roles goes with it, when another one takes its name.
-func TestRolesOfANodeWhoseNameIsTaken(t *testing.T) {
-	url := pgserver.Shared(t).Create(t)
-	x, b := node(t, url, "x"), node(t, url, "b")
-	if err := x.SetRoles(t.Context(), []string{"app"}); err != nil {
-		t.Fatal(err)
-	}
-	x.Close()
-	b.Close()
-	s, err := OpenServer(t.Context(), url, Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: Member{Name: "x", Folder: "b", Lease: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	n, _ := s.writer.number(`SELECT count(*) FROM nodes`)
-	left, _ := s.writer.number(`SELECT count(*) FROM roles WHERE node NOT IN (SELECT id FROM nodes)`)
-	if n != 1 || left != 0 {
-		t.Errorf("%d nodes, %d roles of none of them", n, left)
 	}
 }

@@ -1,10 +1,8 @@
 package sql
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strconv"
@@ -430,7 +428,7 @@ func (c *serverConn) rows(each func(r row) (more bool, err error), statement str
 		return serverError(err, statement)
 	}
 	rows := got.(*pgconn.ResultReader)
-	at := serverRows{fields: rows.FieldDescriptions()}
+	at := serverRow{fields: rows.FieldDescriptions()}
 	for more := *refused == nil; more && rows.NextRow(); {
 		at.values = rows.Values()
 		if more, *refused = each(row{of: &at}); *refused != nil {
@@ -571,58 +569,3 @@ func (c *serverConn) close() error {
 
 // closeWait is how long a server is told that a connection ends.
 const closeWait = 2 * time.Second
-
-// serverRows is the row that a statement stands at.
-type serverRows struct {
-	fields []pgconn.FieldDescription
-	values [][]byte
-}
-
-// Types of columns, as the server's catalog numbers them.
-const (
-	byteaOID = 17
-	int8OID  = 20
-	textOID  = 25
-)
-
-// num is a number, or 1 for true; 0 for what is neither.
-func (r *serverRows) num(column int) int64 {
-	v := r.values[column]
-	if len(v) == 1 && v[0] == 't' {
-		return 1
-	}
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// view is a text or a blob.
-func (r *serverRows) view(column int) []byte {
-	v := r.values[column]
-	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
-		raw := make([]byte, hex.DecodedLen(len(v)-2))
-		if _, err := hex.Decode(raw, v[2:]); err != nil {
-			return nil
-		}
-		return raw
-	}
-	if len(v) == 0 {
-		return nil
-	}
-	return v
-}
-
-// value is what stands there.
-func (r *serverRows) value(column int) any {
-	switch {
-	case r.values[column] == nil:
-		return nil
-	case r.fields[column].DataTypeOID == byteaOID:
-		return append([]byte{}, r.view(column)...)
-	case r.fields[column].DataTypeOID == int8OID:
-		return r.num(column)
-	}
-	return string(r.values[column])
-}

@@ -1,0 +1,102 @@
+package sql
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Examine implements store.Examiner.
+func (s *Server) Examine(ctx context.Context) (list []store.Finding) {
+	err := s.reading(ctx, func(r *reader) (err error) {
+		list, err = examineServer(r, s.config.Database, oldTransaction)
+		return err
+	})
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
+	return list
+}
+
+// ExamineServer looks at the database of a URL, which a service may use or not.
+func ExamineServer(ctx context.Context, url string) []store.Finding {
+	config, err := readAddress(url)
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	c, err := connectServer(ctx, config)
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
+	defer c.close()
+	c.ctx = ctx
+	there, err := c.number(hasMeta)
+	if err == nil && there == 0 {
+		return []store.Finding{{Check: "database", Level: store.Fine, Message: "the database " + config.Database + " has no queue yet: the first start of the service makes it"}}
+	}
+	list, err := examineServer(c, config.Database, oldTransaction)
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
+	return list
+}
+
+// serverFailure is what is found of a server that does not answer.
+func serverFailure(err error) store.Finding {
+	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "look at the server, and at store in the settings"}
+}
+
+// oldTransaction is how long one may be open before it is told of.
+const oldTransaction = 5 * time.Minute
+
+// examineServer looks at a database that has a queue.
+func examineServer(c interface {
+	query(each func(r row) (more bool, err error), sql string, args ...any) error
+}, name string, old time.Duration) (list []store.Finding, err error) {
+	version, fsync, commits, full := "", "", "", ""
+	standbys, async, unseen, refused, size := int64(0), int64(0), int64(0), int64(0), int64(0)
+	began := time.Now()
+	err = c.query(func(r row) (bool, error) {
+		version, fsync, commits, full, standbys, async, unseen, refused, size = r.text(0), r.text(1), r.text(2), r.text(3), r.num(4), r.num(5), r.num(6), r.num(7), r.num(8)
+		return false, nil
+	}, `SELECT current_setting('server_version'), current_setting('fsync'), current_setting('synchronous_commit'), current_setting('full_page_writes'),
+		(SELECT count(*) FROM pg_stat_replication), (SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'async'),
+		(SELECT count(*) FROM pg_stat_replication WHERE sync_state IS NULL),
+		(SELECT count(*) FROM submissions WHERE refused IS NOT NULL), pg_database_size(current_database())`)
+	if err != nil {
+		return nil, err
+	}
+	holder, pid, held := "", int64(0), int64(0)
+	err = c.query(func(r row) (bool, error) {
+		holder, pid, held = r.text(0), r.num(1), r.num(2)
+		return false, nil
+	}, `SELECT usename, pid, extract(epoch FROM clock_timestamp() - xact_start)::bigint FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - ? * interval '1 ms' ORDER BY xact_start LIMIT 1`, old.Milliseconds())
+	if err != nil {
+		return nil, err
+	}
+	add := func(level store.Level, message, next string) {
+		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Next: next})
+	}
+	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; it answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
+	if fsync != "on" || full != "on" || commits == "off" {
+		add(store.Failure, fmt.Sprintf("a crash of the server loses what was acknowledged: fsync is %s, full_page_writes %s, synchronous_commit %s", fsync, full, commits), "set all three to on, and restart the server")
+	}
+	if async > 0 {
+		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous: to promote one may lose jobs that were acknowledged", async, standbys), "name it in synchronous_standby_names, or never promote it")
+	}
+	if unseen > 0 { // the columns of others' processes are for few
+		add(store.Warning, fmt.Sprintf("the server has %d standbys, and does not tell this role which of them are asynchronous: to promote one of those may lose jobs that were acknowledged", unseen), "GRANT pg_read_all_stats to the role of the URL")
+	}
+	if pid != 0 {
+		add(store.Warning, fmt.Sprintf("the role %s has held a transaction open for %v (pid %d): until it ends the server keeps what the queue has removed, and all becomes slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("have it end, or SELECT pg_terminate_backend(%d)", pid))
+	}
+	if refused > 0 {
+		add(store.Warning, fmt.Sprintf("%d jobs that were handed in by queuectl.enqueue are none", refused), "SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL says why; DELETE those that were seen")
+	}
+	return list, nil
+}

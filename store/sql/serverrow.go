@@ -1,0 +1,64 @@
+package sql
+
+import (
+	"bytes"
+	"encoding/hex"
+	"strconv"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// serverRow is the row that a statement stands at.
+type serverRow struct {
+	fields []pgconn.FieldDescription
+	values [][]byte
+}
+
+// Types of columns, as the server's catalog numbers them.
+const (
+	byteaOID = 17
+	int8OID  = 20
+	textOID  = 25
+)
+
+// num is a number, or 1 for true; 0 for what is neither.
+func (r *serverRow) num(column int) int64 {
+	v := r.values[column]
+	if len(v) == 1 && v[0] == 't' {
+		return 1
+	}
+	n, err := strconv.ParseInt(string(v), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// view is a text or a blob.
+func (r *serverRow) view(column int) []byte {
+	v := r.values[column]
+	if r.fields[column].DataTypeOID == byteaOID && bytes.HasPrefix(v, []byte(`\x`)) {
+		raw := make([]byte, hex.DecodedLen(len(v)-2))
+		if _, err := hex.Decode(raw, v[2:]); err != nil {
+			return nil
+		}
+		return raw
+	}
+	if len(v) == 0 {
+		return nil
+	}
+	return v
+}
+
+// value is what stands there.
+func (r *serverRow) value(column int) any {
+	switch {
+	case r.values[column] == nil:
+		return nil
+	case r.fields[column].DataTypeOID == byteaOID:
+		return append([]byte{}, r.view(column)...)
+	case r.fields[column].DataTypeOID == int8OID:
+		return r.num(column)
+	}
+	return string(r.values[column])
+}

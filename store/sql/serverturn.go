@@ -1,0 +1,150 @@
+package sql
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// reload reads anew what the tables' heads hold: another node has changed it. What nobody else knows stays.
+func (t *tx) reload() error {
+	s, was := t.s, t.s.mem
+	err := s.loadHeads()
+	if err == nil && s.mem.lanes.keyed {
+		err = t.needAll(was.leases)
+	}
+	if err != nil {
+		s.mem = was
+		return err
+	}
+	m := &s.mem
+	m.nextDue, m.promoted, m.rechecked, m.tidied = was.nextDue, was.promoted, was.rechecked, was.tidied
+	m.lanes.node, m.lanes.here = was.lanes.node, was.lanes.here
+	m.turn = was.turn
+	for name, q := range was.lanes.queues {
+		if q.Pass != 0 {
+			m.lanes.state(name).Pass = q.Pass
+		}
+	}
+	for i := range m.disowning {
+		d := &m.disowning[i]
+		if at := slices.IndexFunc(was.disowning, func(o disowning) bool { return o.former == d.former }); at >= 0 {
+			d.walked, d.asked = was.disowning[at].walked, was.disowning[at].asked
+		}
+	}
+	switch {
+	case m.rankedBy == orderText(m.order):
+	case was.ranking.state != 0 && was.order == m.order:
+		m.ranking = was.ranking
+	default:
+		m.ranking = ranking{state: rankingStates[0]}
+	}
+	for n, b := range m.batches {
+		if known, there := was.batches[n]; there {
+			b.at, b.of = known.at, known.of
+			if !b.committed {
+				u := m.users[b.uid]
+				u.names += known.names - b.names
+				m.putUser(b.uid, u)
+			}
+			b.names = known.names
+			m.batches[n] = b
+		}
+	}
+	s.minute = minuteFigures{}
+	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	s.hereStale = true
+	t.before, s.foreign.any, s.readied = *m, true, true
+	s.standIn(t.now, t.now) // timers may be among what was read
+	return nil
+}
+
+// errExpelled breaks the store of a node that was taken for dead: what it had leased is others' now.
+var errExpelled = damage("the lease of this node ran out, and others have taken over what it ran; this service ends, and joins again once it is started")
+
+// enter implements host. The writers of all nodes take turns by the lock of meta's row.
+func (s *Server) enter(t *tx) error {
+	s.own = nil
+	if err := t.beginOnce(); err != nil {
+		return err
+	}
+	if err := t.conn.exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
+		return err
+	}
+	commits, member := int64(0), false
+	var list [][]byte
+	var all reads
+	all.add(func(r row) (bool, error) {
+		commits, member = r.num(0), r.num(1) != 0
+		s.others.Store(r.num(3))
+		s.behind.Store(r.num(2) - time.Now().UnixMilli())
+		t.now = s.now()
+		return true, nil
+	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp()) FROM meta`, s.node, s.incarnation, s.node)
+	all.add(func(r row) (bool, error) {
+		if r.num(0) == s.mem.commits+int64(len(list))+1 && len(r.view(1)) > 0 {
+			list = append(list, slices.Clone(r.view(1)))
+		}
+		return true, nil
+	}, `SELECT n, news FROM changes WHERE n > ? ORDER BY n LIMIT ?`, s.mem.commits, int64(changesHeard))
+	if err := t.conn.queries(all.list); err != nil {
+		return err
+	}
+	if !member && s.node != 0 {
+		return errExpelled
+	}
+	if err := s.catchUp(t, commits, list); err != nil {
+		return err
+	}
+	t.rules.Readied = s.readied
+	if s.others.Load() > 0 {
+		t.told = &told{queues: map[*queueState]bool{}}
+	}
+	return nil
+}
+
+// catchUp takes in what others have changed: by what they have told, or else by reading all anew.
+func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
+	m := &s.mem
+	if commits == m.commits {
+		return nil
+	}
+	poke(s.changes)
+	if commits != m.commits+int64(len(list)) {
+		return t.reload()
+	}
+	for i, text := range list {
+		if err := t.hear(commits-int64(len(list)-i-1), text); err != nil {
+			if !errors.Is(err, errOtherNews) {
+				s.log.Warn("what another node has told cannot be read; all is read anew", "error", err)
+			}
+			return t.reload()
+		}
+		t.undo = nil // it is so
+	}
+	t.undo, t.users, t.queues, t.leased, t.leases, t.leasedBy = nil, nil, nil, false, nil, nil
+	t.before = *m
+	s.readied = true
+	return nil
+}
+
+// tell stores what the transaction has changed, for the others, and forgets what is old: who has not heard of it reads all
+// anew.
+func (t *tx) tell() error {
+	text, err := t.news()
+	if err != nil {
+		return err
+	}
+	n := t.s.mem.commits
+	if err := t.exec(`INSERT INTO changes (n, news) VALUES (?, ?) ON CONFLICT (n) DO UPDATE SET news = excluded.news`, n, string(text)); err != nil || n%changesStep != 0 {
+		return err
+	}
+	return t.exec(`DELETE FROM changes WHERE n < ?`, n-changesKept)
+}
+
+// Limits of changes: who is more than so many behind reads all anew.
+const (
+	changesHeard = 64
+	changesKept  = 128
+	changesStep  = 64
+)
