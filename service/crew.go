@@ -258,15 +258,15 @@ func (c crew) inherited(ctx context.Context, seq int64) bool {
 		select {
 		case <-ctx.Done():
 			return false
-		case <-time.After(inheritedEvery):
+		case <-time.After(againEvery):
 		}
 		was, err = c.s.cluster.Holder(ctx, seq)
 	}
 	return err == nil
 }
 
-// inheritedEvery is how often that is looked at.
-const inheritedEvery = 250 * time.Millisecond
+// againEvery is how often it is looked again at what will be otherwise soon.
+const againEvery = 250 * time.Millisecond
 
 // here does with this node's pool what is asked.
 func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
@@ -393,7 +393,7 @@ func (c crew) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bo
 			select {
 			case <-ctx.Done():
 				return nil, false, ctx.Err()
-			case <-time.After(inheritedEvery):
+			case <-time.After(againEvery):
 			}
 		}
 	}

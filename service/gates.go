@@ -131,7 +131,11 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 	if err != nil {
 		return out, err
 	}
-	units, err := s.unitsHere(ctx)
+	var units []control.GateView
+	err = s.shares.Do(ctx, control.Many, func() (err error) {
+		units, err = s.unitsHere(ctx)
+		return err
+	})
 	if err != nil {
 		return out, err
 	}

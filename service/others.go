@@ -20,7 +20,7 @@ const othersWithin = 2 * time.Second
 type fromNode struct {
 	node store.NodeState
 	answered
-	err error
+	failed error // it has answered nothing
 }
 
 // askOthers asks all other nodes that are alive at once, and waits for othersWithin at most. They are in order of their names.
@@ -64,8 +64,8 @@ func (s *Service) inTurnOfAll(ctx context.Context, f func() error) error {
 func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 	list, err := s.askOthers(ctx, a)
 	for i := range list {
-		if list[i].err != nil {
-			s.log.Warn("a node has not said that it obeys what was changed for all; it does once it hears of it", "node", list[i].node.Name, "error", list[i].err)
+		if list[i].failed != nil {
+			s.log.Warn("a node has not said that it obeys what was changed for all; it does once it hears of it", "node", list[i].node.Name, "error", list[i].failed)
 		}
 	}
 	if err != nil {
@@ -165,7 +165,7 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 		o := &all[i]
 		reasons := o.Reasons
 		switch {
-		case o.err != nil:
+		case o.failed != nil:
 			reasons = []control.Reason{{Kind: "node", Text: "it does not say what keeps it from starting the job", Next: "queuectl node list"}}
 		case len(reasons) == 0:
 			return nil

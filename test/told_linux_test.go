@@ -1,6 +1,7 @@
 package test
 
 import (
+	"bufio"
 	"strings"
 	"testing"
 	"time"
@@ -31,16 +32,22 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 	q.must("enqueue", "--id", "holds", "--lock", "k", untilGate(gate))
 	q.dial().runs("holds")
 	run := q.command("run", "--id", "waits", "--lock", "k", "true")
-	said := &strings.Builder{}
-	run.Stderr = said
+	stderr, err := run.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := begin(run); err != nil {
 		t.Fatal(err)
 	}
-	q.until("it waits", 10*time.Second, func() bool { return q.cli("show", "waits").code == 0 })
-	time.AfterFunc(1500*time.Millisecond, func() { q.cli("cancel", "waits") })
-	if err := run.Wait(); err == nil || !strings.Contains(said.String(), "1 of 1 jobs with the lock k run") || !strings.Contains(said.String(), "job waits is cancelled") {
-		t.Errorf("%v: %s", err, said)
+	said := bufio.NewReader(stderr)
+	if line, err := said.ReadString('\n'); !strings.Contains(line, "1 of 1 jobs with the lock k run") {
+		t.Errorf("of what it waits for it is said %q, %v", line, err)
 	}
+	q.must("cancel", "waits")
+	if line, err := said.ReadString('\n'); !strings.Contains(line, "job waits is cancelled") {
+		t.Errorf("of its end it is said %q, %v", line, err)
+	}
+	run.Wait()
 	q.write("go", "")
 }
 
@@ -86,7 +93,7 @@ func TestDefaultsOfAQueue(t *testing.T) {
 			t.Errorf("%s: %+v", wrong, r)
 		}
 	}
-	if text := q.must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8"); !strings.Contains(text, "ok_codes=0,3 priority=8") {
+	if text := q.must("queue", "set", "a", "--default", "ok_codes=0,3", "--default", "priority=8", "--default", "labels=a=x y:z"); !strings.Contains(text, "labels=a=x y:z ok_codes=0,3 priority=8") {
 		t.Errorf("%s", text)
 	}
 	q.must("enqueue", "--id", "j", "-Q", "a", "--priority", "1", "true")

@@ -96,16 +96,18 @@ func defaultsText(raw json.RawMessage) string {
 
 // typed is a value of JSON as it is typed behind a flag.
 func typed(value any) string {
-	text := fmt.Sprint(value) // with its keys in order
-	switch value.(type) {
-	case []any:
-		text = text[1 : len(text)-1]
+	text := fmt.Sprint(value)
+	switch v := value.(type) {
+	case []any: // of numbers
+		return strings.ReplaceAll(text[1:len(text)-1], " ", ",")
 	case map[string]any:
-		text = strings.ReplaceAll(text[len("map["):len(text)-1], ":", "=")
-	default:
-		return text
+		text = ""
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			text += "," + name + "=" + fmt.Sprint(v[name])
+		}
+		return strings.TrimPrefix(text, ",")
 	}
-	return strings.ReplaceAll(text, " ", ",")
+	return text
 }
 
 // pauseText says that a queue is paused, until when, by whom and why.
