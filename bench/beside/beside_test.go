@@ -44,7 +44,7 @@ func (p program) command(fill bool, url, name string) *exec.Cmd {
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "GOGC=400", // as the service has it
-		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name)
+		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, blockVariable+"="+strconv.Itoa(block))
 	cmd.Stderr = os.Stderr
 	return cmd
 }
@@ -111,7 +111,7 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 
 // TestBesideOthers has each queue be emptied by one, two and four nodes, in turns, on a server that stores durably.
 func TestBesideOthers(t *testing.T) {
-	jobs, rounds := count("QUEUECTL_BESIDE_JOBS", 20_000), count("QUEUECTL_BESIDE_ROUNDS", 1)
+	jobs, rounds := count("QUEUECTL_BESIDE_JOBS", 60_000), count("QUEUECTL_BESIDE_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
 	defer server.Remove()
 	only := os.Getenv("QUEUECTL_BESIDE_ONLY")

@@ -1,6 +1,6 @@
-// pg-boss, whose jobs are fetched and completed in blocks as large as ours, by two at once.
+// pg-boss, whose jobs are fetched and completed in blocks that are together as large as ours, by two at once.
 import PgBoss from "pg-boss";
-import { filling, ready, size, url } from "./told.mjs";
+import { block, filling, ready, size, url } from "./told.mjs";
 
 const boss = new PgBoss({ connectionString: url, supervise: false, schedule: false });
 await boss.start();
@@ -15,7 +15,7 @@ if (filling) {
   await ready(() => done);
   const loop = async () => {
     for (;;) {
-      const jobs = await boss.fetch("nothing", { batchSize: 250 });
+      const jobs = await boss.fetch("nothing", { batchSize: block / 2 });
       if (!jobs?.length) {
         await new Promise((again) => setTimeout(again, 10));
         continue;

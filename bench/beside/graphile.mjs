@@ -1,7 +1,7 @@
 // graphile-worker with the settings of its own benchmark: jobs are fetched ahead, and completed many at once.
 import { EventEmitter } from "node:events";
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
-import { filling, ready, size, url } from "./told.mjs";
+import { block, filling, ready, size, url } from "./told.mjs";
 
 const logger = new Logger(() => () => {});
 if (filling) {
@@ -20,7 +20,7 @@ if (filling) {
     taskList: { nothing: async () => {} },
     events,
     preset: {
-      worker: { connectionString: url, concurrentJobs: 24, maxPoolSize: 25, logger, localQueue: { size: 500 }, completeJobBatchDelay: 0, failJobBatchDelay: 0 },
+      worker: { connectionString: url, concurrentJobs: 24, maxPoolSize: 25, logger, localQueue: { size: block }, completeJobBatchDelay: 0, failJobBatchDelay: 0 },
     },
   });
   await runner.promise;

@@ -25,6 +25,8 @@ const (
 	roleVariable = "QUEUECTL_BESIDE_ROLE"
 	urlVariable  = "QUEUECTL_BESIDE_URL"
 	nameVariable = "QUEUECTL_BESIDE_NODE"
+
+	blockVariable = "QUEUECTL_BESIDE_BLOCK"
 )
 
 func TestMain(m *testing.M) {
@@ -68,8 +70,8 @@ func size() int {
 	return n
 }
 
-// block is how many jobs a node takes at once. The others may have more.
-const block = 500
+// block is how many jobs a node takes at once. graphile-worker and pg-boss take as many, River twice as many.
+var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*sql.Server, error) {
 	s, err := sql.OpenServer(ctx, url, sql.Options{Order: queue.Order{Scheduling: "fifo", Aging: "time", Interval: time.Minute}, Member: sql.Member{Name: name, Folder: name, Lease: time.Hour}})
@@ -189,7 +191,7 @@ func riverNode(ctx context.Context, url string) error {
 	workers := river.NewWorkers()
 	river.AddWorker(workers, worker{})
 	c, err := river.NewClient(riverpgxv5.New(pool), &river.Config{
-		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2000}}, Workers: workers,
+		Queues: map[string]river.QueueConfig{river.QueueDefault: {MaxWorkers: 2 * block}}, Workers: workers,
 		FetchCooldown: 2 * time.Millisecond, FetchPollInterval: 20 * time.Millisecond,
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import { once } from "node:events";
 export const url = process.env.QUEUECTL_BESIDE_URL;
 export const filling = process.argv[2] === "fill";
 export const size = Number(process.env.QUEUECTL_BESIDE_NODE);
+export const block = Number(process.env.QUEUECTL_BESIDE_BLOCK);
 
 // ready says that the node is, waits to be told to begin, and says from then on how many jobs have ended.
 export async function ready(done) {
