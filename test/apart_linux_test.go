@@ -399,7 +399,7 @@ func (a *apart) settle() {
 			a.Logf("faults: %s", strings.Join(a.told, "\n"))
 		}
 	}
-	stale := pgserver.Query(a, url, `SELECT count(*) FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 GROUP BY seq HAVING count(*) > 1) t`)
+	stale := pgserver.Query(a, url, `SELECT count(*) FROM (SELECT seq FROM (SELECT seq FROM queuectl.attempts WHERE exit_code = 0 UNION ALL SELECT seq FROM queuectl.jobs WHERE ran <> '') a GROUP BY seq HAVING count(*) > 1) t`)
 	if stale != "0" {
 		a.Errorf("%s jobs have two results", stale)
 	}

@@ -133,7 +133,7 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 	}
 	r.job = l.Job
 	j, d, a := &r.job, &e.Decision, &e.Attempt
-	j.Reason, j.WorkerID, j.PID = d.Reason, "", 0
+	stopped(j, e)
 	if d.State.Runnable() {
 		j.DueAt = r.tx.Now().Add(max(0, d.Delay))
 	}
@@ -163,11 +163,7 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 			return err
 		}
 	}
-	j.EndedAt = a.EndedAt
-	j.Outputs += store.OutputSize(a)
-	j.Runs++
-	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.Counts), j.Deferred+bit(d.Defers), j.Crashes+bit(d.Crashed)
-	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
+	ran(j, e)
 	if err := r.tx.AddAttempt(j, e); err != nil {
 		return err
 	}
@@ -175,6 +171,35 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		return err
 	}
 	return r.returned(j)
+}
+
+// stopped has a job be one that does not run any more.
+func stopped(j *Job, e *store.Settlement) {
+	j.Reason, j.WorkerID, j.PID = e.Decision.Reason, "", 0
+}
+
+// ran has a job be one whose attempt has ended.
+func ran(j *Job, e *store.Settlement) {
+	d, a := &e.Decision, &e.Attempt
+	j.EndedAt = a.EndedAt
+	j.Outputs += store.OutputSize(a)
+	j.Runs++
+	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.Counts), j.Deferred+bit(d.Defers), j.Crashes+bit(d.Crashed)
+	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
+}
+
+// Foresee is what will be written of a job whose attempt ends it, as far as is known now, or nil. It changes nothing.
+func (r *Rules) Foresee(e *store.Settlement) *Job {
+	l := r.lease(e.Lease)
+	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
+		return nil
+	}
+	j := l.Job
+	stopped(&j, e)
+	ran(&j, e)
+	j.Units, j.Standing = "", Nowhere
+	r.become(&j, e.Decision.State)
+	return &j
 }
 
 // measureStart counts the start of a leased job, with its wait since it was due and ready.

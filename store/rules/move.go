@@ -16,17 +16,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 	if !legal(from, to, l != nil) {
 		return fmt.Errorf("job %s is %v and may not become %v", j.ID, from, to)
 	}
-	j.State, j.UpdatedAt = to, r.tx.Now()
-	if to != queue.Processing {
-		j.PausedAt, j.PausedBy = 0, 0
-	}
-	j.Kept = (to == queue.Completed || to == queue.Cancelled) && r.tx.Queue(j.Queue).Keeps
-	switch {
-	case !to.Ended():
-		j.EndedAt = 0
-	case j.EndedAt <= 0:
-		j.EndedAt = r.tx.Now()
-	}
+	r.become(j, to)
 	if was == Ready && l == nil {
 		if err := r.leaveLane(j); err != nil {
 			return err
@@ -65,6 +55,21 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		return r.hook(j)
 	}
 	return nil
+}
+
+// become has a job be in a state, with what goes with that.
+func (r *Rules) become(j *Job, to queue.State) {
+	j.State, j.UpdatedAt = to, r.tx.Now()
+	if to != queue.Processing {
+		j.PausedAt, j.PausedBy = 0, 0
+	}
+	j.Kept = (to == queue.Completed || to == queue.Cancelled) && r.tx.Queue(j.Queue).Keeps
+	switch {
+	case !to.Ended():
+		j.EndedAt = 0
+	case j.EndedAt <= 0:
+		j.EndedAt = r.tx.Now()
+	}
 }
 
 // legal reports whether a job may move. One that is leased may have run, whether that was

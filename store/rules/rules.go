@@ -51,6 +51,7 @@ type Job struct {
 	Node     int64   // the node that had it leased last, as the engine numbers them; 0 of one that has one alone
 	Lane     int64   // that it stands in, if it is Ready
 	NewError *string // its new error; nil leaves the one that it has
+	Ran      string  // the engine's, which keeps the last attempt there if it can
 	Rewrite  Rewrite
 	// Damaged says that a part that was asked for cannot be read; Error tells why.
 	Damaged bool

@@ -54,10 +54,11 @@ type engine struct {
 	standsIn   queue.Millis // when this node looks for another one's timers; the writer's
 	leaseRoom  []int64      // for the next transaction's leases; the writer's
 
-	served  map[served]int64 // when operations of users were carried out last, by serving; the writer's
-	serving int64
-	slow    map[int]bool // users whose last operation took slowOp or longer; the writer's
-	late    *op          // of such a user, which is to be committed next, alone; the writer's
+	served    map[served]int64 // when operations of users were carried out last, by serving; the writer's
+	serving   int64
+	slow      map[int]bool // users whose last operation took slowOp or longer; the writer's
+	surprised bool         // the last transaction met errForeseen; the writer's
+	late      *op          // of such a user, which is to be committed next, alone; the writer's
 
 	typical int // bytes that a job takes to be claimed, of late; the writer's
 

@@ -94,12 +94,14 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 		before = math.MaxInt64
 	}
 	err = s.reading(ctx, func(r *reader) error {
-		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
-		if err == nil && there == 0 {
-			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
-		}
+		last, plain, err := r.jobAttempt(seq)
 		if err != nil {
 			return err
+		}
+		if plain && last.N < before {
+			if list = append(list, last); len(list) == limit {
+				return nil
+			}
 		}
 		bytes := 0
 		return r.query(func(r row) (bool, error) {
@@ -117,24 +119,45 @@ func (s *engine) History(ctx context.Context, seq int64, before, limit int) (lis
 
 // Attempt reads one attempt with its output; n = 0 is the last one.
 func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt, err error) {
-	where := ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) AND n = ?`
-	args := []any{seq, int64(n)}
-	if n == 0 {
-		where, args = ` FROM attempts WHERE seq = (SELECT seq FROM jobs WHERE seq = ?) ORDER BY n DESC LIMIT 1`, args[:1]
-	}
 	err = s.reading(ctx, func(r *reader) error {
+		last, plain, err := r.jobAttempt(seq)
+		if err != nil {
+			return err
+		}
+		if plain && (n == 0 || n == last.N) {
+			a = last
+			return nil
+		}
+		where, args := `seq = ? AND n = ?`, []any{seq, int64(n)}
+		if n == 0 {
+			where, args = `seq = ? ORDER BY n DESC LIMIT 1`, args[:1]
+		}
 		found := false
-		err := r.query(func(r row) (bool, error) {
+		err = r.query(func(r row) (bool, error) {
 			a, found = readAttempt(r), true
 			a.Output, a.OutputRef, a.Result = bytes.Clone(r.view(attemptWidth)), r.text(attemptWidth+1), bytes.Clone(r.view(attemptWidth+2))
 			return false, nil
-		}, `SELECT `+attemptColumns+`, output, output_ref, result`+where, args...)
+		}, `SELECT `+attemptColumns+`, output, output_ref, result FROM attempts WHERE `+where, args...)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "the job has no attempt %d", n)
 		}
 		return err
 	})
 	return a, err
+}
+
+// jobAttempt is the last attempt of a job, if its row has it. There has to be such a job.
+func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
+	there := false
+	err = r.query(func(r row) (_ bool, err error) {
+		there = true
+		a, found, err = readJobAttempt(r)
+		return false, err
+	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
+	if err == nil && !there {
+		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+	}
+	return a, found, err
 }
 
 // maxLooked bounds how many jobs one page looks at for a filter that no index

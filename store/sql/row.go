@@ -22,7 +22,7 @@ import (
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran`
 	jobColumns   = headColumns + `, labels, error, terms`
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
@@ -216,7 +216,7 @@ func readJob(r row, columns string) (queue.Job, error) {
 // are damaged it says so.
 func readMoved(r row, columns string) rules.Job {
 	j, err := readJob(r, columns)
-	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14), Damaged: err != nil}
+	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14), Ran: r.text(laneColumn + 15), Damaged: err != nil}
 }
 
 // attemptColumns are the columns of an attempt, in the order of readAttempt.

@@ -12,7 +12,8 @@ import (
 // run forward only, each version in one transaction with its number.
 //
 // In a row of jobs or attempts the columns that may be long come last: SQLite reads
-// what stands before them without them.
+// what stands before them without them. In jobs numbers come first: PostgreSQL finds a column
+// behind a text by walking over all before it.
 var migrations = [][]string{{
 	`CREATE TABLE meta (
 		one          INTEGER PRIMARY KEY CHECK (one = 1),
@@ -43,8 +44,6 @@ var migrations = [][]string{{
 		VALUES (1, 1, 0, 1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0)`,
 	`CREATE TABLE jobs (
 		seq          INTEGER PRIMARY KEY,
-		id           TEXT    NOT NULL,
-		queue        TEXT    NOT NULL DEFAULT 'default',
 		uid          INTEGER NOT NULL,
 		state        INTEGER NOT NULL CHECK (state BETWEEN 1 AND 8),
 		place        INTEGER NOT NULL CHECK (place BETWEEN 0 AND 3), -- rules.Standing; meta.reserved names what is leased and stands as before
@@ -79,10 +78,13 @@ var migrations = [][]string{{
 		kept         INTEGER NOT NULL DEFAULT 0, -- 1 if its queue had a retention of its own when it ended
 		node         INTEGER NOT NULL DEFAULT 0, -- that had it leased last
 		outputs      INTEGER NOT NULL DEFAULT 0, -- bytes of them
+		unique_for   INTEGER NOT NULL DEFAULT 0, -- in ms
+		id           TEXT    NOT NULL,
+		queue        TEXT    NOT NULL DEFAULT 'default',
 		worker       TEXT    NOT NULL DEFAULT '',
 		reason       TEXT    NOT NULL DEFAULT '',
+		ran          TEXT    NOT NULL DEFAULT '', -- its last attempt, if that has no row of its own; see plainAttempt
 		units        TEXT    NOT NULL DEFAULT '', -- of resources that it holds while it is leased
-		unique_for   INTEGER NOT NULL DEFAULT 0,  -- in ms
 		unique_key   TEXT    NOT NULL DEFAULT '', -- that no other unfinished job of the user has
 		demands      TEXT    NOT NULL DEFAULT '', -- JSON, '' if there are none
 		schedule     TEXT    NOT NULL DEFAULT '', -- that made it

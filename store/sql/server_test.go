@@ -72,11 +72,13 @@ func whole(t *testing.T) *pgserver.Server {
 	return pgserver.Shared(t)
 }
 
-// forgetful is a server whose node finds in each transaction that another one has changed something.
+// forgetful is a server whose node finds in each transaction that another one has changed something, and writes before its turn
+// what it can.
 type forgetful struct{ *Server }
 
 func (f forgetful) enter(t *tx) error {
 	t.s.mem.commits--
+	f.others.Store(1)
 	err := f.Server.enter(t)
 	t.s.foreign.any = false // nothing has changed in truth
 	return err

@@ -195,13 +195,7 @@ func (c *serverConn) send(sql string, args []any) error {
 // sendValues sends a statement with the values of its arguments.
 func (c *serverConn) sendValues(s *serverStatement, values [][]byte, formats []int16) error {
 	if !s.asked && (c.session == "" || s.byRows) {
-		if c.session == "" {
-			c.named++
-			s.name = "s" + strconv.Itoa(c.named)
-		}
-		s.asked = true
-		c.pipe.SendPrepare(s.name, s.text, nil)
-		c.sent = append(c.sent, serverSent{serverStatement: s, prepare: true})
+		c.ask(s)
 	}
 	if c.session == "" {
 		c.pipe.SendQueryPrepared(s.name, values, formats, nil)
@@ -211,6 +205,17 @@ func (c *serverConn) sendValues(s *serverStatement, values [][]byte, formats []i
 	c.sent = append(c.sent, serverSent{serverStatement: s})
 	c.wrote, c.open = c.wrote || s.writes, true
 	return nil
+}
+
+// ask asks the server to prepare a statement.
+func (c *serverConn) ask(s *serverStatement) {
+	if c.session == "" {
+		c.named++
+		s.name = "s" + strconv.Itoa(c.named)
+	}
+	s.asked, c.open = true, true
+	c.pipe.SendPrepare(s.name, s.text, nil)
+	c.sent = append(c.sent, serverSent{serverStatement: s, prepare: true})
 }
 
 // bounded reads answers if there are many.

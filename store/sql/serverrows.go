@@ -40,7 +40,7 @@ const arrayHead = 20
 
 // Limits of rows that one statement writes.
 const (
-	rowsMost      = 100
+	rowsMost      = 250
 	rowsBytesMost = 256 << 10
 )
 
@@ -171,7 +171,12 @@ func (r *rows) clear() {
 func (c *serverConn) row(sql string, args ...any) error {
 	s := c.statement(sql)
 	s.byRows = true
-	if c.end == nil || s.types == nil { // not in a transaction, or not known yet
+	if c.end != nil && !s.prepared {
+		if err := c.prepare(s); err != nil {
+			return err
+		}
+	}
+	if c.end == nil || s.types == nil { // not in a transaction, or the types are not among those that rows may have
 		return c.exec(sql, args...)
 	}
 	return c.within(func() error {
@@ -205,6 +210,18 @@ func (c *serverConn) row(sql string, args ...any) error {
 			return c.push() // the server begins with them while others are made
 		}
 		return nil
+	})
+}
+
+// prepare has the server prepare a statement, and say of which types its arguments are.
+func (c *serverConn) prepare(s *serverStatement) error {
+	return c.within(func() error {
+		c.ask(s)
+		if err := c.flush(); err != nil {
+			return err
+		}
+		_, err := c.read(0)
+		return err
 	})
 }
 

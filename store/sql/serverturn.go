@@ -6,8 +6,12 @@ import (
 	"time"
 )
 
-// reload reads anew what the tables' heads hold: another node has changed it. What nobody else knows stays.
+// reload reads anew what the tables' heads hold: another node has changed it. What nobody else knows stays. What is only foreseen
+// would be read as if it were so.
 func (t *tx) reload() error {
+	if t.foreseen != nil {
+		return errForeseen
+	}
 	s, was := t.s, t.s.mem
 	err := s.loadHeads()
 	if err == nil && s.mem.lanes.keyed {
@@ -67,6 +71,11 @@ func (s *Server) enter(t *tx) error {
 	s.own = nil
 	if err := t.beginOnce(); err != nil {
 		return err
+	}
+	if len(t.ended) > 0 && s.others.Load() > 0 {
+		if err := t.foresee(t.ended); err != nil {
+			return err
+		}
 	}
 	if err := t.conn.exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // class says which operations go before others.
@@ -29,12 +30,17 @@ type op struct {
 	uid   int // who asks, queue.NoUser if that is the service
 	done  chan error
 	err   error
+	ended []store.Settlement // that it tells of, if these are known before it is carried out
 }
 
 // do has an operation carried out and waits for its commit. The context
 // ends the wait only before the operation is queued: what is queued happens.
 func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
-	o := &op{run: run, class: c, uid: queue.UserOf(ctx), done: make(chan error, 1)}
+	return s.doOp(ctx, &op{run: run, class: c})
+}
+
+func (s *engine) doOp(ctx context.Context, o *op) error {
+	o.uid, o.done = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
 		return err
 	}

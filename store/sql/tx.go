@@ -107,15 +107,23 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 // Put implements rules.Tx: the one place where a job's row is written.
 func (t *tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
-		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, error = coalesce(?, error)`
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, ran = ?, error = coalesce(?, error)`
+	if j.Ran != "" && j.State != queue.Completed {
+		if err := t.setApart(j); err != nil {
+			return err
+		}
+	}
 	var fault any
 	if j.NewError != nil {
 		fault = *j.NewError
 	}
-	args := [...]any{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, fault, j.Seq}
+	args := jobRow{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
+		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, j.Ran, fault, j.Seq}
+	if t.foreseen.has(j, &args) {
+		return nil
+	}
 	if j.Rewrite == rules.RowAlone {
-		err := t.row(set+` WHERE seq = ?35`, args[:]...)
+		err := t.row(set+` WHERE seq = ?36`, args[:]...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -123,14 +131,14 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	if j.Rewrite == rules.WithTerms {
-		err = t.exec(set+`, terms = ?36 WHERE seq = ?35`, append(args[:], text.terms)...)
+		err = t.exec(set+`, terms = ?37 WHERE seq = ?36`, append(args[:], text.terms)...)
 		return err
 	}
 	demands, err := demandsText(j.Demands)
 	if err != nil {
 		return err
 	}
-	if err = t.exec(set+`, terms = ?36, labels = ?37, input = ?38, queue = ?39, demands = ?40, unique_key = ?41, unique_for = ?42, hooks = ?43, parents = ?44 WHERE seq = ?35`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+	if err = t.exec(set+`, terms = ?37, labels = ?38, input = ?39, queue = ?40, demands = ?41, unique_key = ?42, unique_for = ?43, hooks = ?44, parents = ?45 WHERE seq = ?36`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -184,16 +192,20 @@ func (t *tx) writeInput(seq int64, text *texts) (err error) {
 // AddAttempt implements rules.Tx.
 func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt
-	kept := store.OutputSize(a)
-	t.s.mem.outputs += kept
-	err := t.row(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
-		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		e.Seq, int64(j.Runs), e.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
-		string(d.Reason), d.Error, bit(d.Counts), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), kept)
-	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) { // of few jobs
-		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), a.PeakTasks, e.Seq, int64(j.Runs))
+	if j.Ran = plainAttempt(e); j.Ran != "" {
+		return nil
 	}
-	return err
+	kept := store.OutputSize(a)
+	if t.foreseen.writing() {
+		t.foreseen.attempts[e.Seq] = foreseenAttempt{e, j.Runs}
+	} else if there, err := t.foreseen.hasAttempt(j, e); there || err != nil {
+		t.s.mem.outputs += kept
+		return err
+	} else {
+		t.s.mem.outputs += kept
+	}
+	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
+		Reason: d.Reason, Error: d.Error, Counted: d.Counts, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: kept, Result: a.Result, ResultError: a.ResultError})
 }
 
 // AddGarbage implements rules.Tx.

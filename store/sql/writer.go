@@ -2,12 +2,14 @@ package sql
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -50,6 +52,8 @@ type tx struct {
 	told        *told               // nil if there is nobody to tell
 	taking      int64               // the submission that is being enqueued
 	met         error               // by what could not say so
+	ended       []store.Settlement  // that its first operation tells of
+	foreseen    *foreseen           // nil if nothing was written before its turn
 }
 
 // lead commits what waits, or the first part of it, in one transaction and answers. The
@@ -113,6 +117,7 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 			s.answer(group[:n], grant)
 			return group[n:], nil
 		}
+		s.surprised = errors.Is(err, errForeseen)
 		switch k := kindOf(err); {
 		case k == full && fullTries == 0 && s.host.relieve():
 			fullTries++
@@ -172,6 +177,10 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 			t.rollback()
 		}
 	}()
+	if !s.surprised {
+		t.ended = group[0].ended
+	}
+	s.surprised = false
 	if err = s.host.enter(t); err != nil {
 		return 0, nil, nil, err
 	}
@@ -202,6 +211,9 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 		return n, nil, nil, err
 	}
 	if err = t.rules.Reopen(); err != nil {
+		return n, nil, nil, err
+	}
+	if err := t.foreseen.left(); err != nil {
 		return n, nil, nil, err
 	}
 	if err := cmp.Or(t.met, t.writeNaming()); err != nil {

@@ -1,0 +1,79 @@
+package sql
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// plainAttempt is the column ran of a job that its attempt has completed and that has left nothing else: WORKER PID CPU_US
+// PEAK_RSS NODE, the rest of it stands in other columns of the job. It is "" of an attempt that needs a row of its own. Most jobs
+// end so, and what they have run costs no row then.
+func plainAttempt(e *store.Settlement) string {
+	d, a := &e.Decision, &e.Attempt
+	if d.State != queue.Completed || !d.Counts || d.Reason != "" || d.Error != "" || a.ExitCode != 0 || a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
+		len(a.Output) > 0 || a.OutputRef != "" || len(a.Result) > 0 || a.ResultError != "" || strings.Contains(a.Worker, " ") {
+		return ""
+	}
+	b := make([]byte, 0, 64)
+	b = append(append(b, a.Worker...), ' ')
+	for _, n := range [...]int64{int64(a.PID), a.CPU.Microseconds(), a.PeakRSS} {
+		b = append(strconv.AppendInt(b, n, 10), ' ')
+	}
+	return string(append(b, a.Node...))
+}
+
+// jobAttemptColumns are what of a job's row is about its last attempt, in the order of readJobAttempt.
+const jobAttemptColumns = `ran, runs, fence, started_at, ended_at`
+
+// readJobAttempt makes an attempt of a row of jobAttemptColumns. There is none if it has a row of its own.
+func readJobAttempt(r row) (a queue.Attempt, found bool, err error) {
+	text := r.text(0)
+	if text == "" {
+		return a, false, nil
+	}
+	words := strings.SplitN(text, " ", 5)
+	if len(words) < 5 {
+		return a, false, damage("damaged row of a job: its last attempt")
+	}
+	var figures [3]int64
+	for i := range figures {
+		if figures[i], err = strconv.ParseInt(words[i+1], 10, 64); err != nil {
+			return a, false, damage("damaged row of a job: its last attempt")
+		}
+	}
+	return queue.Attempt{N: int(r.num(1)), Fence: r.num(2), Worker: words[0], Node: words[4], PID: int(figures[0]), StartedAt: queue.Millis(r.num(3)), EndedAt: queue.Millis(r.num(4)),
+		Counted: true, CPU: time.Duration(figures[1]) * time.Microsecond, PeakRSS: figures[2]}, true, nil
+}
+
+// setApart gives the last attempt of a job that does not stay completed a row of its own.
+func (t *tx) setApart(j *rules.Job) error {
+	var a queue.Attempt
+	found := false
+	var met error
+	err := t.query(func(r row) (bool, error) {
+		a, found, met = readJobAttempt(r)
+		return false, met
+	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
+	if err == nil && found {
+		err = t.insertAttempt(j.Seq, &a)
+	}
+	j.Ran = ""
+	return err
+}
+
+// insertAttempt gives an attempt a row.
+func (t *tx) insertAttempt(seq int64, a *queue.Attempt) error {
+	err := t.row(`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error,
+		counted, cpu_us, peak_rss, leftovers, dropped, output, output_ref, output_bytes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		seq, int64(a.N), a.Fence, a.Worker, a.Node, int64(a.PID), int64(a.StartedAt), int64(a.EndedAt), a.ExitCode, int64(a.Signal),
+		string(a.Reason), a.Error, bit(a.Counted), a.CPU.Microseconds(), a.PeakRSS, int64(a.Leftovers), a.Dropped, blob(a.Output), text(a.OutputRef), a.OutputBytes)
+	if err == nil && (len(a.Result) > 0 || a.ResultError != "" || a.PeakTasks != 0) { // of few jobs
+		err = t.exec(`UPDATE attempts SET result = ?, result_error = ?, peak_tasks = ? WHERE seq = ? AND n = ?`, text(string(a.Result)), text(a.ResultError), a.PeakTasks, seq, int64(a.N))
+	}
+	return err
+}

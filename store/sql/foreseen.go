@@ -1,0 +1,107 @@
+package sql
+
+import (
+	"errors"
+
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// foreseen are rows that a transaction writes before its turn: those of the node's own attempts that have ended. What they will hold is
+// known, and while another node has the turn the server is done with them. In the turn each is compared with what the rules say. What
+// differs is written again; if one did not come about, the transaction is undone and tried again without.
+type foreseen struct {
+	early    bool // the turn has not come yet
+	jobs     map[int64]*jobRow
+	attempts map[int64]foreseenAttempt
+}
+
+// jobRow is what Put writes of a job.
+type jobRow [36]any
+
+// rowUpdatedAt is the number of updated_at in it.
+const rowUpdatedAt = 14
+
+// foreseenAttempt is a row of attempts.
+type foreseenAttempt struct {
+	of   *store.Settlement
+	runs int
+}
+
+// errForeseen is met by a transaction that has written what did not come about, or would take it for what is so. It is tried again,
+// and writes nothing before its turn.
+var errForeseen = notForeseen{errors.New("the database is busy: what this node had run was taken from it meanwhile")}
+
+type notForeseen struct{ error }
+
+func (notForeseen) kind() kind { return busy }
+
+// foresee writes what is known of the attempts that a group tells the end of.
+func (t *tx) foresee(ended []store.Settlement) error {
+	f := &foreseen{early: true, jobs: map[int64]*jobRow{}, attempts: map[int64]foreseenAttempt{}}
+	t.foreseen = f
+	for i := range ended {
+		e := &ended[i]
+		if f.jobs[e.Seq] != nil {
+			continue
+		}
+		j := t.rules.Foresee(e)
+		if j == nil || j.Node != t.s.node {
+			continue
+		}
+		if err := t.AddAttempt(j, e); err != nil {
+			return err
+		}
+		if err := t.Put(j); err != nil {
+			return err
+		}
+	}
+	f.early = false
+	return nil
+}
+
+// writing reports whether what is written is only foreseen.
+func (f *foreseen) writing() bool { return f != nil && f.early }
+
+// has reports whether a job's row is there as it is to be, but for the instant: then it need not be written. One that is foreseen is
+// remembered.
+func (f *foreseen) has(j *rules.Job, row *jobRow) bool {
+	switch {
+	case f == nil:
+		return false
+	case f.early:
+		f.jobs[j.Seq] = row
+		return false
+	}
+	was := f.jobs[j.Seq]
+	if was == nil {
+		return false
+	}
+	delete(f.jobs, j.Seq)
+	was[rowUpdatedAt] = row[rowUpdatedAt]
+	return j.Rewrite == rules.RowAlone && *was == *row
+}
+
+// hasAttempt reports whether the row of an attempt is there.
+func (f *foreseen) hasAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
+	if f == nil {
+		return false, nil
+	}
+	was, there := f.attempts[e.Seq]
+	if !there {
+		return false, nil
+	}
+	if was.of != e || was.runs != j.Runs {
+		return false, errForeseen
+	}
+	delete(f.attempts, e.Seq)
+	return true, nil
+}
+
+// left is an error if something was written that did not come about.
+func (f *foreseen) left() error {
+	if f != nil && len(f.jobs)+len(f.attempts) > 0 {
+		return errForeseen
+	}
+	return nil
+}
