@@ -30,34 +30,26 @@ func plainAttempt(e *store.Settlement) string {
 // jobAttemptColumns are what of a job's row is about its last attempt, in the order of readJobAttempt.
 const jobAttemptColumns = `ran, runs, fence, started_at, ended_at`
 
-// readJobAttempt makes an attempt of a row of jobAttemptColumns. There is none if it has a row of its own.
-func readJobAttempt(r row) (a queue.Attempt, found bool, err error) {
+// readJobAttempt makes an attempt of a row of jobAttemptColumns. There is none if it has a row of its own. What of it cannot be read
+// is left out.
+func readJobAttempt(r row) (a queue.Attempt, found bool) {
 	text := r.text(0)
 	if text == "" {
-		return a, false, nil
+		return a, false
 	}
-	words := strings.SplitN(text, " ", 5)
-	if len(words) < 5 {
-		return a, false, damage("damaged row of a job: its last attempt")
-	}
-	var figures [3]int64
-	for i := range figures {
-		if figures[i], err = strconv.ParseInt(words[i+1], 10, 64); err != nil {
-			return a, false, damage("damaged row of a job: its last attempt")
-		}
-	}
-	return queue.Attempt{N: int(r.num(1)), Fence: r.num(2), Worker: words[0], Node: words[4], PID: int(figures[0]), StartedAt: queue.Millis(r.num(3)), EndedAt: queue.Millis(r.num(4)),
-		Counted: true, CPU: time.Duration(figures[1]) * time.Microsecond, PeakRSS: figures[2]}, true, nil
+	words := append(strings.SplitN(text, " ", 5), make([]string, 4)...)
+	n := func(i int) int64 { n, _ := strconv.ParseInt(words[i], 10, 64); return n }
+	return queue.Attempt{N: int(r.num(1)), Fence: r.num(2), Worker: words[0], Node: words[4], PID: int(n(1)), StartedAt: queue.Millis(r.num(3)), EndedAt: queue.Millis(r.num(4)),
+		Counted: true, CPU: time.Duration(n(2)) * time.Microsecond, PeakRSS: n(3)}, true
 }
 
 // setApart gives the last attempt of a job that does not stay completed a row of its own.
 func (t *tx) setApart(j *rules.Job) error {
 	var a queue.Attempt
 	found := false
-	var met error
 	err := t.query(func(r row) (bool, error) {
-		a, found, met = readJobAttempt(r)
-		return false, met
+		a, found = readJobAttempt(r)
+		return false, nil
 	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, j.Seq)
 	if err == nil && found {
 		err = t.insertAttempt(j.Seq, &a)

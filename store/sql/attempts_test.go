@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -87,9 +88,13 @@ func TestPlainAttemptsHaveNoRow(t *testing.T) {
 	third := run(attempt)
 	check(2, first, second, third)
 	harm(t, s, `UPDATE jobs SET ran = '1/2 77' WHERE seq = ?`, seq)
-	if _, err := s.History(t.Context(), seq, 0, 9); err == nil {
-		t.Error("half an attempt is told as one")
+	if last, err := s.Attempt(t.Context(), seq, 0); err != nil || last.PID != 77 || last.EndedAt != third.EndedAt || last.PeakRSS != 0 {
+		t.Errorf("of a damaged attempt is told %+v, %v", last, err)
 	}
+	if faults, err := rowFaults(s.db, s.now()); err != nil || len(faults) != 1 || !strings.Contains(faults[0], "cannot be read") {
+		t.Errorf("faults: %q, %v", faults, err)
+	}
+	again() // it stops nobody
 }
 
 func equalAttempts(a, b queue.Attempt) bool {

@@ -63,6 +63,9 @@ func (t *tx) foresee(ended []store.Settlement) error {
 // writing reports whether what is written is only foreseen.
 func (f *foreseen) writing() bool { return f != nil && f.early }
 
+// holds reports whether a job's row is what was foreseen.
+func (f *foreseen) holds(seq int64) bool { return f != nil && !f.early && f.jobs[seq] != nil }
+
 // has reports whether a job's row is there as it is to be, but for the instant: then it need not be written. One that is foreseen is
 // remembered.
 func (f *foreseen) has(j *rules.Job, row *jobRow) bool {

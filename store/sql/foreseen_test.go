@@ -1,7 +1,9 @@
 package sql
 
 import (
+	"bytes"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -113,5 +115,137 @@ func TestForeseenIsNotBelieved(t *testing.T) {
 				t.Errorf("foreseen was %s, it became %s: %v with %d attempts, %d with %q, %v", was, is, found.State, len(list), last.ExitCode, last.Output, err)
 			}
 		}
+	}
+}
+
+// What another node has done with a lease is heard in the turn, when the row of its job is what was foreseen. It is not taken for
+// what is so.
+func TestForeseenIsNotHeard(t *testing.T) {
+	for _, output := range []string{"", "its second output"} {
+		url := pgserver.Shared(t).Create(t)
+		a, b := node(t, url, "a"), node(t, url, "b")
+		parent := hand(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
+		hand(t, a, draft(func(j *queue.Job) {
+			j.ID, j.State, j.After = "child", queue.Blocked, []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}
+		}))
+		j := claim(t, a, 1)[0]
+		failed := over(a, &j)
+		failed.Decision, failed.Attempt.ExitCode, failed.Attempt.Output = queue.Decision{State: queue.Failed, Started: true, Counts: true}, 1, []byte("its first output")
+		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
+			t.Fatal(err)
+		}
+		j = claim(t, a, 1)[0]
+		begun(t, a, &j)
+		claim(t, b, 1) // both know of each other now
+		claim(t, a, 1)
+		if _, err := b.TrimOutputs(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		end := over(a, &j)
+		end.Decision.Counts, end.Attempt.Output = true, []byte(output)
+		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{end}}); err != nil {
+			t.Fatal(err)
+		}
+		got, err := a.Get(t.Context(), j.ID)
+		list, err2 := a.History(t.Context(), j.Seq, 0, 9)
+		child, err3 := a.Get(t.Context(), "child")
+		if err := errors.Join(err, err2, err3); err != nil {
+			t.Fatal(err)
+		}
+		if got.State != queue.Completed || got.Runs != 2 || got.Outputs != int64(len(output)) || len(list) != 2 || child.State != queue.Pending || a.Counts().States[queue.Processing] != 0 {
+			t.Errorf("after an output of %q: %v with %d runs, %d bytes and %d attempts; the child is %v, and %d run", output, got.State, got.Runs, got.Outputs, len(list), child.State, a.Counts().States[queue.Processing])
+		}
+	}
+}
+
+// A node that was taken for dead ends by that, whatever it wanted to write, and leaves nobody without an answer.
+func TestForeseenOfAnExpelledNode(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	hand(t, a, draft())
+	j := claim(t, a, 1)[0]
+	begun(t, a, &j)
+	forget(t, b, "a")
+	lost, err := b.TakeOver(t.Context())
+	if err != nil || len(lost) != 1 {
+		t.Fatal(len(lost), err)
+	}
+	theirs := over(b, &lost[0].Job)
+	theirs.Decision = queue.Decision{State: queue.Failed, Started: true, Counts: true, Reason: queue.ReasonInterrupted}
+	if _, err := b.Exchange(t.Context(), store.Report{Ended: []store.Settlement{theirs}}); err != nil {
+		t.Fatal(err)
+	}
+	mine := over(a, &j)
+	mine.Attempt.Output = []byte("an output")
+	<-a.turn
+	answers := make(chan error, 2)
+	go func() {
+		_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{mine}})
+		answers <- err
+	}()
+	for waits := 0; waits < 1; time.Sleep(time.Millisecond) {
+		a.mu.Lock()
+		waits = len(a.waiting[urgent])
+		a.mu.Unlock()
+	}
+	go func() { answers <- a.do(t.Context(), urgent, func(*tx) error { return nil }) }()
+	a.turn <- struct{}{}
+	for range 2 {
+		select {
+		case err := <-answers:
+			var e *queue.Error
+			if err == nil || errors.As(err, &e) && e.Code == queue.CodeInternal {
+				t.Errorf("got %v", err)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("somebody waits still")
+		}
+	}
+	if a.Err() == nil {
+		t.Error("the node goes on")
+	}
+}
+
+// A large report is written once.
+func TestLargeForeseenIsWrittenOnce(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := node(t, url, "a")
+	node(t, url, "b")
+	hand(t, a, slices.Repeat([]queue.Job{draft()}, 40)...)
+	var ended []store.Settlement
+	for _, j := range claim(t, a, 40) {
+		e := over(a, &j)
+		e.Attempt.Output = bytes.Repeat([]byte("x"), 32<<10)
+		ended = append(ended, e)
+	}
+	foreseen := 0
+	err := a.doOp(t.Context(), &op{class: urgent, ended: ended, run: func(t *tx) (err error) {
+		foreseen = len(t.foreseen.jobs)
+		_, err = t.rules.Exchange(&store.Report{Ended: ended})
+		return err
+	}})
+	if err != nil || foreseen != len(ended) {
+		t.Errorf("%d of %d were foreseen, %v", foreseen, len(ended), err)
+	}
+}
+
+// Whose plain attempt it was is known when its node is gone.
+func TestNodeOfAPlainAttempt(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	hand(t, a, draft())
+	j := claim(t, a, 1)[0]
+	e := over(a, &j)
+	e.Decision.Counts, e.Attempt.Worker, e.Attempt.Node = true, "1/1", "the first a"
+	_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{e}})
+	forget(t, b, "a")
+	_, err2 := b.TakeOver(t.Context())
+	err3 := b.RemoveNode(t.Context(), "a")
+	names, err4 := b.NodesOf(t.Context(), []int64{j.Seq})
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	if names[j.Seq] != "the first a" {
+		t.Errorf("it was at %q", names[j.Seq])
 	}
 }

@@ -349,6 +349,9 @@ func (t *tx) whole(l *rules.Lease) (*rules.Lease, error) {
 	if l == nil || l.Job.ID != "" {
 		return l, nil
 	}
+	if t.foreseen.holds(l.Job.Seq) { // its row is not as it is, but as it was to be
+		return nil, errForeseen
+	}
 	j, err := t.Job(l.Job.Seq, rules.Summary)
 	if errors.Is(err, queue.ErrNotFound) { // its row is lost
 		return l, nil

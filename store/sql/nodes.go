@@ -270,7 +270,7 @@ func (s *Server) NodesOf(ctx context.Context, seqs []int64) (names map[int64]str
 		return r.query(func(r row) (bool, error) {
 			names[r.num(0)] = r.text(1)
 			return true, nil
-		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.among("jobs.seq"), string(bytes.TrimSpace(list)))
+		}, `SELECT jobs.seq, coalesce(CASE WHEN jobs.place = 3 THEN nodes.name END, (SELECT attempts.node FROM attempts WHERE attempts.seq = jobs.seq AND n = runs), CASE WHEN ran <> '' THEN regexp_replace(ran, '^([^ ]* ){4}', '') END, nodes.name, '') FROM jobs LEFT JOIN nodes ON nodes.id = jobs.node WHERE `+r.among("jobs.seq"), string(bytes.TrimSpace(list)))
 	})
 	return names, err
 }

@@ -149,10 +149,10 @@ func (s *engine) Attempt(ctx context.Context, seq int64, n int) (a queue.Attempt
 // jobAttempt is the last attempt of a job, if its row has it. There has to be such a job.
 func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) {
 	there := false
-	err = r.query(func(r row) (_ bool, err error) {
+	err = r.query(func(r row) (bool, error) {
 		there = true
-		a, found, err = readJobAttempt(r)
-		return false, err
+		a, found = readJobAttempt(r)
+		return false, nil
 	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
 		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)

@@ -66,8 +66,17 @@ func (t *tx) reload() error {
 // errExpelled breaks the store of a node that was taken for dead: what it had leased is others' now.
 var errExpelled = damage("the lease of this node ran out, and others have taken over what it ran; this service ends, and joins again once it is started")
 
-// enter implements host. The writers of all nodes take turns by the lock of meta's row.
+// enter implements host. A row that the server refuses before the turn may be one of a lease that is another node's by now.
 func (s *Server) enter(t *tx) error {
+	err := s.takeTurn(t)
+	if err != nil && t.foreseen != nil && kindOf(err) == mistake {
+		return errForeseen
+	}
+	return err
+}
+
+// takeTurn begins a transaction in its turn: the writers of all nodes take turns by the lock of meta's row.
+func (s *Server) takeTurn(t *tx) error {
 	s.own = nil
 	if err := t.beginOnce(); err != nil {
 		return err

@@ -278,6 +278,7 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
 		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have their last attempt twice, or are not completed and have it in their row, like %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"%d jobs have a last attempt that cannot be read, like %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {
 		n, example := int64(0), ""

@@ -43,7 +43,7 @@ type tx struct {
 	removed     int                 // attempts and edges
 	uncut       *waiter             // who waits still, though its claim was cut short
 	read        int                 // bytes of jobs that were read, or will be moved by SQLite
-	bound       int64               // what the connection had bound when it began
+	bound       int64               // what the connection had bound when its turn came
 	leased      bool                // leases changed
 	leases      []int64             // which, by their jobs
 	leasedBy    []int64             // nodes whose leases did, of those that are not known to have started
@@ -68,7 +68,8 @@ func (s *engine) lead() {
 	default:
 		rest, err := s.commit(group)
 		if err != nil {
-			s.fail(err, group)
+			s.fail(err, rest)
+			rest = nil
 		}
 		s.putBack(rest)
 	}
@@ -105,10 +106,11 @@ func (s *engine) failed(err error) {
 }
 
 // commit carries out a group in one transaction and answers each operation; those that
-// are left for the next one are the rest. An error means that the database is broken.
+// are left for the next one are the rest. An error means that the database is broken, and
+// the rest have no answer.
 func (s *engine) commit(group []*op) (rest []*op, err error) {
 	if err := s.host.ready(); err != nil {
-		return nil, err
+		return group, err
 	}
 	busyTries, fullTries := 0, 0
 	for len(group) > 0 {
@@ -119,6 +121,7 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 		}
 		s.surprised = errors.Is(err, errForeseen)
 		switch k := kindOf(err); {
+		case s.surprised: // the next one foresees nothing
 		case k == full && fullTries == 0 && s.host.relieve():
 			fullTries++
 		case k == full:
@@ -130,9 +133,9 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 			s.refuse(group, s.host.refusal(k, err))
 			return nil, nil
 		case k == mistake && s.host.blames(err) && len(group) > 1: // whose it is shows one by one
-			for _, o := range group {
-				if _, err := s.commit([]*op{o}); err != nil {
-					return nil, err
+			for i := range group {
+				if _, err := s.commit(group[i : i+1 : i+1]); err != nil {
+					return group[i:], err
 				}
 			}
 			return nil, nil
@@ -144,7 +147,7 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
 			group = without(group, culprit)
 		default:
-			return nil, err
+			return group, err
 		}
 	}
 	return nil, nil
@@ -170,7 +173,7 @@ func (s *engine) answer(group []*op, grant *granted) {
 // once. On an error nothing of it holds, unless the error is a breakage; culprit is the
 // operation that met it, if it was one.
 func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error) {
-	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, bound: s.db.carried(), leases: s.leaseRoom[:0]}
+	t := &tx{conn: s.db, s: s, now: s.now(), before: s.mem, leases: s.leaseRoom[:0]}
 	t.rules = rules.New(t, &s.rechecks)
 	defer func() {
 		if err != nil {
@@ -184,6 +187,7 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	if err = s.host.enter(t); err != nil {
 		return 0, nil, nil, err
 	}
+	t.bound = s.db.carried()
 	t.undo = append(t.undo, s.rechecks.Keep())
 	for n < len(group) && t.size() < maxGroupBytes {
 		o := group[n]
