@@ -15,6 +15,21 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
+// comesBack is a node that is opened again, and has the one lease that it had.
+func comesBack(t *testing.T, url string, options Options, fence int64) *Server {
+	t.Helper()
+	s, err := OpenServer(t.Context(), url, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	left, err := s.Left(t.Context())
+	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != fence {
+		t.Errorf("it has %+v, %v", left.Leased, err)
+	}
+	return s
+}
+
 // A service that is started again in time goes on with what its node has leased; another one of the same name is refused.
 func TestNodeComesBack(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
@@ -29,15 +44,7 @@ func TestNodeComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	options.Member.Folder = "a"
-	again, err := OpenServer(t.Context(), url, options)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	left, err := again.Left(t.Context())
-	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
-		t.Errorf("it has %+v, %v", left.Leased, err)
-	}
+	comesBack(t, url, options, held[0].Fence)
 }
 
 // A copy of a node's folder is not taken for the node as long as that one's service runs: with another name it is told so, with the
@@ -106,15 +113,7 @@ func TestNodeIsRenamed(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := OpenServer(t.Context(), url, Options{Order: a.Order(), Member: Member{Name: "z", Folder: "a", Lease: time.Hour}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	left, err := again.Left(t.Context())
-	if err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
-		t.Errorf("it has %+v, %v", left.Leased, err)
-	}
+	again := comesBack(t, url, Options{Order: a.Order(), Member: Member{Name: "z", Folder: "a", Lease: time.Hour}}, held[0].Fence)
 	lost, err := again.TakeOver(t.Context())
 	if err != nil || len(lost) != 1 || lost[0].Job.Seq != other[0].Seq {
 		t.Errorf("of the other node it takes over %+v, %v", lost, err)

@@ -411,11 +411,7 @@ func TestStandingNodeIsEnded(t *testing.T) {
 // Whoever holds a transaction open for long is named by doctor.
 func TestOldTransactionIsBlamed(t *testing.T) {
 	s := node(t, pgserver.Shared(t).Create(t), "a")
-	c, err := connectServer(t.Context(), s.config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.close()
+	c := talkTo(t, s)
 	if err := errors.Join(c.exec(`BEGIN`), c.exec(`SELECT one FROM meta`)); err != nil {
 		t.Fatal(err)
 	}

@@ -198,11 +198,11 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	kept := store.OutputSize(a)
 	if t.foreseen.writing() {
 		t.foreseen.attempts[e.Seq] = foreseenAttempt{e, j.Runs}
-	} else if there, err := t.foreseen.hasAttempt(j, e); there || err != nil {
-		t.s.mem.outputs += kept
-		return err
 	} else {
 		t.s.mem.outputs += kept
+		if there, err := t.foreseen.hasAttempt(j, e); there || err != nil {
+			return err
+		}
 	}
 	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
 		Reason: d.Reason, Error: d.Error, Counted: d.Counts, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: kept, Result: a.Result, ResultError: a.ResultError})
