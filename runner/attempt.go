@@ -246,6 +246,9 @@ func known(a *attempt) wire.Attempt {
 	return wire.Attempt{Lease: lease(a), Slot: a.slot, PID: int64(a.pid), StartedAt: a.at}
 }
 
+// usualResult is about how many bytes the frame of a result has, but for its output.
+const usualResult = 128
+
 // settle keeps a result: in the journal before it is sent, and until it is
 // acknowledged.
 func (s *server) settle(a *attempt, r *process.Result, in *inside) {
@@ -258,7 +261,7 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	}
 	s.keepOutput(a, f)
 	f.Attempt = known(a) // which only this worker changes
-	result := wire.Append(nil, f)
+	result := wire.Append(make([]byte, 0, usualResult+len(f.Output)), f)
 	segment, err := s.journal.append(result)
 	if err != nil {
 		s.Log.Error("result not in the journal; it is kept in memory, and tried again", "job", f.Seq, "error", err)

@@ -23,10 +23,17 @@ const (
 	resetBytes   = 1 << 20
 )
 
-// journal keeps the results that are not acknowledged, in files: one write a
-// result, without fsync, which outlives every death of a process. A
-// record is a CRC-32 (IEEE) of the frame that follows it. Its methods may be
-// called at once.
+// windowBytes is how much of a segment is mapped at a time.
+const windowBytes = 128 << 10
+
+// noughts are what stands where no record is yet: they end a segment that is read.
+var noughts [windowBytes]byte
+
+// journal keeps the results that are not acknowledged, in files, without
+// fsync: what is written outlives every death of a process. A record is a
+// CRC-32 (IEEE) of the frame that follows it. It goes into a window, a shared
+// mapping of the end of the segment, where that is safe, for that is no system
+// call; else it is one write. Its methods may be called at once.
 type journal struct {
 	dir  string
 	mode os.FileMode   // of its files
@@ -36,6 +43,9 @@ type journal struct {
 	file     *os.File
 	n        int // of the current segment
 	size     int64
+	window   []byte        // nil if there is none
+	from     int64         // of the segment, where the window begins
+	windows  bool          // there may be one
 	unacked  map[int]int   // results by segment
 	older    map[int]int64 // bytes of segments that are written no more
 	unsynced map[int]bool  // segments that a power cut may lose
@@ -64,7 +74,7 @@ func (j *journal) noted() {
 }
 
 func (j *journal) next() error {
-	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_WRONLY, j.mode)
+	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_RDWR, j.mode)
 	if err != nil {
 		return fmt.Errorf("open the journal: %w", err)
 	}
@@ -74,14 +84,17 @@ func (j *journal) next() error {
 			j.older[j.n] = j.size
 		}
 	}
-	j.file, j.size = f, 0
+	j.shut()
+	j.file, j.size, j.windows = f, 0, staysWritable(f)
 	j.n++
 	j.noted()
 	return nil
 }
 
-func (j *journal) path(n int) string {
-	return filepath.Join(j.dir, journalName+"."+strconv.Itoa(n))
+func (j *journal) path(n int) string { return segmentPath(j.dir, n) }
+
+func segmentPath(dir string, n int) string {
+	return filepath.Join(dir, journalName+"."+strconv.Itoa(n))
 }
 
 // append writes a result's frame and says which segment holds it, 0 if none does.
@@ -98,7 +111,9 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	}
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
-	if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
+	if j.reach(len(j.buf)) {
+		copy(j.window[j.size-j.from:], j.buf)
+	} else if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
 		return 0, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
 	}
 	j.size += int64(len(j.buf))
@@ -106,6 +121,36 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	j.unsynced[j.n] = true
 	j.noted()
 	return j.n, nil
+}
+
+// reach reports whether the window has room for a record of n bytes, and moves it to the end of the segment if it must. What
+// it shows has its place on the disk: a full one would end the runner at the first write to what has none. The caller holds mu.
+func (j *journal) reach(n int) bool {
+	if j.size+int64(n) <= j.from+int64(len(j.window)) {
+		return true
+	}
+	j.shut()
+	from := j.size - j.size%int64(os.Getpagesize())
+	used := int(j.size - from)
+	if !j.windows || used+n > windowBytes {
+		return false
+	}
+	if _, err := j.file.WriteAt(noughts[used:], j.size); err != nil {
+		return false
+	}
+	window, err := share(j.file, from, windowBytes)
+	if j.windows = err == nil; j.windows {
+		j.window, j.from = window, from
+	}
+	return j.windows
+}
+
+// shut gives the window up. The caller holds mu.
+func (j *journal) shut() {
+	if j.window != nil {
+		unshare(j.window) // nothing can be done about an error
+		j.window, j.from = nil, 0
+	}
 }
 
 // ack forgets a record of a segment; a segment without any is removed.
@@ -132,6 +177,7 @@ func (j *journal) forget(segment int) bool {
 	if j.size > resetBytes {
 		size := j.size
 		j.size = 0
+		j.shut() // which must not show what is not there
 		j.noted()
 		if j.file.Truncate(0) != nil {
 			j.size = size
@@ -180,6 +226,7 @@ func syncFile(path string) error {
 func (j *journal) close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.shut()
 	return j.file.Close()
 }
 
@@ -190,15 +237,14 @@ const maxJournal = 1 << 30
 // readJournal reads the results of a dead runner's journal that are wanted. A record that
 // is torn or damaged ends its segment. whole says that all is there which the runner noted.
 func readJournal(dir string, least written, wanted func(wire.Lease) bool) (results []*wire.Result, whole bool, err error) {
-	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
+	segments, err := segmentsOf(dir)
 	if err != nil {
 		return nil, false, err
 	}
-	slices.SortFunc(names, func(a, b string) int { return segmentOf(a) - segmentOf(b) })
 	there, read := written{segment: least.segment}, 0
 	newest := least.segment == 0 // it died before it had a journal
-	for _, name := range names {
-		raw, err := readPlain(name, segmentBytes+2*wire.MaxFrame)
+	for _, n := range segments {
+		raw, err := readPlain(segmentPath(dir, n), segmentBytes+2*wire.MaxFrame)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
@@ -214,7 +260,7 @@ func readJournal(dir string, least written, wanted func(wire.Lease) bool) (resul
 				results = append(results, r)
 			}
 		}
-		switch n := segmentOf(name); {
+		switch {
 		case n == least.segment:
 			there.bytes, newest = int64(good), true
 		case n < least.segment:
@@ -224,9 +270,16 @@ func readJournal(dir string, least written, wanted func(wire.Lease) bool) (resul
 	return results, newest && there.bytes >= least.bytes && there.older >= least.older, nil
 }
 
-func segmentOf(name string) int {
-	n, _ := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:])
-	return n
+// segmentsOf lists the segments of a journal in order.
+func segmentsOf(dir string) (segments []int, err error) {
+	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
+	for _, name := range names {
+		if n, err := strconv.Atoi(name[strings.LastIndexByte(name, '.')+1:]); err == nil {
+			segments = append(segments, n)
+		}
+	}
+	slices.Sort(segments)
+	return segments, err
 }
 
 // parseJournal reads the records of a segment up to the first that is torn or damaged, and

@@ -3,6 +3,7 @@ package runner
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"hash/crc32"
 	"os"
 	"path/filepath"
@@ -66,6 +67,30 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 	holds(t, t.TempDir(), "no journal")
 }
 
+// Results that go on from window to window, and one that no window has room for, are read back in order; so are
+// those that are written where there is no window.
+func TestJournalGoesThroughWindows(t *testing.T) {
+	for _, windows := range []bool{true, false} {
+		j := newJournal(t)
+		j.windows = windows && j.windows
+		var want []int64
+		for seq := int64(1); j.size < 3*windowBytes; seq++ {
+			put(t, j, seq)
+			if j.windows != (j.window != nil) {
+				t.Fatalf("result %d: windows %v, and one is there: %v", seq, j.windows, j.window != nil)
+			}
+			if want = append(want, seq); seq%1000 == 0 {
+				large := wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: -seq, Fence: 1}}, Output: make([]byte, windowBytes)})
+				if _, err := j.append(large); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, -seq)
+			}
+		}
+		holds(t, j.dir, fmt.Sprintf("windows: %v", windows), want...)
+	}
+}
+
 // A last record that is torn, at whatever byte, costs no other.
 func TestTornTailCostsNoOtherRecord(t *testing.T) {
 	j := newJournal(t)
@@ -74,6 +99,7 @@ func TestTornTailCostsNoOtherRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	whole = whole[:j.size]
 	for cut := len(whole) / 2; cut < len(whole); cut++ {
 		if err := os.WriteFile(j.path(1), whole[:cut], 0o600); err != nil {
 			t.Fatal(err)

@@ -8,10 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share maps the first bytes of a file: what is written to them is the file's at once, and
-// outlives this process.
-func share(f *os.File, size int) ([]byte, error) {
-	return unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+// share maps bytes of a file: what is written to them is the file's at once, and outlives this process.
+func share(f *os.File, from int64, size int) ([]byte, error) {
+	return unix.Mmap(int(f.Fd()), from, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
 // unshare takes a mapping back.

@@ -9,13 +9,13 @@ import (
 
 // share maps the first bytes of a file: what is written to them is the file's at once, and
 // outlives this process.
-func share(f *os.File, size int) ([]byte, error) {
-	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, 0, uint32(size), nil)
+func share(f *os.File, from int64, size int) ([]byte, error) {
+	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, uint32((from+int64(size))>>32), uint32(from+int64(size)), nil)
 	if err != nil {
 		return nil, err
 	}
 	defer windows.CloseHandle(m) // the view keeps it
-	at, err := windows.MapViewOfFile(m, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE, 0, 0, uintptr(size))
+	at, err := windows.MapViewOfFile(m, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE, uint32(from>>32), uint32(from), uintptr(size))
 	if err != nil {
 		return nil, err
 	}

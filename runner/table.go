@@ -37,7 +37,7 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
 		return nil, fmt.Errorf("make the running table: %w", err)
 	}
-	mem, err := share(f, (maxSlots+1)*slotBytes)
+	mem, err := share(f, 0, (maxSlots+1)*slotBytes)
 	if err != nil {
 		return nil, fmt.Errorf("map the running table: %w", err)
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"reflect"
 	"time"
 
 	"golang.org/x/term"
@@ -173,6 +172,13 @@ func (a *App) inFront(cmd *exec.Cmd) error {
 // showCursor has a terminal show its cursor.
 const showCursor = "\x1b[?25h"
 
+// sameJSON reports whether two values that were read from JSON are one.
+func sameJSON(a, b any) bool {
+	x, err := json.Marshal(a)
+	y, err2 := json.Marshal(b)
+	return err == nil && err2 == nil && bytes.Equal(x, y)
+}
+
 // changes is the merge patch that leads from one object to another.
 func changes(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
@@ -187,7 +193,7 @@ func changes(before, after map[string]any) map[string]any {
 			if inner := changes(wasMap, isMap); len(inner) > 0 {
 				patch[name] = inner
 			}
-		case !reflect.DeepEqual(was, is):
+		case !sameJSON(was, is):
 			patch[name] = is
 		}
 	}

@@ -61,5 +61,5 @@ func Exec(env []string) error {
 
 // Restore gives the calling thread the slack that the program was started with:
 // processes have that of the thread that starts them. The caller has locked the
-// thread.
-func Restore() { unix.Prctl(unix.PR_SET_TIMERSLACK, original(), 0, 0, 0) }
+// thread. The Go runtime is not told of a call that waits for nothing.
+func Restore() { unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, original(), 0, 0, 0, 0) }

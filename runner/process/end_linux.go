@@ -21,10 +21,11 @@ func (r *run) end() {
 		r.goOn() // something else has ended the main process of a tree that stood still
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
-	if !forced && r.alone() {
-		r.rest() // nothing of the tree lives, so what the pipes hold is all
-	} else {
+	switch {
+	case forced || !r.alone():
 		r.leave(forced)
+	case !r.empty || r.reaped != orphans.reaped.Load():
+		r.rest() // nothing of the tree lives, so what the pipes hold is all
 	}
 	usage, ok := r.reap()
 	if !ok {
@@ -95,11 +96,8 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 // neverBegan reports whether a child that has ended, and is not reaped, was ended by a signal
 // before it executed its program.
 func neverBegan(pid int) bool {
-	var info unix.Siginfo
-	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil); err != nil {
-		return false
-	}
-	if info.Signo == 0 || info.Code == cldExited {
+	info, err := endOf(pid)
+	if err != nil || info.Signo == 0 || info.Code == cldExited {
 		return false
 	}
 	p, ok := stat(pid)

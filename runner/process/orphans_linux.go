@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,8 +27,9 @@ func newOrphanage() *orphanage {
 // orphanage never waits for a fork: one may hang for as long as a user's file system or
 // lease has it hang.
 type orphanage struct {
-	once sync.Once
-	fd   int
+	once   sync.Once
+	fd     int
+	reaped atomic.Int64 // how many orphans have been
 
 	mu      sync.Mutex     // guards all below
 	main    map[int]int    // by pid, the forks that made the main processes that are not reaped
@@ -95,8 +97,7 @@ func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok
 	o.mu.Lock()
 	fork, known := o.main[pid]
 	o.mu.Unlock()
-	got, err := unix.Wait4(pid, &status, unix.WNOHANG, &usage)
-	ok = err != nil || got == pid
+	status, usage, ok, err = reapNow(pid)
 	if !ok || !known {
 		return status, usage, ok, err
 	}
@@ -142,7 +143,8 @@ func (o *orphanage) look() (living, aside []int) {
 		switch {
 		case hasEnded(pid):
 			if oldest == o.next || o.older(pid, oldest, before) {
-				unix.Wait4(pid, nil, unix.WNOHANG, nil)
+				o.reaped.Add(1) // before its end cannot be seen any more
+				reapNow(pid)
 				delete(o.kept, pid)
 				delete(o.aside, pid)
 			}
@@ -218,8 +220,7 @@ func (o *orphanage) recall(pid int) {
 
 // hasEnded reports whether a child has ended, and leaves it as it is.
 func hasEnded(pid int) bool {
-	var info unix.Siginfo
-	err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+	info, err := endOf(pid)
 	return err == nil && info.Signo != 0
 }
 

@@ -96,7 +96,6 @@ func milliseconds(d time.Duration) time.Duration {
 func (r *run) enforce() {
 	now := time.Now()
 	killed := r.obey(now)
-	ran := r.ran()
 	if r.exited {
 		r.r.EndedAt = now
 		if killed.asked && !r.r.TimedOut {
@@ -105,6 +104,7 @@ func (r *run) enforce() {
 		return
 	}
 	r.note(now)
+	ran := r.ran()
 	if !r.told && !r.begins() && (ran >= StartedAfter || r.still.on) {
 		r.told = true
 		r.c.Started(r.r.PID, r.begun)

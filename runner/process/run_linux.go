@@ -177,6 +177,8 @@ type run struct {
 	still    standstill
 	frozen   bool // by its control group
 	exited   bool
+	empty    bool      // the pipes were, at the last look
+	reaped   int64     // how many orphans had been before that look
 	termAt   time.Time // SIGTERM was sent
 	killAt   time.Time // SIGKILL is due
 	killedAt time.Time // SIGKILL was sent for the first time
@@ -208,7 +210,7 @@ func (r *run) close() {
 	r.limiter.close()
 	for _, fd := range [...]int{r.pipes[0], r.pipes[1], r.pidfd} {
 		if fd >= 0 {
-			unix.Close(fd)
+			r.shut(fd)
 		}
 	}
 	r.w.mu.Lock()
@@ -220,11 +222,20 @@ func (r *run) close() {
 	r.w.unpause()
 }
 
+// shut closes an end of a pipe or terminal, which hangs up, or a pidfd.
+func (r *run) shut(fd int) {
+	if r.c.TTY {
+		unix.Close(fd)
+		return
+	}
+	closeNow(fd)
+}
+
 // letGo closes our write ends, so that the pipes end with those of the tree.
 func (r *run) letGo() {
 	for i, fd := range r.ends {
 		if fd >= 0 {
-			unix.Close(fd)
+			r.shut(fd)
 			r.ends[i] = -1
 		}
 	}
@@ -235,26 +246,23 @@ func (r *run) letGo() {
 func (r *run) watch() {
 	for !r.exited {
 		fds := [6]unix.PollFd{
+			{Fd: int32(r.pidfd), Events: unix.POLLIN}, // first: what the process printed and noted before its end is there by then
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
-			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
 			{Fd: r.talk(), Events: unix.POLLIN},
-			{Fd: r.noteFD(), Events: unix.POLLIN}, // after that of the process: what it noted before its end is there by then
+			{Fd: r.noteFD(), Events: unix.POLLIN},
 		}
 		if r.c.TTY && r.passOn() {
-			fds[0].Events |= unix.POLLOUT
+			fds[1].Events |= unix.POLLOUT
 		}
+		r.reaped = orphans.reaped.Load()
 		n, err := unix.Poll(fds[:], r.wait())
 		if err != nil && err != unix.EINTR {
 			panic("process: poll: " + err.Error()) // the descriptors are ours and open
 		}
 		if n > 0 {
-			for i := range 2 {
-				if fds[i].Revents != 0 {
-					r.read(i)
-				}
-			}
+			r.readReady([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
 				var drain [8]byte
 				unix.Read(r.w.wake, drain[:])
@@ -262,7 +270,8 @@ func (r *run) watch() {
 			if fds[4].Revents != 0 {
 				r.hearLimiter()
 			}
-			r.exited = fds[2].Revents != 0
+			r.exited = fds[0].Revents != 0
+			r.empty = fds[1].Revents|fds[2].Revents == 0
 			if fds[5].Revents != 0 {
 				r.noteAt = time.Now()
 				r.note(r.noteAt)
@@ -323,7 +332,7 @@ func (r *run) read(i int) {
 		return
 	}
 	if n <= 0 {
-		unix.Close(r.pipes[i])
+		r.shut(r.pipes[i])
 		r.pipes[i] = -1
 		return
 	}
