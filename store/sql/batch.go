@@ -6,6 +6,7 @@ import (
 	"errors"
 	"maps"
 	"strconv"
+	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -462,25 +463,42 @@ func (s *engine) endBatches(ctx context.Context) error {
 	return nil
 }
 
-// taken reports whether a job of the queue, or of a batch, has an id.
-func (t *tx) taken(id string) (bool, error) {
+// taken says which of these ids jobs have, of the queue or of a batch.
+func (t *tx) taken(ids []string) (map[string]bool, error) {
 	m := &t.s.mem
-	of, args := `SELECT seq FROM jobs WHERE id = ?`, append(make([]any, 0, 4), id)
+	there := map[string]bool{}
+	if len(ids) == 0 {
+		return there, nil
+	}
+	column, list := `id = ?`, strings.Join(ids, " ")
+	if len(ids) > 1 {
+		column = t.amongWords("id")
+	}
+	of, args := `SELECT id FROM jobs WHERE `+column, append(make([]any, 0, 4), list)
 	if len(m.batches) > 0 {
-		of, args = of+` UNION ALL SELECT batch FROM staged_ids WHERE id = ?`, append(args, id)
+		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
 	}
 	if t.s.hasInbox {
-		of, args = of+` UNION ALL SELECT n FROM submissions WHERE id = ? AND refused IS NULL AND n <> ?`, append(args, id, t.taking)
+		of, args = of+` UNION ALL SELECT id FROM submissions WHERE `+column+` AND refused IS NULL AND n <> ?`, append(args, list, t.taking)
 	}
-	n, err := t.number(of, args...)
-	if err != nil || n != 0 || len(m.batches) == 0 {
-		return n != 0, err
+	err := t.query(func(r row) (bool, error) {
+		there[r.text(0)] = true
+		return true, nil
+	}, of, args...)
+	if err != nil || len(m.batches) == 0 {
+		return there, err
 	}
-	seq, err := strconv.ParseInt(id, 10, 64)
-	if err != nil || seq < 1 || seq >= m.nextSeq || strconv.FormatInt(seq, 10) != id {
-		return false, nil
+	for _, id := range ids {
+		seq, err := strconv.ParseInt(id, 10, 64)
+		if err != nil || there[id] || seq < 1 || seq >= m.nextSeq || strconv.FormatInt(seq, 10) != id {
+			continue
+		}
+		// It may be the number of a job there: seqs of frames do not overlap.
+		last, err := t.number(`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
+		if err != nil {
+			return there, err
+		}
+		there[id] = seq <= last
 	}
-	// It may be the number of a job there: seqs of frames do not overlap.
-	last, err := t.number(`SELECT last FROM frames INDEXED BY frames_first WHERE batch > 0 AND first <= ? ORDER BY first DESC LIMIT 1`, seq)
-	return seq <= last, err
+	return there, nil
 }

@@ -222,6 +222,11 @@ func (c *liteConn) among(column string) string {
 	return column + ` IN (SELECT value FROM json_each('[' || replace(?, ' ', ',') || ']'))`
 }
 
+// amongWords implements conn.
+func (c *liteConn) amongWords(column string) string {
+	return column + ` IN (SELECT value FROM json_each('["' || replace(?, ' ', '","') || '"]'))`
+}
+
 // ahead implements conn: rows are found as they are asked for.
 func (c *liteConn) ahead(int, int) int { return math.MaxInt32 }
 

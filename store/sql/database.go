@@ -28,6 +28,8 @@ type conn interface {
 	query(each func(r row) (more bool, err error), sql string, args ...any) error
 	// among is the condition that a column is one of the numbers of a text, which a space parts.
 	among(column string) string
+	// amongWords is the condition that a column is one of the words of a text, which a space parts; they have no quotes.
+	amongWords(column string) string
 	// ahead is how many rows a statement is to have of which so many are wanted, of about so many bytes each: a server sends
 	// also those that are not read.
 	ahead(want, bytes int) int

@@ -193,18 +193,22 @@ func TestSquattedNumbersCostLittle(t *testing.T) {
 		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, terms)
 		SELECT -i, i + 1, 7, 8, 0, 0, 0, 5, 4, 1, 1, 1, 1, 1, 0, '{}' FROM n`, int64(many))
 	looks := func() int64 {
-		const lookup = `SELECT seq FROM jobs WHERE id = ?`
 		var n int64
-		inTransaction(t, s, func() error { n = runs(s.lite, lookup); return nil })
+		inTransaction(t, s, func() error {
+			for _, of := range []string{`id = ?`, s.lite.amongWords("id")} {
+				n += runs(s.lite, `SELECT id FROM jobs WHERE `+of)
+			}
+			return nil
+		})
 		return n
 	}
 	before := looks()
 	r := enqueue(t, s, 1)
-	if n := looks() - before; n > 1100 || r.Seqs[0] <= many+1 {
+	if n := looks() - before; n > 20 || r.Seqs[0] <= many+1 {
 		t.Errorf("it took %d looks to find %d", n, r.Seqs[0])
 	}
 	before = looks()
-	if r := enqueue(t, s, 1000); looks()-before > 1000 || !slices.IsSorted(r.Seqs) {
+	if r := enqueue(t, s, 1000); looks()-before > 2 || !slices.IsSorted(r.Seqs) {
 		t.Errorf("the next 1000 took %d looks", looks()-before)
 	}
 	other := openStore(t, t.TempDir())

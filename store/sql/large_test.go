@@ -163,5 +163,8 @@ func TestALargeInputIsWrittenOnce(t *testing.T) {
 
 // runs is how often a statement was begun.
 func runs(c *liteConn, sql string) int64 {
+	if c.stmts[sql] == 0 {
+		return 0 // it was never prepared
+	}
 	return int64(sqlite3.Xsqlite3_stmt_status(c.tls, c.stmts[sql], sqlite3.SQLITE_STMTSTATUS_RUN, 0))
 }

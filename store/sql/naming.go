@@ -2,6 +2,7 @@ package sql
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -31,43 +32,83 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 
 // nameAll gives each draft its seq and id; an id that is taken refuses all.
 func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
-	taken := make(map[string]bool)
+	n := naming{t: t, numbering: numbering{at: t.s.mem.nextSeq, dice: t.s.dice, window: leapFirst}, asked: t.s.mem.nextSeq}
+	var given []string
 	for i := range drafts {
-		id := drafts[i].ID
-		if id == "" {
-			continue
+		if id := drafts[i].ID; id != "" {
+			given = append(given, id)
 		}
-		there, err := t.taken(id)
-		if err != nil {
-			return err
-		}
-		if there || taken[id] {
-			return exists(id, i, len(drafts))
-		}
-		taken[id] = true
 	}
-	next := numbering{at: t.s.mem.nextSeq, dice: t.s.dice, window: leapFirst}
+	left := len(drafts) - len(given)
+	if err := n.ask(given, left); err != nil {
+		return err
+	}
 	for i := range drafts {
-		receipt.Seqs[i], receipt.IDs[i] = next.at, drafts[i].ID
-		for drafts[i].ID == "" {
-			id := strconv.FormatInt(next.at, 10)
-			there, err := t.taken(id)
+		if id := drafts[i].ID; id != "" {
+			if n.taken[id] {
+				return exists(id, i, len(drafts))
+			}
+			n.taken[id] = true
+		}
+	}
+	for i := range drafts {
+		receipt.IDs[i] = drafts[i].ID
+		if drafts[i].ID == "" {
+			id, err := n.free(left)
 			if err != nil {
 				return err
 			}
-			if !there && !taken[id] {
-				receipt.Seqs[i], receipt.IDs[i] = next.at, id
-				break
-			}
-			next.skip() // that number is somebody's name: skipped for ever
+			receipt.IDs[i] = id
+			left--
 		}
-		next.at++
+		receipt.Seqs[i] = n.at
+		n.at++
 	}
-	if next.at > maxSeq {
+	if n.at > maxSeq {
 		return queue.Errorf(queue.CodeFull, "there are no numbers left for new jobs; make a new queue")
 	}
-	t.s.mem.nextSeq = next.at
+	t.s.mem.nextSeq = n.at
 	return nil
+}
+
+// naming names the jobs of one request.
+type naming struct {
+	numbering
+	t     *tx
+	taken map[string]bool
+	asked int64 // of the numbers before it, from at on, it is known which are taken
+}
+
+// askMost bounds of how many numbers it is asked at once whether they are taken.
+const askMost = 1000
+
+// ask asks which of these ids are taken, and of the next numbers so many.
+func (n *naming) ask(ids []string, numbers int) (err error) {
+	n.asked = n.at + int64(min(numbers, askMost))
+	for number := n.at; number < n.asked; number++ {
+		ids = append(ids, strconv.FormatInt(number, 10))
+	}
+	taken, err := n.t.taken(ids)
+	if n.taken == nil {
+		n.taken = taken
+	}
+	maps.Copy(n.taken, taken)
+	return err
+}
+
+// free leads to the next number that is nobody's name; left is how many are wanted yet.
+func (n *naming) free(left int) (id string, err error) {
+	for {
+		if n.at >= n.asked {
+			if err := n.ask(nil, left+2*n.skipped); err != nil {
+				return "", err
+			}
+		}
+		if id = strconv.FormatInt(n.at, 10); !n.taken[id] {
+			return id, nil
+		}
+		n.skip() // that number is somebody's name: skipped for ever
+	}
 }
 
 // A user could name jobs by the numbers that are due next, so that each request has to

@@ -176,7 +176,10 @@ func (t *tx) AddRun(schedule string, r store.ScheduleRun) error {
 }
 
 // Taken implements rules.Tx.
-func (t *tx) Taken(id string) (bool, error) { return t.taken(id) }
+func (t *tx) Taken(id string) (bool, error) {
+	taken, err := t.taken([]string{id})
+	return taken[id], err
+}
 
 // Schedule reads a schedule and its newest runs.
 func (s *engine) Schedule(ctx context.Context, name string) (found store.Schedule, runs []store.ScheduleRun, err error) {

@@ -536,6 +536,11 @@ func (c *serverConn) among(column string) string {
 	return column + ` = ANY (string_to_array(?, ' ')::bigint[])`
 }
 
+// amongWords implements conn.
+func (c *serverConn) amongWords(column string) string {
+	return column + ` = ANY (string_to_array(?, ' '))`
+}
+
 // ahead implements conn.
 func (c *serverConn) ahead(want, bytes int) int {
 	return max(64, min(want+spareRows, aheadBytes/max(bytes, 1)))
