@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -111,16 +112,31 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	}
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
-	if j.reach(len(j.buf)) {
-		copy(j.window[j.size-j.from:], j.buf)
-	} else if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
-		return 0, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
+	if !j.reach(len(j.buf)) || !j.show(j.buf) {
+		if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
+			return 0, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
+		}
 	}
 	j.size += int64(len(j.buf))
 	j.unacked[j.n]++
 	j.unsynced[j.n] = true
 	j.noted()
 	return j.n, nil
+}
+
+// show copies a record into the window. If that fails, as after somebody has cut the file short, there is no window any more. The caller
+// holds mu.
+func (j *journal) show(record []byte) (ok bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if !ok {
+			recover()
+			j.shut()
+			j.windows = false
+		}
+	}()
+	copy(j.window[j.size-j.from:], record)
+	return true
 }
 
 // reach reports whether the window has room for a record of n bytes, and moves it to the end of the segment if it must. What
@@ -135,14 +151,17 @@ func (j *journal) reach(n int) bool {
 	if !j.windows || used+n > windowBytes {
 		return false
 	}
-	if _, err := j.file.WriteAt(noughts[used:], j.size); err != nil {
+	_, err := j.file.WriteAt(noughts[used:], j.size)
+	if err == nil {
+		j.window, err = share(j.file, from, windowBytes)
+	}
+	if err != nil {
+		j.file.Truncate(j.size) // a full disk has no room to spare
+		j.windows, j.window = false, nil
 		return false
 	}
-	window, err := share(j.file, from, windowBytes)
-	if j.windows = err == nil; j.windows {
-		j.window, j.from = window, from
-	}
-	return j.windows
+	j.from = from
+	return true
 }
 
 // shut gives the window up. The caller holds mu.

@@ -91,6 +91,19 @@ func TestJournalGoesThroughWindows(t *testing.T) {
 	}
 }
 
+// A segment that somebody cuts short while it is mapped ends nothing: what is appended then is written.
+func TestCutSegmentEndsNothing(t *testing.T) {
+	j := newJournal(t)
+	put(t, j, 1)
+	if err := os.Truncate(j.path(1), 0); err != nil {
+		t.Fatal(err)
+	}
+	put(t, j, 2)
+	j.size = segmentBytes + 1
+	put(t, j, 3)
+	holds(t, j.dir, "after it was cut short", 3)
+}
+
 // A last record that is torn, at whatever byte, costs no other.
 func TestTornTailCostsNoOtherRecord(t *testing.T) {
 	j := newJournal(t)

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inPlace are file systems that write over what a file has where that stands. On others a mapping of a written file may need room anew,
-// and a full disk ends who writes to it.
-var inPlace = []int64{unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.TMPFS_MAGIC}
+// inPlace are file systems that write over what a file has where that stands. On others, or XFS once somebody has made a reflink, a
+// mapping of a written file may need room anew, and a full disk ends who writes to it.
+var inPlace = []int64{unix.EXT4_SUPER_MAGIC, unix.TMPFS_MAGIC}
 
 // staysWritable reports whether what was written of a file can be written again through a mapping, however full the disk is.
 func staysWritable(f *os.File) bool {

@@ -9,8 +9,8 @@ import (
 // The calls here wait for nothing, and a short command takes many. So the Go runtime is not told of them, which costs
 // a tenth of a microsecond each time.
 
-// closeNow closes an end of a pipe, or a pidfd.
-func closeNow(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
+// closePidfd closes a pidfd. An end of a pipe may have to wait for whoever has locked the pipe.
+func closePidfd(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
 // endOf tells how a child has ended, and leaves it as it is. Signo is 0 if it has not.
 func endOf(pid int) (info unix.Siginfo, err error) {

@@ -139,6 +139,7 @@ func (r *run) alone() bool {
 		return none
 	}
 	if !none {
+		r.empty = false // one of them may have printed since the last poll
 		reapOrphans()
 	}
 	return r.w.cgroup.empty()
@@ -173,7 +174,7 @@ func (r *run) rest() {
 // leave deals with a tree of which something may be left: an open pipe or an
 // orphan tells. One that was killed is looked for everywhere.
 func (r *run) leave(forced bool) {
-	r.letGo()
+	r.mayWait(r.letGo)
 	open := r.drain(0)
 	if open && !forced { // a fork under way beside us has a copy until its exec
 		open = r.drain(min(execTime, r.c.OutputGrace))

@@ -272,10 +272,11 @@ func (r *run) noteDue() time.Duration {
 // note takes what the command has noted. The next look is some time later, so that whoever
 // notes all the time has no more of this process's.
 func (r *run) note(now time.Time) {
-	if r.noteAt.IsZero() || now.Before(r.noteAt) {
+	if r.standing || r.noteAt.IsZero() || now.Before(r.noteAt) {
 		return
 	}
-	data := r.c.Folder.Drain()
+	var data []byte
+	r.mayWait(func() { data = r.c.Folder.Drain() })
 	r.c.Folder.seen = true
 	if again := r.c.Notes.Noted(data); again || len(data) > 0 {
 		r.noteAt = now.Add(NotesEvery)

@@ -29,7 +29,7 @@ func newOrphanage() *orphanage {
 type orphanage struct {
 	once   sync.Once
 	fd     int
-	reaped atomic.Int64 // how many orphans have been
+	reaped atomic.Int64 // how many orphans were reaped, or are about to be
 
 	mu      sync.Mutex     // guards all below
 	main    map[int]int    // by pid, the forks that made the main processes that are not reaped

@@ -33,11 +33,23 @@ func init() {
 		pid, _ := strconv.Atoi(rest)
 		_, _, err := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
 		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err != 0))
+	case "lock":
+		lockStdout()
 	case "wait":
 	}
 	if played {
 		os.Stdin.Read(make([]byte, 1)) // until the test ends
 		os.Exit(0)
+	}
+}
+
+// lockStdout has a pipe locked in which there is something to read: splice waits for a socket with nothing in it.
+func lockStdout() {
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
+	for err == nil {
+		if _, err = unix.Write(1, []byte("x")); err == nil {
+			_, err = unix.Splice(sockets[0], nil, 1, nil, 4096, 0)
+		}
 	}
 }
 

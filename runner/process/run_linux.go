@@ -177,13 +177,17 @@ type run struct {
 	still    standstill
 	frozen   bool // by its control group
 	exited   bool
-	empty    bool      // the pipes were, at the last look
-	reaped   int64     // how many orphans had been before that look
-	termAt   time.Time // SIGTERM was sent
-	killAt   time.Time // SIGKILL is due
-	killedAt time.Time // SIGKILL was sent for the first time
-	graceEnd time.Time // what is left behind is ended
-	noteAt   time.Time // a look at the notes is due; zero while the poll tells of them
+	empty    bool        // the pipes were, at the last look
+	reaped   int64       // how many orphans had been before that look
+	termAt   time.Time   // SIGTERM was sent
+	killAt   time.Time   // SIGKILL is due
+	killedAt time.Time   // SIGKILL was sent for the first time
+	graceEnd time.Time   // what is left behind is ended
+	baton    sync.Mutex  // whoever holds it has the run: Run's goroutine, or who stands in for it
+	guard    *time.Timer // of a call that may wait, nil before the first one
+	standing bool        // another goroutine stands in
+	over     bool        // which has seen the end
+	noteAt   time.Time   // a look at the notes is due; zero while the poll tells of them
 }
 
 // interrupt ends the poll of Run's goroutine. The caller holds mu.
@@ -193,7 +197,9 @@ func (w *Worker) interrupt() {
 
 // newRun prepares a run.
 func (w *Worker) newRun(c *Command, result *Result) *run {
-	return &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
+	r := &run{w: w, c: c, r: result, pipes: [2]int{-1, -1}, ends: [2]int{-1, -1}, pidfd: -1}
+	r.baton.Lock()
+	return r
 }
 
 // occupy makes the worker one that runs a command.
@@ -208,10 +214,13 @@ func (r *run) close() {
 	defer collect()
 	r.letGo()
 	r.limiter.close()
-	for _, fd := range [...]int{r.pipes[0], r.pipes[1], r.pidfd} {
-		if fd >= 0 {
-			r.shut(fd)
-		}
+	if r.r.Spared || r.r.StuckPID != 0 || r.r.Traced {
+		go closePipes(r.pipes) // what lives may have them locked, and the result does not wait for it
+	} else {
+		closePipes(r.pipes)
+	}
+	if r.pidfd >= 0 {
+		closePidfd(r.pidfd)
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -222,20 +231,19 @@ func (r *run) close() {
 	r.w.unpause()
 }
 
-// shut closes an end of a pipe or terminal, which hangs up, or a pidfd.
-func (r *run) shut(fd int) {
-	if r.c.TTY {
-		unix.Close(fd)
-		return
+func closePipes(pipes [2]int) {
+	for _, fd := range pipes {
+		if fd >= 0 {
+			unix.Close(fd)
+		}
 	}
-	closeNow(fd)
 }
 
 // letGo closes our write ends, so that the pipes end with those of the tree.
 func (r *run) letGo() {
 	for i, fd := range r.ends {
 		if fd >= 0 {
-			r.shut(fd)
+			unix.Close(fd)
 			r.ends[i] = -1
 		}
 	}
@@ -262,6 +270,7 @@ func (r *run) watch() {
 			panic("process: poll: " + err.Error()) // the descriptors are ours and open
 		}
 		if n > 0 {
+			r.empty = fds[1].Revents|fds[2].Revents == 0
 			r.readReady([2]unix.PollFd(fds[1:3]))
 			if fds[3].Revents != 0 {
 				var drain [8]byte
@@ -270,15 +279,16 @@ func (r *run) watch() {
 			if fds[4].Revents != 0 {
 				r.hearLimiter()
 			}
-			r.exited = fds[0].Revents != 0
-			r.empty = fds[1].Revents|fds[2].Revents == 0
+			r.exited = r.exited || fds[0].Revents != 0
 			if fds[5].Revents != 0 {
 				r.noteAt = time.Now()
 				r.note(r.noteAt)
 			}
 		}
 		r.boundLimiter()
-		r.enforce()
+		if !r.over {
+			r.enforce()
+		}
 	}
 }
 
@@ -327,12 +337,14 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 
 // read takes what a pipe holds, at most a buffer full.
 func (r *run) read(i int) {
-	n, err := unix.Read(r.pipes[i], r.w.buffer)
+	var n int
+	var err error
+	r.mayWait(func() { n, err = unix.Read(r.pipes[i], r.w.buffer) })
 	if err == unix.EINTR || err == unix.EAGAIN {
 		return
 	}
 	if n <= 0 {
-		r.shut(r.pipes[i])
+		unix.Close(r.pipes[i])
 		r.pipes[i] = -1
 		return
 	}
