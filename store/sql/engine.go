@@ -60,7 +60,8 @@ type engine struct {
 	surprised bool         // the last transaction met errForeseen; the writer's
 	late      *op          // of such a user, which is to be committed next, alone; the writer's
 
-	typical int // bytes that a job takes to be claimed, of late; the writer's
+	looked  string // the queue that was claimed from last; the writer's
+	typical int    // bytes that a job takes to be claimed, of late; the writer's
 
 	minute minuteFigures // the writer's
 	usual  estimates

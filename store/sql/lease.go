@@ -29,12 +29,12 @@ type granted struct {
 
 // Exchange records what happened to leases and claims more, in one commit.
 func (s *engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	return s.exchange(ctx, report.Ended, func(*tx) *store.Report { return &report })
+	return s.exchange(ctx, report.Ended, report.Want, func(*tx) *store.Report { return &report })
 }
 
 // exchange is Exchange of what report says in the transaction. Of the attempts that it tells the end of, ended are as they are there.
-func (s *engine) exchange(ctx context.Context, ended []store.Settlement, report func(t *tx) *store.Report) (grant store.Grant, err error) {
-	err = s.doOp(ctx, &op{class: urgent, ended: ended, run: func(t *tx) (err error) {
+func (s *engine) exchange(ctx context.Context, ended []store.Settlement, wants int, report func(t *tx) *store.Report) (grant store.Grant, err error) {
+	err = s.doOp(ctx, &op{class: urgent, ended: ended, wants: wants, run: func(t *tx) (err error) {
 		grant, err = t.rules.Exchange(report(t))
 		return err
 	}})

@@ -30,6 +30,7 @@ type Server struct {
 
 	own any // what the transaction has leased for this node, as its row has it; nil if that is so still
 
+	expects     int   // from how many wanted jobs on a claim is asked early
 	incarnation int64 // of the node
 	lease       time.Duration
 	others      atomic.Int64 // other nodes, as of the last transaction
@@ -74,7 +75,7 @@ func OpenServer(ctx context.Context, url string, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{config: config, keeper: &keeper{config: config}, talk: &keeper{config: config}, changes: make(chan struct{}, 1), told: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
+	s := &Server{config: config, expects: expectLeast, keeper: &keeper{config: config}, talk: &keeper{config: config}, changes: make(chan struct{}, 1), told: make(chan struct{}, 1), hints: make(chan struct{}, 1)}
 	s.engine = newEngine(s, o.Order, o.Log)
 	s.hasInbox = true
 	s.now = func() queue.Millis { return queue.MillisOf(time.Now()) + queue.Millis(s.behind.Load()) }

@@ -73,7 +73,7 @@ func whole(t *testing.T) *pgserver.Server {
 }
 
 // forgetful is a server whose node finds in each transaction that another one has changed something, and writes before its turn
-// what it can.
+// what it can, and asks for what it will want.
 type forgetful struct{ *Server }
 
 func (f forgetful) enter(t *tx) error {
@@ -91,7 +91,7 @@ func openForgetful(t *testing.T, url string, order queue.Order) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.host = forgetful{s}
+	s.host, s.expects = forgetful{s}, 1
 	return s
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,8 +40,9 @@ type serverConn struct {
 // serverSent is a statement that was sent, to be prepared or carried out, or an end of what the server answers at once.
 type serverSent struct {
 	*serverStatement
-	prepare bool
-	end     bool
+	prepare  bool
+	end      bool
+	expected bool // its rows are read later
 }
 
 // serverStatement is a statement that the server has prepared, or is about to.
@@ -386,6 +388,39 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 		return cmp.Or(err, err2)
 	})
 	return cmp.Or(err, refused)
+}
+
+// expect sends a query, and has the server begin with it. answered reads its rows, unless the answer to a later statement was read before.
+func (c *serverConn) expect(sql string, args ...any) error {
+	return c.within(func() error {
+		if err := c.writeHeld(); err != nil {
+			return err
+		}
+		if err := c.send(sql, args); err != nil {
+			return err
+		}
+		c.sent[len(c.sent)-1].expected = true
+		return c.push()
+	})
+}
+
+// answered reads the rows of the query that is expected; ok is false if they are lost.
+func (c *serverConn) answered(each func(r row) (more bool, err error)) (ok bool, err error) {
+	var refused error // by each
+	err = c.within(func() error {
+		at := slices.IndexFunc(c.sent, func(s serverSent) bool { return s.expected })
+		if ok = at >= 0; !ok {
+			return nil
+		}
+		c.trips++
+		if _, err := c.read(len(c.sent) - at); err != nil {
+			return err
+		}
+		statement := c.sent[0].text
+		c.sent = c.sent[1:]
+		return c.rows(each, statement, &refused)
+	})
+	return ok, cmp.Or(err, refused)
 }
 
 // queries implements conn: they take one round trip.

@@ -118,7 +118,7 @@ func (s *Server) takeTurn(t *tx) error {
 	if s.others.Load() > 0 {
 		t.told = &told{queues: map[*queueState]bool{}}
 	}
-	return nil
+	return s.expect(t)
 }
 
 // catchUp takes in what others have changed: by what they have told, or else by reading all anew.

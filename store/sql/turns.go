@@ -31,6 +31,7 @@ type op struct {
 	done  chan error
 	err   error
 	ended []store.Settlement // that it tells of, if these are known before it is carried out
+	wants int                // jobs that it claims, as far as is known then
 }
 
 // do has an operation carried out and waits for its commit. The context

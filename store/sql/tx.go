@@ -92,6 +92,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 	if err != nil {
 		return err
 	}
+	t.expected = nil
 	err = t.row(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -122,6 +123,7 @@ func (t *tx) Put(j *rules.Job) error {
 	if t.foreseen.has(j, &args) {
 		return nil
 	}
+	t.putting(j)
 	if j.Rewrite == rules.RowAlone {
 		err := t.row(set+` WHERE seq = ?36`, args[:]...)
 		return err
@@ -337,10 +339,12 @@ func (t *tx) Find(l *rules.Look) error {
 	l.Next, l.End = l.Lane.Head, true
 	enough := false
 	more := func() bool { l.End, enough = false, true; return false }
-	columns := columnsOf(l.Part)
+	if l.Part == rules.Whole {
+		t.s.looked = l.Lane.Queue
+	}
 	for all := false; !all && !enough; {
 		rows, piece := 0, t.ahead(l.Want-len(l.Jobs), t.s.typical)
-		err := t.query(func(r row) (bool, error) {
+		err := t.find(func(r row, gone bool) (bool, error) {
 			rows++
 			p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
 			if p.After(l.Upto) {
@@ -348,10 +352,10 @@ func (t *tx) Find(l *rules.Look) error {
 				return more(), nil
 			}
 			l.Next = rules.Position{Rank: p.Rank, Seq: p.Seq + 1}
-			if t.s.mem.leases[p.Seq] != nil {
+			if gone || t.s.mem.leases[p.Seq] != nil {
 				return true, nil
 			}
-			j := readMoved(r, columns)
+			j := readMoved(r, columnsOf(l.Part))
 			if j.Damaged || !j.State.Runnable() {
 				l.Damaged = append(l.Damaged, j)
 				return len(l.Damaged) < l.Steps || more(), nil
@@ -364,7 +368,7 @@ func (t *tx) Find(l *rules.Look) error {
 			l.Bytes += took
 			t.s.typical += (took - t.s.typical) / 8
 			return len(l.Jobs) < l.Want && l.Bytes < rules.MaxClaimBytes || more(), nil
-		}, `SELECT `+columns+` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`, l.Lane.ID, l.Next.Rank, l.Next.Seq, int64(piece))
+		}, l.Part, findArgs(l.Lane.ID, l.Next, piece))
 		if err != nil {
 			return err
 		}

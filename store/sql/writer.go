@@ -53,6 +53,8 @@ type tx struct {
 	taking      int64               // the submission that is being enqueued
 	met         error               // by what could not say so
 	ended       []store.Settlement  // that its first operation tells of
+	wants       int                 // jobs, its first operation, if that is known
+	expected    *expectation        // nil if nothing was asked that is not read
 	foreseen    *foreseen           // nil if nothing was written before its turn
 }
 
@@ -183,6 +185,7 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	if !s.surprised {
 		t.ended = group[0].ended
 	}
+	t.wants = group[0].wants
 	s.surprised = false
 	if err = s.host.enter(t); err != nil {
 		return 0, nil, nil, err
@@ -258,6 +261,7 @@ func (t *tx) exec(sql string, args ...any) error {
 	if err := t.beginOnce(); err != nil {
 		return err
 	}
+	t.expected = nil // it may change anything
 	return t.conn.exec(sql, args...)
 }
 
@@ -272,6 +276,7 @@ func (t *tx) count(sql string, args ...any) (int64, error) {
 	if err := t.beginOnce(); err != nil {
 		return 0, err
 	}
+	t.expected = nil
 	return t.conn.count(sql, args...)
 }
 

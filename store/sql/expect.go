@@ -1,0 +1,63 @@
+package sql
+
+import (
+	"slices"
+
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// expectation is what a claim is expected to ask. It is asked at the beginning of the turn, so that the server finds the jobs while this
+// node records what has ended. In its turn nobody else changes anything; what the transaction itself does meanwhile is held against it.
+type expectation struct {
+	of    *serverConn
+	args  []any
+	ended map[int64]bool // jobs whose leases have ended since
+}
+
+// expectLeast is from how many wanted jobs on it is worth it.
+const expectLeast = 64
+
+// expect asks for the jobs that the group's first operation will want, if the lane that was looked into last is that of the next job too.
+func (s *Server) expect(t *tx) error {
+	q := s.mem.lanes.queues[s.looked]
+	if t.wants < s.expects || q == nil || q.stale || q.best != nil || len(q.open) == 0 {
+		return nil
+	}
+	lane := q.open[0]
+	e := &expectation{of: s.writer, args: findArgs(lane.ID, lane.Head, t.ahead(t.wants, s.typical)), ended: map[int64]bool{}}
+	t.expected = e
+	return e.of.expect(findJobs(rules.Whole), e.args...)
+}
+
+// findJobs is the statement that reads a lane's jobs, and findArgs are its arguments.
+func findJobs(part rules.Part) string {
+	return `SELECT ` + columnsOf(part) + ` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`
+}
+
+func findArgs(lane int64, from rules.Position, most int) []any {
+	return []any{lane, from.Rank, from.Seq, int64(most)}
+}
+
+// find reads a lane's jobs. gone says of a row that its job has ended since it was asked for.
+func (t *tx) find(each func(r row, gone bool) (more bool, err error), part rules.Part, args []any) error {
+	e := t.expected
+	t.expected = nil
+	if e != nil && part == rules.Whole && slices.Equal(e.args, args) {
+		answered, err := e.of.answered(func(r row) (bool, error) { return each(r, e.ended[r.num(0)]) })
+		if answered || err != nil {
+			return err
+		}
+	}
+	return t.query(func(r row) (bool, error) { return each(r, false) }, findJobs(part), args...)
+}
+
+// putting holds against what is expected that a job is written: the end of a leased one changes no other, and all else may.
+func (t *tx) putting(j *rules.Job) {
+	switch last := len(t.leases) - 1; {
+	case t.expected == nil:
+	case j.Standing == rules.Nowhere && last >= 0 && t.leases[last] == j.Seq && t.s.mem.leases[j.Seq] == nil:
+		t.expected.ended[j.Seq] = true
+	default:
+		t.expected = nil
+	}
+}

@@ -1,0 +1,112 @@
+package sql
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// What a claim is expected to ask is asked before what comes first in its transaction. The answer is taken if nothing has changed
+// what it would be, but for leased jobs that have ended; these are not leased again.
+func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
+	important := draft(func(j *queue.Job) { j.Priority = 9 })
+	cases := map[string]struct {
+		ended []int // of the first three jobs, of which the third is leased
+		do    func(t *tx) error
+		want  []int64
+		taken bool // the answer that was expected
+	}{
+		"nothing":       {want: []int64{1, 4}, taken: true},
+		"an end":        {ended: []int{2}, want: []int64{1, 4}, taken: true},
+		"a new job":     {want: []int64{1, 7}, do: func(t *tx) error { return enqueueIn(t, important) }},
+		"a cancelation": {want: []int64{1, 5}, do: func(t *tx) error { return t.rules.Change(4, store.Change{Verb: queue.VerbCancel}) }},
+		"a statement": {want: []int64{1, 5}, do: func(t *tx) error {
+			return t.exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s, err := OpenServer(t.Context(), pgserver.Shared(t).Create(t), Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}, Member: Member{Name: "a", Folder: "a", Lease: time.Hour}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close() })
+			hand(t, s, important, draft(), draft(), draft(), draft(), draft())
+			jobs := claim(t, s, 3)
+			if _, err := s.Exchange(t.Context(), store.Report{Released: []queue.Lease{jobs[0].Lease()}, Ended: []store.Settlement{over(s, &jobs[1])}}); err != nil {
+				t.Fatal(err)
+			}
+			s.expects = 1
+			var got []queue.Job
+			expected, taken := false, false
+			err = s.doOp(t.Context(), &op{class: urgent, wants: 2, run: func(t *tx) (err error) {
+				expected = t.expected != nil
+				for _, i := range c.ended {
+					if _, err := t.rules.Exchange(&store.Report{Ended: []store.Settlement{over(s, &jobs[i])}}); err != nil {
+						return err
+					}
+				}
+				if c.do != nil {
+					if err := c.do(t); err != nil {
+						return err
+					}
+				}
+				taken = t.expected != nil
+				got, _, err = t.rules.Claim(2)
+				return err
+			}})
+			if err != nil || !slices.Equal(seqs(got), c.want) {
+				t.Errorf("got %v, %v; want %v", seqs(got), err, c.want)
+			}
+			if !expected || taken != c.taken {
+				t.Errorf("it was asked: %v; the answer was taken: %v, want %v", expected, taken, c.taken)
+			}
+		})
+	}
+}
+
+// enqueueIn adds a job within a transaction.
+func enqueueIn(t *tx, j queue.Job) error {
+	list, err := allTexts([]queue.Job{j})
+	if err != nil {
+		return err
+	}
+	_, err = t.enqueue(store.Request{Drafts: []queue.Job{j}, UID: j.UID}, list)
+	return err
+}
+
+// An expected answer is read whatever was sent after its question, and is lost once the answer to a later one was read.
+func TestExpectedAnswerStandsInOrder(t *testing.T) {
+	s := node(t, pgserver.Shared(t).Create(t), "a")
+	hand(t, s, draft(), draft())
+	c := talkTo(t, s)
+	for _, later := range []bool{false, true} {
+		if err := c.begin(); err != nil {
+			t.Fatal(err)
+		}
+		err := c.expect(`SELECT seq FROM jobs WHERE seq > ? ORDER BY seq`, int64(0))
+		if err == nil {
+			err = c.exec(`UPDATE jobs SET seq = -seq WHERE seq = 2`)
+		}
+		if err == nil && later {
+			_, err = c.number(`SELECT seq FROM jobs WHERE seq < 0`)
+		}
+		var got []int64
+		ok := false
+		if err == nil {
+			ok, err = c.answered(func(r row) (bool, error) { got = append(got, r.num(0)); return true, nil })
+		}
+		n := int64(0)
+		if err == nil {
+			n, err = c.number(`SELECT count(*) FROM jobs WHERE seq < 0`)
+		}
+		if err != nil || ok == later || !later && !slices.Equal(got, []int64{1, 2}) || n != 1 {
+			t.Errorf("after the answer to a later one: %v: %v, %v, %d changed, %v", later, ok, got, n, err)
+		}
+		c.rollback()
+	}
+}
