@@ -16,12 +16,6 @@ type foreseen struct {
 	attempts map[int64]foreseenAttempt
 }
 
-// jobRow is what Put writes of a job.
-type jobRow [36]any
-
-// rowUpdatedAt is the number of updated_at in it.
-const rowUpdatedAt = 14
-
 // foreseenAttempt is a row of attempts.
 type foreseenAttempt struct {
 	of   *store.Settlement
@@ -73,7 +67,7 @@ func (f *foreseen) has(j *rules.Job, row *jobRow) bool {
 	case f == nil:
 		return false
 	case f.early:
-		f.jobs[j.Seq] = row
+		f.jobs[j.Seq] = new(*row)
 		return false
 	}
 	was := f.jobs[j.Seq]
@@ -81,7 +75,7 @@ func (f *foreseen) has(j *rules.Job, row *jobRow) bool {
 		return false
 	}
 	delete(f.jobs, j.Seq)
-	was[rowUpdatedAt] = row[rowUpdatedAt]
+	was.numbers[rowUpdatedAt] = row.numbers[rowUpdatedAt]
 	return j.Rewrite == rules.RowAlone && *was == *row
 }
 

@@ -108,24 +108,21 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 // Put implements rules.Tx: the one place where a job's row is written.
 func (t *tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
-		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, worker = ?, units = ?, reason = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, ran = ?, error = coalesce(?, error)`
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?,
+		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
 	if j.Ran != "" && j.State != queue.Completed {
 		if err := t.setApart(j); err != nil {
 			return err
 		}
 	}
-	var fault any
-	if j.NewError != nil {
-		fault = *j.NewError
-	}
-	args := jobRow{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-		int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), j.WorkerID, j.Units, string(j.Reason), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, j.Ran, fault, j.Seq}
-	if t.foreseen.has(j, &args) {
+	row := rowOf(j)
+	if t.foreseen.has(j, &row) {
 		return nil
 	}
 	t.putting(j)
+	args := row.args(j.Seq)
 	if j.Rewrite == rules.RowAlone {
-		err := t.row(set+` WHERE seq = ?36`, args[:]...)
+		err := t.row(set+` WHERE seq = ?36`, args...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -133,17 +130,56 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	if j.Rewrite == rules.WithTerms {
-		err = t.exec(set+`, terms = ?37 WHERE seq = ?36`, append(args[:], text.terms)...)
+		err = t.exec(set+`, terms = ?37 WHERE seq = ?36`, append(args, text.terms)...)
 		return err
 	}
 	demands, err := demandsText(j.Demands)
 	if err != nil {
 		return err
 	}
-	if err = t.exec(set+`, terms = ?37, labels = ?38, input = ?39, queue = ?40, demands = ?41, unique_key = ?42, unique_for = ?43, hooks = ?44, parents = ?45 WHERE seq = ?36`, append(args[:], text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+	if err = t.exec(set+`, terms = ?37, labels = ?38, input = ?39, queue = ?40, demands = ?41, unique_key = ?42, unique_for = ?43, hooks = ?44, parents = ?45 WHERE seq = ?36`, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
+}
+
+// jobRow is what Put writes of a job, in the order of the columns there.
+type jobRow struct {
+	numbers [30]int64
+	texts   [4]string
+	fault   string // a new error, if there is one
+	faulty  bool
+}
+
+// rowUpdatedAt is the number of updated_at in it.
+const rowUpdatedAt = 14
+
+func rowOf(j *rules.Job) jobRow {
+	row := jobRow{
+		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
+			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node},
+		texts:  [...]string{j.WorkerID, j.Units, string(j.Reason), j.Ran},
+		faulty: j.NewError != nil,
+	}
+	if row.faulty {
+		row.fault = *j.NewError
+	}
+	return row
+}
+
+// args are the row's values as arguments, and the job's seq.
+func (row *jobRow) args(seq int64) []any {
+	args := make([]any, 0, len(row.numbers)+len(row.texts)+11)
+	for _, n := range row.numbers {
+		args = append(args, n)
+	}
+	for _, text := range row.texts {
+		args = append(args, text)
+	}
+	if row.faulty {
+		return append(args, row.fault, seq)
+	}
+	return append(args, nil, seq)
 }
 
 // PutProgress implements rules.Tx. Few jobs tell any, so Put leaves it alone.
