@@ -12,6 +12,7 @@ type expectation struct {
 	of    *serverConn
 	args  []any
 	ended map[int64]bool // jobs whose leases have ended since
+	rows  []serverRow    // that were read, nil if they are to come
 }
 
 // expectLeast is from how many wanted jobs on it is worth it.
@@ -25,8 +26,18 @@ func (s *Server) expect(t *tx) error {
 	}
 	lane := q.open[0]
 	e := &expectation{of: s.writer, args: findArgs(lane.ID, lane.Head, t.ahead(t.wants, s.typical)), ended: map[int64]bool{}}
+	if t.foreseen != nil || len(t.ended) == 0 {
+		t.expected = e
+		return e.of.expect(findJobs(rules.Whole), e.args...)
+	}
+	// What has ended is written in this turn, and the server would not begin with that before somebody has read the jobs.
+	e.rows = make([]serverRow, 0, t.wants)
+	err := e.of.query(func(r row) (bool, error) {
+		e.rows = append(e.rows, r.of.clone())
+		return true, nil
+	}, findJobs(rules.Whole), e.args...)
 	t.expected = e
-	return e.of.expect(findJobs(rules.Whole), e.args...)
+	return err
 }
 
 // findJobs is the statement that reads a lane's jobs, and findArgs are its arguments.
@@ -43,7 +54,7 @@ func (t *tx) find(each func(r row, gone bool) (more bool, err error), part rules
 	e := t.expected
 	t.expected = nil
 	if e != nil && part == rules.Whole && slices.Equal(e.args, args) {
-		answered, err := e.of.answered(func(r row) (bool, error) { return each(r, e.ended[r.num(0)]) })
+		answered, err := e.answered(func(r row) (bool, error) { return each(r, e.ended[r.num(0)]) })
 		if answered || err != nil {
 			return err
 		}
@@ -51,11 +62,24 @@ func (t *tx) find(each func(r row, gone bool) (more bool, err error), part rules
 	return t.query(func(r row) (bool, error) { return each(r, false) }, findJobs(part), args...)
 }
 
-// putting holds against what is expected that a job is written: the end of a leased one changes no other, and all else may.
+// answered tells the rows; ok is false if they are lost.
+func (e *expectation) answered(each func(r row) (more bool, err error)) (ok bool, err error) {
+	if e.rows == nil {
+		return e.of.answered(each)
+	}
+	for i := range e.rows {
+		if more, err := each(row{of: &e.rows[i]}); !more || err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// putting holds against what is expected that a job is written: that of a leased one, or its end, changes no other, and all else may.
 func (t *tx) putting(j *rules.Job) {
 	switch last := len(t.leases) - 1; {
-	case t.expected == nil:
-	case j.Standing == rules.Nowhere && last >= 0 && t.leases[last] == j.Seq && t.s.mem.leases[j.Seq] == nil:
+	case t.expected == nil, t.s.mem.leases[j.Seq] != nil:
+	case j.Standing == rules.Nowhere && last >= 0 && t.leases[last] == j.Seq:
 		t.expected.ended[j.Seq] = true
 	default:
 		t.expected = nil

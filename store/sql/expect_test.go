@@ -1,6 +1,8 @@
 package sql
 
 import (
+	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -28,8 +30,10 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 			return t.exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
 		}},
 	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
+	for n := range 2 * len(cases) {
+		name := slices.Sorted(maps.Keys(cases))[n/2]
+		c, early := cases[name], n%2 == 0
+		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
 			s, err := OpenServer(t.Context(), pgserver.Shared(t).Create(t), Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}, Member: Member{Name: "a", Folder: "a", Lease: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
@@ -43,7 +47,11 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 			s.expects = 1
 			var got []queue.Job
 			expected, taken := false, false
-			err = s.doOp(t.Context(), &op{class: urgent, wants: 2, run: func(t *tx) (err error) {
+			var ends []store.Settlement // which the server is to write: so it is not to wait
+			if early {
+				ends = []store.Settlement{over(s, &jobs[2])}
+			}
+			err = s.doOp(t.Context(), &op{class: urgent, wants: 2, ended: ends, run: func(t *tx) (err error) {
 				expected = t.expected != nil
 				for _, i := range c.ended {
 					if _, err := t.rules.Exchange(&store.Report{Ended: []store.Settlement{over(s, &jobs[i])}}); err != nil {

@@ -14,6 +14,23 @@ type serverRow struct {
 	values [][]byte
 }
 
+// clone is a row that outlives the call that it was told in.
+func (r *serverRow) clone() serverRow {
+	n := 0
+	for _, v := range r.values {
+		n += len(v)
+	}
+	room, values := make([]byte, 0, n), make([][]byte, len(r.values))
+	for i, v := range r.values {
+		if v != nil {
+			at := len(room)
+			room = append(room, v...)
+			values[i] = room[at:len(room):len(room)]
+		}
+	}
+	return serverRow{fields: r.fields, values: values}
+}
+
 // Types of columns, as the server's catalog numbers them.
 const (
 	byteaOID = 17
