@@ -27,8 +27,8 @@ const (
 // windowBytes is how much of a segment is mapped at a time.
 const windowBytes = 128 << 10
 
-// noughts are what stands where no record is yet: they end a segment that is read.
-var noughts [windowBytes]byte
+// zeros are what stands where no record is yet: they end a segment that is read.
+var zeros [windowBytes]byte
 
 // journal keeps the results that are not acknowledged, in files, without
 // fsync: what is written outlives every death of a process. A record is a
@@ -85,7 +85,7 @@ func (j *journal) next() error {
 			j.older[j.n] = j.size
 		}
 	}
-	j.shut()
+	j.unmap()
 	j.file, j.size, j.windows = f, 0, staysWritable(f)
 	j.n++
 	j.noted()
@@ -112,7 +112,7 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	}
 	j.buf = binary.LittleEndian.AppendUint32(j.buf[:0], crc32.ChecksumIEEE(frame))
 	j.buf = append(j.buf, frame...)
-	if !j.reach(len(j.buf)) || !j.show(j.buf) {
+	if !j.reach(len(j.buf)) || !j.store(j.buf) {
 		if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
 			return 0, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
 		}
@@ -124,14 +124,14 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	return j.n, nil
 }
 
-// show copies a record into the window. If that fails, as after somebody has cut the file short, there is no window any more. The caller
+// store copies a record into the window. If that fails, as after somebody has cut the file short, there is no window any more. The caller
 // holds mu.
-func (j *journal) show(record []byte) (ok bool) {
+func (j *journal) store(record []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if !ok {
 			recover()
-			j.shut()
+			j.unmap()
 			j.windows = false
 		}
 	}()
@@ -145,13 +145,13 @@ func (j *journal) reach(n int) bool {
 	if j.size+int64(n) <= j.from+int64(len(j.window)) {
 		return true
 	}
-	j.shut()
+	j.unmap()
 	from := j.size - j.size%int64(os.Getpagesize())
 	used := int(j.size - from)
 	if !j.windows || used+n > windowBytes {
 		return false
 	}
-	_, err := j.file.WriteAt(noughts[used:], j.size)
+	_, err := j.file.WriteAt(zeros[used:], j.size)
 	if err == nil {
 		j.window, err = share(j.file, from, windowBytes)
 	}
@@ -164,8 +164,8 @@ func (j *journal) reach(n int) bool {
 	return true
 }
 
-// shut gives the window up. The caller holds mu.
-func (j *journal) shut() {
+// unmap gives the window up. The caller holds mu.
+func (j *journal) unmap() {
 	if j.window != nil {
 		unshare(j.window) // nothing can be done about an error
 		j.window, j.from = nil, 0
@@ -196,7 +196,7 @@ func (j *journal) forget(segment int) bool {
 	if j.size > resetBytes {
 		size := j.size
 		j.size = 0
-		j.shut() // which must not show what is not there
+		j.unmap() // which must not show what is not there
 		j.noted()
 		if j.file.Truncate(0) != nil {
 			j.size = size
@@ -245,7 +245,7 @@ func syncFile(path string) error {
 func (j *journal) close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.shut()
+	j.unmap()
 	return j.file.Close()
 }
 

@@ -7,8 +7,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// share maps the first bytes of a file: what is written to them is the file's at once, and
-// outlives this process.
+// share maps bytes of a file: what is written to them is the file's at once, and outlives this process.
 func share(f *os.File, from int64, size int) ([]byte, error) {
 	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, uint32((from+int64(size))>>32), uint32(from+int64(size)), nil)
 	if err != nil {

@@ -44,8 +44,10 @@ func (r *run) standIn() {
 		r.exited = fds[0].Revents != 0
 		r.standing = true
 		r.enforce()
-		r.standing, r.over = false, r.exited
-		r.graceEnd = time.Now().Add(r.c.OutputGrace)
+		r.standing = false
+		if r.over = r.exited; r.over {
+			r.graceEnd = time.Now().Add(r.c.OutputGrace)
+		}
 	} else if now := time.Now(); now.After(r.letUntil(now)) {
 		r.kill(r.left()) // what has locked the pipe is there
 	}

@@ -22,10 +22,10 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 		want  []int64
 		taken bool // the answer that was expected
 	}{
-		"nothing":       {want: []int64{1, 4}, taken: true},
-		"an end":        {ended: []int{2}, want: []int64{1, 4}, taken: true},
-		"a new job":     {want: []int64{1, 7}, do: func(t *tx) error { return enqueueIn(t, important) }},
-		"a cancelation": {want: []int64{1, 5}, do: func(t *tx) error { return t.rules.Change(4, store.Change{Verb: queue.VerbCancel}) }},
+		"nothing":        {want: []int64{1, 4}, taken: true},
+		"an end":         {ended: []int{2}, want: []int64{1, 4}, taken: true},
+		"a new job":      {want: []int64{1, 7}, do: func(t *tx) error { return enqueueIn(t, important) }},
+		"a cancellation": {want: []int64{1, 5}, do: func(t *tx) error { return t.rules.Change(4, store.Change{Verb: queue.VerbCancel}) }},
 		"a statement": {want: []int64{1, 5}, do: func(t *tx) error {
 			return t.exec(`UPDATE jobs SET rank = rank + 1 WHERE seq = 4`)
 		}},

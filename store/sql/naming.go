@@ -32,7 +32,7 @@ func (t *tx) NewJob(draft *queue.Job) (at int, seq int64, id string, err error) 
 
 // nameAll gives each draft its seq and id; an id that is taken refuses all.
 func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
-	n := naming{t: t, numbering: numbering{at: t.s.mem.nextSeq, dice: t.s.dice, window: leapFirst}, asked: t.s.mem.nextSeq}
+	n := naming{t: t, numbering: numbering{at: t.s.mem.nextSeq, dice: t.s.dice, window: leapFirst}, taken: map[string]bool{}}
 	var given []string
 	for i := range drafts {
 		if id := drafts[i].ID; id != "" {
@@ -89,9 +89,6 @@ func (n *naming) ask(ids []string, numbers int) (err error) {
 		ids = append(ids, strconv.FormatInt(number, 10))
 	}
 	taken, err := n.t.taken(ids)
-	if n.taken == nil {
-		n.taken = taken
-	}
 	maps.Copy(n.taken, taken)
 	return err
 }

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -65,106 +64,12 @@ const (
 	unreadBytesMost = 1 << 20
 )
 
-// serverLost is the error of a connection that is lost, or of a server that says so.
-type serverLost struct{ error }
-
-func (serverLost) kind() kind { return busy }
-
-// Unwrap is for errors.As.
-func (e serverLost) Unwrap() error { return e.error }
-
-// serverRefused is what a server said of a statement.
-type serverRefused struct {
-	*pgconn.PgError
-	statement string
-}
-
-// Error implements error.
-func (e serverRefused) Error() string {
-	return fmt.Sprintf("%s (%s) in %s", e.Message, e.Code, strings.Join(strings.Fields(e.statement), " "))
-}
-
-// kind goes by the class of the error's code: PostgreSQL's documentation, appendix A.
-func (e serverRefused) kind() kind {
-	switch e.Code[:2] {
-	case "08", "57", "55", "40", "25": // lost, ended by an operator, locked by others, conflicts, read-only
-		return busy
-	case "53", "58":
-		if e.Code == "53100" {
-			return full
-		}
-		return busy
-	case "XX":
-		return breakage
-	}
-	return mistake
-}
-
-// serverError sorts an error that a statement met.
-func serverError(err error, statement string) error {
-	if err == nil {
-		return nil
-	}
-	if e, said := errors.AsType[*pgconn.PgError](err); said {
-		return serverRefused{e, statement}
-	}
-	return serverLost{fmt.Errorf("the connection to the database is lost: %w", err)}
-}
-
-// serverSQL is a statement as PostgreSQL writes it.
-func serverSQL(sql string) string {
-	var b strings.Builder
-	n := 0
-	for i := 0; i < len(sql); i++ {
-		switch {
-		case sql[i] == '\'':
-			end := i + 1 + strings.IndexByte(sql[i+1:], '\'')
-			b.WriteString(sql[i : end+1])
-			i = end
-		case sql[i] == '?':
-			end := i + 1
-			for end < len(sql) && sql[end] >= '0' && sql[end] <= '9' {
-				end++
-			}
-			if at, err := strconv.Atoi(sql[i+1 : end]); err == nil {
-				n = at
-			} else {
-				n++
-			}
-			fmt.Fprintf(&b, "$%d", n)
-			i = end - 1
-		case strings.HasPrefix(sql[i:], "INDEXED BY "):
-			i += len("INDEXED BY ")
-			for i+1 < len(sql) && sql[i+1] != ' ' {
-				i++
-			}
-		case strings.HasPrefix(sql[i:], "CROSS JOIN "):
-			b.WriteString("JOIN ")
-			i += len("CROSS JOIN ") - 1
-		default:
-			b.WriteByte(sql[i])
-		}
-	}
-	return b.String()
-}
-
 // statement is a statement that is prepared, or is about to be.
 func (c *serverConn) statement(sql string) *serverStatement {
 	s := c.stmts[sql]
 	if s == nil {
 		s = &serverStatement{text: serverSQL(sql), writes: !strings.HasPrefix(sql, "SELECT") && sql != beginWriting}
 		c.stmts[sql] = s
-	}
-	return s
-}
-
-// cleanText is a text that PostgreSQL stores: it has no zero, and is UTF-8.
-func cleanText(s string) string {
-	if strings.IndexByte(s, 0) >= 0 {
-		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
-	}
-	if !utf8.ValidString(s) {
-		s = strings.ToValidUTF8(s, "\uFFFD")
 	}
 	return s
 }
@@ -192,6 +97,14 @@ func (c *serverConn) send(sql string, args []any) error {
 		c.bound += int64(len(values[i]))
 	}
 	return c.sendValues(s, values, formats)
+}
+
+// sendNext sends the rows that are held, and then a statement.
+func (c *serverConn) sendNext(sql string, args []any) error {
+	if err := c.writeHeld(); err != nil {
+		return err
+	}
+	return c.send(sql, args)
 }
 
 // sendValues sends a statement with the values of its arguments.
@@ -337,10 +250,7 @@ func (c *serverConn) sync() error {
 // exec implements conn.
 func (c *serverConn) exec(sql string, args ...any) error {
 	return c.within(func() error {
-		if err := c.writeHeld(); err != nil {
-			return err
-		}
-		if err := c.send(sql, args); err != nil {
+		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
 		return c.bounded()
@@ -350,10 +260,7 @@ func (c *serverConn) exec(sql string, args ...any) error {
 // count implements conn.
 func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
 	err = c.within(func() error {
-		if err := c.writeHeld(); err != nil {
-			return err
-		}
-		if err := c.send(sql, args); err != nil {
+		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
 		if err := c.flush(); err != nil {
@@ -369,10 +276,7 @@ func (c *serverConn) count(sql string, args ...any) (n int64, err error) {
 func (c *serverConn) query(each func(r row) (more bool, err error), sql string, args ...any) error {
 	var refused error // by each
 	err := c.within(func() error {
-		if err := c.writeHeld(); err != nil {
-			return err
-		}
-		if err := c.send(sql, args); err != nil {
+		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
 		if err := c.flush(); err != nil {
@@ -393,10 +297,7 @@ func (c *serverConn) query(each func(r row) (more bool, err error), sql string, 
 // expect sends a query, and has the server begin with it. answered reads its rows, unless the answer to a later statement was read before.
 func (c *serverConn) expect(sql string, args ...any) error {
 	return c.within(func() error {
-		if err := c.writeHeld(); err != nil {
-			return err
-		}
-		if err := c.send(sql, args); err != nil {
+		if err := c.sendNext(sql, args); err != nil {
 			return err
 		}
 		c.sent[len(c.sent)-1].expected = true
@@ -509,10 +410,7 @@ func (c *serverConn) commit() error {
 	if c.met != nil {
 		return c.met
 	}
-	if err := c.writeHeld(); err != nil {
-		return err
-	}
-	if err := c.send(`COMMIT`, nil); err != nil {
+	if err := c.sendNext(`COMMIT`, nil); err != nil {
 		return err
 	}
 	return c.sync()

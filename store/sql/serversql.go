@@ -1,0 +1,105 @@
+package sql
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// serverLost is the error of a connection that is lost, or of a server that says so.
+type serverLost struct{ error }
+
+func (serverLost) kind() kind { return busy }
+
+// Unwrap is for errors.As.
+func (e serverLost) Unwrap() error { return e.error }
+
+// serverRefused is what a server said of a statement.
+type serverRefused struct {
+	*pgconn.PgError
+	statement string
+}
+
+// Error implements error.
+func (e serverRefused) Error() string {
+	return fmt.Sprintf("%s (%s) in %s", e.Message, e.Code, strings.Join(strings.Fields(e.statement), " "))
+}
+
+// kind goes by the class of the error's code: PostgreSQL's documentation, appendix A.
+func (e serverRefused) kind() kind {
+	switch e.Code[:2] {
+	case "08", "57", "55", "40", "25": // lost, ended by an operator, locked by others, conflicts, read-only
+		return busy
+	case "53", "58":
+		if e.Code == "53100" {
+			return full
+		}
+		return busy
+	case "XX":
+		return breakage
+	}
+	return mistake
+}
+
+// serverError sorts an error that a statement met.
+func serverError(err error, statement string) error {
+	if err == nil {
+		return nil
+	}
+	if e, said := errors.AsType[*pgconn.PgError](err); said {
+		return serverRefused{e, statement}
+	}
+	return serverLost{fmt.Errorf("the connection to the database is lost: %w", err)}
+}
+
+// serverSQL is a statement as PostgreSQL writes it.
+func serverSQL(sql string) string {
+	var b strings.Builder
+	n := 0
+	for i := 0; i < len(sql); i++ {
+		switch {
+		case sql[i] == '\'':
+			end := i + 1 + strings.IndexByte(sql[i+1:], '\'')
+			b.WriteString(sql[i : end+1])
+			i = end
+		case sql[i] == '?':
+			end := i + 1
+			for end < len(sql) && sql[end] >= '0' && sql[end] <= '9' {
+				end++
+			}
+			if at, err := strconv.Atoi(sql[i+1 : end]); err == nil {
+				n = at
+			} else {
+				n++
+			}
+			fmt.Fprintf(&b, "$%d", n)
+			i = end - 1
+		case strings.HasPrefix(sql[i:], "INDEXED BY "):
+			i += len("INDEXED BY ")
+			for i+1 < len(sql) && sql[i+1] != ' ' {
+				i++
+			}
+		case strings.HasPrefix(sql[i:], "CROSS JOIN "):
+			b.WriteString("JOIN ")
+			i += len("CROSS JOIN ") - 1
+		default:
+			b.WriteByte(sql[i])
+		}
+	}
+	return b.String()
+}
+
+// cleanText is a text that PostgreSQL stores: it has no zero, and is UTF-8.
+func cleanText(s string) string {
+	if strings.IndexByte(s, 0) >= 0 {
+		s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	}
+	if !utf8.ValidString(s) {
+		s = strings.ToValidUTF8(s, "\uFFFD")
+	}
+	return s
+}
