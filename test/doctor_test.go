@@ -212,6 +212,12 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.diagnosed("a row dated in the future", "rows", "1 jobs are dated in the future, like large", "--verify")
 	q.plant(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
 	q.healthy("with its date back")
+
+	number := strings.TrimSpace(q.must("enqueue", "--in", "1h", "true"))
+	q.plant(`UPDATE jobs SET id = '` + number + `' WHERE id = 'large'`)
+	q.diagnosed("a number that two jobs have", "rows", "1 jobs have another one's number for an id, like "+number, "--verify")
+	q.plant(`UPDATE jobs SET id = 'large' WHERE id = '` + number + `' AND seq <> ` + number)
+	q.healthy("with its name back")
 }
 
 // Where no queue is yet, what doctor says to begin with names the folder that was asked for.

@@ -341,7 +341,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if out, err := pgserver.Ask(pgserver.As(q.store, "chief"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "superuser") {
 		t.Errorf("a superuser, by whom functions of others are called: %s, %v", out, err)
 	}
+	q.must("enqueue", "--id", "given", "true")
+	number := strings.TrimSpace(q.must("enqueue", "true"))
 	for statement, want := range map[string]string{
+		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:                   "id: given is taken",
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + number + `"}')`:          "id: " + number + " is taken",
 		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "no field comand",
 		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "either command or argv",
 		`SELECT queuectl.enqueue('[]')`:                                                "a JSON object",

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -474,7 +475,16 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 	if len(ids) > 1 {
 		column = t.amongWords("id")
 	}
-	of, args := `SELECT id FROM jobs WHERE `+column, append(make([]any, 0, 4), list)
+	of, args := `SELECT id FROM jobs INDEXED BY jobs_id WHERE `+column+` AND id <> CAST(seq AS TEXT)`, append(make([]any, 0, 5), list)
+	var numbers []byte // of jobs that there may be
+	for _, id := range ids {
+		if n := numberOf(id); n > 0 && n < m.nextSeq {
+			numbers = append(strconv.AppendInt(numbers, n, 10), ' ')
+		}
+	}
+	if len(numbers) > 0 {
+		of, args = of+` UNION ALL SELECT id FROM jobs WHERE `+t.among("seq")+` AND id = CAST(seq AS TEXT)`, append(args, string(bytes.TrimSpace(numbers)))
+	}
 	if len(m.batches) > 0 {
 		of, args = of+` UNION ALL SELECT id FROM staged_ids WHERE `+column, append(args, list)
 	}
@@ -489,8 +499,8 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 		return there, err
 	}
 	for _, id := range ids {
-		seq, err := strconv.ParseInt(id, 10, 64)
-		if err != nil || there[id] || seq < 1 || seq >= m.nextSeq || strconv.FormatInt(seq, 10) != id {
+		seq := numberOf(id)
+		if seq == 0 || there[id] || seq >= m.nextSeq {
 			continue
 		}
 		// It may be the number of a job there: seqs of frames do not overlap.

@@ -46,7 +46,7 @@ func (t *tx) DropEdges(child int64) error {
 // Named implements rules.Tx. A job that is staged is found by its name of its own alone, and so is a
 // hook of the settings.
 func (t *tx) Named(uid int, id string) (seq int64, err error) {
-	if seq, err = t.number(`SELECT seq FROM jobs WHERE id = ? AND (hooks & ? = 0 OR uid = ?)`, id, int64(queue.HookSettings), int64(uid)); seq != 0 || err != nil || len(t.s.mem.batches) == 0 {
+	if seq, err = t.number(`SELECT seq FROM jobs WHERE `+hasID+` AND (hooks & ? = 0 OR uid = ?)`, append(argsOfID(id), int64(queue.HookSettings), int64(uid))...); seq != 0 || err != nil || len(t.s.mem.batches) == 0 {
 		return seq, err
 	}
 	return t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id, int64(uid))

@@ -15,6 +15,7 @@ import (
 // What a claim is expected to ask is asked before what comes first in its transaction. The answer is taken if nothing has changed
 // what it would be, but for leased jobs that have ended; these are not leased again.
 func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
+	server := pgserver.Shared(t)
 	important := draft(func(j *queue.Job) { j.Priority = 9 })
 	cases := map[string]struct {
 		ended []int // of the first three jobs, of which the third is leased
@@ -34,7 +35,7 @@ func TestExpectedAnswersAreOfTheTransaction(t *testing.T) {
 		name := slices.Sorted(maps.Keys(cases))[n/2]
 		c, early := cases[name], n%2 == 0
 		t.Run(fmt.Sprintf("%s, read early: %v", name, early), func(t *testing.T) {
-			s, err := OpenServer(t.Context(), pgserver.Shared(t).Create(t), Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}, Member: Member{Name: "a", Folder: "a", Lease: time.Hour}})
+			s, err := OpenServer(t.Context(), server.Create(t), Options{Order: queue.Order{Scheduling: queue.ByPriority, Interval: time.Minute}, Member: Member{Name: "a", Folder: "a", Lease: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -75,7 +75,9 @@ BEGIN
 	IF job_id !~ '^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$' THEN
 		RAISE EXCEPTION 'id: has up to 128 letters, digits and . _ @ / -, and begins with a letter or a digit' USING ERRCODE = '22023';
 	END IF;
-	IF EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id) OR EXISTS (SELECT 1 FROM staged_ids WHERE staged_ids.id = job_id) THEN
+	IF EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND jobs.id <> CAST(seq AS TEXT))
+		OR EXISTS (SELECT 1 FROM jobs WHERE seq = CASE WHEN job_id ~ '^[1-9][0-9]{0,17}$' THEN job_id::bigint END AND jobs.id = job_id)
+		OR EXISTS (SELECT 1 FROM staged_ids WHERE staged_ids.id = job_id) THEN
 		RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
 	END IF;
 	SELECT count(*), coalesce(sum(octet_length(waiting.spec)), 0) INTO open, size FROM (SELECT submissions.spec FROM submissions WHERE role = session_user AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS waiting;

@@ -71,6 +71,19 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 	return nil
 }
 
+// hasID is what a job's row has whose id argsOfID are for: one that was given no id has its number for it.
+const hasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ? UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
+
+func argsOfID(id string) []any { return []any{numberOf(id), id, id} }
+
+// numberOf is the number that an id is, 0 if it is none.
+func numberOf(id string) int64 {
+	if n, err := strconv.ParseInt(id, 10, 64); err == nil && n > 0 && strconv.FormatInt(n, 10) == id {
+		return n
+	}
+	return 0
+}
+
 // naming names the jobs of one request.
 type naming struct {
 	numbering

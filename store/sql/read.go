@@ -65,7 +65,7 @@ func (s *engine) listAllReserved() {
 func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		reserved := s.reservations()
-		got, found, err := r.job(reserved, columns, `WHERE id = ?`, id)
+		got, found, err := r.job(reserved, columns, `WHERE `+hasID, argsOfID(id)...)
 		if err == nil && !found {
 			err = queue.Errorf(queue.CodeNotFound, "there is no job %q", id)
 		}

@@ -94,7 +94,7 @@ var migrations = [][]string{{
 		terms        TEXT    NOT NULL,            -- JSON of what it runs by, but for labels, env and stdin
 		input        TEXT    DEFAULT ''           -- JSON of env and stdin, '' if there are none, NULL if it stands in inputs
 	) STRICT`,
-	`CREATE UNIQUE INDEX jobs_id ON jobs (id)`,
+	`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`, // others have their number for an id, and are found by it
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (lane, rank, seq) WHERE place = 1`,
 	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2`,

@@ -277,6 +277,7 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		{"%d jobs wait for one that is gone, like %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
 		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
 		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d jobs have another one's number for an id, like %s", `SELECT count(*), min(id) FROM jobs WHERE id <> CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs AS other WHERE other.seq = CAST(jobs.id AS INTEGER) AND other.id = jobs.id)`, nil},
 		{"%d jobs have their last attempt twice, or are not completed and have it in their row, like %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
 		{"%d jobs have a last attempt that cannot be read, like %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
 		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
@@ -306,7 +307,7 @@ func planFaults(c *liteConn) (faults []string, err error) {
 		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
 		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
 		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE kept = 0 AND state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
-		`SELECT seq FROM jobs WHERE id = 'x'`,
+		`SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = 'x' AND id <> CAST(seq AS TEXT)`,
 		`SELECT n FROM attempts WHERE seq = 1 ORDER BY n`,
 	} {
 		err := c.query(func(r row) (bool, error) {

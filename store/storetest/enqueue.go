@@ -123,6 +123,8 @@ func takenNumber(r *rig) {
 	same(r, "seq after the taken number", next.Seq, first.Seq+3)
 	same(r, "id after the taken number", next.ID, strconv.FormatInt(first.Seq+3, 10))
 	same(r, "job of the number", r.get(number), holder)
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(named(next.ID))}, UID: asker})
+	r.refused("a number that another job has for its id", err, queue.CodeExists, "id")
 
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Key: "k", Drafts: []queue.Job{
 		draft(named(strconv.FormatInt(first.Seq+6, 10))), draft(), draft(),
@@ -133,6 +135,11 @@ func takenNumber(r *rig) {
 	again, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Key: "k", Drafts: []queue.Job{draft()}})
 	r.must(err)
 	same(r, "receipt of the same key", again, receipt)
+
+	own := strconv.FormatInt(first.Seq+8, 10)
+	same(r, "seq of the job with its own number for a name", r.one(named(own)).Seq, first.Seq+8)
+	_, err = r.s.Enqueue(r.Context(), store.Request{Drafts: []queue.Job{draft(), draft(named(own))}, UID: asker})
+	r.refused("the number again", err, queue.CodeExists, "id")
 }
 
 func idFreeAgain(r *rig) {
