@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"strconv"
 	"sync/atomic"
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 // roles are what a process of this program can be. A node says that it is ready, begins when it is told to, says every few
 // milliseconds how many jobs it has ended, as the database has stored it, and goes on until it is killed.
 var roles = map[string]func(ctx context.Context, url string) error{
-	"queuectl": queuectlNode, "queuectl-fill": queuectlFill,
+	"queuectl": queuectlNode, "queuectl-fill": queuectlFill, "queuectl-again": queuectlAgain,
 	"river": riverNode, "river-fill": riverFill,
 }
 
@@ -107,7 +108,7 @@ func enqueue(ctx context.Context, s *sql.Server, n int) error {
 	return err
 }
 
-// queuectlNode takes jobs and ends them, as a service does whose jobs take no time: what it writes of each is
+// queuectlNode takes jobs and ends them until it is killed, as a service does whose jobs take no time: what it writes of each is
 // that it has run, with its attempt and an event.
 func queuectlNode(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "node"+os.Getenv(nameVariable))
@@ -117,21 +118,51 @@ func queuectlNode(ctx context.Context, url string) error {
 	ready()
 	var done atomic.Int64
 	go tell(&done)
-	report := store.Report{Want: block}
+	return drain(ctx, s, &done, math.MaxInt)
+}
+
+// queuectlAgain is a node that ends as many jobs as each line says, and then how many microseconds it took.
+func queuectlAgain(ctx context.Context, url string) error {
+	s, err := open(ctx, url, "again")
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
+		n, err := strconv.Atoi(lines.Text())
+		if err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := drain(ctx, s, new(atomic.Int64), n); err != nil {
+			return err
+		}
+		fmt.Println(time.Since(began).Microseconds())
+	}
+	return s.Close()
+}
+
+// drain takes jobs and ends them, until so many have ended.
+func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) error {
+	report, left := store.Report{}, most
 	for {
+		report.Want = min(block, left)
 		grant, err := s.Exchange(ctx, report)
 		if err != nil {
 			return err
 		}
-		done.Add(int64(len(report.Ended)))
+		if done.Add(int64(len(report.Ended))) == int64(most) {
+			return nil
+		}
 		report.Ended = nil
-		if len(grant.Jobs) == 0 {
-			jobs, err := s.Await(ctx, block)
+		if len(grant.Jobs) == 0 && left > 0 {
+			jobs, err := s.Await(ctx, min(block, left))
 			if err != nil {
 				return err
 			}
 			grant.Jobs = jobs
 		}
+		left -= len(grant.Jobs)
 		now := s.Now()
 		for i := range grant.Jobs {
 			j := &grant.Jobs[i]
