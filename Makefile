@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench beside pages packages system-test wine-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
+.PHONY: build demo test race check bench beside pages packages system-test wine-test compose-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -56,6 +56,10 @@ system-test:
 # or kills, which are 200 of the service.
 wine-test:
 	packaging/test/wine $(TESTFLAGS)
+
+# The compose file's server and nodes, in podman's containers, as root.
+compose-test:
+	packaging/test/compose
 
 # Speed beside the machine's own limits; BENCHFLAGS="-as daemon -only drain,start" is that of
 # root's runner, as root.

@@ -72,6 +72,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		}
 	}
 	w.Reasons = append(w.Reasons, reasonsOf(s.node, here, others)...)
+	s.whyAway(ctx, w.Reasons)
 	switch {
 	case len(w.Reasons) == 0:
 		w.Earliest = control.Time(now)
@@ -164,6 +165,20 @@ func (s *Service) whyHere(ctx context.Context, j *queue.Job) (list []control.Rea
 	s.whyNobody(add)
 	err = s.whyGates(ctx, j, add)
 	return list, err
+}
+
+// whyAway tells of a node that no service runs there, where a job is for it.
+func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
+	for i := range list {
+		r := &list[i]
+		if s.cluster == nil || r.Kind != gateWords[queue.GateNode].kind || len(r.Nodes) > 0 {
+			continue
+		}
+		nodes, _ := s.nodes(ctx) // what is known suffices
+		if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); at >= 0 {
+			r.Text = fmt.Sprintf("it is for %s, which is %s", r.Key, viewNode(&nodes[at]).State)
+		}
+	}
 }
 
 // whyNobody tells why no job at all is started.

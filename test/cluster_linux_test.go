@@ -256,6 +256,11 @@ func TestMachinesShareAQueue(t *testing.T) {
 	if r := a.cli("logs", "large"); r.code == 0 || !strings.Contains(r.err, "on the node b, which is away") {
 		t.Errorf("an output that is away: %+v", r)
 	}
+	id = a.must("enqueue", "--on", "b", "true")
+	if why := a.must("why", id); !strings.Contains(why, "it is for b, which is stopped; queuectl node list") {
+		t.Errorf("why a job waits for a node that has stopped: %s", why)
+	}
+	a.must("cancel", id)
 	a.must("node", "rm", "b")
 	if n := a.nodes(); len(n) != 1 {
 		t.Errorf("nodes %+v", n)
