@@ -228,11 +228,13 @@ func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, 
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
+		runs := j.Runs
 		held, err := s.crew().Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
 		if err == nil && held {
 			*j, err = s.lookAgain(ctx, j)
 		}
-		if err != nil || held && !j.State.Ended() || j.State == queue.Pending {
+		anew := j.Runs > runs+1 // it has run, and ended, since
+		if err != nil || held && (anew || !j.State.Ended()) || j.State == queue.Pending {
 			return err
 		}
 		if !held && len(only) > 0 {

@@ -1,0 +1,183 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/faultstore"
+)
+
+// hooked is a whole service whose store's calls a test can meet, with a hook from the start.
+func hooked(t *testing.T, hook faultstore.Hook) (*whole, *faultstore.Store) {
+	dir, err := os.MkdirTemp("", "qw")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls *faultstore.Store
+	w := &whole{TB: t, places: config.In(dir), open: func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
+		s, err := openEngine(ctx, dir, log, orderOf)
+		calls = faultstore.New(s)
+		calls.On(hook)
+		return calls, err
+	}}
+	w.start()
+	t.Cleanup(func() {
+		calls.On(nil)
+		w.end()
+		w.endRunners()
+		os.RemoveAll(dir)
+	})
+	return w, calls
+}
+
+// Jobs that run are meant, and not what they have become between the search for them and the verb.
+func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
+	t.Parallel()
+	running := control.Selection{State: control.Texts{queue.Processing.String()}}
+	for _, c := range []struct {
+		name, exit, becomes string
+		verb                func(*whole) error
+	}{
+		{"cancel", "1", queue.Failed.String(), func(w *whole) error {
+			_, err := w.Cancel(t.Context(), running)
+			return err
+		}},
+		{"remove", "0", queue.Completed.String(), func(w *whole) error {
+			_, err := w.Remove(t.Context(), control.Remove{Selection: running, Force: true})
+			return err
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w, calls := hooked(t, nil)
+			gate := filepath.Join(t.TempDir(), "gate")
+			spec := command("a", "until [ -e "+gate+" ]; do sleep 0.01; done; exit "+c.exit)
+			spec.BackoffBase, spec.MaxRetries = new(3600.0), new(int64(1))
+			w.enqueue(spec)
+			w.becomes("a", queue.Processing.String())
+			calls.On(func(_ context.Context, call faultstore.Call) error {
+				if call.Method != "Select" || !call.After {
+					return nil
+				}
+				calls.On(nil)
+				if err := os.WriteFile(gate, nil, 0o600); err != nil {
+					t.Error(err)
+				}
+				w.becomes("a", c.becomes)
+				for busy := true; busy; time.Sleep(time.Millisecond) { // until it is no worker's
+					list, err := w.WorkerList(t.Context(), control.Nothing{})
+					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
+				}
+				return nil
+			})
+			if err := c.verb(w); err != nil {
+				t.Error(err)
+			}
+			w.becomes("a", c.becomes)
+		})
+	}
+}
+
+// The store is told whose it is before it may claim anything.
+func TestTheStoreKnowsItsNode(t *testing.T) {
+	t.Parallel()
+	names := make(chan string, 10)
+	hooked(t, func(_ context.Context, c faultstore.Call) error {
+		if n, is := c.Arg.(store.Node); is && !c.After {
+			names <- n.Name
+		}
+		return nil
+	})
+	host, err := os.Hostname()
+	if got := <-names; err != nil || got != host {
+		t.Errorf("it is of %q, and the host is %q (%v)", got, host, err)
+	}
+}
+
+// A store that refuses every fifth call for a while, and is slow, loses no job and has none
+// run twice: what ran is recorded later, and whoever asks is told to try again.
+func TestWholeServiceOutlivesFaults(t *testing.T) {
+	t.Parallel()
+	var dice atomic.Uint64
+	faulty := func(_ context.Context, c faultstore.Call) error {
+		n := dice.Add(1) * 0x9e3779b97f4a7c15 >> 40
+		if time.Sleep(time.Duration(n%4) * time.Millisecond); c.After || n%5 != 0 {
+			return nil
+		}
+		return queue.Errorf(queue.CodeUnavailable, "refused on purpose; try again later")
+	}
+	w, calls := hooked(t, nil)
+	calls.On(faulty)
+	ran := filepath.Join(t.TempDir(), "ran")
+	again := func(what string, do func() error) {
+		t.Helper()
+		for range 100 {
+			err := do()
+			if err == nil {
+				return
+			}
+			if !errors.Is(err, queue.ErrUnavailable) {
+				t.Fatalf("%s: %v", what, err)
+			}
+		}
+		t.Fatalf("%s is always refused", what)
+	}
+	var ids []string
+	for i := range 40 {
+		id := fmt.Sprint("j", i)
+		ids = append(ids, id)
+		again("enqueue", func() error {
+			_, err := w.Enqueue(t.Context(), control.Enqueue{Spec: command(id, "echo "+id+" >>"+ran), Key: id})
+			return err
+		})
+	}
+	for _, id := range ids {
+		again("wait", func() error {
+			_, err := w.Wait(t.Context(), control.Wait{IDs: control.Names{id}, Timeout: control.Span(20 * time.Second)}, func(e control.Ended) error {
+				if e.Job.State != "completed" || e.Job.Attempts != 1 {
+					t.Errorf("job %s is %s after %d attempts", id, e.Job.State, e.Job.Attempts)
+				}
+				return nil
+			})
+			return err
+		})
+	}
+	raw, err := os.ReadFile(ran)
+	lines := strings.Fields(string(raw))
+	slices.Sort(lines)
+	slices.Sort(ids)
+	if err != nil || !slices.Equal(lines, ids) {
+		t.Errorf("what ran: %v, %v", lines, err)
+	}
+}
+
+// A requeued job may have run and ended before who asked for it looks at it again.
+func TestRequeuedJobHasEndedAgain(t *testing.T) {
+	t.Parallel()
+	w, calls := hooked(t, nil)
+	w.enqueue(command("a", "[ $QUEUECTL_ATTEMPT = 2 ] || sleep 600"))
+	w.becomes("a", queue.Processing.String())
+	calls.On(func(_ context.Context, call faultstore.Call) error {
+		if j, err := calls.Store.Get(t.Context(), "a"); call.Method == "Get" && (err != nil || j.Runs > 0) {
+			calls.On(nil)
+			w.becomes("a", queue.Completed.String())
+		}
+		return nil
+	})
+	w.verb(w.Requeue, "a")
+	if j := w.becomes("a", queue.Completed.String()); len(j.History) != 2 {
+		t.Errorf("it ran %d times", len(j.History))
+	}
+}
