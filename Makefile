@@ -12,8 +12,9 @@ build:
 demo:
 	$(GO) run ./test/demo
 
+# Most tests wait for something most of the time: half as many packages again as processors fill these.
 test:
-	$(GO) test $(TESTFLAGS) ./...
+	$(GO) test -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) $(TESTFLAGS) ./...
 
 # What the whole program's tests drive is another process, which the detector does not see,
 # and SQLite's memory is not Go's: to watch its code costs two thirds of the time for nothing.
