@@ -66,7 +66,7 @@ type answered struct {
 }
 
 // askErrors are errors that are told by name.
-var askErrors = map[string]error{"moved": store.ErrMoved, "leased": store.ErrLeased, "runs": worker.ErrRuns, "none": os.ErrNotExist}
+var askErrors = map[string]error{"moved": store.ErrMoved, "leased": store.ErrLeased, "runs": worker.ErrRuns, "otherwise": worker.ErrOtherwise, "none": os.ErrNotExist}
 
 // livePiece is a piece of a running attempt's output, as output.AppendChunks writes it.
 type livePiece struct {

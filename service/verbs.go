@@ -228,16 +228,15 @@ func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, 
 // Requeue implements control.API.
 func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	return s.onJobs(ctx, "requeue", p, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		runs := j.Runs
 		held, err := s.crew().Requeue(ctx, j.Seq, control.PeerFrom(ctx).UID)
-		if err == nil && held {
-			*j, err = s.lookAgain(ctx, j)
-		}
-		anew := j.Runs > runs+1 // it has run, and ended, since
-		if err != nil || held && (anew || !j.State.Ended()) || j.State == queue.Pending {
+		switch {
+		case errors.Is(err, worker.ErrOtherwise):
+			if *j, err = s.lookAgain(ctx, j); err != nil || !j.State.Ended() {
+				return err
+			}
+		case err != nil || held || j.State == queue.Pending:
 			return err
-		}
-		if !held && len(only) > 0 {
+		case len(only) > 0:
 			return store.ErrMoved
 		}
 		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs is requeued: retry runs an ended job again, release a held one", j.ID, j.State)

@@ -171,12 +171,12 @@ func (s *Service) whyHere(ctx context.Context, j *queue.Job) (list []control.Rea
 func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
-		if s.cluster == nil || r.Kind != gateWords[queue.GateNode].kind || len(r.Nodes) > 0 {
+		if s.cluster == nil || r.Kind != gateWords[queue.GateNode].kind {
 			continue
 		}
 		nodes, _ := s.nodes(ctx) // what is known suffices
 		if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); at >= 0 {
-			r.Text = fmt.Sprintf("it is for %s, which is %s", r.Key, viewNode(&nodes[at]).State)
+			r.Text = strings.NewReplacer(notHere, "which is "+viewNode(&nodes[at]).State, notAnywhere, "which is "+viewNode(&nodes[at]).State).Replace(r.Text)
 		}
 	}
 }

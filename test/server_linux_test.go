@@ -343,7 +343,11 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "given", "true")
 	number := strings.TrimSpace(q.must("enqueue", "true"))
+	w := q.dial()
+	var staged struct{ IDs []string }
+	w.good("enqueue.batch", fields{"batch": "staged", "jobs": []fields{{"command": "true", "cwd": "/"}}}, &staged)
 	for statement, want := range map[string]string{
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + staged.IDs[0] + `"}')`:   "id: " + staged.IDs[0] + " is taken",
 		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:                   "id: given is taken",
 		`SELECT queuectl.enqueue('{"command":"true","id":"` + number + `"}')`:          "id: " + number + " is taken",
 		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "no field comand",

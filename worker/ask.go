@@ -15,21 +15,34 @@ import (
 // ErrRuns refuses a change of a job whose attempt has started.
 var ErrRuns = errors.New("the job runs")
 
+// ErrOtherwise says that an attempt which was to be given back came to another end.
+var ErrOtherwise = errors.New("the attempt came to another end")
+
 // Cancel ends a leased job for good, on behalf of uid, and waits until that, or
 // how it ended before, is recorded. It reports whether the job was leased.
 func (p *Pool) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	leased, err := p.Change(ctx, seq, store.Change{Verb: queue.VerbCancel, UID: uid})
 	if errors.Is(err, ErrRuns) {
-		return p.end(ctx, seq, queue.Killed, uid, "cancel")
+		h, err := p.end(ctx, seq, queue.Killed, uid, "cancel")
+		return h != nil, err
 	}
 	return leased, err
 }
 
 // Requeue ends what runs of a leased job, on behalf of uid, gives it back, and waits
-// until that, or how it ended before, is recorded. It reports whether the job was
+// until that, or how it ended before, which is ErrOtherwise, is recorded. It reports whether the job was
 // leased.
 func (p *Pool) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
-	return p.end(ctx, seq, queue.Stopped, uid, "requeue")
+	h, err := p.end(ctx, seq, queue.Stopped, uid, "requeue")
+	if h == nil || err != nil {
+		return h != nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !h.returned {
+		err = ErrOtherwise
+	}
+	return true, err
 }
 
 // Change has a leased job that has not started given back and changed in the
@@ -87,17 +100,17 @@ func (p *Pool) GiveBack(ctx context.Context, seq int64) (bool, error) {
 	return true, err
 }
 
-// end ends what runs of a leased job and waits until it is settled or given back.
-func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb string) (bool, error) {
+// end ends what runs of a leased job and waits until it is settled or given back. Of one that is not leased there is no lease.
+func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb string) (*leaseState, error) {
 	p.mu.Lock()
 	h := p.leases.bySeq[seq]
 	p.mu.Unlock()
 	if h == nil {
-		return false, nil
+		return nil, nil
 	}
 	p.endOne(h, how, &uid, verb)
 	_, err := p.waitFor(ctx, h, nil)
-	return true, later(err, "the job is ended once it does")
+	return h, later(err, "the job is ended once it does")
 }
 
 // later adds to the error about a runner that does not answer what becomes of what was asked.

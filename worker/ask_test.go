@@ -301,6 +301,20 @@ func TestChangeIsRefusedToWhoAsked(t *testing.T) {
 	hears[*wire.Start](t, f, 2)
 }
 
+// One that ends by itself before it is stopped was not given back.
+func TestRequeueOfWhatEndsByItself(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	answer := make(chan verdict, 1)
+	go func() {
+		held, err := p.Requeue(context.Background(), 1, 7)
+		answer <- verdict{held, err}
+	}()
+	hears[*wire.Kill](t, f, 1)
+	f.say(ran(lease(1), long))
+	check(t, "answer", from(t, "an answer", answer), verdict{true, worker.ErrOtherwise})
+}
+
 // A job that runs is ended and given back; what it used is not counted.
 func TestRequeueGivesBackWhatRuns(t *testing.T) {
 	s, f, p := begin(t, 1, 0)

@@ -44,6 +44,7 @@ type leaseState struct {
 	woken    bool             // it goes on though everything is paused
 	pausing  chan struct{}    // closed once whoever pauses or resumes it has; nil if nobody does
 	over     bool             // its end, or return, is in pending
+	returned bool             // it was given back as it was, or its attempt was stopped
 	asks     []*pendingChange // what is asked of it, if it has not started; the first goes first
 	carried  *pendingChange   // which of them is in pending
 	started  chan struct{}    // closed once it is known to run

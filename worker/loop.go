@@ -311,6 +311,7 @@ func (l *loop) result(from *runnerConn, r *wire.Result) {
 	if r.Cause == int64(queue.Stopped) && h.end != nil {
 		r.Cause = int64(*h.end) // somebody has cancelled it since
 	}
+	h.returned = r.Cause == int64(queue.Stopped)
 	s := l.settlement(h, r, from.Dir)
 	h.blame(&s)
 	l.session.pending.Started = slices.DeleteFunc(l.session.pending.Started, func(st store.Started) bool { return st.Lease == s.Lease }) // its end says so too
@@ -347,6 +348,7 @@ func (l *loop) giveBack(h *leaseState) {
 		h.carried = h.asks[at]
 		l.session.pending.Changed = append(l.session.pending.Changed, store.Changed{Lease: h.job.Lease(), Change: h.carried.Change})
 	} else {
+		h.returned = true
 		l.session.pending.Released = append(l.session.pending.Released, h.job.Lease())
 	}
 	l.ring()

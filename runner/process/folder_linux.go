@@ -159,7 +159,7 @@ func (f *Folder) Rest() {
 
 func (f *Folder) closePipe() {
 	if f.pipe >= 0 {
-		unix.Close(f.pipe)
+		go unix.Close(f.pipe) // somebody may have it locked
 		f.pipe = -1
 	}
 	os.Remove(f.Notes)
@@ -240,13 +240,35 @@ func readPlainAt(dir int, name string, most int64) ([]byte, error) {
 // Noted reports whether anything was read of the notes since the folder was opened.
 func (f *Folder) Noted() bool { return f.seen }
 
-// Drain is what has been noted and was not read.
+// Drain is what has been noted and was not read. A FIFO that somebody has locked for longer than drainWithin is given up.
 func (f *Folder) Drain() []byte {
 	if f == nil || f.pipe < 0 {
 		return nil
 	}
+	pipe, got := f.pipe, make(chan []byte, 1)
+	go func() { got <- drainPipe(pipe) }()
+	select {
+	case data := <-got:
+		return data
+	case <-time.After(drainWithin):
+		go func() {
+			<-got
+			unix.Close(pipe)
+		}()
+		f.pipe = -1
+		f.made++
+		os.Remove(f.Notes)
+		return nil
+	}
+}
+
+// drainWithin is how long a FIFO may take to be read.
+const drainWithin = time.Second
+
+// drainPipe reads what a FIFO holds. It waits while a process has it locked.
+func drainPipe(pipe int) []byte {
 	buf := make([]byte, 64<<10) // all that a FIFO has
-	n, err := unix.Read(f.pipe, buf)
+	n, err := unix.Read(pipe, buf)
 	if err != nil || n <= 0 {
 		return nil
 	}
@@ -276,7 +298,7 @@ func (r *run) note(now time.Time) {
 		return
 	}
 	var data []byte
-	r.mayWait(func() { data = r.c.Folder.Drain() })
+	r.mayWait(func() { data = drainPipe(r.c.Folder.pipe) })
 	r.c.Folder.seen = true
 	if again := r.c.Notes.Noted(data); again || len(data) > 0 {
 		r.noteAt = now.Add(NotesEvery)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -34,7 +35,9 @@ func init() {
 		_, _, err := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
 		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err != 0))
 	case "lock":
-		lockStdout()
+		lock(1)
+	case "note":
+		lockNotes(rest)
 	case "wait":
 	}
 	if played {
@@ -43,12 +46,12 @@ func init() {
 	}
 }
 
-// lockStdout has a pipe locked in which there is something to read: splice waits for a socket with nothing in it.
-func lockStdout() {
+// lock has a pipe locked in which there is something to read: splice waits for a socket with nothing in it.
+func lock(pipe int) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	for err == nil {
-		if _, err = unix.Write(1, []byte("x")); err == nil {
-			_, err = unix.Splice(sockets[0], nil, 1, nil, 4096, 0)
+		if _, err = unix.Write(pipe, []byte("x")); err == nil {
+			_, err = unix.Splice(sockets[0], nil, pipe, nil, 4096, 0)
 		}
 	}
 }
@@ -60,4 +63,21 @@ func startAll(programs []string) {
 	for _, program := range programs {
 		go syscall.ForkExec(program, os.Args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	}
+}
+
+// lockNotes has the FIFO of notes locked: "soon" a little after it has noted something, "late" once its parent has ended.
+func lockNotes(rest string) {
+	when, path, _ := strings.Cut(rest, " ")
+	fd, err := unix.Open(path, unix.O_RDWR, 0)
+	if err != nil {
+		os.Exit(1)
+	}
+	if when == "soon" {
+		unix.Write(fd, []byte("1\n"))
+		time.Sleep(NotesEvery / 2)
+	} else {
+		for parent := unix.Getppid(); unix.Getppid() == parent; time.Sleep(time.Millisecond) {
+		}
+	}
+	lock(fd)
 }

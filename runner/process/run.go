@@ -104,6 +104,9 @@ func (r *run) enforce() {
 		return
 	}
 	r.note(now)
+	if r.exited { // who stood in meanwhile has seen it
+		return
+	}
 	ran := r.ran()
 	if !r.told && !r.begins() && (ran >= StartedAfter || r.still.on) {
 		r.told = true

@@ -46,10 +46,12 @@ func (r *run) standIn() {
 		r.enforce()
 		r.standing = false
 		if r.over = r.exited; r.over {
-			r.graceEnd = time.Now().Add(r.c.OutputGrace)
+			r.graceEnd, r.empty = time.Now().Add(r.c.OutputGrace), false
 		}
 	} else if now := time.Now(); now.After(r.letUntil(now)) {
-		r.kill(r.left()) // what has locked the pipe is there
+		left := r.left() // what has locked the pipe is there
+		r.r.Leftovers = max(r.r.Leftovers, len(left))
+		r.kill(left)
 	}
 	r.guard.Reset(standInEvery)
 }

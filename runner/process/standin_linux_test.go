@@ -40,6 +40,89 @@ func TestLockedPipesKeepNothing(t *testing.T) {
 	all.Wait()
 }
 
+// noted is a command with a FIFO for what it notes, of which nothing is kept.
+func noted(t *testing.T, when, script string) *Command {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := command(t, "/bin/sh", "-c", script, self)
+	c.Folder, c.Notes = NewFolder(filepath.Join(t.TempDir(), "f")), noNotes{}
+	if err := c.Folder.Open(nil); err != nil {
+		t.Fatal(err)
+	}
+	c.Env = append(c.Env, rolesVariable+"=note "+when+" "+c.Folder.Notes)
+	c.OutputGrace = 300 * time.Millisecond
+	return c
+}
+
+type noNotes struct{}
+
+func (noNotes) Noted([]byte) bool { return false }
+func (noNotes) Masks([][]byte)    {}
+
+// A command whose main process has ended is not over time because something of it has the notes locked, and that is told of.
+func TestLockedNotesDelayNoEnd(t *testing.T) {
+	adopt(t)
+	c := noted(t, "soon", `"$0" & sleep 0.3`)
+	c.Timeout = 500 * time.Millisecond
+	if r := NewWorker(nil).Run(c); r.TimedOut || r.ExitCode != 0 || r.Leftovers != 1 {
+		t.Errorf("it ended with 0 in time, and left a process: %+v", r)
+	}
+}
+
+// What lives on may have the notes locked for good: they are given up.
+func TestLockedNotesAreGivenUp(t *testing.T) {
+	adopt(t)
+	c := noted(t, "late", `"$0" & :`)
+	c.Background = true
+	r := NewWorker(nil).Run(c)
+	defer func() {
+		for _, p := range treeOf(r.PID, c.Cookie, c.uid()) {
+			unix.Kill(p.pid, unix.SIGKILL)
+		}
+	}()
+	notes, ended := c.Folder.Notes, make(chan bool)
+	go func() {
+		c.Folder.Drain()
+		c.Folder.Aside(true)
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(10 * drainWithin):
+		t.Fatal("who reads them waits for what lives on")
+	}
+	if err := c.Folder.Open(nil); err != nil || c.Folder.Notes == notes || !r.Spared {
+		t.Errorf("the next one has %s, where the one before had %s (%v): %+v", c.Folder.Notes, notes, err, r)
+	}
+}
+
+// What a command has printed is read although a stranger had its notes locked when it ended.
+func TestLockedNotesLoseNoOutput(t *testing.T) {
+	adopt(t)
+	c := noted(t, "", `sleep 0.3; echo hello`)
+	fd, err := unix.Open(c.Folder.Notes, unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unix.Write(fd, []byte("1\n"))
+	var all sync.WaitGroup
+	all.Go(func() { unix.Splice(sockets[0], nil, fd, nil, 4096, 0) })
+	time.AfterFunc(700*time.Millisecond, func() { unix.Write(sockets[1], []byte("2\n")) })
+	r := NewWorker(nil).Run(c)
+	all.Wait()
+	if said := c.said(t); said != "hello\n" {
+		t.Errorf("it has printed %q: %+v", said, r)
+	}
+}
+
 // What an orphan has printed is read also where the control group has ended and the orphan is not reaped yet.
 func TestHeldOrphanMayHavePrinted(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {

@@ -464,6 +464,11 @@ func (s *engine) endBatches(ctx context.Context) error {
 	return nil
 }
 
+// idsGiven reads which ids there are of jobs that were given one.
+func idsGiven(column string) string {
+	return `SELECT id FROM jobs INDEXED BY jobs_id WHERE ` + column + ` AND id <> CAST(seq AS TEXT)`
+}
+
 // taken says which of these ids jobs have, of the queue or of a batch.
 func (t *tx) taken(ids []string) (map[string]bool, error) {
 	m := &t.s.mem
@@ -475,7 +480,7 @@ func (t *tx) taken(ids []string) (map[string]bool, error) {
 	if len(ids) > 1 {
 		column = t.amongWords("id")
 	}
-	of, args := `SELECT id FROM jobs INDEXED BY jobs_id WHERE `+column+` AND id <> CAST(seq AS TEXT)`, append(make([]any, 0, 5), list)
+	of, args := idsGiven(column), append(make([]any, 0, 5), list)
 	var numbers []byte // of jobs that there may be
 	for _, id := range ids {
 		if n := numberOf(id); n > 0 && n < m.nextSeq {

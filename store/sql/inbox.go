@@ -51,6 +51,7 @@ DECLARE
 	wrong  text;
 	open   bigint;
 	size   bigint;
+	seq_of bigint; -- a job that was given no id has its number for one
 BEGIN
 	IF NOT EXISTS (SELECT 1 FROM roles WHERE role = session_user) THEN
 		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'name it in store_roles of the settings of queuectl''s service';
@@ -75,8 +76,12 @@ BEGIN
 	IF job_id !~ '^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$' THEN
 		RAISE EXCEPTION 'id: has up to 128 letters, digits and . _ @ / -, and begins with a letter or a digit' USING ERRCODE = '22023';
 	END IF;
+	IF job_id ~ '^[1-9][0-9]{0,17}$' THEN
+		seq_of := job_id::bigint;
+	END IF;
 	IF EXISTS (SELECT 1 FROM jobs WHERE jobs.id = job_id AND jobs.id <> CAST(seq AS TEXT))
-		OR EXISTS (SELECT 1 FROM jobs WHERE seq = CASE WHEN job_id ~ '^[1-9][0-9]{0,17}$' THEN job_id::bigint END AND jobs.id = job_id)
+		OR EXISTS (SELECT 1 FROM jobs WHERE seq = seq_of AND jobs.id = job_id)
+		OR (SELECT last FROM frames WHERE batch > 0 AND first <= seq_of ORDER BY first DESC LIMIT 1) >= seq_of
 		OR EXISTS (SELECT 1 FROM staged_ids WHERE staged_ids.id = job_id) THEN
 		RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
 	END IF;
