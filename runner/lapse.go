@@ -17,7 +17,10 @@ func (s *server) prolong(f *wire.Prolong) {
 		s.lapse.Stop()
 	}
 	s.until, s.untilBoot = time.Time{}, 0
-	s.table.leased(f.For > 0)
+	if forTime := f.For > 0; forTime != s.forTime { // who writes to a disk that stands still waits with mu
+		s.forTime = forTime
+		s.table.leased(forTime)
+	}
 	if f.For <= 0 {
 		return
 	}

@@ -90,6 +90,7 @@ type server struct {
 	until     time.Time     // it goes on up to then, zero for ever
 	untilBoot time.Duration // the same since the machine's boot; 0 is not known
 	lapse     *time.Timer   // ends what runs then; nil before the first
+	forTime   bool          // it has its leases for a time only, as the table says
 	leases    chan struct{} // closed once it was told of such a time
 	leased    sync.Once     // closes it
 	more      *sync.Cond    // waiting, target, slots or closing changed
