@@ -22,11 +22,26 @@ func (s *server) prolong(f *wire.Prolong) {
 		s.table.leased(forTime)
 	}
 	if f.For <= 0 {
+		s.guard.until(0)
 		return
 	}
 	s.leased.Do(func() { close(s.leases) })
-	s.until, s.untilBoot = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond
+	s.until, s.untilBoot, s.slack = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond, f.For/slackPart
 	s.lapse = time.AfterFunc(s.leaseLeft(), s.lookLapsed)
+	s.guardLeases()
+}
+
+// slackPart is of the time that leases last the part by which a runner may be late: some is left of a service's margin then.
+const slackPart = 20
+
+// guardLeases has the watchdog end this process if it stands still when the time is over. The caller holds mu.
+func (s *server) guardLeases() {
+	now := SinceBoot()
+	left := time.Until(s.until)
+	if s.untilBoot != 0 {
+		left = min(left, s.untilBoot-now)
+	}
+	s.guard.until(now + max(left, 0) + s.slack)
 }
 
 // lapseLook is how soon after a machine has slept it is seen that the time is over: timers do not count its sleep.
@@ -66,9 +81,20 @@ func (s *server) watchLeases() {
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {
 		s.Log.Error("nobody would end what runs before others run it, if this runner and its service died together", "error", err)
 	}
+	s.guards(w)
 	<-s.ended
+	s.guards(nil)
 	s.table.leased(false) // for the watchdog: nothing of it runs
 	w.end()
+}
+
+// guards has a watchdog, or none, look after the leases.
+func (s *server) guards(w *watchdog) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.guard = w; !s.until.IsZero() {
+		s.guardLeases()
+	}
 }
 
 // lapsed reports whether the time is over. The caller holds mu.
@@ -78,6 +104,7 @@ func (s *server) lapsed() bool {
 
 // endLapsed ends all that runs. The caller holds mu.
 func (s *server) endLapsed() {
+	s.guard.until(0)
 	ended := 0
 	for _, a := range s.waiting {
 		s.forgo(a)

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +22,8 @@ import (
 // for such children and ends them.
 //
 // Where the service has its leases for a time only, that process also outlives a runner that dies, and
-// ends what it ran: the service, which does so too, may stand still until the leases are others'.
+// ends what it ran: the service, which does so too, may stand still until the leases are others'. A runner that stands
+// still itself until then is ended first.
 
 // The watchdog looks every watchdogLook. It sees a start for the first time at most two looks after
 // its beginning, and ends what is no program process.StartWithin later.
@@ -40,7 +42,7 @@ type watchdog struct {
 	hung  bool // it looks for what hangs
 	log   *slog.Logger
 	in    *os.File      // the watchdog's end of wake
-	wake  *os.File      // a byte: something is about to be started; its end ends the watchdog
+	wake  *os.File      // words for it; its end ends the watchdog
 	fd    int           // its descriptor, which does not block
 	over  chan struct{} // closed by end
 	ended chan struct{} // closed after the last watchdog's end
@@ -102,10 +104,24 @@ func (g *watchdog) keep(program string, started chan<- error) {
 	}
 }
 
+// What a watchdog is told: a byte, and after untilWord an instant since boot in nanoseconds, 8 bytes.
+const (
+	lookWord  = 0 // something is about to be started
+	untilWord = 1
+)
+
 // look has the watchdog look until nothing runs. It does not wait.
 func (g *watchdog) look() {
 	if g != nil {
-		unix.Write(g.fd, []byte{0}) // one that is full has woken it
+		unix.Write(g.fd, []byte{lookWord}) // one that is full has woken it
+	}
+}
+
+// until has the watchdog end the runner, and what that runs, if it is not told of another instant before this one; 0 is never. It does not
+// wait.
+func (g *watchdog) until(at time.Duration) {
+	if g != nil {
+		unix.Write(g.fd, binary.LittleEndian.AppendUint64([]byte{untilWord}, uint64(at)))
 	}
 }
 
@@ -120,7 +136,7 @@ func (g *watchdog) end() {
 
 // RunWatchdog watches the runner of a folder until its standard input ends, with the runner: while a runner
 // of root's has something to run it looks whether a child of its hangs that was just started. What a runner has
-// left alive whose service has leases for a time is ended then.
+// left alive whose service has leases for a time is ended then; one that stands still until these are over is ended.
 func RunWatchdog(dir string) error {
 	f, err := os.Open(filepath.Join(dir, tableName))
 	if err != nil {
@@ -132,30 +148,18 @@ func RunWatchdog(dir string) error {
 		return fmt.Errorf("map the running table: %w", err)
 	}
 	field := slots(mem).field
-	runner := int(field(0, 0))
-	starting, err := process.StartingOf(runner)
-	if err != nil {
+	w := watch{field: field, runner: int(field(0, 0))}
+	if w.starting, err = process.StartingOf(w.runner); err != nil {
 		return err
 	}
-	for {
-		if _, err := os.Stdin.Read(make([]byte, 64)); err != nil {
-			break // the runner has ended
+	for w.hear() {
+		if w.due != 0 && SinceBoot() >= w.due && os.Getppid() == w.runner {
+			fmt.Fprintf(os.Stderr, "queuectl: runner %d stands still, and the leases of its service are over: it is ended with what it runs\n", w.runner)
+			unix.Kill(w.runner, unix.SIGKILL)
+			w.due = 0
 		}
-		unborn := map[int][2]int64{} // by slot, what had no process yet at the last look
-		for busy := true; busy && os.Getppid() == runner; time.Sleep(watchdogLook) {
-			busy = false
-			now, slow := map[int][2]int64{}, false
-			for slot := 1; slot <= maxSlots; slot++ {
-				seq := field(slot, 0)
-				busy = busy || seq != 0
-				if seq != 0 && field(slot, 2) == 0 {
-					now[slot] = [2]int64{seq, field(slot, 1)}
-					slow = slow || unborn[slot] == now[slot]
-				}
-			}
-			if unborn = now; slow {
-				starting.EndHung(process.StartWithin, watchdogStep)
-			}
+		if w.looking {
+			w.look()
 		}
 	}
 	if field(0, leasedField)&1 == 0 {
@@ -169,4 +173,81 @@ func RunWatchdog(dir string) error {
 		time.Sleep(wait)
 	}
 	return nil // it ends by itself, and what it ran with it
+}
+
+// watch is a watchdog at work.
+type watch struct {
+	field    func(slot, n int) int64
+	runner   int // its pid
+	starting *process.Starting
+	looking  bool             // until nothing runs
+	unborn   map[int][2]int64 // by slot, what had no process yet at the last look
+	due      time.Duration    // since boot, when the runner is to be ended, 0 if never
+	said     []byte           // of a word that has not come whole
+}
+
+// hear waits for the next word, or until something is to be done; more is false at the end.
+func (w *watch) hear() (more bool) {
+	began, wait := SinceBoot(), time.Duration(-1)
+	switch {
+	case w.looking:
+		time.Sleep(watchdogLook) // it is told of each start meanwhile
+		wait = 0
+	case w.due != 0:
+		wait = milliseconds(max(0, min(w.due-began, lapseLook)))
+	}
+	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
+	if _, err := unix.Poll(stdin, int(wait)); err != nil && err != unix.EINTR {
+		return false
+	}
+	if stdin[0].Revents != 0 {
+		buf := make([]byte, 4096)
+		n, err := unix.Read(0, buf)
+		if n <= 0 && err != unix.EINTR {
+			return false
+		}
+		w.take(buf[:max(n, 0)])
+	}
+	if wait >= 0 && SinceBoot()-began > 2*lapseLook {
+		w.due = 0 // it has stood still itself, as the machine may have: what it was told is old
+	}
+	return true
+}
+
+// milliseconds are those of a wait, rounded up.
+func milliseconds(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1) / time.Millisecond
+}
+
+// take takes words.
+func (w *watch) take(words []byte) {
+	w.said = append(w.said, words...)
+	for len(w.said) > 0 {
+		if w.said[0] == lookWord {
+			w.looking, w.said = true, w.said[1:]
+			continue
+		}
+		if len(w.said) < 9 {
+			return
+		}
+		w.due, w.said = time.Duration(binary.LittleEndian.Uint64(w.said[1:])), w.said[9:]
+	}
+}
+
+// look looks whether a child hangs that was just started.
+func (w *watch) look() {
+	busy, slow := false, false
+	now := map[int][2]int64{}
+	for slot := 1; slot <= maxSlots; slot++ {
+		seq := w.field(slot, 0)
+		busy = busy || seq != 0
+		if seq != 0 && w.field(slot, 2) == 0 {
+			now[slot] = [2]int64{seq, w.field(slot, 1)}
+			slow = slow || w.unborn[slot] == now[slot]
+		}
+	}
+	if w.unborn = now; slow {
+		w.starting.EndHung(process.StartWithin, watchdogStep)
+	}
+	w.looking = busy && os.Getppid() == w.runner
 }

@@ -4,6 +4,7 @@ package runner
 
 import (
 	"log/slog"
+	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
 )
@@ -16,6 +17,8 @@ func startWatchdog([]string, string, bool, *slog.Logger) (*watchdog, error) {
 }
 
 func (g *watchdog) look() {}
+
+func (g *watchdog) until(time.Duration) {}
 
 func (g *watchdog) end() {}
 

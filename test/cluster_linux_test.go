@@ -555,6 +555,38 @@ func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
 	a.until("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
 }
 
+// What a runner runs that stands still is ended before its node's lease is over, though its service stands still or was killed: others run
+// it soon.
+func TestStillRunnerWithoutItsService(t *testing.T) {
+	t.Parallel()
+	_, nodes := machines(t, "a")
+	a := nodes[0]
+	for i, harm := range []func(){func() { a.cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.kill() }} {
+		id := fmt.Sprint("j", i)
+		a.must("enqueue", "--id", id, untilGate(a.path("go")))
+		w := a.dial()
+		pid := w.runs(id).PID
+		for _, runner := range a.runnerPids() {
+			syscall.Kill(runner, syscall.SIGSTOP)
+		}
+		harm()
+		began := time.Now()
+		a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
+		}
+		if i == 0 {
+			a.cmd.Process.Signal(syscall.SIGCONT)
+			a.until("what it ran is known to be lost", 60*time.Second, func() bool { return a.cli("show", id).code == 0 && a.show(id).State != "processing" })
+		}
+	}
+	a.write("go", "")
+	a.start("--workers", "2")
+	for _, id := range []string{"j0", "j1"} {
+		a.until(id+" has ended", 60*time.Second, func() bool { return a.show(id).State == "completed" })
+	}
+}
+
 // What a runner ran that is killed is ended at once, though its service stands still or is killed with it: others run it soon.
 func TestDeadRunnerWithoutItsService(t *testing.T) {
 	t.Parallel()
