@@ -383,11 +383,15 @@ func (c crew) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bo
 	for answers := time.Now(); !ok && err == nil; {
 		is, held, failed := c.elsewhere(ctx, ask{Do: "read", Seq: seq, Cursor: cursor, On: wait})
 		switch {
-		case failed == nil && !is.Again, failed != nil && (!wait || !errors.Is(failed, queue.ErrUnavailable) || isLost(failed)):
+		case failed == nil && !is.Again, failed != nil && (!wait || !errors.Is(failed, queue.ErrUnavailable)):
 			return is.Chunk, held, failed
 		case failed == nil:
 			answers = time.Now()
-		case time.Since(answers) > c.s.cluster.Lease():
+		case isLost(failed):
+			if !c.inherited(ctx, seq) {
+				return nil, false, failed
+			}
+		case time.Since(answers) > 2*c.s.cluster.Lease(): // a lost node is known by then
 			return nil, false, failed
 		default: // the store is away for a while, say
 			select {

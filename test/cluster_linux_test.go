@@ -361,6 +361,29 @@ func TestFollowedOverARestart(t *testing.T) {
 	}
 }
 
+// A job of a machine that is lost is followed on where it is run again.
+func TestFollowedOverALostMachine(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	a, b := nodes[0], machine(t, p, "b")
+	a.must("enqueue", "--id", "long", "--backoff-base", "0.1", "--max-retries", "5", untilGate(a.path("go")))
+	a.dial().runs("long")
+	b.start("--workers", "2")
+	followed := b.command("logs", "-f", "long")
+	out := &strings.Builder{}
+	followed.Stdout = out
+	if err := begin(followed); err != nil {
+		t.Fatal(err)
+	}
+	b.until("it is followed", 10*time.Second, func() bool { return strings.Contains(b.must("logs", "long"), "up") })
+	a.kill()
+	b.until("it runs there", 40*time.Second, func() bool { return b.nodes()["b"].Running == 1 })
+	a.write("go", "")
+	if err := followed.Wait(); err != nil || !strings.Contains(out.String(), "end of") {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
 // A service that is started again in time goes on with what its runner has: nothing is run twice.
 func TestMachineComesBack(t *testing.T) {
 	t.Parallel()
