@@ -15,7 +15,8 @@ type batch struct {
 	name      string
 	at        queue.Millis // of its last frame
 	frames    [][]queue.Job
-	names     int // of its jobs that the client named
+	names     int            // of its jobs that the client named
+	named     map[int64]bool // these
 	committed bool
 }
 
@@ -104,7 +105,7 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	b, known := s.staged(r.UID, r.Batch), true
 	if b == nil {
 		s.begun++
-		b, known = &batch{n: s.begun, uid: r.UID, name: r.Batch}, false
+		b, known = &batch{n: s.begun, uid: r.UID, name: r.Batch, named: map[int64]bool{}}, false
 	}
 	open, names := s.open(r.UID)
 	named := 0
@@ -149,6 +150,9 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	frame := make([]queue.Job, len(r.Drafts))
 	for i, draft := range r.Drafts {
 		frame[i] = copyJob(afterSeqs(draft, receipt))
+		if draft.ID != "" {
+			b.named[receipt.Seqs[i]] = true
+		}
 		frame[i].ID, frame[i].Seq = receipt.IDs[i], receipt.Seqs[i]
 		s.seq = receipt.Seqs[i]
 	}

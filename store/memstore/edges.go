@@ -2,7 +2,6 @@ package memstore
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -131,7 +130,7 @@ func (s *Store) named(uid int, id string) int64 {
 	for _, b := range s.batches {
 		for _, frame := range b.frames {
 			for i := range frame {
-				if b.uid == uid && frame[i].ID == id && id != strconv.FormatInt(frame[i].Seq, 10) {
+				if b.uid == uid && frame[i].ID == id && b.named[frame[i].Seq] {
 					return frame[i].Seq
 				}
 			}

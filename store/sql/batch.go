@@ -2,6 +2,7 @@ package sql
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -172,7 +173,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 	var frame []byte
 	for i := range drafts {
 		j := &drafts[i]
-		f := stagedJob{receipt.Seqs[i], named(j, receipt.Seqs), receipt.IDs[i], list[i]}
+		f := stagedJob{receipt.Seqs[i], named(j, receipt.Seqs), j.ID, list[i]}
 		if frame, err = f.append(frame); err != nil {
 			return err
 		}
@@ -351,7 +352,7 @@ func (t *tx) finish(b batch) (more bool, err error) {
 		j := &f.jobs[i]
 		j.draft.UID = b.uid
 		t.drafts[i] = j.texts
-		if err := t.rules.Insert(&j.draft, i, b.uid, j.seq, j.id); err != nil {
+		if err := t.rules.Insert(&j.draft, i, b.uid, j.seq, cmp.Or(j.id, strconv.FormatInt(j.seq, 10))); err != nil {
 			return false, err
 		}
 		if b.uid < 0 { // its owner was disowned meanwhile

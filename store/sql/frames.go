@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
-	"strconv"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -80,13 +79,13 @@ func (t *tx) detach(b *batch, f *frame) error {
 type stagedJob struct {
 	seq   int64
 	draft queue.Job // queue, priority, attempts, times, demands and dependencies
-	id    string
+	id    string    // that it was given, '' if none
 	texts
 }
 
-// named reports whether the id has a row of its own while it is staged: a number of
-// the batch is known to be taken without.
-func (f *stagedJob) named() bool { return f.id != strconv.FormatInt(f.seq, 10) }
+// named reports whether it was given an id, which has a row of its own while it is staged: the numbers of
+// the batch are known to be taken without.
+func (f *stagedJob) named() bool { return f.id != "" }
 
 // castagnoli is what processors have an instruction for. Its tables are made with the first
 // use, not at the start of every program.

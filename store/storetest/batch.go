@@ -17,6 +17,7 @@ var batching = []promise{
 	{name: "a batch counts for its user, and for all once it is committed", keep: stagedWaitToo},
 	{name: "a user has a bounded number of batches under way, whatever others have", keep: batchesAreBounded},
 	{name: "what becomes of a batch that is not committed is audited", keep: batchesAudited},
+	{name: "jobs of a batch may have their own numbers for names", keep: ownNumbers},
 	{name: "numbers that are names are skipped, however many", keep: squattedNumbers},
 }
 
@@ -274,4 +275,23 @@ func squattedNumbers(r *rig) {
 	}
 	r.one(named(fmt.Sprint(receipt.Seqs[1] + 1)))
 	r.one(named("0"))
+}
+
+// ownNumbers has jobs of a batch named by the numbers that they get: later ones depend on them by these names, and they are in the queue
+// by them.
+func ownNumbers(r *rig) {
+	first := r.one()
+	own := fmt.Sprint(first.Seq + 1)
+	stage := func(set func(*queue.Job)) store.Receipt {
+		receipt, err := r.s.StageBatch(r.Context(), store.Request{UID: asker, Batch: "b", Drafts: []queue.Job{draft(set)}})
+		r.must(err)
+		return receipt
+	}
+	same(r, "its number", stage(named(own)).Seqs[0], first.Seq+1)
+	child := stage(func(j *queue.Job) { j.After = []queue.Dependency{{ID: own}} })
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: asker, Batch: "b", Drafts: []queue.Job{draft()}})
+	r.must(err)
+	r.finish(receipt)
+	same(r, "state of what depends on it", r.get(child.IDs[0]).State, queue.Blocked)
+	same(r, "job of the name", r.get(own).Seq, first.Seq+1)
 }
