@@ -2,6 +2,7 @@ package runner
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/queuectl/queuectl/runner/process"
@@ -22,7 +23,7 @@ func (s *server) prolong(f *wire.Prolong) {
 		s.table.leased(forTime)
 	}
 	if f.For <= 0 {
-		s.guard.until(0)
+		s.guard.until(never)
 		return
 	}
 	s.leased.Do(func() { close(s.leases) })
@@ -31,17 +32,20 @@ func (s *server) prolong(f *wire.Prolong) {
 	s.guardLeases()
 }
 
+// never is an instant that does not come.
+const never = time.Duration(math.MaxInt64)
+
 // slackPart is of the time that leases last the part by which a runner may be late: some is left of a service's margin then.
 const slackPart = 20
 
 // guardLeases has the watchdog end this process if it stands still when the time is over. The caller holds mu.
 func (s *server) guardLeases() {
 	now := SinceBoot()
-	left := time.Until(s.until)
+	due := now + time.Until(s.until)
 	if s.untilBoot != 0 {
-		left = min(left, s.untilBoot-now)
+		due = min(due, s.untilBoot)
 	}
-	s.guard.until(now + max(left, 0) + s.slack)
+	s.guard.until(max(due, now) + s.slack)
 }
 
 // lapseLook is how soon after a machine has slept it is seen that the time is over: timers do not count its sleep.
@@ -104,7 +108,7 @@ func (s *server) lapsed() bool {
 
 // endLapsed ends all that runs. The caller holds mu.
 func (s *server) endLapsed() {
-	s.guard.until(0)
+	s.guard.until(never)
 	ended := 0
 	for _, a := range s.waiting {
 		s.forgo(a)

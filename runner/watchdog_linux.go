@@ -104,24 +104,20 @@ func (g *watchdog) keep(program string, started chan<- error) {
 	}
 }
 
-// What a watchdog is told: a byte, and after untilWord an instant since boot in nanoseconds, 8 bytes.
-const (
-	lookWord  = 0 // something is about to be started
-	untilWord = 1
-)
-
 // look has the watchdog look until nothing runs. It does not wait.
-func (g *watchdog) look() {
-	if g != nil {
-		unix.Write(g.fd, []byte{lookWord}) // one that is full has woken it
-	}
-}
+func (g *watchdog) look() { g.tell(lookWord) }
 
-// until has the watchdog end the runner, and what that runs, if it is not told of another instant before this one; 0 is never. It does not
+// until has the watchdog end the runner, and what that runs, if it is not told of another instant since boot before this one. It does not
 // wait.
-func (g *watchdog) until(at time.Duration) {
+func (g *watchdog) until(at time.Duration) { g.tell(at) }
+
+// lookWord tells that something is about to be started; other words are instants.
+const lookWord = 0
+
+// tell writes a word, whole or not at all: one that is full has woken the watchdog.
+func (g *watchdog) tell(word time.Duration) {
 	if g != nil {
-		unix.Write(g.fd, binary.LittleEndian.AppendUint64([]byte{untilWord}, uint64(at)))
+		unix.Write(g.fd, binary.LittleEndian.AppendUint64(nil, uint64(word)))
 	}
 }
 
@@ -140,7 +136,7 @@ func (g *watchdog) end() {
 func RunWatchdog(dir string) error {
 	f, err := os.Open(filepath.Join(dir, tableName))
 	if err != nil {
-		return fmt.Errorf("open the running table: %w", err)
+		return err
 	}
 	defer f.Close()
 	mem, err := unix.Mmap(int(f.Fd()), 0, (maxSlots+1)*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
@@ -148,15 +144,15 @@ func RunWatchdog(dir string) error {
 		return fmt.Errorf("map the running table: %w", err)
 	}
 	field := slots(mem).field
-	w := watch{field: field, runner: int(field(0, 0))}
+	w := watch{field: field, runner: int(field(0, 0)), due: never}
 	if w.starting, err = process.StartingOf(w.runner); err != nil {
 		return err
 	}
 	for w.hear() {
-		if w.due != 0 && SinceBoot() >= w.due && os.Getppid() == w.runner {
-			fmt.Fprintf(os.Stderr, "queuectl: runner %d stands still, and the leases of its service are over: it is ended with what it runs\n", w.runner)
+		if SinceBoot() >= w.due && os.Getppid() == w.runner {
+			os.Stderr.WriteString("queuectl: a runner stands still, and the leases of its service are over: it is ended with what it runs\n")
 			unix.Kill(w.runner, unix.SIGKILL)
-			w.due = 0
+			w.due = never
 		}
 		if w.looking {
 			w.look()
@@ -182,8 +178,7 @@ type watch struct {
 	starting *process.Starting
 	looking  bool             // until nothing runs
 	unborn   map[int][2]int64 // by slot, what had no process yet at the last look
-	due      time.Duration    // since boot, when the runner is to be ended, 0 if never
-	said     []byte           // of a word that has not come whole
+	due      time.Duration    // since boot, when the runner is to be ended
 }
 
 // hear waits for the next word, or until something is to be done; more is false at the end.
@@ -193,23 +188,27 @@ func (w *watch) hear() (more bool) {
 	case w.looking:
 		time.Sleep(watchdogLook) // it is told of each start meanwhile
 		wait = 0
-	case w.due != 0:
+	case w.due != never:
 		wait = milliseconds(max(0, min(w.due-began, lapseLook)))
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
-	if _, err := unix.Poll(stdin, int(wait)); err != nil && err != unix.EINTR {
-		return false
-	}
+	unix.Poll(stdin, int(wait)) // which fails by a signal alone
 	if stdin[0].Revents != 0 {
 		buf := make([]byte, 4096)
 		n, err := unix.Read(0, buf)
-		if n <= 0 && err != unix.EINTR {
+		if err != nil || n == 0 {
 			return false
 		}
-		w.take(buf[:max(n, 0)])
+		for ; n >= 8; n, buf = n-8, buf[8:] {
+			if word := time.Duration(binary.LittleEndian.Uint64(buf)); word == lookWord {
+				w.looking = true
+			} else {
+				w.due = word
+			}
+		}
 	}
 	if wait >= 0 && SinceBoot()-began > 2*lapseLook {
-		w.due = 0 // it has stood still itself, as the machine may have: what it was told is old
+		w.due = never // it has stood still itself, as the machine may have: what it was told is old
 	}
 	return true
 }
@@ -217,21 +216,6 @@ func (w *watch) hear() (more bool) {
 // milliseconds are those of a wait, rounded up.
 func milliseconds(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1) / time.Millisecond
-}
-
-// take takes words.
-func (w *watch) take(words []byte) {
-	w.said = append(w.said, words...)
-	for len(w.said) > 0 {
-		if w.said[0] == lookWord {
-			w.looking, w.said = true, w.said[1:]
-			continue
-		}
-		if len(w.said) < 9 {
-			return
-		}
-		w.due, w.said = time.Duration(binary.LittleEndian.Uint64(w.said[1:])), w.said[9:]
-	}
 }
 
 // look looks whether a child hangs that was just started.
