@@ -27,7 +27,7 @@ func (s *server) prolong(f *wire.Prolong) {
 		return
 	}
 	s.leased.Do(func() { close(s.leases) })
-	s.until, s.untilBoot, s.slack = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond, f.For/slackPart
+	s.until, s.untilBoot = time.Now().Add(f.For), time.Duration(f.By)*time.Millisecond
 	s.lapse = time.AfterFunc(s.leaseLeft(), s.lookLapsed)
 	s.guardLeases()
 }
@@ -35,8 +35,9 @@ func (s *server) prolong(f *wire.Prolong) {
 // never is an instant that does not come.
 const never = time.Duration(math.MaxInt64)
 
-// slackPart is of the time that leases last the part by which a runner may be late: some is left of a service's margin then.
-const slackPart = 20
+// lateMost is how much later than the time is over a runner may end what it runs: less than half of what the shortest lease leaves between that and
+// its own end.
+const lateMost = 150 * time.Millisecond
 
 // guardLeases has the watchdog end this process if it stands still when the time is over. The caller holds mu.
 func (s *server) guardLeases() {
@@ -45,7 +46,7 @@ func (s *server) guardLeases() {
 	if s.untilBoot != 0 {
 		due = min(due, s.untilBoot)
 	}
-	s.guard.until(max(due, now) + s.slack)
+	s.guard.until(max(due, now) + lateMost)
 }
 
 // lapseLook is how soon after a machine has slept it is seen that the time is over: timers do not count its sleep.
@@ -96,7 +97,7 @@ func (s *server) watchLeases() {
 func (s *server) guards(w *watchdog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.guard = w; !s.until.IsZero() {
+	if s.guard = w; !s.until.IsZero() && !s.lapsed() {
 		s.guardLeases()
 	}
 }

@@ -90,7 +90,6 @@ type server struct {
 	until     time.Time     // it goes on up to then, zero for ever
 	untilBoot time.Duration // the same since the machine's boot; 0 is not known
 	lapse     *time.Timer   // ends what runs then; nil before the first
-	slack     time.Duration // by which it may be late
 	guard     *watchdog     // that ends this process then if it stands still, nil while there is none
 	forTime   bool          // it has its leases for a time only, as the table says
 	leases    chan struct{} // closed once it was told of such a time

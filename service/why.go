@@ -176,7 +176,8 @@ func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
 		}
 		nodes, _ := s.nodes(ctx) // what is known suffices
 		if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); at >= 0 {
-			r.Text = strings.NewReplacer(notHere, "which is "+viewNode(&nodes[at]).State, notAnywhere, "which is "+viewNode(&nodes[at]).State).Replace(r.Text)
+			is := "which is " + viewNode(&nodes[at]).State
+			r.Text = strings.NewReplacer(notHere, is, notAnywhere, is).Replace(r.Text)
 		}
 	}
 }

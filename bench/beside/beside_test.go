@@ -49,6 +49,28 @@ func (p program) command(fill bool, url, name string) *exec.Cmd {
 	return cmd
 }
 
+// start starts a node, and waits until it is ready.
+func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.WriteCloser, lines *bufio.Scanner) {
+	t.Helper()
+	cmd = p.command(false, url, name)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lines = bufio.NewScanner(out); !lines.Scan() || lines.Text() != "ready" {
+		cmd.Process.Kill()
+		t.Fatalf("%s says %q", p.name, lines.Text())
+	}
+	return cmd, in, lines
+}
+
 // drain has so many nodes empty a queue, and says how long they took.
 func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration {
 	t.Helper()
@@ -57,24 +79,9 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 	ended := make(chan struct{})
 	var starts []io.Writer
 	for i := range nodes {
-		cmd := p.command(false, url, strconv.Itoa(i))
-		in, err := cmd.StdinPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		out, err := cmd.StdoutPipe()
-		if err == nil {
-			err = cmd.Start()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		cmd, in, lines := p.start(t, url, strconv.Itoa(i))
 		defer cmd.Wait()
 		defer cmd.Process.Kill()
-		lines := bufio.NewScanner(out)
-		if !lines.Scan() || lines.Text() != "ready" {
-			t.Fatalf("%s says %q", p.name, lines.Text())
-		}
 		starts = append(starts, in)
 		go func() {
 			for lines.Scan() {
@@ -196,23 +203,8 @@ func TestDepth(t *testing.T) {
 // again starts a node that ends as many jobs as it is told to, and says how long it took; with 0 it ends itself.
 func again(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
-	cmd := program{name: "queuectl-again"}.command(false, url, "")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
 	t.Cleanup(func() { cmd.Process.Kill() })
-	lines := bufio.NewScanner(out)
-	if !lines.Scan() || lines.Text() != "ready" {
-		t.Fatalf("the node says %q", lines.Text())
-	}
 	return func(jobs int) time.Duration {
 		t.Helper()
 		if jobs == 0 {

@@ -1,0 +1,105 @@
+package test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// A machine whose service and runner are killed while the database's server is away ends what they ran as soon as the service is
+// started, though that cannot go on: others run it soon.
+func TestDeadRunnerWithoutADatabase(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	a := nodes[0]
+	a.must("enqueue", "--id", "long", "--max-retries", "0", untilGate(a.path("go")))
+	pid := a.dial().runs("long").PID
+	p.Kill()
+	a.kill()
+	a.killRunners()
+	if syscall.Kill(pid, 0) != nil {
+		t.Log("the job has ended with its runner")
+	}
+	a.until("the job is ended", 10*time.Second, func() bool {
+		if err := a.tryStart("--workers", "2"); err == nil { // again and again, as its manager does
+			t.Error("the service starts without its database")
+		}
+		a.cmd = nil
+		return syscall.Kill(pid, 0) != nil
+	})
+	p.Start(t)
+	a.start("--workers", "2")
+	a.until("it is dead", 20*time.Second, func() bool { return a.show("long").State == "dead" })
+}
+
+// What a runner ran that is killed is ended at once, though its service waits for a database's server that stands still: others run
+// it soon.
+func TestDeadRunnerWhileTheStoreWaits(t *testing.T) {
+	t.Parallel()
+	p, nodes := machines(t, "a")
+	a := nodes[0]
+	a.must("enqueue", "--id", "long", untilGate(a.path("go")))
+	a.must("enqueue", "--id", "ends", untilGate(a.path("end")))
+	w := a.dial()
+	pid, ends := w.runs("long").PID, w.runs("ends").PID
+	p.Freeze(true)
+	t.Cleanup(func() { p.Freeze(false) })
+	a.write("end", "")
+	a.until("a job has ended, which is to be stored", 10*time.Second, func() bool { return !lives(ends) })
+	time.Sleep(200 * time.Millisecond) // so that the service waits for the store
+	a.killRunners()
+	began := time.Now()
+	a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
+	if took := time.Since(began); took > patience*2*time.Second {
+		t.Errorf("it lived on for %v, and its node's lease has 5 s", took)
+	}
+	p.Freeze(false)
+	a.write("go", "")
+	a.until("both have ended", 60*time.Second, func() bool { return a.show("long").State == "completed" && a.show("ends").State == "completed" })
+}
+
+// What a runner runs that stands still is ended before its node's lease of 5 s is over.
+func TestStillRunnerWithoutItsService(t *testing.T) {
+	t.Parallel()
+	runnerWithoutService(t, 5*time.Second, func(a *queue) {
+		for _, pid := range a.runnerPids() {
+			syscall.Kill(pid, syscall.SIGSTOP)
+		}
+	})
+}
+
+// What a runner ran that is killed is ended at once.
+func TestDeadRunnerWithoutItsService(t *testing.T) {
+	t.Parallel()
+	runnerWithoutService(t, patience*2*time.Second, (*queue).killRunners)
+}
+
+// runnerWithoutService harms the runner of a node whose service stands still, and of one whose was killed: what it ran is ended in time, for
+// others run it soon, and runs again.
+func runnerWithoutService(t *testing.T, within time.Duration, harm func(*queue)) {
+	_, nodes := machines(t, "a")
+	a := nodes[0]
+	for i, end := range []func(){func() { a.cmd.Process.Signal(syscall.SIGSTOP) }, func() { a.kill() }} {
+		id := fmt.Sprint("j", i)
+		a.must("enqueue", "--id", id, untilGate(a.path("go")))
+		w := a.dial()
+		pid := w.runs(id).PID
+		end()
+		harm(a)
+		began := time.Now()
+		a.until("the job is ended", 10*time.Second, func() bool { return !lives(pid) })
+		if took := time.Since(began); took > within {
+			t.Errorf("it lived on for %v, which is to be %v at most", took, within)
+		}
+		if i == 0 {
+			a.cmd.Process.Signal(syscall.SIGCONT)
+			a.until("what it ran is known to be lost", 60*time.Second, func() bool { return a.cli("show", id).code == 0 && a.show(id).PID != pid })
+		}
+	}
+	a.write("go", "")
+	a.start("--workers", "2")
+	for _, id := range []string{"j0", "j1"} {
+		a.until(id+" has ended", 60*time.Second, func() bool { return a.show(id).State == "completed" })
+	}
+}
