@@ -210,6 +210,29 @@ func TestHungRunnerHoldsUpNoStart(t *testing.T) {
 	}
 }
 
+// What was sent to a runner that hung before it began it runs in another one, though the service
+// has been started anew since and cannot ask that runner.
+func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	begun := w.enqueue(fields{"command": "echo up; " + q.waitFor("go"), "max_retries": 0})
+	w.runs(begun)
+	_, thaw := q.freeze()
+	sent := w.enqueue(fields{"command": "echo other"})
+	q.until("it is sent", 10*time.Second, func() bool { return q.reserved() == 1 })
+	q.kill()
+	q.start("--workers", "2")
+	w = q.dial()
+	if j := w.end(sent); j.Output != "other\n" || len(j.History) != 1 {
+		t.Errorf("what was sent: %+v", j)
+	}
+	q.write("go", "")
+	thaw()
+	if j := w.end(begun); j.State != "completed" || len(j.History) != 1 {
+		t.Errorf("what had begun: %+v", j)
+	}
+}
+
 // What prints runs, and gets a signal.
 func TestSignalReachesWhatPrints(t *testing.T) {
 	q := serving(t, "--workers", "2")

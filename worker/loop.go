@@ -161,8 +161,8 @@ func (l *loop) nextTimer() time.Duration {
 	now := time.Now()
 	for _, h := range l.leases.all {
 		switch {
-		case h.running || h.begun || h.over || h.waiting || h.conn == nil:
-		case !h.dropSent:
+		case h.running || h.begun || h.over || h.waiting:
+		case h.conn != nil && !h.dropSent:
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
 		default:
 			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
@@ -190,30 +190,34 @@ func (l *loop) nextTimer() time.Duration {
 
 // dropStale asks back what has not started in time, if others may rank higher:
 // a runner whose workers are all busy would hold it for long. What its runner does not
-// give back, for it hangs, comes back once it is too late to be begun.
+// give back, for it hangs or cannot be reached, comes back once it is too late to be begun.
 func (l *loop) dropStale() {
-	drops, late := map[*runnerConn][]wire.Frame{}, map[*runnerConn][]*leaseState{}
+	drops, late := map[*runnerConn][]wire.Frame{}, map[place][]*leaseState{}
 	l.mu.Lock()
 	for lease, h := range l.leases.all {
 		switch since := time.Since(h.sent); {
 		case h.over || h.running:
 		case h.waiting && (h.dropSent || len(h.asks) > 0):
 			l.giveBack(h)
-		case h.waiting || h.conn == nil:
+		case h.waiting:
+		case h.conn == nil:
+			if !h.begun && since >= startBy+startSpare {
+				late[place{dir: h.dir}] = append(late[place{dir: h.dir}], h)
+			}
 		case !h.dropSent && since >= staleAfter:
 			h.dropSent = true
 			l.mean = max(l.mean, staleAfter) // jobs run for longer than was thought: others may have workers for these
 			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(lease)})
 		case h.dropSent && !h.begun && h.conn.silent && since >= startBy+startSpare:
-			late[h.conn] = append(late[h.conn], h)
+			late[place{h.conn, h.dir}] = append(late[place{h.conn, h.dir}], h)
 		}
 	}
 	for conn, frames := range drops {
 		conn.Send(frames...)
 	}
 	l.mu.Unlock()
-	for conn, list := range late {
-		l.expire(conn, list)
+	for at, list := range late {
+		l.expire(at, list)
 	}
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"time"
 
@@ -61,19 +62,32 @@ func (p *Pool) lives(ctx context.Context, conn *runnerConn) bool {
 	return false
 }
 
-// expire gives back leases that their runner, which hangs, did not begin in time: it will
-// see that it is too late. Of those that it has begun the result may be on its way.
-func (l *loop) expire(conn *runnerConn, list []*leaseState) {
+// place is where leases are: with a runner that is connected, or in the folder of one that
+// is not, "" if that is not known.
+type place struct {
+	conn *runnerConn
+	dir  string
+}
+
+// expire gives back leases that their runner, which hangs or cannot be reached, did not begin in
+// time: it will see that it is too late. Of those that it has begun the result may be on its way.
+func (l *loop) expire(at place, list []*leaseState) {
 	leases := make([]wire.Lease, len(list))
 	for i, h := range list {
 		leases[i] = h.lease()
 	}
-	begun, ok := runner.Begun(conn.Dir, leases)
+	dirs, ok := l.perhapsAt(at)
+	begun := map[wire.Lease]bool{}
+	for _, dir := range dirs {
+		b, whole := runner.Begun(dir, leases)
+		maps.Copy(begun, b)
+		ok = ok && whole
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, h := range list {
 		switch {
-		case h.over || h.running || h.conn != conn: // meanwhile something was heard of it
+		case h.over || h.running || h.conn != at.conn: // meanwhile something was heard of it
 		case begun[leases[i]]:
 			h.begun = true
 		case ok:
@@ -82,6 +96,24 @@ func (l *loop) expire(conn *runnerConn, list []*leaseState) {
 			h.sent = time.Now().Add(-startBy)
 		}
 	}
+}
+
+// perhapsAt are the folders of the runners that may have begun what is at a place; all is false if
+// others may have.
+func (l *loop) perhapsAt(at place) (dirs []string, all bool) {
+	if at.conn != nil {
+		return []string{at.dir}, true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all = at.dir != "" || !l.recovery.missing && !l.recovery.moved && len(l.recovery.unsure) == 0
+	for dir, c := range l.runners.contacts {
+		if dir == at.dir || at.dir == "" && c.initial && !c.unknown {
+			dirs = append(dirs, dir)
+			all = all && !c.dead
+		}
+	}
+	return dirs, all && len(dirs) > 0
 }
 
 // waitFor waits for what a runner is asked to do to a lease: for an answer, or the
