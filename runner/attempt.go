@@ -69,7 +69,7 @@ func (s *server) next(w *process.Worker, f *workFolder) *attempt {
 	var a *attempt
 	for a == nil {
 		slot := s.emptySlot()
-		for (len(s.waiting) == 0 || slot == 0) && s.live <= s.target && !s.closing {
+		for (len(s.waiting) == 0 || slot == 0 || s.forTime && !s.guarded) && s.live <= s.target && !s.closing {
 			s.starved = s.starved || slot == 0
 			if !f.IsOpen() || !s.rest(f) {
 				s.more.Wait()

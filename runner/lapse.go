@@ -93,10 +93,12 @@ func (s *server) watchLeases() {
 	w.end()
 }
 
-// guards has a watchdog, or none, look after the leases.
+// guards has a watchdog, or none, look after the leases. What is leased for a time begins from then on.
 func (s *server) guards(w *watchdog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.guarded = true
+	s.more.Broadcast()
 	if s.guard = w; !s.until.IsZero() && !s.lapsed() {
 		s.guardLeases()
 	}

@@ -2,11 +2,13 @@ package runner
 
 import (
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
@@ -66,4 +68,35 @@ func TestRunnerLapses(t *testing.T) {
 		})
 		lapsed(true)
 	})
+}
+
+// What is leased for a time begins once a watchdog would end it, and what is leased for ever at once.
+func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
+	for _, d := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			s := &server{
+				Options:  Options{Log: slog.New(slog.DiscardHandler)},
+				attempts: map[wire.Lease]*attempt{}, leases: make(chan struct{}), table: &table{mem: make([]byte, 2*slotBytes)}, room: 1, target: 1, live: 1,
+			}
+			s.more = sync.NewCond(&s.mu)
+			s.mu.Lock()
+			s.prolong(&wire.Prolong{For: d})
+			s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
+			s.mu.Unlock()
+			begun := false
+			go func() {
+				s.next(nil, &workFolder{Folder: process.NewFolder(t.TempDir())})
+				begun = true
+			}()
+			synctest.Wait()
+			if begun != (d == 0) {
+				t.Errorf("leased for %v: begun: %v", d, begun)
+			}
+			s.guards(nil)
+			synctest.Wait()
+			if !begun {
+				t.Errorf("leased for %v: it does not begin", d)
+			}
+		})
+	}
 }

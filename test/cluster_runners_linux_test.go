@@ -94,7 +94,13 @@ func runnerWithoutService(t *testing.T, within time.Duration, harm func(*queue))
 		}
 		if i == 0 {
 			a.cmd.Process.Signal(syscall.SIGCONT)
-			a.until("what it ran is known to be lost", 60*time.Second, func() bool { return a.cli("show", id).code == 0 && a.show(id).PID != pid })
+			a.until("it runs again", 60*time.Second, func() bool {
+				if a.cli("show", id).code != 0 {
+					return false
+				}
+				again := a.show(id).PID
+				return again != pid && again != 0
+			})
 		}
 	}
 	a.write("go", "")
