@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"slices"
 	"strconv"
@@ -242,12 +243,13 @@ func (s *Service) ConfigList(ctx context.Context, _ control.Nothing) (control.Co
 	return list, nil
 }
 
-func (s *Service) value(k *config.Key) control.ConfigValue {
+// value is the value of a setting, with the texts of it as they are shown.
+func (s *Service) value(k *config.Key, shown func(text string) string) control.ConfigValue {
 	c := s.config.Load()
-	v := control.ConfigValue{Key: k.Name, Value: k.Show(&c.Settings), Origin: string(c.Origin(k.Name))}
+	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
 	for _, w := range c.Waiting() {
 		if w.Name == k.Name {
-			v.Note = fmt.Sprintf("%s is there, which holds from the next start of the service", w.Value)
+			v.Note = fmt.Sprintf("%s is there, which holds from the next start of the service", shown(w.Value))
 		}
 	}
 	return v
@@ -262,13 +264,30 @@ func (s *Service) ConfigGet(ctx context.Context, p control.ConfigKey) (control.C
 	return s.valueTo(ctx, k), nil
 }
 
-// valueTo is the value of a setting as who asks may see it.
+// valueTo is the value of a setting as who asks may see it. A password nobody sees.
 func (s *Service) valueTo(ctx context.Context, k *config.Key) control.ConfigValue {
-	v := s.value(k)
-	if p := control.PeerFrom(ctx); k.Secret && v.Value != k.Default && !p.Right.Covers(control.Admin) {
-		v.Value = "***"
+	return s.value(k, func(text string) string {
+		switch {
+		case !k.Secret || text == k.Default:
+			return text
+		case !control.PeerFrom(ctx).Right.Covers(control.Admin):
+			return "***"
+		}
+		return withoutPassword(text)
+	})
+}
+
+// withoutPassword is a text in which, if it is a URL, the password is xxxxx.
+func withoutPassword(text string) string {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" {
+		return text
 	}
-	return v
+	if q := u.Query(); q.Has("password") {
+		q.Set("password", "xxxxx")
+		u.RawQuery = q.Encode()
+	}
+	return u.Redacted()
 }
 
 // ConfigSet implements control.API.
@@ -363,7 +382,7 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	v := s.value(k)
+	v := s.valueTo(ctx, k)
 	if later := s.apply(ctx); later != "" {
 		v.Note = "stored; but " + later
 	}
