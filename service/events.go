@@ -105,7 +105,7 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 	if len(list) > 0 {
 		first = list[0].Seq
 	}
-	if t.after > 0 && first > t.after+1 {
+	if t.after > 0 && t.after < first-1 {
 		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d are gone (retention_events); go on with since %d", t.after+1, first-1, first-1)
 	}
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
