@@ -43,7 +43,7 @@ type Moved struct {
 // each hears of the rows that were copied of a table.
 func Move(ctx context.Context, from, to Place, member Member, each func(table string, rows int64)) (done Moved, err error) {
 	if from == to {
-		return done, queue.Invalid("to", "is where the queue is: %s", from)
+		return done, queue.Invalid("to", "is where the queue is already, by the settings and the environment of this command: %s; if its service has others, name the store that it has: --from STORE", from)
 	}
 	m := &move{ctx: ctx, from: from, to: to, member: member, each: each}
 	defer func() { err = errors.Join(err, m.close()) }()
