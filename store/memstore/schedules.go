@@ -160,12 +160,28 @@ func (s *Store) DueSchedules(ctx context.Context, boot string, limit int) (due [
 			}
 		}
 		slices.SortStableFunc(due, func(a, b store.Schedule) int { return int(a.DueAt - b.DueAt) })
+		due = roundRobin(due)
 		if len(due) >= limit {
 			due, next = due[:limit], 0
 		}
 		return nil
 	})
 	return due, next, err
+}
+
+// roundRobin has the schedules of one user alternate with those of others.
+func roundRobin(list []store.Schedule) (turns []store.Schedule) {
+	for len(list) > 0 {
+		seen := map[int]bool{}
+		list = slices.DeleteFunc(list, func(s store.Schedule) bool {
+			first := !seen[s.UID]
+			if seen[s.UID] = true; first {
+				turns = append(turns, s)
+			}
+			return first
+		})
+	}
+	return turns
 }
 
 // Fire carries out and records what is to become of instants of a schedule.

@@ -272,30 +272,49 @@ func (s *engine) PauseSchedule(ctx context.Context, p store.Pausing) error {
 	})
 }
 
+// maxDue is how many schedules that are due are looked at, so that users take turns.
+const maxDue = 10_000
+
 // DueSchedules lists schedules that are due, and says how long until the next one is.
 func (s *engine) DueSchedules(ctx context.Context, boot string, limit int) (due []store.Schedule, next time.Duration, err error) {
 	err = s.reading(ctx, func(r *reader) error {
 		now := s.now()
 		due, next = nil, time.Hour
+		type named struct {
+			name string
+			turn int // how many of its user come before it
+		}
+		var list []named
+		turns := map[int64]int{} // by uid
 		add := func(r row) (bool, error) {
-			due = append(due, readSchedule(r, true))
-			return len(due) < limit, nil
+			list = append(list, named{r.text(0), turns[r.num(1)]})
+			turns[r.num(1)]++
+			return len(list) < maxDue, nil
 		}
 		if boot != "" {
-			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot < ? LIMIT ?`, boot, int64(limit)); err != nil || len(due) == limit {
-				return err
-			}
-			if err := r.query(add, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND boot > ? LIMIT ?`, boot, int64(limit)); err != nil || len(due) == limit {
-				return err
+			for _, other := range []string{`boot < ?`, `boot > ?`} {
+				if err := r.query(add, `SELECT name, uid FROM schedules INDEXED BY schedules_boot WHERE at_boot = 1 AND paused_at = 0 AND `+other+` LIMIT ?`, boot, int64(maxDue)); err != nil {
+					return err
+				}
 			}
 		}
-		return r.query(func(r row) (bool, error) {
-			if at := queue.Millis(r.num(13)); at > now {
+		err := r.query(func(r row) (bool, error) {
+			if at := queue.Millis(r.num(2)); at > now {
 				next = min(next, time.Duration(at-now)*time.Millisecond)
 				return false, nil
 			}
 			return add(r)
-		}, `SELECT `+scheduleWhole+` FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(limit)+1)
+		}, `SELECT name, uid, due_at FROM schedules INDEXED BY schedules_due WHERE due_at > 0 AND paused_at = 0 ORDER BY due_at LIMIT ?`, int64(maxDue))
+		slices.SortStableFunc(list, func(a, b named) int { return a.turn - b.turn })
+		for _, one := range list[:min(len(list), limit)] {
+			if err == nil {
+				err = r.query(func(r row) (bool, error) {
+					due = append(due, readSchedule(r, true))
+					return false, nil
+				}, `SELECT `+scheduleWhole+` FROM schedules WHERE name = ?`, one.name)
+			}
+		}
+		return err
 	})
 	if len(due) == limit {
 		next = 0

@@ -215,6 +215,12 @@ func schedulesDue(r *rig) {
 	f.LastAt, f.NextAt, f.DueAt = s.NextAt, s.NextAt.Add(30*time.Minute), s.NextAt.Add(30*time.Minute)
 	r.fire(f)
 	check("after it was carried out", 9, 18*time.Minute, "soon")
+	r.advance(19 * time.Minute)
+	r.plan("of another", after(time.Minute), func(s *store.Schedule) { s.UID = asker + 1 })
+	r.plan("of another, too", after(2*time.Minute), func(s *store.Schedule) { s.UID = asker + 1 })
+	r.advance(2 * time.Minute)
+	check("users take turns", 3, 0, "soon", "of another", "late")
+	check("all of them", 9, 8*time.Minute, "soon", "of another", "late", "of another, too")
 }
 
 func scheduleAlarm(r *rig) {
