@@ -272,17 +272,17 @@ func (r *Rules) edgesOf(draft *queue.Job) (met []store.Met, open, failed bool, e
 }
 
 // noteEnded notes that a job has ended, or is removed if the state is 0, for those that wait for it.
-func (r *Rules) noteEnded(seq int64, state queue.State) error {
+func (r *Rules) noteEnded(j *Job, state queue.State) error {
 	if !r.tx.HasEdges() {
 		return nil
 	}
-	return r.tx.AddEnded(seq, state)
+	return r.tx.AddEnded(j.Seq, j.UID, state)
 }
 
 // DecideDependants decides what waits for jobs that have ended, a bounded number; Promote goes on.
 func (r *Rules) DecideDependants() (more bool, err error) {
 	for left := edgesMost; left > 0; {
-		e, found, err := r.tx.FirstEnded()
+		e, found, err := r.tx.NextEnded()
 		if err != nil || !found {
 			return false, err
 		}
@@ -306,7 +306,7 @@ func (r *Rules) DecideDependants() (more bool, err error) {
 		}
 		if len(edges) < left {
 			err = r.tx.DropEnded(e.ID)
-		} else { // who has many lets others go on
+		} else { // one with many lets others of its user go on
 			err = r.tx.Postpone(e.Parent)
 		}
 		if err != nil {
@@ -374,7 +374,7 @@ func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	if err := r.rule(&j); err != nil {
 		return err
 	}
-	if err := r.tx.AddEnded(j.Seq, Anew); err != nil {
+	if err := r.tx.AddEnded(j.Seq, j.UID, Anew); err != nil {
 		return err
 	}
 	return r.Move(&j, queue.Blocked, queue.EventRetried, dependencyDetail)

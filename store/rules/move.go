@@ -42,7 +42,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		}
 	}
 	if to.Ended() && !from.Ended() {
-		if err := r.noteEnded(j.Seq, to); err != nil {
+		if err := r.noteEnded(j, to); err != nil {
 			return err
 		}
 	}
@@ -211,7 +211,7 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 		}
 	}
 	if !j.State.Ended() {
-		err := r.noteEnded(j.Seq, 0)
+		err := r.noteEnded(j, 0)
 		if err == nil {
 			err = r.tx.CountNaming(j, -1)
 		}

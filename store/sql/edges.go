@@ -71,21 +71,26 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 }
 
 // AddEnded implements rules.Tx.
-func (t *tx) AddEnded(parent int64, state queue.State) error {
-	n, err := t.count(`INSERT INTO ended (parent, state, upto) SELECT CAST(? AS BIGINT), CAST(? AS BIGINT), max(id) FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, int64(state), parent)
+func (t *tx) AddEnded(parent int64, uid int, state queue.State) error {
+	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), max(id) FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, int64(uid), int64(state), parent)
 	t.s.mem.ended += n
 	return err
 }
 
-// FirstEnded implements rules.Tx.
-func (t *tx) FirstEnded() (e rules.EndedParent, found bool, err error) {
+// NextEnded implements rules.Tx.
+func (t *tx) NextEnded() (e rules.EndedParent, found bool, err error) {
 	if t.s.mem.ended == 0 {
 		return e, false, nil
 	}
+	last, uid := t.s.mem.endedUID, int64(0)
 	err = t.query(func(r row) (bool, error) {
-		e, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)), Upto: r.num(3)}, true
-		return false, nil
-	}, `SELECT id, parent, state, upto FROM ended ORDER BY id LIMIT 1`)
+		if !found || uid <= last {
+			e, uid, found = rules.EndedParent{ID: r.num(0), Parent: r.num(1), State: queue.State(r.num(2)), Upto: r.num(3)}, r.num(4), true
+		}
+		return true, nil
+	}, `SELECT id, parent, state, upto, uid FROM (SELECT * FROM ended INDEXED BY ended_uid WHERE uid > ? ORDER BY uid, id LIMIT 1) n
+		UNION ALL SELECT id, parent, state, upto, uid FROM (SELECT * FROM ended INDEXED BY ended_uid ORDER BY uid, id LIMIT 1) f`, last)
+	t.s.mem.endedUID = uid
 	return e, found, err
 }
 
@@ -113,7 +118,7 @@ func (t *tx) DropEnded(id int64) error {
 func (t *tx) Postpone(parent int64) error {
 	last, err := t.number(`SELECT max(id) FROM ended`)
 	if err == nil {
-		err = t.exec(`INSERT INTO ended (parent, state, upto) SELECT parent, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
+		err = t.exec(`INSERT INTO ended (parent, uid, state, upto) SELECT parent, uid, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id`, parent)
 	}
 	if err == nil {
 		err = t.exec(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id <= ?`, parent, last)

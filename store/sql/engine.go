@@ -150,6 +150,7 @@ type memory struct {
 	turn      int64           // of the queue that was served last, while weights differ
 	linked    bool            // some job waits for another one, or has done so
 	ended     int64           // jobs whose edges are to be decided
+	endedUID  int64           // whose was the last one that was looked at
 	empties   int64           // lanes without jobs
 	rechecked int64           // gates up to this one are looked at again, 0 if all are
 	promoted  queue.Millis    // when Promote was called last

@@ -56,8 +56,8 @@ func (t *tx) detach(b *batch, f *frame) error {
 	if err := t.freeIDs(f); err != nil {
 		return err
 	}
-	ended, err := t.count(`INSERT INTO ended (parent, state, upto) SELECT parent, 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
-		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, f.n)
+	ended, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT parent, CAST(? AS BIGINT), 0, max(edges.id) FROM frames JOIN edges ON parent BETWEEN first AND last
+		WHERE n = ? AND NOT EXISTS (SELECT 1 FROM jobs WHERE seq = parent) GROUP BY parent`, int64(b.uid), f.n)
 	if err != nil {
 		return err
 	}

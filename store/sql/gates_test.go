@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -415,5 +416,44 @@ func TestDependantsInTurn(t *testing.T) {
 	}
 	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
 		t.Error("the other's dependant is not decided")
+	}
+}
+
+// One user's dependants do not hold up another's, however many jobs have ended that they wait for.
+func TestUsersDependantsTakeTurns(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const many = 400
+	child := int64(0) // of the second user
+	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
+		for _, parent := range put(t, s, uid, n) {
+			of := put(t, s, uid, 1, func(j *queue.Job) {
+				j.After = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}
+			})[0]
+			if uid == 2 {
+				child = of
+			}
+		}
+	}
+	_, jobs := claimed(t, s, store.Report{Want: 2*many + 1})
+	slices.SortStableFunc(jobs, func(a, b queue.Job) int { return (b.UID & 1) - (a.UID & 1) }) // the second user's ends last
+	var ends []store.Settlement
+	for i := range jobs {
+		ends = append(ends, done(&jobs[i]))
+	}
+	claimed(t, s, store.Report{Ended: ends})
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM edges WHERE met = 0 AND child = %d`, child)); n != 0 {
+		t.Error("the dependant of the second user waits for those of the others")
+	}
+	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`); n < many {
+		t.Errorf("%d edges are left, so that this shows nothing", n)
+	}
+	for more := true; more; {
+		wait, err := s.Promote(t.Context())
+		if more = wait == 0; err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, s, `SELECT count(*) FROM edges WHERE met = 0`) + number(t, s, `SELECT count(*) FROM ended`); n != 0 {
+		t.Errorf("%d are not decided in the end", n)
 	}
 }

@@ -151,10 +151,12 @@ var migrations = [][]string{{
 	`CREATE TABLE ended (
 		id     INTEGER PRIMARY KEY,
 		parent INTEGER NOT NULL, -- whose edges up to this one are to be decided
+		uid    INTEGER NOT NULL, -- whose job that is, or was
 		state  INTEGER NOT NULL, -- by that it ended so, was removed if 0, or runs anew if rules.Anew
 		upto   INTEGER NOT NULL
 	) STRICT`,
 	`CREATE INDEX ended_parent ON ended (parent, id)`,
+	`CREATE INDEX ended_uid ON ended (uid, id)`,
 	`CREATE TABLE queues (
 		name    TEXT    PRIMARY KEY,
 		waiting INTEGER NOT NULL,           -- jobs of it
@@ -268,7 +270,7 @@ var migrations = [][]string{{
 		input     TEXT    NOT NULL, -- JSON of these, '' if there are none
 		spec      TEXT    NOT NULL  -- JSON of what was asked for
 	) STRICT`,
-	`CREATE INDEX schedules_due ON schedules (due_at) WHERE due_at > 0 AND paused_at = 0`,
+	`CREATE INDEX schedules_due ON schedules (due_at, uid, name) WHERE due_at > 0 AND paused_at = 0`,
 	`CREATE INDEX schedules_boot ON schedules (boot) WHERE at_boot = 1 AND paused_at = 0`,
 	`CREATE INDEX schedules_uid ON schedules (uid)`,
 	`CREATE TABLE schedule_runs (
