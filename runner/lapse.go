@@ -21,6 +21,7 @@ func (s *server) prolong(f *wire.Prolong) {
 	if forTime := f.For > 0; forTime != s.forTime { // who writes to a disk that stands still waits with mu
 		s.forTime = forTime
 		s.table.leased(forTime)
+		s.more.Broadcast() // what is leased for ever needs no watchdog
 	}
 	if f.For <= 0 {
 		s.guard.until(never)
@@ -74,6 +75,9 @@ func (s *server) lookLapsed() {
 	}
 }
 
+// guardWithin is how long a watchdog may take to start before that is told.
+const guardWithin = 5 * time.Second
+
 // watchLeases has a watchdog end what runs if the runner dies, once its service has leases for a time: of a
 // service that stands still or has died nobody else would do so in time. It returns when the runner ends.
 func (s *server) watchLeases() {
@@ -82,7 +86,11 @@ func (s *server) watchLeases() {
 	case <-s.ended:
 		return
 	}
+	late := time.AfterFunc(guardWithin, func() {
+		s.Log.Error("the runner's watchdog has not started yet; until it has nothing begins that others could run")
+	})
 	w, err := startWatchdog(s.Watchdog, s.dir, false, s.Log)
+	late.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {
 		s.Log.Error("nobody would end what runs before others run it, if this runner and its service died together", "error", err)
 	}

@@ -17,6 +17,7 @@ import (
 func TestRunnerLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leases: make(chan struct{}), table: &table{mem: make([]byte, slotBytes)}}
+		s.more = sync.NewCond(&s.mu)
 		within := func(f func()) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -70,9 +71,20 @@ func TestRunnerLapses(t *testing.T) {
 	})
 }
 
-// What is leased for a time begins once a watchdog would end it, and what is leased for ever at once.
+// What is leased for a time begins once a watchdog would end it, or is leased for ever; and what is leased for ever at once.
 func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
-	for _, d := range []time.Duration{0, time.Hour} {
+	for _, c := range []struct {
+		leased time.Duration
+		then   func(s *server)
+	}{
+		{0, func(*server) {}},
+		{time.Hour, func(s *server) { s.guards(nil) }},
+		{time.Hour, func(s *server) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.prolong(&wire.Prolong{})
+		}},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := &server{
 				Options:  Options{Log: slog.New(slog.DiscardHandler)},
@@ -80,7 +92,7 @@ func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
 			}
 			s.more = sync.NewCond(&s.mu)
 			s.mu.Lock()
-			s.prolong(&wire.Prolong{For: d})
+			s.prolong(&wire.Prolong{For: c.leased})
 			s.startAttempt(&wire.Start{Lease: wire.Lease{Seq: 1}, Argv: []string{"x"}, UID: -1})
 			s.mu.Unlock()
 			begun := false
@@ -89,13 +101,13 @@ func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
 				begun = true
 			}()
 			synctest.Wait()
-			if begun != (d == 0) {
-				t.Errorf("leased for %v: begun: %v", d, begun)
+			if begun != (c.leased == 0) {
+				t.Errorf("leased for %v: begun: %v", c.leased, begun)
 			}
-			s.guards(nil)
+			c.then(s)
 			synctest.Wait()
 			if !begun {
-				t.Errorf("leased for %v: it does not begin", d)
+				t.Errorf("leased for %v: it does not begin", c.leased)
 			}
 		})
 	}

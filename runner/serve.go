@@ -91,11 +91,11 @@ type server struct {
 	untilBoot time.Duration // the same since the machine's boot; 0 is not known
 	lapse     *time.Timer   // ends what runs then; nil before the first
 	guard     *watchdog     // that ends this process then if it stands still, nil while there is none
-	guarded   bool          // there was one, or there can be none
+	guarded   bool          // there was one, or none could be started
 	forTime   bool          // it has its leases for a time only, as the table says
 	leases    chan struct{} // closed once it was told of such a time
 	leased    sync.Once     // closes it
-	more      *sync.Cond    // waiting, target, slots, guarded or closing changed
+	more      *sync.Cond    // waiting, target, slots, forTime, guarded or closing changed
 	gone      chan struct{} // closed while the service is away
 	ended     chan struct{}
 	workers   sync.WaitGroup

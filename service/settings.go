@@ -283,10 +283,13 @@ func withoutPassword(text string) string {
 	if err != nil || u.Scheme == "" {
 		return text
 	}
-	if q := u.Query(); q.Has("password") {
-		q.Set("password", "xxxxx")
-		u.RawQuery = q.Encode()
+	fields := strings.Split(u.RawQuery, "&")
+	for i, field := range fields {
+		if key, _, _ := strings.Cut(field, "="); strings.Contains(key, "password") { // password, sslpassword
+			fields[i] = key + "=xxxxx"
+		}
 	}
+	u.RawQuery = strings.Join(fields, "&")
 	return u.Redacted()
 }
 

@@ -78,10 +78,10 @@ func (l *loop) expire(at place, list []*leaseState) {
 	}
 	dirs, ok := l.perhapsAt(at)
 	begun := map[wire.Lease]bool{}
-	for _, dir := range dirs {
-		b, whole := runner.Begun(dir, leases)
+	for i := 0; ok && i < len(dirs); i++ {
+		var b map[wire.Lease]bool
+		b, ok = runner.Begun(dirs[i], leases)
 		maps.Copy(begun, b)
-		ok = ok && whole
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

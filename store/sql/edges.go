@@ -70,9 +70,11 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 	return j
 }
 
-// AddEnded implements rules.Tx.
+// AddEnded implements rules.Tx. What is noted of one parent counts as of one user, also after that one's uid has become
+// somebody else's: else its end and its beginning anew would overtake each other.
 func (t *tx) AddEnded(parent int64, uid int, state queue.State) error {
-	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), CAST(? AS BIGINT), CAST(? AS BIGINT), max(id) FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, int64(uid), int64(state), parent)
+	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
+		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, parent, int64(uid), int64(state), parent)
 	t.s.mem.ended += n
 	return err
 }

@@ -457,3 +457,40 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 		t.Errorf("%d are not decided in the end", n)
 	}
 }
+
+// What is noted of one parent is decided in the order in which it was noted, also if its user's uid has become somebody else's meanwhile:
+// else its end and its beginning anew would undo each other for ever.
+func TestNotesOfAParentStayInOrder(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ownedBy(t, s, 7, "alice", 1)
+	after := func(parent int64) func(*queue.Job) {
+		return func(j *queue.Job) {
+			j.After, j.OtherwiseDo = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}, queue.OtherwiseCancel
+		}
+	}
+	first := put(t, s, 2, 1)[0]
+	second := put(t, s, 7, 1, after(first))[0]
+	put(t, s, 2, 300, after(second))
+	_, jobs := claimed(t, s, store.Report{Want: 2})
+	for i := range jobs {
+		e := done(&jobs[i])
+		e.Decision.State = queue.Dead
+		claimed(t, s, store.Report{Ended: []store.Settlement{e}})
+	}
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
+		t.Fatalf("%d notes of the second job, so that this shows nothing", n)
+	}
+	change(t, s, first, store.Change{Verb: queue.VerbRetry})
+	for range 100 {
+		if _, err := s.Promote(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := number(t, s, `SELECT count(*) FROM ended`); n != 0 {
+		t.Errorf("%d are noted still", n)
+	}
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
+		t.Errorf("%d jobs wait for the first one, which runs anew; want 301", n)
+	}
+}

@@ -433,6 +433,53 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 	}
 }
 
+// Whose turn it is to have dependants decided is kept when a node reads all anew, as it does whenever another one changes a queue.
+func TestTurnsOutlastReadingAnew(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	put := func(uid, n int, after ...queue.Dependency) (seqs []int64) {
+		drafts := make([]queue.Job, n)
+		for i := range drafts {
+			drafts[i] = draft(of(uid))
+			drafts[i].After = after
+		}
+		r, err := a.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Seqs
+	}
+	child := int64(0)
+	for _, uid := range []int{1, 2, 3} {
+		n := 800
+		if uid == 3 {
+			n = 1
+		}
+		child = put(uid, n, queue.Dependency{Job: put(uid, 1)[0], How: queue.ParentCompleted})[0]
+	}
+	var ends []store.Settlement
+	jobs := claim(t, a, 3)
+	for i := range jobs {
+		ends = append(ends, done(&jobs[i]))
+	}
+	if _, err := a.Exchange(t.Context(), store.Report{Ended: ends}); err != nil {
+		t.Fatal(err)
+	}
+	for weight := range 4 {
+		for _, s := range []*Server{a, b} {
+			if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 1 + weight}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := pgserver.Query(t, url, fmt.Sprintf(`SELECT count(*) FROM queuectl.edges WHERE met = 0 AND child = %d`, child)); n != "0" {
+		t.Error("the third user's dependant waits for those of the others")
+	}
+	if n := pgserver.Query(t, url, `SELECT count(*) > 0 FROM queuectl.edges WHERE met = 0`); n != "t" {
+		t.Error("nothing is left, so that this shows nothing")
+	}
+}
+
 // A node claims no jobs of users whose accounts it does not have; others do, and it does once it has them. That is so of jobs with
 // demands too, and beside a quota.
 func TestNodeHasStrangers(t *testing.T) {

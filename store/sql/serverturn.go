@@ -24,7 +24,7 @@ func (t *tx) reload() error {
 	m := &s.mem
 	m.nextDue, m.promoted, m.rechecked, m.tidied = was.nextDue, was.promoted, was.rechecked, was.tidied
 	m.lanes.node, m.lanes.here = was.lanes.node, was.lanes.here
-	m.turn = was.turn
+	m.turn, m.endedUID = was.turn, was.endedUID
 	for name, q := range was.lanes.queues {
 		if q.Pass != 0 {
 			m.lanes.state(name).Pass = q.Pass
