@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -302,8 +303,20 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 	if c.asking.Add(1) > 1 || s.open.Load() > 1 {
 		s.Crowded()
 	}
-	calls.Go(func() { s.answer(ctx, t) })
+	calls.Go(func() {
+		growStack()
+		s.answer(ctx, t)
+	})
 	return nil
+}
+
+// growStack has a goroutine that begins get at once the 32 KiB of stack that an answer of the store's needs. Grown
+// bit by bit, as it goes deeper, it would be copied with all that is on it each time: 16 us of 320 for an enqueue.
+//
+//go:noinline
+func growStack() {
+	var room [24 << 10]byte
+	runtime.KeepAlive(&room)
 }
 
 func (s *Server) isStopping() bool {
