@@ -23,7 +23,7 @@ func (s *server) prolong(f *wire.Prolong) {
 		s.table.leased(forTime)
 		s.more.Broadcast() // what is leased for ever needs no watchdog
 	}
-	if f.For <= 0 {
+	if !s.forTime {
 		s.guard.until(never)
 		return
 	}
@@ -78,6 +78,10 @@ func (s *server) lookLapsed() {
 // guardWithin is how long a watchdog may take to start before that is told.
 const guardWithin = 5 * time.Second
 
+func (s *server) unguarded() {
+	s.Log.Error("the runner's watchdog has not started yet; until it has nothing begins that others could run")
+}
+
 // watchLeases has a watchdog end what runs if the runner dies, once its service has leases for a time: of a
 // service that stands still or has died nobody else would do so in time. It returns when the runner ends.
 func (s *server) watchLeases() {
@@ -86,9 +90,7 @@ func (s *server) watchLeases() {
 	case <-s.ended:
 		return
 	}
-	late := time.AfterFunc(guardWithin, func() {
-		s.Log.Error("the runner's watchdog has not started yet; until it has nothing begins that others could run")
-	})
+	late := time.AfterFunc(guardWithin, s.unguarded)
 	w, err := startWatchdog(s.Watchdog, s.dir, false, s.Log)
 	late.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {

@@ -117,7 +117,9 @@ const lookWord = 0
 // tell writes a word, whole or not at all: one that is full has woken the watchdog.
 func (g *watchdog) tell(word time.Duration) {
 	if g != nil {
-		unix.Write(g.fd, binary.LittleEndian.AppendUint64(nil, uint64(word)))
+		var bytes [8]byte
+		binary.LittleEndian.PutUint64(bytes[:], uint64(word))
+		unix.Write(g.fd, bytes[:])
 	}
 }
 
