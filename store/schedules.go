@@ -162,9 +162,10 @@ type Schedules interface {
 	// PauseSchedule has a schedule make no jobs until it goes on. One that stands so already is left
 	// as it is.
 	PauseSchedule(ctx context.Context, p Pausing) error
-	// DueSchedules lists up to limit schedules that are due: of each user the one that has been for longest,
-	// then of each the next one, and so on, of as many as an engine looks at. It says how long until another one is, at most an hour; 0 if there may be more now. Those of
-	// another boot than this one are due; "" is any boot.
+	// DueSchedules lists up to limit schedules that are due: of each user the one that has been for
+	// longest, then of each the next one, and so on, of as many as an engine looks at. It says how long
+	// until another one is, at most an hour; 0 if there may be more now. Those of another boot than
+	// this one are due; "" is any boot.
 	DueSchedules(ctx context.Context, boot string, limit int) (due []Schedule, next time.Duration, err error)
 	// Fire carries out and records what is to become of instants, in one transaction: each is in the
 	// history, its job in the queue, and what comes next known, or nothing has happened. Whether an

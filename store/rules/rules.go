@@ -167,10 +167,9 @@ type Tx interface {
 	// that ended last.
 	Holder(uid int, key string) (j Job, found bool, err error)
 	// AddEnded notes that the edges which a user's job has now as a parent are to be decided.
-	// NextEnded is the first such job that was noted, which may have been removed since, of the user whose turn it is: users
-	// take turns. Edges are up to n of its edges,
-	// and DropEnded forgets what is done. Postpone has what is noted of a job come after that of all
-	// others of its user. If the state is Anew its edges that had Failed are meant. SetEdge notes what becomes of one.
+	// NextEnded is the first such job that was noted, which may have been removed since, of the user
+	// whose turn it is: users take turns. Edges are up to n of its edges, and DropEnded forgets what is
+	// done. Postpone has what is noted of a job come after that of all others of its user. If the state is Anew its edges that had Failed are meant. SetEdge notes what becomes of one.
 	AddEnded(parent int64, uid int, state queue.State) error
 	NextEnded() (e EndedParent, found bool, err error)
 	Edges(e EndedParent, n int) ([]Edge, error)
