@@ -139,6 +139,9 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 			return
 		}
 		list = append(list, d)
+		for i := len(list) - 1; i > 0 && list[i].before(&list[i-1]); i-- { // a sort of slices is much code for so few
+			list[i], list[i-1] = list[i-1], list[i]
+		}
 	}
 	if s.Lock != nil {
 		add(ParseLock(*s.Lock))
@@ -176,13 +179,15 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 		}
 		add(d, err)
 	}
-	slices.SortStableFunc(list, func(a, b Demand) int { // which is less code than SortFunc
-		if a.Kind != b.Kind {
-			return int(a.Kind) - int(b.Kind)
-		}
-		return strings.Compare(a.Key, b.Key)
-	})
 	return list
+}
+
+// before reports whether a demand's gate is looked at before another one's.
+func (d *Demand) before(other *Demand) bool {
+	if d.Kind != other.Kind {
+		return d.Kind < other.Kind
+	}
+	return d.Key < other.Key
 }
 
 // parentEnds are how a job may have to end for those that wait for it.
