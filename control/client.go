@@ -160,7 +160,7 @@ func (c *clientConn) failed() error {
 }
 
 // errSilent means that somebody takes connections for a service that does not answer.
-var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service takes connections and does not answer; what keeps it from starting is in its log (the system's is in " + whereLog + ")"}
+var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service takes connections and does not answer, so whether it will carry out what was asked is not known; what keeps it is in its log (the system's is in " + whereLog + ")"}
 
 // errBroken means that the connection ended before the answer.
 var errBroken = errors.New("the connection to the service broke")

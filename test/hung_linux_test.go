@@ -233,6 +233,18 @@ func TestHungRunnerKeepsNothingOverARestart(t *testing.T) {
 	}
 }
 
+// Who waits for a time only does not wait longer for a service that hangs.
+func TestHungServiceHoldsUpNoTimeout(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	id := q.dial().enqueue(fields{"command": "true"})
+	pid := q.cmd.Process.Pid
+	t.Cleanup(func() { syscall.Kill(pid, syscall.SIGCONT) }) // so that it can be stopped
+	syscall.Kill(pid, syscall.SIGSTOP)
+	if got := q.quickly(10*time.Second, "wait", id, "--timeout", "1s"); got.code != 124 {
+		t.Errorf("got %+v", got)
+	}
+}
+
 // What prints runs, and gets a signal.
 func TestSignalReachesWhatPrints(t *testing.T) {
 	q := serving(t, "--workers", "2")

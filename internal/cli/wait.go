@@ -83,6 +83,9 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
 }
 
+// waitSpare is how much later than its timeout the service may say that this is over.
+const waitSpare = time.Second
+
 func (a *App) wait(ctx context.Context, p control.Wait) error {
 	c, err := a.Client()
 	if err != nil {
@@ -91,8 +94,14 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	defer c.Close()
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
+	asked := ctx
+	if p.Timeout > 0 { // a service that hangs does not hold it up
+		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitSpare)
+		defer end()
+		asked = over
+	}
 	ended := map[string]*control.Job{}
-	waited, err := c.Wait(ctx, p, func(e control.Ended) error {
+	waited, err := c.Wait(asked, p, func(e control.Ended) error {
 		ended[e.Job.ID] = &e.Job
 		if a.JSONL {
 			return a.PrintJSON(e.Job)
@@ -103,6 +112,9 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		a.Exit = exitDetached
 		a.Say("not waited for any more; the jobs go on")
 		return nil
+	}
+	if asked.Err() != nil {
+		waited.TimedOut, err = true, nil
 	}
 	if err != nil {
 		return err
