@@ -132,3 +132,15 @@ func TestServerSQL(t *testing.T) {
 		}
 	}
 }
+
+// A server that cannot be reached is told in one line, however many addresses it has.
+func TestUnreachableServerIsOneLine(t *testing.T) {
+	config, err := readAddress("postgres://q@127.0.0.1:1,127.0.0.1:2/d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = connectServer(t.Context(), config)
+	if err == nil || strings.ContainsAny(err.Error(), "\n\t") || !strings.Contains(err.Error(), "127.0.0.1:1") || !strings.Contains(err.Error(), "127.0.0.1:2") {
+		t.Errorf("got %v", err)
+	}
+}

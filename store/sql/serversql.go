@@ -15,6 +15,11 @@ type serverLost struct{ error }
 
 func (serverLost) kind() kind { return busy }
 
+// Error is one line, whatever addresses were tried.
+func (e serverLost) Error() string {
+	return strings.NewReplacer(":\n\t", ": ", "\n\t", "; ").Replace(e.error.Error())
+}
+
 // Unwrap is for errors.As.
 func (e serverLost) Unwrap() error { return e.error }
 
