@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"os"
+	"time"
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/control"
@@ -76,8 +77,12 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 	for {
 		connected := f.s.pool.Connected() // taken before what it is compared with
-		var err error
-		if j, err = f.s.lookAgain(ctx, &j); err != nil {
+		var again <-chan time.Time
+		if now, err := f.s.lookAgain(ctx, &j); err == nil {
+			j = now
+		} else if f.p.Follow && f.s.isAway(err) { // what runs here prints all the same
+			again = time.After(againEvery)
+		} else {
 			return control.LogsEnd{}, err
 		}
 		end := control.LogsEnd{State: j.State.String()}
@@ -115,6 +120,7 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		select {
 		case <-watching.C:
 		case <-connected:
+		case <-again:
 		case <-ctx.Done():
 			return end, ctx.Err()
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -344,20 +345,30 @@ func TestFollowedOverARestart(t *testing.T) {
 	p, nodes := machines(t, "a", "b")
 	a, b := nodes[0], nodes[1]
 	gate := a.path("go")
-	a.must("enqueue", "--id", "long", "--on", "a", untilGate(gate))
+	a.must("enqueue", "--id", "long", "--on", "a", "echo up; while [ ! -e '"+gate+"' ]; do echo tick; sleep 0.05; done; echo end of it") // it prints meanwhile
 	a.dial().runs("long")
-	followed := b.command("logs", "-f", "long")
-	out := &strings.Builder{}
-	followed.Stdout = out
-	if err := begin(followed); err != nil {
-		t.Fatal(err)
+	var followed []*exec.Cmd
+	var outs []*lockedBuffer
+	for _, q := range nodes {
+		cmd, out := q.command("logs", "-f", "long"), &lockedBuffer{}
+		cmd.Stdout, cmd.Stderr = out, out
+		if err := begin(cmd); err != nil {
+			t.Fatal(err)
+		}
+		followed, outs = append(followed, cmd), append(outs, out)
+		q.until("it is followed", 10*time.Second, func() bool { return strings.Contains(out.String(), "up") })
 	}
-	b.until("it is followed", 10*time.Second, func() bool { return strings.Contains(b.must("logs", "long"), "up") })
 	p.Kill()
+	for _, q := range nodes {
+		q.until("it is known", 20*time.Second, func() bool { return q.cli("status", "--check").code == 2 })
+	}
 	p.Start(t)
+	b.until("it is back", 20*time.Second, func() bool { return b.cli("show", "long").code == 0 })
 	a.write("go", "")
-	if err := followed.Wait(); err != nil || !strings.HasPrefix(out.String(), "up\n") || !strings.Contains(out.String(), "end of") {
-		t.Errorf("%q, %v", out, err)
+	for i, cmd := range followed {
+		if err, out := cmd.Wait(), outs[i].String(); err != nil || !strings.HasPrefix(out, "up\n") || !strings.Contains(out, "end of") {
+			t.Errorf("on %s: %q, %v", nodes[i].env[0], out, err)
+		}
 	}
 }
 
