@@ -104,6 +104,8 @@ func checkStore(text string) error {
 	switch {
 	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStore || strings.ContainsAny(text, "\x00\n "):
 		return errors.New("is neither sqlite nor a URL like postgres://USER@HOST/DATABASE")
+	case strings.Contains(text, "#"):
+		return errors.New("has a #, which stands for itself nowhere in a URL; write it %23")
 	case strings.Trim(u.Path, "/") == "":
 		return errors.New("names no database; a URL is like postgres://USER@HOST/DATABASE")
 	}

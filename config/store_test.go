@@ -30,6 +30,7 @@ func TestStoreURL(t *testing.T) {
 		{"postgres://u@h/d", file, "", "leave one"},
 		{"postgres://u:secret@h", "", "", "names no database"},
 		{"mysql://u:secret@h/d", "", "", "neither sqlite nor a URL"},
+		{"postgres://u@h/d#?password=secret", "", "", "write it %23"},
 		{"", "store", "", "no /PATH"},
 	} {
 		values := map[string]string{}

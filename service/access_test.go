@@ -152,7 +152,7 @@ func TestEditsOfOthersJobs(t *testing.T) {
 
 // The URL of the database is shown to administrators, and its password to nobody: of neither the one that holds nor the one that is to.
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
-	s := set(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpassword=three")
+	s := set(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.holdStart()
 	s.layers[0].Values["store"] = "postgres://q:three@h2/d"
 	if err := s.merge(); err != nil {
@@ -160,7 +160,7 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 	}
 	for right, want := range map[control.Right]control.ConfigValue{
 		control.Operate: {Key: "store", Value: "***", Origin: "file", Note: "*** is there, which holds from the next start of the service"},
-		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpassword=xxxxx", Origin: "file",
+		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx", Origin: "file",
 			Note: "postgres://q:xxxxx@h2/d is there, which holds from the next start of the service"},
 	} {
 		if got, err := s.ConfigGet(by(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {

@@ -285,7 +285,8 @@ func withoutPassword(text string) string {
 	}
 	fields := strings.Split(u.RawQuery, "&")
 	for i, field := range fields {
-		if key, _, _ := strings.Cut(field, "="); strings.Contains(key, "password") { // password, sslpassword
+		key, _, _ := strings.Cut(field, "=")
+		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") { // password, sslpassword
 			fields[i] = key + "=xxxxx"
 		}
 	}

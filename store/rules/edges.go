@@ -35,6 +35,10 @@ const Anew = ^queue.State(0)
 // 20 ms where a job had 100,000 dependants, with 50 they waited 8.
 const edgesMost = 50
 
+// NotesMost is how many ends of a job, and how often it was to run anew, are noted until its edges are decided. One
+// whose user ends and revives it again and again is not followed through all of that.
+const NotesMost = 8
+
 var dependencyDetail = []byte(`{"reason":"dependency"}`)
 
 // Check refuses drafts of one request of which one waits for a job that is not there, or for

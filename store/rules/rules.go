@@ -166,7 +166,8 @@ type Tx interface {
 	// Holder is the job that has a user's unique key and has not ended or, of those that have, the one
 	// that ended last.
 	Holder(uid int, key string) (j Job, found bool, err error)
-	// AddEnded notes that the edges which a user's job has now as a parent are to be decided.
+	// AddEnded notes that the edges which a user's job has now as a parent are to be decided. If NotesMost
+	// of a job are noted already, and it runs anew, its last end is decided for no others any more.
 	// NextEnded is the first such job that was noted, which may have been removed since, of the user
 	// whose turn it is: users take turns. Edges are up to n of its edges, and DropEnded forgets what is
 	// done. Postpone has what is noted of a job come after that of all others of its user. If the state is Anew its edges that had Failed are meant. SetEdge notes what becomes of one.

@@ -73,10 +73,43 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 // AddEnded implements rules.Tx. What is noted of one parent counts as of one user, also after that one's uid has become
 // somebody else's: else its end and its beginning anew would overtake each other.
 func (t *tx) AddEnded(parent int64, uid int, state queue.State) error {
+	decided := int64(0) // the last edge that an end decides which is noted already
+	if t.s.mem.ended > 0 {
+		noted, last, lastUpto := int64(0), rules.Anew, int64(0)
+		if err := t.query(func(r row) (bool, error) {
+			noted, last, lastUpto = r.num(0), queue.State(r.num(1)), r.num(2)
+			return false, nil
+		}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent); err != nil {
+			return err
+		}
+		switch {
+		case state != rules.Anew && last != rules.Anew:
+			decided = lastUpto
+		case state == rules.Anew && noted >= rules.NotesMost:
+			if merged, err := t.mergeNotes(parent); merged || err != nil {
+				return err
+			}
+		}
+	}
 	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
-		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > 0`, parent, parent, int64(uid), int64(state), parent)
+		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid), int64(state), parent, decided)
 	t.s.mem.ended += n
 	return err
+}
+
+// mergeNotes has what was noted last of a parent, that it ended, hold no more, for it runs anew: it was to run anew before
+// that already. It reports false if it was not.
+func (t *tx) mergeNotes(parent int64) (merged bool, err error) {
+	anew, err := t.number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent, int64(rules.Anew))
+	if err != nil || anew == 0 {
+		return false, err
+	}
+	n, err := t.count(`DELETE FROM ended INDEXED BY ended_parent WHERE parent = ? AND id > ?`, parent, anew)
+	t.s.mem.ended -= n
+	if err == nil {
+		err = t.exec(`UPDATE ended SET upto = (SELECT coalesce(max(edges.id), 0) FROM edges INDEXED BY edges_parent WHERE edges.parent = ended.parent AND met <> 1) WHERE id = ?`, anew)
+	}
+	return true, err
 }
 
 // NextEnded implements rules.Tx.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
 func needing(list ...queue.Demand) func(*queue.Job) {
@@ -458,39 +459,70 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	}
 }
 
-// What is noted of one parent is decided in the order in which it was noted, also if its user's uid has become somebody else's meanwhile:
-// else its end and its beginning anew would undo each other for ever.
-func TestNotesOfAParentStayInOrder(t *testing.T) {
-	s := openStore(t, t.TempDir())
-	ownedBy(t, s, 7, "alice", 1)
+// revived is a job with 300 dependants that were cancelled with it, since it was with its own parent, and of which the
+// first ones wait again, for that parent runs anew.
+func revived(t *testing.T, s *Store) (first, second int64) {
+	t.Helper()
 	after := func(parent int64) func(*queue.Job) {
 		return func(j *queue.Job) {
 			j.After, j.OtherwiseDo = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}, queue.OtherwiseCancel
 		}
 	}
-	first := put(t, s, 2, 1)[0]
-	second := put(t, s, 7, 1, after(first))[0]
+	first = put(t, s, 2, 1, func(j *queue.Job) { j.State = queue.Held })[0]
+	second = put(t, s, 7, 1, after(first))[0]
 	put(t, s, 2, 300, after(second))
-	_, jobs := claimed(t, s, store.Report{Want: 2})
-	for i := range jobs {
-		e := done(&jobs[i])
-		e.Decision.State = queue.Dead
-		claimed(t, s, store.Report{Ended: []store.Settlement{e}})
-	}
-	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
-	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
-		t.Fatalf("%d notes of the second job, so that this shows nothing", n)
-	}
+	change(t, s, first, store.Change{Verb: queue.VerbCancel})
+	undecided(t, s, 0)
 	change(t, s, first, store.Change{Verb: queue.VerbRetry})
+	change(t, s, first, store.Change{Verb: queue.VerbHold})
+	return first, second
+}
+
+// undecided has all decided but what is noted of so many parents' ends and beginnings.
+func undecided(t *testing.T, s *Store, want int64) {
+	t.Helper()
 	for range 100 {
+		if number(t, s, `SELECT count(*) FROM ended`) <= want {
+			return
+		}
 		if _, err := s.Promote(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := number(t, s, `SELECT count(*) FROM ended`); n != 0 {
-		t.Errorf("%d are noted still", n)
+	t.Errorf("%d are noted still", number(t, s, `SELECT count(*) FROM ended`))
+}
+
+// What is noted of one parent is decided in the order in which it was noted, also if its user's uid has become somebody else's
+// meanwhile.
+func TestNotesOfAParentStayInOrder(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	ownedBy(t, s, 7, "alice", 1)
+	first, second := revived(t, s)
+	untilDone(t, func(ctx context.Context) (bool, error) { return s.Disown(ctx, 7, "alice") })
+	if n := number(t, s, fmt.Sprintf(`SELECT count(*) FROM ended WHERE parent = %d`, second)); n != 1 {
+		t.Fatalf("%d notes of the second job, so that this shows nothing", n)
 	}
+	change(t, s, first, store.Change{Verb: queue.VerbCancel})
+	undecided(t, s, 0)
+	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 8`); n != 302 {
+		t.Errorf("%d jobs are cancelled, want 302", n)
+	}
+}
+
+// Who cancels and revives a job again and again leaves no more behind than a few ends and beginnings, whose last one counts.
+func TestTogglingLeavesLittleToDo(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	first, _ := revived(t, s)
+	for range 20 {
+		change(t, s, first, store.Change{Verb: queue.VerbCancel})
+		change(t, s, first, store.Change{Verb: queue.VerbRetry})
+		change(t, s, first, store.Change{Verb: queue.VerbHold})
+		if n := number(t, s, `SELECT count(*) FROM ended`); n > rules.NotesMost+2 {
+			t.Fatalf("%d notes of two parents", n)
+		}
+	}
+	undecided(t, s, 0)
 	if n := number(t, s, `SELECT count(*) FROM jobs WHERE state = 1`); n != 301 {
-		t.Errorf("%d jobs wait for the first one, which runs anew; want 301", n)
+		t.Errorf("%d jobs wait for the first one, want 301", n)
 	}
 }
