@@ -28,7 +28,10 @@ func (q *queue) startTraced(trace string, options ...string) {
 		q.Fatalf("strace: %v", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() {
+		ended <- cmd.Wait()
+		close(ended)
+	}()
 	q.cmd, q.ended = cmd, ended
 	q.Cleanup(func() {
 		q.killRunners() // strace ends with the last process it follows
@@ -213,7 +216,6 @@ func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]b
 	}
 	select {
 	case err := <-q.ended:
-		q.ended <- err
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			code = exit.ExitCode()
