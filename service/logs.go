@@ -303,6 +303,9 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	}
 	f, length, err := s.outputOf(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
+		if a.Node != "" && a.Node != s.node {
+			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not here; it was in the state folder of the machine %s", a.N, a.Node)
+		}
 		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"os"
@@ -105,7 +106,7 @@ func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.
 			return nodes[i], nil
 		}
 	}
-	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s; queuectl node list names them", queue.Clip(name), queue.Nearest(name, names))
+	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, names), "; queuectl node list names them"))
 }
 
 // NodeDrain implements control.API.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -93,7 +94,7 @@ func checkOn(d *queue.Demand, nodes []store.NodeState) error {
 	if label, _, labelled := strings.Cut(d.Key, "="); labelled {
 		return queue.Invalid("on", "no machine of this queue has the label %s; node_labels in its settings says which it has, and queuectl node list lists them", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
 	}
-	return queue.Invalid("on", "there is no machine %q in this queue%s; queuectl node list names them", queue.Clip(d.Key), queue.Nearest(d.Key, names))
+	return queue.Invalid("on", "there is no machine %q in this queue%s", queue.Clip(d.Key), cmp.Or(queue.Nearest(d.Key, names), "; queuectl node list names them"))
 }
 
 // unitNames are the ids of the units that a job holds, by resource.

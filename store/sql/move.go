@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -180,9 +181,13 @@ func (m *move) server(p Place) (conn, error) {
 
 // refuseNodes refuses a database that other services use, or of which they have jobs.
 func (m *move) refuseNodes(c conn) error {
-	alive, err := c.number(`SELECT count(*) FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ?`, m.member.Folder)
-	if err == nil && alive > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "%d services use the database; stop all first, and wait until queuectl node list has none that is alive", alive)
+	var alive []string
+	err := c.query(func(r row) (bool, error) {
+		alive = append(alive, r.text(0))
+		return true, nil
+	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.Folder)
+	if err == nil && len(alive) > 0 {
+		err = queue.Errorf(queue.CodeWrongState, "other services use the database: of the nodes %s; stop them first (queuectl service stop there), and try again: one that was killed counts until its lease is over", strings.Join(alive, ", "))
 	}
 	if err != nil {
 		return err
@@ -478,7 +483,7 @@ func (n *movedNotes) read(all *reads) {
 func (n *movedNotes) refuse() error {
 	switch {
 	case n.to != "":
-		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; say so in the settings: store", n.to)
+		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; name that in the settings: store, or store_file (in another folder, if it is a file there)", n.to)
 	case n.moving != "":
 		return queue.Errorf(queue.CodeInvalid, "this is the copy of a queue that is not whole yet; go on with: queuectl migrate")
 	}

@@ -96,7 +96,7 @@ func examineServer(c interface {
 		add(store.Warning, fmt.Sprintf("the role %s has held a transaction open for %v (pid %d): until it ends the server keeps what the queue has removed, and all becomes slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("have it end, or SELECT pg_terminate_backend(%d)", pid))
 	}
 	if refused > 0 {
-		add(store.Warning, fmt.Sprintf("%d jobs that were handed in by queuectl.enqueue are none", refused), "SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL says why; DELETE those that were seen")
+		add(store.Warning, fmt.Sprintf("%d jobs that were handed in by queuectl.enqueue were refused", refused), "SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL says why; DELETE those that were seen")
 	}
 	return list, nil
 }
