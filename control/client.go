@@ -348,6 +348,9 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 
 // tell makes an error of the connection one with a code.
 func tell(err error, tries int) error {
+	if _, away := errors.AsType[*unreachable](err); away && tries > 0 {
+		return queue.Errorf(queue.CodeUnavailable, "the service went away before it answered, and has not come back; whether the request was carried out is not known; start it with: queuectl service start")
+	}
 	if !errors.Is(err, errBroken) {
 		return err
 	}

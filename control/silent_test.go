@@ -112,3 +112,14 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 		t.Errorf("got %v, sent %t; want that the service is not there", err, sent)
 	}
 }
+
+// Who was asked and is away since is told so, with what starts it; who was never there is not.
+func TestAServiceThatDoesNotComeBack(t *testing.T) {
+	away := &unreachable{"s", errors.New("refused")}
+	if err := tell(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "is not known; start it with") {
+		t.Errorf("one that was asked: %v", err)
+	}
+	if err := tell(away, 0); err != error(away) {
+		t.Errorf("one that was not: %v", err)
+	}
+}
