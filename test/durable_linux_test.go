@@ -28,10 +28,7 @@ func (q *queue) startTraced(trace string, options ...string) {
 		q.Fatalf("strace: %v", err)
 	}
 	ended := make(chan error, 1)
-	go func() {
-		ended <- cmd.Wait()
-		close(ended)
-	}()
+	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
 	q.Cleanup(func() {
 		q.killRunners() // strace ends with the last process it follows
@@ -216,6 +213,7 @@ func (q *queue) enqueueUnderFault(call, fault string, n int) (acked map[string]b
 	}
 	select {
 	case err := <-q.ended:
+		q.ended <- err
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			code = exit.ExitCode()

@@ -158,10 +158,7 @@ func (q *queue) tryStart(args ...string) error {
 		return err
 	}
 	ended := make(chan error, 1)
-	go func() {
-		ended <- cmd.Wait()
-		close(ended) // for who asks again
-	}()
+	go func() { ended <- cmd.Wait() }()
 	q.cmd, q.ended = cmd, ended
 	for deadline := time.Now().Add(patience * 20 * time.Second); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
 		text, _ := os.ReadFile(stderr.Name())
@@ -171,6 +168,7 @@ func (q *queue) tryStart(args ...string) error {
 		select {
 		case err := <-ended:
 			q.log.Write(text)
+			ended <- err
 			return fmt.Errorf("it ended: %w", errors.Join(err, errors.New(string(text))))
 		default:
 		}
