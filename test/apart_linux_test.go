@@ -193,7 +193,8 @@ func (a *apart) keep(n *apartNode) {
 		a.starts.Add(1)
 		if err == nil {
 			select {
-			case <-n.ended:
+			case err := <-n.ended:
+				n.ended <- err // for settle, if it is not started again
 			case <-a.ctx.Done():
 				return
 			}

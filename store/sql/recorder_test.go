@@ -15,6 +15,7 @@ import (
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
 var usual = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
@@ -473,6 +474,10 @@ func everyOperation(t *testing.T, s *Store) {
 	parent = put(t, s, 0, 1)[0]
 	put(t, s, 0, 120, func(j *queue.Job) { j.After = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}} })
 	must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel})) // and so those
+	for range 2 * rules.NotesMost {
+		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbRetry}))
+		must(s.Change(ctx, parent, store.Change{Verb: queue.VerbCancel}))
+	}
 	promoteAll(t, s)
 	_, _, err = s.Owners(ctx)
 	must(err)
