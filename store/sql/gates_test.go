@@ -426,13 +426,13 @@ func TestUsersDependantsTakeTurns(t *testing.T) {
 	const many = 400
 	child := int64(0) // of the second user
 	for uid, n := range map[int]int{1: many, 2: 1, 3: many} {
-		for _, parent := range put(t, s, uid, n) {
-			of := put(t, s, uid, 1, func(j *queue.Job) {
-				j.After = []queue.Dependency{{Job: parent, How: queue.ParentCompleted}}
-			})[0]
-			if uid == 2 {
-				child = of
-			}
+		parents, i := put(t, s, uid, n), 0
+		children := put(t, s, uid, n, func(j *queue.Job) {
+			j.After = []queue.Dependency{{Job: parents[i], How: queue.ParentCompleted}}
+			i++
+		})
+		if uid == 2 {
+			child = children[0]
 		}
 	}
 	_, jobs := claimed(t, s, store.Report{Want: 2*many + 1})
