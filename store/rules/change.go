@@ -379,7 +379,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 		return nil
 	}
 	r.tx.WakeAt(r.tx.Now())
-	return r.tx.AddEnded(j.Seq, j.UID, Anew)
+	return r.addEnded(j, Anew)
 }
 
 // keyTaken is the unfinished job that has by now the unique key of one that had ended, if there is one.

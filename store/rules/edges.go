@@ -280,7 +280,26 @@ func (r *Rules) noteEnded(j *Job, state queue.State) error {
 	if !r.tx.HasEdges() {
 		return nil
 	}
-	return r.tx.AddEnded(j.Seq, j.UID, state)
+	return r.addEnded(j, state)
+}
+
+// addEnded notes that what waits for a job is to be decided. What an end is noted for is not noted for the next one. Of
+// one that runs anew, and of which NotesMost are noted, the last end is decided for no others any more.
+func (r *Rules) addEnded(j *Job, state queue.State) error {
+	n, newest, err := r.tx.Noted(j.Seq)
+	if err != nil {
+		return err
+	}
+	after := int64(0)
+	switch {
+	case n > 0 && state != Anew && newest.State != Anew:
+		after = newest.Upto
+	case n >= NotesMost && state == Anew:
+		if was, err := r.tx.BackToAnew(j.Seq); was || err != nil {
+			return err
+		}
+	}
+	return r.tx.AddEnded(j.Seq, j.UID, state, after)
 }
 
 // DecideDependants decides what waits for jobs that have ended, a bounded number; Promote goes on.
@@ -378,7 +397,7 @@ func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	if err := r.rule(&j); err != nil {
 		return err
 	}
-	if err := r.tx.AddEnded(j.Seq, j.UID, Anew); err != nil {
+	if err := r.addEnded(&j, Anew); err != nil {
 		return err
 	}
 	return r.Move(&j, queue.Blocked, queue.EventRetried, dependencyDetail)

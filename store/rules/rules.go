@@ -166,12 +166,15 @@ type Tx interface {
 	// Holder is the job that has a user's unique key and has not ended or, of those that have, the one
 	// that ended last.
 	Holder(uid int, key string) (j Job, found bool, err error)
-	// AddEnded notes that the edges which a user's job has now as a parent are to be decided. If NotesMost
-	// of a job are noted already, and it runs anew, its last end is decided for no others any more.
+	// AddEnded notes that the edges which a user's job has now as a parent, if there are any after one, are
+	// to be decided. Noted is how many such notes of it there are, and the newest. BackToAnew has the newest by
+	// which it runs anew be the last one, for all edges that it has now; it is false if there is none.
 	// NextEnded is the first such job that was noted, which may have been removed since, of the user
 	// whose turn it is: users take turns. Edges are up to n of its edges, and DropEnded forgets what is
 	// done. Postpone has what is noted of a job come after that of all others of its user. If the state is Anew its edges that had Failed are meant. SetEdge notes what becomes of one.
-	AddEnded(parent int64, uid int, state queue.State) error
+	AddEnded(parent int64, uid int, state queue.State, after int64) error
+	Noted(parent int64) (n int64, newest EndedParent, err error)
+	BackToAnew(parent int64) (was bool, err error)
 	NextEnded() (e EndedParent, found bool, err error)
 	Edges(e EndedParent, n int) ([]Edge, error)
 	DropEnded(id int64) error

@@ -70,36 +70,29 @@ func orZeroJob(list []rules.Job) (j rules.Job) {
 	return j
 }
 
+// Noted implements rules.Tx.
+func (t *tx) Noted(parent int64) (n int64, newest rules.EndedParent, err error) {
+	if t.s.mem.ended == 0 {
+		return 0, newest, nil
+	}
+	err = t.query(func(r row) (bool, error) {
+		n, newest = r.num(0), rules.EndedParent{ID: r.num(1), Parent: parent, State: queue.State(r.num(2)), Upto: r.num(3)}
+		return false, nil
+	}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), id, state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent)
+	return n, newest, err
+}
+
 // AddEnded implements rules.Tx. What is noted of one parent counts as of one user, also after that one's uid has become
 // somebody else's: else its end and its beginning anew would overtake each other.
-func (t *tx) AddEnded(parent int64, uid int, state queue.State) error {
-	decided := int64(0) // the last edge that an end decides which is noted already
-	if t.s.mem.ended > 0 {
-		noted, last, lastUpto := int64(0), rules.Anew, int64(0)
-		if err := t.query(func(r row) (bool, error) {
-			noted, last, lastUpto = r.num(0), queue.State(r.num(1)), r.num(2)
-			return false, nil
-		}, `SELECT (SELECT count(*) FROM ended AS n WHERE n.parent = ended.parent), state, upto FROM ended INDEXED BY ended_parent WHERE parent = ? ORDER BY id DESC LIMIT 1`, parent); err != nil {
-			return err
-		}
-		switch {
-		case state != rules.Anew && last != rules.Anew:
-			decided = lastUpto
-		case state == rules.Anew && noted >= rules.NotesMost:
-			if merged, err := t.mergeNotes(parent); merged || err != nil {
-				return err
-			}
-		}
-	}
+func (t *tx) AddEnded(parent int64, uid int, state queue.State, after int64) error {
 	n, err := t.count(`INSERT INTO ended (parent, uid, state, upto) SELECT CAST(? AS BIGINT), coalesce((SELECT uid FROM ended INDEXED BY ended_parent WHERE parent = ? LIMIT 1), CAST(? AS BIGINT)), CAST(? AS BIGINT), max(id)
-		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid), int64(state), parent, decided)
+		FROM edges INDEXED BY edges_parent WHERE parent = ? AND met <> 1 HAVING max(id) > ?`, parent, parent, int64(uid), int64(state), parent, after)
 	t.s.mem.ended += n
 	return err
 }
 
-// mergeNotes has what was noted last of a parent, that it ended, hold no more, for it runs anew: it was to run anew before
-// that already. It reports false if it was not.
-func (t *tx) mergeNotes(parent int64) (merged bool, err error) {
+// BackToAnew implements rules.Tx.
+func (t *tx) BackToAnew(parent int64) (was bool, err error) {
 	anew, err := t.number(`SELECT max(id) FROM ended INDEXED BY ended_parent WHERE parent = ? AND state = ?`, parent, int64(rules.Anew))
 	if err != nil || anew == 0 {
 		return false, err
