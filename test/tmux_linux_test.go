@@ -84,14 +84,15 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 	q.must("enqueue", "--id", "long", "--batch", "b", "echo begun; sleep 600")
 	q.must("enqueue", "--id", "next", "--batch", "b", "--in", "1h", "true")
 	q.write("lines", "sleep 600\n")
-	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nsleep 600\n")
+	// No sh waits here for a program in front: dash loses a Ctrl-C that comes while it starts one.
+	q.write("editor", "#!/bin/sh\nstty -echo -icanon\nprintf '\\033[?25l'\necho up\nexec sleep 600\n")
 	os.Chmod(q.path("editor"), 0o700)
 	p := newPane(q, 80, 24)
 	p.types("trap : INT") // so that the shell goes on after Ctrl-C
 	for _, c := range []struct{ verb, shows string }{
 		{"run 'echo up; sleep 600'", "up"}, {"attach long", "begun"}, {"logs -f long", "begun"}, {"events -f", ""}, {"list --watch", "long"}, {"status --watch", "long"}, {"wait long", ""},
 		{"wait --batch b --progress", "%"}, {"run --private --dir own --lines lines", "%"}, {"worker start --foreground", ""}, {"edit next", "up"},
-		{"run --tty --cancel-on-exit -- sh -c 'trap exit INT; echo up; sleep 600'", "up"},
+		{"run --tty --cancel-on-exit -- sh -c 'trap exit INT; echo up; sleep 600 & wait'", "up"},
 	} {
 		verb := c.verb
 		p.types("clear; stty -g >before; EDITOR=./editor queuectl " + verb + "; stty -g >after; echo back at the shell")
