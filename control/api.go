@@ -283,7 +283,7 @@ type Status struct {
 	Enqueued int64            `json:"enqueued"`       // ever
 	// LastEvent is the number of an event that all of this comes after.
 	LastEvent int64 `json:"last_event"`
-	// Throughput is how many attempts have ended in the last minute.
+	// Throughput is how many attempts have ended in the last minute, on all nodes.
 	Throughput int    `json:"throughput_per_minute"`
 	Database   string `json:"database"`        // its folder
 	Store      string `json:"store,omitempty"` // where the queue is, if it is not there

@@ -191,7 +191,7 @@ func (s *Service) prolong(ctx context.Context) error {
 	asked := time.Now()
 	within, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
-	m, err := s.cluster.Extend(within, s.pool.Workers())
+	m, err := s.cluster.Extend(within, s.load())
 	if err != nil {
 		return err
 	}

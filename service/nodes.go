@@ -5,6 +5,8 @@ import (
 	"context"
 	"maps"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -26,6 +28,38 @@ func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error)
 		n.Workers, n.Running, n.Drained = s.pool.Workers(), s.pool.Busy(), s.pool.Draining()
 	}
 	return []store.NodeState{n}, nil
+}
+
+// load is how much this node does, as the others are told.
+func (s *Service) load() store.Load {
+	of := s.pool.Throughputs()
+	if len(of) > store.MaxLoadQueues {
+		names := slices.SortedFunc(maps.Keys(of), func(a, b string) int { return cmp.Or(of[b]-of[a], strings.Compare(a, b)) })
+		for _, name := range names[store.MaxLoadQueues:] {
+			delete(of, name)
+		}
+	}
+	return store.Load{Workers: s.pool.Workers(), Ended: s.pool.Throughput(), EndedOf: of}
+}
+
+// endedOnOthers is what the other nodes have said of how much they do; nothing if the store cannot tell it within othersWithin.
+func (s *Service) endedOnOthers(ctx context.Context) (sum int, of map[string]int) {
+	of = map[string]int{}
+	if s.cluster == nil || !s.cluster.HasOthers() {
+		return 0, of
+	}
+	ctx, cancel := context.WithTimeout(ctx, othersWithin)
+	defer cancel()
+	nodes, _ := s.nodes(ctx)
+	for i := range nodes {
+		if n := &nodes[i]; n.Alive && !n.This {
+			sum += n.Ended
+			for name, ended := range n.EndedOf {
+				of[name] += ended
+			}
+		}
+	}
+	return sum, of
 }
 
 // nameNodes names the nodes that had jobs last, where machines share the queue; others' units have names that those know

@@ -162,9 +162,11 @@ func (s *Service) QueueList(ctx context.Context, p control.Queues) (control.Queu
 func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := s.queues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
-	var rates map[string]int
-	if s.pool != nil { // else there is nobody who runs any
-		rates = s.pool.Throughputs()
+	_, rates := s.endedOnOthers(ctx)
+	if s.pool != nil { // else there is nobody here who runs any
+		for name, n := range s.pool.Throughputs() {
+			rates[name] += n
+		}
 	}
 	for i := range list {
 		if !wanted(&list[i]) {

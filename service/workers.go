@@ -144,6 +144,8 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		st.PausedAt, st.PausedBy = control.Time(all.At), new(s.userName(all.UID))
 	}
 	if away == nil {
+		ended, _ := s.endedOnOthers(ctx)
+		st.Throughput += ended
 		st.Health = health(s.problems(ctx))
 	} else {
 		st.Away = away.Error()

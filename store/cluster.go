@@ -17,9 +17,9 @@ type Cluster interface {
 	HasOthers() bool
 	// Lease is how long a node may be silent.
 	Lease() time.Duration
-	// Extend prolongs the node's lease: it lasts at least for Lease from when Extend was called. workers is told to
+	// Extend prolongs the node's lease: it lasts at least for Lease from when Extend was called. The load is told to
 	// whoever asks for the nodes.
-	Extend(ctx context.Context, workers int) (Membership, error)
+	Extend(ctx context.Context, load Load) (Membership, error)
 	// TakeOver gives this node, each with another fence, up to MaxTakeOver leases of those whose own are over. What
 	// is left of them is to be settled as lost.
 	TakeOver(ctx context.Context) ([]LostLease, error)
@@ -69,12 +69,22 @@ type NodeState struct {
 	Alive   bool // its lease lasts
 	Left    bool // it does not, for its service was stopped
 	Drained bool
-	Workers int
+	Load        // as of when it was heard
 	Running int // jobs
 	Version string
 	Joined  queue.Millis
 	Heard   queue.Millis // about when it has prolonged its lease
 }
+
+// Load is how much a node does.
+type Load struct {
+	Workers int            `json:"workers"`
+	Ended   int            `json:"ended,omitempty"`    // attempts in the last minute
+	EndedOf map[string]int `json:"ended_of,omitempty"` // the same of the MaxLoadQueues queues in which the most have
+}
+
+// MaxLoadQueues is how many queues a node names in its load: what it tells stays below 3 KiB.
+const MaxLoadQueues = 32
 
 // Asked is what another node asks.
 type Asked struct {

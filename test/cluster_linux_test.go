@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -135,6 +136,20 @@ func TestMachinesShareAQueue(t *testing.T) {
 	if ran["a"] < 3 || ran["b"] < 3 || ran["a"]+ran["b"] != 12 {
 		t.Errorf("of 12 jobs they ran %v", ran)
 	}
+	b.must("wait", "--timeout", "20s", b.must("enqueue", "--on", "b", "true"))
+	type ended struct {
+		Queue      string `json:"queue"`
+		Throughput int    `json:"throughput_per_minute"`
+	}
+	endsKnown := func() bool {
+		var all ended
+		var of []ended
+		if err := errors.Join(json.Unmarshal([]byte(a.must("status", "--json")), &all), json.Unmarshal([]byte(a.must("queue", "list", "--json")), &of)); err != nil {
+			t.Fatal(err)
+		}
+		return all.Throughput == 13 && slices.Contains(of, ended{"default", 13})
+	}
+	a.until("it has heard what has ended on the other one", 10*time.Second, endsKnown)
 	for range 3 { // whatever each of them knows of the other's by then
 		a.must("pause", "--all")
 		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "everything is paused") {

@@ -97,7 +97,7 @@ func (a *App) statusDetails(st *control.Status) error {
 	}
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute, under this service", Jobs(st.Throughput))},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
 		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Socket", st.Socket},
 		{"Service", service}, {"Client", Version}, {"Health", st.Health},
 	}

@@ -60,7 +60,7 @@ func TestCopyOfANode(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer a.Close()
-	prolong := func() error { _, err := a.Extend(t.Context(), 1); return err }
+	prolong := func() error { _, err := a.Extend(t.Context(), store.Load{Workers: 1}); return err }
 	hand(t, a, draft(), draft())
 	held := claim(t, a, 1)
 	if err := prolong(); err != nil {
@@ -95,7 +95,7 @@ func TestCopyOfANode(t *testing.T) {
 	if left, err := again.Left(t.Context()); err != nil || len(left.Leased) != 1 || left.Leased[0].Fence != held[0].Fence {
 		t.Errorf("it has %+v, %v", left.Leased, err)
 	}
-	if _, err := again.Extend(t.Context(), 1); err != nil {
+	if _, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil {
 		t.Error(err)
 	}
 	if err := prolong(); err == nil {

@@ -32,7 +32,7 @@ func nodeTables() []string {
 			reserved    TEXT NOT NULL DEFAULT '', -- as meta.reserved, of its own leases
 			joined      TIMESTAMPTZ NOT NULL DEFAULT clock_timestamp(),
 			version     TEXT NOT NULL,
-			workers     BIGINT NOT NULL DEFAULT 0,
+			load        TEXT NOT NULL DEFAULT '{}', -- JSON, of the last minute
 			labels      TEXT NOT NULL DEFAULT '{}', -- JSON
 			resources   TEXT NOT NULL DEFAULT '{}'  -- JSON
 		)`,
@@ -74,7 +74,11 @@ func (t *tx) tellNode() error {
 }
 
 // Extend implements store.Cluster.
-func (s *Server) Extend(ctx context.Context, workers int) (m store.Membership, err error) {
+func (s *Server) Extend(ctx context.Context, load store.Load) (m store.Membership, err error) {
+	told, err := json.Marshal(load)
+	if err != nil {
+		return m, err
+	}
 	err = s.keeper.do(ctx, func(c *serverConn) error {
 		m = store.Membership{}
 		found := false
@@ -82,7 +86,7 @@ func (s *Server) Extend(ctx context.Context, workers int) (m store.Membership, e
 			found = true
 			m.Drained = r.num(0) != 0
 			return false, nil
-		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), workers = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), int64(workers), s.node, s.incarnation)
+		}, `UPDATE nodes SET until = clock_timestamp() + ? * interval '1 ms', heard = clock_timestamp(), load = ? WHERE id = ? AND incarnation = ? AND NOT gone RETURNING drained`, s.lease.Milliseconds(), string(told), s.node, s.incarnation)
 		if err != nil {
 			return err
 		}
@@ -210,15 +214,15 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 			return err
 		}
 		return r.query(func(r row) (bool, error) {
-			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2), Workers: int(r.num(3)),
+			n := store.NodeState{Node: store.Node{ID: r.num(0), Name: r.text(1)}, Running: leased[r.num(0)], Version: r.text(2),
 				Drained: r.num(4) != 0, Joined: queue.Millis(r.num(6)), Heard: queue.Millis(r.num(7)), This: r.num(0) == s.node}
 			n.Alive, n.Left = r.num(5) != 0, r.num(10) != 0
-			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources)); err != nil {
+			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources), json.Unmarshal(r.view(3), &n.Load)); err != nil {
 				return false, damage("damaged node")
 			}
 			list = append(list, n)
 			return true, nil
-		}, `SELECT id, name, version, workers, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources, until <= heard FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
+		}, `SELECT id, name, version, load, drained, NOT gone AND until > clock_timestamp(), (extract(epoch FROM joined) * 1000)::bigint, (extract(epoch FROM heard) * 1000)::bigint, labels, resources, until <= heard FROM nodes WHERE name > ? ORDER BY name LIMIT ?`, after, int64(store.MaxNodes))
 	})
 	return list, err
 }

@@ -132,7 +132,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	theirs := claim(t, b, 1)
 	forget(t, b, "a")
 	again := rejoin(t, url, "a")
-	if m, err := again.Extend(t.Context(), 1); err != nil || !m.Orphans {
+	if m, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil || !m.Orphans {
 		t.Errorf("%+v, %v: there are leases of nobody", m, err)
 	}
 	lost, err := again.TakeOver(t.Context())
@@ -152,7 +152,7 @@ func TestNodeComesBackEmpty(t *testing.T) {
 	if third := node(t, url, "c"); len(third.mem.leases) != 0 {
 		t.Errorf("all have ended, and %d are leased", len(third.mem.leases))
 	}
-	if m, err := again.Extend(t.Context(), 1); err != nil || m.Orphans {
+	if m, err := again.Extend(t.Context(), store.Load{Workers: 1}); err != nil || m.Orphans {
 		t.Errorf("%+v, %v: nothing is left", m, err)
 	}
 }

@@ -130,7 +130,7 @@ func TestNodeIsTakenOver(t *testing.T) {
 		t.Fatalf("a node that lives loses %v, %v", lost, err)
 	}
 	forget(t, b, "a")
-	if m, err := b.Extend(t.Context(), 1); err != nil || !m.Orphans {
+	if m, err := b.Extend(t.Context(), store.Load{Workers: 1}); err != nil || !m.Orphans {
 		t.Errorf("%+v, %v", m, err)
 	}
 	lost, err := b.TakeOver(t.Context())
