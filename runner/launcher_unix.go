@@ -48,12 +48,9 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	if err := shareFolder(dir, 0, gid, homeMode); err != nil {
 		return err
 	}
-	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(dir, launcherLock), 0o600) })
+	lock, err := lockLauncher(dir)
 	if err != nil {
 		return err
-	}
-	if lock == nil {
-		return fmt.Errorf("another service starts runners in %s; give this one a folder of its own with --runner-dir", dir)
 	}
 	defer lock.Close()
 	path := filepath.Join(dir, launcherSocket)
@@ -98,6 +95,23 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 		}
 		c.Close()
 	}
+}
+
+// lockLauncher makes this process the one that starts runners in a folder. Of one that is it already the error tells the pid: it may
+// be left of a service that is gone, and stand still.
+func lockLauncher(dir string) (*os.File, error) {
+	path := filepath.Join(dir, launcherLock)
+	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
+	if err == nil && lock == nil {
+		pid, _ := os.ReadFile(path)
+		return nil, fmt.Errorf("the process %s starts runners in %s already; if its service runs give this one a folder of its own with --runner-dir, and else end that process", pid, dir)
+	}
+	if err == nil {
+		if err = lock.Truncate(0); err == nil {
+			_, err = fmt.Fprint(lock, os.Getpid())
+		}
+	}
+	return lock, err
 }
 
 // usher starts a runner for a connection.

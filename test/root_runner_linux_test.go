@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -159,7 +160,12 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 		t.Errorf("a second service: %v\n%s", err, out)
 	}
 	launcher := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
-	if out, err := launcher.CombinedOutput(); err == nil || !strings.Contains(string(out), "another service starts runners") {
+	out, err := launcher.CombinedOutput()
+	pid := regexp.MustCompile(`the process (\d+) starts runners`).FindSubmatch(out)
+	if pid == nil {
+		t.Fatalf("a second launcher: %v\n%s", err, out)
+	}
+	if is, read := os.ReadFile(filepath.Join("/proc", string(pid[1]), "cmdline")); err == nil || read != nil || !strings.Contains(string(is), "--launcher") {
 		t.Errorf("a second launcher: %v\n%s", err, out)
 	}
 	if err := os.WriteFile(gate, nil, 0o644); err != nil {
