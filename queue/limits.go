@@ -46,14 +46,14 @@ func Enforcements(known []Enforcement) (list []Enforcement) {
 
 // AnyLimit reports whether any of these jobs has a limit.
 func AnyLimit(jobs []Job) bool {
-	return slices.ContainsFunc(jobs, func(j Job) bool {
+	for i := range jobs {
 		for _, l := range limits {
-			if l.of(&j) {
+			if l.of(&jobs[i]) {
 				return true
 			}
 		}
-		return false
-	})
+	}
+	return false
 }
 
 // Shortfall is a limit that is not enforced as it is meant, and the first job that has it.

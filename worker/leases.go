@@ -64,7 +64,8 @@ func newLeases() leases {
 
 // hold adds the lease of a claimed job.
 func (s *leases) hold(j *queue.Job) *leaseState {
-	h := &leaseState{job: *j, paused: j.PausedAt != 0, sent: time.Now(), heard: time.Now(), started: make(chan struct{}), done: make(chan struct{})}
+	now := time.Now()
+	h := &leaseState{job: *j, paused: j.PausedAt != 0, sent: now, heard: now, started: make(chan struct{}), done: make(chan struct{})}
 	s.all[j.Lease()], s.bySeq[j.Seq] = h, h
 	return h
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -168,6 +169,9 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	return receipt, nil
 }
 
+// grownFrame is how many bytes are made room for at once at most for the jobs of a frame.
+const grownFrame = 512 << 10
+
 // addFrame stores drafts of a batch, in one piece, and what they are named.
 func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.Receipt) (err error) {
 	var frame []byte
@@ -176,6 +180,9 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 		f := stagedJob{receipt.Seqs[i], named(j, receipt.Seqs), j.ID, list[i]}
 		if frame, err = f.append(frame); err != nil {
 			return err
+		}
+		if i == 0 { // most are alike
+			frame = slices.Grow(frame, min(len(frame)*len(drafts), grownFrame))
 		}
 		if !f.named() {
 			continue

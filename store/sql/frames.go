@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"hash/crc32"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -103,16 +104,17 @@ func (f *stagedJob) append(b []byte) ([]byte, error) {
 			return nil, err
 		}
 	}
-	var body []byte
+	at := len(b)
 	for _, n := range []int64{f.seq, j.Priority, int64(j.MaxAttempts), int64(j.RunAt), int64(j.Delay), int64(j.ExpiresAt), int64(j.OtherwiseDo), int64(j.Hooks)} {
-		body = binary.AppendVarint(body, n)
+		b = binary.AppendVarint(b, n)
 	}
 	for _, text := range []string{f.id, f.labels, f.terms, f.input, j.Queue, demands, string(after)} {
-		body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
+		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
-	b = binary.AppendUvarint(b, uint64(len(body)))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(body, castagnoli()))
-	return append(b, body...), nil
+	var head [binary.MaxVarintLen64 + crc32.Size]byte
+	size := binary.PutUvarint(head[:], uint64(len(b)-at))
+	binary.LittleEndian.PutUint32(head[size:], crc32.Checksum(b[at:], castagnoli()))
+	return slices.Insert(b, at, head[:size+crc32.Size]...), nil
 }
 
 // readFrame reads the jobs of a frame: all that can be read. It is whole if nothing was
