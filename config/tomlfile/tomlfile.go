@@ -49,21 +49,28 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 // takes are the tables that have tables of names a person chooses.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
 
-// wrongTable is the line of the first table below one that is not taken alone, or of that one.
+// wrongTable is the line of what is at fault in a table of tables, which are read in the order of their names: of the key without
+// which there would be another fault or none, or else of its table.
 func wrongTable(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
-	first := 0
-	for below, v := range table {
-		if take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}) == nil {
+	wrong := func(below string, v any) string {
+		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
+	}
+	for _, below := range slices.Sorted(maps.Keys(table)) {
+		of, _ := table[below].(map[string]any)
+		fault := wrong(below, table[below])
+		if fault == fmt.Sprint(error(nil)) {
 			continue
 		}
-		if n := lineOf(raw, "", name+"."+below); first == 0 || n < first {
-			first = n
+		for _, key := range slices.Sorted(maps.Keys(of)) {
+			without := maps.Clone(of)
+			delete(without, key)
+			if line := lineOf(raw, name+"."+below, key); line > 1 && wrong(below, without) != fault {
+				return line
+			}
 		}
+		return max(lineOf(raw, "", name+"."+below), lineOf(raw, name, below))
 	}
-	if first == 0 {
-		first = lineOf(raw, "", name)
-	}
-	return first
+	return lineOf(raw, "", name)
 }
 
 // maxFile bounds a settings file, in bytes.

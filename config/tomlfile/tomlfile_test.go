@@ -41,7 +41,12 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 		"run_as = \"root\"\n":                                  "f:1: run_as: ",
 		"socket_mode = 432\n":                                  "f:1: socket_mode: ",
 		"socket_mode = \"0066\"\n":                             "f:1: socket_mode: ",
-		strings.Repeat("#", 1<<20) + "\nworkers = 1":           "larger",
+		"\n[resources.gpu]\ncount = 1\nfoo = 2\n":              "f:4: resources.gpu.foo",
+		"[resources.disk]\ncount = 1\n[resources.gpu]\nids = [\"a\"]\ncount = 2\n":                      "f:5: resources.gpu.count",
+		"[webhooks.b]\n[webhooks.a]\nurl = \"http://x/\"\nsecret_file = \"/s\"\nurls = []\n":            "f:5: webhooks: a: urls is not",
+		"[webhooks.b]\nurl = \"http://x/\"\nsecret_file = \"/s\"\n[webhooks.a]\nsecret_file = \"/s\"\n": "f:4: webhooks: a: url is missing",
+		"\n[webhooks]\na = {url = \"http://x/\", secret_file = \"/s\", no = 1}\n":                       "f:3: webhooks: a: no is not",
+		strings.Repeat("#", 1<<20) + "\nworkers = 1":                                                    "larger",
 	} {
 		_, err := tomlfile.Parse("f", []byte(text))
 		if !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), want) {
