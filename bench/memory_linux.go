@@ -22,7 +22,7 @@ func (b *bench) memory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
-	time.Sleep(settling)
+	time.Sleep(2 * settling) // the service takes a while to count as started
 	service, runner, err := s.memories()
 	if err != nil {
 		return err

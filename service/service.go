@@ -68,6 +68,7 @@ type Options struct {
 	Log        *os.File    // messages
 	Terminal   bool        // Log is one
 	Ready      func()      // called when the socket takes requests
+	Looked     func()      // called once in half a minute or less often, unless nil
 	Full       func(error) // called with the error when the start waits for space on the disk, unless nil
 	Crowded    func()      // called at each request that is not the only one, unless nil
 
@@ -376,7 +377,9 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	if s.files != nil {
 		parts.Go(func() { s.files.Guard(run) })
 	}
-	part(func() error { return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.recurring(), s.log) })
+	part(func() error {
+		return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.recurring(), s.opt.Looked, s.log)
+	})
 	parts.Go(func() { s.settleOwners(run) })
 	parts.Go(func() { s.keepStill(run) })
 	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })

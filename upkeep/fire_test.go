@@ -134,7 +134,7 @@ func recurring(boot string, end func(context.Context, int64, int) error) Recurri
 // keeping runs upkeep over a store, and again after each end with an error, until ctx ends.
 func keeping(ctx context.Context, s Store, r Recurring) {
 	for ctx.Err() == nil {
-		err := Run(ctx, s, nil, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false }, r, slog.New(slog.DiscardHandler))
+		err := Run(ctx, s, nil, func() Retention { return Retention{} }, func(context.Context, []string) bool { return false }, r, nil, slog.New(slog.DiscardHandler))
 		if err != nil {
 			paused(ctx, time.Millisecond)
 		}

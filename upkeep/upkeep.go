@@ -34,11 +34,13 @@ type Store interface {
 // ones, forgets old keys, removes what
 // is kept too long, deletes the output of removed jobs, and has recurring jobs run, each when it
 // is due, until ctx ends. retention is asked at each look. It returns an error only when the
-// store is of no more use. A value of wake means that retention or the order has changed.
-func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, log *slog.Logger) error {
+// store is of no more use. A value of wake means that retention or the order has changed. looked is called after a look, unless it was
+// within the last 30 s, or is nil.
+func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Retention, purge Purge, recurring Recurring, looked func(), log *slog.Logger) error {
 	fire := newFirer(s, recurring, log)
 	defer fire.replacing.Wait()
 	var retained time.Time // no more was found then
+	last := time.Now()
 	for {
 		wait, err := s.Promote(ctx)
 		if err == nil {
@@ -76,6 +78,10 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 		case err != nil:
 			log.Warn("upkeep put off", "error", err)
 			wait = time.Second
+		}
+		if now := time.Now(); looked != nil && now.Sub(last) >= look {
+			last = now
+			looked()
 		}
 		timer := time.NewTimer(min(wait, look))
 		select {

@@ -18,13 +18,14 @@ import (
 type keeper struct {
 	store.Upkeep
 	Schedules
-	next  time.Duration // what Promote answers
-	err   error
-	asked []time.Duration // since the beginning
-	begun time.Time
-	alarm chan struct{}
-	refs  []string
-	away  int // so many purges fail first
+	next   time.Duration // what Promote answers
+	err    error
+	asked  []time.Duration // since the beginning
+	begun  time.Time
+	alarm  chan struct{}
+	refs   []string
+	away   int // so many purges fail first
+	looked int
 
 	ended   [queue.Cancelled + 1]int64
 	expels  []string // what was expelled
@@ -109,7 +110,7 @@ func upkeepWith(t *testing.T, k *keeper, r Retention, during func()) (purged int
 				}
 				purged += len(refs)
 				return true
-			}, Recurring{}, slog.New(slog.DiscardHandler))
+			}, Recurring{}, func() { k.looked++ }, slog.New(slog.DiscardHandler))
 		}()
 		synctest.Wait()
 		during()
@@ -127,8 +128,8 @@ func TestTheClockIsReadEvery30Seconds(t *testing.T) {
 	if _, err := upkeep(t, k, func() { time.Sleep(95 * time.Second) }); err != nil {
 		t.Fatal(err)
 	}
-	if len(k.asked) != 4 || k.asked[3] != 90*time.Second {
-		t.Errorf("asked after %v, want each 30 s", k.asked)
+	if len(k.asked) != 4 || k.asked[3] != 90*time.Second || k.looked != 3 {
+		t.Errorf("asked after %v, and told of %d looks; want each 30 s", k.asked, k.looked)
 	}
 }
 
@@ -155,7 +156,7 @@ func TestRetentionIsLookedAtEvery5Seconds(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() {
-			done <- Run(ctx, k, wake, func() Retention { looks = append(looks, time.Since(begun)); return Retention{} }, func(context.Context, []string) bool { return true }, Recurring{}, slog.New(slog.DiscardHandler))
+			done <- Run(ctx, k, wake, func() Retention { looks = append(looks, time.Since(begun)); return Retention{} }, func(context.Context, []string) bool { return true }, Recurring{}, nil, slog.New(slog.DiscardHandler))
 		}()
 		time.Sleep(11950 * time.Millisecond)
 		wake <- struct{}{}

@@ -7,12 +7,14 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/internal/resident"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/internal/timerslack"
 	"github.com/queuectl/queuectl/service"
@@ -105,6 +107,9 @@ type manager struct {
 	reload <-chan os.Signal
 }
 
+// startedAfter is how long after it is ready a service counts as started.
+const startedAfter = time.Second
+
 // serve runs the service until it is told to stop: by m, or by signals where m is nil.
 func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	name := config.LogName
@@ -122,7 +127,13 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		leaveConsole()
 	}
-	o.Ready = func() { fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket) }
+	var held resident.Keeper
+	o.Looked = held.Look
+	o.Ready = func() {
+		fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket)
+		held.Begin()
+		time.AfterFunc(startedAfter, held.Look)
+	}
 	if m != nil {
 		o.Manager = &m.Manager
 		err := service.Run(ctx, o, m.reload)
