@@ -104,15 +104,27 @@ func TestShortJobsAreClaimedAhead(t *testing.T) {
 		{4, time.Minute, 4},
 	} {
 		t.Run(fmt.Sprintf("%d of %v", c.workers, c.took), func(t *testing.T) {
-			_, f, _ := begin(t, c.workers, make([]int64, 100)...)
-			hears[*wire.Start](t, f, c.workers)
-			f.settled()
-			check(t, "held while no run time is known", len(f.started()), c.workers)
-			f.say(ran(lease(1), c.took))
-			f.settled()
-			check(t, "held after the first end", len(f.started())-1, c.leases)
-			if !slices.IsSorted(f.started()) {
-				t.Errorf("started out of order: %v", f.started())
+			t.Parallel()
+			for try := 1; ; try++ {
+				s, root := newStore(t), t.TempDir()
+				s.put(make([]int64, 100)...)
+				f := newRunner(t, root, "first")
+				run(t, s, root, c.workers)
+				hears[*wire.Start](t, f, c.workers)
+				f.settled()
+				first := len(f.started())
+				f.say(ran(lease(1), c.took))
+				f.settled()
+				started := f.started()
+				if len(heard[*wire.Drop](f)) > 0 && try < 5 {
+					continue // this machine stood still: what does not start in 50 ms is asked back, and less claimed ahead
+				}
+				check(t, "held while no run time is known", first, c.workers)
+				check(t, "held after the first end", len(started)-1, c.leases)
+				if !slices.IsSorted(started) {
+					t.Errorf("started out of order: %v", started)
+				}
+				return
 			}
 		})
 	}
