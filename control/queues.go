@@ -14,7 +14,7 @@ type QueueView struct {
 	Running     int             `json:"running"`
 	Waiting     int64           `json:"waiting"`
 	Oldest      Time            `json:"oldest_waiting"`        // since when the first of those that could start waits
-	Throughput  int             `json:"throughput_per_minute"` // how many of its attempts have ended in the last minute
+	Throughput  int             `json:"throughput_per_minute"` // how many of its attempts have ended in the last minute; other nodes tell it of their 32 busiest queues
 	Concurrency int             `json:"concurrency"`           // jobs of it that may run at once; 0 is any number
 	Weight      int             `json:"weight"`                // its share of the starts, beside other queues'
 	MaxPending  int64           `json:"max_pending"`           // jobs of it that may wait; 0 is any number

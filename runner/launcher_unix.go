@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,12 +105,11 @@ func lockLauncher(dir string) (*os.File, error) {
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
 	if err == nil && lock == nil {
 		pid, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("the process %s starts runners in %s already; if its service runs give this one a folder of its own with --runner-dir, and else end that process", pid, dir)
+		return nil, fmt.Errorf("the process %s starts runners in %s already; if its service runs give this one a folder of its own with --runner-dir, and else end that process", cmp.Or(string(pid), "that has locked "+path), dir)
 	}
-	if err == nil {
-		if err = lock.Truncate(0); err == nil {
-			_, err = fmt.Fprint(lock, os.Getpid())
-		}
+	if err == nil { // where there is no space the lock alone tells
+		lock.Truncate(0)
+		fmt.Fprint(lock, os.Getpid())
 	}
 	return lock, err
 }

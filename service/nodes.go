@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -42,7 +43,8 @@ func (s *Service) load() store.Load {
 	return store.Load{Workers: s.pool.Workers(), Ended: s.pool.Throughput(), EndedOf: of}
 }
 
-// endedOnOthers is what the other nodes have said of how much they do; nothing if the store cannot tell it within othersWithin.
+// endedOnOthers is what the other nodes have said within a minute of how much they do; nothing if the store cannot tell it within
+// othersWithin.
 func (s *Service) endedOnOthers(ctx context.Context) (sum int, of map[string]int) {
 	of = map[string]int{}
 	if s.cluster == nil || !s.cluster.HasOthers() {
@@ -50,9 +52,12 @@ func (s *Service) endedOnOthers(ctx context.Context) (sum int, of map[string]int
 	}
 	ctx, cancel := context.WithTimeout(ctx, othersWithin)
 	defer cancel()
-	nodes, _ := s.nodes(ctx)
+	nodes, err := s.nodes(ctx)
+	if err != nil {
+		return 0, of
+	}
 	for i := range nodes {
-		if n := &nodes[i]; n.Alive && !n.This {
+		if n := &nodes[i]; n.Alive && !n.This && n.Heard.Add(time.Minute) > s.store.Now() {
 			sum += n.Ended
 			for name, ended := range n.EndedOf {
 				of[name] += ended

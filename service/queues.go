@@ -155,18 +155,28 @@ func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 
 // QueueList implements control.API.
 func (s *Service) QueueList(ctx context.Context, p control.Queues) (control.QueueList, error) {
-	return s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
+	list, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name > p.After })
+	if err == nil {
+		s.addOthers(ctx, list.Queues)
+	}
+	return list, err
 }
 
-// viewQueues shows some queues.
+// addOthers counts what has ended on other nodes too.
+func (s *Service) addOthers(ctx context.Context, list []control.QueueView) {
+	_, ended := s.endedOnOthers(ctx)
+	for i := range list {
+		list[i].Throughput += ended[list[i].Queue]
+	}
+}
+
+// viewQueues shows some queues, with what has ended in them here.
 func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := s.queues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
-	_, rates := s.endedOnOthers(ctx)
-	if s.pool != nil { // else there is nobody here who runs any
-		for name, n := range s.pool.Throughputs() {
-			rates[name] += n
-		}
+	var rates map[string]int
+	if s.pool != nil { // else there is nobody who runs any
+		rates = s.pool.Throughputs()
 	}
 	for i := range list {
 		if !wanted(&list[i]) {
@@ -223,6 +233,7 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 	}
 	list, err := s.viewQueues(ctx, func(q *store.QueueState) bool { return q.Name == p.Name })
 	if len(list.Queues) > 0 {
+		s.addOthers(ctx, list.Queues)
 		v = list.Queues[0]
 	} else { // it goes by nothing of its own, and has no job
 		v = s.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})

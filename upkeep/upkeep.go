@@ -79,11 +79,11 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 			log.Warn("upkeep put off", "error", err)
 			wait = time.Second
 		}
+		timer := time.NewTimer(min(wait, look))
 		if now := time.Now(); looked != nil && now.Sub(last) >= look {
 			last = now
 			looked()
 		}
-		timer := time.NewTimer(min(wait, look))
 		select {
 		case <-ctx.Done():
 			return nil

@@ -127,12 +127,12 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		}
 		leaveConsole()
 	}
-	var held resident.Keeper
-	o.Looked = held.Look
+	var memory resident.Trimmer
+	o.Looked = memory.Look
 	o.Ready = func() {
 		fmt.Fprintf(a.Err, "queuectl: ready on %s\n", o.Places.Socket)
-		held.Begin()
-		time.AfterFunc(startedAfter, held.Look)
+		memory.Begin()
+		time.AfterFunc(startedAfter, memory.Look)
 	}
 	if m != nil {
 		o.Manager = &m.Manager

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/BurntSushi/toml"
 
@@ -49,8 +50,8 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 // takes are the tables that have tables of names a person chooses.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
 
-// wrongTable is the line of what is at fault in a table of tables, which are read in the order of their names: of the key without
-// which there would be another fault or none, or else of its table.
+// wrongTable is the line of what is at fault in a table of tables, which are read in the order of their names: of the key that it
+// names and without which there would be another fault or none, or else of its table.
 func wrongTable(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
@@ -64,13 +65,19 @@ func wrongTable(raw []byte, name string, table map[string]any, take func(*config
 		for _, key := range slices.Sorted(maps.Keys(of)) {
 			without := maps.Clone(of)
 			delete(without, key)
-			if line := lineOf(raw, name+"."+below, key); line > 1 && wrong(below, without) != fault {
+			if line := lineOf(raw, name+"."+below, key); line > 1 && names(fault, key) && wrong(below, without) != fault {
 				return line
 			}
 		}
 		return max(lineOf(raw, "", name+"."+below), lineOf(raw, name, below))
 	}
 	return lineOf(raw, "", name)
+}
+
+// names reports whether a word stands in a text.
+func names(text, word string) bool {
+	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !inWord(r) }), word)
 }
 
 // maxFile bounds a settings file, in bytes.

@@ -45,6 +45,7 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 		"[resources.disk]\ncount = 1\n[resources.gpu]\nids = [\"a\"]\ncount = 2\n":                      "f:5: resources.gpu.count",
 		"[webhooks.b]\n[webhooks.a]\nurl = \"http://x/\"\nsecret_file = \"/s\"\nurls = []\n":            "f:5: webhooks: a: urls is not",
 		"[webhooks.b]\nurl = \"http://x/\"\nsecret_file = \"/s\"\n[webhooks.a]\nsecret_file = \"/s\"\n": "f:4: webhooks: a: url is missing",
+		"[webhooks.b]\n[webhooks.a]\nurl = \"http://x/\"\n":                                             "f:2: webhooks: a: secret_file must",
 		"\n[webhooks]\na = {url = \"http://x/\", secret_file = \"/s\", no = 1}\n":                       "f:3: webhooks: a: no is not",
 		strings.Repeat("#", 1<<20) + "\nworkers = 1":                                                    "larger",
 	} {

@@ -23,36 +23,39 @@ const (
 	worthIt   = 20 * time.Millisecond // of processor time
 )
 
-// Keeper knows when there is something to drop. It may be used by several goroutines at once.
-type Keeper struct {
+// Trimmer knows when there is something to drop. It may be used by several goroutines at once.
+type Trimmer struct {
 	mu            sync.Mutex
 	looked        time.Time
 	used, cleaned time.Duration // of processor time, at the last look, and when the heap was looked through
 }
 
 // Begin is the first look, which drops nothing.
-func (k *Keeper) Begin() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.looked, k.used = time.Now(), processorTime()
+func (t *Trimmer) Begin() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.looked, t.used = time.Now(), processorTime()
 }
 
-// Look drops what is held too much if the program was idle since the last look, in about a millisecond.
-func (k *Keeper) Look() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+// Look drops what is held too much if the program was idle since the last look. That takes about a millisecond, and longer where there
+// is a large heap to look through.
+func (t *Trimmer) Look() {
+	if !t.mu.TryLock() {
+		return // another look is under way
+	}
+	defer t.mu.Unlock()
 	now, used := time.Now(), processorTime()
-	idle := (used-k.used)*idleShare < now.Sub(k.looked)
-	k.looked, k.used = now, used
+	idle := (used-t.used)*idleShare < now.Sub(t.looked)
+	t.looked, t.used = now, used
 	if idle {
-		k.drop(used-k.cleaned >= worthIt)
+		t.drop(used-t.cleaned >= worthIt)
 	}
 }
 
 // drop drops the pages of this program's file from its memory, and what the heap has too much. What is used again comes back from the
 // page cache, mostly 64 KiB at a time, in a few microseconds each. Pages that were written to are left alone; where nothing can be
 // dropped nothing is. The caller holds mu.
-func (k *Keeper) drop(heap bool) {
+func (t *Trimmer) drop(heap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
 		return
@@ -65,7 +68,7 @@ func (k *Keeper) drop(heap bool) {
 	smaps = nil
 	if heap {
 		debug.FreeOSMemory()
-		k.cleaned = processorTime()
+		t.cleaned = processorTime()
 	}
 	for _, m := range list {
 		unix.RawSyscall(unix.SYS_MADVISE, m.start, m.end-m.start, unix.MADV_DONTNEED)
@@ -98,7 +101,9 @@ func unwritten(smaps []byte, file string) (list []mapping) {
 			of = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
 		case len(words) == 5 && len(words[1]) == 4: // of no file
 			of = false
-		case of && len(words) == 3 && words[0] == "Anonymous:":
+		case of && len(words) == 3 && words[0] == "Anonymous:": // pages that were written to
+			of = words[1] == "0"
+		case of && len(words) == 3 && words[0] == "Swap:": // and such as are not in memory now
 			if words[1] == "0" {
 				list = append(list, m)
 			}

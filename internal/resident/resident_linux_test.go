@@ -12,20 +12,30 @@ func TestUnwritten(t *testing.T) {
 Size:              14544 kB
 Rss:               12216 kB
 Anonymous:             0 kB
+Swap:                  0 kB
 VmFlags: rd ex mr mw me
 01234000-02000000 r--p 00e34000 fd:01 42                                 /opt/a b/queuectld
 Anonymous:             4 kB
+Swap:                  0 kB
 VmFlags: rd mr mw me ac sd
 02000000-02100000 rw-p 01c00000 fd:01 42                                 /opt/a b/queuectld
 Anonymous:             0 kB
+Swap:                  0 kB
 02100000-02200000 rw-p 00000000 00:00 0
 Anonymous:             0 kB
+Swap:                  0 kB
 c000000000-c000400000 rw-p 00000000 00:00 0                              [anon: Go: heap]
 Anonymous:             0 kB
+Swap:                  0 kB
 7f0000000000-7f0000001000 r--s 00000000 fd:01 43                         /opt/a b/queuectld.db
 Anonymous:             0 kB
+Swap:                  0 kB
 7f0000002000-7f0000003000 r--p 00000000 fd:01 42                         /opt/a b/queuectld
 Anonymous:             0 kB
+Swap:                  0 kB
+7f0000003000-7f0000004000 r--p 00000000 fd:01 42                         /opt/a b/queuectld
+Anonymous:             0 kB
+Swap:                  4 kB
 `
 	want := []mapping{{0x400000, 0x1234000}, {0x7f0000002000, 0x7f0000003000}}
 	if got := unwritten([]byte(smaps), "/opt/a b/queuectld"); !reflect.DeepEqual(got, want) {
@@ -38,22 +48,22 @@ Anonymous:             0 kB
 
 // The heap is looked through once the program is idle, if it has done enough since: not while it works, nor again and again.
 func TestCleanedOnceIdle(t *testing.T) {
-	var k Keeper
-	k.Begin()
-	first := k.cleaned
-	for processorTime()-k.used < 2*worthIt {
+	var m Trimmer
+	m.Begin()
+	first := m.cleaned
+	for processorTime()-m.used < 2*worthIt {
 	}
-	k.looked = k.looked.Add(-worthIt) // as if it had worked all the time
-	if k.Look(); k.cleaned != first {
+	m.looked = m.looked.Add(-worthIt) // as if it had worked all the time
+	if m.Look(); m.cleaned != first {
 		t.Error("while it works")
 	}
-	k.looked = k.looked.Add(-time.Hour)
-	if k.Look(); k.cleaned == first {
+	m.looked = m.looked.Add(-time.Hour)
+	if m.Look(); m.cleaned == first {
 		t.Error("not once it is idle")
 	}
-	second := k.cleaned
-	k.looked = k.looked.Add(-time.Hour)
-	if k.Look(); k.cleaned != second {
+	second := m.cleaned
+	m.looked = m.looked.Add(-time.Hour)
+	if m.Look(); m.cleaned != second {
 		t.Error("again though nothing was done")
 	}
 }

@@ -3,11 +3,11 @@
 // Package resident keeps what a service holds in memory small while it is idle.
 package resident
 
-// Keeper does nothing here.
-type Keeper struct{}
+// Trimmer does nothing here.
+type Trimmer struct{}
 
 // Look does nothing here.
-func (*Keeper) Look() {}
+func (*Trimmer) Look() {}
 
 // Begin does nothing here.
-func (*Keeper) Begin() {}
+func (*Trimmer) Begin() {}

@@ -182,7 +182,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 			return err
 		}
 		if i == 0 { // most are alike
-			frame = slices.Grow(frame, min(len(frame)*len(drafts), grownFrame))
+			frame = slices.Grow(frame, min(len(frame)*(len(drafts)-1), grownFrame))
 		}
 		if !f.named() {
 			continue
