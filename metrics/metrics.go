@@ -115,6 +115,8 @@ func (c *collector) stand(q *control.QueueView) {
 	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency), flag(q.Paused)
 }
 
+const healthyHelp = "Whether the service accepts jobs and runs them: 1, or 0 if it is degraded, failing or stopped."
+
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("queuectl_"+name, help, labels, nil)
 }
@@ -122,7 +124,7 @@ func describe(name, help string, labels ...string) *prometheus.Desc {
 var (
 	build     = describe("build_info", "The version of the service.", "version")
 	started   = describe("start_time_seconds", "When the service started, in seconds since 1970.")
-	healthy   = describe("healthy", "Whether the service takes jobs and runs them: 1, or 0 if it is degraded or failing.")
+	healthy   = describe("healthy", healthyHelp)
 	draining  = describe("draining", "Whether nothing is started until the drain is over.")
 	paused    = describe("paused", "Whether everything is paused.")
 	jobs      = describe("jobs", "Jobs in a state.", "state")

@@ -27,6 +27,9 @@ func WriteText(ctx context.Context, api control.API, w io.Writer) error {
 	return nil
 }
 
+// Unhealthy is the text for a queue whose service does not answer.
+const Unhealthy = "# HELP queuectl_healthy " + healthyHelp + "\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
+
 // Family is a metric in JSON, with all its labels.
 type Family struct {
 	Name    string   `json:"name"`

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -102,7 +103,7 @@ func TestMetrics(t *testing.T) {
 	if err := errors.Join(syscall.Mkfifo(q.path("pipe"), 0o600), os.Symlink("queue.prom", q.path("link"))); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.cli("metrics", "--textfile", q.path("pipe")); got.code != 2 || !strings.Contains(got.err, "is no file") {
+	if got := q.cli("metrics", "--textfile", q.path("pipe")); got.code != 2 || !strings.Contains(got.err, "is not a regular file") {
 		t.Errorf("a pipe: %+v", got)
 	}
 	q.must("metrics", "--textfile", q.path("link"))
@@ -110,6 +111,34 @@ func TestMetrics(t *testing.T) {
 		if info, err := os.Lstat(q.path(path)); err != nil || info.Mode().Type() != kind {
 			t.Errorf("%s is %v, %v", path, info, err)
 		}
+	}
+}
+
+// A service that is stopped or does not answer is unhealthy in the textfile, which would otherwise keep its last
+// state. The verb fails too, so that the timer's log has the reason.
+func TestTextfileOfAStoppedService(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	healthy := func() float64 {
+		raw, err := os.ReadFile(q.path("queue.prom"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		families := q.read(string(raw))
+		if n := len(families["queuectl_build_info"].GetMetric()); n > 0 && labelled(families["queuectl_healthy"]).GetGauge().GetValue() == 0 {
+			t.Errorf("a service that did not answer has %d versions", n)
+		}
+		return labelled(families["queuectl_healthy"]).GetGauge().GetValue()
+	}
+	q.must("metrics", "--textfile", q.path("queue.prom"))
+	if got := healthy(); got != 1 {
+		t.Fatalf("queuectl_healthy of a running service is %v, want 1", got)
+	}
+	q.kill()
+	if got := q.cli("metrics", "--textfile", q.path("queue.prom")); got.code == 0 || got.err == "" {
+		t.Errorf("with the service stopped: %+v, want an error", got)
+	}
+	if got := healthy(); got != 0 {
+		t.Errorf("queuectl_healthy of a stopped service is %v, want 0", got)
 	}
 }
 
@@ -168,77 +197,127 @@ func TestMetricsOfThePage(t *testing.T) {
 	}
 }
 
-// A real Prometheus reads the metrics, has nothing to say against them, loads the rules, and answers what the board asks.
+// Prometheus accepts the metrics, loads the shipped scrape configuration and alert rules, and every query of the
+// shipped board returns data, whether Prometheus stores classic or native histograms.
 func TestPrometheusReadsTheMetrics(t *testing.T) {
-	prometheus, err := exec.LookPath("prometheus")
-	if err != nil {
+	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Skip("there is no prometheus here")
 	}
-	rules, err := os.ReadFile("../packaging/monitoring/queuectl.rules.yml")
-	if err != nil {
+	const shipped = "../packaging/monitoring"
+	if _, err := os.Stat(shipped); err != nil {
 		t.Skip("the rules are not here; the program is tested where its source is not")
 	}
-	raw, err := os.ReadFile("../packaging/monitoring/grafana.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var board struct {
-		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
+	for _, args := range [][]string{{"check", "config", shipped + "/prometheus.yml"}, {"test", "rules", shipped + "/queuectl.test.yml"}} {
+		if out, err := exec.Command("promtool", args...).CombinedOutput(); err != nil {
+			t.Errorf("promtool %v: %v\n%s", args, err, out)
 		}
-	}
-	if err := json.Unmarshal(raw, &board); err != nil || len(board.Panels) < 10 {
-		t.Fatalf("%d panels, %v", len(board.Panels), err)
 	}
 	b := pageOf(serving(t, "--workers", "1"))
 	b.must("config", "set", "web.metrics_anonymous", "true")
 	lint := exec.Command("promtool", "check", "metrics")
 	lint.Stdin = strings.NewReader(b.must("metrics") + "\n")
 	if out, err := lint.CombinedOutput(); err != nil || len(bytes.TrimSpace(out)) > 0 {
-		t.Errorf("promtool says %s, %v", out, err)
+		t.Errorf("promtool check metrics: %v\n%s", err, out)
 	}
-	b.write("rules.yml", string(rules))
-	b.write("prometheus.yml", fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [rules.yml]\nscrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", b.address))
-	address := freeAddress(t)
-	cmd := exec.Command(prometheus, "--config.file="+b.path("prometheus.yml"), "--storage.tsdb.path="+b.path("tsdb"), "--web.listen-address="+address)
-	if err := cmd.Start(); err != nil {
+	rules, err := filepath.Abs(shipped + "/queuectl.rules.yml")
+	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
-	ask := func(path string, into any) error {
-		client := http.Client{Timeout: 10 * time.Second}
-		got, err := client.Get("http://" + address + path)
-		if err != nil {
-			return err
-		}
-		defer got.Body.Close()
-		return json.NewDecoder(got.Body).Decode(into)
-	}
-	found := func(expr string) (n int, err error) {
-		var answer struct {
-			Error string
-			Data  struct{ Result []json.RawMessage }
-		}
-		err = ask("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &answer)
-		if err == nil && answer.Error != "" {
-			t.Fatalf("%s: %s", expr, answer.Error)
-		}
-		return len(answer.Data.Result), err
-	}
-	b.until("it is read twice while jobs end", 60*time.Second, func() bool {
-		b.must("enqueue", "-q", "true")
-		n, err := found(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
-		return err == nil && n > 0
-	})
-	for _, p := range board.Panels {
-		for _, target := range p.Targets {
-			expr := strings.NewReplacer("$__rate_interval", "20s", "$instance", ".+").Replace(target.Expr)
-			if n, err := found(expr); err != nil || n == 0 {
-				t.Errorf("%s: %s has %d results, %v", p.Title, expr, n, err)
+	exprs := boardQueries(t, shipped+"/grafana.json")
+	classic := startPrometheus(b, rules)
+	native := startPrometheus(b, rules, "--enable-feature=native-histograms")
+	for name, p := range map[string]*prometheusServer{"classic": classic, "native": native} {
+		b.until("it is read twice while jobs end", 60*time.Second, func() bool {
+			b.must("enqueue", "-q", "true")
+			n, err := p.count(`sum(increase(queuectl_attempts_ended_total[20s])) > 0`)
+			return err == nil && n > 0
+		})
+		for _, expr := range exprs {
+			if n, err := p.count(expr); err != nil || n == 0 {
+				t.Errorf("%s histograms: %s has %d results, %v", name, expr, n, err)
 			}
 		}
 	}
+	if n, err := native.count("queuectl_attempt_run_seconds_bucket"); err != nil || n != 0 {
+		t.Errorf("the native server has %d classic series, %v; want none, so that the board is tested without them", n, err)
+	}
+	classic.checkRules()
+}
+
+// boardQueries returns the queries of a Grafana board, with its variables replaced.
+func boardQueries(t *testing.T, path string) (exprs []string) {
+	t.Helper()
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	raw, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(raw, &board)
+	}
+	if err != nil || len(board.Panels) < 10 {
+		t.Fatalf("%s: %d panels, %v", path, len(board.Panels), err)
+	}
+	variables := strings.NewReplacer("$__rate_interval", "20s", "$instance", ".+")
+	for _, panel := range board.Panels {
+		for _, target := range panel.Targets {
+			exprs = append(exprs, variables.Replace(target.Expr))
+		}
+	}
+	return exprs
+}
+
+// prometheusServer is a Prometheus that scrapes the queue's page every second.
+type prometheusServer struct {
+	*queue
+	address string
+}
+
+func startPrometheus(b *browser, rules string, flags ...string) *prometheusServer {
+	b.Helper()
+	p := &prometheusServer{b.queue, freeAddress(b)}
+	dir := b.TempDir()
+	config := fmt.Sprintf("global: {scrape_interval: 1s, evaluation_interval: 1s}\nrule_files: [%q]\n"+
+		"scrape_configs: [{job_name: queuectl, static_configs: [{targets: [%q]}]}]\n", rules, b.address)
+	if err := os.WriteFile(filepath.Join(dir, "prometheus.yml"), []byte(config), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command("prometheus", append(flags, "--config.file="+filepath.Join(dir, "prometheus.yml"),
+		"--storage.tsdb.path="+filepath.Join(dir, "tsdb"), "--web.listen-address="+p.address)...)
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
+	return p
+}
+
+// get decodes Prometheus' answer to a GET request.
+func (p *prometheusServer) get(path string, into any) error {
+	client := http.Client{Timeout: 10 * time.Second}
+	got, err := client.Get("http://" + p.address + path)
+	if err != nil {
+		return err
+	}
+	defer got.Body.Close()
+	return json.NewDecoder(got.Body).Decode(into)
+}
+
+// count returns how many series a query yields.
+func (p *prometheusServer) count(expr string) (n int, err error) {
+	p.Helper()
+	var answer struct {
+		Error string
+		Data  struct{ Result []json.RawMessage }
+	}
+	err = p.get("/api/v1/query?"+url.Values{"query": {expr}}.Encode(), &answer)
+	if err == nil && answer.Error != "" {
+		p.Fatalf("%s: %s", expr, answer.Error)
+	}
+	return len(answer.Data.Result), err
+}
+
+// checkRules waits until every alert rule was evaluated, without an error.
+func (p *prometheusServer) checkRules() {
+	p.Helper()
 	var loaded struct {
 		Data struct {
 			Groups []struct {
@@ -246,13 +325,17 @@ func TestPrometheusReadsTheMetrics(t *testing.T) {
 			}
 		}
 	}
-	b.until("the rules are evaluated", 20*time.Second, func() bool {
-		err := ask("/api/v1/rules", &loaded)
-		return err == nil && len(loaded.Data.Groups) == 1 && len(loaded.Data.Groups[0].Rules) == 6 && loaded.Data.Groups[0].Rules[5].Health == "ok"
+	p.until("the rules are evaluated", 20*time.Second, func() bool {
+		err := p.get("/api/v1/rules", &loaded)
+		if err != nil || len(loaded.Data.Groups) != 1 {
+			return false
+		}
+		rules := loaded.Data.Groups[0].Rules
+		return len(rules) > 0 && rules[len(rules)-1].Health != "unknown"
 	})
 	for _, r := range loaded.Data.Groups[0].Rules {
 		if r.Health != "ok" {
-			t.Errorf("the rule %s: %s", r.Name, r.LastError)
+			p.Errorf("the rule %s: %s", r.Name, r.LastError)
 		}
 	}
 }

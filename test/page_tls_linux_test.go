@@ -27,7 +27,7 @@ import (
 const pageName = "queue.test"
 
 // freeAddress is an address of loopback that nobody listens at.
-func freeAddress(t *testing.T) string {
+func freeAddress(t testing.TB) string {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

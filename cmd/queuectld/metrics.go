@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/metrics"
 	"github.com/queuectl/queuectl/queue"
@@ -20,18 +19,17 @@ import (
 func metricsVerb(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it", Args: cli.Exactly(0, "no arguments"),
+		Use: "metrics", Short: "Print the metrics in the format of Prometheus", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			connect := a.ReadingClient
-			if file != "" { // which would stay as it was without a word
-				connect = func(context.Context) (*control.Client, error) { return a.Client() }
+			if file != "" {
+				return writeTextfile(cmd.Context(), a, file)
 			}
-			c, err := connect(cmd.Context())
+			c, err := a.ReadingClient(cmd.Context())
 			if err != nil {
 				return err
 			}
 			defer c.Close()
-			if a.Structured() && file == "" {
+			if a.Structured() {
 				list, err := metrics.Families(cmd.Context(), c)
 				if err != nil {
 					return err
@@ -42,31 +40,51 @@ func metricsVerb(a *app) *cobra.Command {
 			if err := metrics.WriteText(cmd.Context(), c, &text); err != nil {
 				return err
 			}
-			if file != "" {
-				return putWhole(file, text.Bytes())
-			}
 			_, err = a.Out.Write(text.Bytes())
 			return err
 		},
 	}
-	cmd.Flags().Var(cli.NonEmpty(&file), "textfile", "put them into this `FILE`, whole or not at all, as node_exporter's textfile collector reads it")
+	cmd.Flags().Var(cli.NonEmpty(&file), "textfile",
+		"replace `FILE` with the metrics, for the textfile collector of node_exporter; queuectl_healthy is 0 if the service does not answer")
 	return cmd
 }
 
-// putWhole has a file hold a text, which others may read. Nobody sees a part of it.
-func putWhole(file string, text []byte) error {
-	if at, err := filepath.EvalSymlinks(file); err == nil {
-		file = at // what a link leads to is written, and the link stays
+// writeTextfile replaces a file with the metrics. If the service does not answer, the file says that it is not
+// healthy: the last file of a service that has stopped would otherwise report the opposite.
+func writeTextfile(ctx context.Context, a *app, file string) error {
+	text, err := gather(ctx, a)
+	if err != nil {
+		text = []byte(metrics.Unhealthy)
+	}
+	return errors.Join(err, replaceFile(file, text))
+}
+
+// gather returns the metrics as text.
+func gather(ctx context.Context, a *app) ([]byte, error) {
+	c, err := a.Client()
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var text bytes.Buffer
+	err = metrics.WriteText(ctx, c, &text)
+	return text.Bytes(), err
+}
+
+// replaceFile replaces a file in one step, so that no reader sees a part of the text. Other users may read it.
+func replaceFile(file string, text []byte) error {
+	if target, err := filepath.EvalSymlinks(file); err == nil {
+		file = target // a symbolic link stays
 	}
 	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
-		return queue.Invalid("textfile", "%s is no file, which another one could take the place of; without --textfile they are printed", file)
+		return queue.Invalid("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile", file)
 	}
 	part, err := os.CreateTemp(filepath.Dir(file), "."+filepath.Base(file)+"-*")
 	if errors.Is(err, fs.ErrNotExist) {
-		return queue.Invalid("textfile", "there is no folder %[1]s; make it with: mkdir -p %[1]s", queue.Word(filepath.Dir(file)))
+		return queue.Invalid("textfile", "there is no directory %[1]s; make it with: mkdir -p %[1]s", queue.Word(filepath.Dir(file)))
 	}
 	if err != nil {
-		return fmt.Errorf("make a file beside %s: %w", file, err)
+		return fmt.Errorf("create a file next to %s: %w", file, err)
 	}
 	_, err = part.Write(text)
 	if err == nil {
