@@ -3,10 +3,23 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build demo test race check bench beside pages packages system-test wine-test compose-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
+.PHONY: build install demo test race check bench beside pages packages system-test wine-test compose-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
+
+# Installs what `make build` has built, with manual pages and completions.
+PREFIX ?= /usr/local
+install:
+	@test -x queuectl -a -x queuectld || { echo "nothing is built yet; run: make build" >&2; exit 1; }
+	install -d "$(DESTDIR)$(PREFIX)/bin" "$(DESTDIR)$(PREFIX)/share/man/man1" \
+		"$(DESTDIR)$(PREFIX)/share/bash-completion/completions" \
+		"$(DESTDIR)$(PREFIX)/share/zsh/site-functions" "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	install -m 755 queuectl queuectld "$(DESTDIR)$(PREFIX)/bin/"
+	./queuectl man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	./queuectl completion bash >"$(DESTDIR)$(PREFIX)/share/bash-completion/completions/queuectl"
+	./queuectl completion zsh >"$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_queuectl"
+	./queuectl completion fish >"$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/queuectl.fish"
 
 # A real batch of jobs, end to end.
 demo:

@@ -5,13 +5,16 @@ import (
 	"debug/buildinfo"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strings"
 )
 
-// bill is a bill of materials as CycloneDX 1.5 has it.
+// bill is a software bill of materials in the CycloneDX 1.5 format.
 type bill struct {
 	Format   string      `json:"bomFormat"`
 	Spec     string      `json:"specVersion"`
@@ -27,18 +30,26 @@ type metadata struct {
 }
 
 type component struct {
-	Type       string     `json:"type"`
-	Ref        string     `json:"bom-ref"`
-	Name       string     `json:"name"`
-	Version    string     `json:"version"`
-	PURL       string     `json:"purl"`
-	Hashes     []hash     `json:"hashes,omitempty"`
-	Properties []property `json:"properties,omitempty"`
+	Type       string      `json:"type"`
+	Ref        string      `json:"bom-ref"`
+	Name       string      `json:"name"`
+	Version    string      `json:"version"`
+	PURL       string      `json:"purl"`
+	Hashes     []hash      `json:"hashes,omitempty"`
+	Licences   []licence   `json:"licenses,omitempty"`
+	Properties []property  `json:"properties,omitempty"`
+	Programs   []component `json:"components,omitempty"`
 }
 
 type hash struct {
 	Algorithm string `json:"alg"`
 	Content   string `json:"content"`
+}
+
+type licence struct {
+	Licence struct {
+		ID string `json:"id"` // SPDX
+	} `json:"license"`
 }
 
 type property struct {
@@ -51,51 +62,135 @@ type depends struct {
 	On  []string `json:"dependsOn"`
 }
 
-// bom prints the bill of materials of a binary from what the linker wrote into it:
-// Go, and each module with the checksum that go.sum has.
+// bom prints the bill of materials of all programs from what the linker wrote into them: Go, and each module with
+// its checksum from go.sum and its licences. Its arguments are VERSION DATE MODULES GOROOT and the programs.
 func bom(out io.Writer, args []string) error {
-	info, err := buildinfo.ReadFile(args[0])
-	if err != nil {
-		return err
-	}
-	raw, err := os.ReadFile(args[0])
-	if err != nil {
-		return err
-	}
-	sum := sha256.Sum256(raw)
-	subject := module(&info.Main)
-	subject.Type, subject.Version = "application", args[1]
-	subject.PURL = "pkg:golang/" + info.Main.Path + "@" + args[1]
-	subject.Ref = subject.PURL
-	subject.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum[:])}}
-	for _, s := range info.Settings {
-		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "-tags" {
-			subject.Properties = append(subject.Properties, property{"go:" + strings.TrimPrefix(s.Key, "-"), s.Value})
+	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
+	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1}
+	root := component{Type: "application", Name: "queuectl", Version: version, Licences: spdx("MIT")}
+	root.PURL = "pkg:golang/github.com/queuectl/queuectl@" + version
+	root.Ref = root.PURL
+	all := depends{Ref: root.Ref}
+	seen := map[string]bool{}
+	for _, file := range files {
+		info, err := buildinfo.ReadFile(file)
+		if err != nil {
+			return err
 		}
-	}
-	gos := component{Type: "library", Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}
-	gos.PURL = "pkg:golang/std@" + gos.Version
-	gos.Ref = gos.PURL
-	b := bill{
-		Format: "CycloneDX", Spec: "1.5", Version: 1,
-		Metadata: metadata{args[2], subject},
-		Parts:    []component{gos},
-	}
-	for _, m := range info.Deps {
-		b.Parts = append(b.Parts, module(m))
-	}
-	all := depends{Ref: subject.Ref}
-	for _, p := range b.Parts {
+		p, err := program(file, version, info)
+		if err != nil {
+			return err
+		}
+		on := depends{Ref: p.Ref}
+		parts, err := linkedParts(info, modules, goroot)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			on.On = append(on.On, part.Ref)
+			if !seen[part.Ref] {
+				seen[part.Ref] = true
+				b.Parts = append(b.Parts, part)
+			}
+		}
+		root.Programs = append(root.Programs, p)
 		all.On = append(all.On, p.Ref)
+		b.Depends = append(b.Depends, on)
 	}
-	b.Depends = []depends{all}
+	b.Metadata = metadata{date, root}
+	b.Depends = append([]depends{all}, b.Depends...)
 	e := json.NewEncoder(out)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(b)
 }
 
-// linked is the module that is linked in for one: itself, or what replaces it.
+// program returns the component for one of our programs.
+func program(file, version string, info *debug.BuildInfo) (component, error) {
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		return component{}, err
+	}
+	sum := sha256.Sum256(raw)
+	name := strings.TrimSuffix(filepath.Base(file), ".exe")
+	c := component{Type: "application", Name: name, Version: version, Licences: spdx("MIT")}
+	c.PURL = "pkg:golang/" + info.Path + "@" + version
+	c.Ref = c.PURL
+	c.Hashes = []hash{{"SHA-256", hex.EncodeToString(sum[:])}}
+	for _, s := range info.Settings {
+		if s.Key == "GOOS" || s.Key == "GOARCH" || s.Key == "-tags" {
+			c.Properties = append(c.Properties, property{"go:" + strings.TrimPrefix(s.Key, "-"), s.Value})
+		}
+	}
+	return c, nil
+}
+
+// linkedParts returns the components for Go's standard library and for each module that is linked into a program.
+func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, error) {
+	std := component{Type: "library", Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}
+	std.PURL = "pkg:golang/std@" + std.Version
+	std.Ref = std.PURL
+	var err error
+	if std.Licences, err = licencesOf(goroot); err != nil {
+		return nil, err
+	}
+	parts := []component{std}
+	for _, m := range info.Deps {
+		c := module(m)
+		if c.Licences, err = licencesOf(filepath.Join(modules, escaped(linked(m)))); err != nil {
+			return nil, err
+		}
+		parts = append(parts, c)
+	}
+	return parts, nil
+}
+
+// licencesOf returns the licences whose text is in the licence files of a directory. A directory whose licence is
+// not known is an error, so that no dependency is shipped whose licence was never read.
+func licencesOf(dir string) ([]licence, error) {
+	text, err := licencesIn(dir)
+	if err != nil {
+		return nil, err
+	}
+	ids := identify(text)
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("%s: unknown licence; add its wording to the table in bom.go", dir)
+	}
+	return spdx(ids...), nil
+}
+
+// wordings are sentences that only texts of one licence contain, by SPDX identifier.
+var wordings = []struct{ id, sentence string }{
+	{"Apache-2.0", "Apache License Version 2.0"},
+	{"MIT", "Permission is hereby granted, free of charge, to any person obtaining a copy"},
+	{"Zlib", "This software is provided 'as-is', without any express or implied warranty"},
+	{"BSD-2-Clause", "Redistribution and use in source and binary forms"},
+}
+
+// identify returns the SPDX identifiers of the licences in a text.
+func identify(text string) (ids []string) {
+	text = strings.Join(strings.Fields(text), " ")
+	for _, w := range wordings {
+		if strings.Contains(text, w.sentence) {
+			ids = append(ids, w.id)
+		}
+	}
+	// The third clause of the BSD licence forbids the use of names in endorsements.
+	if i := slices.Index(ids, "BSD-2-Clause"); i >= 0 && strings.Contains(text, "used to endorse or promote products") {
+		ids[i] = "BSD-3-Clause"
+	}
+	return ids
+}
+
+func spdx(ids ...string) []licence {
+	list := make([]licence, len(ids))
+	for i, id := range ids {
+		list[i].Licence.ID = id
+	}
+	return list
+}
+
+// linked returns the module that is linked into the program: m or its replacement.
 func linked(m *debug.Module) *debug.Module {
 	if m.Replace != nil {
 		return m.Replace
@@ -103,7 +198,7 @@ func linked(m *debug.Module) *debug.Module {
 	return m
 }
 
-// module is the component that a module is.
+// module returns the component for a module, without its licences.
 func module(m *debug.Module) component {
 	m = linked(m)
 	purl := "pkg:golang/" + m.Path + "@" + m.Version

@@ -1,24 +1,26 @@
-// Command release writes what goes with a release beside the program: the changelog
-// of the packages, the licences of all that is linked in, the bill of materials, and
-// the .zip.
-// The same input gives the same bytes.
+// Command release writes the files that accompany the programs in a release: the changelog of the packages, the
+// licences of everything that is linked in, the bill of materials, the installed pages and the .zip. The same input
+// gives the same bytes.
 package main
 
 import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 )
 
-// parts are what it can write, from their arguments to standard output.
+// parts are the files it can write, by name. The last argument of one that takes a list may be repeated.
 var parts = map[string]struct {
 	args  []string
+	list  bool
 	write func(out io.Writer, args []string) error
 }{
-	"changelog": {[]string{"CHANGELOG.md", "VERSION", "DATE"}, changelog},
-	"licences":  {[]string{"BINARY", "MODULES", "GOROOT"}, licences},
-	"bom":       {[]string{"BINARY", "VERSION", "DATE"}, bom},
-	"zip":       {[]string{"FOLDER", "DATE"}, pack},
+	"changelog": {args: []string{"CHANGELOG.md", "VERSION", "DATE"}, write: changelog},
+	"licences":  {args: []string{"BINARY", "MODULES", "GOROOT"}, write: licences},
+	"bom":       {args: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, list: true, write: bom},
+	"docs":      {args: []string{"flat|tree", "DIR", "FILE..."}, list: true, write: docs},
+	"zip":       {args: []string{"DIR", "DATE"}, write: pack},
 }
 
 func main() {
@@ -30,11 +32,14 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("names one of: changelog, licences, bom, zip")
+		return fmt.Errorf("no part given; use one of: bom, changelog, docs, licences, zip")
 	}
 	part, known := parts[args[0]]
-	if !known || len(args)-1 != len(part.args) {
-		return fmt.Errorf("%s takes %v", args[0], part.args)
+	if !known {
+		return fmt.Errorf("unknown part %q; use one of: bom, changelog, docs, licences, zip", args[0])
+	}
+	if n := len(args) - 1; n < len(part.args) || n > len(part.args) && !part.list {
+		return fmt.Errorf("usage: release %s %s", args[0], strings.Join(part.args, " "))
 	}
 	if err := part.write(os.Stdout, args[1:]); err != nil {
 		return fmt.Errorf("%s: %w", args[0], err)

@@ -3,6 +3,8 @@ package main
 import (
 	"archive/zip"
 	"bytes"
+	"encoding/json"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -80,5 +82,82 @@ func TestZipIsTheSameAgain(t *testing.T) {
 	}
 	if raw, err := fs.ReadFile(z, "docs/a.md"); string(raw) != "docs/a.md" || err != nil {
 		t.Errorf("got %q, %v, want what was packed", raw, err)
+	}
+}
+
+// A licence is named by its SPDX identifier, from wording that no other one has.
+func TestIdentifyLicence(t *testing.T) {
+	const bsd = "Redistribution and use in source\nand binary forms, with or without modification, are permitted"
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"Apache License\n   Version 2.0, January 2004", []string{"Apache-2.0"}},
+		{"Permission is hereby granted, free of charge, to any\nperson obtaining a copy", []string{"MIT"}},
+		{bsd, []string{"BSD-2-Clause"}},
+		{bsd + " Neither the name may be\nused to endorse or promote products", []string{"BSD-3-Clause"}},
+		{"Do what you want.", nil},
+	} {
+		if got := identify(c.text); !reflect.DeepEqual(got, c.want) {
+			t.Errorf("%q: got %v, want %v", c.text, got, c.want)
+		}
+	}
+}
+
+// The bill of materials names this test program, Go and every linked module, each with a licence.
+func TestBillOfMaterialsHasLicences(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	goroot := t.TempDir()
+	if err := os.WriteFile(filepath.Join(goroot, "LICENSE"), []byte("Redistribution and use in source and binary forms"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := bom(&out, []string{"1.2.3", "2026-11-22T08:00:00Z", "", goroot, self, self}); err != nil {
+		t.Fatal(err)
+	}
+	var b bill
+	if err := json.Unmarshal(out.Bytes(), &b); err != nil {
+		t.Fatal(err)
+	}
+	if programs := b.Metadata.Subject.Programs; len(programs) != 2 || len(programs[0].Hashes) != 1 {
+		t.Errorf("programs: got %v, want two with their hashes", programs)
+	}
+	if len(b.Parts) != 1 || b.Parts[0].Name != "std" || !reflect.DeepEqual(b.Parts[0].Licences, spdx("BSD-2-Clause")) {
+		t.Errorf("components: got %v, want the standard library with its licence", b.Parts)
+	}
+}
+
+// A link leads to the installed file, or to the repository if the target is not installed.
+func TestLinksOfInstalledPages(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, file := range []string{"docs/a.md", "docs/b.md", "x.toml", "law.go"} {
+		if err := errors.Join(os.MkdirAll("docs", 0o700), os.WriteFile(file, nil, 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const page = "[b](b.md#part) [x](../x.toml) [law](../law.go) [here](#top) [web](https://example.org/a.md)"
+	for layout, want := range map[string]string{
+		"flat": "[b](b.md#part) [x](x.toml) [law](" + repository + "law.go) [here](#top) [web](https://example.org/a.md)",
+		"tree": "[b](b.md#part) [x](../x.toml) [law](" + repository + "law.go) [here](#top) [web](https://example.org/a.md)",
+	} {
+		if err := os.WriteFile("docs/a.md", []byte(page), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := docs(nil, []string{layout, layout, "docs/a.md", "docs/b.md", "x.toml"}); err != nil {
+			t.Fatal(err)
+		}
+		file := map[string]string{"flat": "flat/a.md", "tree": "tree/docs/a.md"}[layout]
+		if raw, err := os.ReadFile(file); string(raw) != want || err != nil {
+			t.Errorf("%s: got %q, %v, want %q", layout, raw, err, want)
+		}
+	}
+	if err := os.WriteFile("docs/a.md", []byte("[gone](gone.md)"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := docs(nil, []string{"flat", "out", "docs/a.md"}); err == nil {
+		t.Error("a link without a target was accepted")
 	}
 }

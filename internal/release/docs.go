@@ -1,0 +1,83 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// repository is where links lead whose target is not installed.
+const repository = "https://github.com/queuectl/queuectl/blob/main/"
+
+// link matches the target of a link in Markdown: [text](target).
+var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+
+// docs copies pages and data files of the repository into a directory, so that each link in them works where they are
+// installed: it leads to another copied file, or else to the repository. Its arguments are LAYOUT DIR and the files,
+// as paths in the repository. The layout is flat, without directories, or tree. A link to a file that the repository
+// does not have is an error.
+func docs(_ io.Writer, args []string) error {
+	layout, dir, files := args[0], args[1], args[2:]
+	installed := map[string]string{} // by the path in the repository
+	for _, file := range files {
+		file = path.Clean(filepath.ToSlash(file))
+		installed[file] = file
+		if layout == "flat" {
+			installed[file] = path.Base(file)
+		}
+	}
+	for file, to := range installed {
+		raw, err := os.ReadFile(filepath.FromSlash(file))
+		if err != nil {
+			return err
+		}
+		if path.Ext(file) == ".md" {
+			text, err := relink(string(raw), file, installed)
+			if err != nil {
+				return err
+			}
+			raw = []byte(text)
+		}
+		out := filepath.Join(dir, filepath.FromSlash(to))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(out), 0o755), os.WriteFile(out, raw, 0o644)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// relink returns a page with its relative links changed to where their targets are installed.
+func relink(text, page string, installed map[string]string) (string, error) {
+	var missing error
+	text = link.ReplaceAllStringFunc(text, func(match string) string {
+		target, fragment, _ := strings.Cut(match[2:len(match)-1], "#")
+		if target == "" || strings.Contains(target, ":") {
+			return match // within the page, or a URL
+		}
+		file := path.Join(path.Dir(page), target)
+		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {
+			missing = fmt.Errorf("%s: the link %s has no target", page, target)
+		}
+		to := repository + file
+		if at, found := installed[file]; found {
+			to, _ = relative(path.Dir(installed[page]), at)
+		}
+		if fragment != "" {
+			to += "#" + fragment
+		}
+		return "](" + to + ")"
+	})
+	return text, missing
+}
+
+// relative returns the path of a file as seen from a directory, with slashes.
+func relative(dir, file string) (string, error) {
+	to, err := filepath.Rel(filepath.FromSlash(dir), filepath.FromSlash(file))
+	return filepath.ToSlash(to), err
+}
