@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/queue"
 )
 
 func manVerb(a *app) *cobra.Command {
@@ -25,7 +28,11 @@ func manVerb(a *app) *cobra.Command {
 			if err := cli.Exactly(1, "a folder that exists")(cmd, args); err != nil {
 				return err
 			}
-			return cli.Unwritable("man", args[0], writePages(root, args[0]))
+			date, err := pageDate(time.Now())
+			if err != nil {
+				return err
+			}
+			return cli.Unwritable("man", args[0], writePages(root, args[0], date))
 		},
 	}
 	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all of it as one page of Markdown instead")
@@ -87,28 +94,41 @@ func flagText(f *pflag.Flag) (text, doc string) {
 	return text, doc
 }
 
-// writePages writes a page for a verb and those below it. cobra's own writer of pages
-// would make each start of the program a tenth slower, by what it is made of.
-func writePages(cmd *cobra.Command, dir string) error {
+// writePages writes a page for a verb and for each verb below it. cobra's own page writer is not used because its
+// imports would make each start of the program a tenth slower.
+func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(page(cmd, name)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(page(cmd, name, date)), 0o644); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {
 		if !sub.IsAvailableCommand() {
 			continue
 		}
-		if err := writePages(sub, dir); err != nil {
+		if err := writePages(sub, dir, date); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// page is the manual page of a verb, as man(7) wants it.
-func page(cmd *cobra.Command, name string) string {
+// pageDate returns the date of the pages. A build that must give the same bytes sets SOURCE_DATE_EPOCH, the seconds
+// since 1970 as defined by reproducible-builds.org; without it the date is today's.
+func pageDate(now time.Time) (string, error) {
+	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {
+		seconds, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return "", queue.Invalid("SOURCE_DATE_EPOCH", "%q is not a number of seconds since 1970", text)
+		}
+		now = time.Unix(seconds, 0)
+	}
+	return now.UTC().Format(time.DateOnly), nil
+}
+
+// page returns the manual page of a verb in the format of man(7).
+func page(cmd *cobra.Command, name, date string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 \"\" \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), cli.Version)
+	fmt.Fprintf(&b, ".TH %s 1 %s \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), date, cli.Version)
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
 	if cmd.Long != "" {
