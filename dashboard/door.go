@@ -7,15 +7,19 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
 // Limits of connections.
 const (
-	maxStrangers = 256  // of which no visitor is known yet
-	maxKnown     = 1024 // of visitors
-	userConns    = userReaders + 40
+	maxStrangers = 256 // of which no visitor is known yet
+	// strangerGrace is how long a new connection is kept at least, so that a visitor's request is read before a flood of
+	// other connections can push it out. Until then more connections wait in the kernel's queue.
+	strangerGrace = 100 * time.Millisecond
+	maxKnown      = 1024 // of visitors
+	userConns     = userReaders + 40
 )
 
 // door keeps the connections of the page apart: of those of nobody known the oldest makes room for the next, and of
@@ -25,6 +29,7 @@ type door struct {
 	strangers list.List          // of *caller, the oldest first; guarded by mu, as is
 	known     map[int]*list.List // by uid, the same
 	total     int                // of those known
+	left      chan struct{}      // receives when a stranger has left; has one slot
 }
 
 // caller is a connection at the door.
@@ -33,6 +38,7 @@ type caller struct {
 	door *door
 	in   *list.List // nil once it is closed; guarded by door.mu, as are
 	at   *list.Element
+	came time.Time
 	uid  int
 
 	out      sync.Mutex
@@ -88,13 +94,27 @@ func (g *guarded) Accept() (net.Conn, error) {
 	return is, nil
 }
 
+// come admits a new connection. While the list of strangers is full of connections that are younger than
+// strangerGrace, it waits.
 func (d *door) come(c *caller) {
-	d.mu.Lock()
 	var leaves *caller
-	if d.strangers.Len() >= maxStrangers {
-		leaves = d.strangers.Front().Value.(*caller)
-		d.forget(leaves)
+	d.mu.Lock()
+	for d.strangers.Len() >= maxStrangers {
+		oldest := d.strangers.Front().Value.(*caller)
+		wait := strangerGrace - time.Since(oldest.came)
+		if wait <= 0 {
+			leaves = oldest
+			d.forget(leaves)
+			break
+		}
+		d.mu.Unlock()
+		select {
+		case <-time.After(wait):
+		case <-d.left:
+		}
+		d.mu.Lock()
 	}
+	c.came = time.Now()
 	c.in, c.at = &d.strangers, d.strangers.PushBack(c)
 	d.mu.Unlock()
 	if leaves != nil {
@@ -108,7 +128,12 @@ func (d *door) forget(c *caller) {
 		return
 	}
 	c.in.Remove(c.at)
-	if c.in != &d.strangers {
+	if c.in == &d.strangers {
+		select {
+		case d.left <- struct{}{}:
+		default: // the accepting goroutine does not wait, or knows already
+		}
+	} else {
 		d.total--
 		if c.in.Len() == 0 {
 			delete(d.known, c.uid)

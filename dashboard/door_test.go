@@ -5,13 +5,17 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Whoever fills the door shuts it for nobody: the oldest of nobody known gives way to the next, and of visitors the oldest
-// of whoever has most.
-func TestDoorIsShutForNobody(t *testing.T) {
+// A full list of connections keeps no one out: the oldest stranger is closed for the next connection, and the oldest
+// connection of the visitor with the most for another visitor's.
+func TestFullDoorAdmitsNewConnections(t *testing.T) { synctest.Test(t, testFullDoorAdmitsNewConnections) }
+
+func testFullDoorAdmitsNewConnections(t *testing.T) {
 	var d door
 	come := func() (*caller, net.Conn) {
 		here, there := net.Pipe()
@@ -65,6 +69,42 @@ func TestDoorIsShutForNobody(t *testing.T) {
 	if d.total != maxKnown-1 || d.known[7].Len() != 1 {
 		t.Errorf("after one left %d are counted", d.total)
 	}
+}
+
+// A flood of strangers closes no connection before its first request can be read: the flood waits instead.
+func TestNewConnectionOutlivesFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := door{left: make(chan struct{}, 1)}
+		come := func() *caller {
+			here, there := net.Pipe()
+			t.Cleanup(func() { there.Close() })
+			c := &caller{Conn: here, door: &d}
+			d.come(c)
+			return c
+		}
+		begun := time.Now()
+		visitor := come()
+		for range maxStrangers - 1 {
+			come()
+		}
+		flooded := make(chan *caller)
+		go func() { flooded <- come() }()
+		time.Sleep(strangerGrace - time.Millisecond)
+		synctest.Wait()
+		if visitor.in == nil {
+			t.Fatal("the connection was closed within its grace")
+		}
+		if err := d.know(visitor, 7); err != nil { // its request has been read
+			t.Fatal(err)
+		}
+		if <-flooded; time.Since(begun) >= strangerGrace {
+			t.Errorf("the next connection waited %v after one had left", time.Since(begun))
+		}
+		come()
+		if time.Since(begun) != strangerGrace || visitor.in == nil {
+			t.Errorf("one more connection waited %v, want %v; the visitor is closed: %t", time.Since(begun), strangerGrace, visitor.in == nil)
+		}
+	})
 }
 
 // counting counts the writes of a connection.
