@@ -21,6 +21,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/klauspost/compress/gzhttp"
+
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -82,6 +84,7 @@ func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 // New makes a server that listens nowhere yet.
 func New(o Options) *Server {
 	s := &Server{opt: o, cross: http.NewCrossOriginProtection()}
+	s.door.left = make(chan struct{}, 1)
 	s.config.Store(&Config{})
 	return s
 }
@@ -361,10 +364,22 @@ var headers = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
+// compress compresses answers of more than a kilobyte for browsers that accept it. Answers contain the token of a
+// session next to text from the URL, which compression could leak to another site that makes the browser send requests
+// (BREACH); the session's cookie is SameSite=Strict, so such requests have no session and get no token.
+func compress(h http.Handler) http.Handler {
+	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
+	if err != nil {
+		panic("dashboard: " + err.Error()) // the options are constants
+	}
+	return wrap(h)
+}
+
 // handler is what answers all requests.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.routes(mux)
+	compressed := compress(mux)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
@@ -374,6 +389,9 @@ func (s *Server) handler() http.Handler {
 		}()
 		for name, value := range headers {
 			w.Header().Set(name, value)
+		}
+		if r.TLS != nil {
+			w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a proxy decides for itself
 		}
 		if c := s.config.Load(); !c.has(hostOf(r)) {
 			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "the page has no host %q; an admin can name it in web.hosts", queue.Clip(hostOf(r))))
@@ -397,6 +415,10 @@ func (s *Server) handler() http.Handler {
 			}
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
-		mux.ServeHTTP(w, r)
+		if r.URL.Path == "/live" || r.URL.Path == "/api/events" {
+			mux.ServeHTTP(w, r) // an event must reach the browser immediately
+			return
+		}
+		compressed.ServeHTTP(w, r)
 	})
 }

@@ -118,6 +118,10 @@ func TestPageByTLS(t *testing.T) {
 		if got.StatusCode != with.code {
 			t.Errorf("%+v is answered by %s", with, got.Status)
 		}
+		// RFC 6797: over TLS alone.
+		if hsts := got.Header.Get("Strict-Transport-Security"); (hsts != "") != (with.scheme == "https") {
+			t.Errorf("%+v is answered with Strict-Transport-Security %q", with, hsts)
+		}
 	}
 	q.write("page.key", "none")
 	if got := q.cli("web", "start", "--listen", "127.0.0.1:0"); got.code != 2 || !strings.Contains(got.err, "web.tls_cert") {
