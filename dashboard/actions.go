@@ -273,22 +273,19 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errGone says that nothing that was looked at is dead of an error.
-var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this error; see what is dead: queuectl dlq list", deadMost)
+// errGone says that no dead job has a cause any more.
+var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list them with: queuectl dlq list", deadMost)
 
-// deadOf are the dead jobs with this error, or with any if it is "", that whom the page is for may act on, and how many
-// there are that they may not.
-func (v *visitor) deadOf(ctx context.Context, p page, text string) (may []control.Job, others int, err error) {
-	groups, _, err := v.deadBy(ctx, "")
-	for _, g := range groups {
-		for _, j := range g.Jobs {
-			switch {
-			case text != "" && g.Error != text:
-			case p.Owns(j):
-				may = append(may, j)
-			default:
-				others++
-			}
+// deadOf returns the dead jobs of a cause that the visitor may change, and how many others there are.
+func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Job, others int, err error) {
+	jobs, _, err := v.deadJobs(ctx, c)
+	for _, j := range jobs {
+		switch {
+		case !c.covers(j.cause):
+		case p.Owns(j.Job):
+			may = append(may, j.Job)
+		default:
+			others++
 		}
 	}
 	if err == nil && len(may)+others == 0 {
@@ -311,12 +308,12 @@ func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor)
 	if err != nil {
 		return err
 	}
-	text := r.URL.Query().Get("error")
-	jobs, others, err := v.deadOf(r.Context(), p, text)
+	c := causeFrom(r.URL.Query().Get)
+	jobs, others, err := v.deadOf(r.Context(), p, c)
 	if err != nil {
 		return err
 	}
-	p.Main = map[string]any{"Verb": is.Name, "Label": p.Title, "Error": text, "N": int64(len(jobs)), "Not": int64(others), "Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
+	p.Main = map[string]any{"Verb": is.Name, "Label": p.Title, "Cause": c, "N": int64(len(jobs)), "Not": int64(others), "Shown": digestOf(jobs), "Again": r.URL.Query().Has("again"), "Jobs": jobs[:min(len(jobs), sampleRows)]}
 	s.render(w, http.StatusOK, "dead_action", p)
 	return nil
 }
@@ -350,8 +347,8 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if err := v.knownTo(ctx, &p); err != nil {
 		return "", err
 	}
-	text := r.PostFormValue("error")
-	jobs, _, err := v.deadOf(ctx, p, text)
+	c := causeFrom(r.PostFormValue)
+	jobs, _, err := v.deadOf(ctx, p, c)
 	if err != nil {
 		return "", err
 	}
@@ -380,7 +377,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 			ids = ids[:min(len(ids), 1)]
 		}
 	} else if r.PostFormValue("shown") != digestOf(jobs) {
-		return r.URL.Path + "?" + url.Values{"error": {text}, "again": {""}}.Encode(), nil
+		return c.Path(r.URL.Path) + "&again=", nil
 	}
 	var all outcome
 	for part := range slices.Chunk(ids, control.SelectStep) {

@@ -25,7 +25,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		"GET /api/{method}":     s.method,
 		"POST /leave":           s.leave,
 		"POST /bulk":            s.form(actOnMany),
-		"POST /dead/{verb}":     s.form(actOnDead, "error", "shown", "timeout", "n"),
+		"POST /dead/{verb}":     s.form(actOnDead, "error", "command", "program", "shown", "timeout", "n"),
 		"POST /jobs/{id...}":    s.form(actOnJob, "verb"),
 		"GET /job":              s.show(views["/jobs/{id...}"]),
 		"POST /job":             s.form(actOnJob, "verb"),

@@ -30,6 +30,8 @@ var functions = template.FuncMap{
 	"count":   counted,
 	"waiting": waiting,
 	"used":    used,
+	"detail":  detail,
+	"moment":  moment,
 	"text":    func(s *string) string { return visible(deref(s)) },
 	"visible": visible,
 	"code":    codeText,
@@ -160,6 +162,37 @@ func clockAt(at control.Time, now time.Time) string {
 		return t.Format("Mon 2 Jan 15:04")
 	}
 	return t.Format("15:04:05")
+}
+
+// detail returns what matters about a job in a list: when a waiting job is due, and its last error or the reason for
+// its state.
+func detail(j control.Job, now time.Time) string {
+	said := visible(cmp.Or(deref(j.Error), deref(j.Reason)))
+	due := dueAt(j, now)
+	switch {
+	case due == 0:
+		return said
+	case said == "":
+		return "due " + clockAt(due, now)
+	}
+	return "due " + clockAt(due, now) + ": " + said
+}
+
+// dueAt returns when a waiting job is due, 0 if it is due already or does not wait for a time.
+func dueAt(j control.Job, now time.Time) control.Time {
+	if !slices.Contains(waits, j.State) {
+		return 0
+	}
+	due := cmp.Or(j.NextRetryAt, j.RunAt)
+	if !queue.Millis(due).Time().After(now) {
+		return 0
+	}
+	return due
+}
+
+// moment returns the time that a narrow list shows for a job: its end, its start or due time, or else its creation.
+func moment(j control.Job, now time.Time) string {
+	return clockAt(cmp.Or(j.FinishedAt, dueAt(j, now), j.StartedAt, j.CreatedAt), now)
 }
 
 // counted is how many jobs are in a state, waiting how many wait.

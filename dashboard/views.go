@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,16 +14,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// overviewRows is how many jobs of each part the overview has, listRows how many a page of a list has, deadMost how many
-// dead jobs are looked at for what they died of, groupsMost how many kinds of them are shown, and errorMost how many bytes
-// of what they died of: whoever enqueues jobs chooses these texts.
+// Bounds of what the pages show.
 const (
-	overviewRows = 10
-	listRows     = 50
-	deadMost     = 5000
-	groupsMost   = 50
-	errorMost    = 200
-	sampleRows   = 5
+	overviewRows = 10 // jobs in each part of the overview
+	listRows     = 50 // jobs on a page of a list
+	sampleRows   = 5  // jobs in a preview
 )
 
 // views are the pages, by their paths.
@@ -32,7 +26,7 @@ var views = map[string]*view{
 	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
 	"/jobs":         {"jobs", jobs, []string{"tabs", "list"}, append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
 	"/jobs/{id...}": {"job", job, []string{"head", "why", "deps", "attempts", "facts"}, []string{"id", "attempt"}, 0},
-	"/dead":         {"dead", dead, []string{"list"}, []string{"error", "did", "n"}, costlyEach},
+	"/dead":         {"dead", dead, []string{"list"}, append(slices.Clone(causeFields), "did", "n"), costlyEach},
 	"/schedules":    {"schedules", schedules, []string{"list"}, []string{"cursor"}, costlyEach},
 	"/stats":        {"stats", figures, []string{"figures"}, []string{"since"}, costlyEach},
 	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
@@ -83,10 +77,19 @@ func waitsFor(s *control.Screen) map[string]string {
 	return all
 }
 
-// verdict is how the queue is: ok, degraded or failing, and one sentence.
-func verdict(st *control.Status) (kind, said string) {
-	kind, said, _ = strings.Cut(st.Health, ": ")
-	return kind, cmp.Or(said, "All is well")
+// verdict returns the headline of the overview, and its kind: ok, attention, degraded or failing.
+func verdict(st *control.Status) (kind, headline string) {
+	kind, headline, _ = strings.Cut(st.Health, ": ")
+	dead := st.Jobs[queue.Dead.String()]
+	switch {
+	case headline != "":
+		return kind, headline
+	case dead == 1:
+		return "attention", "1 dead job needs attention"
+	case dead > 1:
+		return "attention", grouped(dead) + " dead jobs need attention"
+	}
+	return kind, "All is well"
 }
 
 // jobs is a page of the list of jobs.
@@ -255,12 +258,8 @@ const (
 	shownBytes = 256 << 10
 )
 
-// shownCommand is how many bytes of a command are kept of each job among many, and sampleCommand of one that stands for
-// others.
-const (
-	shownCommand  = 4 << 10
-	sampleCommand = 256
-)
+// shownCommand is how many bytes of a command are kept of each job among many.
+const shownCommand = 4 << 10
 
 // shorten is what is kept of a command, or of a program's words: so many bytes.
 func shorten(command string, argv []string, most int) (string, []string) {
@@ -272,73 +271,6 @@ func shorten(command string, argv []string, most int) (string, []string) {
 		}
 	}
 	return command, argv
-}
-
-// died is what dead jobs have in common: an error, as far as it is shown.
-type died struct {
-	Error       string
-	Jobs        []control.Job // the last one first
-	Queues      string
-	First, Last control.Time
-}
-
-// deadBy are the newest dead jobs that somebody sees, by what they died of, the most frequent first. Of those that died
-// of the error that is opened, more are kept whole.
-func (v *visitor) deadBy(ctx context.Context, opened string) (groups []*died, more bool, err error) {
-	by := map[string]*died{}
-	ask := control.List{}
-	for n := 0; ; {
-		page, err := v.client.DLQList(ctx, ask)
-		if err != nil {
-			return nil, false, err
-		}
-		for _, j := range page.Jobs {
-			text := queue.ClipJSON(cmp.Or(deref(j.Error), deref(j.Reason), "unknown"), errorMost)
-			g := by[text]
-			if g == nil {
-				g = &died{Error: text, Last: j.FinishedAt}
-				by[text], groups = g, append(groups, g)
-			}
-			if g.First = j.FinishedAt; !slices.Contains(strings.Fields(g.Queues), j.Queue) && len(g.Queues) < 64 {
-				g.Queues = strings.TrimSpace(g.Queues + " " + j.Queue)
-			}
-			whole, most := sampleRows, sampleCommand
-			if text == opened {
-				whole, most = listRows, shownCommand
-			}
-			if len(g.Jobs) >= whole { // as many as are shown are kept whole: commands may be large
-				j = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter}
-			} else {
-				j.Command, j.Argv = shorten(j.Command, j.Argv, most)
-			}
-			g.Jobs = append(g.Jobs, j)
-		}
-		if n += len(page.Jobs); page.Next == nil || n >= deadMost {
-			slices.SortStableFunc(groups, func(a, b *died) int { return len(b.Jobs) - len(a.Jobs) })
-			return groups, page.Next != nil, nil
-		}
-		ask.Cursor = *page.Next
-	}
-}
-
-// dead is the page of what has failed for good, or of the jobs that died of one error.
-func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
-	p, err := v.begin(ctx, "Dead", "dead", "queuectl dlq list")
-	if err != nil {
-		return p, err
-	}
-	q := u.Query()
-	opened := q.Get("error")
-	groups, more, err := v.deadBy(ctx, opened)
-	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), groupsMost)], "More": more, "Most": int64(deadMost), "Error": opened}
-	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
-		main["Did"], main["Done"] = q.Get("did"), n
-	}
-	if at := slices.IndexFunc(groups, func(g *died) bool { return g.Error == opened }); at >= 0 {
-		main["N"], main["Jobs"] = int64(len(groups[at].Jobs)), groups[at].Jobs[:min(len(groups[at].Jobs), listRows)]
-	}
-	p.Main = main
-	return p, err
 }
 
 // schedules is the page of recurring jobs.
@@ -394,7 +326,7 @@ func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		}
 		is = ranges[at]
 	}
-	p, err := v.begin(ctx, "Figures", "stats", "queuectl stats --since "+is.Name)
+	p, err := v.begin(ctx, "Statistics", "stats", "queuectl stats --since "+is.Name)
 	if err != nil {
 		return p, err
 	}

@@ -309,6 +309,59 @@ func TestPagesFit(t *testing.T) {
 	}
 }
 
+// A phone shows everything that the page needs: search, sign out, the state and time of each job, tabs that scroll
+// sideways alone, and a user name on the line of the word next to it.
+func TestNarrowPageShowsWhatMatters(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "dies", "--max-retries", "0", "exit 3")
+	q.must("enqueue", "--id", "later", "--in", "1h", "true")
+	q.until("it is dead", 20*time.Second, func() bool { return q.must("dlq", "list", "-q") != "" })
+	w := chromium(q)
+	w.do(chromedp.EmulateViewport(390, 900))
+	for _, c := range []struct{ path, name, test string }{
+		{"/", "search", `document.querySelector('.top input[type=search]').checkVisibility()`},
+		{"/", "Sign out", `document.querySelector('form[action="/leave"] button').checkVisibility()`},
+		{"/", "aligned names", `(r => Math.abs(r[0].bottom - r[1].bottom) < 1)([...document.querySelectorAll('.who > .live, .who > span')].map(e => e.getBoundingClientRect()))`},
+		{"/jobs", "state of each row", `[...document.querySelectorAll('tbody tr')].every(r => /pending|dead/.test(r.innerText))`},
+		{"/jobs", "time of each row", `[...document.querySelectorAll('tbody tr')].every(r => /\d\d:\d\d/.test(r.innerText))`},
+		{"/dead", "time of each group", `[...document.querySelectorAll('tbody tr')].every(r => /\d\d:\d\d/.test(r.innerText))`},
+		{"/jobs", "tabs that do not scroll vertically", `(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.tabs ul'))`},
+		{"/", "navigation that does not scroll vertically", `(e => getComputedStyle(e).overflowY === 'hidden')(document.querySelector('.top nav'))`},
+	} {
+		holds := false
+		w.do(chromedp.Navigate(w.at+c.path), chromedp.WaitVisible("main h1"), chromedp.Evaluate(c.test, &holds))
+		if !holds {
+			t.Errorf("%s at 390 px lacks: %s", c.path, c.name)
+		}
+	}
+}
+
+// vnuVariable names the file of the Nu HTML checker, which needs Java.
+const vnuVariable = "QUEUECTL_VNU"
+
+// The Nu HTML checker of the W3C finds no error in any page.
+func TestPagesAreValidHTML(t *testing.T) {
+	vnu := os.Getenv(vnuVariable)
+	if vnu == "" {
+		t.Skip("there is no HTML checker here")
+	}
+	b := pageOf(serving(t, "--workers", "1"))
+	b.enter()
+	b.must("enqueue", "--id", "dies", "--max-retries", "0", "echo out; echo err >&2; exit 3")
+	b.must("enqueue", "--id", "runs", "-Q", "build", "queuectl progress 40 half; sleep 60")
+	b.must("enqueue", "--id", "waits", "--after", "runs", "--env", "A=b", "true")
+	b.must("schedule", "add", "nightly", "0 3 * * *", "--", "true")
+	b.must("queue", "pause", "build")
+	b.until("it is dead", 20*time.Second, func() bool { return b.must("dlq", "list", "-q") != "" })
+	args := []string{"-jar", vnu, "--errors-only", "--html"}
+	for i, path := range []string{"/", "/jobs", "/jobs/waits", "/jobs/dies", "/jobs/runs", "/dead", "/dead?error=exit+code+3", "/dead/retry", "/dead/rm", "/schedules", "/workers", "/stats", "/bulk?verb=cancel&id=waits", "/none", "/open?link=x"} {
+		args = append(args, b.write(fmt.Sprintf("page%d.html", i), b.ask("GET", path, "").body))
+	}
+	if out, err := exec.Command("java", args...).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // axeVariable names the file of axe-core, which looks for what keeps people from using a page.
 const axeVariable = "QUEUECTL_AXE"
 

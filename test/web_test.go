@@ -155,7 +155,7 @@ func TestPageLetsInByLinks(t *testing.T) {
 		t.Errorf("used once more it is answered by %+v", got)
 	}
 	b.cookie = c
-	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Leave<") {
+	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || !strings.Contains(got.body, "All is well") || !strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("the page is %+v", got)
 	}
 	for _, name := range []string{"localhost", "127.0.0.1", "other.localhost"} { // cookies know no ports
@@ -478,7 +478,7 @@ func TestPageForAnybody(t *testing.T) {
 	if got := b.ask("GET", "/api/show?id=a", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || !strings.Contains(got.body, `"hidden":["command"`) {
 		t.Errorf("anybody gets %+v", got)
 	}
-	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || strings.Contains(got.body, ">Leave<") {
+	if got := b.ask("GET", "/", ""); got.code != http.StatusOK || strings.Contains(got.body, "secret") || strings.Contains(got.body, ">Sign out<") {
 		t.Errorf("anybody sees %+v", got)
 	}
 	for _, name := range []string{"X-Forwarded-For", "X-Forwarded-Port", "Forwarded", "X-Real-IP", "Via", "CF-Connecting-IP", "True-Client-IP"} {
@@ -537,11 +537,36 @@ func TestPageOfManyErrors(t *testing.T) {
 	b.must("enqueue", "--batch", "many", "--file", b.write("list.jsonl", list.String()))
 	b.cli("wait", "--batch", "many")
 	got := b.ask("GET", "/dead", "")
-	if rows := strings.Count(got.body, "/dead/retry?error="); got.code != http.StatusOK || rows != 50 || len(got.body) > 200_000 || strings.Contains(got.body, "\u202e") {
+	if rows := strings.Count(got.body, "/dead/retry?"); got.code != http.StatusOK || rows != 50 || len(got.body) > 200_000 || strings.Contains(got.body, "\u202e") {
 		t.Errorf("%d: %d kinds in %d bytes", got.code, rows, len(got.body))
 	}
-	if !strings.Contains(got.body, "of 60 kinds") {
+	if !strings.Contains(got.body, "in 60 groups") {
 		t.Errorf("it does not say that there are more: %s", got.body)
+	}
+}
+
+// Answers are compressed for those who accept it, except events, which must not wait for more of them.
+func TestPageIsCompressed(t *testing.T) {
+	b := pageOf(serving(t, "--workers", "1"))
+	b.enter()
+	for path, want := range map[string]string{"/": "gzip", "/assets/page.css": "gzip", "/api/openapi.json": "gzip", "/api/events": ""} {
+		b.client.Timeout = 3 * time.Second
+		ctx, cancel := context.WithCancel(b.Context())
+		r, err := http.NewRequestWithContext(ctx, "GET", "http://"+b.at+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Accept-Encoding", "gzip")
+		r.AddCookie(b.cookie)
+		got, err := b.client.Do(r)
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if encoding := got.Header.Get("Content-Encoding"); got.StatusCode != http.StatusOK || encoding != want {
+			t.Errorf("%s: %s, Content-Encoding %q, want %q", path, got.Status, encoding, want)
+		}
+		cancel()
+		got.Body.Close()
 	}
 }
 
@@ -549,7 +574,7 @@ func TestPageOfManyErrors(t *testing.T) {
 func TestPageOutlivesStrangers(t *testing.T) {
 	b := pageOf(serving(t, "--workers", "0"))
 	b.enter()
-	for i := range 1300 { // more than there may ever be at once
+	for i := range 1600 { // more than are ever open together
 		c, err := net.Dial("tcp", b.address)
 		if err != nil {
 			t.Fatalf("connection %d: %v", i, err)

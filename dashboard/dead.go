@@ -1,0 +1,183 @@
+package dashboard
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// This file groups dead jobs by cause.
+//
+// Jobs with the same command and the same error form a group. If that makes more groups than the page shows, as with a
+// batch of one program over many files, jobs with the same program and error form a group instead: 400 times
+// "ffmpeg, exit code 1" is one thing to look into, not 400.
+
+// Bounds of the grouping. The users who enqueue jobs choose the texts.
+const (
+	deadMost   = 5000 // dead jobs that are read, the newest
+	groupsMost = 50   // groups that are shown
+	errorMost  = 200  // bytes of an error
+	causeMost  = 256  // bytes of a command
+)
+
+// notShown stands for the command of another user's job.
+const notShown = "(not shown)"
+
+// causeFields are the parameters of a URL or form that name a cause.
+var causeFields = []string{"error", "command", "program"}
+
+// cause is why jobs are dead. An empty member covers any value.
+type cause struct{ Error, Command, Program string }
+
+func causeOf(j *control.Job) cause {
+	c := cause{Error: queue.ClipJSON(cmp.Or(deref(j.Error), deref(j.Reason), "unknown"), errorMost)}
+	if slices.Contains(j.Hidden, "command") {
+		c.Command, c.Program = notShown, notShown
+		return c
+	}
+	command, argv := shorten(j.Command, j.Argv, causeMost)
+	c.Command = cmp.Or(command, strings.Join(argv, " "))
+	words := argv
+	if len(words) == 0 {
+		words = strings.Fields(command)
+	}
+	for len(words) > 1 && strings.Contains(words[0], "=") { // an assignment before the program
+		words = words[1:]
+	}
+	if len(words) > 0 {
+		c.Program = words[0]
+	}
+	return c
+}
+
+// causeFrom reads a cause from a URL's or a form's values.
+func causeFrom(get func(string) string) cause {
+	return cause{get("error"), get("command"), get("program")}
+}
+
+// Any reports whether the cause covers every job.
+func (c cause) Any() bool { return c == cause{} }
+
+// What returns the command, or the program if commands differ.
+func (c cause) What() string {
+	if c.Command == "" && c.Program != "" {
+		return c.Program + " …"
+	}
+	return c.Command
+}
+
+// Path returns a page's path with the cause as its parameters.
+func (c cause) Path(page string) string {
+	values := url.Values{}
+	for i, text := range []string{c.Error, c.Command, c.Program} {
+		if text != "" {
+			values.Set(causeFields[i], text)
+		}
+	}
+	return page + "?" + values.Encode()
+}
+
+// covers reports whether a job that died of a full cause belongs to c.
+func (c cause) covers(full cause) bool {
+	return (c.Error == "" || c.Error == full.Error) && (c.Command == "" || c.Command == full.Command) &&
+		(c.Program == "" || c.Program == full.Program)
+}
+
+// deadJob is a dead job and why it is dead.
+type deadJob struct {
+	control.Job
+	cause cause
+}
+
+// deadGroup is the dead jobs of one cause.
+type deadGroup struct {
+	cause
+	Jobs        []deadJob // newest first
+	Queues      string
+	First, Last control.Time
+}
+
+// deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more. Commands
+// may be large, so whole ones are kept of the first listRows jobs of the opened cause alone.
+func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, more bool, err error) {
+	whole := 0
+	for ask := (control.List{}); ; {
+		page, err := v.client.DLQList(ctx, ask)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, j := range page.Jobs {
+			d := deadJob{j, causeOf(&j)}
+			if opened.covers(d.cause) && whole < listRows {
+				whole++
+				d.Command, d.Argv = shorten(j.Command, j.Argv, shownCommand)
+			} else {
+				d.Job = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter, Queue: j.Queue, FinishedAt: j.FinishedAt}
+			}
+			list = append(list, d)
+		}
+		if page.Next == nil || len(list) >= deadMost {
+			return list, page.Next != nil, nil
+		}
+		ask.Cursor = *page.Next
+	}
+}
+
+// groupDead groups dead jobs by cause, the largest group first.
+func groupDead(jobs []deadJob) []*deadGroup {
+	groups := groupBy(jobs, func(c cause) cause { return cause{Error: c.Error, Command: c.Command} })
+	if len(groups) > groupsMost {
+		groups = groupBy(jobs, func(c cause) cause { return cause{Error: c.Error, Program: c.Program} })
+	}
+	slices.SortStableFunc(groups, func(a, b *deadGroup) int { return len(b.Jobs) - len(a.Jobs) })
+	return groups
+}
+
+func groupBy(jobs []deadJob, key func(cause) cause) (groups []*deadGroup) {
+	found := map[cause]*deadGroup{}
+	for _, j := range jobs {
+		k := key(j.cause)
+		g := found[k]
+		if g == nil {
+			g = &deadGroup{cause: k, Last: j.FinishedAt}
+			found[k], groups = g, append(groups, g)
+		}
+		g.First, g.Jobs = j.FinishedAt, append(g.Jobs, j)
+		if !slices.Contains(strings.Fields(g.Queues), j.Queue) && len(g.Queues) < 64 {
+			g.Queues = strings.TrimSpace(g.Queues + " " + j.Queue)
+		}
+	}
+	return groups
+}
+
+// dead is the page of dead letters, or of the dead jobs of one cause.
+func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
+	p, err := v.begin(ctx, "Dead letters", "dead", "queuectl dlq list")
+	if err != nil {
+		return p, err
+	}
+	q := u.Query()
+	opened := causeFrom(q.Get)
+	jobs, more, err := v.deadJobs(ctx, opened)
+	groups := groupDead(jobs)
+	main := map[string]any{"Kinds": int64(len(groups)), "Groups": groups[:min(len(groups), groupsMost)], "More": more, "Most": int64(deadMost), "Cause": opened}
+	if n, err := strconv.ParseInt(q.Get("n"), 10, 64); err == nil && q.Get("did") != "" {
+		main["Did"], main["Done"] = q.Get("did"), n
+	}
+	if !opened.Any() {
+		jobs = slices.DeleteFunc(jobs, func(j deadJob) bool { return !opened.covers(j.cause) })
+		shown := make([]control.Job, min(len(jobs), listRows))
+		for i := range shown {
+			shown[i] = jobs[i].Job
+		}
+		main["N"], main["Jobs"] = int64(len(jobs)), shown
+	}
+	p.Main = main
+	return p, err
+}

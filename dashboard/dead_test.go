@@ -1,0 +1,52 @@
+package dashboard
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+func deadOf(list ...control.Job) (dead []deadJob) {
+	for _, j := range list {
+		text := "exit code 1"
+		j.Error = &text
+		dead = append(dead, deadJob{j, causeOf(&j)})
+	}
+	return dead
+}
+
+// Two commands that die with the same exit code are two groups.
+func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
+	groups := groupDead(deadOf(control.Job{Command: "make test"}, control.Job{Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
+	if len(groups) != 2 || groups[0].What() != "make test" || len(groups[0].Jobs) != 2 || groups[1].What() != "pg_dump db" {
+		t.Errorf("got %d groups, the first of %q", len(groups), groups[0].What())
+	}
+}
+
+// A batch of one program over many files is one group, and its cause covers all its jobs.
+func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
+	var jobs []control.Job
+	for i := range groupsMost + 1 {
+		jobs = append(jobs, control.Job{Command: fmt.Sprintf("LANG=C ffmpeg -i %d.mp4", i)})
+	}
+	dead := deadOf(append(jobs, control.Job{Command: "make"})...)
+	groups := groupDead(dead)
+	if len(groups) != 2 || groups[0].What() != "ffmpeg …" || len(groups[0].Jobs) != groupsMost+1 {
+		t.Fatalf("got %d groups, the first %q of %d jobs", len(groups), groups[0].What(), len(groups[0].Jobs))
+	}
+	for i, j := range dead {
+		if groups[0].covers(j.cause) != (i <= groupsMost) {
+			t.Errorf("job %d, %q: covered by %q: %t", i, j.cause.Command, groups[0].What(), groups[0].covers(j.cause))
+		}
+	}
+}
+
+// The commands of other users' jobs are in no group's name, and no other group covers them.
+func TestHiddenCommandsAreAGroupOfTheirOwn(t *testing.T) {
+	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
+	groups := groupDead(dead)
+	if len(groups) != 2 || groups[0].What() != notShown || groups[0].covers(dead[1].cause) || groups[1].covers(dead[0].cause) {
+		t.Errorf("got %d groups, the first %q", len(groups), groups[0].What())
+	}
+}

@@ -1,0 +1,48 @@
+package dashboard
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// A list says when a waiting job is due, and nothing of times that are over.
+func TestDetailSaysWhenAJobIsDue(t *testing.T) {
+	now := time.Date(2026, 12, 24, 12, 0, 0, 0, time.Local)
+	at := func(d time.Duration) control.Time { return control.Time(now.Add(d).UnixMilli()) }
+	failed := "exit code 3"
+	for _, c := range []struct {
+		job          control.Job
+		want, moment string
+	}{
+		{control.Job{State: "pending", RunAt: at(time.Hour)}, "due 13:00:00", "13:00:00"},
+		{control.Job{State: "failed", NextRetryAt: at(time.Minute), Error: &failed}, "due 12:01:00: exit code 3", "12:01:00"},
+		{control.Job{State: "pending", RunAt: at(-time.Hour), CreatedAt: at(-2 * time.Hour)}, "", "10:00:00"},
+		{control.Job{State: "completed", RunAt: at(time.Hour), FinishedAt: at(-time.Minute)}, "", "11:59:00"},
+		{control.Job{State: "processing", StartedAt: at(-time.Minute), CreatedAt: at(-time.Hour)}, "", "11:59:00"},
+	} {
+		if got, moment := detail(c.job, now), moment(c.job, now); got != c.want || moment != c.moment {
+			t.Errorf("%s: got %q and %q, want %q and %q", c.job.State, got, moment, c.want, c.moment)
+		}
+	}
+}
+
+// Dead jobs are in the headline, unless something is worse.
+func TestVerdictNamesDeadJobs(t *testing.T) {
+	for _, c := range []struct {
+		health     string
+		dead       int64
+		kind, want string
+	}{
+		{"ok", 0, "ok", "All is well"},
+		{"ok", 1, "attention", "1 dead job needs attention"},
+		{"ok", 1200, "attention", "1,200 dead jobs need attention"},
+		{"degraded: no worker runs", 2, "degraded", "no worker runs"},
+	} {
+		kind, got := verdict(&control.Status{Health: c.health, Jobs: map[string]int64{"dead": c.dead}})
+		if kind != c.kind || got != c.want {
+			t.Errorf("%s with %d dead: got %s, %q, want %s, %q", c.health, c.dead, kind, got, c.kind, c.want)
+		}
+	}
+}
