@@ -149,6 +149,7 @@ type Job struct {
 	DueAt     Millis // when it is due now; of a failed job its next retry
 	Since     Millis // when it began to earn points: runnable for the first time
 	Arrival   int64  // how many jobs had been enqueued, itself too, when it began to
+	Rank      int64  // what Order.Rank made of these; 0 unless the job was read as a leased one
 	ExpiresAt Millis
 	StartedAt Millis // of the last attempt
 	EndedAt   Millis // of the job, 0 unless it has ended

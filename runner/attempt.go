@@ -62,7 +62,7 @@ func (s *server) work() {
 	}
 }
 
-// next takes the attempt that has waited longest; nil ends the worker.
+// next takes the first attempt that waits; nil ends the worker.
 func (s *server) next(w *process.Worker, f *workFolder) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -292,8 +293,32 @@ func (s *server) startAttempt(f *wire.Start) {
 		return os.CreateTemp(s.dir, "log-*")
 	})
 	s.attempts[f.Lease], s.ran = a, true
-	s.waiting = append(s.waiting, a)
+	s.enqueue(a)
 	s.more.Signal()
+}
+
+// enqueue has an attempt wait for a worker. Those of one queue keep among them the order of their ranks: a better one
+// takes the place of the first that ranks after it, which moves on to the place of the next, and so on. So the order in
+// which queues take turns stays as the service has sent it. The caller holds mu.
+func (s *server) enqueue(a *attempt) {
+	s.waiting = append(s.waiting, a)
+	at := len(s.waiting) - 1
+	for i := at - 1; i >= 0; i-- {
+		other := s.waiting[i]
+		if other.start.Queue != a.start.Queue {
+			continue
+		}
+		if !a.ranksBefore(other) {
+			return
+		}
+		s.waiting[i], s.waiting[at] = a, other
+		at = i
+	}
+}
+
+// ranksBefore reports whether an attempt is to start before another one of its queue.
+func (a *attempt) ranksBefore(other *attempt) bool {
+	return cmp.Or(cmp.Compare(a.start.Rank, other.start.Rank), cmp.Compare(a.start.Seq, other.start.Seq)) < 0
 }
 
 // typeTo writes to the terminal of a running attempt as much as there is room for. It is

@@ -28,6 +28,7 @@ type leaseState struct {
 	reading  bool        // waiting, but for what it is told of others
 	sent     time.Time   // to the runner
 	dropSent bool        // a DROP is under way
+	recalled bool        // the DROP is to return the job as it is
 	heard    time.Time   // its runner, last, while that is not connected
 	running  bool        // STARTED was heard, or the runner said so
 	begun    bool        // a DROP came too late: it runs, or has ended
@@ -179,7 +180,8 @@ func (h *leaseState) orphan(dir string) bool {
 
 // sentTo holds a lease by a connection; what is asked of it stays asked.
 func (h *leaseState) sentTo(conn *runnerConn) {
-	h.conn, h.dir, h.sent, h.dropSent, h.waiting = conn, conn.Dir, time.Now(), false, false
+	h.conn, h.dir, h.sent = conn, conn.Dir, time.Now()
+	h.dropSent, h.recalled, h.waiting = false, false, false
 }
 
 // runs notes that the attempt has begun.

@@ -188,13 +188,14 @@ func (l *loop) nextTimer() time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// dropStale asks back what has not started in time, if others may rank higher:
-// a runner whose workers are all busy would hold it for long. What its runner does not
-// give back, for it hangs or cannot be reached, comes back once it is too late to be begun.
+// dropStale recalls what a runner has not started, if one of these jobs has waited there for
+// staleAfter: its workers are all busy, and would hold them for long while others may rank
+// higher. What a runner does not give back, since it hangs or cannot be reached, comes back
+// once it is too late to begin it.
 func (l *loop) dropStale() {
-	drops, late := map[*runnerConn][]wire.Frame{}, map[place][]*leaseState{}
+	stale, late := map[*runnerConn]bool{}, map[place][]*leaseState{}
 	l.mu.Lock()
-	for lease, h := range l.leases.all {
+	for _, h := range l.leases.all {
 		switch since := time.Since(h.sent); {
 		case h.over || h.running:
 		case h.waiting && (h.dropSent || len(h.asks) > 0):
@@ -205,15 +206,14 @@ func (l *loop) dropStale() {
 				late[place{dir: h.dir}] = append(late[place{dir: h.dir}], h)
 			}
 		case !h.dropSent && since >= staleAfter:
-			h.dropSent = true
 			l.mean = max(l.mean, staleAfter) // jobs run for longer than was thought: others may have workers for these
-			drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: wire.Lease(lease)})
+			stale[h.conn] = true
 		case h.dropSent && !h.begun && h.conn.silent && since >= startBy+startSpare:
 			late[place{h.conn, h.dir}] = append(late[place{h.conn, h.dir}], h)
 		}
 	}
-	for conn, frames := range drops {
-		conn.Send(frames...)
+	if len(stale) > 0 {
+		l.recall(func(h *leaseState) bool { return stale[h.conn] })
 	}
 	l.mu.Unlock()
 	for at, list := range late {
@@ -233,7 +233,7 @@ func (l *loop) flush() error {
 		return s.failed(err)
 	}
 	l.mu.Lock()
-	capacity, workers := l.capacity(), l.fit()
+	capacity, workers, recalls := l.capacity(), l.fit(), l.recalls
 	l.telling.take(time.Now(), &s.pending)
 	l.mu.Unlock()
 	turn, then := s.pending, len(s.then)
@@ -261,8 +261,8 @@ func (l *loop) flush() error {
 		l.Go(do) // it may be large folders that go
 	}
 	s.then = s.then[then:]
-	if capacity > 0 && s.cancel == nil {
-		l.await(capacity, workers)
+	if capacity > 0 && s.cancel == nil && len(s.pending.Released) == 0 { // else those go first
+		l.await(capacity, workers, recalls)
 	}
 	return nil
 }
@@ -329,7 +329,7 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 	if h == nil || h.over || h.conn != from {
 		return
 	}
-	h.dropSent, h.sent = false, time.Now()
+	h.dropSent, h.recalled, h.sent = false, false, time.Now()
 	if f.Dropped {
 		l.giveBack(h)
 		return

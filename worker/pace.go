@@ -17,7 +17,10 @@ func (l *loop) capacity() int {
 	}
 	l.paused = time.Time{}
 	workers := l.fit()
-	if l.stopping || l.draining || l.frozen || l.lapsed() || workers == 0 || l.runners.current() == nil {
+	if l.stopping || l.draining || l.frozen || l.lapsed() || l.leases.recalling() {
+		return 0
+	}
+	if workers == 0 || l.runners.current() == nil {
 		return 0
 	}
 	block := 0

@@ -89,11 +89,11 @@ func (p *Pool) PauseAll(on bool) (wait func(context.Context) ([]string, error)) 
 	defer p.mu.Unlock()
 	p.frozen = on
 	var list []*leaseState
+	if on {
+		p.recall(func(*leaseState) bool { return true })
+	}
 	for _, h := range p.leases.byAge() {
 		h.woken = false
-		if on && !h.running && !h.begun && !h.dropSent && (h.waiting || h.conn != nil) {
-			p.drop(h)
-		}
 		if h.conn != nil && h.end == nil && !h.paused {
 			list = append(list, h)
 		}
@@ -113,11 +113,10 @@ func (p *Pool) Withdraw(name string) (begun []int64, left int) {
 		case h.running || h.begun:
 			begun = append(begun, h.job.Seq)
 		default:
-			if left++; !h.dropSent && (h.waiting || h.conn != nil) {
-				p.drop(h)
-			}
+			left++
 		}
 	}
+	p.recall(func(h *leaseState) bool { return h.job.Queue == name })
 	return begun, left
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // A block of claimed jobs holds this much work at most, by the mean of recent
-// runs; what has not started after staleAfter is given back, so that a job of
-// higher rank waits no longer.
+// runs. If a runner has not started a job staleAfter it was sent, the pool recalls
+// all jobs that it has not started, so that a job of higher rank waits no longer.
 const (
 	blockWork  = 20 * time.Millisecond
 	maxBlock   = 64
@@ -100,6 +100,7 @@ type Pool struct {
 	rate     rate          // of ends
 	rates    queueRates    // the same of each queue
 	leases   leases
+	recalls  int // number of recalls since the start, see recall.go
 	runners  runners
 	orphaned []store.LostLease // to be settled
 }
@@ -143,13 +144,9 @@ func (p *Pool) Scale(n int) {
 	p.ring()
 }
 
-// takeBack asks for all that waits in the current runner. The caller holds mu.
+// takeBack recalls all jobs that wait in the current runner, or for a runner. The caller holds mu.
 func (p *Pool) takeBack() {
-	for _, h := range p.leases.all {
-		if !h.running && !h.dropSent && (h.waiting || h.conn != nil && h.conn.current) {
-			p.drop(h)
-		}
-	}
+	p.recall(func(h *leaseState) bool { return h.waiting || h.conn.current })
 }
 
 // Drain has no more jobs started, or has them started again.

@@ -29,6 +29,7 @@ type session struct {
 
 	cancel  context.CancelFunc // of the Await that is under way, nil if none is
 	awaited int                // the workers there were when it began
+	recalls int                // the recalls there had been when it began
 }
 
 // settle has an end recorded.
@@ -73,21 +74,28 @@ func (s *session) acknowledge() {
 	}
 }
 
-// await claims in the background, waiting for the first job.
-func (l *loop) await(want, workers int) {
+// await claims in the background, waiting for the first job. The caller has read the number of recalls together with
+// what it wants.
+func (l *loop) await(want, workers, recalls int) {
 	ctx, cancel := context.WithCancel(l.ctx)
-	l.session.cancel, l.session.awaited = cancel, workers
+	l.session.cancel, l.session.awaited, l.session.recalls = cancel, workers, recalls
 	l.Go(func() {
 		jobs, err := l.store.Await(ctx, want)
 		l.tell(func() error { return l.granted(jobs, err) })
 	})
 }
 
-// granted starts what was claimed.
+// granted starts what was claimed. If jobs were recalled since that claim began, they may rank before these: then
+// all take part in the next claim.
 func (l *loop) granted(jobs []queue.Job, err error) error {
 	l.session.cancel()
 	l.session.cancel = nil
+	l.mu.Lock()
+	recalled := l.recalls != l.session.recalls
+	l.mu.Unlock()
 	switch {
+	case len(jobs) > 0 && recalled:
+		l.giveBackClaimed(jobs)
 	case len(jobs) > 0:
 		l.startAll(jobs, false)
 	case err != nil && !errors.Is(err, context.Canceled):
@@ -142,27 +150,23 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 	failpoint.Hit("claimed")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	conn := l.runners.current()
+	conn, ready := l.runners.current(), !l.stopping && !l.draining && !l.frozen && !l.lapsed() && !l.leases.recalling()
+	if conn == nil || !ready { // the runner died, or this changed while the jobs were claimed
+		l.giveBackClaimed(jobs)
+		return
+	}
 	frames := make([]wire.Frame, 0, len(jobs)+1)
 	if acks := l.session.acks[conn]; stored && len(acks) > 0 {
 		frames = append(frames, &wire.Ack{Leases: acks})
 		delete(l.session.acks, conn)
 	}
 	for i := range jobs {
-		j := &jobs[i]
-		if conn == nil || l.stopping || l.draining || l.frozen || l.lapsed() { // the runner died, or its end was asked for, while these were claimed
-			l.session.pending.Released = append(l.session.pending.Released, j.Lease())
-			l.ring()
-			continue
-		}
-		h := l.leases.hold(j)
+		h := l.leases.hold(&jobs[i])
 		h.conn, h.dir = conn, conn.Dir
 		frames = l.startFrames(frames, &h.job)
 	}
-	if len(frames) > 0 {
-		conn.Send(frames...)
-		failpoint.Hit("start-sent")
-	}
+	conn.Send(frames...)
+	failpoint.Hit("start-sent")
 }
 
 // remark is a line for the log.

@@ -30,8 +30,11 @@ type hub struct {
 	reading chan struct{} // somebody would
 }
 
-func newStore(t *testing.T) *hub {
-	s := &hub{Store: faultstore.New(memstore.New(queue.Order{Scheduling: queue.ByPriority})), t: t}
+func newStore(t *testing.T) *hub { return newStoreBy(t, queue.Order{Scheduling: queue.ByPriority}) }
+
+// newStoreBy makes a store that ranks jobs by an order.
+func newStoreBy(t *testing.T, by queue.Order) *hub {
+	s := &hub{Store: faultstore.New(memstore.New(by)), t: t}
 	s.On(s.meets)
 	t.Cleanup(func() { s.Close() })
 	return s

@@ -55,6 +55,8 @@ type (
 	// Start asks for one attempt; the runner starts a lease at most once.
 	Start struct {
 		Lease
+		Queue       string
+		Rank        int64 // of those of the queue that wait in the runner the lowest starts first, then the lowest Seq
 		UID         int64 // of the account it runs as, whose home is the default of Cwd and whose names Env lacks; -1 is the runner's own
 		Argv        []string
 		Env         []string // complete but for QUEUECTL_WORKER, the cookie and, with a UID, what the account says of itself

@@ -134,9 +134,16 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 			s.turn = max(s.passes[j.Queue], s.turn)
 			s.passes[j.Queue] = s.turn + (1<<30)/int64(s.rule(j.Queue).Weight)
 		}
-		claimed = append(claimed, copyJob(j.Job))
+		claimed = append(claimed, j.leasedJob())
 	}
 	return claimed
+}
+
+// leasedJob is a copy of a leased job, with its rank.
+func (j *job) leasedJob() queue.Job {
+	c := copyJob(j.Job)
+	c.Rank = j.rank
+	return c
 }
 
 // unitsFor are the first units of the resources that a job needs which no leased job holds.

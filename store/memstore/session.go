@@ -300,7 +300,7 @@ func (s *Store) Left(ctx context.Context) (left store.Left, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.all() {
 			if j.leased {
-				left.Leased = append(left.Leased, copyJob(j.Job))
+				left.Leased = append(left.Leased, j.leasedJob())
 			}
 		}
 		left.Runners, left.LastSeq = slices.Clone(s.runners), s.seq

@@ -47,7 +47,6 @@ const (
 type Job struct {
 	queue.Job
 	Standing Standing
-	Rank     int64
 	Node     int64   // the node that had it leased last, as the engine numbers them; 0 of one that has one alone
 	Lane     int64   // that it stands in, if it is Ready
 	NewError *string // its new error; nil leaves the one that it has

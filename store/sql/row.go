@@ -216,7 +216,11 @@ func readJob(r row, columns string) (queue.Job, error) {
 // are damaged it says so.
 func readMoved(r row, columns string) rules.Job {
 	j, err := readJob(r, columns)
-	return rules.Job{Job: j, Standing: rules.Standing(r.num(placeColumn)), Rank: r.num(rankColumn), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14), Ran: r.text(laneColumn + 15), Damaged: err != nil}
+	j.Rank = r.num(rankColumn)
+	return rules.Job{
+		Job: j, Standing: rules.Standing(r.num(placeColumn)), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14),
+		Ran: r.text(laneColumn + 15), Damaged: err != nil,
+	}
 }
 
 // attemptColumns are the columns of an attempt, in the order of readAttempt.

@@ -47,6 +47,7 @@ func (r *rig) served(what string, result <-chan awaited) []queue.Job {
 	if got.err != nil {
 		r.Fatalf("%s: got error %v, want none", what, got.err)
 	}
+	r.checkRanks(got.jobs)
 	return got.jobs
 }
 

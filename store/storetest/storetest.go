@@ -163,7 +163,20 @@ func (r *rig) turn(t store.Report) store.Grant {
 	r.Helper()
 	done, err := r.s.Exchange(r.Context(), t)
 	r.must(err)
+	r.checkRanks(done.Jobs)
 	return done
+}
+
+// checkRanks compares the ranks of leased jobs with what the order makes of them, and clears them: other reads leave
+// them out.
+func (r *rig) checkRanks(leased []queue.Job) {
+	r.Helper()
+	order := r.s.Order()
+	for i := range leased {
+		j := &leased[i]
+		same(r, "rank of the leased job "+j.ID, j.Rank, order.Rank(j.Priority, j.Since, j.Arrival))
+		j.Rank = 0
+	}
 }
 
 func (r *rig) claim(want int) []queue.Job {
@@ -384,5 +397,6 @@ func difference(got, want []string) string {
 // heldJobs are the leased jobs.
 func (r *rig) heldJobs() ([]queue.Job, error) {
 	left, err := r.s.Left(r.Context())
+	r.checkRanks(left.Leased)
 	return left.Leased, err
 }

@@ -1,0 +1,78 @@
+package test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// One worker starts jobs in their order, also those that the runner had to give back since one before them took long.
+func TestOneWorkerKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	const jobs, runs = 60, 12
+	var list, want strings.Builder
+	for k := 1; k <= jobs; k++ {
+		fmt.Fprintf(&want, "%d\n", k)
+		if fmt.Fprintf(&list, "echo %d", k); k%17 == 0 {
+			list.WriteString("; sleep 0.06")
+		}
+		list.WriteByte('\n')
+	}
+	for range runs {
+		p := newPrivate(t)
+		if err := os.WriteFile(filepath.Join(p.work, "l"), []byte(list.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := p.run("", "--workers", "1", "--lines", "l"); r.code != 0 || r.out != want.String() {
+			t.Fatalf("exit code %d, printed %q", r.code, r.out)
+		}
+	}
+}
+
+// So does a service that has one worker, whatever orders its jobs.
+func TestServiceWithOneWorkerKeepsTheOrder(t *testing.T) {
+	t.Parallel()
+	const jobs, lists = 100, 4
+	for _, scheduling := range []string{"fifo", "aging"} {
+		t.Run(scheduling, func(t *testing.T) {
+			t.Parallel()
+			q := newQueue(t, "")
+			q.start("--workers", "1")
+			q.must("config", "set", "scheduling", scheduling)
+			for n := range lists {
+				order := q.path("order" + strconv.Itoa(n))
+				var list strings.Builder
+				for k := 1; k <= jobs; k++ {
+					if fmt.Fprintf(&list, "echo %d >>%s", k, order); k%17 == 0 {
+						list.WriteString("; sleep 0.06")
+					}
+					list.WriteByte('\n')
+				}
+				batch := fmt.Sprint("list", n)
+				if r := q.cliIn(list.String(), "enqueue", "-q", "--batch", batch, "--lines", "-"); r.code != 0 {
+					t.Fatalf("%+v", r)
+				}
+				q.must("wait", "--batch", batch)
+				raw, err := os.ReadFile(order)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := strings.Fields(string(raw))
+				if sorted := slices.IsSortedFunc(got, byNumber); len(got) != jobs || !sorted {
+					t.Fatalf("list %d ran as %v", n+1, got)
+				}
+			}
+		})
+	}
+}
+
+// byNumber compares texts that are numbers.
+func byNumber(a, b string) int {
+	i, _ := strconv.Atoi(a)
+	j, _ := strconv.Atoi(b)
+	return i - j
+}

@@ -1,0 +1,183 @@
+package worker_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// dispatcher makes a fake runner work through what it is sent: it starts attempts on a number of workers, in the
+// order in which they were sent, and notes in which order it started them. It takes one frame at a time, as the
+// runner does, so that a worker can become free between any two.
+type dispatcher struct {
+	f       *fakeRunner
+	workers int
+	taken   int // frames
+	dropped int
+	waiting []wire.Lease
+	running map[wire.Lease]time.Time // since when
+	order   []int64                  // seqs of what was started
+}
+
+// take deals with the next frame and reports whether there was one.
+func (d *dispatcher) take() bool {
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	if d.taken == len(d.f.frames) {
+		return false
+	}
+	frame := d.f.frames[d.taken]
+	d.taken++
+	switch frame := frame.(type) {
+	case *wire.Start:
+		d.waiting = append(d.waiting, frame.Lease)
+		d.fill()
+	case *wire.Drop:
+		at := slices.Index(d.waiting, frame.Lease)
+		if at >= 0 {
+			d.waiting = slices.Delete(d.waiting, at, at+1)
+			d.dropped++
+		}
+		d.f.write(&wire.Dropped{Lease: frame.Lease, Dropped: at >= 0})
+	}
+	return true
+}
+
+// fill starts attempts on the free workers. The caller holds the runner's mu.
+func (d *dispatcher) fill() {
+	for len(d.waiting) > 0 && len(d.running) < d.workers {
+		l := d.waiting[0]
+		d.waiting = d.waiting[1:]
+		d.running[l] = time.Now()
+		d.order = append(d.order, l.Seq)
+	}
+}
+
+// finish ends the running attempts that the caller selects, each after one millisecond by its own account.
+func (d *dispatcher) finish(which func(l wire.Lease, since time.Time) bool) {
+	d.f.mu.Lock()
+	defer d.f.mu.Unlock()
+	for l, since := range d.running {
+		if which(l, since) {
+			d.f.write(ran(l, time.Millisecond))
+			delete(d.running, l)
+			d.fill()
+		}
+	}
+}
+
+// Jobs start in the order of the queue, though they are claimed ahead, and some of them are taken back since those
+// before them take longer than was expected.
+func TestDispatchKeepsTheOrderOfTheQueue(t *testing.T) {
+	const jobs = 120
+	for _, by := range []queue.Order{
+		{Scheduling: queue.ByArrival},
+		{Scheduling: queue.ByAging, Interval: time.Minute},
+	} {
+		for _, workers := range []int{1, 8} {
+			t.Run(fmt.Sprintf("%s, %d workers", by.Scheduling, workers), func(t *testing.T) {
+				t.Parallel()
+				s, root := newStoreBy(t, by), t.TempDir()
+				rng := rand.New(rand.NewPCG(1, uint64(workers)))
+				want := make([]int64, jobs)
+				priorities := make([]int64, jobs)
+				for i := range want {
+					want[i], priorities[i] = int64(i+1), rng.Int64N(3)
+				}
+				if by.Scheduling == queue.ByAging {
+					slices.SortStableFunc(want, func(a, b int64) int { return int(priorities[b-1] - priorities[a-1]) })
+				}
+				s.put(priorities...)
+				f := newRunner(t, root, "first")
+				f.keepsQuiet()
+				d := &dispatcher{f: f, workers: workers, running: map[wire.Lease]time.Time{}}
+				run(t, s, root, workers)
+				slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || workers > 1 && l.Seq%40 > 25 }
+				until(t, "all had run", func() bool {
+					if rng.IntN(3) == 0 || !d.take() {
+						d.finish(func(l wire.Lease, since time.Time) bool {
+							return !slow(l) || time.Since(since) > 70*time.Millisecond && rng.IntN(2) == 0
+						})
+					}
+					return len(d.order) == jobs && len(d.running) == 0
+				})
+				check(t, "started", d.order, want)
+				if d.dropped == 0 {
+					t.Error("nothing was taken back")
+				}
+			})
+		}
+	}
+}
+
+// ahead runs a pool of one worker whose runner is busy with job 1, after which jobs 2 to n wait there, until it is
+// asked to give these back.
+func ahead(t *testing.T, n int) (*hub, *fakeRunner) {
+	t.Helper()
+	t.Parallel()
+	s, root := newStore(t), t.TempDir()
+	s.put(make([]int64, 2)...)
+	f := newRunner(t, root, "first")
+	run(t, s, root, 1)
+	hears[*wire.Start](t, f, 1)
+	f.say(ran(lease(1), time.Millisecond))
+	hears[*wire.Start](t, f, 2) // it runs, and is long
+	s.becomes(2, queue.Processing)
+	f.keepsQuiet()
+	s.put(make([]int64, n-2)...)
+	hears[*wire.Start](t, f, n)
+	hears[*wire.Drop](t, f, n-2)
+	return s, f
+}
+
+// Jobs are taken back from the last one on: what the runner starts meanwhile is the first of those that are left.
+func TestJobsAreTakenBackFromTheLastOn(t *testing.T) {
+	_, f := ahead(t, 12)
+	var seqs []int64
+	for _, d := range heard[*wire.Drop](f) {
+		seqs = append(seqs, d.Seq)
+	}
+	check(t, "dropped", seqs, []int64{12, 11, 10, 9, 8, 7, 6, 5, 4, 3})
+}
+
+// While jobs are being taken back nothing is claimed, or sent to the runner if it was claimed before, for it would
+// start before them. Then they are claimed again.
+func TestNothingStartsBeforeWhatIsTakenBack(t *testing.T) {
+	s, f := ahead(t, 8)
+	f.say(&wire.Dropped{Lease: lease(8), Dropped: true}, ran(lease(2), time.Millisecond))
+	for seq := int64(3); seq <= 6; seq++ { // they have started, and are so short that more is claimed ahead again
+		f.say(&wire.Dropped{Lease: lease(seq)}, ran(lease(seq), time.Millisecond))
+		s.becomes(seq, queue.Completed)
+	}
+	f.settled()
+	check(t, "started while job 7 is being taken back", f.started(), []int64{1, 2, 3, 4, 5, 6, 7, 8})
+	f.say(&wire.Dropped{Lease: lease(7), Dropped: true})
+	hears[*wire.Start](t, f, 10)
+	check(t, "started after that", f.started()[8:], []int64{7, 8})
+}
+
+// A claim that waited for a job while others were taken back brings one that ranks after these. It is given back.
+func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	hears[*wire.Start](t, f, 1)
+	f.say(ran(lease(1), time.Millisecond))
+	until(t, "more was waited for", func() bool { return s.awaited() > 1 })
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Start](t, f, 2)
+	until(t, "more was waited for", func() bool { return s.awaited() > 1 })
+	p.Scale(2)
+	p.Scale(1) // which takes back what waits
+	hears[*wire.Drop](t, f, 1)
+	s.put(0)
+	f.settled()
+	check(t, "started", f.started(), []int64{1, 2})
+	f.say(&wire.Dropped{Lease: lease(2), Dropped: true})
+	hears[*wire.Start](t, f, 3)
+	check(t, "started first after that", f.started()[2], 2)
+}

@@ -1,0 +1,73 @@
+package worker
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+)
+
+// Jobs are claimed ahead of the workers, and yet they start in the order of their queue. The promise is: when a worker
+// becomes free, the runner starts the best-ranked job of the queue that is runnable and has no gate, except one that
+// became runnable after the last claim. Three rules keep it:
+//
+//  1. The jobs of a queue that wait in the runner stay in order of rank, whenever they arrive there.
+//  2. Jobs are recalled from the worst rank on, so a job that the runner starts meanwhile is the best of those left.
+//  3. While a recall is under way, nothing is claimed, and nothing claimed before it is sent. The transaction that
+//     records the return of the jobs claims next, so these jobs take part in that claim.
+//
+// An example: the only worker runs job 17, which turns out to be long, and jobs 18, 19 and 20 wait in the runner. After
+// staleAfter the pool sends Drop 20, Drop 19, Drop 18. Job 17 ends after the first Drop, so the runner starts job 18 and
+// answers that it dropped 20 and 19 but not 18. Without rule 2 it could have started job 19 first. Without rule 3 the
+// end of job 17 would have claimed job 21, which would have started before 19.
+//
+// The rules do not cover runners that are not the current one: the runner of a suspect, of a user whose starts hang, or
+// one that does not answer. Their jobs must not delay those of others.
+
+// recall takes back the jobs that a runner has not started, as far as the caller selects them. The caller holds mu.
+func (p *Pool) recall(selects func(*leaseState) bool) {
+	var list []*leaseState
+	for _, h := range p.leases.all {
+		if !h.running && !h.begun && !h.over && !h.dropSent && (h.waiting || h.conn != nil) && selects(h) {
+			list = append(list, h)
+		}
+	}
+	if len(list) == 0 {
+		return
+	}
+	slices.SortFunc(list, func(a, b *leaseState) int {
+		return cmp.Or(cmp.Compare(b.job.Rank, a.job.Rank), cmp.Compare(b.job.Seq, a.job.Seq))
+	})
+	p.recalls++
+	drops := map[*runnerConn][]wire.Frame{}
+	for _, h := range list {
+		h.dropSent, h.recalled = true, true
+		if h.conn == nil {
+			p.ring() // Run returns the jobs that wait for a runner
+			continue
+		}
+		drops[h.conn] = append(drops[h.conn], &wire.Drop{Lease: h.lease()})
+	}
+	for conn, frames := range drops {
+		conn.Send(frames...)
+	}
+}
+
+// recalling reports whether a recall is under way: the current runner has not said of every job whether it dropped it.
+func (s *leases) recalling() bool {
+	for _, h := range s.all {
+		if h.recalled && !h.over && !h.begun && (h.waiting || h.conn != nil && h.conn.current) {
+			return true
+		}
+	}
+	return false
+}
+
+// giveBackClaimed returns jobs that were claimed and not sent to a runner.
+func (l *loop) giveBackClaimed(jobs []queue.Job) {
+	for i := range jobs {
+		l.session.pending.Released = append(l.session.pending.Released, jobs[i].Lease())
+	}
+	l.ring()
+}
