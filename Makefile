@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build install demo test race check bench beside pages packages system-test wine-test compose-test kill-loop pauses gates walks server-suite campaign apart abuse fuzz peers power-cuts clean
+.PHONY: build install demo test race check bench beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -99,6 +99,10 @@ pauses:
 # replaces, fires and has hooks; tests run a short form.
 gates:
 	QUEUECTL_SOAK=1 $(GO) test ./test -run '^(TestUnitsAreOneJobs|TestWeightsShareTheStarts|TestRateOverKills|TestKilledAtEachCommit)$$' -count=1 -v -timeout 60m
+
+# What a step of each periodic duty reads with 1,000,000 ended jobs, compared with 10,000; tests compare 100,000.
+duties:
+	QUEUECTL_ENDED=1000000 $(GO) test ./store/sql -run '^TestDutiesReadAsMuchWhateverIsStored$$' -count=1 -v -timeout 20m
 
 # The store's suite, and random walks beside the model, on a PostgreSQL server that the tests start.
 server-suite:

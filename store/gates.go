@@ -42,9 +42,16 @@ const Forever = -1
 type Ended struct {
 	States []queue.State
 	Before queue.Millis
-	// Of are, if it is not nil, those of a queue that ended while it had a retention of its own; "" are all
-	// others.
+	// Of limits them to one queue's jobs that ended while it had its own retention; an empty name limits them to
+	// the jobs of all queues that ended while their queue had none. Nil does not limit them.
 	Of *string
+}
+
+// KeepingQueue is a queue with jobs that ended while it had its own retention.
+type KeepingQueue struct {
+	Name    string
+	Jobs    int64 // of BoundedStates
+	Outputs int64 // bytes of their outputs
 }
 
 // Resumed is the rule without its pause.

@@ -456,6 +456,20 @@ type Counts struct {
 	Reranking bool
 	Bytes     int64 // of the database
 	Outputs   int64 // bytes of all outputs, in the database and in files
+	// Kept is how many completed and cancelled jobs ended while their queue had its own retention.
+	Kept int64
+}
+
+// BoundedStates are the states whose jobs a retention bounds by number. Dead jobs stay until a user has seen to them.
+var BoundedStates = []queue.State{queue.Completed, queue.Cancelled}
+
+// Bounded is how many jobs the retention of all queues bounds by number.
+func (c Counts) Bounded() int64 {
+	n := -c.Kept
+	for _, s := range BoundedStates {
+		n += c.States[s]
+	}
+	return n
 }
 
 // Waiting is how many jobs have yet to run.
@@ -502,18 +516,21 @@ type Upkeep interface {
 	// Purge removes, with their history, those of some ended jobs that ended first, up to limit, and
 	// says how many. by is who asks, nil if nobody does.
 	Purge(ctx context.Context, of Ended, limit int, by *int) (int, error)
-	// CountEnded is how many jobs Purge could remove.
+	// CountEnded is how many jobs Purge could remove. It reads each of them.
 	CountEnded(ctx context.Context, of Ended) (int64, error)
-	// Keeping lists up to limit queues, after one by name, of which there are jobs that ended while it had a
-	// retention of its own.
-	Keeping(ctx context.Context, after string, limit int) ([]string, error)
+	// Keeping lists the queues, by name, that have jobs which ended while the queue had its own retention. It
+	// reads no job.
+	Keeping(ctx context.Context) ([]KeepingQueue, error)
+	// TrimJobs removes up to limit of the bounded jobs of a queue that ended first, while more than keep of them
+	// are stored. The jobs are those that ended while the queue had its own retention, or with an empty name
+	// those of all queues that ended while their queue had none. It reports whether there are more to remove.
+	TrimJobs(ctx context.Context, queue string, keep int64, limit int) (more bool, err error)
 	// TrimEvents forgets a bounded number of events: the oldest, while they are from
 	// before an instant or more than keep are there. It says whether there are more.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
 	// TrimOutputs removes a bounded number of outputs: the oldest, while all take more
 	// than keep bytes. Their attempts stay, with OutputForgotten. It says whether there
-	// are more. TrimOutputsOf does so with those jobs of a queue that ended while it had a retention of its
-	// own.
+	// are more. TrimOutputsOf does so with those jobs of a queue that ended while it had its own retention.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
 	// Owners lists the name that each uid had when it enqueued first, and those of

@@ -23,12 +23,8 @@ type Retention struct {
 // who waits for the disk feels it.
 const retainStep = 100
 
-// counted are the states whose jobs MaxJobs bounds; dead ones are kept to be looked
-// at.
-var counted = []queue.State{queue.Completed, queue.Cancelled}
-
-// retain removes a step of what is kept too long, of each kind, and says whether there
-// is more.
+// retain removes one step of each kind of thing that is kept too long, and reports whether there is more. What a step
+// reads does not depend on how much is stored.
 func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	now := s.Now()
 	for state, age := range r.States {
@@ -41,12 +37,8 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 		}
 		more = more || n == retainStep
 	}
-	kept := int64(0)
-	for states, i := s.Counts().States, 0; i < len(counted); i++ {
-		kept += states[counted[i]]
-	}
-	if r.MaxJobs > 0 && kept > r.MaxJobs {
-		again, err := atMost(ctx, s, store.Ended{States: counted, Before: now + 1, Of: &others}, r.MaxJobs)
+	if r.MaxJobs > 0 {
+		again, err := s.TrimJobs(ctx, others, r.MaxJobs, retainStep)
 		if err != nil {
 			return false, err
 		}
@@ -68,46 +60,27 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	return more || trimmed || smaller, err
 }
 
-// others are jobs that ended while their queue had no retention of its own.
+// others names no queue: the jobs of all queues that ended while their queue had no retention setting.
 var others = ""
 
-// atMost removes a step of jobs while there are more of them than that.
-func atMost(ctx context.Context, s Store, of store.Ended, most int64) (more bool, err error) {
-	n, err := s.CountEnded(ctx, of)
-	if err != nil || n <= most {
-		return false, err
-	}
-	removed, err := s.Purge(ctx, of, int(min(n-most, retainStep)), nil)
-	return removed > 0 && int64(removed) < n-most, err
-}
-
-// queuesStep is how many queues are listed at a time.
-const queuesStep = 100
-
-// retainQueues is retain for the jobs of each queue that has a retention of its own, or had when they ended.
+// retainQueues removes jobs that ended while their queue had its own retention, as that retention says now.
 func retainQueues(ctx context.Context, s Store, r *Retention) (more bool, err error) {
 	if r.Of == nil {
 		return false, nil
 	}
-	for after := ""; ; {
-		names, err := s.Keeping(ctx, after, queuesStep)
-		if err != nil || len(names) == 0 {
-			return more, err
-		}
-		for _, name := range names {
-			again, err := retainQueue(ctx, s, name, r)
-			if more = more || again; err != nil {
-				return more, err
-			}
-		}
-		after = names[len(names)-1]
+	queues, err := s.Keeping(ctx)
+	for i := 0; i < len(queues) && err == nil; i++ {
+		var again bool
+		again, err = retainQueue(ctx, s, queues[i], r)
+		more = more || again
 	}
+	return more, err
 }
 
-// retainQueue is retain for the jobs of one.
-func retainQueue(ctx context.Context, s Store, name string, r *Retention) (more bool, err error) {
-	own := r.Of(name)
-	for _, state := range counted {
+// retainQueue does that for one queue.
+func retainQueue(ctx context.Context, s Store, q store.KeepingQueue, r *Retention) (more bool, err error) {
+	own := r.Of(q.Name)
+	for _, state := range store.BoundedStates {
 		age := r.States[state]
 		if own.Age != 0 {
 			age = max(0, own.Age)
@@ -115,20 +88,20 @@ func retainQueue(ctx context.Context, s Store, name string, r *Retention) (more 
 		if age == 0 {
 			continue
 		}
-		n, err := s.Purge(ctx, store.Ended{States: []queue.State{state}, Before: s.Now().Add(-age), Of: &name}, retainStep, nil)
+		n, err := s.Purge(ctx, store.Ended{States: []queue.State{state}, Before: s.Now().Add(-age), Of: &q.Name}, retainStep, nil)
 		if err != nil {
 			return false, err
 		}
 		more = more || n == retainStep
 	}
-	if own.MaxJobs > 0 {
-		again, err := atMost(ctx, s, store.Ended{States: counted, Before: s.Now() + 1, Of: &name}, own.MaxJobs)
+	if own.MaxJobs > 0 && q.Jobs > own.MaxJobs {
+		again, err := s.TrimJobs(ctx, q.Name, own.MaxJobs, retainStep)
 		if more = more || again; err != nil {
 			return more, err
 		}
 	}
-	if own.Output > 0 {
-		again, err := s.TrimOutputsOf(ctx, name, own.Output)
+	if own.Output > 0 && q.Outputs > own.Output {
+		again, err := s.TrimOutputsOf(ctx, q.Name, own.Output)
 		return more || again, err
 	}
 	return more, nil

@@ -15,8 +15,8 @@ import (
 // clock that was stepped, or a machine that slept, can delay.
 const look = 30 * time.Second
 
-// retainAgain is how long nothing is looked at that may be kept too long, unless there was more of it: due jobs
-// may be many a second, and to count what is kept takes time.
+// retainAgain is the shortest time between two runs of retention, unless a run left something to remove: upkeep may run
+// many times a second.
 const retainAgain = 5 * time.Second
 
 // sweepStep is how many files are deleted at a time.
@@ -26,7 +26,6 @@ const sweepStep = 100
 type Store interface {
 	store.Upkeep
 	Schedules
-	Counts() store.Counts
 	Now() queue.Millis
 }
 

@@ -30,22 +30,22 @@ type keeper struct {
 	ended   [queue.Cancelled + 1]int64
 	expels  []string // what was expelled
 	trimmed []string
-	keeps   []string // queues with a retention of their own
+	keeps   []store.KeepingQueue
 }
 
-func (k *keeper) Now() queue.Millis    { return queue.MillisOf(time.Now()) }
-func (k *keeper) Counts() store.Counts { return store.Counts{States: k.ended} }
-func (k *keeper) CountEnded(_ context.Context, of store.Ended) (n int64, _ error) {
-	for _, s := range of.States {
-		n += k.ended[s]
+func (k *keeper) Now() queue.Millis                                     { return queue.MillisOf(time.Now()) }
+func (k *keeper) Keeping(context.Context) ([]store.KeepingQueue, error) { return k.keeps, nil }
+func (k *keeper) TrimJobs(ctx context.Context, of string, keep int64, limit int) (bool, error) {
+	if of != "" {
+		k.trimmed = append(k.trimmed, fmt.Sprint("jobs of ", of, " ", keep))
+		return false, nil
 	}
-	return n, nil
-}
-func (k *keeper) Keeping(_ context.Context, after string, _ int) ([]string, error) {
-	if after != "" {
-		return nil, nil
+	over := store.Counts{States: k.ended}.Bounded() - keep
+	if over <= 0 {
+		return false, nil
 	}
-	return k.keeps, nil
+	n, err := k.Purge(ctx, store.Ended{States: store.BoundedStates, Before: k.Now(), Of: &of}, int(min(over, int64(limit))), nil)
+	return int64(n) < over, err
 }
 func (k *keeper) TrimOutputsOf(_ context.Context, of string, keep int64) (bool, error) {
 	k.trimmed = append(k.trimmed, fmt.Sprint("outputs of ", of, " ", keep))
@@ -229,17 +229,19 @@ func TestWhatIsOldGoesInSteps(t *testing.T) {
 
 // Jobs of a queue with a retention of its own go by that, and where it says nothing by that of all.
 func TestOwnRetention(t *testing.T) {
-	k := &keeper{next: time.Hour, keeps: []string{"bulk", "left"}}
+	k := &keeper{next: time.Hour, keeps: []store.KeepingQueue{{Name: "bulk", Jobs: 6, Outputs: 10}, {Name: "full", Jobs: 5, Outputs: 9}, {Name: "left", Jobs: 9, Outputs: 99}}}
 	own := func(name string) store.Retention {
-		if name == "bulk" {
+		if name != "left" {
 			return store.Retention{Age: time.Minute, MaxJobs: 5, Output: 9}
 		}
 		return store.Retention{}
 	}
 	r := Retention{States: map[queue.State]time.Duration{queue.Completed: time.Hour}, MaxEvents: 1, Of: own}
 	_, err := upkeepWith(t, k, r, func() {})
-	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s", "of bulk [cancelled] 100 older than 1m0s", "of left [completed] 100 older than 1h0m0s"}
-	if err != nil || len(k.expels) < len(want) || !slices.Equal(k.expels[:len(want)], want) || k.trimmed[0] != "outputs of bulk 9" {
+	want := []string{"[completed] 0 older than 1h0m0s", "of bulk [completed] 100 older than 1m0s", "of bulk [cancelled] 100 older than 1m0s",
+		"of full [completed] 100 older than 1m0s", "of full [cancelled] 100 older than 1m0s", "of left [completed] 100 older than 1h0m0s"}
+	trims := []string{"jobs of bulk 5", "outputs of bulk 9"}
+	if err != nil || !slices.Equal(k.expels, want) || len(k.trimmed) < len(trims) || !slices.Equal(k.trimmed[:len(trims)], trims) {
 		t.Errorf("got %q, %q, %v", k.expels, k.trimmed, err)
 	}
 }

@@ -241,7 +241,7 @@ func multiply(t *testing.T, url string, rows int) {
 		upto := min(from+499_999, rows)
 		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.jobs (seq, id, rank, arrival, %s) SELECT n, n::text, rank + n, arrival + n, %s FROM queuectl.jobs, generate_series(%d, %d) n WHERE seq = 1`, columns, columns, from, upto))
 	}
-	pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d, users = '1000/%d ', queues = 'default=%d/1000 '`, rows+1, rows, rows, rows, rows))
+	pgserver.Query(t, url, fmt.Sprintf(`UPDATE queuectl.meta SET next_seq = %d, enqueued = %d, pending = %d, users = '1000/%d ', queues = 'default=%d/1000/0/0 '`, rows+1, rows, rows, rows, rows))
 	pgserver.Query(t, url, "VACUUM ANALYZE")
 	pgserver.Query(t, url, "CHECKPOINT")
 }

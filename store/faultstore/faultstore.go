@@ -270,8 +270,13 @@ func (s *Store) CountEnded(ctx context.Context, of store.Ended) (int64, error) {
 }
 
 // Keeping implements store.Store.
-func (s *Store) Keeping(ctx context.Context, after string, limit int) ([]string, error) {
-	return ask(ctx, s, "Keeping", after, func() ([]string, error) { return s.Store.Keeping(ctx, after, limit) })
+func (s *Store) Keeping(ctx context.Context) ([]store.KeepingQueue, error) {
+	return ask(ctx, s, "Keeping", nil, func() ([]store.KeepingQueue, error) { return s.Store.Keeping(ctx) })
+}
+
+// TrimJobs implements store.Store.
+func (s *Store) TrimJobs(ctx context.Context, queue string, keep int64, limit int) (bool, error) {
+	return ask(ctx, s, "TrimJobs", queue, func() (bool, error) { return s.Store.TrimJobs(ctx, queue, keep, limit) })
 }
 
 // TrimEvents implements store.Store.

@@ -3,6 +3,7 @@ package memstore
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -27,9 +28,7 @@ func (s *Store) Purge(ctx context.Context, of store.Ended, limit int, by *int) (
 	err = s.update(ctx, func(now queue.Millis) error {
 		list := s.ended(of)
 		for _, j := range list[:min(limit, len(list))] {
-			s.remove(j)
-			j.State = 0
-			s.tell(j, queue.EventRemoved, queue.EventDetail{UID: by}, now)
+			s.expel(j, queue.EventDetail{UID: by}, now)
 			removed++
 		}
 		return nil
@@ -64,19 +63,48 @@ func (s *Store) TrimEvents(ctx context.Context, before queue.Millis, keep int64)
 	return more, err
 }
 
-// Keeping lists queues with jobs that ended while they had a retention of their own.
-func (s *Store) Keeping(ctx context.Context, after string, limit int) (list []string, err error) {
+// Keeping lists queues with jobs that ended while the queue had its own retention.
+func (s *Store) Keeping(ctx context.Context) (list []store.KeepingQueue, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
-			if j.Kept && j.Queue > after && !slices.Contains(list, j.Queue) {
-				list = append(list, j.Queue)
+			if !j.Kept {
+				continue
 			}
+			at := slices.IndexFunc(list, func(q store.KeepingQueue) bool { return q.Name == j.Queue })
+			if at < 0 {
+				at, list = len(list), append(list, store.KeepingQueue{Name: j.Queue})
+			}
+			list[at].Jobs++
+			list[at].Outputs += j.Outputs
 		}
-		slices.Sort(list)
-		list = list[:min(len(list), limit)]
+		slices.SortFunc(list, func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })
 		return nil
 	})
 	return list, err
+}
+
+// TrimJobs removes the jobs of a queue that ended first while more than keep of them are stored.
+func (s *Store) TrimJobs(ctx context.Context, of string, keep int64, limit int) (more bool, err error) {
+	err = s.update(ctx, func(now queue.Millis) error {
+		list := s.ended(store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &of})
+		over := int64(len(list)) - keep
+		if over <= 0 {
+			return nil
+		}
+		for _, j := range list[:min(over, int64(limit))] {
+			s.expel(j, queue.EventDetail{}, now)
+		}
+		more = over > int64(limit)
+		return nil
+	})
+	return more, err
+}
+
+// expel removes a job that has ended.
+func (s *Store) expel(j *job, detail queue.EventDetail, now queue.Millis) {
+	s.remove(j)
+	j.State = 0
+	s.tell(j, queue.EventRemoved, detail, now)
 }
 
 // TrimOutputs removes the oldest outputs while all take more than keep bytes.

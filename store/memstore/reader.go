@@ -352,6 +352,9 @@ func (s *Store) counts() store.Counts {
 	c := store.Counts{Enqueued: s.enqueued, Outputs: s.outputs()}
 	for _, j := range s.jobs {
 		c.States[j.State]++
+		if j.Kept {
+			c.Kept++
+		}
 	}
 	return c
 }

@@ -11,7 +11,7 @@ import (
 // else has changed of the job is written too. A lease that moves to another state than
 // processing is over.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
-	from, was := j.State, j.Standing
+	from, was, kept := j.State, j.Standing, j.Kept
 	l := r.tx.Lease(j.Seq)
 	if !legal(from, to, l != nil) {
 		return fmt.Errorf("job %s is %v and may not become %v", j.ID, from, to)
@@ -36,6 +36,9 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 		return err
 	}
 	r.tx.Moved(j, from, to)
+	if j.Kept != kept {
+		r.tx.CountKept(j, bit(j.Kept)-bit(kept))
+	}
 	if to.Ended() != from.Ended() {
 		if err := r.tx.CountNaming(j, bit(from.Ended())-bit(to.Ended())); err != nil {
 			return err
@@ -223,5 +226,8 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 		return err
 	}
 	r.tx.Moved(j, j.State, 0)
+	if j.Kept {
+		r.tx.CountKept(j, -1)
+	}
 	return r.tx.AddEvent(queue.EventRemoved, &j.Job, 0, detail)
 }

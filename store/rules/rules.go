@@ -145,6 +145,9 @@ type Tx interface {
 	// Moved counts a move of a job, which is of its user and its queue, from one state to another; 0
 	// is outside.
 	Moved(j *Job, from, to queue.State)
+	// CountKept counts a job that its queue's own retention bounds from now on (by is 1), or no longer
+	// does (-1), with the bytes of its outputs.
+	CountKept(j *Job, by int)
 	// Measure counts the start or the end of an attempt in the figures of its queue, in this transaction.
 	Measure(m Measured)
 	// Touched has whoever watches a job told.

@@ -169,6 +169,7 @@ type memory struct {
 	ranking   ranking
 	rankedBy  string // as meta has it: the order of all ranks, "" while they are made anew
 	outputs   int64  // bytes of all outputs
+	kept      int64  // jobs that ended while their queue had its own retention
 	gathered  bool   // leases that are not known to have started stand in meta, though each node has a place for its own
 	// upto is, of hours and days, up to when the figures are made of finer ones; tidied is the hour in
 	// which that was looked at last.
@@ -346,7 +347,7 @@ func (s *engine) publish() {
 	defer s.mu.Unlock()
 	s.last = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
-	s.counts.Outputs = s.mem.outputs
+	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.kept
 	s.listAllReserved()
 }
 

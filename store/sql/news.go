@@ -54,6 +54,8 @@ type newsQueue struct {
 	Name    string `json:"n"`
 	Waiting int64  `json:"w"`
 	UID     int    `json:"u"`
+	Kept    int64  `json:"e,omitempty"`
+	Bytes   int64  `json:"o,omitempty"` // of the outputs of those
 	Lanes   int    `json:"l"`
 	Keyed   bool   `json:"k,omitempty"` // its lanes that make demands have changed
 }
@@ -139,7 +141,7 @@ func (t *tx) news() ([]byte, error) {
 		t.tellQueue(q, false)
 	}
 	for q, keyed := range t.told.queues {
-		n.Queues = append(n.Queues, newsQueue{q.Name, q.Waiting, q.uid, q.lanes, keyed})
+		n.Queues = append(n.Queues, newsQueue{Name: q.Name, Waiting: q.Waiting, UID: q.uid, Kept: q.kept, Bytes: q.keptBytes, Lanes: q.lanes, Keyed: keyed})
 	}
 	slices.SortFunc(t.told.lanes, func(a, b laneName) int { return cmp.Or(strings.Compare(a.queue, b.queue), a.uid-b.uid) })
 	for _, name := range slices.Compact(t.told.lanes) {
@@ -233,7 +235,9 @@ func (t *tx) hear(commits int64, text []byte) error {
 	}
 	for _, is := range n.Queues {
 		q := ls.state(is.Name)
-		q.Waiting, q.uid, q.lanes = is.Waiting, is.UID, is.Lanes
+		m.kept += is.Kept - q.kept
+		q.setCount(queueCount{is.Waiting, is.UID, is.Kept, is.Bytes})
+		q.lanes = is.Lanes
 		if is.Keyed {
 			ls.markStale(q)
 		}

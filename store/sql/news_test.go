@@ -148,8 +148,8 @@ func batchesIn(m *memory) map[int64]string {
 func queuesIn(m *memory) map[string]string {
 	list := map[string]string{}
 	for name, q := range m.lanes.queues {
-		if q.exists() || q.lanes > 0 {
-			list[name] = fmt.Sprint(q.Waiting, q.leased, q.lanes, q.rule)
+		if q.stored() || q.lanes > 0 {
+			list[name] = fmt.Sprint(q.Waiting, q.leased, q.lanes, q.kept, q.keptBytes, q.rule)
 			if q.exists() {
 				list[name] += fmt.Sprint(" of ", q.uid)
 			}

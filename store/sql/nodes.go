@@ -345,3 +345,27 @@ func (s *Server) leave(ctx context.Context) error {
 		return c.exec(`UPDATE nodes SET until = now(), heard = now() WHERE id = ? AND incarnation = ?`, s.node, s.incarnation)
 	})
 }
+
+// ownGarbage lists up to limit output files that this node is to delete: its own, and those of nodes that are no longer
+// members. The files of other nodes, of which there may be many, are not read.
+func (t *tx) ownGarbage(limit int) (refs []string, err error) {
+	for name, found := "", true; found; {
+		err := t.query(func(r row) (bool, error) {
+			refs = append(refs, r.text(0))
+			return len(refs) < limit, nil
+		}, `SELECT ref FROM garbage WHERE node = ? AND NOT EXISTS (SELECT 1 FROM nodes WHERE name = ? AND id <> ?) ORDER BY ref LIMIT ?`,
+			name, name, t.s.node, int64(limit-len(refs)))
+		if err != nil || len(refs) == limit {
+			return refs, err
+		}
+		found = false
+		err = t.query(func(r row) (bool, error) {
+			name, found = r.text(0), true
+			return false, nil
+		}, `SELECT node FROM garbage WHERE node > ? ORDER BY node LIMIT 1`, name)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return refs, nil
+}

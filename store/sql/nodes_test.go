@@ -536,3 +536,22 @@ func TestNodeHasStrangers(t *testing.T) {
 		t.Errorf("once it has the account it claims %v", seqs(more))
 	}
 }
+
+// Output files are deleted by the node that has them, or by any once that is gone, and no node reads those of others.
+func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	pgserver.Query(t, url, `INSERT INTO queuectl.garbage SELECT n || '-' || node, node FROM generate_series(1, 3) AS n, unnest(ARRAY['', 'a', 'b', 'gone']) AS node`)
+	for s, want := range map[*Server][]string{
+		a: {"1-", "2-", "3-", "1-a", "2-a", "3-a", "1-gone"},
+		b: {"1-", "2-", "3-", "1-b", "2-b", "3-b", "1-gone"},
+	} {
+		refs, err := s.DeletableOutputs(t.Context(), 7)
+		if err != nil || !slices.Equal(refs, want) {
+			t.Errorf("got %q, %v, want %q", refs, err, want)
+		}
+		if refs, err = s.DeletableOutputs(t.Context(), 99); err != nil || len(refs) != 9 {
+			t.Errorf("all: got %q, %v", refs, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package sql
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -23,35 +24,72 @@ func endedFrom(of *store.Ended, state queue.State) (from []string, args [][]any)
 	return []string{kept}, [][]any{{*of.Of, int64(state), before}}
 }
 
+// automatic is the detail of an event that no user caused.
+var automatic = []byte(`{}`)
+
 // Purge removes jobs that have ended before an instant.
 func (s *engine) Purge(ctx context.Context, of store.Ended, limit int, by *int) (removed int, err error) {
-	detail := []byte(`{}`)
+	detail := automatic
 	if by != nil {
 		detail = rules.ByUID(*by)
 	}
-	err = s.do(ctx, normal, func(t *tx) error {
-		removed = 0
-		var list []rules.Job
-		for _, state := range of.States {
-			from, args := endedFrom(&of, state)
-			for i := range from {
-				ended, err := t.jobs(limit, from[i]+` ORDER BY ended_at`, args[i]...)
-				if err != nil {
-					return err
-				}
-				list = append(list, ended...)
-			}
-		}
-		slices.SortStableFunc(list, func(a, b rules.Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
-		for i := range list[:min(limit, len(list))] {
-			if err := t.rules.Remove(&list[i], detail); err != nil {
-				return err
-			}
-			removed++
-		}
-		return nil
+	err = s.do(ctx, normal, func(t *tx) (err error) {
+		removed, err = t.purge(&of, limit, detail)
+		return err
 	})
 	return removed, err
+}
+
+// purge removes up to limit of the jobs that ended first.
+func (t *tx) purge(of *store.Ended, limit int, detail []byte) (removed int, err error) {
+	var list []rules.Job
+	for _, state := range of.States {
+		from, args := endedFrom(of, state)
+		for i := range from {
+			ended, err := t.jobs(limit, from[i]+` ORDER BY ended_at`, args[i]...)
+			if err != nil {
+				return 0, err
+			}
+			list = append(list, ended...)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b rules.Job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
+	list = list[:min(limit, len(list))]
+	for i := range list {
+		if err := t.rules.Remove(&list[i], detail); err != nil {
+			return i, err
+		}
+	}
+	return len(list), nil
+}
+
+// TrimJobs removes the jobs of a queue that ended first while more than keep of them are stored. It goes by the counts
+// that every transaction maintains, so a step costs the same however many jobs are stored.
+func (s *engine) TrimJobs(ctx context.Context, of string, keep int64, limit int) (more bool, err error) {
+	if of == "" && s.counted().Bounded() <= keep {
+		return false, nil
+	}
+	err = s.do(ctx, normal, func(t *tx) error {
+		more = false
+		over := t.bounded(of) - keep
+		if over <= 0 {
+			return nil
+		}
+		ended := store.Ended{States: store.BoundedStates, Before: math.MaxInt64, Of: &of}
+		removed, err := t.purge(&ended, int(min(over, int64(limit))), automatic)
+		more = removed > 0 && int64(removed) < over
+		return err
+	})
+	return more, err
+}
+
+// bounded is how many jobs TrimJobs counts of a queue.
+func (t *tx) bounded(of string) int64 {
+	m := &t.s.mem
+	if of == "" {
+		return store.Counts{States: m.counts, Kept: m.kept}.Bounded()
+	}
+	return t.keptOf(of).kept
 }
 
 // CountEnded is how many jobs have ended in these states before an instant.
@@ -73,23 +111,21 @@ func (s *engine) CountEnded(ctx context.Context, of store.Ended) (total int64, e
 	return total, err
 }
 
-// Keeping lists queues with jobs that ended while they had a retention of their own.
-func (s *engine) Keeping(ctx context.Context, after string, limit int) (list []string, err error) {
-	err = s.reading(ctx, func(r *reader) error {
+// Keeping lists the queues with jobs that ended while the queue had its own retention.
+func (s *engine) Keeping(ctx context.Context) (list []store.KeepingQueue, err error) {
+	if s.counted().Kept == 0 {
+		return nil, nil
+	}
+	err = s.do(ctx, normal, func(t *tx) error {
 		list = nil
-		for name := after; len(list) < limit; {
-			found := false
-			err := r.query(func(r row) (bool, error) {
-				name, found = r.text(0), true
-				return false, nil
-			}, `SELECT queue FROM jobs INDEXED BY jobs_kept WHERE kept = 1 AND queue > ? ORDER BY queue LIMIT 1`, name)
-			if err != nil || !found {
-				return err
+		for _, q := range t.s.mem.lanes.queues {
+			if q.kept > 0 {
+				list = append(list, store.KeepingQueue{Name: q.Name, Jobs: q.kept, Outputs: q.keptBytes})
 			}
-			list = append(list, name)
 		}
 		return nil
 	})
+	slices.SortFunc(list, func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })
 	return list, err
 }
 
@@ -132,18 +168,14 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	return more, err
 }
 
-// TrimOutputsOf does so with jobs of a queue.
+// TrimOutputsOf does so with the jobs of a queue that ended while it had its own retention.
 func (s *engine) TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error) {
-	over := int64(0)
-	err = s.reading(ctx, func(r *reader) error {
-		all, err := r.number(`SELECT sum(outputs) FROM jobs INDEXED BY jobs_outputs WHERE queue = ? AND kept = 1 AND outputs > 0`, queue)
-		over = all - keep
-		return err
-	})
-	if err != nil || over <= 0 {
-		return false, err
-	}
 	err = s.do(ctx, normal, func(t *tx) error {
+		more = false
+		over := t.keptOf(queue).keptBytes - keep
+		if over <= 0 {
+			return nil
+		}
 		more, err = t.trim(over, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, queue)
 		return err
 	})

@@ -21,13 +21,15 @@ type queueState struct {
 	rule   store.QueueRule
 	uid    int // who enqueued its first job, of those that it has
 	leased int
-	lanes  int            // with those that have no job
-	open   open           // its plain lanes that are open
-	keyed  bool           // it may have open lanes that make demands
-	stale  bool           // best and next are not known
-	best   *rules.Lane    // of those, nil if there is none
-	next   rules.Position // the head of the second one
-	at     int            // among the ready ones, -1 if it is not
+	// kept is how many jobs ended while the queue had its own retention, and keptBytes the size of their outputs.
+	kept, keptBytes int64
+	lanes           int            // with those that have no job
+	open            open           // its plain lanes that are open
+	keyed           bool           // it may have open lanes that make demands
+	stale           bool           // best and next are not known
+	best            *rules.Lane    // of those, nil if there is none
+	next            rules.Position // the head of the second one
+	at              int            // among the ready ones, -1 if it is not
 }
 
 // readyQueues are queues, the one with the best head first.
@@ -236,7 +238,7 @@ func (t *tx) tidyQueues() {
 			if looked++; looked > moveStep {
 				return
 			}
-			if q.lanes == 0 && !q.exists() && !q.stale && q.at < 0 && q.Pass <= m.turn {
+			if q.lanes == 0 && !q.stored() && !q.stale && q.at < 0 && q.Pass <= m.turn {
 				delete(m.lanes.queues, name)
 			}
 		}
@@ -245,6 +247,9 @@ func (t *tx) tidyQueues() {
 
 // exists reports whether there is such a queue: it has a rule, or jobs that have not ended.
 func (q *queueState) exists() bool { return q.rule != store.Plain || q.Waiting > 0 || q.leased > 0 }
+
+// stored reports whether the queue has a row: it exists, or its own retention still bounds ended jobs.
+func (q *queueState) stored() bool { return q.exists() || q.kept > 0 || q.keptBytes > 0 }
 
 // SetQueue has a queue go by a rule.
 func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
@@ -293,12 +298,13 @@ func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 		if text, err = json.Marshal(rule); err != nil {
 			return err
 		}
-	case q.Waiting == 0:
+	case q.Waiting == 0 && q.kept == 0 && q.keptBytes == 0:
 		err = t.exec(`DELETE FROM queues WHERE name = ?`, q.Name)
 		return err
 	}
-	err = t.exec(`INSERT INTO queues (name, waiting, uid, rule) VALUES (?, ?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, rule = excluded.rule`,
-		q.Name, q.Waiting, int64(q.uid), string(text))
+	err = t.exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes, rule) VALUES (?, ?, ?, ?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes, rule = excluded.rule`,
+		q.Name, q.Waiting, int64(q.uid), q.kept, q.keptBytes, string(text))
 	return err
 }
 
@@ -381,27 +387,6 @@ func (t *tx) resumeQueues() (next queue.Millis, err error) {
 	return next, nil
 }
 
-// queueCount is what a transaction found of a queue.
-type queueCount struct {
-	waiting int64
-	uid     int
-}
-
-// waitsIn counts jobs of a queue that begin, or cease, to wait.
-func (t *tx) waitsIn(name string, uid int, n int64) {
-	q := t.s.mem.lanes.state(name)
-	if _, known := t.queues[q]; !known {
-		if t.queues == nil {
-			t.queues = map[*queueState]queueCount{}
-		}
-		t.queues[q] = queueCount{q.Waiting, q.uid}
-	}
-	if !q.exists() {
-		q.uid = uid
-	}
-	q.Waiting = max(0, q.Waiting+n)
-}
-
 // admitQueues refuses more jobs than queues may have, and queues that would be too many of one user.
 func (t *tx) admitQueues(uid int, of map[string]int64) error {
 	if err := rules.AdmitQueues(t, of); err != nil {
@@ -433,57 +418,14 @@ func (t *tx) begins(of map[string]int64) (names []string) {
 	return names
 }
 
-// listQueues is as listUsers, of the queues.
-func (t *tx) listQueues() error {
-	m := &t.s.mem
-	changed := false
-	for q, was := range t.queues {
-		if q.Waiting == was.waiting {
-			continue
-		}
-		changed = true
-		if !slices.Contains(m.changed, q.Name) {
-			m.changed = append(slices.Clip(m.changed), q.Name)
-		}
-	}
-	if !changed {
-		return nil
-	}
-	if len(m.changed) > maxListed {
-		for _, name := range m.changed {
-			if err := t.writeQueue(m.lanes.state(name)); err != nil {
-				return err
-			}
-		}
-		m.changed = nil
-	}
-	var list []byte
-	for _, name := range m.changed {
-		q := m.lanes.state(name)
-		list = append(append(list, name...), '=')
-		list = appendNumbers(list, q.Waiting, int64(q.uid))
-	}
-	m.queues = string(list)
-	return nil
-}
-
-func (t *tx) writeQueue(q *queueState) (err error) {
-	if !q.exists() {
-		err = t.exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
-		return err
-	}
-	err = t.exec(`INSERT INTO queues (name, waiting, uid) VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`, q.Name, q.Waiting, int64(q.uid))
-	return err
-}
-
 // readQueues reads the queues' counts and rules.
 func (s *engine) readQueues(all *reads) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
 		q := m.lanes.state(r.text(0))
-		q.Waiting, q.uid = r.num(1), int(r.num(2))
+		q.setCount(queueCount{r.num(1), int(r.num(2)), r.num(3), r.num(4)})
 		rule := store.Plain
-		if text := r.view(3); len(text) > 0 {
+		if text := r.view(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
 				return false, fmt.Errorf("the settings of queue %s: %w", q.Name, errors.Join(err, damage("damaged rule of a queue")))
 			}
@@ -491,39 +433,7 @@ func (s *engine) readQueues(all *reads) {
 		m.lanes.weights += int(bit(rule.Weight != 1))
 		q.obey(rule)
 		return true, nil
-	}, `SELECT name, waiting, uid, rule FROM queues`)
-}
-
-// countQueues completes them by meta, and by the leases.
-func (s *engine) countQueues() error {
-	m := &s.mem
-	counts, err := queueCounts(m.queues)
-	for name, c := range counts {
-		q := m.lanes.state(name)
-		q.Waiting, q.uid = c.waiting, c.uid
-		m.changed = append(m.changed, name)
-	}
-	m.countLeased()
-	return err
-}
-
-// queueCounts reads meta.queues.
-func queueCounts(list string) (map[string]queueCount, error) {
-	of := map[string]queueCount{}
-	for entry := range strings.FieldsSeq(list) {
-		at := strings.LastIndexByte(entry, '=')
-		if at < 0 {
-			return nil, damagedLane
-		}
-		pair, err := numbers(entry[at+1:])
-		if err != nil {
-			return nil, err
-		}
-		for waiting, uid := range pair {
-			of[entry[:at]] = queueCount{waiting, int(uid)}
-		}
-	}
-	return of, nil
+	}, `SELECT name, waiting, uid, kept, kept_bytes, rule FROM queues`)
 }
 
 // obey has a queue go by a rule.

@@ -216,30 +216,48 @@ func nameOf(d queue.Demand, uid int) gateName {
 
 // userFaults holds the users' counts against the rows.
 func userFaults(c conn) (faults []string) {
-	return countFaults(c, "uid", row.num, numbers, `SELECT users FROM meta`, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`)
+	return countFaults(c, row.num, numbers, countSource{"waiting jobs are counted of uid",
+		`SELECT users FROM meta`, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
 }
 
 // queueFaults holds the queues' counts against the rows.
 func queueFaults(c conn) (faults []string) {
-	listed := func(list string) (map[string]int64, error) {
-		counts, err := queueCounts(list)
-		of := map[string]int64{}
-		for name, c := range counts {
-			of[name] = c.waiting
+	for _, of := range []struct {
+		member func(queueCount) int64
+		countSource
+	}{
+		{func(c queueCount) int64 { return c.waiting }, countSource{what: "waiting jobs are counted of queue", table: `SELECT name, waiting FROM queues`,
+			rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
+		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept by its own retention are counted of queue", table: `SELECT name, kept FROM queues`,
+			rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
+		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "bytes of their outputs are counted of queue", table: `SELECT name, kept_bytes FROM queues`,
+			rows: `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
+	} {
+		listed := func(list string) (map[string]int64, error) {
+			counts, err := queueCounts(list)
+			numbers := map[string]int64{}
+			for name, c := range counts {
+				numbers[name] = of.member(c)
+			}
+			return numbers, err
 		}
-		return of, err
+		of.meta = `SELECT queues FROM meta`
+		faults = append(faults, countFaults(c, row.text, listed, of.countSource)...)
 	}
-	return countFaults(c, "queue", row.text, listed, `SELECT queues FROM meta`, `SELECT name, waiting FROM queues`, `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`)
+	return faults
 }
 
-// countFaults holds counts against the rows: those of a table, but for what changed since and is listed in
-// meta. key reads what is counted of from a column.
-func countFaults[K cmp.Ordered](c conn, what string, key func(row, int) K, listed func(string) (map[K]int64, error), meta, table, rows string) (faults []string) {
+// countSource says what a count is of, and the statements that read it and what it counts.
+type countSource struct{ what, meta, table, rows string }
+
+// countFaults compares counts with the rows that they count. A count is the entry of the list in meta, or else the row
+// of its table. key reads from a column what the count is of.
+func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string) (map[K]int64, error), of countSource) (faults []string) {
 	list := ""
 	err := c.query(func(r row) (bool, error) {
 		list = r.text(0)
 		return false, nil
-	}, meta)
+	}, of.meta)
 	read := func(q string) map[K]int64 {
 		counts := map[K]int64{}
 		if err == nil {
@@ -250,7 +268,7 @@ func countFaults[K cmp.Ordered](c conn, what string, key func(row, int) K, liste
 		}
 		return counts
 	}
-	kept, there := read(table), read(rows)
+	kept, there := read(of.table), read(of.rows)
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -264,7 +282,7 @@ func countFaults[K cmp.Ordered](c conn, what string, key func(row, int) K, liste
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("%d waiting jobs are counted of %s %v, but there are %d", kept[k], what, k, there[k]))
+			faults = append(faults, fmt.Sprintf("%d %s %v, but there are %d", kept[k], of.what, k, there[k]))
 		}
 	}
 	return faults
@@ -299,8 +317,10 @@ func recount(c *liteConn) error {
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
 		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
-		`UPDATE queues SET waiting = 0`,
+		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
 		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
+		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue
+			ON CONFLICT (name) DO UPDATE SET kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
 		`UPDATE meta SET users = '', queues = ''`,
 	})
 }

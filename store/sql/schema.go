@@ -35,7 +35,7 @@ var migrations = [][]string{{
 		ranked_by    TEXT    NOT NULL DEFAULT '', -- the order of all ranks, '' while they are being made anew
 		ordered_by   TEXT    NOT NULL DEFAULT '', -- the order that new ranks are made by
 		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING of each user that has changed since its row was written
-		queues       TEXT    NOT NULL DEFAULT '', -- NAME/WAITING/UID of each queue that has changed since its row was written
+		queues       TEXT    NOT NULL DEFAULT '', -- NAME=WAITING/UID/KEPT/KEPT_BYTES of each queue that has changed since its row was written
 		hours_upto   INTEGER NOT NULL DEFAULT 0,  -- figures of minutes before are in those of hours
 		days_upto    INTEGER NOT NULL DEFAULT 0,  -- and those of hours before in those of days
 		reserved     TEXT    NOT NULL DEFAULT ''  -- SEQ/FENCE or SEQ/FENCE/NODE of each job that is leased and not known to have started
@@ -158,10 +158,12 @@ var migrations = [][]string{{
 	`CREATE INDEX ended_parent ON ended (parent, id)`,
 	`CREATE INDEX ended_uid ON ended (uid, id)`,
 	`CREATE TABLE queues (
-		name    TEXT    PRIMARY KEY,
-		waiting INTEGER NOT NULL,           -- jobs of it
-		uid     INTEGER NOT NULL,           -- who enqueued the first one
-		rule    TEXT    NOT NULL DEFAULT '' -- JSON of store.QueueRule, '' if it has none
+		name       TEXT    PRIMARY KEY,
+		waiting    INTEGER NOT NULL,            -- jobs of it
+		uid        INTEGER NOT NULL,            -- who enqueued the first one
+		kept       INTEGER NOT NULL DEFAULT 0,  -- jobs of it whose kept is 1
+		kept_bytes INTEGER NOT NULL DEFAULT 0,  -- of their outputs
+		rule       TEXT    NOT NULL DEFAULT ''  -- JSON of store.QueueRule, '' if it has none
 	) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE inputs (
 		seq   INTEGER PRIMARY KEY,
@@ -311,6 +313,7 @@ var migrations = [][]string{{
 		at    INTEGER NOT NULL
 	) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE garbage (ref TEXT PRIMARY KEY, node TEXT NOT NULL) STRICT, WITHOUT ROWID`,
+	`CREATE INDEX garbage_node ON garbage (node, ref)`,
 	`CREATE TABLE notes (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID`,
 }}
 

@@ -36,7 +36,7 @@ func (t *tx) Attempt(part func() error) error {
 	m, s := t.s.mem, t.s
 	users, counts := maps.Clone(m.users), map[*queueState]queueCount{}
 	for _, q := range m.lanes.queues {
-		counts[q] = queueCount{q.Waiting, q.uid}
+		counts[q] = q.count()
 	}
 	was, undo := *t, len(t.undo)
 	back := s.rechecks.Keep()
@@ -62,7 +62,7 @@ func (t *tx) Attempt(part func() error) error {
 	maps.Copy(s.mem.users, users)
 	maps.DeleteFunc(s.mem.users, func(uid int, _ user) bool { _, known := users[uid]; return !known })
 	for q, c := range counts {
-		q.Waiting, q.uid = c.waiting, c.uid
+		q.setCount(c)
 	}
 	s.mem.countLeased()
 	back()

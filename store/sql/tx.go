@@ -196,14 +196,26 @@ func (t *tx) PutProgress(j *rules.Job) error {
 	return err
 }
 
-// forgetOutput notes that so much of a job's outputs is gone.
+// forgetOutput subtracts the size of a removed output from a job, and from its queue if the queue's own retention
+// bounds the job.
 func (t *tx) forgetOutput(seq, bytes int64) error {
 	if l := t.Lease(seq); l != nil {
 		with := *l
 		with.Job.Outputs -= bytes
 		t.Hold(&with)
 	}
-	err := t.exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
+	name, kept := "", false
+	err := t.query(func(r row) (bool, error) {
+		name, kept = r.text(0), r.num(1) != 0
+		return false, nil
+	}, `SELECT queue, kept FROM jobs WHERE seq = ?`, seq)
+	if err != nil {
+		return err
+	}
+	if kept {
+		t.countKept(name, queueCount{keptBytes: -bytes})
+	}
+	err = t.exec(`UPDATE jobs SET outputs = outputs - ? WHERE seq = ?`, bytes, seq)
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"strconv"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -84,7 +83,7 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		if err != nil {
 			return err
 		}
-		keys, err := t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, int64(t.now.Add(-store.KeyMemory)))
+		keys, err := t.forgetKeys()
 		if err != nil {
 			return err
 		}
@@ -132,6 +131,17 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		return err
 	})
 	return next, err
+}
+
+// forgetKeys removes a step of the keys that are older than KeyMemory. Keys are stored in the order of their age, so the
+// first one tells whether there are any.
+func (t *tx) forgetKeys() (n int64, err error) {
+	before := int64(t.now.Add(-store.KeyMemory))
+	oldest, err := t.number(`SELECT at FROM keys ORDER BY n LIMIT 1`)
+	if err != nil || oldest == 0 || oldest >= before {
+		return 0, err
+	}
+	return t.count(`DELETE FROM keys WHERE n IN (SELECT n FROM keys ORDER BY n LIMIT `+step+`) AND at < ?`, before)
 }
 
 // tidyKept has lanes, gates and queues go that nobody needs, and tidies the figures.
@@ -223,14 +233,14 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 		if refs = nil; s.copying.Load() { // a copy begins in a turn of its own, so before this one or after it
 			return nil
 		}
-		of := ``
-		if s.node != 0 { // others' files are not here
-			of = ` WHERE node NOT IN (SELECT name FROM nodes WHERE id <> ` + strconv.FormatInt(s.node, 10) + `)`
+		if s.node != 0 {
+			refs, err = t.ownGarbage(limit)
+			return err
 		}
 		return t.query(func(r row) (bool, error) {
 			refs = append(refs, r.text(0))
 			return len(refs) < limit, nil
-		}, `SELECT ref FROM garbage`+of+` ORDER BY ref LIMIT ?`, int64(limit))
+		}, `SELECT ref FROM garbage ORDER BY ref LIMIT ?`, int64(limit))
 	})
 	return refs, err
 }

@@ -122,6 +122,9 @@ func (t *tx) miscounted(lanes map[int64]rules.Lane) error {
 	if len(waiting) > 0 {
 		wrong = errors.Join(wrong, fmt.Errorf("nothing is known of %v", waiting))
 	}
+	for _, fault := range queueFaults(t.conn) {
+		wrong = errors.Join(wrong, errors.New(fault))
+	}
 	empties, over := int64(0), map[int64]int{}
 	for _, l := range lanes {
 		if l.Shut == rules.Empty {

@@ -308,7 +308,7 @@ func (t *tx) rollback() {
 		t.s.mem.putUser(uid, u)
 	}
 	for q, was := range t.queues {
-		q.Waiting, q.uid = was.waiting, was.uid
+		q.setCount(was)
 	}
 	t.s.mem.countLeased()
 	t.s.minute = minuteFigures{}
@@ -382,7 +382,7 @@ func (t *tx) publish(grant *granted) {
 		poke(t.uncut.again)
 	}
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
-	s.counts.Outputs = s.mem.outputs
+	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.kept
 	if order := s.mem.order; order != *s.order.Load() {
 		s.order.Store(&order)
 	}

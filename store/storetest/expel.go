@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -9,6 +10,7 @@ import (
 
 var expelling = []promise{
 	{name: "jobs of a queue with a retention of its own are kept apart from the others", keep: ownRetention},
+	{name: "of more ended jobs than may be kept those that ended first go", keep: jobsTrimmed},
 	{name: "what ended first is expelled first", keep: expelsOldest},
 	{name: "nothing is expelled that has not ended", keep: expelsEnded},
 	{name: "the oldest outputs go when all take too much room", keep: outputsTrimmed},
@@ -48,6 +50,55 @@ func expelsOldest(r *rig) {
 	same(r, "left", seqs(r.all(store.Filter{})), []int64{jobs[3].Seq})
 	_, err := r.s.History(r.Context(), jobs[2].Seq, 0, store.MaxPage)
 	r.refusedCode("history of an expelled job", err, queue.CodeNotFound)
+}
+
+func jobsTrimmed(r *rig) {
+	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
+	var own, others []int64
+	for i := range 10 {
+		name := []string{"default", "own"}[i%2]
+		j := r.one(func(j *queue.Job) { j.Queue = name })
+		end := exit(0)
+		if i >= 8 {
+			end = ended(queue.Killed)
+		}
+		r.end(r.claimOne(), end)
+		r.advance(time.Second)
+		if i%2 == 0 {
+			others = append(others, j.Seq)
+		} else {
+			own = append(own, j.Seq)
+		}
+	}
+	dead := r.jobIn(queue.Dead)
+	trim := func(of string, keep int64, limit int) bool {
+		r.Helper()
+		more, err := r.s.TrimJobs(r.Context(), of, keep, limit)
+		r.must(err)
+		r.counted()
+		return more
+	}
+	left := func(what string, want ...int64) {
+		r.Helper()
+		want = append(slices.Clone(want), dead.Seq)
+		slices.Sort(want)
+		got := seqs(r.all(store.Filter{}))
+		slices.Sort(got)
+		same(r, what, got, want)
+	}
+	same(r, "more, of as many as may be kept", []bool{trim("", 5, 9), trim("own", 5, 9), trim("none", 0, 9)}, []bool{false, false, false})
+	left("as many as may be kept", slices.Concat(own, others)...)
+	same(r, "more, after a step of several", trim("", 2, 2), true)
+	left("after a step", slices.Concat(own, others[2:])...)
+	same(r, "more, after the last step", trim("", 2, 2), false)
+	left("after the last step", slices.Concat(own, others[3:])...)
+	r.must(r.s.SetQueue(r.Context(), "own", store.Plain))
+	r.counted()
+	same(r, "more, of a queue that has lost its retention since", trim("own", 1, 9), false)
+	left("of a queue", slices.Concat(own[4:], others[3:])...)
+	same(r, "more, of all", []bool{trim("own", 0, 9), trim("", 0, 9)}, []bool{false, false})
+	left("the dead one stays")
+	r.keeps()
 }
 
 func expelsEnded(r *rig) {
@@ -163,12 +214,7 @@ func ownRetention(r *rig) {
 		r.must(err)
 		same(r, "count", n, want)
 	}
-	names, err := r.s.Keeping(r.Context(), "", 9)
-	r.must(err)
-	same(r, "queues that keep", names, []string{"own"})
-	names, err = r.s.Keeping(r.Context(), "own", 9)
-	r.must(err)
-	same(r, "queues after it", names, nil)
+	r.keeps(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
 	screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 9})
 	r.must(err)
 	same(r, "those that ended last", seqs(screen.Done), []int64{second.Seq, plain.Seq, first.Seq})
@@ -181,7 +227,9 @@ func ownRetention(r *rig) {
 	}
 	trim(8)
 	same(r, "outputs that fit", r.get(first.ID).Outputs, 4)
+	r.keeps(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 8})
 	trim(7)
+	r.keeps(store.KeepingQueue{Name: "own", Jobs: 2, Outputs: 4})
 	same(r, "outputs that do not, and those that do", []int64{r.get(first.ID).Outputs, r.get(second.ID).Outputs, r.get(plain.ID).Outputs, r.get(dead.ID).Outputs}, []int64{0, 4, 2, 3})
 	n, err := r.s.Purge(r.Context(), of(new("own")), 1, nil)
 	r.must(err)

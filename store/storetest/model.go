@@ -201,7 +201,9 @@ func (w *pairWalk) next() {
 	if w.what != "time" { // a job that is too late is cancelled by a claim that meets it, or then
 		return
 	}
-	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.what), w.engine.Store.Counts().States, w.model.Counts().States)
+	engine, model := w.engine.Store.Counts(), w.model.Counts()
+	same(&rig{T: w.T}, fmt.Sprintf("counts after step %d, %s", w.step, w.what), engine.States, model.States)
+	same(&rig{T: w.T}, fmt.Sprintf("size of outputs after step %d, %s", w.step, w.what), engine.Outputs, model.Outputs)
 }
 
 var queues = []string{"default", "night", "bulk", "rare", queue.HookQueue}
@@ -430,7 +432,7 @@ func (w *pairWalk) report(engine, model *store.Report) (still []int64) {
 			if w.dice.IntN(3) == 0 {
 				d.State, d.Delay = queue.Failed, time.Duration(w.dice.IntN(2))*time.Second
 			}
-			a := queue.Attempt{StartedAt: before(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now()}
+			a := queue.Attempt{StartedAt: before(w.model.Now(), time.Duration(seq%7)*time.Second), EndedAt: w.model.Now(), Output: make([]byte, seq%3)}
 			engine.Ended = append(engine.Ended, store.Settlement{Lease: mine, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
 			model.Ended = append(model.Ended, store.Settlement{Lease: ours, Attempt: a, Decision: d, Fingerprint: uint64(seq % 5)})
 			continue
@@ -521,6 +523,17 @@ func (w *pairWalk) change() {
 	w.act(func(s store.Store) error { return s.Change(w.Context(), seq, c) })
 }
 
+// trim repeats a step in both stores until there is no more.
+func (w *pairWalk) trim(step func(store.Store) (more bool, err error)) {
+	w.Helper()
+	w.act(func(s store.Store) (err error) {
+		for more := true; more && err == nil; {
+			more, err = step(s)
+		}
+		return err
+	})
+}
+
 // purge removes what has ended, and forgets what is not there any more.
 func (w *pairWalk) purge() {
 	w.promote()
@@ -533,10 +546,23 @@ func (w *pairWalk) purge() {
 	case 1:
 		of.Of = &queues[w.dice.IntN(len(queues))]
 	}
-	n, m := both(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), of, most, nil) })
-	if n != m {
-		w.Errorf("step %d: %d were purged, want %d", w.step, n, m)
+	switch name := queues[w.dice.IntN(len(queues))]; w.dice.IntN(6) {
+	case 0:
+		w.trim(func(s store.Store) (bool, error) { return s.TrimJobs(w.Context(), name, 0, most) })
+	case 1:
+		w.trim(func(s store.Store) (bool, error) { return s.TrimJobs(w.Context(), "", 0, most) })
+	case 2:
+		w.trim(func(s store.Store) (bool, error) { return s.TrimOutputsOf(w.Context(), name, 0) })
+	case 3:
+		w.trim(func(s store.Store) (bool, error) { return s.TrimOutputs(w.Context(), 0) })
+	default:
+		n, m := both(w, func(s store.Store) (int, error) { return s.Purge(w.Context(), of, most, nil) })
+		if n != m {
+			w.Errorf("step %d: %d were purged, want %d", w.step, n, m)
+		}
 	}
+	keeps, want := both(w, func(s store.Store) ([]store.KeepingQueue, error) { return s.Keeping(w.Context()) })
+	same(&rig{T: w.T}, fmt.Sprintf("queues with their own retention after step %d", w.step), keeps, want)
 	page, _ := both(w, func(s store.Store) (store.Selected, error) {
 		return s.Select(w.Context(), store.Filter{Limit: store.MaxPage})
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -320,10 +321,28 @@ func (r *rig) all(f store.Filter) (jobs []queue.Job) {
 func (r *rig) counted() {
 	r.Helper()
 	var want [queue.Cancelled + 1]int64
+	kept := map[string]store.KeepingQueue{}
 	for _, j := range r.all(store.Filter{}) {
 		want[j.State]++
+		if q := kept[j.Queue]; j.Kept {
+			kept[j.Queue] = store.KeepingQueue{Name: j.Queue, Jobs: q.Jobs + 1, Outputs: q.Outputs + j.Outputs}
+		}
 	}
-	same(r, "counts by state, beside a recount", r.s.Counts().States, want)
+	same(r, "counts by state, compared with a recount", r.s.Counts().States, want)
+	r.keeps(slices.SortedFunc(maps.Values(kept), func(a, b store.KeepingQueue) int { return cmp.Compare(a.Name, b.Name) })...)
+}
+
+// keeps checks which queues have jobs that their own retention bounds, and what is counted of these.
+func (r *rig) keeps(want ...store.KeepingQueue) {
+	r.Helper()
+	got, err := r.s.Keeping(r.Context())
+	r.must(err)
+	same(r, "queues with their own retention", got, want)
+	jobs := int64(0)
+	for _, q := range want {
+		jobs += q.Jobs
+	}
+	same(r, "jobs that queues' own retentions bound", r.s.Counts().Kept, jobs)
 }
 
 // unchanged runs f, which must leave the jobs, the counts and the events alone.

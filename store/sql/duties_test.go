@@ -1,0 +1,191 @@
+package sql
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// duties are what upkeep does again and again, each with enough to do for one step.
+var duties = []struct {
+	name string
+	do   func(t *testing.T, s *Store) error
+}{
+	{"Promote", func(t *testing.T, s *Store) error {
+		_, err := s.Promote(t.Context())
+		return err
+	}},
+	{"Rerank", func(t *testing.T, s *Store) error {
+		_, err := s.Rerank(t.Context())
+		return err
+	}},
+	{"Purge of old jobs", func(t *testing.T, s *Store) error {
+		n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: s.Now(), Of: new("")}, 100, nil)
+		return errors.Join(err, want(n, 100))
+	}},
+	{"Purge of nothing", func(t *testing.T, s *Store) error {
+		n, err := s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: 1, Of: new("")}, 100, nil)
+		return errors.Join(err, want(n, 0))
+	}},
+	{"Keeping", func(t *testing.T, s *Store) error {
+		list, err := s.Keeping(t.Context())
+		return errors.Join(err, want(len(list), 1))
+	}},
+	{"TrimJobs", trimJobs("", 1)},
+	{"TrimJobs of a queue", trimJobs("own", 1)},
+	{"TrimJobs where all may be kept", trimJobs("", 0)},
+	{"TrimOutputs", func(t *testing.T, s *Store) error {
+		more, err := s.TrimOutputs(t.Context(), s.Counts().Outputs/2)
+		return errors.Join(err, want(more, true))
+	}},
+	{"TrimOutputsOf a queue", func(t *testing.T, s *Store) error {
+		list, err := s.Keeping(t.Context())
+		if err != nil {
+			return err
+		}
+		more, err := s.TrimOutputsOf(t.Context(), "own", list[0].Outputs/2)
+		return errors.Join(err, want(more, true))
+	}},
+	{"TrimOutputsOf a queue whose outputs may be kept", func(t *testing.T, s *Store) error {
+		more, err := s.TrimOutputsOf(t.Context(), "own", 1<<40)
+		return errors.Join(err, want(more, false))
+	}},
+	{"TrimEvents", func(t *testing.T, s *Store) error {
+		last, _ := s.LastEvent()
+		more, err := s.TrimEvents(t.Context(), 0, last/2)
+		return errors.Join(err, want(more, true))
+	}},
+	{"TrimEvents of nothing", func(t *testing.T, s *Store) error {
+		more, err := s.TrimEvents(t.Context(), 0, 1<<40)
+		return errors.Join(err, want(more, false))
+	}},
+	{"deleting outputs", func(t *testing.T, s *Store) error {
+		refs, err := s.DeletableOutputs(t.Context(), 100)
+		return errors.Join(err, want(len(refs), 100), s.OutputsDeleted(t.Context(), refs))
+	}},
+	{"DueSchedules", func(t *testing.T, s *Store) error {
+		_, _, err := s.DueSchedules(t.Context(), "boot", 16)
+		return err
+	}},
+	{"Unowned", func(t *testing.T, s *Store) error {
+		_, err := s.Unowned(t.Context(), []string{"1-1", "2-1", "none"})
+		return err
+	}},
+}
+
+// trimJobs removes a step of a queue's jobs if half of them, at most, may be kept; of is the share to remove.
+func trimJobs(of string, share int64) func(t *testing.T, s *Store) error {
+	return func(t *testing.T, s *Store) error {
+		kept := s.Counts().Bounded()
+		if of != "" {
+			kept = s.Counts().Kept
+		}
+		more, err := s.TrimJobs(t.Context(), of, kept-kept*share/2, 100)
+		return errors.Join(err, want(more, share > 0))
+	}
+}
+
+func want[T comparable](got, want T) error {
+	if got != want {
+		return errors.New("it did not do what is to be measured")
+	}
+	return nil
+}
+
+// storeOfEnded is a store with n jobs that have ended, each with an attempt, an output and two events. Half of them
+// ended while their queue had its own retention.
+func storeOfEnded(t *testing.T, n int) *Store {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	if err := s.lite.exec(`PRAGMA synchronous = OFF`); err != nil {
+		t.Fatal(err)
+	}
+	now, count := int64(s.Now()), int64(n)
+	numbers := `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) `
+	harm(t, s, numbers+`INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
+		started_at, ended_at, exit_code, kept, outputs, queue, terms)
+		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i, 0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}' FROM n`, count, now)
+	harm(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+		SELECT i, 1, 1, 'w1', 'here', 4711, ?2 - i, ?2 - i, 0, 0, '', '', 1, 900, 2000000, 0, 0, 10, x'00112233445566778899' FROM n`, count, now)
+	harm(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
+	harm(t, s, numbers+`INSERT INTO keys (n, uid, key, at, sum, ids) SELECT i, 1, i, ?2, x'00', '' FROM n`, count, now)
+	harm(t, s, numbers+`INSERT INTO garbage (ref, node) SELECT 'g' || i || '-1', '' FROM n`, count)
+	harm(t, s, numbers+`INSERT INTO figures (grain, at, queue, started, completed, failed, dead, cancelled, returned, waits, runs) SELECT 0, ?2 - ?2 % 60000 - i * 60000, 'default', 1, 1, 0, 0, 0, 0, x'', x'' FROM n`, min(count/10, 1000), now)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := openConn(filepath.Join(dir, fileName))
+	if err == nil {
+		err = errors.Join(c.exec(`UPDATE meta SET next_seq = ? + 1, enqueued = ?, next_event = 2 * ? + 1`, count, count, count), recount(c), c.close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openStore(t, dir)
+}
+
+// steps is how many steps of SQLite's virtual machine, each of which reads one row at most, the store has taken since it
+// was asked last.
+func steps(t *testing.T, s *Store) (n int64) {
+	t.Helper()
+	of := func(c *liteConn) {
+		for _, p := range c.stmts {
+			n += int64(sqlite3.Xsqlite3_stmt_status(c.tls, p, sqlite3.SQLITE_STMTSTATUS_VM_STEP, 1))
+		}
+	}
+	err := s.do(t.Context(), urgent, func(*tx) error {
+		of(s.lite)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.read.idle {
+		of(c.(*liteConn))
+	}
+	return n
+}
+
+// What a step of a periodic duty reads does not depend on how much is stored. `make duties` compares with a million jobs.
+func TestDutiesReadAsMuchWhateverIsStored(t *testing.T) {
+	many := 100_000
+	if n, err := strconv.Atoi(os.Getenv("QUEUECTL_ENDED")); err == nil {
+		many = n
+	}
+	few := map[string]int64{}
+	for _, n := range []int{10_000, many} {
+		s := storeOfEnded(t, n)
+		if _, err := s.Promote(t.Context()); err != nil { // what only the first call after a start does
+			t.Fatal(err)
+		}
+		for _, d := range duties {
+			steps(t, s)
+			began := time.Now()
+			if err := d.do(t, s); err != nil {
+				t.Errorf("%s with %d ended jobs: %v", d.name, n, err)
+			}
+			took := steps(t, s)
+			t.Logf("%s with %d ended jobs: %d steps, %v", d.name, n, took, time.Since(began).Round(time.Microsecond))
+			if less, compare := few[d.name]; compare && took > less+less/5+100 {
+				t.Errorf("%s takes %d steps with %d ended jobs, and %d with 10000", d.name, took, n, less)
+			}
+			few[d.name] = took
+		}
+		var faults []string
+		err := s.do(t.Context(), urgent, func(t *tx) (err error) {
+			faults, err = counterFaults(t.conn)
+			return err
+		})
+		if err = errors.Join(err, s.Close()); err != nil || len(faults) > 0 {
+			t.Errorf("after all duties the counts are wrong: %q, %v", faults, err)
+		}
+	}
+}

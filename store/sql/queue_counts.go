@@ -1,0 +1,167 @@
+package sql
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// Counts of queues. Each transaction changes the counts in the writer's memory and stores those that changed as a list in the
+// row of meta, which it writes anyway. When the list gets long, its entries move into the table queues. So a count is
+// the entry in meta if there is one, and otherwise the row of the queue.
+
+// queueCount is what is counted of a queue and stored.
+type queueCount struct {
+	waiting         int64
+	uid             int
+	kept, keptBytes int64
+}
+
+func (q *queueState) count() queueCount { return queueCount{q.Waiting, q.uid, q.kept, q.keptBytes} }
+
+func (q *queueState) setCount(c queueCount) {
+	q.Waiting, q.uid, q.kept, q.keptBytes = c.waiting, c.uid, c.kept, c.keptBytes
+}
+
+// queueToCount is the queue of this name. A rollback restores its counts.
+func (t *tx) queueToCount(name string) *queueState {
+	q := t.s.mem.lanes.state(name)
+	if _, known := t.queues[q]; !known {
+		if t.queues == nil {
+			t.queues = map[*queueState]queueCount{}
+		}
+		t.queues[q] = q.count()
+	}
+	return q
+}
+
+// keptOf is what is counted of a queue.
+func (t *tx) keptOf(name string) queueCount {
+	if q := t.s.mem.lanes.queues[name]; q != nil {
+		return q.count()
+	}
+	return queueCount{}
+}
+
+// CountKept implements rules.Tx.
+func (t *tx) CountKept(j *rules.Job, by int) {
+	t.countKept(j.Queue, queueCount{kept: int64(by), keptBytes: int64(by) * j.Outputs})
+}
+
+// countKept adds to the counts of the jobs that a queue's own retention bounds.
+func (t *tx) countKept(name string, more queueCount) {
+	q, m := t.queueToCount(name), &t.s.mem
+	m.kept -= q.kept
+	q.kept, q.keptBytes = max(0, q.kept+more.kept), max(0, q.keptBytes+more.keptBytes) // a damaged row may not be counted
+	m.kept += q.kept
+}
+
+// waitsIn adds n to the jobs of a queue that wait. The user is the one who enqueued them.
+func (t *tx) waitsIn(name string, uid int, n int64) {
+	q := t.queueToCount(name)
+	if !q.exists() {
+		q.uid = uid
+	}
+	q.Waiting = max(0, q.Waiting+n)
+}
+
+// listQueues updates the list in meta with the counts that the transaction changed, as listUsers does for users.
+func (t *tx) listQueues() error {
+	m := &t.s.mem
+	changed := false
+	for q, was := range t.queues {
+		if q.count() == was {
+			continue
+		}
+		changed = true
+		if !slices.Contains(m.changed, q.Name) {
+			m.changed = append(slices.Clip(m.changed), q.Name)
+		}
+	}
+	if !changed {
+		return nil
+	}
+	if len(m.changed) > maxListed {
+		for _, name := range m.changed {
+			if err := t.writeQueue(m.lanes.state(name)); err != nil {
+				return err
+			}
+		}
+		m.changed = nil
+	}
+	var list []byte
+	for _, name := range m.changed {
+		c := m.lanes.state(name).count()
+		list = append(append(list, name...), '=')
+		for _, n := range [...]int64{c.waiting, int64(c.uid), c.kept} {
+			list = append(strconv.AppendInt(list, n, 10), '/')
+		}
+		list = append(strconv.AppendInt(list, c.keptBytes, 10), ' ')
+	}
+	m.queues = string(list)
+	return nil
+}
+
+// writeQueue stores the counts of a queue in its row.
+func (t *tx) writeQueue(q *queueState) (err error) {
+	if !q.stored() {
+		err = t.exec(`DELETE FROM queues WHERE name = ? AND rule = ''`, q.Name)
+		return err
+	}
+	err = t.exec(`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) VALUES (?, ?, ?, ?, ?)
+		ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid, kept = excluded.kept, kept_bytes = excluded.kept_bytes`,
+		q.Name, q.Waiting, int64(q.uid), q.kept, q.keptBytes)
+	return err
+}
+
+// countQueues completes what readQueues read: with the list in meta, and with the leases.
+func (s *engine) countQueues() error {
+	m := &s.mem
+	counts, err := queueCounts(m.queues)
+	for name, c := range counts {
+		m.lanes.state(name).setCount(c)
+		m.changed = append(m.changed, name)
+	}
+	for _, q := range m.lanes.queues {
+		m.kept += q.kept
+	}
+	m.countLeased()
+	return err
+}
+
+// queueCounts parses meta.queues.
+func queueCounts(list string) (map[string]queueCount, error) {
+	of := map[string]queueCount{}
+	for entry := range strings.FieldsSeq(list) {
+		at := strings.LastIndexByte(entry, '=')
+		if at < 0 {
+			return nil, damagedLane
+		}
+		c, err := readQueueCount(entry[at+1:])
+		if err != nil {
+			return nil, fmt.Errorf("the counts of queue %s: %w", entry[:at], err)
+		}
+		of[entry[:at]] = c
+	}
+	return of, nil
+}
+
+// readQueueCount parses WAITING/UID/KEPT/KEPT_BYTES.
+func readQueueCount(text string) (queueCount, error) {
+	var n [4]int64
+	parts := strings.Split(text, "/")
+	if len(parts) != len(n) {
+		return queueCount{}, damagedLane
+	}
+	for i, part := range parts {
+		var err error
+		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil {
+			return queueCount{}, errors.Join(err, damagedLane)
+		}
+	}
+	return queueCount{n[0], int(n[1]), n[2], n[3]}, nil
+}
