@@ -2,7 +2,6 @@ package queue
 
 import (
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,31 +33,36 @@ func ParseLock(text string) (Demand, error) {
 		d.N = n
 	}
 	if !validKey(d) {
-		return d, Invalid("lock", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit, or @ for everybody's", Clip(key))
+		return d, Invalid("lock", "%q is not a key; a key has up to 128 letters, digits and . _ @ / -, and starts with a letter, a digit, or @ if all users share it", Clip(key))
 	}
 	return d, nil
 }
 
-// ParseRate reads a rate as a person writes it: KEY=n/period, or everybody's key alone, of which n is 0.
+// ParseRate reads a rate as a person writes it: KEY=N/PERIOD, or a shared key alone, which has N = 0.
 func ParseRate(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
 	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {
 		return d, nil
 	}
+	if !counted {
+		key, rate = "", text
+		if _, err := strconv.Atoi(text); err == nil {
+			rate += "/m"
+		}
+	}
 	count, period, _ := strings.Cut(rate, "/")
 	d := Demand{Kind: GateRate, Key: key, Per: periods[period]}
 	n, err := strconv.Atoi(count)
 	if err != nil || n < 1 || n > MaxDemand || d.Per == 0 {
-		return d, errRate(text)
+		return d, Invalid("rate_limit", "%q is not KEY=N/PERIOD with N from 1 to %d and a period of s, m, h or d, like api=10/m", Clip(text), MaxDemand)
+	}
+	if !counted {
+		return d, Invalid("rate_limit", "%q has no key; name a key, like api=%s", Clip(text), rate)
 	}
 	if d.N = n; !validKey(d) {
-		return d, Invalid("rate_limit", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit, or @ for everybody's", Clip(key))
+		return d, Invalid("rate_limit", "%q is not a key; a key has up to 128 letters, digits and . _ @ / -, and starts with a letter, a digit, or @ if all users share it", Clip(key))
 	}
 	return d, nil
-}
-
-func errRate(text string) error {
-	return Invalid("rate_limit", "%q is not KEY=N/PERIOD with N from 1 to %d and a period of s, m, h or d, like api=10/m", Clip(text), MaxDemand)
 }
 
 // String is the demand as a person writes it: KEY or KEY:n of a lock, KEY=n/period of a rate,
@@ -124,15 +128,8 @@ func resourcesOf(j *Job) map[string]string {
 	return of
 }
 
-// commandKey is the key of a rate that is for a job's command.
-func commandKey(j *Job) string {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\x00%q", j.Command, j.Argv)
-	return fmt.Sprintf("command-%016x", h.Sum64())
-}
-
 // resolveDemands are the gates that a spec names, in the order in which they are looked at.
-func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
+func resolveDemands(wrong *faults, s *Spec) (list []Demand) {
 	add := func(d Demand, err error) {
 		if err != nil {
 			wrong.add(func() error { return err })
@@ -155,18 +152,7 @@ func resolveDemands(wrong *faults, s *Spec, j *Job) (list []Demand) {
 		add(d, err)
 	}
 	if s.RateLimit != nil {
-		rate := *s.RateLimit
-		if _, err := strconv.ParseUint(rate, 10, 64); err == nil {
-			rate += "/m"
-		}
-		if !strings.Contains(rate, "=") && !strings.HasPrefix(rate, "@") {
-			rate = commandKey(j) + "=" + rate
-		}
-		d, err := ParseRate(rate)
-		if err != nil && rate != *s.RateLimit { // of a key that nobody typed
-			err = errRate(*s.RateLimit)
-		}
-		add(d, err)
+		add(ParseRate(*s.RateLimit))
 	}
 	for name, count := range s.Resources {
 		n, err := strconv.Atoi(count)

@@ -1,7 +1,9 @@
 package queue_test
 
 import (
+	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -33,17 +35,25 @@ func TestResolveOfGatesAndParents(t *testing.T) {
 	}
 }
 
-// A rate without a key is for the command alone.
-func TestRateOfACommand(t *testing.T) {
-	keyOf := func(command, rate string) queue.Demand {
-		j, err := queue.Resolve(&queue.Spec{Command: &command, RateLimit: &rate}, defaults)
-		if err != nil {
-			t.Fatal(err)
+// A rate limits the starts of the jobs that share its key, so a rate without a key limits nothing
+// and is refused. The message shows how to write it.
+func TestRateNeedsKey(t *testing.T) {
+	for text, want := range map[string]string{
+		"1/s":  `"1/s" has no key; name a key, like api=1/s`,
+		"10/m": `"10/m" has no key; name a key, like api=10/m`,
+		"10":   `"10" has no key; name a key, like api=10/m`,
+		"10/w": `"10/w" is not KEY=N/PERIOD`,
+		"/s":   `"/s" is not KEY=N/PERIOD`,
+		"0/s":  `"0/s" is not KEY=N/PERIOD`,
+		"=1/s": `"" is not a key`,
+	} {
+		_, err := queue.Resolve(&queue.Spec{Command: p("true"), RateLimit: &text}, defaults)
+		if e, ok := errors.AsType[*queue.Error](err); !ok || e.Field != "rate_limit" || !strings.HasPrefix(e.Message, want) {
+			t.Errorf("rate_limit %q: got %v, want %s", text, err, want)
 		}
-		return j.Demands[0]
 	}
-	one, same, other := keyOf("a", "10/m"), keyOf("a", "10/m"), keyOf("b", "10/m")
-	if one != same || one.Key == other.Key || one.N != 10 || one.Per != time.Minute {
-		t.Errorf("got %v, %v, %v", one, same, other)
+	var s queue.Spec
+	if err := s.Decode([]byte(`{"command":"true","rate_limit":10}`), nil); err == nil || !strings.Contains(err.Error(), "must be text") {
+		t.Errorf("rate_limit 10: got %v, want refused", err)
 	}
 }

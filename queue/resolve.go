@@ -87,7 +87,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
 	checkLabels(check, s.Labels)
 	check(ValidQueue(j.Queue), "queue", "%q is no name of a queue: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.Queue), MaxQueueName)
-	j.Demands = resolveDemands(&wrong, s, &j)
+	j.Demands = resolveDemands(&wrong, s)
 	resolveDependencies(check, s, &j)
 	resolveUnique(check, s, &j)
 	return j, wrong.err()

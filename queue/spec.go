@@ -59,7 +59,7 @@ type Spec struct {
 	TTY             *bool
 	Lock            *string           // KEY or KEY:n
 	On              *string           // the name of a node, or label=value
-	RateLimit       *string           // KEY=n/period, or n/period for its command
+	RateLimit       *string           // KEY=N/PERIOD, or @KEY for a shared key
 	Resources       map[string]string // NAME=n
 	DependsOn       []string          // ID or ID:how
 	OnDependency    *string           // what follows if one of them ends otherwise
@@ -125,7 +125,7 @@ var fields = []Field{
 	{"depends_on", "", KindList, "wait for this job: ID or ID:completed, ID:dead, ID:ended", func(s *Spec, v json.RawMessage) error { return setNames(&s.DependsOn, v) }, func(s *Spec) any { return orNil(s.DependsOn) }},
 	text("on_dependency_failure", "if one of those ends otherwise: cancel, hold or run", func(s *Spec) **string { return &s.OnDependency }),
 	text("lock", "KEY or KEY:N: at most one, or N, jobs with that key run at once; @KEY is everybody's, and has its rule", func(s *Spec) **string { return &s.Lock }),
-	{"rate_limit", "", KindText, "KEY=N/PERIOD: at most N starts with that key in any second, minute, hour or day (s, m, h, d); @KEY is everybody's, and has its rule", setRate, get(func(s *Spec) **string { return &s.RateLimit })},
+	text("rate_limit", "KEY=N/PERIOD: at most N jobs with that key start in any second, minute, hour or day (s, m, h, d); @KEY is shared by all users and has its own rule", func(s *Spec) **string { return &s.RateLimit }),
 	text("on", "machine that may run it, of those that share the queue: its name, or LABEL=VALUE of its labels", func(s *Spec) **string { return &s.On }),
 	{"resources", "", KindMap, "NAME=N: units of a resource that the job needs for as long as it runs", func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) }, func(s *Spec) any { return orNilMap(s.Resources) }},
 	text("unique", "key that at most one unfinished job of yours may have", func(s *Spec) **string { return &s.Unique }),

@@ -119,7 +119,7 @@ func TestSpecReadsEveryField(t *testing.T) {
 		"shell": {`"sh"`, `"sh"`}, "stdin": {`""`, `""`}, "stdin_file": {`"/in"`, `"/in"`}, "idle_timeout": {`90`, `"1m30s"`}, "defer_codes": {`[75]`, `[75]`}, "ok_codes": {`[0,3]`, `[0,3]`}, "no_retry_codes": {`[]`, `[]`},
 		"on_lost": {`"dead"`, `"dead"`}, "allow_background": {`true`, `true`}, "no_new_privileges": {`true`, `true`}, "on_completed": {`"a"`, `"a"`}, "on_failed": {`"b"`, `"b"`}, "on_dead": {`"c"`, `"c"`}, "on_ended": {`""`, `""`}, "tty": {`true`, `true`}, "labels": {`{"a":"é"}`, `{"a":"é"}`}, "output_limit": {`"64K"`, `65536`},
 		"queue": {`"gpu"`, `"gpu"`}, "depends_on": {`[7,"b:dead"]`, `["7","b:dead"]`}, "on_dependency_failure": {`"hold"`, `"hold"`}, "lock": {`"db:2"`, `"db:2"`},
-		"rate_limit": {`10`, `"10/m"`}, "on": {`"rack=a"`, `"rack=a"`}, "resources": {`{"gpu":2}`, `{"gpu":"2"}`}, "unique": {`"k"`, `"k"`}, "unique_for": {`"1h"`, `"1h"`}, "on_conflict": {`"reject"`, `"reject"`},
+		"rate_limit": {`"api=10/m"`, `"api=10/m"`}, "on": {`"rack=a"`, `"rack=a"`}, "resources": {`{"gpu":2}`, `{"gpu":"2"}`}, "unique": {`"k"`, `"k"`}, "unique_for": {`"1h"`, `"1h"`}, "on_conflict": {`"reject"`, `"reject"`},
 		"memory": {`"64M"`, `67108864`}, "cpus": {`0.5`, `0.5`}, "tasks": {`7`, `7`}, "nice": {`-5`, `-5`}, "nofile": {`64`, `64`},
 	}
 	for _, f := range queue.Fields() {

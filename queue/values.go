@@ -156,15 +156,6 @@ func textOrInteger(v json.RawMessage) (string, error) {
 	return Text(v)
 }
 
-func setRate(s *Spec, v json.RawMessage) error {
-	t, err := textOrInteger(v)
-	if err == nil && v[0] != '"' {
-		t += "/m"
-	}
-	s.RateLimit = &t
-	return err
-}
-
 func setAmounts(to *map[string]string, v json.RawMessage) error {
 	m := map[string]string{}
 	err := Members(v, func(name string, value json.RawMessage) error {

@@ -107,5 +107,4 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	if got := q.must("show", "rated1"); !strings.Contains(got, "api=1/h") {
 		t.Errorf("show has no rate:\n%s", got)
 	}
-	q.must("enqueue", "--rate-limit", "10", "true")
 }
