@@ -174,6 +174,36 @@ func TestWaitForSeveral(t *testing.T) {
 	}
 }
 
+// Whatever selects the jobs, none to wait for is success, and an ended one counts as in wait ID.
+func TestWaitForASelection(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	user := strings.TrimSpace(q.must("whoami", "--json"))
+	user = regexp.MustCompile(`"user":"([^"]+)"`).FindStringSubmatch(user)[1]
+	check := func(words string, code int) {
+		t.Helper()
+		r := q.cli(append([]string{"wait"}, strings.Fields(words)...)...)
+		if none := strings.Contains(r.err, "no job matches"); r.code != code || code != 0 && none {
+			t.Errorf("wait %s: %+v, want code %d", words, r, code)
+		}
+	}
+	selectors := []string{"--all", "--user " + user, "-Q default", "--batch b", "--label a=b", "--id-glob *", "--state waiting", "--failed", "--state done", "--older-than 1ms"}
+	for _, words := range selectors {
+		check(words, 0)
+		check(words+" --any", 0)
+		check(words+" --progress --json", 0)
+	}
+	q.must("enqueue", "--id", "good", "--batch", "b", "--label", "a=b", "true")
+	q.must("enqueue", "--id", "five", "--batch", "b", "--label", "a=b", "--max-retries", "0", "exit 5")
+	check("good five", 5)
+	for _, words := range selectors {
+		code := 5
+		if strings.HasPrefix(words, "--all") || strings.HasPrefix(words, "--user") || strings.HasSuffix(words, "waiting") || strings.HasSuffix(words, "done") {
+			code = 0 // --all and --user select jobs that have not ended, done those that completed or were cancelled
+		}
+		check(words, code)
+	}
+}
+
 // jobEnd is a way in which a job ends.
 type jobEnd struct {
 	args   string

@@ -96,7 +96,7 @@ func (s *standstill) tell(ctx context.Context, a *App, c *control.Client, waitin
 	}
 	s.told = true
 	if id := waiting(); id != "" {
-		a.tellWhy(ctx, c, id)
+		a.sayWhy(ctx, c, id)
 	}
 }
 

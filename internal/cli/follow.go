@@ -166,7 +166,8 @@ func (f *following) draw(ctx context.Context) {
 		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.note(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.wait()})
 }
 
-// waiting is the job that would be the next to run, if none runs; "" if there is none.
+// waiting returns the job that would be the next to run for the first time, if none runs, "" if no such job waits.
+// The bar says when a failed one is retried.
 func (f *following) waiting(ctx context.Context) string {
 	if f.over || f.leaving.Load() {
 		return ""
@@ -176,8 +177,10 @@ func (f *following) waiting(ctx context.Context) string {
 		return ""
 	}
 	for _, list := range [][]control.Job{s.Ready, s.Timed} {
-		if len(list) > 0 {
-			return list[0].ID
+		for i := range list {
+			if list[i].StartedAt == 0 {
+				return list[i].ID
+			}
 		}
 	}
 	return ""

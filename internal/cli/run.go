@@ -312,9 +312,12 @@ type printer func(ctx context.Context, c *control.Client, p control.Logs, ended 
 // enqueued no attempt is missed, however short.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print printer) error {
 	id := f.id
-	waits := time.AfterFunc(sayWhyAfter, func() { a.tellWhy(ctx, c, id) })
+	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
 	defer waits.Stop()
-	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error { return a.tellAttempt(ctx, c, id, attempt) })
+	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error {
+		waits.Stop() // the line about the attempt says when the next one starts
+		return a.tellAttempt(ctx, c, id, attempt)
+	})
 	if err != nil {
 		return a.lost(id, err)
 	}
@@ -330,11 +333,11 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print 
 	return nil
 }
 
-// tellWhy says for what a job that has not run yet waits, and what to do about it.
-func (a *App) tellWhy(ctx context.Context, c *control.Client, id string) {
+// sayWhy says why a job does not run now, and what to do about it.
+func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
-	if err != nil || job.StartedAt != 0 || job.State == queue.Processing.String() {
-		return // who follows it is told what is wrong
+	if err != nil || runs(&job.Job) || stateOf(job.State).Ended() {
+		return // the caller reports errors and ends
 	}
 	st, err := c.Status(ctx, control.Nothing{})
 	if err != nil {
@@ -368,7 +371,7 @@ func reasonText(why *control.Why, workers int) string {
 
 // waitsFor is for what a job waits, and what to do about it; "" if that is to be asked.
 func waitsFor(j *control.Job, st *control.Status, now time.Time) string {
-	due := queue.Millis(j.RunAt).Time()
+	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time()
 	switch {
 	case j.State == queue.Held.String():
 		return "is held; let it run with: queuectl release " + j.ID

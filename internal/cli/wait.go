@@ -18,6 +18,11 @@ func waitVerb(a *App) *cobra.Command {
 	var s selection
 	cmd := &cobra.Command{
 		Use: "wait ID… | --batch NAME …", Short: "Wait until jobs have ended, and exit as they did",
+		Long: `Wait until jobs have ended, and exit as they did.
+
+The exit code is that of the first job, in the order given, that did not complete. Jobs
+that ended before count too; --all and --user alone select only jobs that have not ended.
+If no job matches, wait says so and exits with 0.`,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.ownFailure = exitOwn
 			if len(ids) == 0 && !s.Chosen() {
@@ -52,7 +57,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		return err
 	}
 	if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
-		s.State = control.Texts{"waiting", queue.Processing.String()} // not what ended long ago
+		s.State = control.Texts{"waiting", queue.Processing.String()} // a job that failed days ago must not fail every wait
 	}
 	jobs, err := s.resolved(cmd, c, ids)
 	if err != nil {
@@ -77,11 +82,35 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 				return err
 			}
 		}
-		return queue.Errorf(queue.CodeNotFound, "no job matches; there is nothing to wait for")
+		a.sayNone()
+		return nil
 	}
 	f.batch = s.Batch
 	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
 }
+
+// whyLooks is of how many named jobs wait asks for the state, to find out whether one runs.
+const whyLooks = 20
+
+// sayWhyNoneRuns says for what the first of these jobs waits, if none of them runs.
+func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []string) {
+	waiting := ""
+	for _, id := range ids[:min(len(ids), whyLooks)] {
+		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
+		if err != nil || runs(&job.Job) {
+			return // wait itself reports what is wrong
+		}
+		if waiting == "" && !stateOf(job.State).Ended() {
+			waiting = id
+		}
+	}
+	if waiting != "" {
+		a.sayWhy(ctx, c, waiting)
+	}
+}
+
+// runs reports whether a job is processing and not paused.
+func runs(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
 // waitSpare is how much later than its timeout the service may say that this is over.
 const waitSpare = time.Second
@@ -99,6 +128,9 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitSpare)
 		defer end()
 		asked = over
+	}
+	if IsTerminal(a.Err) && !a.Quiet {
+		defer time.AfterFunc(sayWhyAfter, func() { a.sayWhyNoneRuns(asked, c, p.IDs) }).Stop()
 	}
 	ended := map[string]*control.Job{}
 	waited, err := c.Wait(asked, p, func(e control.Ended) error {

@@ -143,6 +143,7 @@ func (w *manyWaited) event(e *control.Event) {
 	w.still.moved()
 	j := &w.jobs[i]
 	delete(w.retry, j.Seq)
+	j.PausedAt = 0
 	state := stateOf(e.State)
 	switch {
 	case e.Event == string(queue.EventRemoved):
@@ -152,6 +153,9 @@ func (w *manyWaited) event(e *control.Event) {
 		return
 	case !state.Ended():
 		j.State = e.State
+		if e.Event == string(queue.EventPaused) {
+			j.PausedAt = e.At
+		}
 		return
 	default:
 		j.State, j.Reason, j.Signal, j.ExitCode, j.Error = e.State, nil, nil, e.ExitCode, nil
@@ -211,32 +215,37 @@ func failureText(j *control.Job) string {
 	return text
 }
 
-// waiting is the first job that waits for its first run and could begin, or else that waits for
-// something of its own, if none of them runs; "" if there is none.
+// waiting returns the first job that waits for its first attempt and is due, or else one that waits for
+// something else, or else one that is paused or will be retried. It returns "" if a job runs or all have ended.
 func (w *manyWaited) waiting() string {
-	ready, other := "", ""
+	ready, other, later := "", "", ""
 	now := control.Time(queue.MillisOf(time.Now()))
 	for i := range w.jobs {
 		switch j := &w.jobs[i]; {
-		case w.ended[i] || w.retry[j.Seq]:
-		case j.State == queue.Processing.String():
+		case w.ended[i]:
+		case runs(j):
 			return ""
+		case w.retry[j.Seq] && w.drawsBar(): // which says when
+		case w.retry[j.Seq] || j.State == queue.Processing.String():
+			later = cmp.Or(later, j.ID)
 		case j.State == queue.Pending.String() && j.RunAt <= now:
 			ready = cmp.Or(ready, j.ID)
 		default:
 			other = cmp.Or(other, j.ID)
 		}
 	}
-	return cmp.Or(ready, other)
+	return cmp.Or(ready, other, later)
 }
+
+// drawsBar reports whether the progress is drawn as a bar.
+func (w *manyWaited) drawsBar() bool { return w.progress && IsTerminal(w.a.Err) }
 
 // show shows how far it is, and why nothing moves.
 func (w *manyWaited) show(ctx context.Context) {
-	if !w.progress {
-		return
+	if w.progress || IsTerminal(w.a.Err) && !w.a.Quiet {
+		w.still.tell(ctx, w.a, w.c, w.waiting)
 	}
-	w.still.tell(ctx, w.a, w.c, w.waiting)
-	if !IsTerminal(w.a.Err) {
+	if !w.drawsBar() {
 		return
 	}
 	again := w.due.note(ctx, w.c, int64(len(w.retry)), func(seq int64) bool { return w.retry[seq] })

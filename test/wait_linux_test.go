@@ -1,0 +1,49 @@
+package test
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// On a terminal wait says, after a second, why none of its jobs runs, as run and attach do.
+func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "paused", "sleep 600")
+	q.until("the job runs", 20*time.Second, func() bool { return q.show("paused").State == "processing" })
+	q.must("pause", "paused")
+	q.must("enqueue", "--id", "late", "--batch", "b", "--delay", "1h", "true")
+	q.must("enqueue", "--id", "held", "--batch", "b", "--delay", "1h", "true")
+	q.must("hold", "held")
+	w := q.dial()
+	w.enqueue(fields{"id": "locked", "command": "true", "queue": "closed"})
+	q.must("queue", "pause", "closed")
+	for _, c := range []struct{ words, says string }{
+		{"paused", "queuectl: job paused waits: it is paused, by "},
+		{"late", "queuectl: job late waits until it is due "},
+		{"held late", "queuectl: job held is held; let it run with: queuectl release held"},
+		{"locked", "queuectl: job locked waits: queue closed is paused"},
+		{"--batch b", "queuectl: job late waits until it is due "},
+		{"late --any --joblog log", "queuectl: job late waits until it is due "},
+	} {
+		t.Run(c.words, func(t *testing.T) {
+			t.Parallel()
+			q := *q
+			q.TB = t
+			args := append([]string{"wait", "--timeout", "2s"}, strings.Fields(c.words)...)
+			if r := q.display(args...); r.code != 124 || strings.Count(r.out, c.says) != 1 {
+				t.Errorf("wait %s: exit code %d, want 124; it says %q, want %q once", c.words, r.code, r.out, c.says)
+			}
+		})
+	}
+}
+
+// A job that failed and waits for its next attempt does not run either.
+func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
+	q.until("the job has failed", 20*time.Second, func() bool { return q.show("again").State == "failed" })
+	if r := q.display("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again waits until it is due ") != 1 {
+		t.Errorf("wait says %q", r.out)
+	}
+}
