@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -433,7 +434,11 @@ func linesOf(p *control.Piece) (list []line) {
 		return nil
 	}
 	for text := range strings.Lines(p.String()) {
-		text, rest := text[:min(len(text), lineMost)], len(text)-lineMost
+		rest := 0
+		if len(text) > lineMost {
+			end := lineMost - output.Unfinished([]byte(text[:lineMost]))
+			text, rest = text[:end], len(text)-end
+		}
 		l := line{At: at, Err: p.Stream == "stderr", Runs: runsOf(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))}
 		if rest > 0 {
 			l.Runs = append(l.Runs, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})

@@ -146,6 +146,9 @@ func TestLinesAreBounded(t *testing.T) {
 			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.Runs), l.size())
 		}
 	}
+	if cut := linesOf(&control.Piece{Stream: "stdout", Text: "x" + strings.Repeat("é", lineMost)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
+		t.Error("a long line is cut inside a character")
+	}
 	if short := linesOf(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 || !short[0].Err || short[1].Runs[0][0] != "b" {
 		t.Errorf("%+v", short)
 	}

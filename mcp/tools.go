@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -255,8 +256,8 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	streams, cut := map[string][]byte{}, false
 	end, err := s.api.Logs(ctx, p, func(piece control.Piece) error {
 		text := append(streams[piece.Stream], piece.Bytes()...)
-		if over := len(text) - mostOutput; over > 0 {
-			text, cut = slices.Delete(text, 0, over), true
+		if len(text) > mostOutput {
+			text, cut = append(text[:0], output.End(text, mostOutput)...), true
 		}
 		streams[piece.Stream] = text
 		cut = cut || piece.Dropped > 0

@@ -3,6 +3,7 @@
 package output
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -55,7 +56,9 @@ type Log struct {
 
 // stream is what is kept of one stream, and where.
 type stream struct {
-	total      int64 // bytes written
+	total      int64  // bytes written, without those that are held
+	held       []byte // the beginning of a character whose other bytes have not been read yet
+	aligned    int64  // position at which the last half is known to begin with a whole character
 	head, tail half
 }
 
@@ -80,8 +83,9 @@ func New(limit int64, spill func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds bytes that were read at an instant. It copies them. What cannot be
-// stored counts as dropped.
+// Append adds bytes that were read at an instant. It copies them. Bytes that cannot be
+// stored count as dropped. The beginning of a UTF-8 character can be read only once the rest
+// of that character was added, or after Close.
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,20 +95,25 @@ func (l *Log) Append(s Stream, at int64, p []byte) {
 	if m := l.masks[s]; m != nil {
 		p = m.pass(p)
 	}
-	l.keep(s, at, p)
+	l.keep(s, at, l.streams[s].whole(p))
 }
 
-// keep keeps bytes. The caller holds mu.
+// keep keeps bytes that end between characters. The caller holds mu.
 func (l *Log) keep(s Stream, at int64, p []byte) {
 	if len(p) == 0 {
 		return
 	}
 	st := &l.streams[s]
 	if n := min(st.head.region.room-st.total, int64(len(p))); n > 0 {
+		if n < int64(len(p)) {
+			n -= int64(Unfinished(p[:n]))
+			st.endHead(st.total + n)
+		}
 		l.add(s, &st.head, at, p[:n])
 		p = p[n:]
 	}
 	if over := int64(len(p)) - st.tail.region.room; over > 0 { // the rest will take the place of these
+		over += int64(Continued(p[over:]))
 		st.total += over
 		p = p[over:]
 	}
@@ -133,7 +142,7 @@ func (l *Log) add(s Stream, h *half, at int64, p []byte) {
 	if last != nil && !follows && noted >= l.most {
 		return
 	}
-	if l.store.write(&h.region, pos-h.first, p) != nil {
+	if n == 0 || l.store.write(&h.region, pos-h.first, p) != nil {
 		return
 	}
 	h.kept += n
@@ -191,14 +200,13 @@ func (h *half) trim(before int64) {
 var ErrDiscarded = errors.New("the output was given back")
 
 // Read returns what follows a cursor: chunks of at most about most bytes in all
-// and where the next Read goes on. done means that nothing will follow.
+// and the cursor for the next Read. done means that nothing will follow. Chunks of UTF-8 text
+// begin and end between characters.
 func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for s := range c {
-		if c[s] < 0 {
-			c[s] = max(0, l.streams[s].total+c[s])
-		}
+		c[s] = l.position(&l.streams[s], c[s])
 	}
 	next = c
 	if l.gone {
@@ -225,10 +233,18 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 		skip := next[s] - p.pos
 		n := min(p.n-skip, int64(most))
 		data := room[:n:n]
-		room = room[n:]
 		if err := l.store.read(&h.region, next[s]-h.first, data); err != nil {
 			return chunks, next, false, fmt.Errorf("read output: %w", err)
 		}
+		if n < p.n-skip {
+			whole := n - int64(Unfinished(data))
+			if whole == 0 && len(chunks) > 0 {
+				return chunks, next, false, nil
+			}
+			n = cmp.Or(whole, n) // a Read with less room than one character takes a part of it
+			data = data[:n:n]
+		}
+		room = room[n:]
 		chunks = append(chunks, Chunk{Stream: s, At: p.at, Data: data})
 		next[s] += n
 		most -= int(n)
@@ -243,6 +259,25 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 		}
 	}
 	return chunks, next, l.closed, nil
+}
+
+// position resolves one stream's part of a cursor, after dropping the rest of a character that
+// the last half begins with. The caller holds mu.
+func (l *Log) position(st *stream, c int64) int64 {
+	if l.gone {
+		return max(0, c)
+	}
+	l.align(st)
+	if c >= 0 {
+		return c
+	}
+	c = max(0, st.total+c)
+	for _, h := range []*half{&st.head, &st.tail} {
+		if list := h.pieces.after(c); len(list) > 0 && list[0].pos < c {
+			c += l.continuedAt(h, &list[0], c)
+		}
+	}
+	return c
 }
 
 // left bounds the bytes that follow a cursor. The caller holds mu.
@@ -289,13 +324,25 @@ func (l *Log) Changed() <-chan struct{} {
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for s, m := range l.masks {
-		if m != nil && !l.closed && !l.gone {
-			l.keep(Stream(s), time.Now().UnixMilli(), m.rest())
+	for s := range l.streams {
+		if st := &l.streams[s]; !l.closed && !l.gone {
+			l.keep(Stream(s), time.Now().UnixMilli(), l.rest(Stream(s)))
+			l.align(st)
 		}
 	}
 	l.closed = true
 	l.tellLast()
+}
+
+// rest takes what a stream and its mask hold back, now that no more follows.
+func (l *Log) rest(s Stream) []byte {
+	st := &l.streams[s]
+	p := st.held
+	st.held = nil
+	if m := l.masks[s]; m != nil {
+		p = append(p, m.rest()...)
+	}
+	return p
 }
 
 // tellLast wakes who waits, for the last time. The caller holds mu.

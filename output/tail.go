@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"unicode/utf8"
 )
 
 // maxInline bounds an encoded log that is no file, in bytes.
@@ -51,11 +52,12 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	slices.SortStableFunc(records, func(a, b record) int { return cmp.Compare(a.at, b.at) })
 	for _, rec := range records {
 		if rec.Dropped == 0 {
-			b, err := w.get(rec.data, rec.n)
+			before := min(utf8.UTFMax-1, int(rec.data-rec.begin)) // the end may begin in a character
+			b, err := w.get(rec.data-int64(before), before+rec.n)
 			if err != nil {
 				return err
 			}
-			rec.Data = bytes.Clone(b)
+			rec.Data = bytes.Clone(b[before-Unfinished(b[:before]):])
 		}
 		if err := each(rec.Chunk); err != nil {
 			return err
@@ -67,9 +69,10 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 // record is one in a file: where it begins, and which of its bytes are wanted.
 type record struct {
 	Chunk
-	at   int64
-	data int64
-	n    int
+	at    int64
+	begin int64 // of its bytes
+	data  int64 // of those that are wanted
+	n     int
 }
 
 // back lists the last records of a stream, from the last one back, that have so many bytes
@@ -90,7 +93,7 @@ func (w *window) back(t trailer, s Stream, need int) (list []record, err error) 
 			c.At = h.since
 		}
 		n := int(min(h.n, int64(need)))
-		list = append(list, record{c, at, data + h.n - int64(n), n})
+		list = append(list, record{c, at, data, data + h.n - int64(n), n})
 		need -= n
 		if h.back == 0 {
 			break

@@ -175,7 +175,10 @@ func (f *follower) tell(c output.Chunk) error {
 		p.Stream = "stderr"
 	}
 	for rest := c.Data; ; {
-		data := rest[:wholeRunes(rest, maxPiece)]
+		data := rest
+		if len(data) > maxPiece {
+			data = data[:maxPiece-output.Unfinished(data[:maxPiece])]
+		}
 		rest = rest[len(data):]
 		p.Text, p.Base64 = "", nil
 		if utf8.Valid(data) {
@@ -187,19 +190,6 @@ func (f *follower) tell(c output.Chunk) error {
 			return err
 		}
 	}
-}
-
-// wholeRunes is how many bytes of data to take, at most most, so that no character is cut.
-func wholeRunes(data []byte, most int) int {
-	if len(data) <= most {
-		return len(data)
-	}
-	for n := most; n > most-utf8.UTFMax; n-- {
-		if utf8.RuneStart(data[n]) {
-			return n
-		}
-	}
-	return most
 }
 
 // readTail reads at least so many bytes of the end of each stream of an attempt's output as

@@ -139,12 +139,12 @@ func (w *showing) tail(ctx context.Context) error {
 	return output.Decode(bytes.NewReader(a.Output), keepTail(&w.tails))
 }
 
-// keepTail keeps the last bytes of each stream.
+// keepTail keeps the last bytes of each stream, from the first whole character on.
 func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
 		tail := append(tails[c.Stream], c.Data...)
-		if more := len(tail) - showTail; more > 0 {
-			tail = bytes.Clone(tail[more:]) // the rest of a large chunk goes
+		if len(tail) > showTail {
+			tail = bytes.Clone(output.End(tail, showTail)) // so that the rest of a large chunk can be freed
 		}
 		tails[c.Stream] = tail
 		return nil

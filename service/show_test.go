@@ -3,6 +3,8 @@ package service
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
@@ -88,5 +90,37 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 			break
 		}
 		<-ended
+	}
+}
+
+// The end of an output that a job is shown with begins with a whole character, and logs sends
+// text as text, however much of it there is.
+func TestCutTextEndsBetweenCharacters(t *testing.T) {
+	text := []byte(strings.Repeat("é", maxPiece) + "z")
+	s := stored(t)
+	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
+		at := int64(0)
+		for part := range slices.Chunk(text, 4095) { // as a slow pipe is read
+			at += 1000
+			write(output.Chunk{At: at, Data: part})
+		}
+	})
+	s.stores(t, jobNamed("a"))
+	s.ends(t, s.claims(t, 1), queue.Completed, queue.Attempt{OutputRef: "1-1"})
+	ctx := by(t, owner, control.Submit)
+	d, err := s.Show(ctx, control.Show{ID: "a"})
+	if err != nil || strings.Contains(d.Output, "\ufffd") || len(d.Output) < showTail-1 {
+		t.Errorf("shown with %d bytes %.10q, %v", len(d.Output), d.Output, err)
+	}
+	var got []byte
+	_, err = s.Logs(ctx, control.Logs{ID: "a"}, func(p control.Piece) error {
+		if p.Base64 != nil {
+			t.Errorf("%d bytes of text come as base64", len(p.Base64))
+		}
+		got = append(got, p.Bytes()...)
+		return nil
+	})
+	if err != nil || string(got) != string(text) {
+		t.Errorf("got %d bytes of %d, %v", len(got), len(text), err)
 	}
 }

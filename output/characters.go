@@ -1,0 +1,88 @@
+package output
+
+import "unicode/utf8"
+
+// Unfinished returns how many bytes at the end of a text are the beginning of a UTF-8
+// character whose other bytes are missing: 3 at most. It returns 0 for bytes that cannot
+// become a character.
+func Unfinished(text []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
+			if utf8.FullRune(end) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}
+
+// Continued returns how many bytes at the beginning of a text are the end of a UTF-8
+// character whose other bytes are missing: 3 at most. It returns 0 where more bytes than
+// one character has would be left over, since such a text is not UTF-8.
+func Continued(text []byte) int {
+	for n := range min(utf8.UTFMax, len(text)) {
+		if utf8.RuneStart(text[n]) {
+			return n
+		}
+	}
+	if len(text) < utf8.UTFMax {
+		return len(text)
+	}
+	return 0
+}
+
+// End returns at most so many of the last bytes of a text, beginning with a whole character.
+func End(text []byte, most int) []byte {
+	over := len(text) - most
+	if over <= 0 {
+		return text
+	}
+	return text[over+Continued(text[over:]):]
+}
+
+// whole returns the bytes that can be kept now: p, after those that were held back, without
+// the beginning of a character whose other bytes have not been read yet. That is held back
+// until they have been. So a piece of UTF-8 text always ends between characters.
+func (st *stream) whole(p []byte) []byte {
+	if len(st.held) > 0 {
+		p = append(st.held, p...)
+		st.held = nil
+	}
+	end := len(p) - Unfinished(p)
+	if end < len(p) {
+		st.held = append([]byte(nil), p[end:]...)
+	}
+	return p[:end]
+}
+
+// endHead ends the first half at a position between two characters. The last half gets the
+// room that this leaves.
+func (st *stream) endHead(at int64) {
+	st.tail.region.room += st.head.region.room - at
+	st.head.region.room, st.tail.first = at, at
+}
+
+// align drops the end of a character from the beginning of the last half, if the beginning
+// of that character was dropped. The caller holds mu.
+func (l *Log) align(st *stream) {
+	p := st.tail.pieces.first()
+	if p == nil || p.pos == st.tail.first || p.pos == st.aligned {
+		return
+	}
+	n := l.continuedAt(&st.tail, p, p.pos)
+	st.tail.trim(p.pos + n)
+	if p = st.tail.pieces.first(); p != nil {
+		st.aligned = p.pos
+	}
+}
+
+// continuedAt returns how many bytes after a position of a piece are the end of a character
+// that began before it. The caller holds mu.
+func (l *Log) continuedAt(h *half, p *piece, pos int64) int64 {
+	b := make([]byte, min(utf8.UTFMax, p.pos+p.n-pos))
+	if err := l.store.read(&h.region, pos-h.first, b); err != nil {
+		return 0 // whoever reads these bytes gets the error
+	}
+	return int64(Continued(b))
+}

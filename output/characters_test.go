@@ -1,0 +1,164 @@
+package output_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+
+	"github.com/queuectl/queuectl/output"
+)
+
+// The bytes of one character that are read in two pieces are one piece of the log, live, in a
+// result, and in a file.
+func TestPiecesEndBetweenCharacters(t *testing.T) {
+	const text = "aé€𝄞z"
+	for cut := range len(text) + 1 {
+		l := output.New(1<<20, spill(t.TempDir()))
+		l.Append(output.Stdout, 1, []byte(text[:cut]))
+		var c output.Cursor
+		chunks := readAll(t, l, &c, 1<<20)
+		l.Append(output.Stdout, 1000, []byte(text[cut:]))
+		chunks = append(chunks, readAll(t, l, &c, 4)...)
+		l.Close()
+		chunks = append(chunks, readAll(t, l, &c, 4)...)
+		inline, err := l.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, raw := range map[string][]byte{"inline": inline, "file": file(t, l)} {
+			got, err := decode(raw)
+			if err != nil || texts(got)[0] != text {
+				t.Errorf("%s, cut at %d: got %q, %v", name, cut, texts(got)[0], err)
+			}
+			chunks = append(chunks, got...)
+		}
+		for _, chunk := range chunks {
+			if !utf8.Valid(chunk.Data) {
+				t.Errorf("cut at %d: a piece is %q", cut, chunk.Data)
+			}
+		}
+	}
+}
+
+// What is kept of UTF-8 text at a limit ends and begins between characters, its gap has the
+// exact size, and a text that is no longer than the limit is whole.
+func TestLimitCutsBetweenCharacters(t *testing.T) {
+	for _, c := range []struct {
+		limit    int64
+		in, want string
+	}{
+		{10, "éééééééé", "éé[6]ééé"},
+		{16, "éééééééé", "éééééééé"},
+		{9, "aaaaé€z", "aaaa[2]€z"},
+		{10, "aaaaaaa€", "aaaaaaa€"},
+		{9, "aaaa€bbb", "aaaa[3]bbb"},
+		{4, "𝄞𝄞𝄞", "[8]𝄞"},
+		{2, "𝄞𝄞", "[8]"},
+		{1, "é", "[2]"},
+		{8, "\x80\x80\x80\x80\x80\x80\x80\x80\x80", "\x80\x80\x80\x80[1]\x80\x80\x80\x80"}, // not UTF-8
+		{6, "ab\xc3", "ab\xc3"},
+	} {
+		for _, step := range []int{1, 2, 3, len(c.in)} {
+			l := output.New(c.limit, spill(t.TempDir()))
+			for at := 0; at < len(c.in); at += step {
+				l.Append(output.Stdout, int64(at), []byte(c.in[at:min(at+step, len(c.in))]))
+			}
+			l.Close()
+			var cursor output.Cursor
+			if got := texts(readAll(t, l, &cursor, 1<<20))[0]; got != c.want {
+				t.Errorf("limit %d, %q by %d: got %q, want %q", c.limit, c.in, step, got, c.want)
+			}
+			if l.Kept()+l.Dropped() != int64(len(c.in)) || l.Kept() > c.limit {
+				t.Errorf("limit %d, %q by %d: %d kept, %d dropped", c.limit, c.in, step, l.Kept(), l.Dropped())
+			}
+		}
+	}
+}
+
+// However UTF-8 text is printed, limited and read, no piece of it is anything else, and all
+// bytes are kept or counted.
+func TestTextStaysText(t *testing.T) {
+	dir := t.TempDir()
+	rapid.Check(t, func(t *rapid.T) {
+		text := strings.Repeat(rapid.StringN(1, 40, -1).Draw(t, "text"), rapid.SampledFrom([]int{1, 1, 1, 3000}).Draw(t, "times"))
+		l := output.New(rapid.SampledFrom([]int64{0, 1, 5, 50, 1 << 20}).Draw(t, "limit"), spill(dir))
+		defer l.Discard()
+		var c output.Cursor
+		var chunks []output.Chunk
+		for rest := []byte(text); len(rest) > 0; {
+			n := min(len(rest), rapid.SampledFrom([]int{1, 2, 3, 7, 20_000}).Draw(t, "bytes"))
+			l.Append(output.Stdout, int64(len(rest)), rest[:n])
+			rest = rest[n:]
+			if rapid.Bool().Draw(t, "read") {
+				chunks = append(chunks, readAll(t, l, &c, rapid.SampledFrom([]int{4, 5, 1000}).Draw(t, "most"))...)
+			}
+		}
+		l.Close()
+		chunks = append(chunks, readAll(t, l, &c, 1000)...)
+		total := 0
+		for _, chunk := range chunks {
+			total += len(chunk.Data) + int(chunk.Dropped)
+		}
+		if total != len(text) {
+			t.Fatalf("%d bytes were read or dropped, want %d", total, len(text))
+		}
+		end := output.Cursor{-int64(rapid.IntRange(1, 100).Draw(t, "end")), -1}
+		chunks = append(chunks, readAll(t, l, &end, 1000)...)
+		stored, err := decode(file(t, l))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last, err := tail(file(t, l), rapid.IntRange(1, 100).Draw(t, "tail"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, chunk := range append(append(chunks, stored...), last...) {
+			if !utf8.Valid(chunk.Data) {
+				t.Fatalf("a piece is %q", chunk.Data)
+			}
+		}
+	})
+}
+
+// The bytes that begin or continue a character are counted, and none of what is not UTF-8.
+func TestUnfinishedCharacters(t *testing.T) {
+	for text, want := range map[string][2]int{
+		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
+		"\xa9": {0, 1}, "\x82\xacz": {0, 2}, "\x9d\x84\x9e": {0, 3}, "\x80\x80\x80\x80": {0, 0}, "\xff": {0, 0}, "\xc3a": {0, 0},
+	} {
+		if got := [2]int{output.Unfinished([]byte(text)), output.Continued([]byte(text))}; got != want {
+			t.Errorf("%q: got %v, want %v", text, got, want)
+		}
+	}
+}
+
+// The end of a text begins with a whole character.
+func TestEndBeginsBetweenCharacters(t *testing.T) {
+	for most, want := range []string{"", "z", "z", "éz", "éz", "éz", "€éz", "€éz"} {
+		if got := output.End([]byte("€éz"), most); string(got) != want {
+			t.Errorf("%d bytes: got %q, want %q", most, got, want)
+		}
+	}
+}
+
+// A secret that is masked, and text around it that comes byte by byte, stay whole characters.
+func TestMaskedTextStaysText(t *testing.T) {
+	l := output.New(1<<20, spill(t.TempDir()))
+	l.Mask([][]byte{[]byte("gehëim")})
+	for _, b := range []byte("ünd gehëim ënde") {
+		l.Append(output.Stdout, 1, []byte{b})
+	}
+	l.Close()
+	var c output.Cursor
+	chunks := readAll(t, l, &c, 1000)
+	if got := texts(chunks)[0]; got != "ünd *** ënde" {
+		t.Error(got)
+	}
+	if i := bytes.IndexFunc(chunks[0].Data, func(r rune) bool { return r == utf8.RuneError }); i >= 0 {
+		t.Error(fmt.Sprint(chunks))
+	}
+}
