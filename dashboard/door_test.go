@@ -13,7 +13,9 @@ import (
 
 // A full list of connections keeps no one out: the oldest stranger is closed for the next connection, and the oldest
 // connection of the visitor with the most for another visitor's.
-func TestFullDoorAdmitsNewConnections(t *testing.T) { synctest.Test(t, testFullDoorAdmitsNewConnections) }
+func TestFullDoorAdmitsNewConnections(t *testing.T) {
+	synctest.Test(t, testFullDoorAdmitsNewConnections)
+}
 
 func testFullDoorAdmitsNewConnections(t *testing.T) {
 	var d door
