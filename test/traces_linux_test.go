@@ -115,6 +115,9 @@ func TestTraces(t *testing.T) {
 		if hex.EncodeToString(span.TraceId) != trace || hex.EncodeToString(span.ParentSpanId) != caller || span.TraceState != "vendor=1" {
 			t.Errorf("span %d is %v", i, span)
 		}
+		if got := attribute(span, "error.type"); got != "3" {
+			t.Errorf("error.type is %q, want the exit code 3", got)
+		}
 		if span.Status.GetCode() != traces.Status_STATUS_CODE_ERROR || span.EndTimeUnixNano < span.StartTimeUnixNano || span.Name != "process default" {
 			t.Errorf("span %d is %v", i, span)
 		}

@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -250,7 +251,20 @@ func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *q
 	}
 	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(told...))
 	if d.State == queue.Failed || d.State == queue.Dead {
-		span.SetStatus(codes.Error, string(d.Reason)) // a whole error may name what it ran
+		span.SetStatus(codes.Error, string(d.Reason)) // the whole error may contain the command
+		span.SetAttributes(attribute.String("error.type", errorType(a, d)))
 	}
 	span.End(trace.WithTimestamp(ended.Time()))
+}
+
+// errorType returns the value of error.type for a failed attempt, as OpenTelemetry's conventions define it: the class
+// of the error, one of few. It is the reason or, as for a status code in HTTP, the exit code.
+func errorType(a *queue.Attempt, d *queue.Decision) string {
+	switch {
+	case d.Reason != "":
+		return string(d.Reason)
+	case a.ExitCode > 0:
+		return strconv.FormatInt(a.ExitCode, 10)
+	}
+	return "_OTHER" // the value for an unknown class
 }

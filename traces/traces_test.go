@@ -193,3 +193,21 @@ func TestSpansFollowFromTheLease(t *testing.T) {
 		t.Errorf("%v, %v, %v", one, again, next)
 	}
 }
+
+// A failed attempt has a class of error: its reason or its exit code.
+func TestErrorTypeOfAFailedAttempt(t *testing.T) {
+	for _, c := range []struct {
+		attempt  queue.Attempt
+		decision queue.Decision
+		want     string
+	}{
+		{queue.Attempt{ExitCode: 3}, queue.Decision{State: queue.Failed}, "3"},
+		{queue.Attempt{ExitCode: -1}, queue.Decision{State: queue.Dead, Reason: queue.ReasonTimedOut}, "timed_out"},
+		{queue.Attempt{ExitCode: 127}, queue.Decision{State: queue.Dead, Reason: queue.ReasonNotFound}, "not_found"},
+		{queue.Attempt{ExitCode: -1}, queue.Decision{State: queue.Dead}, "_OTHER"},
+	} {
+		if got := errorType(&c.attempt, &c.decision); got != c.want {
+			t.Errorf("exit code %d, reason %q: got %s, want %s", c.attempt.ExitCode, c.decision.Reason, got, c.want)
+		}
+	}
+}
