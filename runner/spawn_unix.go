@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
 // spawn starts a runner as a process in a session of its own that outlives this one,
@@ -34,9 +36,11 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	return launch(cmd, func() {})
 }
 
-// command is a runner, or what starts runners: argv is the program and the words that
-// make it one. It outlives this process.
+// command returns the command of a runner, or of the launcher, which starts runners: argv is the
+// program and the words that make it one. It outlives this process, so it gets none of the
+// descriptors that this process inherited.
 func command(argv []string, words ...string) *exec.Cmd {
+	cleanstart.CloseOnExec() // an error leaves them as they are
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], words...)...)
 	cmd.Env, cmd.Dir = runnerEnv(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -64,8 +64,11 @@ func bindForGroup(path string) (*control.Socket, error) {
 	if g, ok := new(accounts.Directory).Group(control.ServiceAccount); ok {
 		gid = int(g)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, fmt.Errorf("make the socket's folder: %w", err)
+	dir := filepath.Dir(path)
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask
+			return nil, fmt.Errorf("make the socket's directory: %w", err)
+		}
 	}
 	l, err := control.Bind(path, control.SocketPerms{Mode: 0o660, GID: gid})
 	if err != nil {

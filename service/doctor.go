@@ -43,6 +43,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, s.examineRunners()...)
 	list = append(list, s.examineEnforcement(ctx)...)
 	list = append(list, examineLimits(s.config.Load())...)
+	list = append(list, s.examineInherited()...)
 	if problems, _ := s.problems(ctx); len(problems) > 0 {
 		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see queuectl status"})
 	}
@@ -133,6 +134,17 @@ func (s *Service) examineAccess() []store.Finding {
 		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them (" + makeAccounts + ") or take them out of [access], then: queuectl reload"}}
 	}
 	return nil
+}
+
+// examineInherited reports what the service has from the process that started it.
+func (s *Service) examineInherited() (list []store.Finding) {
+	for _, attribute := range s.opt.Inherited {
+		list = append(list, store.Finding{
+			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
+			Next: "restart it from a login session (queuectl service stop --runners; queuectl service start), or register it: queuectl service install",
+		})
+	}
+	return list
 }
 
 // examineStoreFile looks who may read the file that has the URL of the database, and a password perhaps.

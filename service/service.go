@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -59,7 +60,8 @@ type Options struct {
 	KeepJobs   bool              // SIGTERM leaves jobs and runners
 	Unit       systemd.Unit      // with KeepJobs: but not when this unit is being stopped
 	Runners    Runners           // of root's, if they are not its own
-	Background bool              // a client started it by the way
+	Background bool              // a client started it on demand
+	Inherited  []string          // what it could not reset of the attributes of that client's caller
 	Manager    *Manager          // that started it and is told by calls, nil if none is
 	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string
@@ -174,6 +176,9 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	}
 	if err := heedLimits(); err != nil {
 		return &ExitError{ExitConfig, err}
+	}
+	if len(o.Inherited) > 0 {
+		s.log.Warn("the service inherited this from the process that started it", "inherited", strings.Join(o.Inherited, "; "))
 	}
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}

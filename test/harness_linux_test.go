@@ -56,6 +56,10 @@ func role() (code int, played bool) {
 	if os.Getenv(abuserRole) != "" {
 		return abuse(), true
 	}
+	if os.Getenv(callerRole) != "" {
+		fmt.Fprintln(os.Stderr, unusualCaller())
+		return 1, true
+	}
 	if os.Getenv("QUEUECTL_TEST_NC") != "" {
 		return netcat(), true
 	}

@@ -24,6 +24,7 @@ the new place before all of it is there and was read again; then the old one is
 marked, and no service opens it any more. A move that was cut off goes on when
 the same command is run again. Outputs in files stay where they are.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			cli.PrivateFiles()
 			places, err := a.Folder()
 			if err != nil {
 				return err

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/internal/cleanstart"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/internal/resident"
@@ -28,9 +29,14 @@ func serveVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run the service in the foreground", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := timerslack.Restart(); err != nil {
+			inherit := func() {}
+			if background { // its limits are not to be those of the first client's caller
+				inherit = cleanstart.Reset
+			}
+			if err := timerslack.Restart(inherit); err != nil {
 				return err
 			}
+			cli.PrivateFiles()
 			serve := func(ctx context.Context, m *manager) error {
 				o, err := a.serveOptions(workers, file)
 				if err != nil {
@@ -38,6 +44,9 @@ func serveVerb(a *app) *cobra.Command {
 				}
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
 				o.Crowded = fewPlaces().crowded
+				if background {
+					o.Inherited = cleanstart.Inherited()
+				}
 				tuneGC()
 				return a.serve(ctx, o, m)
 			}

@@ -13,11 +13,14 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, words...)
+	cmd.Env = cleanstart.Environ(os.Environ())
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
 	return cmd, cmd.Start()
 }
@@ -81,12 +84,26 @@ func callerZone() string {
 	return cmp.Or(strings.TrimSpace(string(written)), local)
 }
 
-// ownUmask is the umask of this process.
+// callerUmask is the umask that this process was started with, once PrivateFiles has replaced it;
+// -1 before.
+var callerUmask = -1
+
+// ownUmask returns the umask that this process was started with.
 func ownUmask() (int, bool) {
+	if callerUmask >= 0 {
+		return callerUmask, true
+	}
 	mask := syscall.Umask(0)
 	syscall.Umask(mask)
 	return mask, true
 }
+
+// PrivateFiles sets the umask of a process that keeps a queue: its directories get mode 0700 and its
+// files 0600, whatever the umask of its caller.
+func PrivateFiles() { callerUmask = syscall.Umask(0o077) }
+
+// shareFile gives a new file, made after PrivateFiles, the mode that the caller's umask asks for.
+func shareFile(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }
 
 // StopSignals end a service decently, ReloadSignals have it read its settings
 // again.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/windows"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
 // startDetached starts a process that outlives this one and its terminal, and a job object
@@ -19,8 +20,8 @@ import (
 func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, words...)
-		cmd.Dir, cmd.Stderr = `\\`[:1], log
-		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | leave}
+		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.Environ(os.Environ())
+		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags | leave}
 		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
 		}
@@ -81,6 +82,12 @@ func callerZone() string { return "Local" }
 
 // ownUmask is the umask of this process; Windows has none.
 func ownUmask() (int, bool) { return 0, false }
+
+// PrivateFiles does nothing: the rights of a directory hold for what is made in it.
+func PrivateFiles() {}
+
+// shareFile does nothing: see PrivateFiles.
+func shareFile(string) error { return nil }
 
 // StopSignals end a service decently, ReloadSignals have it read its settings
 // again. SIGTERM is the console that is closed.

@@ -96,9 +96,10 @@ type private struct {
 // RunPrivate runs a file of jobs to their end. What was stored by an earlier run of
 // the same file goes on from where it stands.
 func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error {
-	if err := timerslack.Restart(); err != nil {
+	if err := timerslack.Restart(func() {}); err != nil {
 		return err
 	}
+	PrivateFiles()
 	if a.Dir == "" {
 		a.Dir = ".queuectl"
 	}
@@ -332,8 +333,12 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	var log *jobLog
 	if p.log != "" {
 		var err error
+		fresh := !exists(p.log)
 		if log, err = openJobLog(p.log, true); err != nil {
 			return err
+		}
+		if fresh && exists(p.log) {
+			shareFile(p.log) // an error leaves it to its owner alone
 		}
 		defer log.close()
 	}

@@ -3,15 +3,33 @@
 package statedir
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// makePrivate makes a folder, and those above it, that nobody else enters.
-func makePrivate(dir string) error { return os.MkdirAll(dir, 0o700) }
+// makePrivate makes a directory, and those above it that are missing, with mode 0700 whatever the
+// umask.
+func makePrivate(dir string) error {
+	if info, err := os.Stat(dir); err == nil && info.IsDir() || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := makePrivate(filepath.Dir(dir)); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if info, failed := os.Stat(dir); failed == nil && info.IsDir() { // another process was quicker
+			return nil
+		}
+		return err
+	}
+	return os.Chmod(dir, 0o700)
+}
 
 // check refuses a state folder that others could change.
 func check(dir string) error {

@@ -33,12 +33,16 @@ var original = sync.OnceValue(func() uintptr {
 
 // Restart starts this program again in its place, with the slack: threads have
 // that of the thread that made them, and the watch thread is made before any
-// code of ours runs. It returns at once where that has been done.
-func Restart() error {
+// code of ours runs. It calls before on the thread that does so. In the program that was started
+// again it only returns.
+func Restart(before func()) error {
 	if os.Getenv(variable) != "" {
 		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // else ps would show "exe"
 		return nil
 	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	before()
 	return Exec(os.Environ())
 }
 

@@ -82,6 +82,9 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 			r.r.ExitCode = int64(status.ExitStatus())
 		case ok && status.Signaled():
 			r.r.Signal = int(status.Signal())
+			if limit := limitBehind(nil, status.Signal()); limit != "" {
+				r.r.Error = fmt.Sprintf("ended by signal %d; %s", r.r.Signal, limit)
+			}
 		case time.Since(began) > r.c.Patience:
 			r.letTracer()
 			return usage, false

@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -12,6 +13,54 @@ import (
 // spareSpace is how much address space a process that runs commands needs beside that which
 // it has at its start: for the threads and memory of some hundred workers.
 const spareSpace = 256 << 20 // bytes
+
+// niceValue returns the nice value of this process, which a command has too unless it sets one.
+func niceValue() int {
+	const none = 20 // what the kernel returns for nice value 0
+	n, _, _ := unix.RawSyscall(unix.SYS_GETPRIORITY, unix.PRIO_PROCESS, 0, 0)
+	return none - int(n)
+}
+
+// hardLimit returns the hard limit of a resource that this process and its commands have.
+func hardLimit(resource int) uint64 {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(resource, &limit); err != nil {
+		return unix.RLIM_INFINITY
+	}
+	return limit.Max
+}
+
+// behind lists which limit of this process a start's error, or a signal that ends a command, may
+// follow from: commands have the same limit.
+var behind = [...]struct {
+	errno       unix.Errno  // 0 for a signal
+	signal      unix.Signal // 0 for an error
+	resource    int
+	name, raise string
+}{
+	{unix.EAGAIN, 0, unix.RLIMIT_NPROC, "processes", "LimitNPROC=, ulimit -Hu"},
+	{unix.EMFILE, 0, unix.RLIMIT_NOFILE, "open files", "LimitNOFILE=, ulimit -Hn"},
+	{unix.ENOMEM, 0, unix.RLIMIT_AS, "bytes of address space", "LimitAS=, ulimit -Hv"},
+	{unix.ENOMEM, 0, unix.RLIMIT_DATA, "bytes of data", "LimitDATA=, ulimit -Hd"},
+	{unix.E2BIG, 0, unix.RLIMIT_STACK, "bytes of stack", "LimitSTACK=, ulimit -Hs"},
+	{0, unix.SIGXCPU, unix.RLIMIT_CPU, "seconds of CPU time", "LimitCPU=, ulimit -Ht"},
+	{0, unix.SIGXFSZ, unix.RLIMIT_FSIZE, "bytes of a file", "LimitFSIZE=, ulimit -Hf"},
+}
+
+// limitBehind names the limit that an error, or else a signal, may follow from, and how to raise it.
+// It returns "" where no such limit is set.
+func limitBehind(err error, signal unix.Signal) string {
+	for i := range behind {
+		b := &behind[i]
+		if b.errno != 0 && !errors.Is(err, b.errno) || b.signal != signal {
+			continue
+		}
+		if hard := hardLimit(b.resource); hard != unix.RLIM_INFINITY {
+			return fmt.Sprintf("the runner's limit is %d %s; raise it with %s", hard, b.name, b.raise)
+		}
+	}
+	return ""
+}
 
 // CheckLimits refuses limits of this process under which it would sooner or later end, and
 // with it all that it runs.

@@ -1,7 +1,12 @@
 package process
 
 import (
+	"cmp"
+	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,3 +32,39 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// An error that follows from a limit of this process, which its commands inherit, names the limit.
+func TestErrorNamesTheInheritedLimit(t *testing.T) {
+	open := hardLimit(unix.RLIMIT_NOFILE)
+	want := fmt.Sprintf("the runner's limit is %d open files; raise it with LimitNOFILE=, ulimit -Hn", open)
+	if got := withLimit("start: no", fmt.Errorf("pipe: %w", unix.EMFILE)); got != "start: no; "+want {
+		t.Errorf("without a free descriptor: %q, want %q", got, want)
+	}
+	for _, err := range []error{unix.ENOENT, unix.EACCES, nil} {
+		if got := withLimit("start: no", err); got != "start: no" {
+			t.Errorf("%v: %q", err, got)
+		}
+	}
+}
+
+// A command that the runner's limit of CPU time or of file sizes has ended says so, also where the
+// limit is inherited.
+func TestSignalNamesTheInheritedLimit(t *testing.T) {
+	if os.Getenv(limitedRole) == "" {
+		for limit, want := range map[string]string{"-f 8": "ended by signal 25; the runner's limit is 8192 bytes of a file", "-t 3600": "no error"} {
+			cmd := exec.Command("/bin/bash", "-c", "ulimit "+limit+`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
+			cmd.Env = append(os.Environ(), limitedRole+"=1")
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
+				t.Errorf("ulimit %s: %v, %s; want %q", limit, err, out, want)
+			}
+		}
+		return
+	}
+	w := NewWorker(nil)
+	defer w.Close()
+	r := w.Run(command(t, "/bin/sh", "-c", "exec head -c 20000 /dev/zero >"+filepath.Join(t.TempDir(), "file")))
+	fmt.Println(cmp.Or(r.Error, "no error"))
+}
+
+// limitedRole makes this test start a command under the limits of its own process.
+const limitedRole = "QUEUECTL_TEST_LIMITED"

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/queuectl/queuectl/internal/cleanstart"
 	"github.com/queuectl/queuectl/internal/timerslack"
 )
 
@@ -27,8 +27,8 @@ func init() {
 }
 
 // Prepare makes this process fit to run commands: a session of its own, orphans
-// come to it, only descriptors 0, 1 and 2 are inherited, umask 022, signals that
-// were ignored are not ignored by commands, and no signal tells of a child's end.
+// come to it, only descriptors 0, 1 and 2 are inherited, umask 022, no signal is
+// ignored or blocked in commands, and none reports the end of a child.
 //
 // It starts the program again, once, because the limit of 1,024 descriptors that
 // commands see must hold when the Go runtime notes what to give them.
@@ -49,19 +49,7 @@ func Prepare() error {
 	if err := hearNoChild(); err != nil {
 		return err
 	}
-	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err == nil {
-		return nil
-	}
-	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 has no such flag
-	if err != nil {
-		return fmt.Errorf("look at open descriptors: %w", err)
-	}
-	for _, e := range entries {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
-			unix.CloseOnExec(fd)
-		}
-	}
-	return nil
+	return cleanstart.CloseOnExec()
 }
 
 const preparedName = "QUEUECTL_PREPARED"
@@ -78,29 +66,17 @@ func restart() error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("set the limit of open files: %w", err)
 	}
-	unignoreSignals()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cleanstart.DefaultSignals()
 	return timerslack.Exec(append(os.Environ(), preparedName+"=1"))
-}
-
-// unignoreSignals sets every ignored signal to its default: an ignored one would
-// be inherited by every command. It goes by system calls because neither the Go
-// runtime nor libc touches signals 32 and 33.
-func unignoreSignals() {
-	const ignored = 1 // SIG_IGN
-	for signal := uintptr(1); signal <= 64; signal++ {
-		var old, none [8]uintptr // larger than the kernel's struct sigaction; the handler comes first, 0 is the default
-		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
-		if failed == 0 && old[0] == ignored {
-			unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
-		}
-	}
 }
 
 // hearNoChild gives SIGCHLD its default back: it is dropped where it is raised,
 // and the ended child stays until somebody waits for it. Workers see ends by
 // pidfd; the Go runtime's handler would only interrupt them, once a job.
 func hearNoChild() error {
-	var none [8]uintptr // as in unignoreSignals
+	var none [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {
 		return fmt.Errorf("set SIGCHLD to its default: %w", failed)
 	}

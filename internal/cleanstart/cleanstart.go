@@ -1,0 +1,32 @@
+// Package cleanstart gives a process that outlives its caller the attributes of a fresh process, so
+// that one caller's limits do not hold for the jobs of all later ones. Start with Reset.
+//
+// execve(2), fork(2), prctl(2) and credentials(7) list what a process inherits. An account may
+// change most of it, and Reset does. Inherited reports what it may not change, as far as a process
+// can see it: namespaces, the root directory, Landlock rules, security labels and the login uid
+// look the same whether the machine or the caller set them.
+package cleanstart
+
+import (
+	"slices"
+	"strings"
+)
+
+// callersVariables hold for one process or systemd unit alone. With the unit's a service would
+// report itself as its caller's unit; with the rest it would skip a part of its start.
+var callersVariables = []string{
+	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID", "INVOCATION_ID",
+	"JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE",
+	"PWD", "OLDPWD", "QUEUECTL_TIMERSLACK", "QUEUECTL_PREPARED",
+}
+
+// Environ returns an environment without the variables that hold for its process alone.
+func Environ(env []string) []string {
+	var kept []string
+	for _, e := range env {
+		if name, _, _ := strings.Cut(e, "="); !slices.Contains(callersVariables, name) {
+			kept = append(kept, e)
+		}
+	}
+	return kept
+}

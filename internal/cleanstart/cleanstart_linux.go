@@ -1,0 +1,179 @@
+package cleanstart
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	usualSlack = 50_000 // ns; the default of Linux
+	unlimited  = unix.RLIM_INFINITY
+	noClamp    = ^uint32(0) // resets a utilization clamp
+)
+
+// hardMost stands for the hard limit, as a soft limit.
+const hardMost = 0
+
+// limit is a resource limit of a fresh process, as INIT_RLIMITS in the kernel's
+// include/asm-generic/resource.h defines it.
+type limit struct {
+	resource   int
+	name, unit string // of the report; no name: a lower limit makes no job fail
+	soft, hard uint64 // hard 0: what the system gives, which differs
+}
+
+var limits = []limit{
+	{unix.RLIMIT_CPU, "CPU time", " seconds", unlimited, unlimited},
+	{unix.RLIMIT_FSIZE, "file size", " bytes", unlimited, unlimited},
+	{unix.RLIMIT_DATA, "data segment", " bytes", unlimited, unlimited},
+	{unix.RLIMIT_STACK, "stack", " bytes", 8 << 20, unlimited},
+	{unix.RLIMIT_CORE, "", "", hardMost, unlimited},
+	{unix.RLIMIT_RSS, "", "", unlimited, unlimited},
+	{unix.RLIMIT_AS, "address space", " bytes", unlimited, unlimited},
+	{unix.RLIMIT_LOCKS, "", "", unlimited, unlimited},
+	{unix.RLIMIT_RTTIME, "real-time CPU time", " microseconds", unlimited, unlimited},
+	{unix.RLIMIT_NOFILE, "open files", "", 1024, 4096},
+	{unix.RLIMIT_NPROC, "processes", "", hardMost, 0},
+	{unix.RLIMIT_SIGPENDING, "", "", hardMost, 0},
+	{unix.RLIMIT_MEMLOCK, "", "", hardMost, 0},
+	{unix.RLIMIT_MSGQUEUE, "", "", hardMost, 0},
+	{unix.RLIMIT_NICE, "", "", hardMost, 0},
+	{unix.RLIMIT_RTPRIO, "", "", hardMost, 0},
+}
+
+// Reset gives the calling thread, which is locked to its goroutine, every attribute of a fresh
+// process that the account may set. Call it just before exec: an error leaves the attribute as it
+// is, and Inherited reports it afterwards.
+func Reset() {
+	CloseOnExec()
+	DefaultSignals()
+	resetLimits()
+	resetScheduling()
+	resetMemory()
+	resetCredentials()
+	unix.Prctl(unix.PR_SET_TIMERSLACK, usualSlack, 0, 0, 0)
+	unix.RawSyscall(unix.SYS_PERSONALITY, 0, 0, 0) // PER_LINUX, with address space randomization
+}
+
+// CloseOnExec marks every descriptor except 0, 1 and 2, so that no program that this process starts
+// inherits one that was not handed to it by number. The process itself keeps them: the Go runtime
+// may use one of them already.
+func CloseOnExec() error {
+	if unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC) == nil {
+		return nil
+	}
+	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 has no such flag
+	if err != nil {
+		return fmt.Errorf("look at open descriptors: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
+}
+
+// DefaultSignals sets every ignored signal to its default action, and unblocks all on the calling
+// thread: programs that it starts inherit both. It makes system calls because neither the Go runtime
+// nor libc touches signals 32 and 33.
+func DefaultSignals() {
+	const ignored = 1 // SIG_IGN
+	var none [8]uintptr
+	for signal := uintptr(1); signal <= 64; signal++ {
+		var old [8]uintptr // larger than the kernel's struct sigaction; the handler comes first, 0 is the default
+		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
+		if failed == 0 && old[0] == ignored {
+			unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
+		}
+	}
+	unix.RawSyscall6(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
+}
+
+func resetLimits() {
+	for _, l := range limits {
+		var now unix.Rlimit
+		if unix.Prlimit(0, l.resource, nil, &now) != nil {
+			continue
+		}
+		raised := unix.Rlimit{Cur: l.softOf(max(now.Max, l.hard)), Max: max(now.Max, l.hard)}
+		if unix.Setrlimit(l.resource, &raised) != nil { // only root raises a hard limit
+			unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.softOf(now.Max), Max: now.Max})
+		}
+	}
+}
+
+// softOf returns the soft limit of a fresh process that has this hard limit.
+func (l limit) softOf(hard uint64) uint64 {
+	switch {
+	case l.resource == unix.RLIMIT_CORE:
+		return 0
+	case l.soft == hardMost:
+		return hard
+	}
+	return min(l.soft, hard)
+}
+
+// resetScheduling resets policy, nice value, utilization clamps, processors and I/O class.
+func resetScheduling() {
+	nice, clamps := ownNice(), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
+	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} { // until the kernel takes one
+		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, noClamp, noClamp
+		if unix.SchedSetAttr(0, &attr, 0) == nil {
+			break
+		}
+	}
+	var all [1024]byte // of 8,192 processors
+	for i := range all {
+		all[i] = 0xff
+	}
+	unix.RawSyscall(unix.SYS_SCHED_SETAFFINITY, 0, uintptr(len(all)), uintptr(unsafe.Pointer(&all)))
+	const ofProcess, noClass = 1, 0
+	unix.RawSyscall(unix.SYS_IOPRIO_SET, ofProcess, 0, noClass)
+}
+
+func ownNice() int32 {
+	const none = 20 // what the kernel returns for nice value 0
+	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil {
+		return 0
+	}
+	return int32(none - n)
+}
+
+// resetMemory resets the kernel's choice of memory and of victims when it runs out.
+func resetMemory() {
+	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
+	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // MMF_DUMP_FILTER_DEFAULT
+	unix.Prctl(unix.PR_SET_THP_DISABLE, 0, 0, 0, 0)
+	unix.Prctl(unix.PR_SET_MEMORY_MERGE, 0, 0, 0, 0)
+	unix.Prctl(unix.PR_SET_IO_FLUSHER, 0, 0, 0, 0)
+	unix.Prctl(unix.PR_MCE_KILL, unix.PR_MCE_KILL_CLEAR, 0, 0, 0)
+	unix.RawSyscall(unix.SYS_SET_MEMPOLICY, 0, 0, 0) // MPOL_DEFAULT
+	for _, kind := range []uintptr{unix.PR_SPEC_STORE_BYPASS, unix.PR_SPEC_INDIRECT_BRANCH, unix.PR_SPEC_L1D_FLUSH} {
+		const disabled = unix.PR_SPEC_PRCTL | unix.PR_SPEC_DISABLE
+		if now, err := unix.PrctlRetInt(unix.PR_GET_SPECULATION_CTRL, kind, 0, 0, 0); err == nil && now&disabled == disabled {
+			unix.Prctl(unix.PR_SET_SPECULATION_CTRL, kind, unix.PR_SPEC_ENABLE, 0, 0)
+		}
+	}
+}
+
+// resetCredentials gives up what the caller had beyond its account: a session keyring, which ends
+// with the caller's session, and capabilities that exec hands on.
+func resetCredentials() {
+	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
+		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)
+	}
+	unix.Prctl(unix.PR_SET_SECUREBITS, 0, 0, 0, 0)
+	unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if unix.Capget(&header, &sets[0]) == nil {
+		sets[0].Inheritable, sets[1].Inheritable = 0, 0
+		unix.Capset(&header, &sets[0])
+	}
+}

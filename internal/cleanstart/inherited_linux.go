@@ -1,0 +1,206 @@
+package cleanstart
+
+import (
+	"fmt"
+	"math/bits"
+	"os"
+	"os/user"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// commandScore is the oom_score_adj that every command gets. Up to it the kernel ends commands
+// before this process.
+const commandScore = 200
+
+// Inherited describes each attribute that this process has from its caller and could not reset, with
+// what follows from it.
+func Inherited() []string {
+	own, first := readStatus("self"), readStatus("1")
+	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first), inheritedGroups(), inheritedUnit())
+}
+
+func inheritedScheduling(own, first status) (list []string) {
+	if nice := ownNice(); nice != 0 {
+		list = append(list, fmt.Sprintf("nice value %d: every job has it unless it sets its own, and only a higher one is allowed", nice))
+	}
+	if policy, err := unix.SchedGetAttr(0, 0); err == nil && policy.Policy != unix.SCHED_NORMAL {
+		list = append(list, fmt.Sprintf("scheduling policy %s: it holds for every job", policyName(policy.Policy)))
+	}
+	if own.size("Cpus_allowed") < first.size("Cpus_allowed") {
+		list = append(list, fmt.Sprintf("processors %s instead of %s: no job runs on the others", own["Cpus_allowed_list"], first["Cpus_allowed_list"]))
+	}
+	if own.size("Mems_allowed") < first.size("Mems_allowed") {
+		list = append(list, fmt.Sprintf("memory nodes %s instead of %s: no job uses the others", own["Mems_allowed_list"], first["Mems_allowed_list"]))
+	}
+	raw, err := os.ReadFile("/proc/self/oom_score_adj")
+	if score, bad := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && bad == nil && score > commandScore {
+		list = append(list, fmt.Sprintf("oom_score_adj %d: when memory runs out, the kernel ends the service and its runner before their jobs", score))
+	}
+	return list
+}
+
+func policyName(policy uint32) string {
+	switch policy {
+	case unix.SCHED_BATCH:
+		return "SCHED_BATCH"
+	case unix.SCHED_IDLE:
+		return "SCHED_IDLE"
+	}
+	return strconv.Itoa(int(policy))
+}
+
+func inheritedLimits() (list []string) {
+	for _, l := range limits {
+		var now unix.Rlimit
+		if l.name == "" || unix.Prlimit(0, l.resource, nil, &now) != nil {
+			continue
+		}
+		if now.Max < l.usualHard() {
+			list = append(list, fmt.Sprintf("the hard limit of %s is %d%s: no job gets more", l.name, now.Max, l.unit))
+		}
+	}
+	return list
+}
+
+// usualHard returns the hard limit of a fresh process.
+func (l limit) usualHard() uint64 {
+	if l.resource != unix.RLIMIT_NPROC {
+		return l.hard
+	}
+	raw, _ := os.ReadFile("/proc/sys/kernel/threads-max")
+	most, _ := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64) // 0, if it cannot be read, reports nothing
+	return most / 2
+}
+
+// inheritedRights reports what this process may not do and the machine's first process may: in a
+// container both have the container's restrictions.
+func inheritedRights(own, first status) (list []string) {
+	if own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0" {
+		list = append(list, "no_new_privs is set: sudo and other set-user-id programs do not work in jobs")
+	}
+	if first != nil && own["Seccomp_filters"] != first["Seccomp_filters"] && own["Seccomp"] != "0" {
+		list = append(list, "a seccomp filter: system calls that it refuses fail in every job")
+	}
+	if own.size("CapBnd") < first.size("CapBnd") {
+		list = append(list, fmt.Sprintf("a capability bounding set of %s instead of %s: root in jobs cannot do the rest", own["CapBnd"], first["CapBnd"]))
+	}
+	if securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0); err == nil && securebits != 0 {
+		list = append(list, fmt.Sprintf("securebits %#x: root in jobs may lack its capabilities", securebits))
+	}
+	if mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0); err == nil && mdwe != 0 {
+		list = append(list, "memory that is writable cannot become executable (PR_SET_MDWE): programs that compile at run time fail in jobs")
+	}
+	return list
+}
+
+// inheritedGroups reports groups that differ from those that the account has in /etc/passwd and
+// /etc/group. An account or group of another source is not judged.
+func inheritedGroups() (list []string) {
+	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil {
+		return nil
+	}
+	given, err := account.GroupIds()
+	if err != nil {
+		return nil
+	}
+	if primary := strconv.Itoa(os.Getegid()); primary != account.Gid {
+		list = append(list, fmt.Sprintf("the group %s instead of %s: files of jobs belong to it", groupName(primary), groupName(account.Gid)))
+	}
+	groups, _ := os.Getgroups()
+	for _, gid := range groups {
+		id := strconv.Itoa(gid)
+		if _, err := user.LookupGroupId(id); err == nil && id != account.Gid && gid != os.Getegid() && !slices.Contains(given, id) {
+			list = append(list, fmt.Sprintf("the group %s, of which %s is no member: jobs have its rights", groupName(id), account.Username))
+		}
+	}
+	for _, id := range given {
+		gid, _ := strconv.Atoi(id)
+		if id != account.Gid && gid != os.Getegid() && !slices.Contains(groups, gid) {
+			list = append(list, fmt.Sprintf("without the group %s, of which %s is a member: jobs lack its rights", groupName(id), account.Username))
+		}
+	}
+	return list
+}
+
+func groupName(id string) string {
+	if g, err := user.LookupGroupId(id); err == nil {
+		return g.Name
+	}
+	return id
+}
+
+// inheritedUnit reports the caller's systemd service, which ends this process with itself, and its
+// bounds.
+func inheritedUnit() []string {
+	raw, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	return unitReport(string(raw), func(file string) string {
+		raw, _ := os.ReadFile("/sys/fs/cgroup" + file)
+		return strings.TrimSpace(string(raw))
+	})
+}
+
+// bounds are the files of a control group that bound what its processes use together.
+var bounds = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
+
+// unitReport is inheritedUnit for the content of /proc/self/cgroup and a function that reads a file
+// of the control groups.
+func unitReport(own string, read func(file string) string) (list []string) {
+	group := ""
+	for line := range strings.Lines(own) {
+		if at, unified := strings.CutPrefix(line, "0::"); unified {
+			group = strings.TrimSpace(at)
+		}
+	}
+	unit := ""
+	for _, name := range strings.Split(group, "/") {
+		if strings.HasSuffix(name, ".service") && !strings.HasPrefix(name, "user@") {
+			unit = name
+		}
+	}
+	if unit == "" {
+		return nil
+	}
+	list = []string{fmt.Sprintf("the control group of %s: systemd ends the service when it stops that unit", unit)}
+	for at := group; strings.Contains(at, unit); at = path.Dir(at) {
+		for _, name := range bounds {
+			if value := read(path.Join(at, name)); value != "" && !strings.HasPrefix(value, "max") {
+				list = append(list, fmt.Sprintf("%s %s of %s: it bounds all jobs together", name, value, unit))
+			}
+		}
+	}
+	return list
+}
+
+// status is the content of /proc/PID/status by field; nil where it cannot be read.
+type status map[string]string
+
+func readStatus(process string) status {
+	raw, err := os.ReadFile("/proc/" + process + "/status")
+	if err != nil {
+		return nil
+	}
+	s := status{}
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(line, ":")
+		s[name] = strings.TrimSpace(value)
+	}
+	return s
+}
+
+// size returns how many members a set has that is written in hexadecimal.
+func (s status) size(field string) (n int) {
+	for _, word := range strings.Split(s[field], ",") {
+		part, _ := strconv.ParseUint(word, 16, 64)
+		n += bits.OnesCount64(part)
+	}
+	return n
+}

@@ -1,0 +1,46 @@
+package cleanstart
+
+import (
+	"slices"
+	"testing"
+)
+
+// A service that is started by a systemd unit other than its user's manager reports the unit, which
+// ends it, and the bounds of that unit's control groups, but none of the slices around it.
+func TestInheritedReportsTheCallersUnit(t *testing.T) {
+	files := map[string]string{
+		"/system.slice/pids.max":                        "100",
+		"/system.slice/cron.service/pids.max":           "4915",
+		"/system.slice/cron.service/memory.max":         "max",
+		"/system.slice/cron.service/job/cpu.max":        "50000 100000",
+		"/user.slice/user-7.slice/session-1.scope/none": "",
+	}
+	read := func(file string) string { return files[file] }
+	for own, want := range map[string][]string{
+		"0::/system.slice/cron.service/job\n": {
+			"the control group of cron.service: systemd ends the service when it stops that unit",
+			"cpu.max 50000 100000 of cron.service: it bounds all jobs together",
+			"pids.max 4915 of cron.service: it bounds all jobs together",
+		},
+		"0::/user.slice/user-7.slice/session-1.scope\n":                      nil,
+		"0::/user.slice/user-7.slice/user@7.service/app.slice/shell.scope\n": nil,
+		"1:name=systemd:/system.slice/cron.service\n":                        nil,
+		"0::/\n": nil,
+		"":       nil,
+	} {
+		if got := unitReport(own, read); !slices.Equal(got, want) {
+			t.Errorf("%q:\ngot  %q\nwant %q", own, got, want)
+		}
+	}
+}
+
+// A soft limit that is reset never exceeds the hard one.
+func TestSoftLimitsStayBelowHardOnes(t *testing.T) {
+	for _, l := range limits {
+		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimited} {
+			if got := l.softOf(hard); got > hard {
+				t.Errorf("resource %d: soft limit %d, hard limit %d", l.resource, got, hard)
+			}
+		}
+	}
+}

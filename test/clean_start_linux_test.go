@@ -1,0 +1,292 @@
+package test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// callerRole makes this program a caller with unusual attributes, which executes its arguments.
+const callerRole = "QUEUECTL_TEST_CALLER"
+
+// unusualCaller gives this process every attribute that exec passes on and an account may change,
+// then executes the program that its arguments name.
+func unusualCaller() error {
+	runtime.LockOSThread()
+	prctl := func(option int, value uintptr) error { return unix.Prctl(option, value, 0, 0, 0) }
+	write := func(name, text string) error { return os.WriteFile("/proc/self/"+name, []byte(text), 0) }
+	limit := func(resource int, soft uint64) error {
+		var l unix.Rlimit
+		err := unix.Getrlimit(resource, &l)
+		l.Cur = min(soft, l.Max)
+		return errors.Join(err, unix.Setrlimit(resource, &l))
+	}
+	raw := func(number uintptr, args ...uintptr) error {
+		args = append(args, 0, 0, 0, 0)
+		if _, _, errno := unix.RawSyscall6(number, args[0], args[1], args[2], args[3], 0, 0); errno != 0 {
+			return errno
+		}
+		return nil
+	}
+	ignore, mask := [8]uintptr{1}, uint64(1<<(unix.SIGTERM-1)|1<<(unix.SIGUSR1-1))
+	var cpus unix.CPUSet
+	cpus.Set(0)
+	err := errors.Join(
+		limit(unix.RLIMIT_CPU, 3600), limit(unix.RLIMIT_FSIZE, 1<<30), limit(unix.RLIMIT_DATA, 1<<40), limit(unix.RLIMIT_STACK, 1<<20),
+		limit(unix.RLIMIT_NOFILE, 256), limit(unix.RLIMIT_MEMLOCK, 4096), limit(unix.RLIMIT_SIGPENDING, 100),
+		raw(unix.SYS_PERSONALITY, 0x0040000), // ADDR_NO_RANDOMIZE
+		write("oom_score_adj", "300"), write("coredump_filter", "0x7f"),
+		prctl(unix.PR_SET_THP_DISABLE, 1), prctl(unix.PR_SET_TIMERSLACK, 1_000_000),
+		unix.SchedSetaffinity(0, &cpus), raw(unix.SYS_IOPRIO_SET, 1, 0, 3<<13), // the idle class
+		unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_BATCH, Nice: 7}, 0),
+		raw(unix.SYS_RT_SIGACTION, uintptr(unix.SIGUSR2), uintptr(unsafe.Pointer(&ignore)), 0, 8),
+		raw(unix.SYS_RT_SIGACTION, uintptr(unix.SIGHUP), uintptr(unsafe.Pointer(&ignore)), 0, 8),
+		raw(unix.SYS_RT_SIGPROCMASK, unix.SIG_SETMASK, uintptr(unsafe.Pointer(&mask)), 0, 8),
+	)
+	if err != nil {
+		return err
+	}
+	unix.Umask(0o177)
+	return syscall.Exec(os.Args[1], os.Args[1:], slices.DeleteFunc(os.Environ(), func(e string) bool { return strings.HasPrefix(e, callerRole) }))
+}
+
+// attributesOf lists the attributes of a process that its children get too.
+func attributesOf(t *testing.T, pid int) map[string]string {
+	t.Helper()
+	got := map[string]string{}
+	file := func(name string) string {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, name))
+		if err != nil && name != "timerslack_ns" {
+			t.Fatal(err)
+		}
+		return strings.TrimSpace(string(raw))
+	}
+	for line := range strings.Lines(file("limits")) {
+		if fields := strings.Fields(line[min(len(line), 26):]); len(fields) >= 2 && line[:3] == "Max" {
+			got[strings.TrimSpace(line[4:26])] = fields[0]
+		}
+	}
+	for line := range strings.Lines(file("status")) {
+		name, value, _ := strings.Cut(line, ":")
+		got[name] = strings.TrimSpace(value)
+	}
+	_, stat, _ := strings.Cut(file("stat"), ") ")
+	fields := strings.Fields(stat)
+	got["nice"], got["policy"] = fields[16], fields[38]
+	for _, name := range []string{"personality", "oom_score_adj", "coredump_filter"} {
+		got[name] = file(name)
+	}
+	class, _, _ := unix.Syscall(unix.SYS_IOPRIO_GET, 1, uintptr(pid), 0)
+	got["I/O class"] = strconv.Itoa(int(class >> 13))
+	return got
+}
+
+// ownService is what `queuectl enqueue` of a person starts who has a home of their own.
+type ownService struct {
+	*testing.T
+	bin, home string
+	as        person
+}
+
+func newOwnService(t *testing.T, who person) *ownService {
+	t.Helper()
+	q := newQueue(t, "")
+	s := &ownService{T: t, bin: install(q, q.bin, q.dir), home: q.path("home"), as: who}
+	err := errors.Join(os.Chmod(q.dir, 0o755), os.Mkdir(s.home, 0o700), os.Chown(s.home, who.uid, who.uid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.run(nil, "service", "stop", "--runners") })
+	return s
+}
+
+// command is the program, called by another one if that is not nil.
+func (s *ownService) command(caller []string, args ...string) *exec.Cmd {
+	words := append(append(slices.Clone(caller), s.bin), args...)
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env, cmd.Dir = environment(s.home), s.home
+	return as(cmd, s.as)
+}
+
+func (s *ownService) run(caller []string, args ...string) result {
+	s.Helper()
+	return ran(s, s.command(caller, args...))
+}
+
+// pids are the service and its runner.
+func (s *ownService) pids() (service, runner int) {
+	s.Helper()
+	for _, line := range processes(s.home) {
+		s.Log(line)
+	}
+	for _, e := range must(filepath.Glob("/proc/[0-9]*/environ")) {
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(e)))
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
+		env, _ := os.ReadFile(e)
+		switch {
+		case strings.Contains(string(words), "\x00serve\x00--background\x00") && strings.Contains(string(env), "HOME="+s.home+"\x00"):
+			service = pid
+		case isRunner(pid, s.home+"/.local/state/queuectl/runner") && !strings.Contains(string(words), "--watchdog"):
+			runner = pid
+		}
+	}
+	if service == 0 || runner == 0 {
+		s.Fatalf("service %d, runner %d", service, runner)
+	}
+	return service, runner
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// freshAttributes are the values that Linux gives its first process: the soft limits of
+// INIT_RLIMITS (include/asm-generic/resource.h), the default timer slack of 50 µs and
+// MMF_DUMP_FILTER_DEFAULT with CONFIG_CORE_DUMP_DEFAULT_ELF_HEADERS.
+var freshAttributes = map[string]string{
+	"cpu time": "unlimited", "file size": "unlimited", "data size": "unlimited", "stack size": "8388608",
+	"nice": "0", "policy": "0", "I/O class": "0", "personality": "00000000", "coredump_filter": "00000033",
+	"THP_enabled": "1",
+}
+
+// A service that a client starts, its runner and its jobs have the attributes of a fresh process,
+// not those of the client's caller.
+func TestBackgroundServiceStartsClean(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to lower the nice value")
+	}
+	t.Parallel()
+	s := newOwnService(t, person{})
+	self := must(os.Executable())
+	caller := s.command([]string{self}, "run", "cat /proc/self/status; ulimit -Sa")
+	caller.Env = append(caller.Env, callerRole+"=1")
+	r := ran(s, caller)
+	if r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	clean := attributesOf(t, os.Getpid())
+	service, runner := s.pids()
+	for name, pid := range map[string]int{"service": service, "runner": runner} {
+		got := attributesOf(t, pid)
+		for attribute, want := range freshAttributes {
+			if got[attribute] != want {
+				t.Errorf("%s: %s is %q, want %q", name, attribute, got[attribute], want)
+			}
+		}
+		for _, attribute := range []string{"Cpus_allowed_list", "oom_score_adj"} {
+			if got[attribute] != clean[attribute] {
+				t.Errorf("%s: %s is %q, want %q", name, attribute, got[attribute], clean[attribute])
+			}
+		}
+	}
+	for _, want := range []string{"SigBlk:\t0000000000000000", "SigIgn:\t0000000000000000", "Cpus_allowed_list:\t" + clean["Cpus_allowed_list"]} {
+		if !strings.Contains(r.out, want) {
+			t.Errorf("the job does not have %q:\n%s", want, r.out)
+		}
+	}
+	state := s.home + "/.local/state/queuectl"
+	for path := state; path != s.home; path = filepath.Dir(path) {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("%s: %v, %v; want mode 700", path, info.Mode(), err)
+		}
+	}
+	filepath.WalkDir(state, func(path string, e os.DirEntry, err error) error {
+		if info, failed := os.Lstat(path); err != nil || failed == nil && info.Mode().IsRegular() && info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v; want mode 600", path, info.Mode(), err)
+		}
+		return nil
+	})
+}
+
+// A lock that a client holds by a descriptor ends with the client, though it starts a service.
+func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
+	t.Parallel()
+	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
+	lock := s.home + "/lock"
+	if r := s.run([]string{"/bin/sh", "-c", `exec 3>>"$0" 7>&3 9>&3; flock -n 3; "$@"`, lock}, "run", "ls -l /proc/self/fd"); r.code != 0 || strings.Contains(r.out, lock) {
+		t.Fatalf("%+v", r)
+	}
+	if !free(t, lock) {
+		t.Error("the service or its runner holds the lock of the client's caller")
+	}
+	service, runner := s.pids()
+	for _, pid := range []int{service, runner} {
+		for _, fd := range must(filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))) {
+			if to, _ := os.Readlink(fd); to == lock {
+				t.Errorf("%s is %s", fd, to)
+			}
+		}
+	}
+}
+
+// What the account may not reset is logged once and reported by doctor, and an error that follows
+// from it names it.
+func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to act for another user")
+	}
+	t.Parallel()
+	s := newOwnService(t, alice)
+	caller := []string{"/bin/sh", "-c", `ulimit -n 300; exec setpriv --no-new-privs nice -n 10 "$0" "$@"`}
+	if r := s.run(caller, "run", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log")))
+	doctor := s.run(nil, "doctor")
+	for _, want := range []string{"nice value 10", "limit of open files is 300", "no_new_privs"} {
+		if strings.Count(log, want) != 1 {
+			t.Errorf("the log does not report %q once:\n%s", want, log)
+		}
+		if !strings.Contains(doctor.out, want) {
+			t.Errorf("doctor does not report %q:\n%s", want, doctor.out)
+		}
+	}
+	for words, want := range map[string]string{
+		"--nice 3":     "the runner has nice value 10",
+		"--nofile 500": "the hard limit of open files, 300",
+	} {
+		r := s.run(nil, append(append([]string{"run", "--max-retries", "0"}, strings.Fields(words)...), "true")...)
+		if r.code == 0 || !strings.Contains(r.err, want) {
+			t.Errorf("%s: %+v, want an error with %q", words, r, want)
+		}
+	}
+}
+
+// A service that a user runs in the foreground keeps the limits that the user chose for it, but
+// its runner, which outlives it, keeps no descriptor.
+func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	lock := q.path("lock")
+	bin := q.bin
+	q.bin = q.path("called")
+	script := fmt.Sprintf("#!/bin/sh\nexec 7>>%s; flock -n 7; exec nice -n 5 %s \"$@\"\n", lock, bin)
+	if err := os.WriteFile(q.bin, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	q.start("--workers", "1")
+	q.bin = bin
+	if got := q.must("run", "nice"); got != "5" {
+		t.Errorf("nice value of a job: %q, want 5", got)
+	}
+	q.kill()
+	q.until("the lock is free", 5*time.Second, func() bool { return free(t, lock) })
+	if len(q.runnerPids()) == 0 {
+		t.Error("the runner has ended; the test wants it to go on")
+	}
+}
