@@ -6,6 +6,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"syscall"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // maxID is the largest number of a user or group.
@@ -13,6 +16,9 @@ const maxID = 1<<32 - 2
 
 // socketName is the socket in a service's folder.
 const socketName = "queuectl.sock"
+
+// directoryName is that of a user's queue, and of its settings, in the directories for such.
+const directoryName = "queuectl"
 
 // In is the places of a service that has everything below one folder.
 func In(dir string) Places {
@@ -49,6 +55,25 @@ func User() (Places, error) {
 			config = filepath.Join(home, ".config")
 		}
 	}
-	dir := filepath.Join(state, "queuectl")
-	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(config, "queuectl", FileName)}, nil
+	dir := filepath.Join(state, directoryName)
+	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(config, directoryName, FileName)}, nil
+}
+
+// CheckOwner refuses to make the state directory in a home of another account, as `sudo -E` names it:
+// what root makes there its owner cannot use.
+func (p Places) CheckOwner() error {
+	for dir := p.State; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil // making it says what is wrong
+		}
+		st, ok := info.Sys().(*syscall.Stat_t)
+		if self := uint32(os.Geteuid()); ok && st.Uid != self && st.Uid != 0 {
+			return queue.Errorf(queue.CodeDenied, "the queue's directory %s cannot be made: %s belongs to uid %d, and this program runs as uid %d; give it a home of its own (sudo -H), run it as uid %[3]d, or name a directory with --dir", p.State, dir, st.Uid, self)
+		}
+		return nil
+	}
 }

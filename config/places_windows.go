@@ -73,3 +73,6 @@ func User() (Places, error) {
 	}
 	return In(filepath.Join(local, "queuectl")), nil
 }
+
+// CheckOwner refuses nothing: the rights of a home hold for what is made in it.
+func (p Places) CheckOwner() error { return nil }

@@ -290,3 +290,19 @@ func TestForegroundServiceKeepsChosenAttributes(t *testing.T) {
 		t.Error("the runner has ended; the test wants it to go on")
 	}
 }
+
+// Root with the home of another account, as `sudo -E` leaves it, makes nothing there.
+func TestRootMakesNothingInAnothersHome(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	t.Parallel()
+	s := newOwnService(t, alice)
+	s.as = person{}
+	for _, words := range []string{"enqueue true", "run true", "worker start", "service start", "serve", "service install --user"} {
+		r := s.run(nil, strings.Fields(words)...)
+		if left := must(os.ReadDir(s.home)); r.code == 0 || !strings.Contains(r.err, "belongs to uid "+strconv.Itoa(alice.uid)) || len(left) > 0 {
+			t.Errorf("%s: %+v, and made %v", words, r, left)
+		}
+	}
+}

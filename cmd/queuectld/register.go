@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -162,6 +163,12 @@ func (a *app) managed(own bool) (*register.Service, error) {
 // serviceInstall registers the service. A user's own one that runs in the background
 // goes first, and its jobs stay for the one that follows.
 func (a *app) serviceInstall(own bool) error {
+	if own {
+		p, err := config.User()
+		if err = cmp.Or(err, p.CheckOwner()); err != nil {
+			return err
+		}
+	}
 	r, err := a.registration(own)
 	if err != nil {
 		return err

@@ -84,6 +84,8 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 		o.Places = config.In(dir)
 	} else if o.Places, err = config.User(); err != nil {
 		return o, err
+	} else if err = o.Places.CheckOwner(); err != nil {
+		return o, err
 	}
 	if a.Socket != "" {
 		if o.Places.Socket, err = cli.NewSocket("--socket", a.Socket); err != nil {

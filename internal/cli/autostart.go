@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -118,7 +119,7 @@ func startService(t Target) (*background, error) {
 		state = t.Serve[1]
 	} else {
 		p, err := config.User()
-		if err != nil {
+		if err = cmp.Or(err, p.CheckOwner()); err != nil {
 			return nil, err
 		}
 		state = p.State
