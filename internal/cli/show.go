@@ -318,18 +318,32 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		if j.Node != "" { // else there is one alone
 			node = h.Node
 		}
-		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, node, faults(&h)})
+		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, node, remarks(&h, j.Spec["allow_background"] == true)})
 	}
 	return a.table(withoutPlain([]string{"ATTEMPT", zoned("STARTED"), "RAN", "EXIT", "WORKER", "NODE", "ERROR"}, table))
 }
 
-// faults are what went wrong with an attempt, and with the result that it left.
-func faults(h *control.Attempt) string {
+// remarks returns what went wrong with an attempt and with the result that it left, and how many
+// processes were ended because the command left them behind. A background job may leave some.
+func remarks(h *control.Attempt, background bool) string {
 	text := orEmpty(h.Error)
 	if h.ResultError != nil {
-		text = strings.TrimPrefix(text+"; result not kept: "+*h.ResultError, "; ")
+		text += "; result not kept: " + *h.ResultError
 	}
-	return text
+	if h.Leftovers > 0 {
+		text += fmt.Sprintf("; ended %s that the command left behind", countOfProcesses(h.Leftovers))
+		if h.ExitCode != nil && !background {
+			text += " (--allow-background lets them run)"
+		}
+	}
+	return strings.TrimPrefix(text, "; ")
+}
+
+func countOfProcesses(n int) string {
+	if n == 1 {
+		return "1 process"
+	}
+	return fmt.Sprintf("%d processes", n)
 }
 
 func orEmpty[T any](p *T) string {

@@ -49,3 +49,24 @@ func TestShowHasLimitsBesideWhatWasUsed(t *testing.T) {
 		}
 	}
 }
+
+// An attempt says how many processes were ended because its command left them behind, and which flag
+// keeps them where the command has ended by itself.
+func TestShowReportsEndedProcesses(t *testing.T) {
+	zero, refused := new(int64), "cut"
+	for _, c := range []struct {
+		attempt    control.Attempt
+		background bool
+		want       string
+	}{
+		{control.Attempt{ExitCode: zero}, false, ""},
+		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "ended 1 process that the command left behind (--allow-background lets them run)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not kept: cut; ended 3 processes that the command left behind (--allow-background lets them run)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "ended 2 processes that the command left behind"},
+		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "ended 2 processes that the command left behind"},
+	} {
+		if got := remarks(&c.attempt, c.background); got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)
+		}
+	}
+}
