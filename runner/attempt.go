@@ -271,6 +271,9 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	if r.Spared {
 		s.noteSpared(r.PID)
 	}
+	if r.Leftovers > 0 || r.Signal != 0 {
+		poke(s.orphans)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a.worker, a.result, a.segment, a.unkept = nil, result, segment, err != nil

@@ -97,6 +97,7 @@ type server struct {
 	leased    sync.Once     // closes it
 	more      *sync.Cond    // waiting, target, slots, forTime, guarded or closing changed
 	gone      chan struct{} // closed while the service is away
+	orphans   chan struct{} // a hint that an attempt has left orphans
 	ended     chan struct{}
 	workers   sync.WaitGroup
 	unlimited sync.Once // tells that limits are not enforced
@@ -116,6 +117,7 @@ func Serve(ctx context.Context, o Options) error {
 		idleAt:   time.Now(),
 		ended:    make(chan struct{}),
 		gone:     make(chan struct{}),
+		orphans:  make(chan struct{}, 1),
 		leases:   make(chan struct{}),
 	}
 	close(s.gone)
@@ -360,18 +362,36 @@ func (s *server) sayEnding() {
 	}
 }
 
-// housekeep does what is due now and then: it reaps orphans, and ends a runner that
-// nobody needs.
+// reapPause is the time between two looks for orphans while some end.
+const reapPause = 100 * time.Millisecond
+
+// reap reaps the orphans that have ended, and returns when to look again: nil if none is left.
+func (s *server) reap() (again <-chan time.Time) {
+	if process.Reap() {
+		return time.After(reapPause)
+	}
+	return nil
+}
+
+// housekeep does what is due now and then: it reaps orphans, also soon after an attempt that left
+// some, and ends a runner that is not needed.
 func (s *server) housekeep() {
 	tick := time.NewTicker(houseTime)
 	defer tick.Stop()
+	var again <-chan time.Time // while orphans may still end
 	for {
 		select {
 		case <-s.ended:
 			return
+		case <-s.orphans:
+			again = s.reap()
+			continue
+		case <-again:
+			again = s.reap()
+			continue
 		case <-tick.C:
 		}
-		process.Reap()
+		again = s.reap()
 		if s.Cgroups != nil {
 			s.Cgroups.Sweep()
 		}

@@ -3,6 +3,7 @@ package test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,4 +159,24 @@ func TestGraceIsOfTheTree(t *testing.T) {
 		}
 		os.Remove(saved)
 	}
+}
+
+// A job that leaves many processes leaves no zombie in the runner, without another job that comes
+// later.
+func TestRunnerReapsAllThatAJobLeft(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("run", "i=0; while [ $i -lt 1200 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
+	runner := q.runnerPid()
+	zombies := func() (n int) {
+		stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+		for _, name := range stats {
+			raw, _ := os.ReadFile(name)
+			_, rest, _ := strings.Cut(string(raw), ") ")
+			if f := strings.Fields(rest); len(f) > 1 && f[0] == "Z" && f[1] == strconv.Itoa(runner) {
+				n++
+			}
+		}
+		return n
+	}
+	q.until("the runner has no zombie", 10*time.Second, func() bool { return zombies() == 0 })
 }

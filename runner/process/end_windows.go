@@ -249,7 +249,7 @@ func Enforced(*Cgroups) []Enforcement {
 func CheckLimits() error { return nil }
 
 // Reap reaps orphans that have ended; on Windows the kernel does.
-func Reap() {}
+func Reap() (more bool) { return false }
 
 // EndTrees ends what a dead runner's commands have left alive, by their cookies, and
 // lists what it met, and what outlives that. The kernel has done so when the runner ended, unless

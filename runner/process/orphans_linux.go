@@ -109,17 +109,25 @@ func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok
 	return status, usage, ok, err
 }
 
-// list reads the list; ok is false where the system keeps none.
+// list reads the list as far as the buffer holds it: the kernel returns a page of it at a time. ok is
+// false where the system keeps none.
 func (o *orphanage) list(buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
 		pid := os.Getpid()
 		o.fd, _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	})
-	n, err := unix.Pread(o.fd, buf, 0)
-	if err != nil || n < 0 {
-		return nil, false
+	filled := 0
+	for filled < len(buf) {
+		n, err := unix.Pread(o.fd, buf[filled:], int64(filled))
+		if err != nil || n < 0 {
+			return nil, false
+		}
+		if n == 0 {
+			break
+		}
+		filled += n
 	}
-	return buf[:n], true
+	return buf[:filled], true
 }
 
 // look reaps the orphans that have ended and lists those that have not and may not live on,
@@ -218,6 +226,13 @@ func (o *orphanage) recall(pid int) {
 	delete(o.aside, pid)
 }
 
+// holdsEnded reports whether the last look left a process that has ended as it is.
+func (o *orphanage) holdsEnded() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.ended) > 0
+}
+
 // hasEnded reports whether a child has ended, and leaves it as it is.
 func hasEnded(pid int) bool {
 	info, err := endOf(pid)
@@ -262,9 +277,13 @@ func nameless(uid uint32) (list []proc) {
 }
 
 // Reap reaps orphans that have ended, and forgets what ended of trees that might live on;
-// call it now and then.
-func Reap() {
+// call it now and then. It reports whether there may be more to reap soon: it has reaped some, or
+// could not tell whether one that has ended is the child of a fork under way.
+func Reap() (more bool) {
+	before := orphans.reaped.Load()
 	reapOrphans()
+	more = orphans.reaped.Load() != before || orphans.holdsEnded()
 	orphans.forget()
 	background.forget()
+	return more
 }

@@ -112,7 +112,7 @@ func Prepare() error { return ErrUnsupported }
 func CheckLimits() error { return nil }
 
 // Reap reaps orphans that have ended.
-func Reap() {}
+func Reap() (more bool) { return false }
 
 // EndTrees ends every process of a dead runner.
 func EndTrees(Dead, time.Duration) (met, stuck []Left) { return nil, nil }
