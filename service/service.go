@@ -381,6 +381,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	parts.Go(func() { s.socket.Guard(run, s.log) })
 	if s.files != nil {
 		parts.Go(func() { s.files.Guard(run) })
+		parts.Go(func() { s.files.Compact(run) })
 	}
 	part(func() error {
 		return upkeep.Run(run, s.store, s.changed, s.retention, s.purge, s.recurring(), s.opt.Looked, s.log)

@@ -58,6 +58,9 @@ type Maintainer interface {
 	Starved() error
 	// Guard fails the store as soon as its files are removed or replaced, until ctx ends.
 	Guard(ctx context.Context)
+	// Compact gives space that removed rows have left inside the files back to the disk, in steps between
+	// other changes, until ctx ends.
+	Compact(ctx context.Context)
 	// Verify holds all that is stored against each other, and against the output files in
 	// folders, on a copy; each hears how many bytes of how many were copied so far.
 	Verify(ctx context.Context, outputs []string, each func(done, of int64) error) ([]Finding, error)

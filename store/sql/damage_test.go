@@ -345,7 +345,7 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for page := int64(4); page < 60; page++ {
+	for page := int64(4); page < 140; page++ {
 		if _, err := f.WriteAt(make([]byte, pageSize), page*pageSize); err != nil {
 			t.Fatal(err)
 		}

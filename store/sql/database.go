@@ -83,8 +83,11 @@ type host interface {
 	writeReserved(t *tx) (inMeta string, changed bool, err error)
 	// committed is called after one; changed says that what stands in meta has changed.
 	committed(changed bool)
-	// relieve makes room on a disk that is full, and reports whether it could.
-	relieve() bool
+	// relieve makes room on a disk that is full, and reports whether it could. The last of it is only for
+	// operations that remove something.
+	relieve(removes bool) bool
+	// freed is called after jobs or outputs were removed.
+	freed()
 	// refusal is the answer to those who meet a full disk or a busy database.
 	refusal(k kind, err error) error
 	// blames reports whether an error may be about a row of the transaction, though another statement met it.

@@ -33,7 +33,7 @@ func (s *engine) Purge(ctx context.Context, of store.Ended, limit int, by *int) 
 	if by != nil {
 		detail = rules.ByUID(*by)
 	}
-	err = s.do(ctx, normal, func(t *tx) (err error) {
+	err = s.doRemoving(ctx, normal, func(t *tx) (err error) {
 		removed, err = t.purge(&of, limit, detail)
 		return err
 	})
@@ -69,7 +69,7 @@ func (s *engine) TrimJobs(ctx context.Context, of string, keep int64, limit int)
 	if of == "" && s.counted().Bounded() <= keep {
 		return false, nil
 	}
-	err = s.do(ctx, normal, func(t *tx) error {
+	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
 		over := t.bounded(of) - keep
 		if over <= 0 {
@@ -131,7 +131,7 @@ func (s *engine) Keeping(ctx context.Context) (list []store.KeepingQueue, err er
 
 // TrimEvents forgets the oldest events.
 func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error) {
-	err = s.do(ctx, normal, func(t *tx) error {
+	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		last, n := int64(0), 0
 		newest := t.s.mem.nextEvent - 1
 		err := t.query(func(r row) (bool, error) {
@@ -157,7 +157,7 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	if s.counted().Outputs <= keep {
 		return false, nil
 	}
-	err = s.do(ctx, normal, func(t *tx) error {
+	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		over := t.s.mem.outputs - keep
 		if over <= 0 {
 			return nil
@@ -170,7 +170,7 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 
 // TrimOutputsOf does so with the jobs of a queue that ended while it had its own retention.
 func (s *engine) TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error) {
-	err = s.do(ctx, normal, func(t *tx) error {
+	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
 		over := t.keptOf(queue).keptBytes - keep
 		if over <= 0 {

@@ -445,8 +445,11 @@ func (s *Server) committed(changed bool) {
 	}
 }
 
-// relieve implements host: nobody here can.
-func (s *Server) relieve() bool { return false }
+// relieve implements host: the disk is the server's.
+func (s *Server) relieve(bool) bool { return false }
+
+// freed implements host: the server tidies its files itself.
+func (s *Server) freed() {}
 
 // refusal implements host.
 func (s *Server) refusal(k kind, err error) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -17,9 +18,11 @@ import (
 // The reserve is given up when the disk is full, so that running jobs can end
 // and be recorded; new jobs are refused before that. Without a reserve of 8 MiB
 // no job at all could be recorded on a full disk, with it all 3,000 of a trial
-// were.
+// were. Its last 2 MiB are only for what removes rows or compacts the file: a disk that
+// the database itself has filled would otherwise never have space again.
 const (
 	reserveBytes = 8 << 20
+	removalBytes = 2 << 20
 	roomBytes    = 4 << 20              // below this no new job is taken
 	spaceEvery   = 5 * time.Millisecond // between two looks; a disk that takes 500 MB/s gets 2.5 MB of the room meanwhile
 	guardPause   = time.Second          // at least, between two looks at files that come and go
@@ -28,46 +31,65 @@ const (
 
 // spaceCheck is the writer's memory of the last look at the disk.
 type spaceCheck struct {
-	at       time.Time
-	full     error // there is no room for new jobs
-	released bool  // the reserve is given up
-	unmade   error // why it could not be made again
+	at   time.Time
+	full error // there is no room for new jobs
 }
 
-// room implements host: it refuses new jobs while the disk is nearly full.
+// room implements host: it refuses new jobs while the disk is nearly full and the database has no free pages
+// for them.
 func (s *Store) room() error {
 	if time.Since(s.space.at) > spaceEvery {
-		if s.space.released {
+		if s.noReserve.Load() != nil {
 			s.keepRoom() // new jobs need not wait for the next look
 		}
-		s.space.at, s.space.full = time.Now(), s.Room()
-	}
-	if s.space.full == nil && s.space.released {
-		errno, _ := errors.AsType[syscall.Errno](s.space.unmade)
-		if err := s.space.unmade; err != nil && errno != syscall.ENOSPC && !noSpace(errno) {
-			return queue.Errorf(queue.CodeNoSpace, "the reserve for a full disk cannot be made: %v; mend that, and new jobs are taken again", err)
+		if s.space.full = s.Room(); s.space.full != nil {
+			poke(s.needsSpace)
+			if _, err := s.countFree(); err != nil {
+				return err
+			}
+			s.space.full = s.Room()
 		}
-		return s.noRoom()
+		s.space.at = time.Now()
 	}
 	return s.space.full
 }
 
-// Room is an error while the disk is too full for new jobs, or the database as large as
-// a file of this process may nearly be. It may be asked at any time.
+// Room is an error while there is no space for new jobs on the disk or in free pages of the database, or the
+// database is nearly as large as a file of this process may be. It may be asked at any time.
 func (s *Store) Room() error {
-	if free, err := s.free(); err == nil && free < roomBytes {
+	free, err := s.free()
+	if err != nil {
+		free = math.MaxInt64
+	}
+	inside := s.freeInside.Load()
+	most, limited := fileLimit()
+	if refusal := s.noReserve.Load(); refusal != nil {
+		return *refusal
+	}
+	if free >= roomBytes && !limited {
+		return nil
+	}
+	now, err := statFiles(filepath.Join(s.dir, fileName))
+	if err != nil {
+		return nil // the next commit says so
+	}
+	size := sizesOf(now)
+	// A row for a free page is written to the log first. The log file is used again from its beginning.
+	if free < roomBytes && (inside < roomBytes || free+size.wal < roomBytes) {
 		return s.noRoom()
 	}
-	most, limited := fileLimit()
-	if files, err := statFiles(filepath.Join(s.dir, fileName)); limited && err == nil && files[0].Size()+files[1].Size() > most-reserveBytes-roomBytes {
+	if limited && size.database+size.wal-inside > most-reserveBytes-roomBytes {
 		return queue.Errorf(queue.CodeNoSpace, "the database in %s has nearly the %s that a file may have (LimitFSIZE=, ulimit -f); running jobs go on, new ones are taken again once that limit is lifted", s.dir, queue.FormatSize(most))
 	}
 	return nil
 }
 
 func (s *Store) noRoom() error {
-	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s; running jobs go on, new ones are taken again once there is space", queue.FormatSize(roomBytes), s.dir)
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and in its database; running jobs continue, new ones are taken again once there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
 }
+
+// withoutReserve has new jobs refused with this error until the reserve is made again.
+func (s *Store) withoutReserve(err error) { s.noReserve.Store(&err) }
 
 // What a file must be allowed to have: a queue that has just begun has half of leastFile,
 // and one that is there must be able to grow.
@@ -89,25 +111,47 @@ func checkFileLimit(path string) error {
 	return nil
 }
 
-// relieve implements host: it gives the reserve up.
-func (s *Store) relieve() bool {
-	s.space.released = true
-	return os.Remove(filepath.Join(s.dir, reserve)) == nil
+// relieve implements host: it gives up the reserve, except for what removes rows its last part.
+func (s *Store) relieve(removes bool) bool {
+	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the reserve for running jobs is used up; new ones are taken again once %s are free (queuectl cleanup removes ended jobs)",
+		s.dir, queue.FormatSize(reserveBytes+roomBytes)))
+	path := filepath.Join(s.dir, reserve)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return false
+	case info.Size() > removalBytes:
+		return os.Truncate(path, removalBytes) == nil
+	case removes:
+		return os.Remove(path) == nil
+	}
+	return false
 }
+
+// freed implements host: it starts compaction if there is something to do.
+func (s *Store) freed() { poke(s.needsSpace) }
 
 // keepRoom implements host: it makes the reserve if it is missing and there is room for it.
 func (s *Store) keepRoom() {
 	path := filepath.Join(s.dir, reserve)
 	if info, err := os.Stat(path); err == nil && info.Size() == reserveBytes {
-		s.space.released = false
+		s.noReserve.Store(nil)
 		return
 	}
 	free, err := s.free()
 	if err != nil || free < reserveBytes+roomBytes {
 		return
 	}
-	s.space.unmade = writeReserve(path)
-	s.space.released = s.space.unmade != nil
+	err = writeReserve(path)
+	errno, _ := errors.AsType[syscall.Errno](err)
+	switch {
+	case err == nil:
+		s.noReserve.Store(nil)
+	case errno != syscall.ENOSPC && !noSpace(errno):
+		s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the reserve for a full disk cannot be made: %v; fix that, and new jobs are taken again", err))
+	default:
+		s.withoutReserve(s.noRoom())
+	}
 }
 
 func writeReserve(path string) error {

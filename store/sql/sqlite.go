@@ -23,7 +23,7 @@ const (
 	fileName  = "queuectl.db"
 	markName  = "initialized" // a database has existed here, and came so far: see mark
 	doubtName = "check"       // an I/O error was met: check before use
-	reserve   = "reserve"     // given up when the disk is full
+	reserve   = "reserve"     // space for a full disk; see relieve
 	longRead  = 2 * time.Second
 )
 
@@ -41,6 +41,11 @@ type Store struct {
 	seen   fileSizes      // theirs after the last commit; the writer's
 	space  spaceCheck     // the writer's
 	wal    walCheck       // the writer's
+
+	compaction compaction            // the writer's
+	freeInside atomic.Int64          // bytes of free pages in the database, as last counted
+	noReserve  atomic.Pointer[error] // why new jobs are refused while the reserve is not there; nil if it is
+	needsSpace chan struct{}         // receives a value when new jobs are refused for want of space, or rows were removed
 
 	starved atomic.Pointer[string] // why the WAL cannot be emptied
 	backup  uintptr                // the writer's: SQLite's part of it, 0 if there is none
@@ -98,13 +103,19 @@ func newStore(o Options) *Store {
 		dir:  o.Dir,
 		wal:  walCheck{keep: walKeep, alarm: walAlarm},
 		free: func() (int64, error) { return freeBytes(o.Dir) },
+
+		needsSpace: make(chan struct{}, 1),
 	}
 	s.engine = newEngine(s, o.Order, o.Log)
 	return s
 }
 
 func (s *Store) open(path string) (err error) {
-	if s.lite, err = openConn(path, writerPragmas()...); err != nil {
+	pragmas := writerPragmas()
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		pragmas = append([]string{`auto_vacuum = INCREMENTAL`}, pragmas...) // before anything writes the first page
+	}
+	if s.lite, err = openConn(path, pragmas...); err != nil {
 		return err
 	}
 	s.db = s.lite

@@ -32,12 +32,23 @@ type op struct {
 	err   error
 	ended []store.Settlement // that it tells of, if these are known before it is carried out
 	wants int                // jobs that it claims, as far as is known then
+	// removes says that it makes room: on a full disk it may use the last part of the reserve.
+	removes bool
 }
 
 // do has an operation carried out and waits for its commit. The context
 // ends the wait only before the operation is queued: what is queued happens.
 func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
+}
+
+// doRemoving is do for an operation that makes room.
+func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) error {
+	err := s.doOp(ctx, &op{run: run, class: c, removes: true})
+	if err == nil {
+		s.host.freed()
+	}
+	return err
 }
 
 func (s *engine) doOp(ctx context.Context, o *op) error {

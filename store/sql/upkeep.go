@@ -68,7 +68,7 @@ const (
 
 // Promote makes due jobs runnable, cancels expired ones and forgets old keys.
 func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
+	err = s.doOp(ctx, &op{class: prompt, removes: true, run: func(t *tx) error {
 		s.host.keepRoom()
 		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`, int64(t.now))
 		if err != nil {
@@ -129,7 +129,7 @@ func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
 		}
 		next, err = t.nextDue(resume)
 		return err
-	})
+	}})
 	return next, err
 }
 
@@ -247,7 +247,7 @@ func (s *engine) DeletableOutputs(ctx context.Context, limit int) (refs []string
 
 // OutputsDeleted forgets outputs that have been deleted.
 func (s *engine) OutputsDeleted(ctx context.Context, refs []string) error {
-	return s.do(ctx, prompt, func(t *tx) error {
+	return s.doRemoving(ctx, prompt, func(t *tx) error {
 		for _, ref := range refs {
 			if err := t.exec(`DELETE FROM garbage WHERE ref = ?`, ref); err != nil {
 				return err

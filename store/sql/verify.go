@@ -34,6 +34,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	}
 	err := s.betweenTx(ctx, func() error {
 		list = append(append(list, examineSchema(s.lite)...), examineFrames(s.lite)...)
+		list = append(list, examineSize(s.lite)...)
 		return nil
 	})
 	if err != nil {
@@ -81,6 +82,7 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 		return wrong(err)
 	}
 	list = append(append(list, examineSchema(c)...), examineFrames(c)...)
+	list = append(list, examineSize(c)...)
 	if !thorough {
 		return list
 	}

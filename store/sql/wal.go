@@ -42,7 +42,7 @@ func (s *Store) checkpointWAL(size int64) {
 	if time.Now().Before(w.next) {
 		return
 	}
-	err := s.restartWAL()
+	err := s.emptyLog(`RESTART`)
 	if err == nil {
 		w.pause = 0
 	}
@@ -63,9 +63,10 @@ func (s *Store) checkpointWAL(size int64) {
 
 var errHeld = errors.New("somebody reads the database and does not end")
 
-// restartWAL moves all of the WAL into the database, unless somebody's reading keeps
-// it from that.
-func (s *Store) restartWAL() error {
+// emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint: with RESTART
+// the next commit begins the log again, with TRUNCATE the file is empty afterwards. The error is errHeld while
+// another connection reads from the log.
+func (s *Store) emptyLog(mode string) error {
 	wait := `PRAGMA busy_timeout = ` + walWait
 	if s.starved.Load() != nil {
 		wait = `PRAGMA busy_timeout = ` + walLonger
@@ -77,7 +78,7 @@ func (s *Store) restartWAL() error {
 	err := s.lite.query(func(r row) (bool, error) {
 		held = r.num(0) != 0
 		return false, nil
-	}, `PRAGMA wal_checkpoint(RESTART)`)
+	}, `PRAGMA wal_checkpoint(`+mode+`)`)
 	err2 := s.lite.exec(`PRAGMA ` + busyTimeout)
 	if err == nil && held {
 		err = errHeld

@@ -124,11 +124,17 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 		s.surprised = errors.Is(err, errForeseen)
 		switch k := kindOf(err); {
 		case s.surprised: // the next one foresees nothing
-		case k == full && fullTries == 0 && s.host.relieve():
+		case k == full && fullTries == 0 && s.host.relieve(false):
 			fullTries++
 		case k == full:
-			s.refuse(group, s.host.refusal(k, err))
-			return nil, nil
+			refusal := s.host.refusal(k, err)
+			removing, others := removingOf(group)
+			s.refuse(others, refusal)
+			if len(others) == 0 && !s.host.relieve(true) {
+				s.refuse(removing, refusal)
+				return nil, nil
+			}
+			group = removing // they need little, and may make room for the others
 		case k == busy && busyTries < maxRetries:
 			busyTries++
 		case k == busy:
@@ -153,6 +159,18 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 		}
 	}
 	return nil, nil
+}
+
+// removingOf splits a group into operations that remove something and others.
+func removingOf(group []*op) (removing, others []*op) {
+	for _, o := range group {
+		if o.removes {
+			removing = append(removing, o)
+		} else {
+			others = append(others, o)
+		}
+	}
+	return removing, others
 }
 
 func (s *engine) refuse(group []*op, err error) {

@@ -1,0 +1,224 @@
+package sql
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// enqueueLarge stores n jobs with an input of half a MiB each, and completes them.
+func enqueueLarge(t *testing.T, s *Store, n int) {
+	t.Helper()
+	for range n {
+		j := draft(func(j *queue.Job) { j.Stdin = strings.Repeat("x", 512<<10) })
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{j}}); err != nil {
+			t.Fatal(err)
+		}
+		g, err := s.Exchange(t.Context(), store.Report{Want: 1})
+		if err != nil || len(g.Jobs) != 1 {
+			t.Fatalf("claimed %d jobs, %v", len(g.Jobs), err)
+		}
+		if _, err := s.Exchange(t.Context(), store.Report{Ended: []store.Settlement{done(&g.Jobs[0])}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// purgeAll removes the jobs that have completed.
+func purgeAll(t *testing.T, s *Store) {
+	t.Helper()
+	for n := 1; n > 0; {
+		var err error
+		if n, err = s.Purge(t.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: s.Now() + 1}, 100, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// compactOnce does one step of compaction.
+func compactOnce(t *testing.T, s *Store) (wait time.Duration) {
+	t.Helper()
+	err := s.betweenTx(t.Context(), func() (err error) {
+		wait, err = s.compactStep()
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return wait
+}
+
+// compactAll does steps until there is nothing to do, and returns how many.
+func compactAll(t *testing.T, s *Store) (steps int) {
+	t.Helper()
+	for compactOnce(t, s) != compactLook {
+		if steps++; steps > 100_000 {
+			t.Fatal("compaction does not end")
+		}
+	}
+	return steps
+}
+
+func fileSize(t *testing.T, s *Store, end string) int64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(s.dir, fileName+end))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// A database of which most is free shrinks in steps of a bounded number of pages. Jobs that are kept, and a
+// reader that began before, notice nothing.
+func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueueLarge(t, s, 80)
+	kept := enqueue(t, s, 50)
+	if steps := compactAll(t, s); steps > 2 {
+		t.Errorf("%d steps on a database that is full of jobs, want none", steps)
+	}
+	purgeAll(t, s)
+	was := fileSize(t, s, "")
+	old, err := openAs(s.readPath, s.readFlags, readerPragmas()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.close()
+	if err := old.beginReading(); err != nil {
+		t.Fatal(err)
+	}
+	before, err := old.number(`PRAGMA page_count`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	compactOnce(t, s)
+	now, err := countPages(s.lite)
+	if err != nil || before-now.all < 1 || before-now.all > compactPages {
+		t.Errorf("a step took %d pages, %v; want 1 to %d", before-now.all, err, compactPages)
+	}
+	if seen, err := old.number(`PRAGMA page_count`); err != nil || seen != before {
+		t.Errorf("a reader that began before sees %d pages, %v; want %d", seen, err, before)
+	}
+	old.endReading()
+	compactAll(t, s)
+	if size := fileSize(t, s, ""); size > was/8 {
+		t.Errorf("the file has %d bytes of %d", size, was)
+	}
+	if err := integrity(s.lite); err != nil {
+		t.Error(err)
+	}
+	for _, id := range kept.IDs {
+		if _, err := s.Get(t.Context(), id); err != nil {
+			t.Errorf("job %s: %v", id, err)
+		}
+	}
+	enqueueLarge(t, s, 1) // it is still written to
+}
+
+// Pages that are free inside the database count as room for new jobs, though the disk is full.
+func TestFreePagesCountAsRoom(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueueLarge(t, s, 24)
+	s.free = func() (int64, error) { return 1 << 20, nil }
+	s.space = spaceCheck{}
+	add := func() error {
+		s.space.at = time.Time{}
+		_, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}})
+		return err
+	}
+	if err := add(); !errors.Is(err, queue.ErrNoSpace) {
+		t.Fatalf("with a full disk and a full database: %v, want %v", err, queue.ErrNoSpace)
+	}
+	purgeAll(t, s)
+	if err := add(); err != nil {
+		t.Errorf("with a database of free pages: %v, want none", err)
+	}
+	if err := s.Room(); err != nil {
+		t.Errorf("status says %v", err)
+	}
+}
+
+// On a disk that lacks space the file, and its log, shrink by what is lacking, however little of the file is free.
+func TestCompactGivesShortDiskItsSpace(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueueLarge(t, s, 20)
+	for range 60 {
+		j := draft(func(j *queue.Job) { j.Stdin = strings.Repeat("x", 512<<10) })
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{j}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	disk := func() int64 { return fileSize(t, s, "") + fileSize(t, s, "-wal") }
+	all := disk() + roomBytes
+	s.free = func() (int64, error) { return all - disk(), nil }
+	purgeAll(t, s)
+	if s.missingSpace() == 0 {
+		t.Fatal("nothing is missing")
+	}
+	compactAll(t, s)
+	if left := s.missingSpace(); left > 0 {
+		t.Errorf("%d bytes are still missing", left)
+	}
+	if err := integrity(s.lite); err != nil {
+		t.Error(err)
+	}
+}
+
+// On a disk that lacks space the write-ahead log is emptied, also where the database has no free pages.
+func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueueLarge(t, s, 10)
+	if size := fileSize(t, s, "-wal"); size < 1<<20 {
+		t.Fatalf("the log has only %d bytes", size)
+	}
+	s.free = func() (int64, error) { return roomBytes, nil }
+	compactAll(t, s)
+	if size := fileSize(t, s, "-wal"); size > 0 {
+		t.Errorf("the log has %d bytes, want none", size)
+	}
+}
+
+// The last part of the reserve is kept for what removes rows.
+func TestReserveKeepsRoomToRemove(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	enqueueLarge(t, s, 1)
+	full := &sqliteError{code: sqlite3.SQLITE_FULL}
+	s.free = func() (int64, error) { return 0, nil }
+	left := func() int64 {
+		info, err := os.Stat(filepath.Join(s.dir, reserve))
+		if err != nil {
+			return 0
+		}
+		return info.Size()
+	}
+	for range 3 {
+		err := s.do(t.Context(), urgent, func(*tx) error { return full })
+		if !errors.Is(err, queue.ErrNoSpace) || left() != removalBytes {
+			t.Fatalf("what records a job: %v, and %d bytes of the reserve are left; want %v and %d", err, left(), queue.ErrNoSpace, removalBytes)
+		}
+	}
+	tries := 0
+	err := s.doRemoving(t.Context(), normal, func(*tx) error {
+		if tries++; left() > 0 {
+			return full
+		}
+		return nil
+	})
+	if err != nil || tries != 2 {
+		t.Errorf("what removes: %v after %d tries, want none after 2", err, tries)
+	}
+	if err := s.doRemoving(t.Context(), normal, func(*tx) error { return full }); !errors.Is(err, queue.ErrNoSpace) {
+		t.Errorf("with no reserve left: %v, want %v", err, queue.ErrNoSpace)
+	}
+	if s.Err() != nil {
+		t.Errorf("the store has failed: %v", s.Err())
+	}
+}
