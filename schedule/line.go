@@ -11,6 +11,7 @@ import (
 
 	cron "github.com/netresearch/go-cron"
 
+	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -146,7 +147,7 @@ func (l *Line) AtBoot() bool { return l.reboot }
 
 // Next is the first instant after one, in a zone; zero if there is none. What is due every so
 // often is so from since on. An instant has whole milliseconds.
-func (l *Line) Next(after, since time.Time, zone *time.Location) time.Time {
+func (l *Line) Next(after, since time.Time, in *time.Location) time.Time {
 	switch {
 	case l.reboot:
 		return time.Time{}
@@ -156,74 +157,47 @@ func (l *Line) Next(after, since time.Time, zone *time.Location) time.Time {
 		}
 		return since.Add((after.Sub(since)/l.every + 1) * l.every)
 	case l.elapsed:
-		return l.nextElapsed(after.In(zone))
+		return l.nextElapsed(after.In(in))
 	}
-	return l.nextFixed(after.In(zone))
-}
-
-// wall is what a clock on the wall shows at t, as an instant of UTC.
-func wall(t time.Time) time.Time {
-	_, offset := t.Zone()
-	return t.Add(time.Duration(offset) * time.Second).UTC()
+	return l.nextFixed(after.In(in))
 }
 
 // nextElapsed is the first instant after one at which the clock on the wall shows a time of the
 // line, whether it has shown that before or not.
 func (l *Line) nextElapsed(after time.Time) time.Time {
-	at, shown := after, wall(after)
+	at, shown := after, zone.Wall(after)
 	for {
 		if shown = l.days.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		_, offset := at.Zone()
 		due := shown.Add(-time.Duration(offset) * time.Second).In(after.Location())
-		_, end := at.ZoneBounds()
+		_, end := zone.Bounds(at)
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		at, shown = end, wall(end).Add(-time.Nanosecond) // on by the new clock, from its first instant
+		at, shown = end, zone.Wall(end).Add(-time.Nanosecond) // on by the new clock, from its first instant
 	}
 }
 
 // nextFixed is the first instant after one that a time of the line means: where the clock on
 // the wall leaves out a time, the first instant after it, and where it shows one twice, the first.
 func (l *Line) nextFixed(after time.Time) time.Time {
-	for shown := wall(after); ; {
+	for shown := zone.Wall(after); ; {
 		if shown = l.days.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
 		// What is shown is meant in the order in which it is shown, so the first one that lies
 		// after the instant is it.
-		if due := meant(shown, after.Location()); due.After(after) {
+		if due := zone.Instant(shown, after.Location()); due.After(after) {
 			return due
 		}
-	}
-}
-
-// mostOffset is more than any zone is away from UTC.
-const mostOffset = 26 * time.Hour
-
-// meant is the first instant at which the clock on a zone's wall shows a time or, if it is left
-// out, the first instant after it.
-func meant(shown time.Time, zone *time.Location) time.Time {
-	at := shown.Add(-mostOffset).In(zone)
-	for {
-		_, offset := at.Zone()
-		start, end := at.ZoneBounds()
-		due := shown.Add(-time.Duration(offset) * time.Second).In(zone)
-		switch {
-		case !start.IsZero() && due.Before(start):
-			return start // the clock was put forward over it
-		case end.IsZero() || due.Before(end):
-			return due
-		}
-		at = end
 	}
 }
 
 // Newest are the newest instants after one and up to another, at most n, the oldest first.
 // However many there are, it looks at a few times n, or a day's.
-func (l *Line) Newest(after, upto, since time.Time, zone *time.Location, n int) (list []time.Time) {
+func (l *Line) Newest(after, upto, since time.Time, in *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		from := upto.Add(-span)
 		whole := !from.After(after) || span > searchYears*366*24*time.Hour
@@ -231,7 +205,7 @@ func (l *Line) Newest(after, upto, since time.Time, zone *time.Location, n int) 
 			from = after
 		}
 		list = list[:0]
-		for t := l.Next(from, since, zone); !t.IsZero() && !t.After(upto); t = l.Next(t, since, zone) {
+		for t := l.Next(from, since, in); !t.IsZero() && !t.After(upto); t = l.Next(t, since, in) {
 			if list = append(list, t); len(list) == 2*n {
 				list = append(list[:0], list[n:]...)
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	zones "github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -18,7 +19,7 @@ func times(t *testing.T, line, zone, after string, n int) (list []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := time.LoadLocation(zone)
+	in, err := zones.Load(zone)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +68,12 @@ func TestClockChanges(t *testing.T) {
 			"Sun 10-25 03:00:00 +0100, Mon 10-26 03:00:00 +0100"},
 		{"New York, left out", "15 2 * * *", "America/New_York", "2026-03-07T12:00:00Z",
 			"Sun 03-08 03:00:00 -0400, Mon 03-09 02:15:00 -0400"},
+		{"New York, by a rule, the end of a leap year", "0 9 * * *", "America/New_York", "2040-12-30T23:00:00Z",
+			"Mon 12-31 09:00:00 -0500, Tue 01-01 09:00:00 -0500"},
+		{"New York, by a rule, the end of a leap year, elapsed", "0 */8 * * *", "America/New_York", "2040-12-31T14:00:00Z",
+			"Mon 12-31 16:00:00 -0500, Tue 01-01 00:00:00 -0500"},
+		{"a zone of POSIX, left out", "30 2 * * *", "CET-1CEST,M3.5.0,M10.5.0/3", "2028-03-25T12:00:00Z",
+			"Sun 03-26 03:00:00 +0200, Mon 03-27 02:30:00 +0200"},
 		{"New York, twice", "15 1 * * *", "America/New_York", "2026-10-31T12:00:00Z",
 			"Sun 11-01 01:15:00 -0400, Mon 11-02 01:15:00 -0500"},
 		{"New York, twice, elapsed", "15 * * * *", "America/New_York", "2026-11-01T04:30:00Z",

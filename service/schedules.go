@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner/process"
 	"github.com/queuectl/queuectl/schedule"
@@ -27,8 +28,6 @@ const (
 	runsShown = 20
 	// maxJitter bounds how much later than its instant a schedule may be due.
 	maxJitter = 24 * time.Hour
-	// localZone is the machine's own zone, whichever that is.
-	localZone = "Local"
 	// scheduleTries is how often a change is tried of a schedule that others change meanwhile.
 	scheduleTries = 10
 )
@@ -149,7 +148,7 @@ func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want as
 // complete checks when a schedule is due, and says when that is next.
 func (a *asked) complete() (err error) {
 	if a.Zone == "" {
-		a.Zone = localZone
+		a.Zone = zone.Machine
 	}
 	if a.CatchUp == "" {
 		a.CatchUp = store.CatchUpNone
@@ -160,8 +159,8 @@ func (a *asked) complete() (err error) {
 	if a.line, err = schedule.Parse(a.Cron); err != nil {
 		return err
 	}
-	if a.zone, err = time.LoadLocation(a.Zone); err != nil {
-		return queue.Invalid("tz", "there is no time zone %q; write it like Europe/Berlin or UTC", queue.Clip(a.Zone))
+	if a.zone, err = zone.Load(a.Zone); err != nil {
+		return queue.Invalid("tz", "%v", err)
 	}
 	gap := a.line.Gap(a.LastAt.Time(), a.CreatedAt.Time(), a.zone)
 	a.AtBoot = a.line.AtBoot()
@@ -184,8 +183,8 @@ func (a *asked) complete() (err error) {
 }
 
 // nextOf is the next instant of a schedule after one, and when that is due; 0 if there is none.
-func nextOf(s *store.Schedule, line *schedule.Line, zone *time.Location, after queue.Millis) (at, due queue.Millis) {
-	next := line.Next(after.Time(), s.CreatedAt.Time(), zone)
+func nextOf(s *store.Schedule, line *schedule.Line, in *time.Location, after queue.Millis) (at, due queue.Millis) {
+	next := line.Next(after.Time(), s.CreatedAt.Time(), in)
 	if next.IsZero() {
 		return 0, 0
 	}
@@ -337,11 +336,11 @@ func (s *Service) showSchedule(ctx context.Context, name string, more func(*cont
 func (s *Service) nextTimes(is *store.Schedule) []control.Time {
 	list := []control.Time{}
 	line, err := schedule.Parse(is.Cron)
-	zone, err2 := time.LoadLocation(is.Zone)
+	in, err2 := zone.Load(is.Zone)
 	if is.PausedAt != 0 || err != nil || err2 != nil {
 		return list
 	}
-	for at := is.NextAt; at != 0 && len(list) < nextShown; at, _ = nextOf(is, &line, zone, at) {
+	for at := is.NextAt; at != 0 && len(list) < nextShown; at, _ = nextOf(is, &line, in, at) {
 		list = append(list, control.Time(at))
 	}
 	return list
@@ -420,12 +419,12 @@ func (s *Service) SchedulePause(ctx context.Context, p control.ScheduleName) (co
 func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return s.onSchedule(ctx, "schedule.resume", p.Name, func(is *store.Schedule, by int) error {
 		line, err := schedule.Parse(is.Cron)
-		zone, err2 := time.LoadLocation(is.Zone)
+		in, err2 := zone.Load(is.Zone)
 		if err = errors.Join(err, err2); err != nil || is.UID < 0 || is.Damaged {
 			return queue.Errorf(queue.CodeWrongState, "%s cannot go on (%s); add it again with --replace", is.Name, cmp.Or(is.Note, fmt.Sprint(err)))
 		}
 		resume := store.Pausing{Name: is.Name, Gen: is.Gen, By: &by, LastAt: max(is.LastAt, s.store.Now()), Boot: boot()}
-		resume.NextAt, resume.DueAt = nextOf(is, &line, zone, resume.LastAt)
+		resume.NextAt, resume.DueAt = nextOf(is, &line, in, resume.LastAt)
 		return s.store.PauseSchedule(ctx, resume)
 	})
 }

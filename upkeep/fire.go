@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/schedule"
 	"github.com/queuectl/queuectl/store"
@@ -49,7 +50,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 		f.Runs, f.NextBoot, f.LastAt = []queue.Millis{now}, boot, max(s.LastAt, now)
 		return f, nil
 	}
-	zone, err := time.LoadLocation(s.Zone)
+	in, err := zone.Load(s.Zone)
 	if err != nil {
 		return f, err
 	}
@@ -59,7 +60,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 	}
 	var instants []queue.Millis
 	inTime := false // the newest is
-	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, zone, store.MaxFired) {
+	for _, at := range line.Newest(s.LastAt.Time(), now.Time(), since, in, store.MaxFired) {
 		if when := due(at); when <= now {
 			instants, inTime = append(instants, queue.MillisOf(at)), now < when.Add(late)
 		}
@@ -75,7 +76,7 @@ func Plan(s *store.Schedule, boot string, now queue.Millis) (store.Firing, error
 			f.Missed = instants
 		}
 	}
-	if next := line.Next(f.LastAt.Time(), since, zone); !next.IsZero() {
+	if next := line.Next(f.LastAt.Time(), since, in); !next.IsZero() {
 		f.NextAt, f.DueAt = queue.MillisOf(next), due(next)
 	}
 	return f, nil

@@ -11,5 +11,5 @@ import (
 
 func main() {
 	process.Limiter()
-	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb}}})
+	cli.Main(cli.Program{Verbs: []cli.Verb{{Name: "runner", Build: runnerVerb, AnyTZ: true}}})
 }

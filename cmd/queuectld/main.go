@@ -6,12 +6,13 @@ import (
 	"context"
 	"crypto/sha256"
 	"os"
-	_ "time/tzdata" // schedules have time zones, also where the system has no files of them
+	_ "time/tzdata" // for machines without zone files
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/zone"
 )
 
 // app is the command line with what this program has of its own.
@@ -47,5 +48,5 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == webhookName { // a job that the service made
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, Hash: sha256.New})
+	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -89,4 +90,55 @@ func unitOf(word string) string {
 		return "w"
 	}
 	return ""
+}
+
+// step is how far one instant is from another, as a calendar counts: a month after one is the same
+// day of the next month, at the same time of day.
+type step struct {
+	months int
+	span   time.Duration
+}
+
+// maxMonths is the longest step, ten years as of a duration.
+const maxMonths = 120
+
+// parseStep reads a length of time: a duration, or a number of months or years.
+func parseStep(text string) (s step, err error) {
+	words := spanWords(text)
+	perUnit := map[string]int{"month": 1, "months": 1, "mo": 1, "year": 12, "years": 12, "yr": 12, "yrs": 12}
+	if len(words) != 2 || perUnit[words[1]] == 0 {
+		s.span, err = parseSpan(text)
+		return s, err
+	}
+	n := 1
+	if words[0] != "a" && words[0] != "an" {
+		n, err = strconv.Atoi(words[0])
+	}
+	s.months = n * perUnit[words[1]]
+	if err != nil || s.months > maxMonths {
+		return s, fmt.Errorf("%q is not a whole number of months or years, ten years at most", queue.Clip(text))
+	}
+	return s, nil
+}
+
+// after returns the instant that many steps after another one. Whole days have the same time of day.
+func (s step) after(t time.Time, steps int) time.Time {
+	const day = 24 * time.Hour
+	days := int(s.span / day)
+	if s.months != 0 || days != 0 {
+		t = zone.Instant(zone.Wall(t).AddDate(0, steps*s.months, steps*days), t.Location())
+	}
+	return t.Add(time.Duration(steps) * (s.span % day))
+}
+
+// fromNow returns the instant one step after or before now. A day has 24 hours.
+func (s step) fromNow(now time.Time, d direction) time.Time {
+	steps := 1
+	if d == backward {
+		steps = -1
+	}
+	if s.months != 0 {
+		return s.after(now, steps)
+	}
+	return now.Add(time.Duration(steps) * s.span)
 }

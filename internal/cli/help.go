@@ -15,8 +15,9 @@ import (
 // manyFlagsOf is how many flags a verb has that -h leaves to --help.
 const manyFlagsOf = 14
 
-// help prints what a verb does: with -h in short, else with all its flags, by theme.
-func help(args []string) func(*cobra.Command, []string) {
+// Help returns the function that prints what a verb does: with -h in short, else with all its flags,
+// by theme.
+func Help(args []string) func(*cobra.Command, []string) {
 	short := slices.Contains(args, "-h")
 	return func(cmd *cobra.Command, _ []string) {
 		out := cmd.OutOrStdout()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -19,27 +20,21 @@ const (
 	backward                  // the last one
 )
 
-// wholeInstants are the layouts of instants that leave nothing open but the zone.
-var wholeInstants = []string{"2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"}
-
-// parseWhen reads an instant as a person names it, in the zone of now: RFC 3339,
-// 2026-03-01 15:04, a day, a time of day, or both in either order (3am, friday 18:00,
-// noon tomorrow, Nov 30), a duration from one (+2h, now + 2 hours, 4pm + 3 days), or
-// from now (in 2 hours, 2 hours ago).
+// parseWhen reads an instant as a person names it, in the zone of now unless the text names another
+// one: RFC 3339, a date, a day, a time of day, or a day and a time in either order (2026-03-01 15:04,
+// noon tomorrow, 0930 UTC Nov 30), a length of time after one (4pm + 3 days), from now (in 2 hours,
+// next week) or before now (2 hours ago).
 func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return t, nil
 	}
-	for _, layout := range wholeInstants {
-		if t, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
-			return t, nil
-		}
-	}
-	if from, after, ok := strings.Cut(text, "+"); ok && after != "" {
+	words := strings.Fields(strings.ToLower(text))
+	words, in := cutZone(splitAtT(words), now.Location())
+	now = now.In(in)
+	if from, after, ok := strings.Cut(strings.Join(words, " "), "+"); ok && after != "" {
 		return later(strings.TrimSpace(from), strings.TrimSpace(after), now, open)
 	}
-	words := strings.Fields(strings.ToLower(text))
-	if t, ok := apartFrom(words, now); ok {
+	if t, ok := apartFrom(words, now, open); ok {
 		return t, nil
 	}
 	if t, ok := dayAndClock(words, now, open); ok {
@@ -51,38 +46,104 @@ func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
 }
 
-// later is an instant a duration after another one, or after now if that is not named. As in
-// at(1), a day after a named one has its time of day, and a number needs its unit: +0200 is a
-// time zone to many programs.
+// splitAtT returns words with the T of ISO 8601 between a date and a time replaced by a space.
+func splitAtT(words []string) []string {
+	if len(words) == 0 {
+		return nil
+	}
+	day, clock, found := strings.Cut(words[0], "t")
+	if _, ok := date(day); !found || !ok {
+		return words
+	}
+	return append([]string{day, clock}, words[1:]...)
+}
+
+// cutZone returns words without the zone of their time of day, and that zone: UTC, GMT or Z, or an
+// offset like +0100, +01:00 or +01. An offset follows a time with a colon.
+func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
+	named = in
+	for _, word := range words {
+		clock := ""
+		if at := strings.LastIndexAny(word, "+-z"); at > 0 && strings.Contains(word[:at], ":") {
+			clock, word = word[:at], word[at:]
+		} else if len(word) >= len("+0100") && len(rest) > 0 && strings.Contains(rest[len(rest)-1], ":") {
+			// an offset by itself, if it is one
+		} else if word != "utc" && word != "gmt" && word != "z" {
+			rest = append(rest, word)
+			continue
+		}
+		offset, ok := parseOffset(word)
+		switch {
+		case !ok:
+			rest = append(rest, clock+word)
+		case clock != "":
+			rest = append(rest, clock)
+		}
+		if ok {
+			named = offset
+		}
+	}
+	return rest, named
+}
+
+// parseOffset reads the zone of a time of day.
+func parseOffset(word string) (*time.Location, bool) {
+	if word == "utc" || word == "gmt" || word == "z" {
+		return time.UTC, true
+	}
+	for _, layout := range []string{"-0700", "-07:00", "-07"} {
+		if t, err := time.Parse(layout, word); err == nil {
+			_, seconds := t.Zone()
+			return time.FixedZone("", seconds), true
+		}
+	}
+	return nil, false
+}
+
+// later is an instant a length of time after another one, or after now if that is not named. As in
+// at(1), a day after a named one has its time of day, and a number needs its unit.
 func later(from, after string, now time.Time, open direction) (time.Time, error) {
-	d, err := parseSpan(after)
+	s, err := parseStep(after)
 	if err != nil {
 		return now, err
 	}
 	if from == "" {
-		return now.Add(d), nil
+		return s.fromNow(now, forward), nil
 	}
 	if _, err := strconv.ParseFloat(after, 64); err == nil {
 		return now, fmt.Errorf("+%s has no unit; write it like \"now + 2 hours\"", queue.Clip(after))
 	}
 	t, err := parseWhen(from, now, open)
-	const day = 24 * time.Hour
-	return t.AddDate(0, 0, int(d/day)).Add(d % day), err
+	return s.after(t, 1), err
 }
 
-// apartFrom reads an instant that is named by how far it is from now.
-func apartFrom(words []string, now time.Time) (time.Time, bool) {
-	switch n := len(words); {
+// apartFrom reads an instant that is named by how far it is from now, or as one step after or before
+// another instant: as in at(1), next week is + 1 week.
+func apartFrom(words []string, now time.Time, open direction) (time.Time, bool) {
+	n := len(words)
+	switch {
 	case n == 1 && words[0] == "now":
 		return now, true
 	case n > 1 && words[0] == "in":
-		d, err := parseSpan(strings.Join(words[1:], " "))
-		return now.Add(d), err == nil
+		s, err := parseStep(strings.Join(words[1:], " "))
+		return s.fromNow(now, forward), err == nil
 	case n > 1 && words[n-1] == "ago":
-		d, err := parseSpan(strings.Join(words[:n-1], " "))
-		return now.Add(-d), err == nil
+		s, err := parseStep(strings.Join(words[:n-1], " "))
+		return s.fromNow(now, backward), err == nil
+	case n < 2 || words[n-2] != "next" && (words[0] != "last" || n > 2):
+		return now, false
 	}
-	return now, false
+	s, err := parseStep("1 " + words[n-1])
+	switch {
+	case err != nil: // a day, like next friday
+		return now, false
+	case words[0] == "last":
+		return s.after(now, -1), true
+	case n == 2:
+		return s.after(now, 1), true
+	}
+	t, err := parseWhen(strings.Join(words[:n-2], " "), now, open)
+	return s.after(t, 1), err == nil
 }
 
 // namedDay is a day as a person names it. One that comes again does so after so many days or
@@ -113,7 +174,7 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 	for i := range words {
 		if d, ok := dayOf(words[i:], now); ok && i > 0 {
 			clock, ok := timeOfDay(leaveOut("on", words[:i], i-1))
-			if !ok {
+			if !ok || d.everyYears != 0 && looksLikeYear(words[0]) {
 				return now, false
 			}
 			return d.at(clock, now, open)
@@ -131,6 +192,10 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 	}
 	return now, false
 }
+
+// looksLikeYear reports whether a time of day of four digits may be meant as the year of the day that
+// follows it.
+func looksLikeYear(word string) bool { return len(word) == 4 && word >= "1970" && word <= "9999" }
 
 // tonight is what is meant by it where no time of day is named.
 const tonight = 20 * time.Hour
@@ -151,7 +216,7 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	}
 	for n := 0; n != step*(mostLeaps+1); n += step {
 		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
-		t := time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), 0, now.Location())
+		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(), time.UTC), now.Location())
 		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day // unlike Feb 30
 		switch {
 		case d.everyDays == 0 && d.everyYears == 0:
@@ -165,7 +230,7 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 }
 
 // dayOf reads a day: today, tonight, tomorrow, yesterday, friday, next friday, last friday,
-// Nov 30, 30 Nov 2026.
+// Nov 30, 30 Nov 2026, 2026-11-30.
 func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
 	inDays := func(n int) namedDay {
 		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location()) // noon is never left out
@@ -180,6 +245,9 @@ func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
 	case n == 1:
 		if i := slices.Index([]string{"yesterday", "today", "tomorrow"}, words[0]); i >= 0 {
 			return inDays(i - 1), true
+		}
+		if t, ok := date(words[0]); ok {
+			return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}, true
 		}
 		w, ok := weekday(words[0])
 		d = inDays(int(w - now.Weekday()))
@@ -208,6 +276,17 @@ func weekday(word string) (time.Weekday, bool) {
 	return 0, false
 }
 
+// date reads a date in digits, in the forms of at(1): 2026-11-30, 11/30/2026 and 30.11.2026, with a
+// year of two or four digits.
+func date(word string) (time.Time, bool) {
+	for _, layout := range []string{"2006-1-2", "1/2/2006", "2.1.2006", "06-1-2", "1/2/06", "2.1.06"} {
+		if t, err := time.Parse(layout, word); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
 // dateOf reads a day of a month, in any year if none is named.
 func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
 	name, number := words[0], strings.TrimSuffix(words[1], ",")
@@ -232,7 +311,8 @@ func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
 	return d, true
 }
 
-// timeOfDay reads a time of day: 15:04, 15:04:05, 3am, 3:30 pm, noon, midnight, teatime.
+// timeOfDay reads a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight, teatime.
+// An hour alone is not one, for 12 may be many things.
 func timeOfDay(words []string) (time.Time, bool) {
 	text := strings.Join(words, "")
 	switch text {
@@ -243,7 +323,7 @@ func timeOfDay(words []string) (time.Time, bool) {
 	case "teatime":
 		return time.Time{}.Add(16 * time.Hour), true
 	}
-	for _, layout := range []string{"15:04", "15:04:05", "3pm", "3:04pm"} {
+	for _, layout := range []string{"15:04", "15:04:05", "1504", "3pm", "3:04pm", "0304pm"} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t, true
 		}

@@ -76,10 +76,11 @@ func sinceWhen(text string) (control.Time, error) {
 	if text == "" {
 		return 0, errEmpty
 	}
-	if d, err := parseSpan(text); err == nil {
-		return control.Time(queue.MillisOf(time.Now().Add(-d))), nil
+	now := time.Now()
+	if s, err := parseStep(text); err == nil {
+		return control.Time(queue.MillisOf(s.fromNow(now, backward))), nil
 	}
-	t, err := parseWhen(text, time.Now(), backward)
+	t, err := parseWhen(text, now, backward)
 	return control.Time(queue.MillisOf(t)), err
 }
 

@@ -13,11 +13,13 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -32,6 +34,7 @@ type Verb struct {
 	Short string                      // what it does, of those
 	Alias string                      // another name, "" for none
 	Group string                      // the title of the help that it stands under
+	AnyTZ bool                        // it reads and prints no local times, so it runs whatever TZ says
 }
 
 // Program is what one of the two programs has beside what both have.
@@ -56,6 +59,11 @@ type Program struct {
 	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
 	// the client larger by a tenth.
 	Hash func() hash.Hash
+	// Help is Help, whose texts are not linked into a small program.
+	Help func(args []string) func(*cobra.Command, []string)
+	// Zone returns the zone that a value of TZ names, if the time package could not read it: the
+	// names of zones without their files take 400 KB.
+	Zone func(value string) (*time.Location, error)
 }
 
 // Titles of the help, which verbs stand under.
@@ -159,6 +167,9 @@ type App struct {
 	settings      func(path string, required bool) (config.Layer, error)
 	tables        func(name string, text []byte) (map[string]any, error)
 	hash          func() hash.Hash
+	help          func(args []string) func(*cobra.Command, []string)
+	helpFailed    error // queuectld, which has the help, could not be started
+	zone          func(value string) (*time.Location, error)
 	join          func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
 	privateRun    func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 }
@@ -166,7 +177,7 @@ type App struct {
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
 	cobra.MousetrapHelpText = "" // else whatever Explorer starts, as at logon, ends with a message
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, hash: p.Hash, privateRun: p.PrivateRun, join: p.Join}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 
@@ -184,13 +195,18 @@ func with(own []Verb) []Verb {
 }
 
 func (a *App) main(ctx context.Context, args []string) int {
-	var err error
-	if v := a.askedVerb(args); v != nil && v.Build == nil {
+	v := a.askedVerb(args)
+	leave, err := a.readZone(v)
+	switch {
+	case err != nil:
+	case leave || v != nil && v.Build == nil:
 		err = a.become()
-	} else {
+	default:
 		root := a.Root(args)
 		root.SetArgs(apart(args))
-		err = root.ExecuteContext(ctx)
+		if err = root.ExecuteContext(ctx); err == nil {
+			err = a.helpFailed
+		}
 	}
 	if err == nil || closedPipe(err) || errors.Is(err, errOther) {
 		return a.Exit
@@ -210,6 +226,26 @@ func (a *App) main(ctx context.Context, args []string) int {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	return code
+}
+
+// readZone makes the zone that TZ names the local one, also where the time package could not read
+// it. It reports whether queuectld has to do that; an unknown zone is an error, for times in another
+// zone are wrong.
+func (a *App) readZone(v *Verb) (leave bool, err error) {
+	value, unread := zone.Unread()
+	switch {
+	case !unread || v != nil && v.AnyTZ:
+		return false, nil
+	case a.zone == nil:
+		if _, err := a.other(); err != nil {
+			return false, Usage("TZ=%s: this zone has no file on this machine, and only queuectld can read it without one: %v", value, err)
+		}
+		return true, nil
+	}
+	if time.Local, err = a.zone(value); err != nil {
+		return false, Usage("TZ=%s: %v", value, err)
+	}
+	return false, nil
 }
 
 // Root is the command with the one verb that is asked for, or all of them.
@@ -261,7 +297,13 @@ func (a *App) Root(args []string) *cobra.Command {
 	f.BoolVar(&a.JSONL, "jsonl", false, "print JSON lines")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print ids only")
 	f.BoolVar(&a.raw, "raw", false, "print control characters as they are")
-	root.SetHelpFunc(help(args))
+	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
+		if a.help == nil {
+			a.helpFailed = a.become()
+			return
+		}
+		a.help(args)(cmd, words)
+	})
 	cobra.EnableCommandSorting = false // they stand as in their table
 	asked := a.askedVerb(args)
 	for i := range a.verbs {

@@ -3,13 +3,11 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -55,33 +53,6 @@ func (a *App) become() error {
 	}
 	err = syscall.Exec(path, append([]string{path}, os.Args[1:]...), append(os.Environ(), clientVariable+"="+Version))
 	return notStartedBy(path, err)
-}
-
-// callerZone is the name of the zone that this process is in: Local, the machine's, if it has none.
-func callerZone() string {
-	const local, utc, zones = "Local", "UTC", "zoneinfo/"
-	name := func(path string) string {
-		_, rest, found := strings.Cut(path, zones)
-		if !found {
-			return path
-		}
-		return strings.TrimPrefix(rest, "posix/")
-	}
-	if zone, set := os.LookupEnv("TZ"); set {
-		return cmp.Or(name(strings.TrimPrefix(zone, ":")), utc)
-	}
-	link, err := os.Readlink("/etc/localtime")
-	switch {
-	case errors.Is(err, os.ErrNotExist):
-		return utc
-	case err == nil && strings.Contains(link, zones):
-		return name(link)
-	}
-	written, err := os.ReadFile("/etc/timezone") // of a Debian whose localtime is a copy
-	if err != nil {
-		return local
-	}
-	return cmp.Or(strings.TrimSpace(string(written)), local)
 }
 
 // callerUmask is the umask that this process was started with, once PrivateFiles has replaced it;

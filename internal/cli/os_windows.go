@@ -76,10 +76,6 @@ func endTogether(p *os.Process) error {
 	return errors.Join(failed, err)
 }
 
-// callerZone is the name of the zone that this process is in: the machine's, for Windows has names
-// of its own for zones.
-func callerZone() string { return "Local" }
-
 // ownUmask is the umask of this process; Windows has none.
 func ownUmask() (int, bool) { return 0, false }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -100,9 +101,7 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 		return err
 	}
 	PrivateFiles()
-	if a.Dir == "" {
-		a.Dir = ".queuectl"
-	}
+	a.Dir = a.privateDir()
 	p := &private{privateFlags: f, a: a, common: *common, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}
 	var err error
 	if p.recipe, err = p.recipeOf(); err != nil {
@@ -145,6 +144,9 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	stop()
 	return errors.Join(err, p.end(ended, told))
 }
+
+// privateDir is the directory of a private run.
+func (a *App) privateDir() string { return cmp.Or(a.Dir, ".queuectl") }
 
 // openList opens the list of jobs; it stays open until this process ends. A list without any is
 // refused before a folder is made for it. begins is false if a signal came meanwhile, for whoever

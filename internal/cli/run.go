@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -85,6 +86,14 @@ with --dir look into the folder, whether it runs or not.
 		},
 	}
 	specFlags(cmd, &spec)
+	refusePast := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		a.ownFailure = exitOwn
+		if private.private && exists(filepath.Join(a.privateDir(), recipeName)) {
+			return nil // an earlier run is resumed, and its time may have passed since
+		}
+		return refusePast(cmd, args)
+	}
 	private.add(cmd.Flags())
 	a.requireFlag(cmd.Flags())
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/zone"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -99,7 +100,11 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 		return err
 	}
 	if p.TZ == "" {
-		p.TZ = callerZone()
+		name, err := zone.Caller()
+		if err != nil {
+			return Usage("%v", err)
+		}
+		p.TZ = name
 	}
 	p.RequireLimits = a.requireLimits
 	add := func(c *control.Client, ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {

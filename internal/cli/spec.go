@@ -47,6 +47,29 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 		}
 	}
 	afterFlags(f, s)
+	if !slices.Contains(but, "run_at") {
+		allowed := f.Bool("allow-past", false, "accept a TIME for --at that has passed: the job may start now")
+		f.Lookup("allow-past").Annotations = map[string][]string{themeOf: {themeOfField(&queue.Field{Name: "run_at"})}}
+		cmd.PreRunE = func(*cobra.Command, []string) error {
+			if *allowed {
+				return nil
+			}
+			return refusePast(s, time.Now())
+		}
+	}
+}
+
+// pastGrace is how long ago the time of --at may be: programs take a moment to start, and clocks differ.
+const pastGrace = time.Minute
+
+// refusePast refuses a time of --at that has passed, as at(1) does: it is most likely a mistake. The
+// service takes it, so that a request can be repeated.
+func refusePast(s *queue.Spec, now time.Time) error {
+	if s.RunAt == nil || *s.RunAt == 0 || now.Sub(s.RunAt.Time()) <= pastGrace {
+		return nil
+	}
+	text, _ := inFull(s.RunAt.Time(), now)
+	return Usage("--at: is %s; name a later time, or add --allow-past to start the job now", text)
 }
 
 // oneOf are the values of the fields that take one of a few, for completion.

@@ -73,20 +73,31 @@ From 0 to ten years. JSON, settings and the wire take the first two rows, JSON a
 
 ## Times
 
-JSON and the wire take RFC 3339 alone. The command line takes all of these, in your zone, at every flag that is given a TIME. What leaves the day or the year open is the next one; with ` + "`--since` and `--until`" + ` it is the last one, and a duration alone is so long ago.
+JSON and the wire take RFC 3339 alone. The command line takes all of these, in your time zone, at every flag that takes a TIME. If the day or the year is left open, the next one is meant, or the last one with ` + "`--since`" + ` and ` + "`--until`" + `. With ` + "`--since`" + ` a duration alone is that long ago.
 
 | written | meaning |
 |---|---|
 | ` + "`2026-03-01T15:04:05Z`, `2026-03-01T15:04:05+01:00`" + ` | RFC 3339 |
-| ` + "`2026-03-01 15:04`, `2026-03-01T15:04:05`, `2026-03-01`" + ` | a date, with a time of day or from midnight on |
-| ` + "`15:04`, `15:04:05`, `3am`, `3:30 pm`, `noon`, `midnight`, `teatime`" + ` | a time of day; teatime is 16:00 |
-| ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, from midnight on |
+| ` + "`2026-03-01 15:04`, `2026-03-01T15:04:05`, `2026-03-01`" + ` | a date, with a time of day or at midnight |
+| ` + "`2026-03-01T15:04:05+0100`, `15:04 UTC`, `2026-03-01 15:04 +02:00`" + ` | a time in a zone: UTC, GMT, Z or an offset |
+| ` + "`11/30/2026`, `30.11.2026`, `11/30/26`, `26-11-30`" + ` | other dates of at(1) |
+| ` + "`15:04`, `15:04:05`, `0930`, `3am`, `3:30 pm`, `noon`, `midnight`, `teatime`" + ` | a time of day; teatime is 16:00 |
+| ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, at midnight |
 | ` + "`next friday`, `last friday`" + ` | the nearest one after or before today |
 | ` + "`Nov 30`, `30 November`, `Nov 30 2026`" + ` | a day of a month |
-| ` + "`tonight`, `tonight 23:00`" + ` | this evening at 20:00, or from noon on at the time that is named |
-| ` + "`friday 18:00`, `friday at 18:00`, `3am tomorrow`, `noon Nov 30`" + ` | a day and a time of day, in either order |
-| ` + "`+2h`, `in 2 hours`, `now + 2 hours`, `4pm + 3 days`" + ` | a duration from now, or from a time |
-| ` + "`now`, `2 hours ago`, `an hour ago`" + ` | now, or a duration before it |
+| ` + "`tonight`, `tonight 23:00`" + ` | this evening at 20:00, or at the given time from noon on |
+| ` + "`friday 18:00`, `friday at 18:00`, `3am tomorrow`, `noon Nov 30`, `2026-12-24 3pm`, `15:04 2026-12-24`" + ` | a day and a time of day, in either order |
+| ` + "`+2h`, `in 2 hours`, `now + 2 hours`, `4pm + 3 days`, `now + 1 month`, `in a year`" + ` | a length of time after now, or after another time |
+| ` + "`next week`, `next month`, `noon next week`, `last month`" + ` | one week or month after now or another time, or before now |
+| ` + "`now`, `2 hours ago`, `an hour ago`, `2 months ago`" + ` | now, or a length of time before it |
+
+An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `) are refused, because programs disagree about what they mean. A month after January 31 is March 3 (March 2 in a leap year), as in at(1) and date(1).
+
+Your time zone is that of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a zone in the form of POSIX (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX zone has summer time but no rule for it, the rule is ` + "`M3.2.0,M11.1.0`" + `, as in the C libraries. Without ` + "`TZ`" + ` the zone is that of ` + "`/etc/localtime`" + `. A zone that is unknown is refused. The names of zones are known on machines without zone files too. On Windows the zone is that of the machine, and ` + "`TZ`" + ` has no effect.
+
+If a clock change skips a time, the first instant after the gap is meant; if the clock shows a time twice, the first of the two. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00.
+
+` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` refuse an ` + "`--at`" + ` that passed more than a minute ago, unless ` + "`--allow-past`" + ` is given. JSON and the wire take it.
 `
 
 // reference is the page of fields, settings, methods, states and failures.

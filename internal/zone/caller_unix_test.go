@@ -1,0 +1,80 @@
+//go:build unix
+
+package zone
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The machine's zone is that of /etc/localtime; what else names one may be of another machine.
+func TestMachineName(t *testing.T) {
+	for _, c := range []struct{ what, link, localtime, timezone, want string }{
+		{"nothing", "", "", "", "UTC"},
+		{"a link", "/usr/share/zoneinfo/Europe/Berlin", "", "", "Europe/Berlin"},
+		{"a link, and another name", "../usr/share/zoneinfo/Europe/Berlin", "", "Etc/UTC", "Europe/Berlin"},
+		{"a link of macOS", "/var/db/timezone/zoneinfo/Asia/Tokyo", "", "", "Asia/Tokyo"},
+		{"a link to UTC", "/usr/share/zoneinfo/Etc/UTC", "", "", "UTC"},
+		{"a copy", "", "berlin", "", "Local"},
+		{"a copy with its name", "", "berlin", "Europe/Berlin\n", "Europe/Berlin"},
+		{"a host's file in a container", "", "berlin", "Etc/UTC\n", "Local"},
+		{"a name without a file", "", "", "Europe/Berlin\n", "UTC"},
+	} {
+		root := t.TempDir()
+		put := func(name, text string) {
+			path := filepath.Join(root, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("usr/share/zoneinfo/Europe/Berlin", "berlin")
+		put("usr/share/zoneinfo/Etc/UTC", "utc")
+		put("etc/timezone", c.timezone)
+		if c.localtime != "" {
+			put("etc/localtime", c.localtime)
+		}
+		if c.link != "" {
+			if err := os.Symlink(c.link, filepath.Join(root, "etc/localtime")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := machineName(root); got != c.want {
+			t.Errorf("%s: got %s, want %s", c.what, got, c.want)
+		}
+	}
+}
+
+// What TZ says is passed to the service by its name, which is no path.
+func TestCaller(t *testing.T) {
+	for value, want := range map[string]string{
+		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",
+		"/usr/share/zoneinfo/Asia/Tokyo": "Asia/Tokyo", ":/usr/share/zoneinfo/posix/Asia/Tokyo": "Asia/Tokyo", ":/etc/localtime": machineName("/"),
+	} {
+		t.Setenv("TZ", value)
+		if got, err := Caller(); err != nil || got != want {
+			t.Errorf("TZ=%s: got %q, %v, want %q", value, got, err, want)
+		}
+	}
+	t.Setenv("TZ", "/srv/zone")
+	if got, err := Caller(); err == nil {
+		t.Errorf("TZ=/srv/zone: got %q, want refused", got)
+	}
+}
+
+// The time package takes UTC for what it cannot read.
+func TestUnread(t *testing.T) {
+	was := time.Local
+	t.Cleanup(func() { time.Local = was })
+	time.Local = time.UTC
+	for value, want := range map[string]bool{"": false, ":": false, "UTC": false, ":UTC": false, "JST-9": true, "Foo/Bar": true, ":Europe/Berlin": true} {
+		t.Setenv("TZ", value)
+		if got, unread := Unread(); unread != want || unread && got != value {
+			t.Errorf("TZ=%s: got %q, %v, want %v", value, got, unread, want)
+		}
+	}
+}

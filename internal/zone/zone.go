@@ -1,0 +1,134 @@
+// Package zone loads time zones and maps wall-clock times to instants, so that every part of the
+// program reads a zone's name and a time near a clock change in the same way.
+package zone
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Machine is the name of the zone of the machine, which may change.
+const Machine = "Local"
+
+// Load returns the zone of a name: one of the IANA database, a zone in the form of POSIX.1-2024,
+// section 8.3 (CET-1CEST,M3.5.0,M10.5.0/3), or Machine.
+func Load(name string) (*time.Location, error) {
+	if name == Machine {
+		return machine()
+	}
+	if l, err := time.LoadLocation(name); err == nil {
+		return l, nil
+	}
+	if l, ok := posix(name); ok {
+		return l, nil
+	}
+	return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin, UTC or CET-1CEST,M3.5.0,M10.5.0/3", queue.Clip(name))
+}
+
+// FromTZ returns the zone that a value of the environment variable TZ names: as Load does, or the
+// path of a zone file. A colon may precede either.
+func FromTZ(value string) (*time.Location, error) {
+	name := strings.TrimPrefix(value, ":")
+	switch {
+	case name == "":
+		return time.UTC, nil
+	case name == machineFile:
+		return machine()
+	case strings.HasPrefix(name, "/"):
+		return fromFile(name, name)
+	case name == Machine: // a name of ours that means nothing in TZ
+		return nil, fmt.Errorf("there is no time zone %q", name)
+	}
+	return Load(name)
+}
+
+// machineFile holds the zone of the machine, or links to it.
+const machineFile = "/etc/localtime"
+
+// fromFile reads a zone file.
+func fromFile(name, path string) (*time.Location, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	l, err := time.LoadLocationFromTZData(name, data)
+	if err != nil {
+		return nil, fmt.Errorf("%s is not a time zone file", path)
+	}
+	return l, nil
+}
+
+// posix reads a zone in the form of POSIX. The time package has a parser for that form, which the
+// last line of a zone file has (RFC 9636, section 3.3). If the zone has no rule for its summer time,
+// that parser takes M3.2.0,M11.1.0, as the C libraries do.
+func posix(name string) (*time.Location, bool) {
+	if !wellFormed(name) {
+		return nil, false
+	}
+	l, err := time.LoadLocationFromTZData(name, []byte(tzif(name)))
+	if err != nil {
+		return nil, false
+	}
+	short, _ := time.Unix(0, 0).In(l).Zone()
+	return l, short != unparsed
+}
+
+// unparsed is the short name of the one zone of a file that tzif makes. A time that has it shows
+// that the last line of the file could not be parsed.
+const unparsed = "?"
+
+// tzif returns a zone file with nothing in it but its last line.
+func tzif(lastLine string) string {
+	header := "TZif2" + strings.Repeat("\x00", 15)
+	const none, one, two = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
+	return header + none + none + none + none + none + none + // version 1, which is empty
+		header + none + none + none + none + one + two + // version 2: one zone, with a name of two bytes
+		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsed + "\x00" + // its offset, that it is not summer time, its name
+		"\n" + lastLine + "\n"
+}
+
+const (
+	digits  = "0123456789"
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+)
+
+// wellFormed checks what the time package's parser takes more freely than POSIX: the names, the
+// hours of the offsets, and what separates the rule. It reports whether the zone may be parsed.
+func wellFormed(zone string) bool {
+	rest, ok := afterName(zone)
+	if !ok || rest == "" {
+		return false
+	}
+	if rest, ok = afterOffset(rest); !ok || rest == "" {
+		return ok
+	}
+	if rest, ok = afterName(rest); !ok {
+		return false
+	}
+	if rest != "" && rest[0] != ',' {
+		rest, ok = afterOffset(rest)
+	}
+	return ok && (rest == "" || rest[0] == ',') && !strings.ContainsAny(rest, "\n;")
+}
+
+// afterName returns what follows the name of a zone: three letters or more, or three characters or
+// more between < and >.
+func afterName(s string) (rest string, ok bool) {
+	if quoted, found := strings.CutPrefix(s, "<"); found {
+		name, rest, closed := strings.Cut(quoted, ">")
+		return rest, closed && len(name) >= 3 && strings.Trim(name, letters+digits+"+-") == ""
+	}
+	rest = strings.TrimLeft(s, letters)
+	return rest, len(s)-len(rest) >= 3
+}
+
+// afterOffset returns what follows an offset, whose hours are 24 at most.
+func afterOffset(s string) (rest string, ok bool) {
+	rest = strings.TrimLeft(s, "+-:"+digits)
+	hours, _, _ := strings.Cut(strings.TrimLeft(s[:len(s)-len(rest)], "+-"), ":")
+	return rest, len(hours) == 1 || len(hours) == 2 && hours <= "24"
+}

@@ -1,0 +1,57 @@
+package test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// As at(1), the command line refuses a time that has passed, with a minute of grace. On the wire a
+// request with it succeeds, for it may be repeated.
+func TestPastTimesAreRefused(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "later", "--at", "2040-01-02 03:04", "true")
+	past := time.Now().Add(-2 * time.Minute).UTC().Format(time.RFC3339)
+	for _, words := range [][]string{
+		{"enqueue", "--at", past, "true"}, {"enqueue", "--run-at", "yesterday", "true"}, {"enqueue", "--at", "1 month ago", "--", "true", "{}", ":::", "a"}, {"run", "--at", past, "true"}, {"edit", "later", "--at", past}, {"run", "--private", "--at", past, "--", "true", ":::", "a"},
+	} {
+		code := 2
+		if words[0] == "run" {
+			code = 125
+		}
+		if got := q.cli(words...); got.code != code || !strings.Contains(got.err, "--at: is ") || !strings.Contains(got.err, "which has passed; name a later time, or add --allow-past") {
+			t.Errorf("%v: %+v", words, got)
+		}
+	}
+	if got := q.must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
+		t.Errorf("something was enqueued:\n%s", got)
+	}
+	q.must("enqueue", "--at", "now", "true")
+	q.must("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
+	q.must("enqueue", "--at", past, "--allow-past", "true")
+	q.must("edit", "later", "--at", past, "--allow-past")
+	private := func(more ...string) result {
+		cmd := exec.Command(q.bin, append([]string{"run", "--private", "--at", past}, append(more, "--", "true", ":::", "a")...)...)
+		cmd.Env, cmd.Dir = environment(q.dir), q.path("private")
+		return ran(t, cmd)
+	}
+	if err := os.Mkdir(q.path("private"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, run := range []struct {
+		more []string
+		code int
+	}{{nil, 125}, {[]string{"--allow-past"}, 0}, {nil, 0}} { // the last one goes on, and has nothing to do
+		if got := private(run.more...); got.code != run.code {
+			t.Errorf("run --private %v: %+v, want exit code %d", run.more, got, run.code)
+		}
+	}
+	w := q.dial()
+	for range 2 {
+		if got := w.call("enqueue", fields{"command": "true", "run_at": past, "key": "k"}); got.Error != nil {
+			t.Errorf("on the wire: %v", got.Error)
+		}
+	}
+}

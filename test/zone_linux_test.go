@@ -1,0 +1,96 @@
+package test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// withTZ runs the program with a TZ.
+func (q *queue) withTZ(zone string, args ...string) result {
+	q.Helper()
+	cmd := q.command(args...)
+	cmd.Env = append(cmd.Env, "TZ="+zone)
+	return ran(q, cmd)
+}
+
+// Times are read and printed in the zone of TZ in every form that POSIX gives it, and an unknown zone is
+// refused, because UTC in its place would be silently wrong.
+func TestTimesHaveTheZoneOfTZ(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for i, c := range []struct{ zone, text, want, shown string }{
+		{"JST-9", "2040-01-02 12:00", "2040-01-02T03:00:00.000Z", "2040-01-02 12:00:00"},
+		{"CET-1CEST,M3.5.0,M10.5.0/3", "2040-07-01 12:00", "2040-07-01T10:00:00.000Z", "2040-07-01 12:00:00"},
+		{"CET-1CEST", "2040-07-01 12:00", "2040-07-01T10:00:00.000Z", "2040-07-01 12:00:00"},
+		{"<+0330>-3:30", "2040-01-02 12:00", "2040-01-02T08:30:00.000Z", "2040-01-02 12:00:00"},
+		{":Asia/Tokyo", "2040-01-02 12:00", "2040-01-02T03:00:00.000Z", "2040-01-02 12:00:00"},
+		{"America/New_York", "2027-03-14 02:30", "2027-03-14T07:00:00.000Z", "2027-03-14 03:00:00"},
+		{"", "2040-01-02 12:00", "2040-01-02T12:00:00.000Z", "2040-01-02 12:00:00"},
+	} {
+		id := "z" + string(rune('a'+i))
+		if got := q.withTZ(c.zone, "enqueue", "--id", id, "--at", c.text, "true"); got.code != 0 {
+			t.Errorf("TZ=%s enqueue: %+v", c.zone, got)
+			continue
+		}
+		if got := q.must("show", id, "--json"); !strings.Contains(got, c.want) {
+			t.Errorf("TZ=%s --at %s: got %s, want %s", c.zone, c.text, got, c.want)
+		}
+		if got := q.withTZ(c.zone, "show", id); !strings.Contains(got.out, c.shown) {
+			t.Errorf("TZ=%s show: got %+v, want %s", c.zone, got, c.shown)
+		}
+	}
+	for _, zone := range []string{"Foo/Bar", "JST", "JST-25", ":/nowhere", "CET-1CEST,M3.5.0", "Local"} {
+		for _, verb := range [][]string{{"enqueue", "--at", "23:00", "true"}, {"list"}, {"schedule", "list"}, {"stats"}} {
+			if got := q.withTZ(zone, verb...); got.code != 2 || !strings.HasPrefix(got.err, "queuectl: TZ="+zone+": ") || got.out != "" {
+				t.Errorf("TZ=%s %v: %+v", zone, verb, got)
+			}
+		}
+	}
+	if got := q.withTZ(":/etc/localtime", "list"); got.code != 0 {
+		t.Errorf("the machine's zone: %+v", got)
+	}
+}
+
+// A schedule has the zone of its caller, in any form, or one that is named.
+func TestSchedulesHaveTheZoneOfTZ(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for i, c := range []struct{ zone, flag, want string }{
+		{"JST-9", "", "(JST-9)"}, {":Asia/Tokyo", "", "(Asia/Tokyo)"}, {"/usr/share/zoneinfo/Asia/Tokyo", "", "(Asia/Tokyo)"},
+		{"Asia/Tokyo", "CET-1CEST,M3.5.0,M10.5.0/3", "(CET-1CEST,M3.5.0,M10.5.0/3)"}, {"", "", "(UTC)"},
+	} {
+		words := []string{"schedule", "add", "s" + string(rune('a'+i)), "0 3 * * *", "true"}
+		if c.flag != "" {
+			words = append(words, "--tz", c.flag)
+		}
+		if got := q.withTZ(c.zone, words...); got.code != 0 || !strings.Contains(got.out, c.want) {
+			t.Errorf("TZ=%s --tz=%s: got %+v, want %s", c.zone, c.flag, got, c.want)
+		}
+	}
+	if got := q.cli("schedule", "add", "bad", "0 3 * * *", "true", "--tz", "JST-25"); got.code != 2 || !strings.Contains(got.err, `tz: there is no time zone "JST-25"`) {
+		t.Errorf("a bad zone: %+v", got)
+	}
+}
+
+// Where the machine has no zone files, the names of zones are known nevertheless.
+func TestZonesWithoutZoneFiles(t *testing.T) {
+	needs(t, "unshare")
+	q := serving(t, "--workers", "0")
+	without := func(zone string, args ...string) result {
+		script := `mount -t tmpfs none /usr/share/zoneinfo && exec "$@"`
+		cmd := exec.Command("unshare", append([]string{"--mount", "--map-root-user", "sh", "-c", script, "sh", q.bin, "--dir", q.dir}, args...)...)
+		cmd.Env = append(environment(q.dir), "TZ="+zone)
+		return ran(t, cmd)
+	}
+	if got := without("UTC", "version"); got.code != 0 {
+		t.Skip("this needs the right to mount")
+	}
+	if got := without("Europe/Berlin", "enqueue", "--id", "a", "--at", "2040-07-01 12:00", "true"); got.code != 0 {
+		t.Fatalf("enqueue: %+v", got)
+	}
+	if got := q.must("show", "a", "--json"); !strings.Contains(got, "2040-07-01T10:00:00.000Z") {
+		t.Errorf("got %s, want it due at 10:00 UTC", got)
+	}
+	if got := without("Foo/Bar", "list"); got.code != 2 || !strings.Contains(got.err, "TZ=Foo/Bar") {
+		t.Errorf("an unknown zone: %+v", got)
+	}
+}
