@@ -396,18 +396,26 @@ type Attached struct {
 	Taken   int `json:"taken"`
 }
 
-// Piece is a piece of output. Text is set unless the bytes are no UTF-8, which
-// are in Base64 then. Dropped bytes of the stream were not kept. One with Ended has
-// neither: the attempt has ended, and the job goes on to its next.
+// Piece is a piece of output. Text is set unless the bytes are not UTF-8, which are in Base64
+// then. Dropped bytes of the stream were not kept, and those of Damage cannot be read any more.
+// One with Ended has none of these: the attempt has ended, and the job's next one follows.
 type Piece struct {
-	ID      string `json:"id"` // of the job
-	Attempt int    `json:"attempt"`
-	Stream  string `json:"stream"` // stdout or stderr, "" with Ended
-	At      Time   `json:"at"`
-	Text    string `json:"text,omitempty"`
-	Base64  []byte `json:"base64,omitempty"`
-	Dropped int64  `json:"dropped,omitempty"`
-	Ended   bool   `json:"ended,omitempty"`
+	ID      string  `json:"id"` // of the job
+	Attempt int     `json:"attempt"`
+	Stream  string  `json:"stream"` // stdout or stderr, "" with Ended
+	At      Time    `json:"at"`
+	Text    string  `json:"text,omitempty"`
+	Base64  []byte  `json:"base64,omitempty"`
+	Dropped int64   `json:"dropped,omitempty"`
+	Damage  *Damage `json:"damage,omitempty"`
+	Ended   bool    `json:"ended,omitempty"`
+}
+
+// Damage says that bytes of a stream were kept but cannot be read any more: its file is
+// damaged or was cut. Offset is how many bytes the stream had before them.
+type Damage struct {
+	Offset int64 `json:"offset"`
+	Bytes  int64 `json:"bytes"`
 }
 
 // String is the piece's output.

@@ -429,6 +429,8 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 			err = json.Unmarshal(value, &p.Base64)
 		case "dropped":
 			err = json.Unmarshal(value, &p.Dropped)
+		case "damage":
+			err = json.Unmarshal(value, &p.Damage)
 		case "ended":
 			err = json.Unmarshal(value, &p.Ended)
 		}

@@ -430,6 +430,8 @@ func linesOf(p *control.Piece) (list []line) {
 	switch {
 	case p.Dropped > 0:
 		return []line{{At: at, Dropped: queue.FormatSize(p.Dropped) + " here were not kept, as the job's output_limit has it"}}
+	case p.Damage != nil:
+		return []line{{At: at, Dropped: queue.FormatSize(p.Damage.Bytes) + " here are damaged on the disk and cannot be read"}}
 	case p.Ended:
 		return nil
 	}

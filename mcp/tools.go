@@ -253,7 +253,7 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	if p.N == nil {
 		p.N = new(lastLines)
 	}
-	streams, cut := map[string][]byte{}, false
+	streams, cut, damaged := map[string][]byte{}, false, int64(0)
 	end, err := s.api.Logs(ctx, p, func(piece control.Piece) error {
 		text := append(streams[piece.Stream], piece.Bytes()...)
 		if len(text) > mostOutput {
@@ -261,6 +261,9 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 		}
 		streams[piece.Stream] = text
 		cut = cut || piece.Dropped > 0
+		if piece.Damage != nil {
+			damaged += piece.Damage.Bytes
+		}
 		return nil
 	})
 	answer := map[string]any{"state": end.State}
@@ -269,6 +272,9 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	}
 	if cut {
 		answer["cut"] = true
+	}
+	if damaged > 0 {
+		answer["damaged_bytes"] = damaged
 	}
 	return answer, err
 }

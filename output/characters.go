@@ -3,8 +3,8 @@ package output
 import "unicode/utf8"
 
 // Unfinished returns how many bytes at the end of a text are the beginning of a UTF-8
-// character whose other bytes are missing: 3 at most. It returns 0 for bytes that cannot
-// become a character.
+// character whose other bytes are missing: 3 at most. It returns 0 for bytes that
+// cannot be completed to a character.
 func Unfinished(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
@@ -32,7 +32,7 @@ func Continued(text []byte) int {
 	return 0
 }
 
-// End returns at most so many of the last bytes of a text, beginning with a whole character.
+// End returns the last bytes of a text, at most the given number, beginning with a whole character.
 func End(text []byte, most int) []byte {
 	over := len(text) - most
 	if over <= 0 {
@@ -82,7 +82,7 @@ func (l *Log) align(st *stream) {
 func (l *Log) continuedAt(h *half, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.pos+p.n-pos))
 	if err := l.store.read(&h.region, pos-h.first, b); err != nil {
-		return 0 // whoever reads these bytes gets the error
+		return 0 // Read returns the error when it reads these bytes
 	}
 	return int64(Continued(b))
 }

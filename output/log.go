@@ -1,5 +1,3 @@
-// Package output keeps an attempt's output: one capped log of both streams that
-// can be followed while it grows.
 package output
 
 import (
@@ -24,13 +22,31 @@ const (
 // that travels inside a result.
 const InMemory = 64 << 10
 
-// Chunk is a piece of one stream. A gap has no Data: Dropped bytes of the
-// stream were not kept.
+// Chunk is a piece of one stream. A gap has no Data: Dropped bytes of the stream were not
+// kept, or Damaged bytes were kept and cannot be read any more.
 type Chunk struct {
 	Stream  Stream
 	At      int64 // milliseconds since 1970, when it was read
 	Data    []byte
 	Dropped int64
+	Damaged int64
+	Offset  int64 // with Damaged, how many bytes of the stream come before them
+}
+
+// Length returns the number of bytes of its stream that a chunk holds or replaces.
+func (c *Chunk) Length() int64 { return int64(len(c.Data)) + c.Dropped + c.Damaged }
+
+// After returns a chunk without its first n bytes.
+func (c Chunk) After(n int64) Chunk {
+	switch {
+	case c.Dropped > 0:
+		c.Dropped -= n
+	case c.Damaged > 0:
+		c.Damaged, c.Offset = c.Damaged-n, c.Offset+n
+	default:
+		c.Data = c.Data[n:]
+	}
+	return c
 }
 
 // Cursor is how far a reader has come in each stream, in bytes written, kept or not. One

@@ -279,8 +279,11 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, raw := range [][]byte{inline, file(t, l)} {
+		for name, raw := range map[string][]byte{"inline": inline, "file": file(t, l)} {
 			got, err := decode(raw)
+			if name == "inline" {
+				got, err = decodeInline(raw)
+			}
 			if err != nil {
 				t.Fatal(err)
 			}

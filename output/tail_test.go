@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -36,9 +35,14 @@ func file(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	return b.Bytes()
 }
 
-// decode gives all chunks of an encoded log, and tail those of its end.
+// decode gives all chunks of a file, and tail those of its end.
 func decode(raw []byte) (chunks []output.Chunk, err error) {
-	err = output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { chunks = append(chunks, c); return nil })
+	return decodeCut(raw, int64(len(raw)))
+}
+
+// decodeCut is decode for a file that had size bytes before it was cut.
+func decodeCut(raw []byte, size int64) (chunks []output.Chunk, err error) {
+	err = output.DecodeFile(bytes.NewReader(raw), size, func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
@@ -47,8 +51,8 @@ func tail(raw []byte, n int) (chunks []output.Chunk, err error) {
 	return chunks, err
 }
 
-// The tail of an encoded log is the end of each stream, with the same order and times and
-// with the gaps among it, be the log a file or part of a result.
+// The tail of a file is the end of each stream, with the same order and times and with the
+// gaps among it.
 func TestTailIsTheEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -62,9 +66,6 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 		}
 		l.Close()
 		raw := file(t, l)
-		if rapid.Bool().Draw(t, "part of a result") && l.Kept() <= output.InMemory {
-			raw, _ = l.Encode()
-		}
 		whole, err := decode(raw)
 		if err != nil {
 			t.Fatal(err)
@@ -113,12 +114,12 @@ func TestTailReadsLittle(t *testing.T) {
 		most int // bytes read
 		fill func(l *output.Log)
 	}{
-		{"both streams", 64 << 10, func(l *output.Log) {
+		{"both streams", 96 << 10, func(l *output.Log) {
 			for i := range 400 {
 				l.Append(output.Stream(i%2), int64(i), bytes.Repeat([]byte("x"), 50_000))
 			}
 		}},
-		{"one stream at the beginning", 64 << 10, func(l *output.Log) {
+		{"one stream at the beginning", 96 << 10, func(l *output.Log) {
 			l.Append(output.Stderr, 1, bytes.Repeat([]byte("e"), n))
 			for i := range 200 {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 50_000))
@@ -130,7 +131,7 @@ func TestTailReadsLittle(t *testing.T) {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 1000))
 			}
 		}},
-	} {
+	} { // a record is read whole, for its checksum
 		l := output.New(limit, spill(t.TempDir()))
 		c.fill(l)
 		l.Close()
@@ -148,47 +149,171 @@ func TestTailReadsLittle(t *testing.T) {
 	}
 }
 
-// A file that was cut anywhere gives the chunks before the cut and says that it was cut; of
-// its tail nothing is known.
-func TestCutFilesSaySo(t *testing.T) {
-	l := output.New(100, spill(t.TempDir()))
+// restore puts chunks together as they were printed, with a ? for each byte that is damaged.
+func restore(chunks []output.Chunk) (streams [2]string) {
+	for _, c := range chunks {
+		if c.Damaged > 0 && c.Offset != int64(len(streams[c.Stream])) {
+			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.Offset)
+		}
+		streams[c.Stream] += string(c.Data) + strings.Repeat("?", int(c.Damaged)) + strings.Repeat("-", int(c.Dropped))
+	}
+	return streams
+}
+
+// same reports whether a stream is as it was printed, except for damaged bytes.
+func same(got, want string) bool {
+	if len(got) != len(want) {
+		return false
+	}
+	for i := range got {
+		if got[i] != want[i] && got[i] != '?' {
+			return false
+		}
+	}
+	return true
+}
+
+// mixed is a log with both streams, a gap, and a record of each size.
+func mixed(t *testing.T) *output.Log {
+	l := output.New(3000, spill(t.TempDir()))
+	t.Cleanup(l.Discard)
+	for i := range 40 {
+		l.Append(output.Stream(i%3/2), int64(1000*i), fmt.Appendf(nil, "line %d of %s\n", i, strings.Repeat("x", i*i%200)))
+	}
+	l.Close()
+	return l
+}
+
+// Whatever byte of a file is damaged, no other byte is shown than was printed, the chunks say
+// exactly which bytes are missing, and the rest is there.
+func TestDamageIsNeverShownAsOutput(t *testing.T) {
+	raw := file(t, mixed(t))
+	chunks, err := decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := restore(chunks)
+	for at := range raw {
+		for _, flip := range []byte{0x01, 0xff} {
+			harmed := bytes.Clone(raw)
+			harmed[at] ^= flip
+			chunks, err := decode(harmed)
+			got := restore(chunks)
+			if err != nil || !same(got[0], want[0]) || !same(got[1], want[1]) {
+				t.Fatalf("byte %d: %v, got %q, want %q", at, err, got, want)
+			}
+			if lost := strings.Count(got[0]+got[1], "?"); lost > 300 {
+				t.Errorf("byte %d: %d bytes are lost by one that is damaged", at, lost)
+			}
+			if damaged, err := output.CheckFile(bytes.NewReader(harmed), int64(len(harmed))); damaged == 0 && !errors.Is(err, output.ErrDamaged) {
+				t.Errorf("byte %d: the damage is not found", at)
+			}
+			end, err := tail(harmed, 100)
+			if err != nil && !errors.Is(err, output.ErrDamaged) || err == nil && !strings.HasSuffix(want[0], restore(end)[0]) {
+				t.Errorf("byte %d: the tail is %q, %v", at, restore(end), err)
+			}
+		}
+	}
+	if damaged, err := output.CheckFile(bytes.NewReader(raw), int64(len(raw))); damaged != 0 || err != nil {
+		t.Errorf("of a sound file %d bytes are damaged, %v", damaged, err)
+	}
+}
+
+// Any damage, in several places, in whole blocks or by bytes of another place of the file,
+// costs only what it hits.
+func TestDamageInManyPlaces(t *testing.T) {
+	raw := file(t, mixed(t))
+	chunks, _ := decode(raw)
+	want := restore(chunks)
+	rapid.Check(t, func(t *rapid.T) {
+		harmed := bytes.Clone(raw)
+		for range rapid.IntRange(1, 4).Draw(t, "places") {
+			at := rapid.IntRange(0, len(raw)-1).Draw(t, "at")
+			n := rapid.IntRange(1, min(500, len(raw)-at)).Draw(t, "bytes")
+			from := rapid.IntRange(0, len(raw)-n).Draw(t, "from")
+			if rapid.Bool().Draw(t, "zeros") {
+				clear(harmed[at : at+n])
+			} else {
+				copy(harmed[at:at+n], raw[from:])
+			}
+		}
+		chunks, err := decode(harmed)
+		got := restore(chunks)
+		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailer:], raw[len(raw)-trailer:])
+		for s := range got {
+			if unknown { // how much is missing at the end
+				n := min(len(got[s]), len(want[s]))
+				got[s] = strings.TrimRight(got[s][:n], "?")
+				want := want[s][:len(got[s])]
+				if !same(got[s], want) {
+					t.Fatalf("got %q, want %q", got[s], want)
+				}
+			} else if err != nil || !same(got[s], want[s]) {
+				t.Fatalf("%v, got %q, want %q", err, got[s], want[s])
+			}
+		}
+	})
+}
+
+// A record that is itself part of some output is not taken for one of the file.
+func TestOutputThatHoldsRecordsIsText(t *testing.T) {
+	inner := file(t, mixed(t))
+	l := output.New(1<<20, spill(t.TempDir()))
 	defer l.Discard()
-	l.Append(output.Stdout, 1000, []byte("first"))
-	l.Append(output.Stderr, 1020, bytes.Repeat([]byte("e"), 150))
-	l.Append(output.Stdout, 1040, []byte("last"))
+	l.Append(output.Stdout, 1, []byte("before\n"))
+	l.Append(output.Stdout, 2000, inner)
+	l.Append(output.Stdout, 4000, []byte("after\n"))
 	l.Close()
 	raw := file(t, l)
-	whole, err := decode(raw)
-	if err != nil || len(whole) != 5 {
-		t.Fatalf("got %+v, %v", whole, err)
+	raw[bytes.Index(raw, inner)-5] ^= 1 // in the header
+	chunks, err := decode(raw)
+	if got, want := restore(chunks)[0], "before\n"+strings.Repeat("?", len(inner))+"after\n"; err != nil || got != want {
+		t.Errorf("got %q, %v", got, err)
 	}
-	const trailer = 41
-	for cut := 1; cut < len(raw); cut++ {
-		chunks, err := decode(raw[:cut])
-		if intact := cut > len(raw)-trailer; intact != (err == nil) || err != nil && !errors.Is(err, output.ErrTruncated) {
-			t.Errorf("cut after %d of %d bytes: %v", cut, len(raw), err)
+}
+
+const trailer = 53 // bytes
+
+// A file that was cut anywhere gives the records before the cut and says that the rest is
+// lost; of its tail nothing is known.
+func TestCutFilesSaySo(t *testing.T) {
+	raw := file(t, mixed(t))
+	whole, err := decode(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := restore(whole)
+	for cut := range raw {
+		chunks, err := decodeCut(raw[:cut], int64(len(raw)))
+		got := restore(chunks)
+		for s := range got {
+			if kept := strings.TrimRight(got[s], "?"); err != nil || !strings.HasPrefix(want[s], kept) {
+				t.Fatalf("cut after %d bytes: %v, got %q, want the begin of %q", cut, err, got[s], want[s])
+			}
 		}
-		if len(chunks) > len(whole) || !reflect.DeepEqual(chunks, whole[:len(chunks)]) && len(chunks) > 0 {
-			t.Errorf("cut after %d bytes: got %+v", cut, chunks)
+		if cut < len(raw)-trailer && !strings.HasSuffix(got[0]+got[1], "?") && !strings.HasSuffix(got[0], "?") {
+			t.Errorf("cut after %d bytes: nothing is said to be missing", cut)
 		}
-		if chunks, err := tail(raw[:cut], 10); !errors.Is(err, output.ErrTruncated) || chunks != nil {
-			t.Errorf("the tail of one cut after %d bytes: %+v, %v", cut, chunks, err)
+		if _, err := output.CheckFile(bytes.NewReader(raw[:cut]), int64(len(raw))); !errors.Is(err, output.ErrDamaged) {
+			t.Errorf("cut after %d bytes: %v", cut, err)
+		}
+		end := []output.Chunk(nil)
+		err = output.DecodeTail(bytes.NewReader(raw[:cut]), int64(len(raw)), 10, func(c output.Chunk) error { end = append(end, c); return nil })
+		if !errors.Is(err, output.ErrDamaged) || end != nil {
+			t.Errorf("the tail of one cut after %d bytes: %+v, %v", cut, end, err)
 		}
 	}
 	if chunks, err := tail(nil, 10); chunks != nil || err != nil {
 		t.Errorf("the tail of nothing: %+v, %v", chunks, err)
 	}
-	short := bytes.NewReader(raw[:len(raw)-1])
-	if err := output.DecodeTail(short, int64(len(raw)), 10, func(output.Chunk) error { return nil }); !errors.Is(err, output.ErrTruncated) {
-		t.Errorf("a file that is shorter than it was said to be: %v", err)
-	}
 	stop := errors.New("enough")
-	if err := output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), 10, func(output.Chunk) error { return stop }); !errors.Is(err, stop) {
-		t.Errorf("got %v, want the caller's own error", err)
-	}
-	large := bytes.Repeat([]byte{0, 0, 0}, 100_000)
-	if _, err := tail(large, 10); err == nil || errors.Is(err, output.ErrTruncated) {
-		t.Errorf("300,000 bytes that are no file: %v", err)
+	for _, err := range []error{
+		output.DecodeTail(bytes.NewReader(raw), int64(len(raw)), 10, func(output.Chunk) error { return stop }),
+		output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(output.Chunk) error { return stop }),
+	} {
+		if !errors.Is(err, stop) {
+			t.Errorf("got %v, want the caller's own error", err)
+		}
 	}
 	if l := output.New(100, nil); len(file(t, l)) != trailer {
 		t.Errorf("an empty log's file has %d bytes", len(file(t, l)))
@@ -209,9 +334,7 @@ func FuzzDecodeTail(f *testing.F) {
 	f.Add(b.Bytes(), 4)
 	f.Add(b.Bytes(), 1000)
 	f.Add(b.Bytes()[:b.Len()-1], 4)
-	f.Add(b.Bytes()[b.Len()-41:], 4)
-	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}})
-	f.Add(seed, 1)
+	f.Add(b.Bytes()[b.Len()-trailer:], 4)
 	f.Fuzz(func(t *testing.T, raw []byte, n int) {
 		n = min(n, 1<<12)
 		r := &counted{ReaderAt: bytes.NewReader(raw)}
@@ -226,8 +349,16 @@ func FuzzDecodeTail(f *testing.F) {
 		if most := 100 + 8*max(n, 0); r.reads > most+len(raw) {
 			t.Fatalf("%x, %d: %d reads", raw, n, r.reads)
 		}
-		if err == nil && n > 0 && len(raw) > 0 && raw[0]&0x40 != 0 && max(kept[0], kept[1]) > n {
+		if err == nil && n > 0 && max(kept[0], kept[1]) > n+3 { // or a character would be cut
 			t.Fatalf("%x, %d: handed over %v bytes", raw, n, fmt.Sprint(kept))
+		}
+		if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
+			if c.Stream > output.Stderr || min(c.Dropped, c.Damaged) < 0 || c.Dropped+c.Damaged > 0 && c.Data != nil {
+				t.Fatalf("%x: got chunk %+v", raw, c)
+			}
+			return nil
+		}); err != nil {
+			t.Fatalf("%x: %v", raw, err)
 		}
 	})
 }

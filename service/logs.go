@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io"
 	"iter"
 	"os"
 	"time"
@@ -174,6 +173,9 @@ func (f *follower) tell(c output.Chunk) error {
 	if c.Stream == output.Stderr {
 		p.Stream = "stderr"
 	}
+	if c.Damaged > 0 {
+		p.Damage = &control.Damage{Offset: c.Offset, Bytes: c.Damaged}
+	}
 	for rest := c.Data; ; {
 		data := rest
 		if len(data) > maxPiece {
@@ -231,7 +233,7 @@ func before(end output.Cursor, bytes int) output.Cursor {
 func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
 	at := c
 	within := func(chunk output.Chunk) error {
-		length := max(int64(len(chunk.Data)), chunk.Dropped)
+		length := chunk.Length()
 		n := min(length, end[chunk.Stream]-at[chunk.Stream])
 		at[chunk.Stream] += length
 		switch {
@@ -260,7 +262,7 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 	if err != nil || !ok {
 		return false, err
 	}
-	if err := s.eachChunk(ctx, control.Many, decoded(bytes.NewReader(chunk.Data), 0), each); err != nil {
+	if err := s.eachChunk(ctx, control.Many, decoded(chunk.Data), each); err != nil {
 		return false, err
 	}
 	before := *c
@@ -269,7 +271,8 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 }
 
 // readStored reads an ended attempt's output, or of each stream at least so many bytes of its
-// end, after a cursor. What was cut of a file that has become shorter is told as dropped.
+// end, after a cursor. Output that is damaged, or that its file has lost, is a chunk that says
+// so.
 func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
 	var a queue.Attempt
 	err := s.shares.Do(ctx, control.One, func() (err error) {
@@ -289,9 +292,9 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return nil
 	}
 	if a.OutputRef == "" {
-		return s.eachChunk(ctx, control.One, decoded(bytes.NewReader(a.Output), 0), rest) // a small one
+		return s.eachChunk(ctx, control.One, decoded(a.Output), rest) // a small one
 	}
-	f, length, err := s.outputOf(ctx, &a)
+	f, _, err := s.outputOf(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
 		if a.Node != "" && a.Node != s.node {
 			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not here; it was in the state folder of the machine %s", a.N, a.Node)
@@ -302,7 +305,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return err
 	}
 	defer f.Close()
-	size := min(length, a.OutputBytes) // an account may have made its own longer
+	size := a.OutputBytes // an account may have made its own longer
 	if tail > 0 && size > 0 {
 		place := control.Many
 		if tail <= showTail {
@@ -310,35 +313,25 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		}
 		last := chunks(func(each func(output.Chunk) error) error { return output.DecodeTail(f, size, tail, each) })
 		err = s.eachChunk(ctx, place, last, rest)
-		if !errors.Is(err, output.ErrTruncated) {
+		if !errors.Is(err, output.ErrDamaged) {
 			return err
 		}
 	}
-	return s.eachChunk(ctx, control.Many, decoded(io.NewSectionReader(f, 0, size), a.OutputBytes-size), rest)
+	whole := chunks(func(each func(output.Chunk) error) error { return output.DecodeFile(f, size, each) })
+	return s.eachChunk(ctx, control.Many, whole, rest)
 }
 
 // after is what of a chunk follows a cursor, if anything does; it counts the cursor down.
 func after(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
-	length := max(int64(len(chunk.Data)), chunk.Dropped)
+	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
 	c[chunk.Stream] -= skip
-	if chunk.Dropped > 0 {
-		chunk.Dropped -= skip
-	} else {
-		chunk.Data = chunk.Data[skip:]
-	}
-	return chunk, skip < length
+	return chunk.After(skip), skip < length
 }
 
-// decoded are the chunks of an encoded output, of which so many bytes are missing.
-func decoded(r io.Reader, missing int64) iter.Seq2[output.Chunk, error] {
-	return chunks(func(each func(output.Chunk) error) error {
-		err := output.Decode(r, each)
-		if errors.Is(err, output.ErrTruncated) || err == nil && missing > 0 {
-			err = each(output.Chunk{Dropped: max(missing, 1)})
-		}
-		return err
-	})
+// decoded are the chunks of an encoded output that is in no file.
+func decoded(encoded []byte) iter.Seq2[output.Chunk, error] {
+	return chunks(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
 }
 
 func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.Chunk, error] {

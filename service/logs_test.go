@@ -73,7 +73,8 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 				}
 			})
 			chunks = chunks[:0] // which may be joined
-			if err := output.Decode(bytes.NewReader(s.outputBytes(t, "1-1")), func(c output.Chunk) error {
+			raw := s.outputBytes(t, "1-1")
+			if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
 				chunks = append(chunks, c)
 				return nil
 			}); err != nil {
@@ -227,13 +228,25 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	if err != nil || len(d.Output) != showTail || d.Stderr != "early\nlate\n" {
 		t.Errorf("show: got %d bytes and %q, %v", len(d.Output), d.Stderr, err)
 	}
-	if _, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a"}, func(control.Piece) error { return nil }); err == nil {
-		t.Error("the damage in its midst is not noticed by who reads all of it")
+	var damage []control.Damage
+	if _, err := s.Logs(by(t, owner, control.Submit), control.Logs{ID: "a"}, func(p control.Piece) error {
+		if p.Damage != nil {
+			damage = append(damage, *p.Damage)
+		} else if strings.Contains(p.String(), "\xff") {
+			t.Error("damage is sent as output")
+		}
+		return nil
+	}); err != nil {
+		t.Error(err)
+	}
+	harmed := int64(len(raw) - 2<<20)
+	if len(damage) != 1 || damage[0].Offset < 1<<20-64<<10 || damage[0].Offset > 1<<20 || damage[0].Bytes < harmed || damage[0].Bytes > harmed+64<<10 {
+		t.Errorf("the damage in its middle is %+v, want about %d bytes at 1 MiB", damage, harmed)
 	}
 }
 
-// What an output file lacks that was cut short is told as dropped, after what there is.
-func TestCutOutputIsToldAsDropped(t *testing.T) {
+// What an output file has lost that was cut is reported as damage, after the output that is left.
+func TestCutOutputIsReported(t *testing.T) {
 	const size = 300_000
 	s := stored(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
@@ -249,15 +262,19 @@ func TestCutOutputIsToldAsDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, p := range map[string]control.Logs{"all": {ID: "a"}, "the last lines": {ID: "a", N: new(2)}} {
-			dropped, last := int64(0), int64(0)
+			lost, last := int64(0), int64(0)
 			if _, err := s.Logs(by(t, owner, control.Submit), p, func(piece control.Piece) error {
-				dropped, last = dropped+piece.Dropped, piece.Dropped
+				last = 0
+				if piece.Damage != nil {
+					last = piece.Damage.Bytes
+					lost += last
+				}
 				return nil
 			}); err != nil {
 				t.Errorf("%d bytes left, %s: %v", left, name, err)
 			}
-			if want := int64(len(raw) - left); dropped != want || last != want {
-				t.Errorf("%d bytes left, %s: told of %d dropped bytes, %d at the end, want %d", left, name, dropped, last, want)
+			if want := int64(max(0, len(raw)-left-1000)); lost < want || lost > want+64<<10 || last != lost {
+				t.Errorf("%d bytes left, %s: %d bytes are lost, %d at the end, want %d or one record more", left, name, lost, last, want)
 			}
 		}
 		if d, err := s.Show(by(t, owner, control.Submit), control.Show{ID: "a"}); err != nil || left > 4000 && len(d.Output) != showTail {

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
@@ -139,9 +140,13 @@ func (w *showing) tail(ctx context.Context) error {
 	return output.Decode(bytes.NewReader(a.Output), keepTail(&w.tails))
 }
 
-// keepTail keeps the last bytes of each stream, from the first whole character on.
+// keepTail keeps the last bytes of each stream, from the first whole character on. Where some
+// are damaged it keeps a line that says so.
 func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
+		if c.Damaged > 0 {
+			c.Data = fmt.Appendf(nil, "\n[%d bytes of output are damaged]\n", c.Damaged)
+		}
 		tail := append(tails[c.Stream], c.Data...)
 		if len(tail) > showTail {
 			tail = bytes.Clone(output.End(tail, showTail)) // so that the rest of a large chunk can be freed

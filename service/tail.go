@@ -64,7 +64,7 @@ func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) erro
 	if _, err := f.s.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
 		c.Data = bytes.Clone(c.Data) // which the next one may take
 		last = append(last, c)
-		length[c.Stream] += max(int64(len(c.Data)), c.Dropped)
+		length[c.Stream] += c.Length()
 		return nil
 	}); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2
 			begins.forget()
 		}
 		wanted, from := f.wanted(c), at[c.Stream]
-		at[c.Stream] += max(int64(len(c.Data)), c.Dropped)
+		at[c.Stream] += c.Length()
 		if !wanted {
 			return nil
 		}

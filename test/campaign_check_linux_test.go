@@ -266,13 +266,14 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 				Text    string
 				Base64  []byte
 				Dropped int64
+				Damage  struct{ Bytes int64 }
 			}
 		}
 		if json.Unmarshal(raw, &p) != nil {
 			dropped++
 		}
 		out = append(append(out, p.Value.Text...), p.Value.Base64...)
-		dropped += p.Value.Dropped
+		dropped += p.Value.Dropped + p.Value.Damage.Bytes
 	})
 	if a.conn != nil {
 		a.conn.Close()

@@ -3,6 +3,7 @@
 package test
 
 import (
+	"bytes"
 	"database/sql"
 	"encoding/json"
 	"os"
@@ -207,6 +208,20 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.diagnosed("a missing output", "outputs", filepath.Base(outputs[0])+" of an attempt is missing", "--verify")
 	os.Rename(q.path("aside"), outputs[0])
 	q.healthy("with its output back")
+	raw, err := os.ReadFile(outputs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	harmed := bytes.Clone(raw)
+	harmed[len(harmed)/2] ^= 1
+	if err := os.WriteFile(outputs[0], harmed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.diagnosed("a damaged output", "outputs", filepath.Base(outputs[0])+" is damaged: ", "--verify")
+	if err := os.WriteFile(outputs[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q.healthy("with its output repaired")
 
 	q.plant(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
 	q.diagnosed("a row dated in the future", "rows", "1 jobs are dated in the future, like large", "--verify")

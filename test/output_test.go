@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -302,5 +303,39 @@ func TestAFolderOfOutputsIsMadeAnew(t *testing.T) {
 	j := w.end(w.enqueue(fields{"command": "yes | head -c 200000; echo last"}))
 	if got := q.cli("logs", j.ID); len(got.out) != 200_005 || !strings.HasSuffix(got.out, "last\n") {
 		t.Errorf("%d bytes were kept, and %q was told", len(got.out), got.err)
+	}
+}
+
+// Damage inside an output file is not printed as output: logs prints the rest, says which
+// bytes are missing, as text and as JSON, and fails.
+func TestLogsReportsDamage(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	j := w.end(w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last"}))
+	files, _ := filepath.Glob(q.path("runner/output/*"))
+	if len(files) != 1 {
+		t.Fatalf("outputs: %v", files)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw[len(raw)/2] ^= 1
+	if err := os.WriteFile(files[0], raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
+		r := q.cli(args...)
+		said := regexp.MustCompile(`(\d+) bytes of stdout cannot be read, from byte (\d+) on.*queuectl doctor --verify`).FindStringSubmatch(r.err)
+		if r.code != 1 || said == nil {
+			t.Fatalf("%v: exit code %d, %q", args, r.code, r.err)
+		}
+		marker := "[" + said[1] + " bytes of stdout are damaged]"
+		if args[1] == "--jsonl" {
+			marker = `"damage":{"offset":` + said[2] + `,"bytes":` + said[1] + `}`
+		}
+		if !strings.Contains(r.out, marker) || !strings.Contains(r.out, "last") || len(r.out) < 150_000 {
+			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.out))
+		}
 	}
 }

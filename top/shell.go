@@ -18,6 +18,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -331,8 +332,8 @@ type reader struct {
 func (r *reader) take(p control.Piece) error {
 	r.mu.Lock()
 	text := p.String()
-	if p.Dropped > 0 {
-		text = fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+	if gap := cli.Gap(&p); gap != "" {
+		text = gap + "\n"
 	}
 	r.text = append(r.text, piece{p.Stream, p.At, text})
 	r.size += len(text)

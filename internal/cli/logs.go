@@ -145,6 +145,7 @@ func (r *logReader) tellLost(ctx context.Context, id string) {
 func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (said bool, err error) {
 	out := newLogPrinter(r.a, prefix, r.stamps)
 	out.list = r.list
+	var harm error
 	_, err = r.c.Logs(ctx, p, func(piece control.Piece) error {
 		r.printing.Lock()
 		defer r.printing.Unlock()
@@ -152,11 +153,19 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 		if piece.Ended {
 			return errOver
 		}
+		if piece.Damage != nil {
+			harm = errors.Join(harm, damaged(&piece))
+		}
 		return out.piece(&piece)
 	})
 	r.printing.Lock()
 	defer r.printing.Unlock()
-	return said, errors.Join(err, out.end())
+	return said, errors.Join(err, out.end(), harm)
+}
+
+// damaged is the error of a piece of output that cannot be read any more.
+func damaged(p *control.Piece) error {
+	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s cannot be read, from byte %d on; check all files with: queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, p.Stream, p.Damage.Offset)
 }
 
 // logs prints the output of jobs, those of several one after another or, when
@@ -375,8 +384,8 @@ func (l *logPrinter) piece(p *control.Piece) error {
 		from = &l.screen[1]
 	}
 	text := from.safe(p.String())
-	if p.Dropped > 0 {
-		text = from.rest() + fmt.Sprintf("[%d bytes of %s were not kept]\n", p.Dropped, p.Stream)
+	if gap := Gap(p); gap != "" {
+		text = from.rest() + gap + "\n"
 		if !l.fresh || l.part != "" {
 			text = "\n" + text
 		}
@@ -390,6 +399,18 @@ func (l *logPrinter) piece(p *control.Piece) error {
 		}
 	}
 	return l.print(text, p.At)
+}
+
+// Gap returns what is shown instead of output that was not kept or is damaged, "" for a piece
+// that is there.
+func Gap(p *control.Piece) string {
+	switch {
+	case p.Dropped > 0:
+		return fmt.Sprintf("[%d bytes of %s were not kept]", p.Dropped, p.Stream)
+	case p.Damage != nil:
+		return fmt.Sprintf("[%d bytes of %s are damaged]", p.Damage.Bytes, p.Stream)
+	}
+	return ""
 }
 
 func (l *logPrinter) print(text string, at control.Time) error {

@@ -248,6 +248,16 @@ func goesOn(id string) string {
 	return fmt.Sprintf("queuectl: job %s goes on; come back to it with: queuectl attach %s", id, id)
 }
 
+// sayGap says that some output is missing.
+func (a *App) sayGap(text string) error {
+	begin := ""
+	if IsTerminal(a.Err) {
+		begin = "\n" // a line may have begun
+	}
+	_, err := fmt.Fprintf(a.Err, "%squeuectl: %s\n", begin, text)
+	return err
+}
+
 // detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
 // which cancels.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
@@ -294,12 +304,9 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			begin := ""
-			if IsTerminal(a.Err) {
-				begin = "\n" // a line may have begun
-			}
-			_, err := fmt.Fprintf(a.Err, begin+"queuectl: [%d bytes of %s were not kept: more was printed than was read, and than the job's --output-limit]\n", p.Dropped, p.Stream)
-			return err
+			return a.sayGap(fmt.Sprintf("[%d bytes of %s were not kept: more was printed than was read, and than the job's --output-limit]", p.Dropped, p.Stream))
+		case p.Damage != nil:
+			return a.sayGap(damaged(&p).Error())
 		}
 		_, err := to.to.WriteString(to.safe(p.String()))
 		return err

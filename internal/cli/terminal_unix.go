@@ -140,8 +140,9 @@ func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, en
 			}
 			j.ended <- p.Attempt
 			return ended(p.Attempt)
-		case p.Dropped > 0:
-			return j.show(fmt.Appendf(nil, "\r\n[%d bytes were not kept]\r\n", p.Dropped))
+		}
+		if gap := Gap(&p); gap != "" {
+			return j.show([]byte("\r\n" + gap + "\r\n"))
 		}
 		return j.show(p.Bytes())
 	})

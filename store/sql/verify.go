@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
@@ -252,7 +253,7 @@ func verify(c *liteConn, files map[string]bool, outputs []string, now queue.Mill
 	check("rows", "each row agrees with the others", "set the clock if it is wrong; else this is a fault of ours: keep a copy (queuectl backup F) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
 	check("indexes", "no statement reads a whole table", mend, func() ([]string, error) { return planFaults(c) })
-	check("outputs", fmt.Sprintf("each of %d output files has its attempt, and none is missing", len(files)), "delete what is of no attempt; what is missing cannot be made again, and is told of until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
+	check("outputs", fmt.Sprintf("each of %d output files has its attempt, none is missing, and their checksums are right", len(files)), "delete files that are of no attempt; check the disk if files are damaged. Output that is missing or damaged can only come from a backup, and is reported until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
 
@@ -352,19 +353,51 @@ func whereOutput(folders []string, name string) (path string, there bool) {
 	return filepath.Join(folders[0], name), false
 }
 
-// outputFaults holds the names of output files against the attempts that are to have
-// one. An attempt that is leased may have one already; what is garbage goes soon.
+// contentFault reads an output file that had size bytes when it was made, and returns what is
+// wrong with it, "" if nothing is. A file that was deleted after it was listed is fine.
+func contentFault(path string, size int64) string {
+	info, err := os.Lstat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		return fmt.Sprintf("the output file %s is not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return ""
+	}
+	if err != nil {
+		return fmt.Sprintf("the output file cannot be checked: %v", err)
+	}
+	defer f.Close()
+	switch damaged, err := output.CheckFile(f, size); {
+	case damaged > 0:
+		return fmt.Sprintf("the output file %s is damaged: %d bytes of output cannot be read", path, damaged)
+	case errors.Is(err, output.ErrDamaged):
+		return fmt.Sprintf("the output file %s is damaged at its end", path)
+	case err != nil:
+		return fmt.Sprintf("the output file %s cannot be read: %v", path, err)
+	}
+	return ""
+}
+
+// outputFaults compares output files with the attempts that are to have one, and checks what
+// is in them. An attempt that is leased may have one already; what is garbage goes soon.
 func outputFaults(c *liteConn, files map[string]bool, folders []string) (faults []string, err error) {
 	orphans := map[string]bool{}
 	for name := range files {
 		orphans[name] = true
 	}
-	err = eachRef(c, func(ref string, _ int64) error {
+	err = eachRef(c, func(ref string, size int64) error {
 		delete(orphans, ref)
-		if files[ref] {
+		if size == queue.OutputForgotten {
 			return nil
 		}
-		if path, there := whereOutput(folders, ref); !there {
+		path, there := whereOutput(folders, ref)
+		switch {
+		case there:
+			if fault := contentFault(path, size); fault != "" {
+				faults = append(faults, fault)
+			}
+		case !files[ref]:
 			faults = append(faults, fmt.Sprintf("the output file %s of an attempt is missing", path))
 		}
 		return nil

@@ -1,0 +1,303 @@
+package output
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+const (
+	linkBit      = 0x40     // of a kind: it is a record of a file
+	endOfFile    = 0x3f     // the trailer's kind
+	recordBytes  = 32 << 10 // of data at most, and what a character needs beyond that
+	sumBytes     = 4
+	maxHeader    = 1 + 4*binary.MaxVarintLen64 + 2*sumBytes
+	trailerMagic = "qctl-end"
+	trailerBytes = 1 + 5*8 + sumBytes + len(trailerMagic)
+	mostPrinted  = 1 << 60 // bytes of a stream, so that sums of them fit
+	readAhead    = 64 << 10
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// ErrDamaged means that a file of output is damaged or was cut.
+var ErrDamaged = errors.New("the output file is damaged")
+
+// header is a record without its data.
+type header struct {
+	Chunk    // without Data
+	back     int64
+	position int64
+	n        int64 // bytes of data
+	dataSum  uint32
+	length   int64 // of the header itself
+}
+
+// trailer ends a file.
+type trailer struct {
+	last    [2]int64 // place of each stream's last record; -1 for a stream without records
+	printed [2]int64 // bytes of each stream
+}
+
+// EncodeTo writes all that the log keeps as a file.
+func (l *Log) EncodeTo(w io.Writer) error {
+	t := trailer{last: [2]int64{-1, -1}}
+	at := int64(0)
+	var b []byte
+	err := l.each(recordBytes, func(chunks []Chunk) error {
+		b = b[:0]
+		for i := range chunks {
+			begin, c := at+int64(len(b)), &chunks[i]
+			back := int64(0)
+			if last := t.last[c.Stream]; last >= 0 {
+				back = begin - last
+			}
+			b = appendFileRecord(b, begin, back, t.printed[c.Stream], c)
+			t.last[c.Stream] = begin
+			t.printed[c.Stream] += c.Length()
+		}
+		at += int64(len(b))
+		_, err := w.Write(b)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(t.append(nil, at))
+	return err
+}
+
+func appendFileRecord(b []byte, place, back, position int64, c *Chunk) []byte {
+	begin := len(b)
+	kind := byte(c.Stream) | linkBit
+	if c.Dropped > 0 {
+		kind |= gapBit
+	}
+	b = binary.AppendUvarint(append(b, kind), uint64(back))
+	b = binary.AppendVarint(b, c.At)
+	b = binary.AppendUvarint(b, uint64(position))
+	b = binary.AppendUvarint(b, uint64(c.Length()))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(c.Data, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, sumAt(place, b[begin:]))
+	return append(b, c.Data...)
+}
+
+// sumAt is the checksum of bytes at a place of a file.
+func sumAt(place int64, b []byte) uint32 {
+	var at [8]byte
+	binary.LittleEndian.PutUint64(at[:], uint64(place))
+	return crc32.Update(crc32.Checksum(at[:], castagnoli), castagnoli, b)
+}
+
+// parseHeader reads the header of the record at a place of a file. It is not ok if
+// the header is missing or damaged.
+func parseHeader(b []byte, place int64) (h header, ok bool) {
+	kind := byte(0)
+	if len(b) > 0 {
+		kind = b[0]
+	}
+	if kind&^(gapBit|1) != linkBit {
+		return h, false
+	}
+	in := bytes.NewReader(b[1:])
+	back, err1 := binary.ReadUvarint(in)
+	time, err2 := binary.ReadVarint(in)
+	position, err3 := binary.ReadUvarint(in)
+	n, err4 := binary.ReadUvarint(in)
+	end := len(b) - in.Len()
+	if err1 != nil || err2 != nil || err3 != nil || err4 != nil || in.Len() < 2*sumBytes {
+		return h, false
+	}
+	end += sumBytes
+	if binary.LittleEndian.Uint32(b[end:]) != sumAt(place, b[:end]) {
+		return h, false
+	}
+	h = header{Chunk: Chunk{Stream: Stream(kind & 1), At: time}, back: int64(back), position: int64(position)}
+	h.dataSum, h.length = binary.LittleEndian.Uint32(b[end-sumBytes:]), int64(end+sumBytes)
+	if kind&gapBit != 0 {
+		h.Dropped = int64(n)
+		ok = n > 0 && n < mostPrinted
+	} else {
+		h.n = int64(n)
+		ok = n <= maxRecord
+	}
+	return h, ok && back <= uint64(place) && position < mostPrinted
+}
+
+func (t trailer) append(b []byte, place int64) []byte {
+	begin := len(b)
+	b = append(b, endOfFile)
+	for _, n := range []int64{t.last[0], t.last[1], t.printed[0], t.printed[1], place} {
+		b = binary.LittleEndian.AppendUint64(b, uint64(n))
+	}
+	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli)), trailerMagic...)
+}
+
+// parseTrailer reads the trailer at a place of a file. It is not ok if it is missing or
+// damaged.
+func parseTrailer(b []byte, place int64) (t trailer, ok bool) {
+	if len(b) != trailerBytes || b[0] != endOfFile || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
+		return t, false
+	}
+	field := func(i int) int64 { return int64(binary.LittleEndian.Uint64(b[1+8*i:])) }
+	t = trailer{last: [2]int64{field(0), field(1)}, printed: [2]int64{field(2), field(3)}}
+	sum := b[trailerBytes-len(trailerMagic)-sumBytes:]
+	ok = field(4) == place && binary.LittleEndian.Uint32(sum) == crc32.Checksum(b[:len(b)-len(sum)], castagnoli)
+	return t, ok && max(t.printed[0], t.printed[1]) < mostPrinted
+}
+
+// DecodeFile calls each with every chunk of a file that had size bytes when it was made.
+// Instead of bytes that are damaged, or that the file has lost since, it passes a chunk that
+// says how many there are.
+func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
+	d := &fileReader{window: window{r: r, size: size, ahead: readAhead}, each: each}
+	for at := int64(0); ; {
+		h, err := d.next(at)
+		if err == nil {
+			err = d.record(&h, at)
+			at += h.length + h.n
+		} else if t, failed := d.trailer(at); failed == nil {
+			return d.end(t)
+		} else if errors.Is(err, ErrDamaged) {
+			bad := at
+			if at, err = d.resume(at + 1); errors.Is(err, ErrDamaged) {
+				return d.lost(size - bad - int64(trailerBytes))
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// fileReader reads a file from its beginning.
+type fileReader struct {
+	window
+	each    func(Chunk) error
+	read    [2]int64 // bytes of each stream that were handed over, or said to be missing
+	printed [2]int64 // bytes of each stream up to the end of its last header that was read
+	last    [2]int64 // time of the last chunk of each stream
+}
+
+// next reads the header at a place: ErrDamaged if no valid one is there.
+func (d *fileReader) next(at int64) (header, error) {
+	h, err := d.header(at)
+	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.n > d.size) {
+		err = fmt.Errorf("%w: the record at byte %d does not follow", ErrDamaged, at)
+	}
+	return h, err
+}
+
+// record hands over a record, and what is missing before it. A record with damaged data is
+// skipped: the position of the next one shows that it is missing.
+func (d *fileReader) record(h *header, at int64) error {
+	c := h.Chunk
+	d.printed[c.Stream] = h.position + h.n + h.Dropped
+	if h.n > 0 {
+		data, err := d.get(at+h.length, int(h.n))
+		if errors.Is(err, ErrDamaged) || err == nil && crc32.Checksum(data, castagnoli) != h.dataSum {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		c.Data = bytes.Clone(data)
+	}
+	if err := d.missing(c.Stream, c.At, h.position); err != nil {
+		return err
+	}
+	d.read[c.Stream] += c.Length()
+	d.last[c.Stream] = c.At
+	return d.each(c)
+}
+
+// missing hands over what is missing of a stream before a position.
+func (d *fileReader) missing(s Stream, at, position int64) error {
+	n := position - d.read[s]
+	if n <= 0 {
+		return nil
+	}
+	c := Chunk{Stream: s, At: at, Damaged: n, Offset: d.read[s]}
+	d.read[s] = position
+	return d.each(c)
+}
+
+// end hands over what is missing at the end of each stream.
+func (d *fileReader) end(t trailer) error {
+	return errors.Join(d.missing(Stdout, d.last[0], t.printed[0]), d.missing(Stderr, d.last[1], t.printed[1]))
+}
+
+// lost hands over what is missing at the end of a file that has no trailer. Of the last n
+// bytes of such a file it is not known which streams they were of.
+func (d *fileReader) lost(n int64) error {
+	if n != 0 { // else only the trailer is damaged
+		d.printed[Stdout] += max(1, n)
+	}
+	return d.end(trailer{printed: d.printed})
+}
+
+// resume finds the next record, or the trailer, from a place on: ErrDamaged if it finds neither.
+func (d *fileReader) resume(at int64) (int64, error) {
+	for ; ; at++ {
+		b, err := d.get(at, 1)
+		if err != nil {
+			return 0, err
+		}
+		switch {
+		case b[0] == endOfFile:
+			_, err = d.trailer(at)
+		case b[0]&^(gapBit|1) == linkBit:
+			_, err = d.next(at)
+		default:
+			continue
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return at, err
+		}
+	}
+}
+
+// header reads the header at a place: ErrDamaged if no valid one is there.
+func (w *window) header(at int64) (header, error) {
+	b, err := w.upTo(at, maxHeader)
+	if err != nil {
+		return header{}, err
+	}
+	h, ok := parseHeader(b, at)
+	if !ok {
+		return header{}, fmt.Errorf("%w: no record at byte %d", ErrDamaged, at)
+	}
+	return h, nil
+}
+
+// trailer reads the trailer, if it is at a place: ErrDamaged if it is not.
+func (w *window) trailer(at int64) (trailer, error) {
+	if at+int64(trailerBytes) != w.size {
+		return trailer{}, ErrDamaged
+	}
+	b, err := w.get(at, trailerBytes)
+	if err != nil {
+		return trailer{}, err
+	}
+	t, ok := parseTrailer(b, at)
+	if !ok {
+		return t, fmt.Errorf("%w: it has no end", ErrDamaged)
+	}
+	return t, nil
+}
+
+// CheckFile reads a file that had size bytes when it was made, and returns how many bytes
+// of output are damaged or lost. ErrDamaged without any means that only its end is.
+func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
+	err = DecodeFile(r, size, func(c Chunk) error {
+		damaged += c.Damaged
+		return nil
+	})
+	if err == nil {
+		_, err = (&window{r: r, size: size}).trailer(size - int64(trailerBytes))
+	}
+	return damaged, err
+}
