@@ -134,7 +134,7 @@ func (s *service) stop() error {
 func (s *service) discard() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
 
 func (s *service) scale(n int) error {
-	_, err := s.WorkerScale(s.ctx, control.Count{Count: &n})
+	_, err := s.WorkerScale(s.ctx, control.WorkerScale{Count: n})
 	return err
 }
 

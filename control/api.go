@@ -46,7 +46,7 @@ type API interface {
 	Remove(ctx context.Context, p Remove) (BulkResult, error)
 	// Clear removes every job that does not run.
 	Clear(ctx context.Context, p Sure) (Removed, error)
-	DLQList(ctx context.Context, p List) (JobPage, error)
+	DLQList(ctx context.Context, p DLQList) (JobPage, error)
 	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
 	DLQClear(ctx context.Context, p Sure) (Removed, error)
 	// QueueList lists the queues that have settings, or jobs which have not ended.
@@ -56,7 +56,7 @@ type API interface {
 	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
 	QueueResume(ctx context.Context, p QueueName) (QueueList, error)
 	// QueueRemove forgets what an empty queue goes by.
-	QueueRemove(ctx context.Context, p QueueName) (QueueList, error)
+	QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error)
 	// Tree tells what a job waits for, and what waits for it, in all steps.
 	Tree(ctx context.Context, p Tree) (TreeView, error)
 	// Why says why a job does not run.
@@ -67,7 +67,7 @@ type API interface {
 	Stats(ctx context.Context, p StatsParams) (Stats, error)
 	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
-	WorkerScale(ctx context.Context, p Count) (WorkerCount, error)
+	WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error)
 	WorkerList(ctx context.Context, p Nothing) (WorkerList, error)
 	// ScheduleAdd stores a recurring job. The same one again is no error.
 	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
@@ -191,7 +191,7 @@ type Enqueued struct {
 // A request that is refused adds nothing; Abort gives the batch up.
 type EnqueueBatch struct {
 	Batch  string       `json:"batch,omitempty"` // at most queue.MaxKey bytes; the caller's choice
-	Jobs   []queue.Spec `json:"jobs"`
+	Jobs   []queue.Spec `json:"jobs,omitempty"`
 	Commit bool         `json:"commit"`
 	Key    string       `json:"key,omitempty"` // of the request with Commit
 	Abort  bool         `json:"abort,omitempty"`
@@ -267,6 +267,31 @@ type List struct {
 	Until  Time   `json:"until,omitzero"`    // ended, or else enqueued, before
 	Limit  int    `json:"limit,omitempty"`   // 1 to 1000, the default
 	Cursor string `json:"cursor,omitempty"`
+}
+
+// DLQList selects dead jobs, newest first.
+type DLQList struct {
+	Label  Labels `json:"label,omitempty"` // all of them
+	Queue  string `json:"queue,omitempty"`
+	Batch  string `json:"batch,omitempty"` // the caller's own jobs whose label batch has this value
+	User   string `json:"user,omitempty"`
+	IDGlob string `json:"id_glob,omitempty"` // with * ? and [a-z]
+	Since  Time   `json:"since,omitzero"`    // ended at or after
+	Until  Time   `json:"until,omitzero"`    // ended before
+	Limit  int    `json:"limit,omitempty"`   // 1 to 1000, the default
+	Cursor string `json:"cursor,omitempty"`
+}
+
+// List returns the list of the same dead jobs.
+func (p DLQList) List() List {
+	return List{State: Texts{queue.Dead.String()}, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
+		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
+}
+
+// DeadOnly returns the same selection of dead jobs. It ignores State and Failed.
+func (p List) DeadOnly() DLQList {
+	return DLQList{Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
+		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
 // JobPage is part of a list; Next is the next one's cursor, nil at the end.
@@ -569,10 +594,14 @@ func (r Removed) MarshalJSON() ([]byte, error) {
 	}{r.Removed, whole(r)})
 }
 
-// Count is a number of workers. worker.start adds 1 if there is none given;
-// worker.scale needs it.
+// Count is the number of workers to add, 1 if it is nil.
 type Count struct {
 	Count *int `json:"count,omitempty"`
+}
+
+// WorkerScale sets the number of workers.
+type WorkerScale struct {
+	Count int `json:"count"`
 }
 
 // WorkerStop takes workers away: Count, or all of them. Running jobs may finish

@@ -124,7 +124,7 @@ func (c *Client) Clear(ctx context.Context, p Sure) (Removed, error) {
 	return ask[Removed](ctx, c, "clear", p, false)
 }
 
-func (c *Client) DLQList(ctx context.Context, p List) (JobPage, error) {
+func (c *Client) DLQList(ctx context.Context, p DLQList) (JobPage, error) {
 	return ask[JobPage](ctx, c, "dlq.list", p, true)
 }
 
@@ -152,7 +152,7 @@ func (c *Client) QueueResume(ctx context.Context, p QueueName) (QueueList, error
 	return ask[QueueList](ctx, c, "queue.resume", p, true)
 }
 
-func (c *Client) QueueRemove(ctx context.Context, p QueueName) (QueueList, error) {
+func (c *Client) QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error) {
 	return ask[QueueList](ctx, c, "queue.rm", p, false)
 }
 
@@ -180,7 +180,7 @@ func (c *Client) WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, err
 	return ask[WorkerCount](ctx, c, "worker.stop", p, false)
 }
 
-func (c *Client) WorkerScale(ctx context.Context, p Count) (WorkerCount, error) {
+func (c *Client) WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error) {
 	return ask[WorkerCount](ctx, c, "worker.scale", p, true)
 }
 

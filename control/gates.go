@@ -40,42 +40,17 @@ type GateList struct {
 	Next  string     `json:"next,omitempty"`
 }
 
-func (p *GateSet) check() error {
-	_, err := p.Rule()
-	return err
-}
-
-// Rule is what the key is to go by; its N is 0 if its rule is taken away.
-func (p *GateSet) Rule() (d queue.Demand, err error) {
-	given := 0
-	for _, is := range []bool{p.Lock != nil, p.Rate != nil, p.Unset != ""} {
-		if is {
-			given++
-		}
-	}
+// Rule returns the rule that the key gets; its N is 0 if the rule is removed.
+func (p *GateSet) Rule() (queue.Demand, error) {
 	switch {
-	case !strings.HasPrefix(p.Key, "@") || !queue.ValidID(p.Key[1:]):
-		return d, queue.Invalid("key", "%q is no key of everybody's: @, then up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit", queue.Clip(p.Key))
-	case given == 0:
-		return d, queue.Invalid("lock", "is missing, and so are rate and unset; give one of them")
-	case given > 1:
-		return d, queue.Invalid("lock", "rate and unset: give only one of them")
 	case p.Lock != nil:
-		if d, err = queue.ParseLock(p.Key + ":" + strconv.Itoa(*p.Lock)); err != nil {
-			err = queue.Invalid("lock", "%d is not between 1 and %d", *p.Lock, queue.MaxDemand)
-		}
-		return d, err
+		return queue.ParseLock(p.Key + ":" + strconv.Itoa(*p.Lock))
 	case p.Rate != nil:
-		if d, err = queue.ParseRate(p.Key + "=" + *p.Rate); err != nil {
-			err = queue.Invalid("rate", "%q is not N/PERIOD with N from 1 to %d and a period of s, m, h or d, like 10/m", queue.Clip(*p.Rate), queue.MaxDemand)
-		}
-		return d, err
+		return queue.ParseRate(p.Key + "=" + *p.Rate)
+	case p.Unset == "lock":
+		return queue.Demand{Kind: queue.GateLock, Key: p.Key}, nil
 	}
-	kind := map[string]queue.GateKind{"lock": queue.GateLock, "rate": queue.GateRate}[p.Unset]
-	if kind == 0 {
-		return d, queue.Invalid("unset", "%q is neither lock nor rate", queue.Clip(p.Unset))
-	}
-	return queue.Demand{Kind: kind, Key: p.Key}, nil
+	return queue.Demand{Kind: queue.GateRate, Key: p.Key}, nil
 }
 
 // GatePosition is where a list of gates goes on.

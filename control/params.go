@@ -17,7 +17,7 @@ const (
 	MaxScalar  = 4 << 10          // bytes of a setting
 	MaxLines   = 100_000          // of output, from its end
 	maxUser    = 256              // bytes of the name of a user
-	maxCursor  = 20               // digits
+	maxGate    = 600              // bytes of the cursor of a list of gates
 )
 
 // manyNames is how many ids make a request one about many jobs.
@@ -152,95 +152,8 @@ func (s *Scalar) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Each check refuses parameters that hold too much, by name.
-
-func (p *List) check() error {
-	if len(p.Cursor) > maxCursor {
-		return queue.Invalid("cursor", "is not one that a list gave")
-	}
-	if err := checkSelectors(p.IDGlob, p.Batch, p.Queue); err != nil {
-		return err
-	}
-	return checkUser(p.User)
-}
-
-func checkSelectors(glob, batch, name string) error {
-	switch {
-	case name != "" && !queue.ValidQueue(name):
-		return queue.Invalid("queue", "%q is no name of a queue", queue.Clip(name))
-	case len(glob) > queue.MaxGlob:
-		return queue.Invalid("id_glob", "is longer than %d bytes", queue.MaxGlob)
-	case len(batch) > queue.MaxLabel:
-		return queue.Invalid("batch", "is longer than %d bytes, as no label is", queue.MaxLabel)
-	}
-	return nil
-}
-
-func (s *Selection) check() error {
-	if len(s.Cursor) > maxCursor {
-		return queue.Invalid("cursor", "is not one that an answer gave")
-	}
-	if err := checkSelectors(s.IDGlob, s.Batch, s.Queue); err != nil {
-		return err
-	}
-	return checkUser(s.User)
-}
-
-func checkUser(name string) error {
-	if len(name) > maxUser {
-		return queue.Invalid("user", "is longer than %d bytes, as no name is", maxUser)
-	}
-	return nil
-}
-
-func (p *Wait) check() error {
-	if len(p.IDs) > MaxWaits {
-		return queue.Invalid("ids", "has %d entries; 1 to %d are taken", len(p.IDs), MaxWaits)
-	}
-	return nil
-}
-
-func (p *Events) check() error {
-	if len(p.ID) > MaxWaits {
-		return queue.Invalid("id", "has %d entries; at most %d are taken", len(p.ID), MaxWaits)
-	}
-	return nil
-}
-
-func (p *Logs) check() error {
-	if p.N != nil && *p.N > MaxLines {
-		return queue.Invalid("n", "%d lines are more than %d; leave it out for all there are", *p.N, MaxLines)
-	}
-	return nil
-}
-
 // maxTerminal is how many rows or columns a terminal may have.
 const maxTerminal = 1<<16 - 1
-
-func (p *Attach) check() error {
-	switch {
-	case p.Attempt < 0:
-		return queue.Invalid("attempt", "must not be negative; the first is 1")
-	case (p.Rows == 0) != (p.Cols == 0):
-		return queue.Invalid("rows", "and cols go together; give both, or none to leave the size as it is")
-	case p.Rows < 0 || p.Rows > maxTerminal:
-		return queue.Invalid("rows", "must be between 1 and %d", maxTerminal)
-	case p.Cols < 0 || p.Cols > maxTerminal:
-		return queue.Invalid("cols", "must be between 1 and %d", maxTerminal)
-	case p.Text != "" && p.Base64 != nil:
-		return queue.Invalid("text", "and base64 are both given; give one of them")
-	case len(p.Text) > MaxTyped || len(p.Base64) > MaxTyped:
-		return queue.Invalid("text", "is %d bytes long; %d are taken at once: type the rest later", max(len(p.Text), len(p.Base64)), MaxTyped)
-	}
-	return nil
-}
-
-func (p *ConfigSet) check() error {
-	if len(p.Value) > MaxScalar {
-		return queue.Invalid("value", "is longer than %d bytes", MaxScalar)
-	}
-	return nil
-}
 
 // Chosen reports whether a selection says which jobs, where it does not name them.
 func (s *Selection) Chosen() bool {

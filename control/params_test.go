@@ -43,13 +43,14 @@ func TestParametersAreBounded(t *testing.T) {
 		{func() any { return &Selection{} }, "label", labels(1, queue.MaxLabel), labels(1, queue.MaxLabel+1)},
 		{func() any { return &List{} }, "user", text(maxUser), text(maxUser + 1)},
 		{func() any { return &Kill{} }, "user", text(maxUser), text(maxUser + 1)},
-		{func() any { return &List{} }, "cursor", text(maxCursor), text(maxCursor + 1)},
-		{func() any { return &Remove{} }, "cursor", text(maxCursor), text(maxCursor + 1)},
-		{func() any { return &Edit{} }, "id_glob", text(queue.MaxGlob), text(queue.MaxGlob + 1)},
+		{func() any { return &List{} }, "cursor", `"999999999999999999"`, `"1000000000000000000"`},
+		{func() any { return &Simulate{} }, "next", fmt.Sprint(MaxSimulated), fmt.Sprint(MaxSimulated + 1)},
+		{func() any { return &Remove{} }, "id_glob", text(queue.MaxGlob), text(queue.MaxGlob + 1)},
 		{func() any { return &Logs{} }, "n", fmt.Sprint(MaxLines), fmt.Sprint(MaxLines + 1)},
 		{func() any { return &ConfigSet{} }, "value", text(MaxScalar), text(MaxScalar + 1)},
 	} {
-		if err := decodeParams(json.RawMessage(`{"`+c.name+`":`+c.at+`}`), c.params()); err != nil {
+		others := map[string]string{"n": `"id":"a",`, "value": `"key":"workers",`}[c.name]
+		if err := decodeParams(json.RawMessage(`{`+others+`"`+c.name+`":`+c.at+`}`), c.params()); err != nil {
 			t.Errorf("%T: %s at its limit: %v", c.params(), c.name, err)
 		}
 		var e *queue.Error
@@ -85,7 +86,7 @@ func TestNamesThatAreNoIDsAreClipped(t *testing.T) {
 			ID  Name  `json:"id"`
 			IDs Names `json:"ids"`
 		}
-		err := decodeParams(json.RawMessage(`{"id":`+raw+`,"ids":[`+raw+`]}`), &p)
+		err := json.Unmarshal([]byte(`{"id":`+raw+`,"ids":[`+raw+`]}`), &p)
 		if err != nil || string(p.ID) != want || p.IDs[0] != want {
 			t.Errorf("%.50s: got %q and %q, %v, want %q", raw, p.ID, p.IDs, err, want)
 		}

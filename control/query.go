@@ -21,7 +21,7 @@ func Readable(name string) *Method {
 // once for each entry, and a map by NAME=KEY=VALUE. Whether they are right the method itself says. An error is a
 // *queue.Error of CodeInvalid.
 func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
-	properties, _ := schemaOf(m.does.params, true)["properties"].(schema)
+	properties, _ := paramsSchema(m.does.params)["properties"].(schema)
 	params := map[string]any{}
 	for name, values := range query {
 		is, known := properties[name].(schema)

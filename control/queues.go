@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
-
-	"github.com/queuectl/queuectl/queue"
 )
 
 // QueueView is a queue as the wire shows it: how it is, and what it goes by.
@@ -50,8 +48,6 @@ const (
 	MaxQueueList     = 1000
 	MaxQueueDefaults = 2 << 10
 )
-
-func (p *Queues) check() error { return checkQueue(p.After, false) }
 
 // QueueSet says what a queue is to go by; what is nil stays as it is. Default has fields of a job;
 // null takes one away.
@@ -115,6 +111,11 @@ type QueuePause struct {
 type QueueName struct {
 	Name string `json:"name,omitempty"`
 	All  bool   `json:"all,omitempty"`
+}
+
+// QueueRemove names the queue whose settings are removed.
+type QueueRemove struct {
+	Name string `json:"name"`
 }
 
 // Tree is a job with those that it waits for and those that wait for it, in both directions.
@@ -188,13 +189,6 @@ type Simulated struct {
 
 func (p *Simulate) many() bool { return true }
 
-func (p *Simulate) check() error {
-	if p.Next < 0 || p.Next > MaxSimulated {
-		return queue.Invalid("next", "%d is not between 1 and %d", p.Next, MaxSimulated)
-	}
-	return nil
-}
-
 // MaxSimulated is how many jobs are simulated at most.
 const MaxSimulated = 100
 
@@ -202,56 +196,4 @@ const MaxSimulated = 100
 type NewQueue struct {
 	Queue string `json:"queue"`
 	Near  string `json:"near,omitempty"`
-}
-
-func checkQueue(name string, needed bool) error {
-	if name == "" && !needed || queue.ValidQueue(name) {
-		return nil
-	}
-	return queue.Invalid("name", "%q is no name of a queue: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", queue.Clip(name), queue.MaxQueueName)
-}
-
-// check refuses what names no queue, or two.
-func (p *QueueName) check() error { return oneOrAll(p.Name, p.All) }
-
-func (p *QueuePause) check() error {
-	switch {
-	case len(p.Reason) > queue.MaxLabel:
-		return queue.Invalid("reason", "is %d bytes; at most %d are taken", len(p.Reason), queue.MaxLabel)
-	case p.Until != 0 && p.For != 0:
-		return queue.Invalid("for", "and until are both given; give one of them")
-	case p.Freeze && (p.Until != 0 || p.For != 0):
-		return queue.Invalid("freeze", "lasts until the queue is resumed; leave until and for out")
-	case p.For < 0:
-		return queue.Invalid("for", "must not be negative")
-	}
-	return oneOrAll(p.Name, p.All)
-}
-
-func (p *QueueSet) check() error {
-	switch {
-	case p.Concurrency != nil && (*p.Concurrency < 0 || *p.Concurrency > queue.MaxDemand):
-		return queue.Invalid("concurrency", "%d is not between 0 and %d; 0 is any number", *p.Concurrency, queue.MaxDemand)
-	case p.Weight != nil && (*p.Weight < 1 || *p.Weight > 1000):
-		return queue.Invalid("weight", "%d is not between 1 and 1000", *p.Weight)
-	case p.MaxPending != nil && (*p.MaxPending < 0 || *p.MaxPending > 1_000_000_000):
-		return queue.Invalid("max_pending", "%d is not between 0 and 1000000000; 0 is any number", *p.MaxPending)
-	case p.RetentionMaxJobs != nil && (*p.RetentionMaxJobs < 0 || *p.RetentionMaxJobs > 1_000_000_000):
-		return queue.Invalid("retention_max_jobs", "%d is not between 0 and 1000000000; 0 is as the settings say", *p.RetentionMaxJobs)
-	case p.RetentionOutput != nil && (*p.RetentionOutput < 0 || *p.RetentionOutput > 1<<50):
-		return queue.Invalid("retention_output", "%d is not between 0 and %d; 0 is as the settings say", *p.RetentionOutput, int64(1)<<50)
-	case p.Concurrency == nil && p.Weight == nil && p.MaxPending == nil && p.Default == nil && p.Retention == nil && p.RetentionMaxJobs == nil && p.RetentionOutput == nil:
-		return queue.Invalid("name", "alone sets nothing; give concurrency, weight, max_pending, default or a retention")
-	}
-	return checkQueue(p.Name, true)
-}
-
-func oneOrAll(name string, all bool) error {
-	switch {
-	case name != "" && all:
-		return queue.Invalid("all", "and name are both given; give one of them")
-	case name == "" && !all:
-		return queue.Invalid("name", "is missing; name a queue, or say all")
-	}
-	return checkQueue(name, false)
 }

@@ -2,6 +2,8 @@ package control
 
 import (
 	"encoding/json"
+	"reflect"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -24,22 +26,26 @@ type ScheduleAdd struct {
 // backoffJitter is what the field jitter of a job is called beside a schedule's own.
 const backoffJitter = "backoff_jitter"
 
-// own are the members that are not the spec's.
-func (p *ScheduleAdd) own() map[string]any {
-	return map[string]any{
+// own returns where the members go that are not the spec's.
+func (p *ScheduleAdd) own() map[string]reflect.Value {
+	own := map[string]reflect.Value{}
+	for name, into := range map[string]any{
 		"name": &p.Name, "cron": &p.Cron, "tz": &p.TZ, "jitter": (*Span)(&p.Jitter), "catch_up": &p.CatchUp, "overlap": &p.Overlap,
 		"replace": &p.Replace, "require_limits": &p.RequireLimits,
+	} {
+		own[name] = reflect.ValueOf(into).Elem()
 	}
+	return own
 }
 
 func (p *ScheduleAdd) decode(raw json.RawMessage) error {
-	own, spec := p.own(), []byte{'{'}
+	d, spec := newParamDecoder(reflect.TypeFor[ScheduleAdd](), p.own()), []byte{'{'}
 	err := queue.Members(raw, func(name string, value json.RawMessage) error {
-		if into, ok := own[name]; ok {
-			if string(value) == "null" {
-				return nil
-			}
-			return decodeParam(name, value, into)
+		if own, err := d.decodeOwn(name, value); own {
+			return err
+		}
+		if slices.Contains(notOfSchedules, name) {
+			return queue.Invalid(name, "is for a single job; leave it out, as each job of a schedule gets its own")
 		}
 		if name == backoffJitter {
 			name = "jitter"
@@ -54,10 +60,13 @@ func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 		spec = append(append(append(spec, quoted...), ':'), value...)
 		return nil
 	})
+	if err == nil {
+		err = p.Spec.Decode(append(spec, '}'), nil)
+	}
 	if err != nil {
 		return err
 	}
-	return p.Spec.Decode(append(spec, '}'), nil)
+	return d.check()
 }
 
 // MarshalJSON writes the members that are given.
@@ -87,21 +96,12 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 
 // scheduleSchema describes the members of ScheduleAdd.
 func scheduleSchema() schema {
-	s := specSchema()
+	s := jobSchema(false)
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
 	for _, name := range notOfSchedules {
 		delete(fields, name)
 	}
-	fields["name"] = schema{"type": "string", "description": "of the schedule"}
-	fields["cron"] = schema{"type": "string", "description": "when: five fields, six with seconds first, @hourly …, @every DURATION or @reboot"}
-	fields["tz"] = schema{"type": "string", "description": "time zone, like Europe/Berlin; the machine's if it is not given"}
-	fields["jitter"] = schema{"type": []string{"number", "string"}, "description": "up to so long later, by a hash of name and instant"}
-	fields["catch_up"] = schema{"type": "string", "enum": []string{"none", "one", "all"}, "description": "what becomes of instants that were missed"}
-	fields["overlap"] = schema{"type": "string", "enum": []string{"skip", "queue", "replace"}, "description": "what becomes of an instant while a job of the schedule has not ended"}
-	fields["replace"] = schema{"type": "boolean", "description": "replace the schedule that has the name"}
-	fields["require_limits"] = schema{"type": "boolean", "description": "refuse jobs with a limit that is not enforced here"}
-	s["required"] = []string{"name", "cron"}
 	return s
 }
 
@@ -194,20 +194,6 @@ func (d *ScheduleDetail) Hide(sight Visibility) {
 			d.Hidden = append(d.Hidden, "env")
 		}
 	}
-}
-
-func (p *ScheduleName) check() error {
-	if len(p.Name) > maxUser {
-		return queue.Invalid("name", "is longer than %d bytes, as no name is", maxUser)
-	}
-	return nil
-}
-
-func (p *ScheduleList) check() error {
-	if len(p.Cursor) > maxUser {
-		return queue.Invalid("cursor", "is not one that a list gave")
-	}
-	return nil
 }
 
 func (p *ScheduleList) many() bool { return true }

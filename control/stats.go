@@ -77,12 +77,7 @@ type Spread struct {
 func (p *StatsParams) many() bool { return true }
 
 func (p *StatsParams) check() error {
-	switch {
-	case p.Queue != "" && !queue.ValidQueue(p.Queue):
-		return queue.Invalid("queue", "%q is no name of a queue", queue.Clip(p.Queue))
-	case p.By != "" && p.By != "minute" && p.By != "hour" && p.By != "day":
-		return queue.Invalid("by", "%q is none of minute, hour and day", queue.Clip(p.By))
-	case p.Until != 0 && p.Since != 0 && p.Until <= p.Since:
+	if p.Until != 0 && p.Since != 0 && p.Until <= p.Since {
 		return queue.Invalid("until", "is not after since")
 	}
 	return nil

@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"maps"
 	"reflect"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -275,105 +273,25 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 	}
 }
 
-// decodeParams reads parameters strictly into a struct: an unknown name is
-// refused with the nearest known one. Parameters that are JSON themselves stay part of raw.
-func decodeParams(raw json.RawMessage, into any) error {
-	if raw == nil || string(raw) == "null" {
-		return nil
-	}
-	if own, ok := into.(interface{ decode(json.RawMessage) error }); ok {
-		return own.decode(raw)
-	}
-	to := params(reflect.ValueOf(into).Elem())
-	err := queue.Members(raw, func(name string, value json.RawMessage) error {
-		field, ok := to[name]
-		if !ok {
-			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, slices.Collect(maps.Keys(to))))
-		}
-		return decodeParam(name, value, field.Addr().Interface())
-	})
-	if own, ok := into.(interface{ check() error }); ok && err == nil {
-		err = own.check()
-	}
-	return err
-}
-
-// decodeParam reads one parameter; an error names it.
-func decodeParam(name string, value json.RawMessage, into any) error {
-	if raw, ok := into.(*json.RawMessage); ok {
-		*raw = value
-		return nil
-	}
-	if value[0] == '"' {
-		if err := queue.CheckText(value); err != nil {
-			return queue.Invalid(name, "%s", err)
-		}
-	}
-	err := json.Unmarshal(value, into)
-	var e *queue.Error
-	var wrong *json.UnmarshalTypeError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &e) && e.Field == "":
-		return queue.Invalid(name, "%s", e.Message)
-	case errors.As(err, &e):
-		return e
-	case errors.As(err, &wrong):
-		return queue.Invalid(name, "must be %s, not %s", kindOf(wrong.Type), queue.Clip(wrong.Value))
-	}
-	return queue.Invalid(name, "%v", err)
-}
-
-// kindOf is what a value of a type is in JSON, for people.
-func kindOf(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int64:
-		return "an integer"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Map, reflect.Struct:
-		return "an object"
-	case reflect.Slice:
-		return "a list"
-	}
-	return "text"
-}
-
-// params are the fields of a struct by their names in JSON.
-func params(v reflect.Value) map[string]reflect.Value {
-	named := map[string]reflect.Value{}
-	for i := range v.NumField() {
-		f := v.Type().Field(i)
-		if f.Anonymous {
-			maps.Copy(named, params(v.Field(i)))
-			continue
-		}
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		named[name] = v.Field(i)
-	}
-	return named
-}
-
 // decode reads the fields of a spec, key and require_limits.
 func (p *Enqueue) decode(raw json.RawMessage) error {
-	return p.Spec.Decode(raw, func(name string, value json.RawMessage) (bool, error) {
-		switch name {
-		case "key":
-			if err := json.Unmarshal(value, &p.Key); err != nil {
-				return true, queue.Invalid(name, "must be text")
-			}
-		case "require_limits":
-			if err := json.Unmarshal(value, &p.RequireLimits); err != nil {
-				return true, queue.Invalid(name, "must be true or false")
-			}
-		default:
-			return false, nil
-		}
-		return true, nil
-	})
+	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.own())
+	return p.Spec.Decode(raw, d.decodeOwn)
+}
+
+// own returns where the members go that are not the spec's.
+func (p *Enqueue) own() map[string]reflect.Value {
+	return map[string]reflect.Value{
+		"key": reflect.ValueOf(&p.Key).Elem(), "require_limits": reflect.ValueOf(&p.RequireLimits).Elem(),
+	}
+}
+
+// decodeOwn reads a parameter that is not a field of a job, and reports whether it is one.
+func (d *paramDecoder) decodeOwn(name string, value json.RawMessage) (bool, error) {
+	if _, own := d.into[name]; !own {
+		return false, nil
+	}
+	return true, d.decode(name, value)
 }
 
 // MarshalJSON writes the fields of the spec, key and require_limits.
@@ -438,33 +356,20 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// decode reads a batch; a fault names the job.
+// decode reads a batch; an error about a job has its number.
 func (p *EnqueueBatch) decode(raw json.RawMessage) error {
-	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
-		switch name {
-		case "batch":
-			err = json.Unmarshal(value, &p.Batch)
-		case "commit":
-			err = json.Unmarshal(value, &p.Commit)
-		case "abort":
-			err = json.Unmarshal(value, &p.Abort)
-		case "key":
-			err = json.Unmarshal(value, &p.Key)
-		case "require_limits":
-			err = json.Unmarshal(value, &p.RequireLimits)
-		case "jobs":
-			if string(value) == "null" {
-				return nil
-			}
-			return p.decodeJobs(value)
-		default:
-			return queue.Invalid(name, "is not a parameter of this method%s", queue.Nearest(name, []string{"abort", "batch", "commit", "jobs", "key", "require_limits"}))
+	d := newParamDecoder(reflect.TypeFor[EnqueueBatch](), params(reflect.ValueOf(p).Elem()))
+	err := queue.Members(raw, func(name string, value json.RawMessage) error {
+		if name != "jobs" || string(value) == "null" {
+			return d.decode(name, value)
 		}
-		if err != nil {
-			return queue.Invalid(name, "is of the wrong type")
-		}
-		return nil
+		d.given[name] = true
+		return p.decodeJobs(value)
 	})
+	if err != nil {
+		return err
+	}
+	return d.check()
 }
 
 // Entries is how many arguments and variables a job has.

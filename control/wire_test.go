@@ -100,13 +100,13 @@ func TestParametersAreStrict(t *testing.T) {
 		t.Errorf("got %v, want job 2: comand", err)
 	}
 	for more, want := range map[int]string{0: "", 1: "jobs"} {
-		jobs := `{"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` + strings.Repeat(`,""`, MaxEntries-4+more) + `]}]}`
+		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` + strings.Repeat(`,""`, MaxEntries-4+more) + `]}]}`
 		err := decodeParams(json.RawMessage(jobs), &EnqueueBatch{})
 		if want == "" && err != nil || want != "" && (!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "524288 arguments")) {
 			t.Errorf("%d arguments and variables: got %v", MaxEntries+more, err)
 		}
 	}
-	if err := decodeParams(nil, &Show{}); err != nil {
+	if err := decodeParams(nil, &List{}); err != nil {
 		t.Errorf("no parameters: %v", err)
 	}
 }

@@ -402,7 +402,7 @@ func scale(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	if err != nil {
 		return "", queue.Invalid("n", "%q is no number of workers", queue.Clip(r.PostFormValue("n")))
 	}
-	_, err = v.client.WorkerScale(ctx, control.Count{Count: &n})
+	_, err = v.client.WorkerScale(ctx, control.WorkerScale{Count: n})
 	return "/workers", err
 }
 

@@ -107,7 +107,7 @@ type deadGroup struct {
 // may be large, so whole ones are kept of the first listRows jobs of the opened cause alone.
 func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, more bool, err error) {
 	whole := 0
-	for ask := (control.List{}); ; {
+	for ask := (control.DLQList{}); ; {
 		page, err := v.client.DLQList(ctx, ask)
 		if err != nil {
 			return nil, false, err

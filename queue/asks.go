@@ -211,7 +211,6 @@ func ParseDependency(text string) (id string, how ParentEnd, err error) {
 // resolveDependencies reads what a job waits for; who knows the jobs finds out which they are.
 func resolveDependencies(check checker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
-	check(len(s.DependsOn) <= MaxDependencies, "depends_on", "has %d entries; at most %d are taken", len(s.DependsOn), MaxDependencies)
 	for _, text := range s.DependsOn {
 		id, how, err := ParseDependency(text)
 		if err != nil {
@@ -223,10 +222,7 @@ func resolveDependencies(check checker, s *Spec, j *Job) {
 		seen[id] = true
 		j.After = append(j.After, Dependency{ID: id, How: how})
 	}
-	word := or(s.OnDependency, otherwises[OtherwiseCancel])
-	at := slices.Index(otherwises, word)
-	check(at >= 0, "on_dependency_failure", "%q is not cancel, hold or run", Clip(word))
-	j.OtherwiseDo = Otherwise(max(0, at))
+	j.OtherwiseDo = Otherwise(max(0, slices.Index(otherwises, or(s.OnDependency, ""))))
 }
 
 // FormatUnits adds the units of a resource that a job holds to what it holds of others: NAME=0,2 apart by

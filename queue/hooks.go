@@ -88,15 +88,6 @@ func (l *HookLines) Set() (set HookSet) {
 	return set
 }
 
-// resolveHooks checks and takes what is run for a job's sake.
-func resolveHooks(check checker, s *Spec) (l HookLines) {
-	l = HookLines{or(s.OnCompleted, ""), or(s.OnFailed, ""), or(s.OnDead, ""), or(s.OnEnded, "")}
-	for _, moment := range Hooks {
-		checkText(check, "on_"+moment.String(), l.At(moment), MaxHookLine)
-	}
-	return l
-}
-
 // Private is the uid of a job of which its user and operators alone may know: a hook of the
 // settings. It is nil for any other.
 func (j *Job) Private() *int {

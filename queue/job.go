@@ -37,6 +37,8 @@ const (
 	MaxProgress   = 256      // text of it
 	MaxDeps       = 1 << 20  // what a job is told of those that it waited for
 	MaxHookLine   = 16 << 10 // for the shell, of each hook
+	maxPath       = 4096     // of a path, and of the shell's command line
+	maxAccount    = 256      // of the name of an account
 )
 
 // OnLost says what follows when an attempt's runner or machine died.

@@ -60,33 +60,24 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 			NoNewPrivileges: or(s.NoNewPrivileges, false),
 			TTY:             or(s.TTY, false),
 			MaskSecrets:     or(s.MaskSecrets, false),
-			HookLines:       resolveHooks(check, s),
+			HookLines:       HookLines{or(s.OnCompleted, ""), or(s.OnFailed, ""), or(s.OnDead, ""), or(s.OnEnded, "")},
 			Backoff:         Backoff{Jitter: s.Jitter},
 		},
 	}
 	j.ExpiresAt, j.Hooks = or(s.ExpiresAt, 0), j.HookLines.Set()
 	if s.ID != nil {
 		j.ID = *s.ID
-		check(ValidID(j.ID), "id", "%q is not an id: 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.ID))
 	}
 
+	s.checkFields(check)
 	resolveCommand(check, s, &j, d)
 	j.Env = resolveEnv(check, s)
 	j.Secrets = resolveSecrets(check, s)
 
-	check(j.Priority >= -MaxPriority && j.Priority <= MaxPriority, "priority", "%d is not between -%d and %d", j.Priority, MaxPriority, MaxPriority)
 	j.MaxAttempts = resolveAttempts(check, s, d)
 	check(s.Delay == nil || s.RunAt == nil, "delay", "and run_at are both given; give one of them")
 	resolveBackoff(check, s, &j)
-	check(slices.Contains([]OnLost{OnLostRetry, OnLostDead, OnLostHold}, j.OnLost), "on_lost", "%q is not retry, dead or hold", Clip(string(j.OnLost)))
-	check(j.OutputLimit >= 0 && j.OutputLimit <= MaxOutput, "output_limit", "must be between 0 and %s", FormatSize(MaxOutput))
-	resolveLimits(check, s, &j)
-	check(s.OkCodes == nil || len(s.OkCodes) > 0, "ok_codes", "is empty; a job that can never succeed is refused")
-	check(len(s.DeferCodes) <= MaxExitCodes, "defer_codes", "has more than %d entries", MaxExitCodes)
-	check(len(s.OkCodes) <= MaxExitCodes, "ok_codes", "has more than %d entries", MaxExitCodes)
-	check(len(s.NoRetryCodes) <= MaxExitCodes, "no_retry_codes", "has more than %d entries", MaxExitCodes)
 	checkLabels(check, s.Labels)
-	check(ValidQueue(j.Queue), "queue", "%q is no name of a queue: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", Clip(j.Queue), MaxQueueName)
 	j.Demands = resolveDemands(&wrong, s)
 	resolveDependencies(check, s, &j)
 	resolveUnique(check, s, &j)
@@ -103,22 +94,11 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	case s.Command == nil && s.Argv == nil:
 		check(false, "command", "is missing; give a command or an argv")
 	case s.Command != nil:
-		check(strings.TrimSpace(j.Command) != "", "command", "is empty")
 		j.Shell = or(s.Shell, d.Shell)
-		check(len(strings.Fields(j.Shell)) > 0, "shell", "is empty; write it like /bin/sh -c")
 	default:
-		check(len(s.Argv) > 0 && s.Argv[0] != "", "argv", "is empty; its first entry names the program")
+		check(len(s.Argv) == 0 || s.Argv[0] != "", "argv", "begins with an empty entry; give the name of the program there")
 		check(s.Shell == nil, "shell", "goes with command, not with argv")
 	}
-	checkText(check, "command", j.Command, MaxCommand)
-	checkText(check, "shell", j.Shell, 4096)
-	check(s.User == nil || j.User != "", "user", "is empty; name an account, or leave it out")
-	checkText(check, "user", j.User, 256)
-	checkText(check, "cwd", j.Cwd, 4096)
-	check(j.Cwd == "" || absolute(j.Cwd), "cwd", "%q is not an absolute path", Clip(j.Cwd))
-	check(len(j.Stdin) <= MaxStdin, "stdin", "is %d bytes; at most %d are taken", len(j.Stdin), MaxStdin)
-	checkText(check, "stdin_file", j.StdinFile, 4096)
-	check(j.StdinFile == "" || absolute(j.StdinFile), "stdin_file", "%q is not an absolute path", Clip(j.StdinFile))
 	check(s.Stdin == nil || s.StdinFile == nil, "stdin", "and stdin_file are both given; give one of them")
 	check(!j.TTY || s.Stdin == nil, "tty", "and stdin are both given; a job with a terminal reads what is typed there: give one of them")
 	check(!j.TTY || s.StdinFile == nil, "tty", "and stdin_file are both given; a job with a terminal reads what is typed there: give one of them")
@@ -126,42 +106,24 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 }
 
 func resolveBackoff(check checker, s *Spec, j *Job) {
-	check(or(s.BackoffBase, 1) > 0 && or(s.BackoffBase, 1) <= 1e9, "backoff_base", "must be above 0 and at most 1e9")
 	j.Backoff.Base = or(s.BackoffBase, 0)
 	j.Backoff.Max = or(s.BackoffMax, 0)
-	check(s.BackoffMax == nil || *s.BackoffMax > 0, "backoff_max", "must be above 0")
 	j.Backoff.Strategy = Strategy(or(s.BackoffStrategy, ""))
-	check(s.BackoffStrategy == nil || slices.Contains([]Strategy{Exponential, Linear, Fixed}, j.Backoff.Strategy),
-		"backoff_strategy", "%q is not exponential, linear or fixed", Clip(string(j.Backoff.Strategy)))
-	check(or(s.Jitter, 0) >= 0 && or(s.Jitter, 0) <= 1, "jitter", "must be between 0 and 1")
-}
-
-func resolveLimits(check checker, s *Spec, j *Job) {
-	check(s.Memory == nil || j.Memory >= MinMemory && j.Memory <= MaxMemory, "memory", "must be between %s and %s; leave it out for no limit", FormatSize(MinMemory), FormatSize(MaxMemory))
-	check(s.CPUs == nil || j.CPUs >= MinCPUs && j.CPUs <= MaxCPUs, "cpus", "must be between %g and %d; leave it out for no limit", MinCPUs, MaxCPUs)
-	check(s.Tasks == nil || j.Tasks >= 1 && j.Tasks <= MaxTasks, "tasks", "must be between 1 and %d; leave it out for the default", MaxTasks)
-	check(j.Nice >= MinNice && j.Nice <= MaxNice, "nice", "must be between %d and %d", MinNice, MaxNice)
-	check(s.NoFile == nil || j.NoFile >= 1 && j.NoFile <= MaxNoFile, "nofile", "must be between 1 and %d; leave it out for the default", MaxNoFile)
 }
 
 func resolveUnique(check checker, s *Spec, j *Job) {
 	j.Unique, j.UniqueFor = or(s.Unique, ""), or(s.UniqueFor, 0)
-	check(s.Unique == nil || ValidID(j.Unique), "unique", "%q is no key: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit", Clip(j.Unique))
 	check(s.UniqueFor == nil || s.Unique != nil, "unique_for", "goes with unique")
 	check(s.OnConflict == nil || s.Unique != nil, "on_conflict", "goes with unique")
-	at := slices.Index(conflicts, or(s.OnConflict, conflicts[ConflictReturn]))
-	check(at >= 0, "on_conflict", "%q is not return, reject or replace", Clip(or(s.OnConflict, "")))
-	j.OnConflict = Conflict(max(0, at))
+	j.OnConflict = Conflict(max(0, slices.Index(conflicts, or(s.OnConflict, ""))))
 }
 
 func resolveAttempts(check checker, s *Spec, d Defaults) int {
 	attempts := d.MaxRetries + 1
 	if s.MaxRetries != nil {
 		attempts = *s.MaxRetries + 1
-		check(*s.MaxRetries >= 0 && *s.MaxRetries < MaxAttempts, "max_retries", "%d is not between 0 and %d", *s.MaxRetries, MaxAttempts-1)
 	}
 	if s.MaxAttempts != nil {
-		check(*s.MaxAttempts >= 1 && *s.MaxAttempts <= MaxAttempts, "max_attempts", "%d is not between 1 and %d", *s.MaxAttempts, MaxAttempts)
 		check(s.MaxRetries == nil || attempts == *s.MaxAttempts, "max_attempts", "%d differs from max_retries %d, which is %d attempts; give one of them", *s.MaxAttempts, or(s.MaxRetries, 0), attempts)
 		attempts = *s.MaxAttempts
 	}
@@ -178,13 +140,14 @@ func resolveEnv(check checker, s *Spec) []string {
 		if slices.Contains(ownVariables, name) {
 			check(false, "env", "%s is set by queuectl itself", name)
 		}
-		checkText(check, "env", value, MaxCommand-len(name)-1)
+		if size := len(name) + 1 + len(value); size > MaxCommand {
+			check(false, "env", "%s is %d bytes; at most %d are taken", Clip(name), size, MaxCommand)
+		}
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
 	}
 	slices.Sort(env)
 	for _, a := range s.Argv {
-		checkText(check, "argv", a, MaxCommand)
 		total += len(a) + 1
 	}
 	check(total <= MaxArgsEnv, "env", "and argv hold %d bytes together; at most %d are taken", total, MaxArgsEnv)
@@ -222,20 +185,11 @@ func (s *Spec) WithoutTrace() *Spec {
 const CookieName = "QUEUECTL_COOKIE"
 
 func checkLabels(check checker, labels map[string]string) {
-	check(len(labels) <= MaxLabels, "labels", "has %d entries; at most %d are taken", len(labels), MaxLabels)
 	for k, v := range labels {
 		check(k != "", "labels", "one has no name; write it NAME=value")
 		check(len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes", Clip(k), MaxLabel)
-		check(!strings.ContainsRune(k+v, 0), "labels", "must not hold a NUL")
+		check(withoutNUL(k), "labels", "must not hold a NUL")
 	}
-}
-
-func checkText(check checker, field, value string, limit int) {
-	if len(value) <= limit && strings.IndexByte(value, 0) < 0 {
-		return // as nearly always: what follows would allocate
-	}
-	check(!strings.ContainsRune(value, 0), field, "must not hold a NUL")
-	check(len(value) <= limit, field, "is %d bytes; at most %d are taken", len(value), limit)
 }
 
 // ValidID reports whether id may name a job.

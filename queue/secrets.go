@@ -17,7 +17,6 @@ func CredentialName(reference string) (name string, ok bool) {
 // resolveSecrets checks what refers to secrets. What these are is known to the runner alone.
 func resolveSecrets(check checker, s *Spec) []string {
 	const field = "env_secret"
-	check(len(s.EnvSecret) <= MaxSecrets, field, "has %d entries; at most %d are taken", len(s.EnvSecret), MaxSecrets)
 	check(!or(s.MaskSecrets, false) || len(s.EnvSecret) > 0, "mask_secrets", "has nothing to mask; it goes with env_secret")
 	var list []string
 	for name, reference := range s.EnvSecret {
@@ -26,7 +25,6 @@ func resolveSecrets(check checker, s *Spec) []string {
 		check(!slices.Contains(ownVariables, name), field, "%s is set by queuectl itself", name)
 		_, twice := s.Env[name]
 		check(!twice, field, "%s is given in env too; give one of them", name)
-		checkText(check, field, reference, 4096)
 		if credential, ok := CredentialName(reference); ok {
 			check(validCredential(credential), field, "%q names no credential: 1 to 255 of A-Z a-z 0-9 . _ -, not beginning with a dot", Clip(reference))
 		} else {

@@ -443,6 +443,14 @@ func instant(name, alias, usage string, at func(*Spec) **Millis) Field {
 	}}
 }
 
+// CheckField refuses a name that no field of a job has.
+func CheckField(name string) error {
+	if fieldsByName()[name] == nil {
+		return Invalid(name, "is not a field of a job%s", nearField(name))
+	}
+	return nil
+}
+
 // nearField hints at the field that was meant, or at where they are listed.
 func nearField(name string) string {
 	return cmp.Or(Nearest(name, FieldNames()), "; queuectl enqueue --help lists them")

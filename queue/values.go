@@ -82,8 +82,8 @@ func getUmask(s *Spec) any {
 }
 
 func setBool(to **bool, v json.RawMessage) error {
-	b, err := strconv.ParseBool(string(v))
-	if err != nil {
+	b := string(v) == "true"
+	if !b && string(v) != "false" {
 		return fmt.Errorf("must be true or false")
 	}
 	*to = &b
@@ -97,6 +97,8 @@ func setSize(to **int64, v json.RawMessage) error {
 		if t, err = Text(v); err != nil {
 			return err
 		}
+	} else if _, err := readInteger(v); err != nil {
+		return fmt.Errorf("must be a number of bytes, or text like \"64MiB\"")
 	}
 	n, err := ParseSize(t)
 	if err != nil {

@@ -1,7 +1,6 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,17 +27,10 @@ const (
 func (s *Service) Events(ctx context.Context, p control.Events, each func(control.Event) error) (control.EventsEnd, error) {
 	after, _ := s.store.LastEvent()
 	switch {
-	case p.Follow && p.Until != 0:
-		return control.EventsEnd{}, queue.Invalid("until", "is of what has happened; leave follow out")
-	case p.Since != nil && *p.Since < 0:
-		return control.EventsEnd{}, queue.Invalid("since", "must not be negative; it is the number of the last event that you have seen")
 	case p.Since != nil:
 		after = *p.Since
 	case !p.Follow || p.From != 0:
 		after = 0
-	}
-	if err := checkKinds(p.Event); err != nil {
-		return control.EventsEnd{}, err
 	}
 	peer := control.PeerFrom(ctx)
 	switch {
@@ -143,19 +135,6 @@ func untold(audit bool, e *queue.Event) bool {
 	return e.Kind == queue.EventAudit
 }
 
-func checkKinds(asked []string) error {
-	var known []string
-	for _, k := range queue.EventKinds() {
-		known = append(known, string(k))
-	}
-	for _, k := range asked {
-		if !slices.Contains(known, k) {
-			return queue.Invalid("event", "%q is no kind of event%s", queue.Clip(k), cmp.Or(queue.Nearest(k, known), "; there are "+strings.Join(known, ", ")))
-		}
-	}
-	return nil
-}
-
 func (s *Service) viewEvent(e *queue.Event) control.Event {
 	v := control.ViewEvent(e)
 	if e.Detail.UID != nil {
@@ -170,9 +149,6 @@ const drainKey = "drain"
 
 // Drain implements control.API.
 func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
-	if p.Off && p.Wait {
-		return control.Draining{}, queue.Invalid("wait", "goes with a drain, not with its end")
-	}
 	value := "on"
 	if p.Off {
 		value = ""
@@ -224,12 +200,6 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 	if p.Days != nil {
 		days = *p.Days
 	}
-	if days < 0 || days > 36500 {
-		return out, queue.Invalid("days", "%v is not between 0 and 36500", days)
-	}
-	if p.Keep < 0 {
-		return out, queue.Invalid("keep", "must not be negative")
-	}
 	var states []queue.State
 	for _, name := range p.State {
 		list, err := queue.ParseStates(name)
@@ -237,9 +207,6 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 			return out, err
 		}
 		for _, state := range list {
-			if !state.Ended() {
-				return out, queue.Invalid("state", "%s has not ended; cleanup takes completed, cancelled and dead", state)
-			}
 			if !slices.Contains(states, state) {
 				states = append(states, state)
 			}

@@ -32,9 +32,6 @@ func TestShowPagesTheHistory(t *testing.T) {
 			t.Errorf("before %d: %d to %d, want %d to %d", c.before, first, last, c.first, c.last)
 		}
 	}
-	if _, err := s.Show(ctx, control.Show{ID: "a", HistoryBefore: -1}); !errors.Is(err, queue.ErrInvalid) {
-		t.Errorf("before -1: %v", err)
-	}
 }
 
 // All dead jobs are put back in steps, each of which says where the next begins.

@@ -54,19 +54,11 @@ func foundOf(r *store.Receipt) (list []int) {
 func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (control.EnqueuedBatch, error) {
 	uid := control.PeerFrom(ctx).UID
 	switch {
-	case len(p.Batch) > queue.MaxKey:
-		return control.EnqueuedBatch{}, queue.Invalid("batch", "is %d bytes long; at most %d are taken", len(p.Batch), queue.MaxKey)
-	case p.Abort && (p.Commit || len(p.Jobs) > 0 || p.Batch == ""):
-		return control.EnqueuedBatch{}, queue.Invalid("abort", "goes with batch alone")
 	case p.Abort:
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
 		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: foundOf(&receipt), Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, err
-	case p.Batch == "":
-		return control.EnqueuedBatch{}, queue.Invalid("commit", "must be true, unless batch names what the next requests go on with")
-	case p.Key != "":
-		return control.EnqueuedBatch{}, queue.Invalid("key", "goes with the last request of a batch, which has commit")
 	case len(p.Jobs) == 0 || len(p.Jobs) > control.BatchStep:
 		return control.EnqueuedBatch{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken in each request of a batch but the last", len(p.Jobs), control.BatchStep)
 	}
@@ -264,12 +256,8 @@ func (s *Service) List(ctx context.Context, p control.List) (control.JobPage, er
 }
 
 // DLQList implements control.API.
-func (s *Service) DLQList(ctx context.Context, p control.List) (control.JobPage, error) {
-	if len(p.State) > 0 || p.Failed {
-		return control.JobPage{}, queue.Invalid("state", "is dead for all of these; list takes others")
-	}
-	p.State = control.Texts{queue.Dead.String()}
-	return s.List(ctx, p)
+func (s *Service) DLQList(ctx context.Context, p control.DLQList) (control.JobPage, error) {
+	return s.List(ctx, p.List())
 }
 
 // batchLabel is the label that names the batch of a job.
@@ -320,7 +308,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	}
 	if p.Cursor != "" {
 		before, err := strconv.ParseInt(p.Cursor, 10, 64)
-		if err != nil || before <= 0 {
+		if err != nil {
 			return f, queue.Invalid("cursor", "is not one that a list gave")
 		}
 		f.Before = before

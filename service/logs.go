@@ -16,18 +16,6 @@ import (
 
 // Logs implements control.API.
 func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
-	if p.Attempt < 0 {
-		return control.LogsEnd{}, queue.Invalid("attempt", "must not be negative; the first is 1")
-	}
-	if p.Follow && p.Until != 0 {
-		return control.LogsEnd{}, queue.Invalid("until", "is of what was printed; leave follow out")
-	}
-	if p.All && (!p.Follow || p.Attempt != 0 || p.N != nil) {
-		return control.LogsEnd{}, queue.Invalid("all", "is of a job that is followed from its first attempt on; set follow, and leave attempt and n out")
-	}
-	if p.N != nil && *p.N < 0 {
-		return control.LogsEnd{}, queue.Invalid("n", "must not be negative")
-	}
 	j, err := s.named(ctx, p.ID)
 	if err != nil {
 		return control.LogsEnd{}, err

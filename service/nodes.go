@@ -150,9 +150,6 @@ func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.
 
 // NodeDrain implements control.API.
 func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
-	if p.Off && p.Wait {
-		return v, queue.Invalid("wait", "goes with a drain, not with its end")
-	}
 	n, err := s.nodeNamed(ctx, p.Name, "queuectl drain")
 	if err != nil {
 		return v, err

@@ -468,10 +468,7 @@ func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control
 }
 
 // QueueRemove implements control.API.
-func (s *Service) QueueRemove(ctx context.Context, p control.QueueName) (control.QueueList, error) {
-	if p.All {
-		return control.QueueList{}, queue.Invalid("all", "is not for this; name the queue")
-	}
+func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
 	return s.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.Waiting > 0 || q.Leased > 0 {
 			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has jobs: %d wait and %d run; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)

@@ -26,8 +26,6 @@ const (
 	// many that were.
 	nextShown = 5
 	runsShown = 20
-	// maxJitter bounds how much later than its instant a schedule may be due.
-	maxJitter = 24 * time.Hour
 	// scheduleTries is how often a change is tried of a schedule that others change meanwhile.
 	scheduleTries = 10
 )
@@ -118,14 +116,6 @@ func changing(do func() error) (err error) {
 
 // askedFor checks what is asked of a schedule, and completes it.
 func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want asked, err error) {
-	if !queue.ValidID(p.Name) || len(p.Name) > store.MaxScheduleName {
-		return want, queue.Invalid("name", "%q is not a name of a schedule: 1 to %d of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit", queue.Clip(p.Name), store.MaxScheduleName)
-	}
-	for field, given := range map[string]bool{"id": p.Spec.ID != nil, "run_at": p.Spec.RunAt != nil, "expires_at": p.Spec.ExpiresAt != nil} {
-		if given {
-			return want, queue.Invalid(field, "is for one job; those of a schedule are named after it and the instant that they are due")
-		}
-	}
 	peer := control.PeerFrom(ctx)
 	r, unenforced, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
 	if err != nil {
@@ -165,14 +155,8 @@ func (a *asked) complete() (err error) {
 	gap := a.line.Gap(a.LastAt.Time(), a.CreatedAt.Time(), a.zone)
 	a.AtBoot = a.line.AtBoot()
 	switch {
-	case !slices.Contains([]store.CatchUp{store.CatchUpNone, store.CatchUpOne, store.CatchUpAll}, a.CatchUp):
-		return queue.Invalid("catch_up", "%q is not none, one or all", queue.Clip(string(a.CatchUp)))
-	case !slices.Contains([]store.Overlap{store.OverlapSkip, store.OverlapQueue, store.OverlapReplace}, a.Overlap):
-		return queue.Invalid("overlap", "%q is not skip, queue or replace", queue.Clip(string(a.Overlap)))
 	case a.Jitter != 0 && a.AtBoot:
 		return queue.Invalid("jitter", "does not go with @reboot; begin the command with a sleep")
-	case a.Jitter < 0 || a.Jitter > maxJitter:
-		return queue.Invalid("jitter", "must be between 0 and %s", queue.FormatDuration(maxJitter))
 	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
 		return queue.Invalid("jitter", "%s is longer than the %s between two runs; give a shorter one", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
 	case a.AtBoot && a.Boot == "":
@@ -299,9 +283,6 @@ func (s *Service) viewSchedule(is *store.Schedule) control.Schedule {
 
 // ScheduleShow implements control.API.
 func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
-	if p.Name == "" {
-		return control.ScheduleDetail{}, queue.Invalid("name", "is missing; give the name of a schedule")
-	}
 	return s.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
@@ -370,9 +351,6 @@ func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.Sc
 // onSchedule changes a schedule, if who asks may.
 func (s *Service) onSchedule(ctx context.Context, method, name string, do func(is *store.Schedule, by int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
-	if name == "" {
-		return control.Schedule{}, queue.Invalid("name", "is missing; give the name of a schedule")
-	}
 	var is store.Schedule
 	err := changing(func() (err error) {
 		if is, _, err = s.store.Schedule(ctx, name); err != nil {

@@ -25,7 +25,7 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 			if stops {
 				w.halt()
 				for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-					if _, err := w.WorkerScale(w.Context(), control.Count{Count: new(4)}); err != nil { // it is stopping
+					if _, err := w.WorkerScale(w.Context(), control.WorkerScale{Count: 4}); err != nil { // it is stopping
 						break
 					}
 					if time.Now().After(end) {

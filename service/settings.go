@@ -303,9 +303,6 @@ func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.C
 	if err != nil {
 		return control.ConfigValue{}, err
 	}
-	if text == "" {
-		return control.ConfigValue{}, queue.Invalid("value", "is empty; use config unset to go back to the default")
-	}
 	return s.change(ctx, k, text)
 }
 

@@ -26,12 +26,6 @@ const (
 
 // Show implements control.API.
 func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, error) {
-	if p.HistoryBefore < 0 {
-		return control.JobDetail{}, queue.Invalid("history_before", "must not be negative; it is the number of an attempt")
-	}
-	if p.ID == "" {
-		return control.JobDetail{}, errNoID
-	}
 	show := &showing{s: s, peer: control.PeerFrom(ctx), id: string(p.ID), before: p.HistoryBefore, most: control.Whole}
 	if p.WithoutEnv {
 		show.most = control.Inside

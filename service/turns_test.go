@@ -42,7 +42,7 @@ func TestReadsTakeTurns(t *testing.T) {
 	all := control.Selection{State: control.Texts{"dead"}}
 	for name, read := range map[string]func(context.Context) error{
 		"list":        func(ctx context.Context) error { _, err := s.List(ctx, control.List{}); return err },
-		"dlq.list":    func(ctx context.Context) error { _, err := s.DLQList(ctx, control.List{}); return err },
+		"dlq.list":    func(ctx context.Context) error { _, err := s.DLQList(ctx, control.DLQList{}); return err },
 		"show":        func(ctx context.Context) error { _, err := s.Show(ctx, control.Show{ID: "a"}); return err },
 		"status":      func(ctx context.Context) error { _, err := s.Status(ctx, control.Nothing{}); return err },
 		"screen":      func(ctx context.Context) error { _, err := s.Screen(ctx, control.ScreenRows{}); return err },

@@ -118,9 +118,6 @@ const maxEdit = 64 << 10
 
 // Edit implements control.API.
 func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
-	if p.Set == nil {
-		return control.BulkResult{}, queue.Invalid("set", "is missing; give an object of the fields to change")
-	}
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
 		return control.BulkResult{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
 	}
@@ -183,9 +180,6 @@ func (s *Service) Remove(ctx context.Context, p control.Remove) (control.BulkRes
 
 // Clear implements control.API.
 func (s *Service) Clear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	if !p.Yes && !p.DryRun {
-		return control.Removed{}, queue.Invalid("yes", "must be true: every job that does not run is removed for good, with its history")
-	}
 	return s.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
 }
 
@@ -298,9 +292,6 @@ func signalNumber(text string) (int, error) {
 // of these with the oldest.
 func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	if chosen := p.All || p.Batch != ""; chosen == (len(ids) > 0) {
-		return control.BulkResult{}, queue.Invalid("ids", "name dead jobs, or all, or a batch; give one of them")
-	}
 	change := func(ctx context.Context, j *queue.Job) error {
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbRetryDead, Timeout: (*time.Duration)(p.Timeout)})
 	}
@@ -337,9 +328,6 @@ func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.Bul
 
 // DLQClear implements control.API.
 func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed, error) {
-	if !p.Yes && !p.DryRun {
-		return control.Removed{}, queue.Invalid("yes", "must be true: dead jobs and their history are removed for good")
-	}
 	return s.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
@@ -362,8 +350,6 @@ type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	names, chosen := p.Names(), p.Chosen()
 	switch {
-	case chosen == (len(names) > 0):
-		return control.BulkResult{}, queue.Invalid("ids", "name jobs, or say which by state, failed, label, queue, batch, user, older_than, id_glob or all; give one of them")
 	case p.DryRun && !chosen:
 		count := counting(takes)
 		do = func(ctx context.Context, j *queue.Job, _ []queue.State) error { return count(ctx, j) }

@@ -15,8 +15,8 @@ const pieceBytes = 64 << 10
 // Wait implements control.API.
 func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
-	if len(ids) == 0 || len(ids) > control.MaxWaits {
-		return control.Waited{}, queue.Invalid("ids", "has %d entries; 1 to %d are taken", len(ids), control.MaxWaits)
+	if len(ids) > control.MaxWaits {
+		return control.Waited{}, queue.Invalid("ids", "and id name %d jobs; at most %d are taken", len(ids), control.MaxWaits)
 	}
 	w := &waiting{s: s, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
 	if err := w.begin(ctx); err != nil {

@@ -265,7 +265,7 @@ func TestWholeServiceRunsJobs(t *testing.T) {
 		if len(j.History) != 2 || j.Attempts != 2 || *j.ExitCode != 3 {
 			w.Errorf("its history: %+v", j)
 		}
-		if page, err := w.DLQList(ctx, control.List{}); err != nil || len(page.Jobs) != 1 {
+		if page, err := w.DLQList(ctx, control.DLQList{}); err != nil || len(page.Jobs) != 1 {
 			w.Errorf("dead jobs: %+v, %v", page, err)
 		}
 		if got, err := w.DLQRetry(ctx, control.DLQRetry{All: true}); err != nil || len(got.Done) != 1 {
@@ -354,7 +354,7 @@ func TestWholeServiceCarriesOutVerbs(t *testing.T) {
 func TestWholeServiceTakesBatches(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()
-		if _, err := w.WorkerScale(ctx, control.Count{Count: new(0)}); err != nil {
+		if _, err := w.WorkerScale(ctx, control.WorkerScale{}); err != nil {
 			w.Fatal(err)
 		}
 		part := func(from, n int) (list []queue.Spec) {
@@ -397,7 +397,7 @@ func TestWholeServiceTakesBatches(t *testing.T) {
 		if again, err := w.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: part(5000, 1), Commit: true, Key: "other"}); err != nil || !again.Duplicate {
 			w.Errorf("the same request again: %+v, %v", again, err)
 		}
-		if _, err := w.WorkerScale(ctx, control.Count{Count: new(4)}); err != nil {
+		if _, err := w.WorkerScale(ctx, control.WorkerScale{Count: 4}); err != nil {
 			w.Fatal(err)
 		}
 		ids := slices.Sorted(maps.Keys(seen))

@@ -14,9 +14,6 @@ import (
 // WorkerStart implements control.API. In a service that a client started by the
 // way, whose count nobody chose, the count is that of all workers.
 func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	if p.Count != nil && *p.Count < 1 {
-		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1")
-	}
 	_, err := s.setWorkers(ctx, func(now int) int {
 		switch {
 		case p.Count == nil:
@@ -30,22 +27,13 @@ func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.Wor
 }
 
 // WorkerScale implements control.API.
-func (s *Service) WorkerScale(ctx context.Context, p control.Count) (control.WorkerCount, error) {
-	if p.Count == nil {
-		return control.WorkerCount{}, queue.Invalid("count", "is missing; give the number of workers that there shall be")
-	}
-	_, err := s.setWorkers(ctx, func(int) int { return *p.Count })
+func (s *Service) WorkerScale(ctx context.Context, p control.WorkerScale) (control.WorkerCount, error) {
+	_, err := s.setWorkers(ctx, func(int) int { return p.Count })
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
 // WorkerStop implements control.API. It returns once what was to end has.
 func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
-	switch {
-	case p.Count != nil && *p.Count < 1:
-		return control.WorkerCount{}, queue.Invalid("count", "must be at least 1; without it all workers end")
-	case p.All && p.Count != nil:
-		return control.WorkerCount{}, queue.Invalid("count", "and all are both given; give one of them")
-	}
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {
 		timeout = time.Duration(*p.Timeout)

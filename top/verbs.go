@@ -85,7 +85,7 @@ func scaling() []verb {
 			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
 				st, err := api.Status(ctx, control.Nothing{}) // the picture may be older than the last key
 				if err == nil {
-					_, err = api.WorkerScale(ctx, control.Count{Count: new(max(st.Workers.Total-1, 0))})
+					_, err = api.WorkerScale(ctx, control.WorkerScale{Count: max(st.Workers.Total-1, 0)})
 				}
 				return control.BulkResult{}, err
 			}},

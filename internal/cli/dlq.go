@@ -16,10 +16,9 @@ func dlqVerb(a *App) *cobra.Command {
 	list := &cobra.Command{
 		Use: "list", Short: "List dead jobs, newest first", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			l.states = []string{queue.Dead.String()} // which the method says by itself
+			l.states = []string{queue.Dead.String()}
 			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
-				p.State = nil
-				return c.DLQList(ctx, p)
+				return c.DLQList(ctx, p.DeadOnly())
 			}
 			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", zoned("WHEN"), "ERROR", "COMMAND"})
 		},

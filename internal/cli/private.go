@@ -264,7 +264,7 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	c := control.NewClient(p.a.privateSocket()) // the other one may be busy with a request
 	defer c.Close()
 	soon, cancel := context.WithTimeout(context.Background(), leaveWithin)
-	c.WorkerScale(soon, control.Count{Count: new(0)}) // so that what is said next is true; stopping asks for it again
+	c.WorkerScale(soon, control.WorkerScale{}) // so that what is said next is true; stopping asks for it again
 	cancel()
 	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; those that run may finish (Ctrl-C again ends them); the same command goes on later")
 	stopped := make(chan struct{})
@@ -360,7 +360,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 		return err
 	}
 	close(p.follows) // jobs run from the next request on, whether its answer is waited for or not
-	if _, err := p.c.WorkerScale(ctx, control.Count{Count: &count}); err != nil {
+	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}
 	return errors.Join(f.run(ctx), log.failure())

@@ -251,7 +251,7 @@ func queueRmVerb(a *App) *cobra.Command {
 		Use: "rm NAME…", Short: "Forget what an empty queue goes by", ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onQueues(cmd, args, false, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
-				return c.QueueRemove(ctx, control.QueueName{Name: name})
+				return c.QueueRemove(ctx, control.QueueRemove{Name: name})
 			})
 		},
 	}

@@ -89,7 +89,7 @@ func workerScaleVerb(a *App) *cobra.Command {
 			if err != nil || n < 0 {
 				return Usage("%q is not a number of workers", args[0])
 			}
-			return answer(cmd.Context(), a, (*control.Client).WorkerScale, control.Count{Count: &n}, a.printCount)
+			return answer(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n}, a.printCount)
 		},
 	}
 }

@@ -1,0 +1,142 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// decodeParams reads parameters strictly into a struct: an unknown name is refused with the nearest known one, and so
+// is whatever the type's ruleset does not accept. Parameters that are JSON themselves stay part of raw.
+func decodeParams(raw json.RawMessage, into any) error {
+	if raw == nil || string(raw) == "null" {
+		raw = json.RawMessage("{}")
+	}
+	if own, ok := into.(interface{ decode(json.RawMessage) error }); ok {
+		return own.decode(raw)
+	}
+	v := reflect.ValueOf(into).Elem()
+	d := newParamDecoder(v.Type(), params(v))
+	if err := queue.Members(raw, d.decode); err != nil {
+		return err
+	}
+	if err := d.check(); err != nil {
+		return err
+	}
+	if own, ok := into.(interface{ check() error }); ok {
+		return own.check()
+	}
+	return nil
+}
+
+// paramDecoder reads the parameters of one request by their ruleset.
+type paramDecoder struct {
+	rules *ruleset
+	into  map[string]reflect.Value // where each goes, by name
+	given map[string]bool          // whether each that is there is anything but false
+}
+
+func newParamDecoder(t reflect.Type, into map[string]reflect.Value) *paramDecoder {
+	return &paramDecoder{rulesOf(t), into, map[string]bool{}}
+}
+
+// decode reads one parameter.
+func (d *paramDecoder) decode(name string, value json.RawMessage) error {
+	field, ok := d.into[name]
+	if !ok {
+		near := queue.Nearest(name, slices.Collect(maps.Keys(d.into)))
+		return queue.Invalid(name, "is not a parameter of this method%s", near)
+	}
+	p := d.rules.param(name)
+	if string(value) == "null" {
+		return queue.Invalid(name, "must not be null; leave it out")
+	}
+	if p.fields {
+		if err := checkFields(name, value); err != nil {
+			return err
+		}
+	}
+	d.given[name] = string(value) != "false"
+	if err := decodeParam(name, value, field.Addr().Interface()); err != nil {
+		return err
+	}
+	return p.checkValue(field)
+}
+
+// checkFields refuses an object with members that are not fields of a job.
+func checkFields(name string, value json.RawMessage) error {
+	if value[0] != '{' {
+		return queue.Invalid(name, "must be an object of fields of a job")
+	}
+	return queue.Members(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
+}
+
+// check refuses what is missing, or does not belong together.
+func (d *paramDecoder) check() error { return d.rules.check(d.given) }
+
+// decodeParam reads one parameter; an error names it.
+func decodeParam(name string, value json.RawMessage, into any) error {
+	if raw, ok := into.(*json.RawMessage); ok {
+		*raw = value
+		return nil
+	}
+	if value[0] == '"' {
+		if err := queue.CheckText(value); err != nil {
+			return queue.Invalid(name, "%s", err)
+		}
+	} else if _, bytes := into.(*[]byte); bytes {
+		return queue.Invalid(name, "must be text in base64")
+	}
+	err := json.Unmarshal(value, into)
+	var e *queue.Error
+	var wrong *json.UnmarshalTypeError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &e) && e.Field == "":
+		return queue.Invalid(name, "%s", e.Message)
+	case errors.As(err, &e):
+		return e
+	case errors.As(err, &wrong):
+		return queue.Invalid(name, "must be %s, not %s", kindOf(wrong.Type), queue.Clip(wrong.Value))
+	}
+	return queue.Invalid(name, "%v", err)
+}
+
+// kindOf is what a value of a type is in JSON, for people.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "an integer"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Map, reflect.Struct:
+		return "an object"
+	case reflect.Slice:
+		return "a list"
+	}
+	return "text"
+}
+
+// params are the fields of a struct by their names in JSON.
+func params(v reflect.Value) map[string]reflect.Value {
+	named := map[string]reflect.Value{}
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		if f.Anonymous {
+			maps.Copy(named, params(v.Field(i)))
+			continue
+		}
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "-" {
+			named[name] = v.Field(i)
+		}
+	}
+	return named
+}

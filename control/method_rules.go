@@ -1,0 +1,416 @@
+package control
+
+import (
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Limits of what parameters say.
+const (
+	MaxPage       = 1000           // jobs of a list
+	MaxScreenRows = 100            // jobs of each part of a screen
+	MaxWorkers    = 4096           // workers of a service
+	MaxJitter     = 24 * time.Hour // of a schedule
+	maxCleanup    = 36500          // days
+	maxNumber     = 1<<31 - 1      // of attempts
+	maxSequence   = 1<<63 - 1      // of events
+	maxWeight     = 1000           // of a queue
+	maxCount      = 1e9            // jobs
+	maxBytes      = 1 << 50
+	MaxSchedule   = 100 // bytes of the name of a schedule
+)
+
+// Constraints that several parameters have.
+var (
+	notEmpty  = queue.Constraint{NotEmpty: true}
+	queueName = formed(queue.FormQueue)
+	userName  = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
+	aName     = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
+	label     = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabel}
+	glob      = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxGlob}
+	duration  = between(0, queue.MaxDuration.Seconds())
+	lasting   = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
+	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor, Is: "a cursor that an answer gave"})
+	anyStates = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
+)
+
+func between(low, high float64) queue.Constraint {
+	return queue.Constraint{Range: &queue.Range{Min: low, Max: high}}
+}
+
+func upTo(bytes int) queue.Constraint { return queue.Constraint{MaxBytes: bytes} }
+
+func atMost(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
+
+func formed(form *queue.Form) queue.Constraint { return queue.Constraint{Text: form} }
+
+func words(list ...string) queue.Constraint { return queue.Constraint{Enum: list} }
+
+func validCursor(s string) bool {
+	n, err := strconv.ParseInt(s, 10, 64)
+	return err == nil && n > 0 && n < 1e18 && s[0] >= '1' && s[0] <= '9'
+}
+
+func stateWords(states []queue.State, more ...string) (list []string) {
+	for _, s := range states {
+		list = append(list, s.String())
+	}
+	return append(list, more...)
+}
+
+// some is a constraint on a list or a map that must not be empty.
+func some(c queue.Constraint) queue.Constraint {
+	c.MinItems = 1
+	return c
+}
+
+var (
+	needJob    = need("id", "id of the job", notEmpty)
+	dryRun     = free("dry_run", "only count the jobs; change nothing")
+	pageCursor = opt("cursor", "next of the previous answer: go on from there", jobCursor)
+	batchLabel = opt("batch", "only your own jobs whose label batch has this value", label)
+)
+
+// filters are the parameters that select jobs of a list.
+func filters() []param {
+	return []param{
+		opt("label", "only jobs with all of these labels", atMost(queue.MaxLabels)),
+		opt("queue", "only jobs of this queue", queueName),
+		batchLabel,
+		opt("user", "only jobs that this user enqueued", userName),
+		opt("id_glob", "only jobs whose id matches this pattern of * ? and [a-z]", glob),
+		free("since", "only jobs that ended, or else were enqueued, at this time or later"),
+		free("until", "only jobs that ended, or else were enqueued, before this time"),
+		opt("limit", "most jobs in the answer (default: 1000)", between(1, MaxPage)),
+		pageCursor,
+	}
+}
+
+var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"}
+
+// selection is what a verb on jobs takes, with more parameters of its own.
+func selection(more ...param) *ruleset {
+	pick := "name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all; give one of the two"
+	return &ruleset{append([]param{
+		opt("id", "id of a job", notEmpty),
+		opt("ids", "ids of jobs", some(atMost(MaxNames))),
+		free("all", "every job in a state that the verb takes"),
+		opt("state", "jobs in any of these states (default: those that the verb takes)", some(anyStates)),
+		free("failed", "jobs in the states dead and failed"),
+		opt("label", "jobs with all of these labels", some(atMost(queue.MaxLabels))),
+		opt("queue", "jobs of this queue", queueName),
+		opt("batch", "your own jobs whose label batch has this value", label),
+		opt("user", "jobs that this user enqueued", userName),
+		opt("older_than", "jobs that ended, or else were enqueued, at least this long ago", lasting),
+		opt("id_glob", "jobs whose id matches this pattern of * ? and [a-z]", glob),
+		dryRun, pageCursor,
+	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
+}
+
+// enqueueRules are those of methods that enqueue jobs.
+func enqueueRules() map[reflect.Type]*ruleset {
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[Enqueue](): {params: []param{
+			opt("key", "makes the request repeatable: the same key gets the same answer", upTo(queue.MaxKey)),
+			free("require_limits", "refuse a job with a limit that is not enforced here"),
+		}},
+		reflect.TypeFor[EnqueueBatch](): {[]param{
+			opt("batch", "name of the batch, where it takes several requests", upTo(queue.MaxKey)),
+			opt("jobs", "jobs to enqueue, all or none", atMost(queue.MaxBatch)),
+			free("commit", "this is the last request of the batch, or the only one"),
+			opt("key", "makes the request with commit repeatable: the same key gets the same answer",
+				upTo(queue.MaxKey)),
+			free("abort", "give the batch up"),
+			free("require_limits", "refuse jobs with a limit that is not enforced here"),
+		}, []group{
+			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
+			requires("goes with batch alone", []string{"abort"}, []string{"batch"}),
+			excludes("goes with batch alone", []string{"abort"}, []string{"commit", "jobs"}),
+			requires("goes with the last request of a batch, which has commit", []string{"key"}, []string{"commit"}),
+		}},
+	}
+}
+
+// listRules are those of methods that show jobs, or wait for them.
+func listRules() map[reflect.Type]*ruleset {
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[Show](): {params: []param{
+			needJob,
+			opt("history_before", "only attempts before this one", between(1, maxNumber)),
+			free("without_env", "leave the environment out"),
+		}},
+		reflect.TypeFor[List](): {params: append([]param{
+			opt("state", "only jobs in any of these states; waiting and done stand for several", anyStates),
+			free("failed", "only jobs in the states dead and failed"),
+		}, filters()...)},
+		reflect.TypeFor[DLQList](): {params: filters()},
+		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows", "most jobs of each part (default: 10)",
+			between(1, MaxScreenRows))}},
+		reflect.TypeFor[Wait](): {[]param{
+			opt("id", "id of a job", notEmpty),
+			opt("ids", "ids of jobs", some(atMost(MaxWaits))),
+			free("any", "answer once one of the jobs has ended, not all"),
+			opt("timeout", "answer after this time, whatever has ended by then (default: never)", duration),
+		}, []group{anyOf("are missing; give the jobs to wait for", "ids", "id")}},
+		reflect.TypeFor[Tree]():      {params: []param{needJob}},
+		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
+		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs (default: 20)",
+			between(1, MaxSimulated))}},
+	}
+}
+
+// outputRules are those of methods about the output of jobs, and their terminals.
+func outputRules() map[reflect.Type]*ruleset {
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[Logs](): {[]param{
+			needJob,
+			opt("attempt", "number of the attempt (default: the last)", between(1, maxNumber)),
+			free("all", "with follow: from the first attempt on"),
+			free("follow", "go on until the job has ended"),
+			free("stdout", "standard output only"),
+			free("stderr", "standard error only"),
+			opt("n", "only this many lines, from the end", between(0, MaxLines)),
+			free("since", "only what was printed at this time or later"),
+			free("until", "only what was printed before this time"),
+			free("ends", "with follow: say when an attempt has ended and another is to come"),
+		}, []group{
+			excludes("selects from past output; leave follow out", []string{"until"}, []string{"follow"}),
+			requires("follows a job from its first attempt on; set follow", []string{"all"}, []string{"follow"}),
+			excludes("follows a job from its first attempt on; leave attempt and n out",
+				[]string{"all"}, []string{"attempt", "n"}),
+		}},
+		reflect.TypeFor[Attach](): {[]param{
+			needJob,
+			opt("attempt", "number of the attempt (default: the one that runs)", between(1, maxNumber)),
+			free("wait", "wait until the attempt has started"),
+			opt("rows", "new height of the terminal", between(1, maxTerminal)),
+			opt("cols", "new width of the terminal", between(1, maxTerminal)),
+			opt("text", "text to type", upTo(MaxTyped)),
+			opt("base64", "bytes to type, in base64", upTo(MaxTyped)),
+		}, []group{
+			requires("goes with cols; give both, or neither to leave the size as it is",
+				[]string{"rows"}, []string{"cols"}),
+			requires("goes with rows; give both, or neither to leave the size as it is",
+				[]string{"cols"}, []string{"rows"}),
+			excludes("and base64 are both given; give one of them", []string{"text"}, []string{"base64"}),
+		}},
+	}
+}
+
+// verbRules are those of verbs on jobs.
+func verbRules() map[reflect.Type]*ruleset {
+	clearAll := "must be true: the jobs are removed for good, with their history; dry_run counts them"
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[Selection](): selection(),
+		reflect.TypeFor[Kill](): selection(opt("signal", "name or number of the signal (default: TERM)",
+			notEmpty)),
+		reflect.TypeFor[Edit]():   selection(fields("set", "fields to change: an object; null is the default")),
+		reflect.TypeFor[Retry]():  selection(free("only", "leave jobs as they are that were cancelled because these failed")),
+		reflect.TypeFor[Remove](): selection(free("force", "end jobs that run first")),
+		reflect.TypeFor[DLQRetry](): {[]param{
+			opt("id", "id of a dead job", notEmpty),
+			opt("ids", "ids of dead jobs", some(atMost(MaxNames))),
+			free("all", "all dead jobs"),
+			batchLabel,
+			opt("timeout", "timeout of the jobs from now on", duration),
+			dryRun, pageCursor,
+		}, []group{either("name dead jobs, or give all, or a batch; one of these",
+			[]string{"ids", "id"}, []string{"all", "batch"})}},
+		reflect.TypeFor[Sure](): {[]param{
+			free("yes", "confirms that the jobs are removed for good; not needed with dry_run"),
+			batchLabel, dryRun,
+		}, []group{anyOf(clearAll, "yes", "dry_run")}},
+	}
+}
+
+// fields is a required parameter whose value is an object of a job's fields.
+func fields(name, doc string) param {
+	return param{name: name, doc: doc, required: true, fields: true}
+}
+
+// queueRules are those of methods about queues and their statistics.
+func queueRules() map[reflect.Type]*ruleset {
+	keep := between(0, maxCount)
+	settings := []param{
+		opt("concurrency", "most jobs of the queue that run at once; 0 is no limit", between(0, queue.MaxDemand)),
+		opt("weight", "its share of the starts, compared with other queues", between(1, maxWeight)),
+		opt("max_pending", "most jobs of the queue that wait; 0 is no limit", keep),
+		{name: "default", doc: "default fields of its jobs: an object; null removes one", fields: true},
+		free("retention", "how long completed and cancelled jobs are kept: a duration, never or default"),
+		opt("retention_max_jobs", "most ended jobs that are kept; 0 is as in the settings", keep),
+		opt("retention_output", "most bytes of output of ended jobs that are kept; 0 is as in the settings",
+			between(0, maxBytes)),
+	}
+	var names []string
+	for _, p := range settings {
+		names = append(names, p.name)
+	}
+	nothing := "is missing, as are " + strings.Join(names[1:], ", ") + "; give at least one"
+	oneOrAll := either("is missing, or given with all; give one of them", []string{"name"}, []string{"all"})
+	all := free("all", "all queues")
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[Queues](): {params: []param{
+			opt("after", "next of the previous answer: go on after this queue", queueName),
+		}},
+		reflect.TypeFor[QueueSet](): {append([]param{need("name", "name of the queue",
+			queueName)}, settings...), []group{anyOf(nothing, names...)}},
+		reflect.TypeFor[QueuePause](): {[]param{
+			opt("name", "name of the queue", queueName), all,
+			opt("reason", "why, for people", upTo(queue.MaxLabel)),
+			free("until", "resume the queue at this time"),
+			opt("for", "resume the queue after this time", lasting),
+			free("freeze", "freeze the jobs that run, too"),
+		}, []group{
+			oneOrAll,
+			excludes("and until are both given; give one of them", []string{"for"}, []string{"until"}),
+			excludes("lasts until the queue is resumed; leave until and for out",
+				[]string{"freeze"}, []string{"until", "for"}),
+		}},
+		reflect.TypeFor[QueueName](): {[]param{opt("name", "name of the queue",
+			queueName), all}, []group{oneOrAll}},
+		reflect.TypeFor[QueueRemove](): {params: []param{need("name", "name of the queue", queueName)}},
+		reflect.TypeFor[StatsParams](): {[]param{
+			opt("queue", "only this queue", queueName),
+			free("since", "beginning of the range (default: 24 hours ago)"),
+			free("until", "end of the range (default: now)"),
+			opt("by", "give figures of each of these periods, too", words("minute", "hour", "day")),
+			free("buckets", "give histograms, too"),
+			free("ever", "everything that was ever recorded, in place of a range"),
+		}, []group{excludes("is about all queues, from the beginning; leave queue, since, until and by out",
+			[]string{"ever"}, []string{"queue", "since", "until", "by"})}},
+	}
+}
+
+// goOn is the cursor of a list.
+func goOn(c queue.Constraint) []param {
+	return []param{opt("cursor", "next of the previous answer: go on from there", c)}
+}
+
+// gateRules are those of methods about locks, rates and resources.
+func gateRules() map[reflect.Type]*ruleset {
+	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
+		Is: "a cursor that gate.list gave"}
+	key := &queue.Form{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
+		Is: "a shared key: @, then 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"}
+	rate := &queue.Form{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
+		Is: "N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, like 10/m"}
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[GateSet](): {[]param{
+			need("key", "shared key, which begins with @", formed(key)),
+			opt("lock", "most jobs with the key that run at once", between(1, queue.MaxDemand)),
+			opt("rate", "most starts with the key in a period, like 10/m", formed(rate)),
+			opt("unset", "remove this rule", words("lock", "rate")),
+		}, []group{
+			either("rate and unset exclude each other; give exactly one of them",
+				[]string{"lock"}, []string{"rate", "unset"}),
+			excludes("and unset are both given; give one of them", []string{"rate"}, []string{"unset"}),
+		}},
+		reflect.TypeFor[Gates](): {params: goOn(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
+	}
+}
+
+// workerRules are those of methods about workers and nodes.
+func workerRules() map[reflect.Type]*ruleset {
+	drain := []group{excludes("waits for a drain; leave it out with off", []string{"wait"}, []string{"off"})}
+	off := free("off", "end the drain")
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[Nodes](): {params: goOn(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
+		reflect.TypeFor[Count](): {params: []param{opt("count", "how many workers to add (default: 1)",
+			between(1, MaxWorkers))}},
+		reflect.TypeFor[WorkerScale](): {params: []param{need("count", "number of workers", between(0, MaxWorkers))}},
+		reflect.TypeFor[WorkerStop](): {[]param{
+			opt("count", "how many workers to remove (default: all)", between(1, MaxWorkers)),
+			free("all", "remove all workers"),
+			opt("timeout", "how long running jobs may take to finish (default: 30s)", duration),
+			free("force", "do not let running jobs finish"),
+		}, []group{excludes("and all are both given; give one of them", []string{"count"}, []string{"all"})}},
+		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
+		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
+			aName), off, free("wait", "answer once no job runs there")}, drain},
+		reflect.TypeFor[Drain](): {[]param{off, free("wait", "answer once no job runs")}, drain},
+	}
+}
+
+func validGateCursor(s string) bool {
+	at, err := (&Gates{Cursor: s}).Position()
+	return err == nil && s == GateCursor(at)
+}
+
+func validSharedKey(s string) bool { return strings.HasPrefix(s, "@") && queue.ValidID(s[1:]) }
+
+func validRate(s string) bool {
+	_, err := queue.ParseRate("key=" + s)
+	return err == nil && s[0] >= '1' && s[0] <= '9'
+}
+
+// scheduleRules are those of methods about schedules and hooks.
+func scheduleRules() map[reflect.Type]*ruleset {
+	name := need("name", "name of the schedule", aName)
+	form := &queue.Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
+		Is: "the name of a schedule: 1 to 100 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"}
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[ScheduleAdd](): {params: []param{
+			need("name", "name of the schedule", formed(form)),
+			need("cron", "cron line: five fields, six with seconds first, @hourly …, @every DURATION or @reboot",
+				notEmpty),
+			opt("tz", "time zone, like Europe/Berlin (default: the machine's)", notEmpty),
+			opt("jitter", "start up to this much later, by a hash of name and time", between(0, MaxJitter.Seconds())),
+			opt("catch_up", "what to do about occurrences that were missed (default: none)",
+				words("none", "one", "all")),
+			opt("overlap", "what to do while a job of the schedule has not ended (default: skip)",
+				words("skip", "queue", "replace")),
+			free("replace", "replace the schedule of that name"),
+			free("require_limits", "refuse jobs with a limit that is not enforced here"),
+		}},
+		reflect.TypeFor[ScheduleName](): {params: []param{name}},
+		reflect.TypeFor[ScheduleList](): {params: []param{goOn(upTo(maxUser))[0]}},
+		reflect.TypeFor[HookName](): {params: []param{
+			need("name", "name of a webhook, or of a hook of the settings like on_dead", notEmpty),
+		}},
+	}
+}
+
+func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxSchedule }
+
+// serviceRules are those of methods about the service itself.
+func serviceRules() map[reflect.Type]*ruleset {
+	key := need("key", "name of the setting", notEmpty)
+	var kinds []string
+	for _, k := range queue.EventKinds() {
+		kinds = append(kinds, string(k))
+	}
+	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
+	return map[reflect.Type]*ruleset{
+		reflect.TypeFor[Nothing]():     {},
+		reflect.TypeFor[HelloParams](): {params: []param{free("version", "name and version of the client")}},
+		reflect.TypeFor[WebStart](): {params: []param{
+			free("listen", "ADDRESS:PORT or unix:/PATH (default: as in the settings, or 127.0.0.1:7070)"),
+		}},
+		reflect.TypeFor[ConfigKey](): {params: []param{key}},
+		reflect.TypeFor[ConfigSet](): {params: []param{key, need("value", "value: text, a number, true or false",
+			queue.Constraint{NotEmpty: true, MaxBytes: MaxScalar, Note: "; use config.unset to go back to the default"})}},
+		reflect.TypeFor[Events](): {[]param{
+			opt("since", "only events after this number", between(0, maxSequence)),
+			free("follow", "go on with events as they happen"),
+			free("from", "only events that happened at this time or later"),
+			free("until", "only events that happened before this time"),
+			opt("id", "only events of these jobs", atMost(MaxWaits)),
+			opt("event", "only events of these kinds", queue.Constraint{Enum: kinds, MaxItems: MaxTexts}),
+			free("audit", "everything that people did, with who, how and to what; for admins"),
+		}, []group{excludes("selects from past events; leave follow out", []string{"until"}, []string{"follow"})}},
+		reflect.TypeFor[Cleanup](): {params: []param{
+			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
+			opt("state", "states of the jobs (default: completed and cancelled)",
+				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
+			opt("keep", "least number of ended jobs to keep, the newest", between(0, maxCount)),
+			free("dry_run", "only count the jobs; remove none"),
+		}},
+		reflect.TypeFor[Doctor]():      {params: []param{free("verify", "check the whole database, and the output files")}},
+		reflect.TypeFor[ServiceStop](): {params: []param{free("keep_jobs", "leave the jobs running")}},
+	}
+}

@@ -1,0 +1,167 @@
+package control
+
+import (
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// ruleset describes the parameters of a method: what each is, which values it accepts, and which of them belong
+// together. Requests are checked by it, and Schemas declares it: what a schema permits and what the service accepts
+// are one table.
+//
+// An example: {need("name", "name of the queue", …)} refuses {} with "name: is missing; give the name of the queue",
+// and makes {"required": ["name"]}.
+type ruleset struct {
+	params []param
+	groups []group
+}
+
+// param is one parameter. An optional one may be left out, but not be null.
+type param struct {
+	name, doc string
+	required  bool
+	queue.Constraint
+	fields bool // its value is an object of a job's fields, where null stands for the default
+}
+
+func opt(name, doc string, c queue.Constraint) param {
+	if c.NotEmpty {
+		c.Note = "; leave it out"
+	}
+	return param{name, doc, false, c, false}
+}
+
+// free is an optional parameter that accepts every value of its type.
+func free(name, doc string) param { return opt(name, doc, queue.Constraint{}) }
+
+func need(name, doc string, c queue.Constraint) param {
+	if c.NotEmpty && c.Note == "" {
+		c.Note = "; give the " + doc
+	}
+	return param{name, doc, true, c, false}
+}
+
+// param returns the parameter of that name, nil if there is none.
+func (r *ruleset) param(name string) *param {
+	for i := range r.params {
+		if r.params[i].name == name {
+			return &r.params[i]
+		}
+	}
+	return nil
+}
+
+// group is a condition on parameters of two sets: whether any of each is given. A parameter that is false counts as not
+// given.
+type group struct {
+	a, b           []string
+	accepts        func(a, b bool) bool
+	declare        func(a, b schema) schema
+	field, message string // of the error
+}
+
+// anyOf asks for at least one of the parameters.
+func anyOf(message string, names ...string) group {
+	return group{names, nil, func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }, names[0], message}
+}
+
+// either asks for parameters of one set, and for none of the other.
+func either(message string, a, b []string) group {
+	accepts := func(a, b bool) bool { return a != b }
+	return group{a, b, accepts, func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }, a[0], message}
+}
+
+// excludes refuses parameters of one set together with those of the other.
+func excludes(message string, a, b []string) group {
+	accepts := func(a, b bool) bool { return !a || !b }
+	declare := func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }
+	return group{a, b, accepts, declare, a[0], message}
+}
+
+// requires asks for one of the second set where one of the first is given.
+func requires(message string, a, b []string) group {
+	accepts := func(a, b bool) bool { return !a || b }
+	declare := func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }
+	return group{a, b, accepts, declare, a[0], message}
+}
+
+// check refuses what is missing of the given parameters, or does not belong together.
+func (r *ruleset) check(given map[string]bool) error {
+	for _, p := range r.params {
+		if _, is := given[p.name]; p.required && !is {
+			return queue.Invalid(p.name, "is missing; give the %s", p.doc)
+		}
+	}
+	some := func(names []string) bool {
+		for _, name := range names {
+			if given[name] {
+				return true
+			}
+		}
+		return false
+	}
+	for _, g := range r.groups {
+		if !g.accepts(some(g.a), some(g.b)) {
+			return queue.Invalid(g.field, "%s", g.message)
+		}
+	}
+	return nil
+}
+
+// checkValue refuses a value that the parameter does not accept.
+func (p *param) checkValue(v reflect.Value) error {
+	switch v := v.Interface().(type) {
+	case Time:
+		return nil
+	case Span:
+		return p.CheckNumber(p.name, time.Duration(v).Seconds())
+	case *Span:
+		return p.CheckNumber(p.name, time.Duration(*v).Seconds())
+	case *Age:
+		return nil // it has read itself
+	case []byte:
+		return p.CheckText(p.name, string(v))
+	}
+	switch v.Kind() {
+	case reflect.Pointer:
+		return p.checkValue(v.Elem())
+	case reflect.Int, reflect.Int64:
+		return p.CheckNumber(p.name, float64(v.Int()))
+	case reflect.Float64:
+		return p.CheckNumber(p.name, v.Float())
+	case reflect.String:
+		return p.CheckText(p.name, v.String())
+	case reflect.Slice:
+		if err := p.CheckCount(p.name, v.Len()); err != nil || v.Type().Elem().Kind() != reflect.String {
+			return err
+		}
+		for i := range v.Len() {
+			if err := p.CheckEntry(p.name, v.Index(i).String()); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		return p.CheckCount(p.name, v.Len())
+	}
+	return nil
+}
+
+// rulesOf returns the ruleset of a type of parameters, nil if there is none.
+func rulesOf(t reflect.Type) *ruleset { return rulesets()[t] }
+
+// rulesets is made with the first use: a program that only asks needs none of it.
+var rulesets = sync.OnceValue(func() map[reflect.Type]*ruleset {
+	all := map[reflect.Type]*ruleset{}
+	for _, part := range []map[reflect.Type]*ruleset{
+		enqueueRules(), listRules(), outputRules(), verbRules(), queueRules(), gateRules(), workerRules(),
+		scheduleRules(), serviceRules(),
+	} {
+		for t, r := range part {
+			all[t] = r
+		}
+	}
+	return all
+})

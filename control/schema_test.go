@@ -1,0 +1,249 @@
+package control
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// compileSchema compiles a schema with a library that is not ours.
+func compileSchema(t *testing.T, name string, s map[string]any) *jsonschema.Schema {
+	t.Helper()
+	raw, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	c.AssertFormat()
+	if err := c.AddResource(name, doc); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile(name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return compiled
+}
+
+// permits reports whether a schema permits JSON.
+func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
+	t.Helper()
+	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Validate(doc) == nil
+}
+
+var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
+
+// accepts returns why a method does not accept parameters, whatever state the queue is in.
+func accepts(m *Method, raw string) error {
+	if err := queue.CheckJSON([]byte(raw)); err != nil {
+		return err
+	}
+	p, err := m.does.decode(json.RawMessage(raw))
+	if err != nil {
+		return err
+	}
+	specs := []queue.Spec{}
+	switch p := p.(type) {
+	case *Enqueue:
+		specs = append(specs, p.Spec)
+	case *ScheduleAdd:
+		specs = append(specs, p.Spec)
+	case *EnqueueBatch:
+		specs = p.Jobs
+	}
+	for i := range specs {
+		if _, err := queue.Resolve(&specs[i], testDefaults); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A method refuses a request without parameters exactly if its schema does.
+func TestSchemasDeclareWhatMustBeGiven(t *testing.T) {
+	for i, s := range Schemas() {
+		err := accepts(&Methods()[i], "{}")
+		if permitted := permits(t, compileSchema(t, s.Method, s.Params), "{}"); permitted != (err == nil) {
+			t.Errorf("%s: the schema permits {}: %t; the method says: %v", s.Method, permitted, err)
+		}
+	}
+}
+
+// Every parameter has a description, and a type with one member is a plain string.
+func TestSchemasDescribeEveryParameter(t *testing.T) {
+	for _, s := range Schemas() {
+		properties := s.Params["properties"].(schema)
+		for name, p := range properties {
+			if text, _ := p.(schema)["description"].(string); text == "" {
+				t.Errorf("%s: %s has no description", s.Method, name)
+			}
+		}
+		raw, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []string{"string", "integer", "number", "boolean", "array", "object", "null"} {
+			if strings.Contains(string(raw), `"type":["`+kind+`"]`) {
+				t.Errorf("%s: the schema has a list of one type: %s", s.Method, kind)
+			}
+		}
+	}
+}
+
+// Every parameter of a ruleset is one of its type, and the other way round.
+func TestRulesetsNameEveryParameter(t *testing.T) {
+	for _, s := range Schemas() {
+		rules := rulesOf(methodOf(s.Method).does.params)
+		for name := range s.Params["properties"].(schema) {
+			if rules.param(name) == nil && !slices.Contains(jobFields(), name) {
+				t.Errorf("%s: %s has no rule", s.Method, name)
+			}
+		}
+	}
+}
+
+func jobFields() []string {
+	names := []string{backoffJitter}
+	for _, f := range queue.Fields() {
+		names = append(names, f.Name, f.Alias)
+	}
+	return names
+}
+
+// examples are parameters without which methods refuse every request.
+var examples = []map[string]string{
+	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
+	{"commit": "true"}, {"count": "1"},
+	{"name": `"a"`, "cron": `"@hourly"`, "command": `"true"`}, {"name": `"a"`, "cron": `"@hourly"`},
+	{"name": `"a"`, "cron": `"@hourly"`, "command": `"true"`, "unique": `"a"`}, {"name": `"a"`,
+		"cron": `"@hourly"`, "command": `"true"`, "env_secret": `{"A":"/x"}`},
+	{"key": `"workers"`}, {"key": `"workers"`, "value": `"1"`},
+	{"key": `"@a"`, "lock": "1"}, {"name": `"a"`, "weight": "1"}, {"id": `"a"`, "set": "{}"}, {"unique": `"a"`,
+		"command": `"true"`},
+	{"batch": `"a"`}, {"key": `"@a"`}, {"cols": "80", "id": `"a"`}, {"rows": "24", "id": `"a"`}, {"id": `"a"`,
+		"follow": "true"},
+	{"env_secret": `{"A":"/x"}`, "command": `"true"`}, {"set": "{}"},
+}
+
+// probes are values that each parameter is tried with.
+func probes(property schema) []string {
+	list := []string{
+		"null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.001", "1e300", "100000", "999999999999", `""`,
+		`" "`, `"a"`, `"a b"`, `"@a"`, `"/a"`, `"-"`,
+		`"1"`, `"10/m"`, `"90s"`, `"never"`, `"2027-01-01T00:00:00Z"`, `"022"`, `"1GiB"`, `"é"`, `"a\u0000b"`, "[]",
+		`["a"]`, "[1]", "[256]", `[true]`, "[[]]", "{}", `{"a":"b"}`, `{"a":1}`, `{"a":null}`,
+		`"` + strings.Repeat("x", 129) + `"`, `"` + strings.Repeat("x", 257) + `"`,
+		`"/` + strings.Repeat("x", 5000) + `"`, list(300, "1"), list(70, `"dead"`), list(1001, `"a"`), object(40),
+	}
+	collect := func(of schema) {
+		for _, bound := range []string{"minimum", "maximum", "exclusiveMinimum"} {
+			if n, ok := of[bound].(float64); ok {
+				for _, v := range []float64{n - 1, n, n + 1} {
+					raw, _ := json.Marshal(v) // a number it is
+					list = append(list, string(raw), "["+string(raw)+"]")
+				}
+			}
+		}
+		if most, ok := of["maxLength"].(int); ok && of["contentEncoding"] == nil {
+			for _, n := range []int{most, most + 1} {
+				text := `"/` + strings.Repeat("x", n-1) + `"`
+				list = append(list, text, "["+text+"]")
+			}
+		}
+		words, _ := of["enum"].([]string)
+		for _, w := range words {
+			list = append(list, `"`+w+`"`, `["`+w+`"]`)
+		}
+	}
+	collect(property)
+	if items, ok := property["items"].(schema); ok {
+		collect(items)
+	}
+	return list
+}
+
+func object(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, `"k`+strings.Repeat("x", i)+`":"1"`)
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
+
+// inContent are parameters whose content is refused for more than a schema can say, so that a value that the schema
+// permits may be refused; no value that it does not permit is accepted.
+var inContent = map[string]string{
+	"id": "a number with an exponent", "ids": "a number with an exponent", "memory": "the size in a text", "since": "2^63",
+	"lock": "its form", "rate_limit": "its form", "on": "its form", "depends_on": "its form",
+	"resources":  "its names and numbers",
+	"env_secret": "its names and references", "mask_secrets": "it goes with env_secret",
+	"unique_for": "it goes with unique", "on_conflict": "it goes with unique", "shell": "it goes with command",
+	"tty":    "it excludes stdin",
+	"run_at": "it excludes delay", "next_run_at": "it excludes delay", "cpus": "numbers",
+	"base64": "its encoding", "set": "fields of a job", "default": "fields of a job",
+	"max_attempts": "it may differ from max_retries", "timeout_ms": "it may differ from timeout",
+}
+
+// Each value of each parameter that its schema permits is accepted, and no other.
+func TestSchemasPermitWhatIsAccepted(t *testing.T) {
+	for i, s := range Schemas() {
+		m, compiled := &Methods()[i], compileSchema(t, s.Method, s.Params)
+		for name, p := range s.Params["properties"].(schema) {
+			base := baseFor(t, m, compiled, name)
+			for _, value := range probes(p.(schema)) {
+				params := maps.Clone(base)
+				params[name] = value
+				raw := written(params)
+				err := accepts(m, raw)
+				permitted := permits(t, compiled, raw)
+				if permitted == (err == nil) || permitted && inContent[name] != "" {
+					continue
+				}
+				t.Errorf("%s: the schema permits %.150s: %t; the method says: %.200v", s.Method, raw, permitted, err)
+			}
+		}
+	}
+}
+
+// baseFor returns parameters with which a method accepts most values of another one.
+func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
+	t.Helper()
+	for _, e := range examples {
+		for _, value := range []string{"1", `"a"`, "true", `"2027-01-01T00:00:00Z"`, "{}", `["dead"]`, `{"a":"b"}`,
+			`"dead"`, `"minute"`, `"lock"`, `"10/m"`, "24", `"@a"`, `"one"`, `"skip"`, `"ended"`, `"fixed"`, `"run"`,
+			`"022"`, `["true"]`, `"return"`, `"/a"`, `"1GiB"`, "[1]", `"1"`, `[{"command":"true"}]`, `"0 3 a"`,
+			`"@hourly"`, `"Linear"`, `{"A":"/x"}`} {
+			params := maps.Clone(e)
+			params[name] = value
+			if raw := written(params); permits(t, s, raw) && accepts(m, raw) == nil {
+				return e
+			}
+		}
+	}
+	t.Errorf("%s: no example is accepted with %s", m.Name, name)
+	return examples[0]
+}
+
+func written(params map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(params)) {
+		all = append(all, `"`+name+`":`+params[name])
+	}
+	return "{" + strings.Join(all, ",") + "}"
+}
