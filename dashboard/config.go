@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/queuectl/queuectl/queue"
@@ -61,6 +62,17 @@ func (c *Config) has(host string) bool {
 	}
 	ip, err := netip.ParseAddr(strings.Trim(host, "[]"))
 	return err == nil && ip.IsLoopback()
+}
+
+// validHost reports whether a Host header is a name or an address, with a port of digits or without one (RFC 3986,
+// section 3.2).
+func validHost(value string) bool {
+	host, port := value, ""
+	if at := strings.LastIndexByte(value, ':'); at > strings.LastIndexByte(value, ']') {
+		host, port = value[:at], value[at+1:]
+	}
+	_, err := strconv.ParseUint(port, 10, 16)
+	return host != "" && (port == "" || err == nil) && (host[0] == '[') == strings.Contains(host, ":")
 }
 
 // hostOf is the host that a request is for, without the port.

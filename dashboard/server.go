@@ -393,6 +393,10 @@ func (s *Server) handler() http.Handler {
 		if r.TLS != nil {
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a proxy decides for itself
 		}
+		if !validHost(r.Host) {
+			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "%q is not NAME or NAME:PORT", queue.Clip(r.Host)))
+			return
+		}
 		if c := s.config.Load(); !c.has(hostOf(r)) {
 			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "the page has no host %q; an admin can name it in web.hosts", queue.Clip(hostOf(r))))
 			return
