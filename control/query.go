@@ -2,6 +2,7 @@ package control
 
 import (
 	"encoding/json"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -53,6 +54,27 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 		}
 	}
 	return json.Marshal(params)
+}
+
+// QuerySchema returns the schema of a parameter as QueryParams reads it from a query: a list or a map as the name once
+// for each entry, and everything else as a single value.
+func QuerySchema(property map[string]any) map[string]any {
+	s := maps.Clone(property)
+	delete(s, "description")
+	kinds := kindsOf(s)
+	switch {
+	case slices.Contains(kinds, "object"):
+		s = schema{"type": "array", "items": schema{"type": "string", "pattern": `^[^=]+=[\s\S]*$`}}
+		if most, ok := property["maxProperties"]; ok {
+			s["maxItems"] = most
+		}
+	case slices.Contains(kinds, "array"):
+		s["type"] = "array"
+		delete(s, "pattern") // of a single text
+	case slices.Contains(kinds, "string"):
+		s["type"] = "string"
+	}
+	return s
 }
 
 // kindsOf are the types that a schema allows.

@@ -178,35 +178,3 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	}
 	return nil
 }
-
-// openAPI describes what is below /api, as OpenAPI 3.1.
-func (s *Server) openAPI(w http.ResponseWriter, _ *http.Request, _ *visitor) error {
-	paths := map[string]any{}
-	answers := func(schema any) map[string]any {
-		return map[string]any{
-			"200":     map[string]any{"description": "the result", "content": map[string]any{"application/json": map[string]any{"schema": schema}}},
-			"default": map[string]any{"description": "an error", "content": map[string]any{"application/json": map[string]any{"schema": errorSchema}}},
-		}
-	}
-	for _, m := range control.Schemas() {
-		if control.Readable(m.Method) == nil {
-			continue
-		}
-		query := []any{}
-		properties, _ := m.Params["properties"].(map[string]any)
-		for _, name := range sortedNames(properties) {
-			query = append(query, map[string]any{"name": name, "in": "query", "schema": properties[name], "explode": true})
-		}
-		paths["/api/"+m.Method] = map[string]any{"get": map[string]any{"operationId": m.Method, "summary": "the method " + m.Method + ", with the right " + string(m.Right), "parameters": query, "responses": answers(m.Result)}}
-	}
-	paths["/api/summary"] = map[string]any{"get": map[string]any{"operationId": "summary", "summary": "what the page shows first, as the method screen has it", "responses": answers(map[string]any{"type": "object"})}}
-	paths["/api/events"] = map[string]any{"get": map[string]any{"operationId": "events", "summary": "events as they come, as server-sent events", "parameters": []any{
-		map[string]any{"name": "since", "in": "query", "schema": map[string]any{"type": "integer"}, "description": "the number of the last event that was seen"},
-	}, "responses": map[string]any{"200": map[string]any{"description": "events", "content": map[string]any{"text/event-stream": map[string]any{}}}}}}
-	writeJSON(w, http.StatusOK, map[string]any{
-		"openapi": "3.1.0", "info": map[string]any{"title": "queuectl", "version": "1", "description": "What methods that only read answer. A session's cookie lets in; queuectl web open gives a link to one."}, "paths": paths,
-	})
-	return nil
-}
-
-var errorSchema = map[string]any{"type": "object", "properties": map[string]any{"error": map[string]any{"type": "object", "properties": map[string]any{"code": map[string]any{"type": "string"}, "message": map[string]any{"type": "string"}}}}}

@@ -5,7 +5,9 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -43,7 +45,33 @@ func (s *Server) routes(mux *http.ServeMux) {
 		w.Header().Set("Cache-Control", "max-age=300")
 		files.ServeHTTP(w, r)
 	})
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.fail(w, r, errNoPage(r.URL.Path)) })
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		allowed := methodsOf(mux, r)
+		if allowed == nil {
+			s.fail(w, r, errNoPage(r.URL.Path))
+			return
+		}
+		list := strings.Join(allowed, ", ")
+		w.Header().Set("Allow", list)
+		s.failAs(w, r, http.StatusMethodNotAllowed, queue.Invalid("method", "%s is not for this path; use %s", queue.Clip(r.Method), list))
+	})
+}
+
+// methodsOf returns the HTTP methods of a path that has no handler for the request's own one, nil if the path has none.
+func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		_, pattern := mux.Handler(other)
+		name, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
+		if pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") && control.Readable(name) == nil {
+			continue
+		}
+		if list = append(list, method); method == http.MethodGet {
+			list = append(list, http.MethodHead)
+		}
+	}
+	return list
 }
 
 // forVisitor answers requests of those who are let in.

@@ -283,6 +283,7 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		"/api/config.get?key=workers":        `"value":"1"`,
 		"/api/tree?id=a":                     `"nodes":`,
 		"/api/openapi.json":                  `"/api/queue.list"`,
+		"/api/list?label=k%3Dv&label=z%3Dw":  `"jobs":[]`,
 	} {
 		got := b.ask("GET", path, "")
 		if got.code != http.StatusOK || !strings.Contains(got.body, want) || !json.Valid([]byte(got.body)) {

@@ -1,0 +1,90 @@
+package dashboard
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// openAPI answers with a description of everything below /api, as OpenAPI 3.1.
+func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) error {
+	if err := onlyOf(r.URL.Query()); err != nil {
+		return err
+	}
+	paths, schemas := map[string]any{}, map[string]any{"Error": errorSchema}
+	add := func(name, summary string, parameters []any, answer map[string]any) {
+		paths["/api/"+name] = map[string]any{"get": map[string]any{
+			"operationId": name, "summary": summary, "parameters": parameters, "responses": withErrors(answer),
+		}}
+	}
+	for _, m := range control.Schemas() {
+		if control.Readable(m.Method) == nil {
+			continue
+		}
+		schemas[m.Method] = m.Result
+		add(m.Method, "the method "+m.Method+", which needs the right "+string(m.Right), queryOf(m.Params), answerOf(jsonType, refTo(m.Method)))
+	}
+	since := map[string]any{"name": "since", "in": "query", "description": "number of the last event that you have seen",
+		"schema": map[string]any{"type": "integer", "minimum": 0}}
+	add("summary", "what the page shows first: the result of the method screen", []any{}, answerOf(jsonType, refTo("screen")))
+	add("events", "events as they happen, as server-sent events; the answer does not end", []any{since},
+		answerOf("text/event-stream", map[string]any{"type": "string"}))
+	add("openapi.json", "this description", []any{}, answerOf(jsonType, map[string]any{"type": "object"}))
+	writeJSON(w, http.StatusOK, map[string]any{
+		"openapi": "3.1.0",
+		"info": map[string]any{"title": "queuectl", "version": "1",
+			"description": "The methods of the protocol that only read. " +
+				"A session's cookie authorizes a request: queuectl web open prints a link that starts a session."},
+		"paths": paths,
+		"components": map[string]any{"schemas": schemas, "securitySchemes": map[string]any{
+			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": s.cookie(r), "description": "The cookie of a session."},
+		}},
+		"security": []any{map[string]any{"session": []string{}}},
+	})
+	return nil
+}
+
+const jsonType = "application/json"
+
+func refTo(schema string) map[string]any {
+	return map[string]any{"$ref": "#/components/schemas/" + schema}
+}
+
+func answerOf(contentType string, schema map[string]any) map[string]any {
+	return map[string]any{"description": "the result", "content": map[string]any{contentType: map[string]any{"schema": schema}}}
+}
+
+// withErrors returns the responses of an operation: its answer, and errors by their status.
+func withErrors(answer map[string]any) map[string]any {
+	responses := map[string]any{"200": answer}
+	for status, description := range map[string]string{
+		"400": "a parameter is wrong", "401": "no session", "403": "not permitted", "404": "there is no such thing",
+		"default": "another error",
+	} {
+		responses[status] = map[string]any{"description": description,
+			"content": map[string]any{jsonType: map[string]any{"schema": refTo("Error")}}}
+	}
+	return responses
+}
+
+// queryOf describes the parameters of a method as they are written in the query of a URL; see control.QueryParams.
+func queryOf(params map[string]any) []any {
+	query := []any{}
+	properties, _ := params["properties"].(map[string]any)
+	required, _ := params["required"].([]string)
+	for _, name := range sortedNames(properties) {
+		property, _ := properties[name].(map[string]any)
+		query = append(query, map[string]any{
+			"name": name, "in": "query", "required": slices.Contains(required, name), "description": property["description"],
+			"schema": control.QuerySchema(property), "style": "form", "explode": true,
+		})
+	}
+	return query
+}
+
+var errorSchema = map[string]any{"type": "object", "required": []string{"error"}, "properties": map[string]any{
+	"error": map[string]any{"type": "object", "required": []string{"code", "message"}, "properties": map[string]any{
+		"code": map[string]any{"type": "string"}, "message": map[string]any{"type": "string"},
+	}},
+}}
