@@ -31,6 +31,7 @@ type Settings struct {
 	OutputGrace        time.Duration
 	OutputLimit        int64
 	Priority           int64
+	PriorityRange      int64 // how far from the default a user with only the right submit may set a priority
 	Shell              string
 	OnLost             string
 	Scheduling         string
@@ -142,6 +143,9 @@ func keys() []Key {
 		duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 		size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
 		integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
+		integer("priority_range", "10", "how far from the default of its queue a user may set the priority of a job, up or down; "+
+			"users with the right operate may set any", 0, 2*queue.MaxPriority,
+			func(s *Settings) *int64 { return &s.PriorityRange }),
 		{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", false, setShell, func(s *Settings) string { return s.Shell }, nil},
 		choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
 		choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),

@@ -128,6 +128,9 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		if err == nil {
 			j, err = s.draft(spec, c.Defaults(), name, &as)
 		}
+		if err == nil && a.specs[i].Priority != nil {
+			err = s.checkPriority(&peer, &j)
+		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
 			return r, nil, fault.At(i + 1)

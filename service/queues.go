@@ -68,11 +68,18 @@ func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &with, nil
 }
 
-// withNulls is a patch of a job of a queue in which what it gives back to its default has that of the queue, if there is one.
+// withNulls returns a patch of a job of a queue in which null fields have the defaults of the queue, if it has any. If
+// the patch takes the job to another queue, it is that one whose defaults count.
 func (s *Service) withNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
 	all := s.defaults.Load()
-	if all == nil || (*all)[name] == "" || json.Unmarshal([]byte((*all)[name]), &defaults) != nil || json.Unmarshal(set, &fields) != nil {
+	if all == nil || len(*all) == 0 || json.Unmarshal(set, &fields) != nil {
+		return set
+	}
+	if other := ""; json.Unmarshal(fields["queue"], &other) == nil && other != "" {
+		name = other
+	}
+	if (*all)[name] == "" || json.Unmarshal([]byte((*all)[name]), &defaults) != nil {
 		return set
 	}
 	for field, value := range fields {

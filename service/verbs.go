@@ -135,12 +135,15 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
 		err := s.mayEdit(&peer, &asks, j) // as it is now: whom it runs as may have changed
-		demands := j.Demands
+		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
 			err = j.Edit(s.withNulls(p.Set, j.Queue), d)
 		}
 		if err == nil && !slices.Equal(demands, j.Demands) {
 			err = s.checkDemands(j, nodes)
+		}
+		if err == nil && (j.Priority != priority || j.Queue != name) {
+			err = s.checkPriority(&peer, j)
 		}
 		if err == nil {
 			err = checkTerminal(j)

@@ -1,0 +1,34 @@
+package service
+
+import (
+	"encoding/json"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// checkPriority refuses a priority that is too far from the default of the job's queue. Without it a user with only the
+// right submit could rank all of their jobs before those of others for ever.
+func (s *Service) checkPriority(p *control.Peer, j *queue.Job) error {
+	if p.Right.Covers(control.Operate) {
+		return nil
+	}
+	most := s.config.Load().PriorityRange
+	usual := s.defaultPriority(j.Queue)
+	low, high := max(usual-most, -queue.MaxPriority), min(usual+most, queue.MaxPriority)
+	if j.Priority >= low && j.Priority <= high {
+		return nil
+	}
+	return queue.Invalid("priority", "%d is not between %d and %d, which the right submit allows in queue %s; "+
+		"give one of these, or ask a user with the right operate to set it", j.Priority, low, high, j.Queue)
+}
+
+// defaultPriority is the priority of jobs of a queue that name none.
+func (s *Service) defaultPriority(name string) int64 {
+	var given struct{ Priority *int64 }
+	if all := s.defaults.Load(); all != nil && (*all)[name] != "" &&
+		json.Unmarshal([]byte((*all)[name]), &given) == nil && given.Priority != nil {
+		return *given.Priority
+	}
+	return s.config.Load().Priority
+}

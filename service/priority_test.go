@@ -1,0 +1,90 @@
+package service
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A user with only the right submit sets a priority near the default of the queue, when the job is enqueued, alone or
+// in a batch, and when it is edited. Users with more rights may set any.
+func TestPriorityOfSubmittersIsBounded(t *testing.T) {
+	s := stored(t)
+	s.defaults.Store(&map[string]string{"urgent": `{"priority":100}`})
+	spec := func(name string, priority int64) queue.Spec {
+		return queue.Spec{Command: new("true"), Queue: &name, Priority: &priority}
+	}
+	for _, c := range []struct {
+		queue    string
+		priority int64
+		right    control.Right
+		bounds   string // of what is refused
+	}{
+		{"default", 15, control.Submit, ""},
+		{"default", 16, control.Submit, "16 is not between -5 and 15"},
+		{"default", -5, control.Submit, ""},
+		{"default", -6, control.Submit, "-6 is not between -5 and 15"},
+		{"default", queue.MaxPriority, control.Operate, ""},
+		{"urgent", 110, control.Submit, ""},
+		{"urgent", 111, control.Submit, "111 is not between 90 and 110"},
+		{"urgent", 5, control.Submit, "5 is not between 90 and 110"},
+	} {
+		check := func(how string, err error) {
+			t.Helper()
+			refused := err != nil && strings.Contains(err.Error(), "priority: "+c.bounds) && strings.Contains(err.Error(), "operate")
+			if (c.bounds == "") != (err == nil) || c.bounds != "" && !refused {
+				t.Errorf("%s: priority %d in queue %s with the right %s: %v", how, c.priority, c.queue, c.right, err)
+			}
+		}
+		ctx := by(t, owner, c.right)
+		one := spec(c.queue, c.priority)
+		_, err := s.Enqueue(ctx, control.Enqueue{Spec: one})
+		check("enqueue", err)
+		_, err = s.EnqueueBatch(ctx, control.EnqueueBatch{Commit: true, Jobs: []queue.Spec{{Command: new("true")}, one}})
+		check("batch", err)
+		made, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true"), Queue: &c.queue}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		done, err := s.Edit(ctx, control.Edit{Selection: control.Selection{ID: control.Name(made.ID)}, Set: json.RawMessage(fmt.Sprintf(`{"priority":%d}`, c.priority))})
+		if err == nil && len(done.Refused) > 0 {
+			err = errors.New(done.Refused[0].Message)
+		}
+		check("edit", err)
+	}
+}
+
+// What an operator has set stays, whatever else the owner of the job edits; to take it to another queue the owner needs
+// a priority that fits there.
+func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
+	s := stored(t)
+	s.defaults.Store(&map[string]string{"night": `{"priority":-100}`})
+	made, err := s.Enqueue(by(t, owner, control.Submit), control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := func(right control.Right, set string) error {
+		done, err := s.Edit(by(t, owner, right), control.Edit{Selection: control.Selection{ID: control.Name(made.ID)}, Set: json.RawMessage(set)})
+		if err == nil && len(done.Refused) > 0 {
+			err = errors.New(done.Refused[0].Message)
+		}
+		return err
+	}
+	if err := edit(control.Operate, `{"priority":500}`); err != nil {
+		t.Fatal(err)
+	}
+	if err := edit(control.Submit, `{"timeout":"2m"}`); err != nil {
+		t.Error(err)
+	}
+	if err := edit(control.Submit, `{"queue":"night"}`); err == nil || !strings.Contains(err.Error(), "between -110 and -90") {
+		t.Errorf("the owner took priority 500 to the queue night: %v", err)
+	}
+	if err := edit(control.Submit, `{"queue":"night","priority":null}`); err != nil {
+		t.Error(err)
+	}
+}
