@@ -157,11 +157,23 @@ type Why struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"`
 	Reasons []Reason `json:"reasons"`
-	// Position is how many of those that could start rank before it, of the first 1,000; nil if it is
-	// not among them, or does not stand there.
+	// Position is how many of those that could start rank before it; nil if more than Behind do, or if it could not
+	// start.
 	Position *int `json:"position"`
+	// Behind is how many jobs were found that rank before it, if there may be more.
+	Behind int `json:"behind,omitempty"`
+	// Ahead are the users that most of these jobs belong to.
+	Ahead []Ahead `json:"ahead,omitempty"`
 	// Earliest is when it could start at the earliest, null if that hangs on others.
 	Earliest Time `json:"earliest"`
+}
+
+// Ahead is the jobs of one user that rank before a job.
+type Ahead struct {
+	User     string `json:"user"`
+	Jobs     int    `json:"jobs"`
+	Priority int64  `json:"priority"` // the highest of them
+	Text     string `json:"text"`     // for people: how many, of which user, and why they rank before it
 }
 
 // Reason is one thing that keeps a job from running, and what would end it.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -36,7 +37,8 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 	} {
 		check := func(how string, err error) {
 			t.Helper()
-			refused := err != nil && strings.Contains(err.Error(), "priority: "+c.bounds) && strings.Contains(err.Error(), "operate")
+			text := fmt.Sprint(err)
+			refused := strings.Contains(text, "priority: "+c.bounds) && strings.Contains(text, "operate")
 			if (c.bounds == "") != (err == nil) || c.bounds != "" && !refused {
 				t.Errorf("%s: priority %d in queue %s with the right %s: %v", how, c.priority, c.queue, c.right, err)
 			}
@@ -51,12 +53,18 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		done, err := s.Edit(ctx, control.Edit{Selection: control.Selection{ID: control.Name(made.ID)}, Set: json.RawMessage(fmt.Sprintf(`{"priority":%d}`, c.priority))})
-		if err == nil && len(done.Refused) > 0 {
-			err = errors.New(done.Refused[0].Message)
-		}
-		check("edit", err)
+		check("edit", s.edits(ctx, made.ID, fmt.Sprintf(`{"priority":%d}`, c.priority)))
 	}
+}
+
+// edits changes one job, and says why that was refused.
+func (s *Service) edits(ctx context.Context, id, set string) error {
+	one := control.Selection{ID: control.Name(id)}
+	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
+	if err == nil && len(done.Refused) > 0 {
+		err = errors.New(done.Refused[0].Message)
+	}
+	return err
 }
 
 // What an operator has set stays, whatever else the owner of the job edits; to take it to another queue the owner needs
@@ -69,11 +77,7 @@ func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 		t.Fatal(err)
 	}
 	edit := func(right control.Right, set string) error {
-		done, err := s.Edit(by(t, owner, right), control.Edit{Selection: control.Selection{ID: control.Name(made.ID)}, Set: json.RawMessage(set)})
-		if err == nil && len(done.Refused) > 0 {
-			err = errors.New(done.Refused[0].Message)
-		}
-		return err
+		return s.edits(by(t, owner, right), made.ID, set)
 	}
 	if err := edit(control.Operate, `{"priority":500}`); err != nil {
 		t.Fatal(err)

@@ -146,7 +146,11 @@ func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, e
 
 // outline is a job without what may be large: what a request may hold while it waits.
 func outline(j *queue.Job) queue.Job {
-	return queue.Job{Seq: j.Seq, ID: j.ID, UID: j.UID, State: j.State, Reason: j.Reason, Runs: j.Runs, Attempts: j.Attempts, DueAt: j.DueAt, PausedAt: j.PausedAt, PausedBy: j.PausedBy, Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY}}
+	return queue.Job{
+		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason, Runs: j.Runs,
+		Attempts: j.Attempts, DueAt: j.DueAt, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
+		Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
+	}
 }
 
 // again reads a job that was read before, under the caller's place. One that has its name

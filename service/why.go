@@ -84,7 +84,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		w.Earliest = 0 // that hangs on others
 	}
 	if j.DueAt <= now {
-		w.Position, err = s.position(ctx, &j)
+		err = s.whyOrder(ctx, &j, &w)
 	}
 	return w, err
 }
@@ -223,18 +223,6 @@ func (s *Service) whyGates(ctx context.Context, j *queue.Job, add func(control.R
 		add(r)
 	}
 	return err
-}
-
-// position is how many of the first jobs that could start come before one, nil if it is not among them.
-func (s *Service) position(ctx context.Context, j *queue.Job) (at *int, err error) {
-	err = s.shares.Do(ctx, control.Many, func() error {
-		screen, err := s.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
-		if i := slices.IndexFunc(screen.Ready, func(other queue.Job) bool { return other.Seq == j.Seq }); i >= 0 {
-			at = &i
-		}
-		return err
-	})
-	return at, err
 }
 
 // simulatedJobs is how many jobs are simulated, if nobody says.

@@ -411,10 +411,10 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 		return []string{fmt.Sprintf("job %s runs", w.ID)}
 	case state.Ended():
 		return []string{fmt.Sprintf("job %s is %s; queuectl retry %s runs it again", w.ID, w.State, w.ID)}
-	case or(w.Position, 0) == 0:
+	case before(w) == "":
 		return []string{fmt.Sprintf("job %s is next", w.ID)}
 	default:
-		return []string{fmt.Sprintf("job %s may start as soon as a worker is free: %s before it", w.ID, plural(*w.Position, "job"))}
+		return []string{fmt.Sprintf("job %s may start as soon as a worker is free: %s", w.ID, before(w))}
 	}
 	for _, r := range w.Reasons {
 		text := r.Text
@@ -423,10 +423,30 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 		}
 		lines = append(lines, text+"; "+r.Next)
 	}
-	if or(w.Position, 0) > 0 {
-		lines = append(lines, plural(*w.Position, "job")+" before it")
+	if text := before(w); text != "" {
+		lines = append(lines, text)
 	}
 	return lines
+}
+
+// before says how many jobs rank before one, of which users and why, "" if none do.
+func before(w *control.Why) string {
+	n := or(w.Position, w.Behind)
+	if n == 0 {
+		return ""
+	}
+	text := plural(n, "job") + " before it"
+	if w.Position == nil {
+		text = "at least " + text
+	}
+	parts := make([]string, 0, len(w.Ahead))
+	for _, a := range w.Ahead {
+		parts = append(parts, a.Text)
+	}
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return text
 }
 
 // simulated are the jobs alone: a list is one array.

@@ -1,0 +1,62 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// maxAheadUsers is how many users a why names whose jobs rank before one.
+const maxAheadUsers = 5
+
+// whyOrder says which users have jobs that rank before a job that could start, and why they do.
+func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
+	peer := control.PeerFrom(ctx)
+	return s.shares.Do(ctx, control.Many, func() error {
+		screen, err := s.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
+		if err != nil {
+			return err
+		}
+		ahead := screen.Ready
+		if at := slices.IndexFunc(ahead, func(other queue.Job) bool { return other.Seq == j.Seq }); at >= 0 {
+			w.Position, ahead = &at, ahead[:at]
+		} else {
+			w.Behind = len(ahead)
+		}
+		w.Ahead = s.ahead(j, slices.DeleteFunc(slices.Clone(ahead), func(other queue.Job) bool { return s.hides(&peer, &other) }))
+		return nil
+	})
+}
+
+// ahead groups the jobs that rank before another one by user, the user with the most jobs first.
+func (s *Service) ahead(j *queue.Job, list []queue.Job) (groups []control.Ahead) {
+	byPriority := s.store.Order().Scheduling != queue.ByArrival
+	of := map[int]int{} // index in groups, by uid
+	for i := range list {
+		other := &list[i]
+		at, known := of[other.UID]
+		if !known {
+			at = len(groups)
+			of[other.UID] = at
+			groups = append(groups, control.Ahead{User: s.userName(other.UID), Priority: other.Priority})
+		}
+		g := &groups[at]
+		g.Jobs++
+		g.Priority = max(g.Priority, other.Priority)
+	}
+	slices.SortStableFunc(groups, func(a, b control.Ahead) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	groups = groups[:min(len(groups), maxAheadUsers)]
+	for i := range groups {
+		g := &groups[i]
+		g.Text = fmt.Sprintf("%d of %s that waited longer", g.Jobs, g.User)
+		if byPriority && g.Priority > j.Priority {
+			g.Text = fmt.Sprintf("%d of %s with a priority up to %d", g.Jobs, g.User, g.Priority)
+		}
+	}
+	return groups
+}

@@ -1,0 +1,54 @@
+package service
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A job that others keep from starting says how many jobs rank before it, of which users, and why.
+func TestWhySaysWhoRanksBeforeAJob(t *testing.T) {
+	const other, third = owner + 1, owner + 2
+	s := stored(t) // whose jobs are ordered by priority
+	put := func(uid, n int, priority int64) {
+		drafts := make([]queue.Job, n)
+		for i := range drafts {
+			drafts[i] = jobNamed("")
+			drafts[i].UID, drafts[i].Priority = uid, priority
+		}
+		if _, err := s.store.Enqueue(t.Context(), store.Request{UID: uid, Drafts: drafts}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	why := func(id string) control.Why {
+		w, err := s.Why(by(t, owner, control.Submit), control.WhyParams{ID: control.Name(id)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	put(third, 1, 5)
+	j := jobNamed("mine")
+	j.Priority = 5
+	s.stores(t, j)
+	put(other, 2, 14)
+	put(other, 1, 15)
+	put(other, 1, 5) // it came later
+	want := []string{fmt.Sprintf("3 of %d with a priority up to 15", other), fmt.Sprintf("1 of %d that waited longer", third)}
+	w := why("mine")
+	var got []string
+	for _, a := range w.Ahead {
+		got = append(got, a.Text)
+	}
+	if w.Position == nil || *w.Position != 4 || !slices.Equal(got, want) {
+		t.Errorf("of %v jobs: %q, want %q", w.Position, got, want)
+	}
+	put(other, store.MaxScreen, 15)
+	if w = why("mine"); w.Position != nil || w.Behind != store.MaxScreen || len(w.Ahead) != 1 || w.Ahead[0].Jobs != store.MaxScreen {
+		t.Errorf("behind more jobs than are looked at: %+v", w)
+	}
+}
