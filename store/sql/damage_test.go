@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
+	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // filled is a closed database of n jobs, all of it in the main file.
@@ -409,6 +410,88 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 		}
 		if n := number(t, s, `SELECT place FROM jobs WHERE seq = 1`); n != int64(rules.Nowhere) {
 			t.Errorf("%s: it stands at %d still", what, n)
+		}
+	}
+}
+
+// No damage to a page makes a job that exists look as if it did not: asking for it finds it, or
+// is an error of damage.
+func TestDamageIsNeverNotFound(t *testing.T) {
+	const jobs = 30
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	var ids []string
+	for i := range jobs {
+		id := ""
+		if i%2 == 0 {
+			id = fmt.Sprintf("job-%d", i)
+		}
+		got, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{{ID: id, UID: 1, MaxAttempts: 1, Execution: queue.Execution{Command: "true"}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, got.IDs[0])
+	}
+	roots := map[string]int64{}
+	err := s.lite.query(func(r row) (bool, error) {
+		roots[r.text(0)] = r.num(1)
+		return true, nil
+	}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
+	if err = errors.Join(err, s.Close()); err != nil || len(roots) != 2 {
+		t.Fatalf("%v, %v", roots, err)
+	}
+	path := filepath.Join(dir, fileName)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, refused := 0, 0
+	for name, root := range roots {
+		page := int(root-1) * 4096
+		for at := page; at < page+4096; at++ {
+			if at > page+16 && at%7 != 0 {
+				continue // of the cells a sample is enough
+			}
+			harmed := slices.Clone(whole)
+			harmed[at] ^= 0x11
+			if err := os.WriteFile(path, harmed, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c, err := openAs(path, sqlite3.SQLITE_OPEN_READONLY)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range ids {
+				_, is, err := (&reader{c, t.Context()}).job(nil, jobColumns, `WHERE `+hasID, argsOfID(id)...)
+				if err == nil && !is {
+					err = checkMissing(c, id)
+				}
+				switch {
+				case err != nil && saidBySQLite(err) != nil:
+					refused++
+				case err != nil || !is:
+					t.Errorf("byte %d of %s: job %s: found %t, %v", at-page, name, id, is, err)
+				default:
+					found++
+				}
+			}
+			c.close()
+		}
+	}
+	if found == 0 || refused == 0 {
+		t.Errorf("%d were found, %d damaged; want some of each", found, refused)
+	}
+}
+
+// A job that does not exist is not found, whatever its id is like.
+func TestMissingJobIsNotFound(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	if _, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{{ID: "m", UID: 1}, {UID: 1}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"1", "3", "a", "z", "", "m ", "0", "-1"} {
+		if _, err := s.Get(t.Context(), id); !errors.Is(err, queue.ErrNotFound) {
+			t.Errorf("job %q: %v, want %v", id, err, queue.ErrNotFound)
 		}
 	}
 }

@@ -46,10 +46,16 @@ func (t *tx) DropEdges(child int64) error {
 // Named implements rules.Tx. A job that is staged is found by its name of its own alone, and so is a
 // hook of the settings.
 func (t *tx) Named(uid int, id string) (seq int64, err error) {
-	if seq, err = t.number(`SELECT seq FROM jobs WHERE `+hasID+` AND (hooks & ? = 0 OR uid = ?)`, append(argsOfID(id), int64(queue.HookSettings), int64(uid))...); seq != 0 || err != nil || len(t.s.mem.batches) == 0 {
+	if seq, err = t.number(`SELECT seq FROM jobs WHERE `+hasID+` AND (hooks & ? = 0 OR uid = ?)`, append(argsOfID(id), int64(queue.HookSettings), int64(uid))...); seq != 0 || err != nil {
 		return seq, err
 	}
-	return t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id, int64(uid))
+	if len(t.s.mem.batches) > 0 {
+		seq, err = t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id, int64(uid))
+	}
+	if seq == 0 && err == nil {
+		err = checkMissing(t.conn, id)
+	}
+	return seq, err
 }
 
 // Holder implements rules.Tx.
@@ -191,7 +197,7 @@ func (s *engine) Links(ctx context.Context, seq int64, limit int) (parents, chil
 	err = s.reading(ctx, func(r *reader) error {
 		there, err := r.number(`SELECT seq FROM jobs WHERE seq = ?`, seq)
 		if err == nil && there == 0 {
-			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+			err = missingJob(r.conn, seq)
 		}
 		if err == nil {
 			parents, err = r.links(`parent`, `child`, seq, limit)
@@ -252,7 +258,7 @@ func (s *engine) Parents(ctx context.Context, seq int64) (list []store.Parent, e
 		}
 		n, err := r.number(`SELECT 1 FROM jobs WHERE seq = ?`, seq)
 		if err == nil && n == 0 {
-			err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+			err = missingJob(r.conn, seq)
 		}
 		return err
 	})

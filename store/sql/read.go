@@ -67,7 +67,9 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 		reserved := s.reservations()
 		got, found, err := r.job(reserved, columns, `WHERE `+hasID, argsOfID(id)...)
 		if err == nil && !found {
-			err = queue.Errorf(queue.CodeNotFound, "there is no job %q", id)
+			if err = checkMissing(r.conn, id); err == nil {
+				err = queue.Errorf(queue.CodeNotFound, "there is no job %q", id)
+			}
 		}
 		j = got
 		return err
@@ -155,7 +157,7 @@ func (r *reader) jobAttempt(seq int64) (a queue.Attempt, found bool, err error) 
 		return false, nil
 	}, `SELECT `+jobAttemptColumns+` FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !there {
-		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		err = missingJob(r.conn, seq)
 	}
 	return a, found, err
 }

@@ -344,7 +344,7 @@ func (s *Store) cannotRead(err error) error {
 			return explain(filepath.Join(s.dir, fileName), err)
 		}
 		s.failed(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v): the service ends; its log says more", err)
+		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v): the service ends; check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}

@@ -70,7 +70,7 @@ func (t *tx) Job(seq int64, part rules.Part) (j rules.Job, err error) {
 		return false, nil
 	}, `SELECT `+columns+`, octet_length(labels) + octet_length(terms) FROM jobs WHERE seq = ?`, seq)
 	if err == nil && !found {
-		err = queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+		err = missingJob(t.conn, seq)
 	}
 	return j, err
 }

@@ -1,0 +1,115 @@
+package sql
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// neighbours is how many entries of the index of ids are checked on each side of an id that
+// was not found.
+const neighbours = 50
+
+// checkMissing returns an error of damage if a job that was not found must exist: an index has
+// an entry for it, or entries next to its place in the index of ids do not agree with their
+// rows. So a damaged database does not answer that a job does not exist. It cannot see that
+// the index of ids has lost entries without a trace: doctor --verify does. Only SQLite's file
+// is checked: a PostgreSQL server has its own checksums, and its reads have no common snapshot.
+func checkMissing(c conn, id string) error {
+	lite, is := c.(*liteConn)
+	if !is {
+		return nil
+	}
+	if n := numberOf(id); n > 0 {
+		if err := checkNumber(lite, n); err != nil {
+			return err
+		}
+	}
+	for _, side := range []string{`id <= ? ORDER BY id DESC`, `id > ? ORDER BY id`} {
+		err := checkIDs(lite, `SELECT id, seq FROM jobs INDEXED BY jobs_id WHERE id <> CAST(seq AS TEXT) AND `+side+` LIMIT ?`, id, int64(neighbours))
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missingJob returns the error for a seq that no job was found with: not found, or damage.
+func missingJob(c conn, seq int64) error {
+	if lite, is := c.(*liteConn); is {
+		if err := checkNumber(lite, seq); err != nil {
+			return err
+		}
+	}
+	return queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+}
+
+// checkNumber reports damage if a job with this seq has entries in the indexes but no row, or a
+// row whose id is not in the index of ids.
+func checkNumber(c *liteConn, seq int64) error {
+	id, found := "", false
+	err := c.query(func(r row) (bool, error) {
+		id, found = r.text(0), true
+		return false, nil
+	}, `SELECT id FROM jobs WHERE seq = ?`, seq)
+	if err != nil {
+		return err
+	}
+	indexed := int64(0)
+	count := func(r row) (bool, error) {
+		indexed = r.num(0)
+		return false, nil
+	}
+	switch {
+	case found && id == strconv.FormatInt(seq, 10):
+		return nil // it is there, and the caller may not use it
+	case found:
+		err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
+		if err == nil && indexed == 0 {
+			err = lookupDamage("the id of the job with seq %d is not in its index", seq)
+		}
+		return err
+	}
+	err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_state WHERE state IN (1, 2, 3, 4, 5, 6, 7, 8) AND seq = ?`, seq)
+	if err == nil && indexed > 0 {
+		err = lookupDamage("the row of the job with seq %d is missing", seq)
+	}
+	return err
+}
+
+// checkIDs reports damage if the row of an entry of the index of ids is missing or has another
+// id.
+func checkIDs(c *liteConn, entries string, args ...any) error {
+	type entry struct {
+		id  string
+		seq int64
+	}
+	var list []entry
+	err := c.query(func(r row) (bool, error) {
+		list = append(list, entry{r.text(0), r.num(1)})
+		return true, nil
+	}, entries, args...)
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		same := false
+		err := c.query(func(r row) (bool, error) {
+			same = r.text(0) == e.id
+			return false, nil
+		}, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
+		if err == nil && !same {
+			err = lookupDamage("the index of ids and the job with seq %d do not agree", e.seq)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookupDamage is an error of damage that a lookup found.
+func lookupDamage(format string, args ...any) error {
+	return damage(fmt.Sprintf(format, args...))
+}
