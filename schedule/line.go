@@ -5,7 +5,6 @@ package schedule
 import (
 	"crypto/rand"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,16 +31,16 @@ type Line struct {
 }
 
 // field is one field of a line.
-type field struct{ name, allowed string }
+type field struct{ name, allowed, first string }
 
 // fields are those of a line, in its order.
 var fields = []field{
-	{"second", "0 to 59"},
-	{"minute", "0 to 59"},
-	{"hour", "0 to 23"},
-	{"day of the month", "1 to 31"},
-	{"month", "1 to 12 or jan to dec"},
-	{"day of the week", "0 to 7 or sun to sat"},
+	{"second", "0 to 59", "0"},
+	{"minute", "0 to 59", "0"},
+	{"hour", "0 to 23", "0"},
+	{"day of the month", "1 to 31", "1"},
+	{"month", "1 to 12 or jan to dec", "1"},
+	{"day of the week", "0 to 7 or sun to sat", "0"},
 }
 
 // Where some stand among them.
@@ -114,14 +113,14 @@ var parser = cron.MustNewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom
 func parseFields(words []string) (Line, error) {
 	given := words
 	words = strings.Fields(strings.ToLower(strings.Join(words, " "))) // the library takes the H of THU for a word of its own
+	parts := make([]string, len(words))
 	for i, word := range words {
-		alone := []string{"0", "0", "0", "*", "*", "*"}
-		alone[i] = word
-		if _, err := parser.Parse(strings.Join(alone, " ")); err != nil || slices.Contains(strings.Split(word, ","), "") {
-			return Line{}, queue.Invalid("cron", "the %s is %q; allowed are %s, lists (1,2), ranges (1-3), steps (*/2) and *", fields[i].name, queue.Clip(given[i]), fields[i].allowed)
+		var ok bool
+		if parts[i], ok = parseList(i, word); !ok {
+			return Line{}, queue.Invalid("cron", "the %s is %q; allowed are %s, lists (1,2), ranges (1-3), steps of 1 or more (*/2) and *", fields[i].name, queue.Clip(given[i]), fields[i].allowed)
 		}
 	}
-	read, err := parser.Parse(strings.Join(words, " "))
+	read, err := parser.Parse(strings.Join(parts, " "))
 	if err != nil {
 		return Line{}, queue.Invalid("cron", "%v", err)
 	}
@@ -137,6 +136,37 @@ func parseFields(words []string) (Line, error) {
 		return Line{}, queue.Invalid("cron", "never comes: no month that it names has such a day")
 	}
 	return l, nil
+}
+
+// parseList checks a field and returns it as the library reads it. The library refuses a step that is
+// longer than its range, which crontab(5) defines: it leaves the first value of the range.
+func parseList(n int, word string) (list string, ok bool) {
+	items := strings.Split(word, ",")
+	for i, item := range items {
+		span, step, _ := strings.Cut(item, "/")
+		if item == "" || strings.Contains(item, "+") {
+			return "", false
+		}
+		if reads(n, item) {
+			continue
+		}
+		if strings.Trim(step, "0") == "" || strings.Trim(step, "0123456789") != "" || !reads(n, span) {
+			return "", false
+		}
+		items[i], _, _ = strings.Cut(span, "-")
+		if open(span) {
+			items[i] = fields[n].first
+		}
+	}
+	return strings.Join(items, ","), true
+}
+
+// reads reports whether the library reads an item of a field.
+func reads(n int, item string) bool {
+	alone := []string{"0", "0", "0", "*", "*", "*"}
+	alone[n] = item
+	_, err := parser.Parse(strings.Join(alone, " "))
+	return err == nil
 }
 
 // open reports whether a field of days leaves them open.
