@@ -48,6 +48,7 @@ func TestAbuse(t *testing.T) {
 		}
 	}
 	q := rooted(t, sharedMachine, "accounts = *\n")
+	q.must("config", "set", "access.submit", "daemon news uucp bin sys") // the attackers are bin and sys
 	q.must("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.roots), "test")
 	self, err := os.Executable()

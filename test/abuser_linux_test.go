@@ -43,6 +43,8 @@ type abuser struct {
 
 	mu  sync.Mutex
 	num map[string]*tally // guarded by mu
+
+	gained atomic.Pointer[string] // what was granted and must not be, nil if nothing was
 }
 
 // tally counts what an attack has sent and was answered.
@@ -82,6 +84,7 @@ var attacks = []attack{
 	{"trees", (*abuser).trees},
 	{"flood", (*abuser).flood},
 	{"storms", (*abuser).storms},
+	{"priority", (*abuser).priority},
 }
 
 // abuse attacks in turns for the first half of its time, and in all ways at once for the
@@ -132,8 +135,12 @@ func abuse() (code int) {
 		}
 		fmt.Printf("%-15s %9d %9d %9d %9d  %.120s\n", at.name, n.sent.Load(), n.answered.Load(), n.refused.Load(), n.bytes.Load()>>20, why)
 	}
+	if gained := a.gained.Load(); gained != nil {
+		fmt.Printf("gained: %s\n", *gained)
+		code = 1
+	}
 	fmt.Printf("%.0f%% of a processor\n", 100*cpuOf(&used).Seconds()/time.Since(a.began).Seconds())
-	return 0
+	return code
 }
 
 func cpuOf(r *syscall.Rusage) time.Duration {
@@ -464,6 +471,34 @@ func (a *abuser) trees(ctx context.Context, n *tally) {
 // flood has many connections enqueue jobs that do nothing.
 func (a *abuser) flood(ctx context.Context, n *tally) {
 	a.again(ctx, n, 60, "enqueue", fmt.Sprintf(`{"argv":["true"],%s}`, noRetry))
+}
+
+// priority has jobs that rank before those of all others: with the highest priority that there is, which must be
+// refused, and with the highest that a user may set.
+func (a *abuser) priority(ctx context.Context, n *tally) {
+	const most, beyond = `"priority":15`, `"priority":1000000`
+	a.each(ctx, n, 4, func(c *caller) {
+		for a.rest(ctx) {
+			result, ok := a.asks(c, n, "enqueue", runs("sleep 0.1", ","+most))
+			var got struct{ ID string }
+			json.Unmarshal(result, &got)
+			if !ok {
+				return
+			}
+			for method, params := range map[string]string{
+				"enqueue":       runs("sleep 0.1", ","+beyond),
+				"enqueue.batch": fmt.Sprintf(`{"commit":true,"jobs":[%s]}`, runs("sleep 0.1", ","+beyond)),
+				"edit":          fmt.Sprintf(`{"id":%q,"set":{%s}}`, got.ID, beyond),
+			} {
+				result, taken := a.asks(c, n, method, params)
+				var edited struct{ Done []string }
+				json.Unmarshal(result, &edited)
+				if taken && (method != "edit" || len(edited.Done) > 0) {
+					a.gained.CompareAndSwap(nil, new(method+" took priority 1000000"))
+				}
+			}
+		}
+	})
 }
 
 // storms changes jobs to and fro, by name and by what they have in common.
