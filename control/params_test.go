@@ -60,16 +60,16 @@ func TestParametersAreBounded(t *testing.T) {
 	}
 	envelope := func(members int, id string) string {
 		line := `{"id":` + id
-		for i := range members - 1 {
+		for i := range members - 2 {
 			line += fmt.Sprintf(`,"m%d":1`, i)
 		}
-		return line + "}"
+		return line + `,"method":"x"}`
 	}
 	for line, good := range map[string]bool{
 		envelope(maxMembers, "1"): true, envelope(maxMembers+1, "1"): false,
-		envelope(1, text(maxRequestID-2)): true, envelope(1, text(maxRequestID-1)): false,
+		envelope(2, text(maxRequestID-2)): true, envelope(2, text(maxRequestID-1)): false,
 	} {
-		if _, err := parseRequest([]byte(line)); good != (err == nil) || err != nil && !errors.Is(err, queue.ErrInvalid) {
+		if _, err := parseRequest([]byte(line)); good != (err == nil) || err != nil && !errors.Is(err, queue.ErrRequest) {
 			t.Errorf("an envelope of %d bytes: got %v, want it good: %t", len(line), err, good)
 		}
 	}

@@ -285,11 +285,15 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 	case ctx.Err() != nil:
 		t.end()
 		return nil
-	case t.id == nil && !errors.Is(err, queue.ErrInvalid): // whose answer this is nobody knows
+	case err != nil && t.id == nil && !errors.Is(err, queue.ErrRequest): // the next line may not begin where a request does
 		t.end()
 		return err
-	case err == nil:
+	case err == nil && full != nil:
 		err = full
+		if t.id == nil { // a notification gets no answer, not even that it was not carried out
+			t.end()
+			return nil
+		}
 	}
 	if err != nil {
 		t.end()
@@ -362,6 +366,9 @@ func (s *Server) answer(ctx context.Context, t *task) {
 	}
 	s.logRequest(ctx, t, err, time.Since(began))
 	t.conn.asking.Add(-1) // who has the answer may ask again at once
+	if t.id == nil {      // a notification
+		return
+	}
 	if err != nil || t.line == nil {
 		t.answered(answerLine(t.id, result, err))
 	}
@@ -390,6 +397,9 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 			s.logDenied(peer, err)
 		}
 		return nil, err
+	}
+	if t.id == nil && m.Stream {
+		return nil, queue.Errorf(queue.CodeRequest, "a stream needs a request with an id")
 	}
 	params, err := m.does.decode(t.raw)
 	if err != nil {

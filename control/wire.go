@@ -30,6 +30,7 @@ type Row struct {
 // Failures is the table of failures. Its order is the documentation's.
 var Failures = []Row{
 	{queue.CodeInvalid, -32602, 2, "no"},
+	{queue.CodeRequest, -32600, 2, "no"},
 	{queue.CodeParse, -32700, 2, "no"},
 	{queue.CodeTooLarge, -32700, 2, "no"},
 	{queue.CodeUnsupported, -32601, 1, "no"},
@@ -86,55 +87,84 @@ const (
 	maxRequestID = 256 // bytes of its id: each line of a stream carries it
 )
 
-// request is one line of a client's.
+// request is one line of a client's: a request object of JSON-RPC 2.0.
 type request struct {
-	id     json.RawMessage // nil if there is none
+	id     json.RawMessage // nil if there is none: a notification, which gets no answer
 	method string
 	raw    json.RawMessage // the parameters, part of the line; nil if there are none
 }
 
-// parseRequest reads a line; unknown members of the envelope are ignored.
+// parseRequest reads a line; unknown members of the envelope are ignored. JSON that is not a request object is
+// queue.ErrRequest; r has its id then, if it has one.
 func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return r, err
 	}
-	var wrong error // told once the id is known
+	switch first := bytes.TrimLeft(line, " \t\r\n"); first[0] {
+	case '{':
+	case '[':
+		const text = "batches are not supported; send one request a line, without waiting for answers"
+		return r, queue.Errorf(queue.CodeRequest, text)
+	default:
+		return r, queue.Errorf(queue.CodeRequest, "the line is not a request; send an object with id, method and params")
+	}
+	var wrong error // returned once the id is known
 	members := 0
 	err = queue.Members(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxMembers {
-			return queue.Errorf(queue.CodeInvalid, "the request has more than %d members", maxMembers)
+			return requestError("", "has more than %d members", maxMembers)
 		}
-		switch name {
-		case "id":
-			if len(value) > maxRequestID {
-				return queue.Invalid("id", "is longer than %d bytes", maxRequestID)
-			}
-			if value[0] == '"' || value[0] == '-' || value[0] >= '0' && value[0] <= '9' {
-				r.id = bytes.Clone(value) // it outlives the line
-			}
-		case "method":
-			if json.Unmarshal(value, &r.method) != nil {
-				wrong = queue.Invalid("method", "must be text")
-			}
-		case "params":
-			r.raw = value
-		case "jsonrpc":
-			if string(value) != `"2.0"` {
-				wrong = queue.Invalid("jsonrpc", `must be "2.0"`)
-			}
+		if err := r.read(name, value); err != nil && wrong == nil {
+			wrong = err
 		}
 		return nil
 	})
-	if err == nil {
-		err = wrong
+	e, known := errors.AsType[*queue.Error](err)
+	switch {
+	case known && e.Code == queue.CodeInvalid: // a member that is given twice
+		err = requestError(e.Field, "%s", e.Message)
+	case err == nil && wrong == nil && r.method == "":
+		wrong = requestError("method", "is missing; give the name of a method")
 	}
 	if err != nil {
-		return r, err
+		return request{}, err
 	}
-	if r.id == nil {
-		return r, queue.Invalid("id", "is missing; every request is answered, so it needs a number or text")
+	return r, wrong
+}
+
+// read reads a member of the envelope.
+func (r *request) read(name string, value json.RawMessage) error {
+	switch first := value[0]; name {
+	case "id":
+		if len(value) > maxRequestID {
+			return requestError("id", "is longer than %d bytes", maxRequestID)
+		}
+		if first != '"' && first != '-' && (first < '0' || first > '9') {
+			return requestError("id", "must be a number or text; without one, the request is a notification and gets no answer")
+		}
+		r.id = bytes.Clone(value) // it outlives the line
+	case "method":
+		if first != '"' || json.Unmarshal(value, &r.method) != nil {
+			return requestError("method", "must be text")
+		}
+	case "params":
+		if first != '{' && first != '[' && string(value) != "null" {
+			return requestError("params", "must be an object")
+		}
+		r.raw = value
+	case "jsonrpc":
+		if string(value) != `"2.0"` {
+			return requestError("jsonrpc", `must be "2.0"`)
+		}
 	}
-	return r, nil
+	return nil
+}
+
+// requestError is an error about a member of the envelope.
+func requestError(member, format string, args ...any) error {
+	e := queue.Invalid(member, format, args...)
+	e.Code = queue.CodeRequest
+	return e
 }
 
 // requestLine is the line of a request.

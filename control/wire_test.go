@@ -16,6 +16,7 @@ import (
 // The table of failures is the contract's.
 func TestFailuresAreTheContracts(t *testing.T) {
 	want := `invalid -32602 2 no
+invalid_request -32600 2 no
 parse -32700 2 no
 too_large -32700 2 no
 unsupported -32601 1 no
@@ -54,10 +55,13 @@ func TestRequestsAreRead(t *testing.T) {
 			t.Errorf("%s: got %s %q %s, %v", c.line, r.id, r.method, r.raw, err)
 		}
 	}
+	if r, err := parseRequest([]byte(`{"method":"x"}`)); err != nil || r.id != nil {
+		t.Errorf("a notification: id %s, %v", r.id, err)
+	}
 	for line, want := range map[string]*queue.Error{
-		`{"method":"x"}`: queue.ErrInvalid, `{"id":null,"method":"x"}`: queue.ErrInvalid, `{"id":[1],"method":"x"}`: queue.ErrInvalid,
-		`[{"id":1,"method":"x"}]`: queue.ErrInvalid, `{"id":1,"method":7}`: queue.ErrInvalid, `{"id":1,"id":2}`: queue.ErrInvalid,
-		`{"jsonrpc":"1.0","id":1}`: queue.ErrInvalid, `{"id":1`: queue.ErrParse, "{\"id\":\"\xff\"}": queue.ErrParse, strings.Repeat("[", 99): queue.ErrParse, ``: queue.ErrParse,
+		`{"id":null,"method":"x"}`: queue.ErrRequest, `{"id":[1],"method":"x"}`: queue.ErrRequest, `{"id":1}`: queue.ErrRequest,
+		`[{"id":1,"method":"x"}]`: queue.ErrRequest, `{"id":1,"method":7}`: queue.ErrRequest, `{"id":1,"id":2}`: queue.ErrRequest,
+		`{"jsonrpc":"1.0","id":1,"method":"x"}`: queue.ErrRequest, `{"id":1,"method":"x","params":"y"}`: queue.ErrRequest, `7`: queue.ErrRequest, `{"id":1`: queue.ErrParse, "{\"id\":\"\xff\"}": queue.ErrParse, strings.Repeat("[", 99): queue.ErrParse, ``: queue.ErrParse,
 	} {
 		if _, err := parseRequest([]byte(line)); !errors.Is(err, want) {
 			t.Errorf("%s: got %v, want %s", line, err, want.Code)

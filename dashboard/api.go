@@ -18,7 +18,7 @@ import (
 
 // statuses are those of errors; of others it is 500.
 var statuses = map[queue.Code]int{
-	queue.CodeInvalid: http.StatusBadRequest, queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge, queue.CodeUnsupported: http.StatusNotFound,
+	queue.CodeInvalid: http.StatusBadRequest, queue.CodeRequest: http.StatusBadRequest, queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge, queue.CodeUnsupported: http.StatusNotFound,
 	queue.CodeNotFound: http.StatusNotFound, queue.CodeExists: http.StatusConflict, queue.CodeWrongState: http.StatusConflict, queue.CodeDenied: http.StatusForbidden,
 	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage, queue.CodeUnavailable: http.StatusServiceUnavailable,
 }

@@ -14,6 +14,7 @@ type Code string
 // The codes of the protocol's error table.
 const (
 	CodeInvalid        Code = "invalid"
+	CodeRequest        Code = "invalid_request"
 	CodeParse          Code = "parse"
 	CodeTooLarge       Code = "too_large"
 	CodeUnsupported    Code = "unsupported"
@@ -65,6 +66,7 @@ func (e *Error) Is(target error) bool {
 // The sentinels, for errors.Is.
 var (
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid"}
+	ErrRequest        = &Error{Code: CodeRequest, Message: "not a request"}
 	ErrParse          = &Error{Code: CodeParse, Message: "not JSON"}
 	ErrTooLarge       = &Error{Code: CodeTooLarge, Message: "too large"}
 	ErrUnsupported    = &Error{Code: CodeUnsupported, Message: "unsupported"}

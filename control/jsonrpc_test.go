@@ -1,0 +1,121 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rpcAnswer is a response object of JSON-RPC 2.0, section 5.
+type rpcAnswer struct {
+	JSONRPC string
+	ID      json.RawMessage
+	Result  json.RawMessage
+	Error   *struct {
+		Code    int
+		Message string
+		Data    struct{ Field string }
+	}
+}
+
+// exchange is a connection on which each line that is sent is followed by a read of one answer.
+type exchange struct {
+	t  *testing.T
+	in *bufio.Reader
+	io.Writer
+}
+
+func exchangeWith(t *testing.T, api API) *exchange {
+	t.Helper()
+	c := dial(t, serve(t, api))
+	t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(10 * time.Second))
+	return &exchange{t, bufio.NewReader(c), c}
+}
+
+func (e *exchange) send(lines ...string) (a rpcAnswer) {
+	e.t.Helper()
+	for _, line := range lines {
+		if _, err := io.WriteString(e, line+"\n"); err != nil {
+			e.t.Fatal(err)
+		}
+	}
+	line, err := e.in.ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(line, &a)
+	}
+	if err != nil {
+		e.t.Fatalf("%s: %v", lines, err)
+	}
+	return a
+}
+
+// JSON that is not a request object is answered with -32600, and the connection goes on. The examples without a comment
+// are those of the specification of JSON-RPC 2.0, section 7; codes and ids are those of sections 5 and 5.1.
+func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
+	e := exchangeWith(t, yes{})
+	for _, c := range []struct{ line, id, text string }{
+		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, "null", "method: must be text"},
+		{`[]`, "null", "one request a line"},
+		{`[1,2,3]`, "null", "one request a line"},
+		{`[{"id":1,"method":"hello"},{"id":2,"method":"hello"}]`, "null", "one request a line"},
+		{`{"foo": "boo"}`, "null", "method: is missing"},
+		{`7`, "null", "not a request"}, // no object
+		{`"hello"`, "null", "not a request"},
+		{`{"jsonrpc":"2.0","id":5}`, "5", "method: is missing"}, // the id of what is known to be a request comes back
+		{`{"jsonrpc":"1.0","id":"a","method":"hello"}`, `"a"`, "jsonrpc: must be"},
+		{`{"jsonrpc":"2.0","id":6,"method":"hello","params":"bar"}`, "6", "params: must be an object"},
+		{`{"jsonrpc":"2.0","id":{},"method":"hello"}`, "null", "id: must be a number or text"},
+		{`{"jsonrpc":"2.0","id":null,"method":"hello"}`, "null", "id: must be a number or text"},
+	} {
+		a := e.send(c.line)
+		if a.JSONRPC != "2.0" || a.Error == nil || a.Error.Code != -32600 || string(a.ID) != c.id {
+			t.Errorf("%s: got %+v, %+v; want -32600 for %s", c.line, a, a.Error, c.id)
+			continue
+		}
+		if got := a.Error.Data.Field + ": " + a.Error.Message; !strings.Contains(got, c.text) {
+			t.Errorf("%s: got %s, want %s", c.line, got, c.text)
+		}
+	}
+	for line, code := range map[string]int{
+		`{"id":1,"method":"nosuch"}`: -32601, `{"id":1,"method":"show"}`: -32602, `{"id":1,"method":"show","params":["a"]}`: -32602,
+	} {
+		if a := e.send(line); a.Error == nil || a.Error.Code != code || string(a.ID) != "1" {
+			t.Errorf("%s: got %+v, want %d", line, a, code)
+		}
+	}
+}
+
+// noting is an API that notes what is enqueued.
+type noting struct {
+	yes
+	enqueued chan string
+}
+
+func (n noting) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
+	n.enqueued <- *p.Spec.Command
+	return Enqueued{}, nil
+}
+
+// A notification, which has no id, is carried out and never answered (JSON-RPC 2.0, section 4.1), whether it succeeds
+// or not.
+func TestNotificationsAreNotAnswered(t *testing.T) {
+	api := noting{enqueued: make(chan string, 1)}
+	e := exchangeWith(t, api)
+	a := e.send(`{"jsonrpc":"2.0","method":"enqueue","params":{"command":"true"}}`, `{"jsonrpc":"2.0","method":"nosuch"}`,
+		`{"jsonrpc":"2.0","method":"show","params":{"idz":1}}`, `{"jsonrpc":"2.0","method":"logs","params":{"id":"a"}}`,
+		`{"jsonrpc":"2.0","method":"hello"}`, `{"jsonrpc":"2.0","id":9,"method":"hello"}`)
+	if string(a.ID) != "9" || a.Error != nil {
+		t.Errorf("the first answer is %+v, want that of the request with id 9", a)
+	}
+	if got := <-api.enqueued; got != "true" {
+		t.Errorf("enqueued %q", got)
+	}
+	if a := e.send(`{"jsonrpc":"2.0","id":10,"method":"hello"}`); string(a.ID) != "10" {
+		t.Errorf("the second answer is %+v, want that of the request with id 10", a)
+	}
+}
