@@ -95,7 +95,7 @@ var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "u
 
 // selection is what a verb on jobs takes, with more parameters of its own.
 func selection(more ...param) *ruleset {
-	pick := "name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all; give one of the two"
+	pick := "is missing, or given with a selection; name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all; give one of the two"
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
 		opt("ids", "ids of jobs", some(atMost(MaxNames))),
@@ -237,9 +237,9 @@ func fields(name, doc string) param {
 func queueRules() map[reflect.Type]*ruleset {
 	keep := between(0, maxCount)
 	settings := []param{
-		opt("concurrency", "most jobs of the queue that run at once; 0 is no limit", between(0, queue.MaxDemand)),
+		opt("concurrency", "most jobs of the queue that run at once; 0 means unlimited", between(0, queue.MaxDemand)),
 		opt("weight", "its share of the starts, compared with other queues", between(1, maxWeight)),
-		opt("max_pending", "most jobs of the queue that wait; 0 is no limit", keep),
+		opt("max_pending", "most jobs of the queue that wait; 0 means unlimited", keep),
 		{name: "default", doc: "default fields of its jobs: an object; null removes one", fields: true},
 		free("retention", "how long completed and cancelled jobs are kept: a duration, never or default"),
 		opt("retention_max_jobs", "most ended jobs that are kept; 0 is as in the settings", keep),

@@ -109,7 +109,7 @@ func jsonOf(t reflect.Type) schema {
 	return nil
 }
 
-// durationSchema describes a duration of at least so many seconds.
+// durationSchema describes a duration of at least least seconds.
 func durationSchema(least float64) schema {
 	most := queue.MaxDuration.Seconds()
 	return schema{"type": []string{"number", "string"}, "minimum": least, "maximum": most, "pattern": durationPattern}

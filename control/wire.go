@@ -89,9 +89,9 @@ const (
 
 // request is one line of a client's: a request object of JSON-RPC 2.0.
 type request struct {
-	id     json.RawMessage // nil if there is none: a notification, which gets no answer
+	id     json.RawMessage // nil for a notification, which gets no answer
 	method string
-	raw    json.RawMessage // the parameters, part of the line; nil if there are none
+	raw    json.RawMessage // the parameters, part of the line; nil if the request has none
 }
 
 // parseRequest reads a line; unknown members of the envelope are ignored. JSON that is not a request object is

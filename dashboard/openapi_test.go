@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// openServer returns a server with the default configuration, which serves nobody.
+// openServer returns a server with the default configuration, which does not listen.
 func openServer() *Server {
 	s := &Server{}
 	s.config.Store(&Config{})

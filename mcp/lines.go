@@ -3,6 +3,7 @@ package mcp
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type lines struct {
 	began bool   // a message was read
 	many  bool   // by the protocol that the client speaks, a line may hold many
 	rest  []byte // of the last one, still to be read
+	open  *pending
+	ctx   context.Context // of the session
 }
 
 // alone is the first version of the protocol in which each line is one message.
@@ -41,6 +44,7 @@ func (l *lines) Read(p []byte) (int, error) {
 		case !l.began:
 			l.begin(line)
 			l.began, l.rest = true, line
+			l.open.read(line)
 		case !json.Valid(line):
 			l.refuse(-32700, "the line is not JSON: "+queue.Clip(string(line)))
 		default:
@@ -49,8 +53,10 @@ func (l *lines) Read(p []byte) (int, error) {
 				break
 			}
 			l.rest = line
+			l.open.read(line)
 		}
 		if err != nil && len(l.rest) == 0 {
+			l.open.wait(l.ctx)
 			return 0, err
 		}
 	}
@@ -121,12 +127,15 @@ func (l *lines) refuse(code int, why string) {
 // shared is a writer for many, of whom each writes whole lines.
 type shared struct {
 	io.WriteCloser
-	mu sync.Mutex
+	open *pending
+	mu   sync.Mutex
 }
 
 // Write implements io.Writer.
 func (s *shared) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.WriteCloser.Write(p)
+	n, err := s.WriteCloser.Write(p)
+	s.open.written(p)
+	return n, err
 }

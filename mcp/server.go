@@ -37,10 +37,11 @@ const instructions = `Jobs are shell commands that a service on this machine que
 // is to cut no other's answer.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands", Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
-	schemas := map[string]map[string]any{}
-	for _, method := range control.Schemas() {
+	methods, schemas := control.Schemas(), map[string]map[string]any{}
+	for _, method := range methods {
 		schemas[method.Method] = method.Params
 	}
+	results := resultsOf(methods)
 	withheld := map[string]bool{}
 	for _, t := range tools {
 		if t.writes && !o.Write {
@@ -48,12 +49,12 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			continue
 		}
 		m.AddTool(&mcp.Tool{
-			Name: t.name, Description: t.does, InputSchema: t.schema(schemas[t.method], o.AllUsers),
+			Name: t.name, Description: t.does, InputSchema: t.schema(schemas[t.method], o.AllUsers), OutputSchema: t.output(results),
 			Annotations: &mcp.ToolAnnotations{ReadOnlyHint: !t.writes, DestructiveHint: &t.destroys, IdempotentHint: !t.writes, OpenWorldHint: new(t.runs)},
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
 			defer c.Close()
-			return (&server{api: c, opt: o}).call(ctx, &t, r.Params.Arguments), nil
+			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r)}).call(ctx, &t, r.Params.Arguments), nil
 		})
 	}
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -64,8 +65,10 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			return next(ctx, method, r)
 		}
 	})
-	answers := &shared{WriteCloser: out}
-	err := m.Run(ctx, &mcp.IOTransport{Reader: &lines{Closer: in, in: bufio.NewReader(in), out: answers}, Writer: answers, MaxLineLength: control.MaxLine})
+	open := &pending{}
+	answers := &shared{WriteCloser: out, open: open}
+	asked := &lines{Closer: in, in: bufio.NewReader(in), out: answers, open: open, ctx: ctx}
+	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLine})
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
@@ -74,8 +77,10 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 
 // server carries out one call.
 type server struct {
-	api control.API
-	opt Options
+	api      control.API
+	opt      Options
+	connect  func() *control.Client // makes another client of the queue
+	progress *reporter
 }
 
 // call carries out a tool. What goes wrong is told in its result: the agent is to read it.

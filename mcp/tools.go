@@ -38,7 +38,8 @@ type tool struct {
 	with       map[string]any // and these of its own, by their schemas
 	writes     bool           // it changes something
 	destroys   bool           // that cannot be taken back
-	runs       bool           // any command
+	runs       bool           // any command, whose effects are not the queue's
+	adds       map[string]any // members of its answer that the method's result does not have, by their schemas
 	call       func(s *server, ctx context.Context, a arguments) (any, error)
 }
 
@@ -50,6 +51,16 @@ type arguments struct {
 	once bool // a job is run once, unless its parameters say otherwise
 }
 
+func typed(kind string) map[string]any { return map[string]any{"type": kind} }
+
+// outputMembers are those of the output of a job.
+var outputMembers = map[string]any{"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean")}
+
+// endOfJob are the members of a job and of its output.
+var endOfJob = map[string]any{
+	"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean"), "timed_out": typed("boolean"), "next": typed("string"),
+}
+
 var full = map[string]any{"type": "boolean", "description": "whole objects instead of short ones"}
 
 var tools = []tool{
@@ -59,12 +70,12 @@ var tools = []tool{
 		call: (*server).list,
 	},
 	{
-		name: "show", method: "show", with: map[string]any{fullName: full},
+		name: "show", method: "show", with: map[string]any{fullName: full}, adds: map[string]any{"attempts_in_history": typed("integer")},
 		does: "Show one job: its state, why it failed, how often it ran, the end of its output.",
 		call: (*server).show,
 	},
 	{
-		name: "logs", method: "logs", without: []string{"all", "follow", "ends"},
+		name: "logs", method: "logs", without: []string{"all", "follow", "ends"}, adds: outputMembers,
 		does: "Read the output of a job's attempt (the last one): the last 40 lines if n is not given, at most 32 KiB of each stream.",
 		call: (*server).logs,
 	},
@@ -79,12 +90,12 @@ var tools = []tool{
 		call: (*server).why,
 	},
 	{
-		name: "enqueue", method: "enqueue", writes: true, runs: true,
+		name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true,
 		does: "Enqueue a shell command (command) or a program with arguments (argv) as a job, and answer its id at once.",
 		call: (*server).enqueue,
 	},
 	{
-		name: "run_and_wait", method: "enqueue", writes: true, runs: true,
+		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, adds: endOfJob,
 		with: map[string]any{waitsName: map[string]any{"type": []string{"number", "string"}, "description": "how long to wait for its end; 1m if it is not given, at most 1h. The job goes on after that"}, fullName: full},
 		does: "Enqueue a job, run it once (unless max_retries says otherwise), wait for its end, and answer how it ended, with the end of its output.",
 		call: (*server).runAndWait,
@@ -104,7 +115,7 @@ var tools = []tool{
 		},
 	},
 	{
-		name: "retry", method: "retry", writes: true, runs: true,
+		name: "retry", method: "retry", writes: true, destroys: true, runs: true,
 		does: "Run jobs again that have ended, or at once those that wait for their next attempt. dry_run only counts them.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Retry](a.raw)
@@ -128,6 +139,12 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	}
 	maps.Copy(properties, t.with)
 	s["properties"] = properties
+	for _, condition := range []string{"allOf", "oneOf"} { // which clients do not take at the top of a tool's schema
+		if s[condition] != nil {
+			delete(s, condition)
+			s["minProperties"] = 1
+		}
+	}
 	return s
 }
 
@@ -296,7 +313,16 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 		return nil, err
 	}
 	ended := []any{}
+	stop, total := func() {}, float64(len(ids))
+	if len(ids) == 1 {
+		stop, total = s.follow(ctx, control.Name(ids[0]), nil), 100
+	}
 	left, err := s.api.Wait(ctx, p, func(e control.Ended) error {
+		stop()
+		defer func() {
+			done := total / float64(len(ids)) * float64(len(ended))
+			s.progress.report(ctx, done, total, fmt.Sprintf("job %s is %s", e.Job.ID, e.Job.State))
+		}()
 		if a.full {
 			ended = append(ended, e.Job)
 		} else {
@@ -304,6 +330,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 		}
 		return nil
 	})
+	stop()
 	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
 }
 
@@ -323,12 +350,19 @@ func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 
 func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	a.once = true
+	since := s.lastEvent(ctx)
 	got, err := s.enqueue(ctx, a)
 	if err != nil {
 		return nil, err
 	}
 	id := control.Name(got.(control.Enqueued).ID)
-	left, err := s.api.Wait(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(control.Ended) error { return nil })
+	stop := s.follow(ctx, id, since)
+	left, err := s.api.Wait(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(e control.Ended) error {
+		stop()
+		s.progress.report(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
+		return nil
+	})
+	stop()
 	if err != nil {
 		return nil, fmt.Errorf("job %s is enqueued, but could not be waited for: %w", id, err)
 	}
@@ -361,9 +395,6 @@ func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.Names()
 	if len(ids) > mostNamed {
 		return queue.Invalid("ids", "names %d jobs; name at most %d, or select them", len(ids), mostNamed)
-	}
-	if len(ids) == 0 && !p.Chosen() {
-		return queue.Invalid("ids", "is missing: name jobs, or select them by state, label, queue, batch, older_than or id_glob; all is all that are yours")
 	}
 	if len(ids) > 0 || s.opt.AllUsers {
 		return s.own(ctx, ids...)

@@ -17,10 +17,10 @@ type Constraint struct {
 	Enum     []string // the texts that are accepted; nil is any
 	Text     *Form    // the form of a text
 	Entries  *Form    // the form of each entry of a list, or of each value of a map
-	MaxBytes int      // of a text, or of each entry of a list; 0 is no limit
+	MaxBytes int      // of a text, or of each entry of a list; 0 means unlimited
 	NotEmpty bool     // of a text
 	MinItems int      // entries of a list
-	MaxItems int      // entries of a list or a map; 0 is no limit
+	MaxItems int      // entries of a list or a map; 0 means unlimited
 	Note     string   // what the message about a value outside the range, or an empty one, adds
 }
 

@@ -2,33 +2,73 @@ package test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 )
 
 // agent is a client of the Model Context Protocol, of the official SDK, and its server.
 type agent struct {
 	*testing.T
-	session *mcp.ClientSession
+	session  *mcp.ClientSession
+	outputs  map[string]*jsonschema.Schema // of the tools' structured answers
+	progress chan mcp.ProgressNotificationParams
 }
 
 func newAgent(t *testing.T, cmd *exec.Cmd) *agent {
 	t.Helper()
-	session, err := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil).Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
+	progress := make(chan mcp.ProgressNotificationParams, 100)
+	client := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, &mcp.ClientOptions{
+		ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) { progress <- *r.Params },
+	})
+	session, err := client.Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { session.Close() })
-	return &agent{t, session}
+	a := &agent{t, session, map[string]*jsonschema.Schema{}, progress}
+	list, err := session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		a.outputs[tool.Name] = compiledSchema(t, "output-"+tool.Name, tool.OutputSchema)
+	}
+	return a
+}
+
+// compiledSchema compiles a schema with a library that is not ours.
+func compiledSchema(t *testing.T, name string, schema any) *jsonschema.Schema {
+	t.Helper()
+	raw, err := json.Marshal(schema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource(name, doc); err != nil {
+		t.Fatal(err)
+	}
+	compiled, err := c.Compile(name)
+	if err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return compiled
 }
 
 func (a *agent) tools() (names []string) {
@@ -67,6 +107,11 @@ func (a *agent) call(tool string, args map[string]any, fails bool) (answer told)
 	text := got.Content[0].(*mcp.TextContent).Text
 	if err := json.Unmarshal([]byte(text), &answer); err != nil || got.IsError != fails {
 		a.Fatalf("%s %v: error %t, %v: %s", tool, args, got.IsError, err, text)
+	}
+	if schema := a.outputs[tool]; schema != nil {
+		if err := schema.Validate(got.StructuredContent); err != nil {
+			a.Errorf("%s %v: the structured answer does not fit its schema: %v", tool, args, err)
+		}
 	}
 	return answer
 }
@@ -208,7 +253,7 @@ func TestMCP(t *testing.T) {
 		{"enqueue", "invalid", "comand", params{"comand": "true"}},
 		{"enqueue", "invalid", "command", params{}},
 		{"cancel", "invalid", "ids: is missing", params{}},
-		{"cancel", "invalid", "ids: is missing", params{"ids": []string{}}},
+		{"cancel", "invalid", "ids: has 0 entries", params{"ids": []string{}}},
 		{"retry", "invalid", "ids: is missing", params{"dry_run": true}},
 	} {
 		if got := a.call(wrong.tool, wrong.args, true); got.Code != wrong.code || !strings.Contains(got.Error, wrong.says) {
@@ -227,6 +272,156 @@ func TestMCP(t *testing.T) {
 	}
 	q.start("--workers", "2")
 	a.call("list", nil, false)
+}
+
+// Tools say what they do beyond the queue, what each parameter is, and what they answer.
+func TestMCPToolsAreDeclared(t *testing.T) {
+	list, err := newAgent(t, serving(t, "--workers", "0").command("mcp", "--write")).session.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	destroys := []string{"enqueue", "run_and_wait", "cancel", "retry"}
+	open := []string{"enqueue", "run_and_wait", "retry"}
+	for _, tool := range list.Tools {
+		is := tool.Annotations
+		if *is.DestructiveHint != slices.Contains(destroys, tool.Name) || *is.OpenWorldHint != slices.Contains(open, tool.Name) {
+			t.Errorf("%s: destructive %t, open world %t", tool.Name, *is.DestructiveHint, *is.OpenWorldHint)
+		}
+		input := tool.InputSchema.(map[string]any)
+		for name, p := range input["properties"].(map[string]any) {
+			if text, _ := p.(map[string]any)["description"].(string); text == "" {
+				t.Errorf("%s: %s has no description", tool.Name, name)
+			}
+		}
+		for _, condition := range []string{"allOf", "anyOf", "oneOf", "not"} {
+			if input[condition] != nil {
+				t.Errorf("%s: its schema has %s at the top, which clients refuse", tool.Name, condition)
+			}
+		}
+		needs := compiledSchema(t, "input-"+tool.Name, input).Validate(map[string]any{}) != nil
+		if needs != (tool.Name != "list") {
+			t.Errorf("%s: its schema refuses {}: %t", tool.Name, needs)
+		}
+		if tool.OutputSchema == nil {
+			t.Errorf("%s: no schema of its answer", tool.Name)
+		}
+	}
+}
+
+// Every request is answered, even if the input ends right after the request.
+func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	const n = 20
+	lines := []string{
+		`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}`,
+		`{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+	}
+	for i := range n {
+		lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"list","arguments":{}}}`, i+1))
+	}
+	lines = append(lines, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"echo hi"}}}`, n+1))
+	cmd := q.command("mcp", "--write")
+	cmd.Stdin = strings.NewReader(strings.Join(lines, "\n") + "\n")
+	r := ran(t, cmd)
+	answered := map[int]bool{}
+	for line := range strings.Lines(r.out) {
+		var answer struct {
+			ID     int
+			Result json.RawMessage
+		}
+		if err := json.Unmarshal([]byte(line), &answer); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		answered[answer.ID] = answer.Result != nil
+	}
+	for i := range n + 2 {
+		if !answered[i] {
+			t.Errorf("request %d of %d has no answer", i, n+2)
+		}
+	}
+	if r.code != 0 {
+		t.Errorf("it exits %d: %s", r.code, r.err)
+	}
+}
+
+// A client that has asked for progress gets it for its own token, and it only rises (MCP, "Progress": the value must
+// increase with each notification).
+func TestMCPReportsProgressWhenAskedTo(t *testing.T) {
+	a := newAgent(t, serving(t, "--workers", "2").command("mcp", "--write"))
+	call := func(tool string, args params, token any, last float64) (got []mcp.ProgressNotificationParams) {
+		t.Helper()
+		p := &mcp.CallToolParams{Name: tool, Arguments: args}
+		if token != nil {
+			p.SetProgressToken(token)
+		}
+		if r, err := a.session.CallTool(t.Context(), p); err != nil || r.IsError {
+			t.Fatalf("%s: %+v, %v", tool, r, err)
+		}
+		for token != nil && (len(got) == 0 || got[len(got)-1].Progress < last) { // they are handled apart from answers
+			select {
+			case p := <-a.progress:
+				got = append(got, p)
+			case <-time.After(10 * time.Second):
+				return got
+			}
+		}
+		return got
+	}
+	call("run_and_wait", params{"command": "true"}, nil, 0)
+	for _, c := range []struct {
+		tool  string
+		args  params
+		total float64
+	}{
+		{"run_and_wait", params{"command": "true"}, 100},
+		{"wait", params{"ids": []string{"1"}}, 100},
+		{"wait", params{"ids": []string{"1", "2"}}, 2},
+	} {
+		got := call(c.tool, c.args, "of "+c.tool, c.total) // the first is for this token: none was sent without one
+		if len(got) < 2 || got[len(got)-1].Progress != c.total {
+			t.Errorf("%s %v: %+v", c.tool, c.args, got)
+		}
+		for i, p := range got {
+			if p.ProgressToken != "of "+c.tool || p.Total != c.total || p.Message == "" || i > 0 && p.Progress <= got[i-1].Progress {
+				t.Errorf("%s %v: notification %d is %+v", c.tool, c.args, i, p)
+			}
+		}
+	}
+}
+
+// A client that waits for a job receives the percent that the job reports.
+func TestMCPPassesOnTheProgressOfAJob(t *testing.T) {
+	a := newAgent(t, serving(t, "--workers", "1").command("mcp", "--write"))
+	seen := filepath.Join(t.TempDir(), "seen")
+	done := make(chan error, 1)
+	go func() {
+		p := &mcp.CallToolParams{Name: "run_and_wait", Arguments: params{
+			"command": `echo 40 >"$QUEUECTL_PROGRESS"; until test -e ` + seen + `; do sleep 0.05; done`,
+		}}
+		p.SetProgressToken(1)
+		_, err := a.session.CallTool(t.Context(), p)
+		done <- err
+	}()
+	var got []float64
+	for len(got) == 0 || got[len(got)-1] < 100 {
+		select {
+		case p := <-a.progress:
+			got = append(got, p.Progress)
+		case <-time.After(20 * time.Second):
+			t.Fatalf("progress stops at %v", got)
+		}
+		if got[len(got)-1] == 40 {
+			if err := os.WriteFile(seen, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if want := []float64{0, 40, 100}; !slices.Equal(got, want) {
+		t.Errorf("progress is %v, want %v", got, want)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
 
 // An agent has its caller's own jobs alone, whatever his rights, unless all users' are meant; and never more than

@@ -1,0 +1,53 @@
+package mcp
+
+import (
+	"maps"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// output is the schema of a tool's structured answer, from the results of the protocol's methods. A short answer has
+// some of the members of a whole one, so only those are required that a short job always has. A call that fails answers
+// with error and code.
+func (t *tool) output(results map[string]map[string]any) map[string]any {
+	properties := map[string]any{}
+	switch t.name {
+	case "list":
+		properties["jobs"], properties["next"] = jobsOf(results), map[string]any{"type": []string{"string", "null"}}
+	case "wait":
+		maps.Copy(properties, members(results["wait"]))
+		properties["ended"] = jobsOf(results)
+	case "run_and_wait":
+		maps.Copy(properties, members(results["show"]))
+	default:
+		maps.Copy(properties, members(results[t.method]))
+	}
+	maps.Copy(properties, t.adds)
+	properties["error"] = map[string]any{"type": []string{"string", "null"},
+		"description": "what went wrong: with the call, or with the last attempt of a job"}
+	properties["code"] = map[string]any{"type": "string", "description": "code of the error of a call that failed"}
+	return map[string]any{"type": "object", "properties": properties}
+}
+
+// jobsOf is the schema of a list of jobs, short or whole.
+func jobsOf(results map[string]map[string]any) map[string]any {
+	jobs, _ := members(results["list"])["jobs"].(map[string]any)
+	job, _ := jobs["items"].(map[string]any)
+	return map[string]any{"type": "array", "items": map[string]any{
+		"type": "object", "properties": members(job), "required": []string{"id", "state"},
+	}}
+}
+
+func members(schema map[string]any) map[string]any {
+	properties, _ := schema["properties"].(map[string]any)
+	return properties
+}
+
+// resultsOf returns the schemas of the results of methods, by their names.
+func resultsOf(methods []control.MethodSchema) map[string]map[string]any {
+	results := map[string]map[string]any{}
+	for _, m := range methods {
+		results[m.Method] = m.Result
+	}
+	return results
+}
