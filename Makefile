@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build install demo test race check bench beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts clean
+.PHONY: build install demo test race check bench bench-smoke beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -80,6 +80,13 @@ compose-test:
 # root's runner, as root.
 bench:
 	$(GO) run ./bench $(BENCHFLAGS)
+
+# Every measurement of both benchmarks once and as small as possible, to see that they work: a minute at most.
+bench-smoke:
+	timeout 120 $(GO) run ./bench -smoke >/dev/null
+	cd bench/beside && npm install --silent --no-package-lock && \
+		QUEUECTL_BESIDE_JOBS=200 QUEUECTL_BESIDE_NODES=2 QUEUECTL_BESIDE_DEPTH=2000 QUEUECTL_BESIDE_DRAINED=1000 QUEUECTL_BESIDE_WAKEUPS=5 \
+		$(GO) test -count=1 -timeout 2m .
 
 # The queue on a PostgreSQL server beside River, graphile-worker and pg-boss, and as deep as 10,000,000 jobs; needs npm too.
 beside:

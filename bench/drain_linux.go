@@ -25,7 +25,7 @@ func (b *bench) drain() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.stop(), b.check(s, b.jobs, printed))
+	return b.check(s, b.jobs, printed)
 }
 
 func (b *bench) drainWith(workers int) error {
@@ -91,7 +91,7 @@ func (b *bench) drainChecked(workers, n int) (effort, error) {
 	if err != nil {
 		return e, err
 	}
-	return e, errors.Join(s.stop(), b.check(s, n, ""))
+	return e, b.check(s, n, "")
 }
 
 // drainOnce empties a fresh queue of n jobs and leaves the service running.

@@ -25,6 +25,7 @@ type bench struct {
 	hello  string // a Go program that does nothing but greet
 	self   string
 	quick  bool
+	smoke  bool
 	pairs  int
 	jobs   int
 	report report
@@ -61,6 +62,7 @@ func main() {
 	only := flag.String("only", "", "measure these subjects only, comma-separated")
 	dir := flag.String("dir", ".", "folder on a real disk, for a temporary one")
 	flag.BoolVar(&b.quick, "quick", false, "the short form, whose misses do not count")
+	flag.BoolVar(&b.smoke, "smoke", false, "each measurement once and as small as possible, to see that all of them work; misses do not count")
 	flag.IntVar(&b.pairs, "pairs", 0, "runs of each thing measured; default 5, or 2 with -quick")
 	flag.IntVar(&b.jobs, "jobs", 0, "jobs of a drain; default 3000, or 600 with -quick")
 	flag.StringVar(&b.user, "as", "", "have root's runners run all jobs as this `USER`, with run_as = submitter; needs root")
@@ -70,7 +72,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(exitLost)
 	}
-	if b.report.missed > 0 && !b.quick {
+	if b.report.missed > 0 && !b.quick && !b.smoke {
 		os.Exit(exitMissed)
 	}
 }
@@ -78,14 +80,23 @@ func main() {
 func (b *bench) setDefaults() {
 	if b.pairs <= 0 {
 		b.pairs = b.size(5, 2)
+		if b.smoke {
+			b.pairs = 1
+		}
 	}
 	if b.jobs <= 0 {
 		b.jobs = b.size(3000, 600)
 	}
 }
 
+// smokeShare is the part of a short form that -smoke measures.
+const smokeShare = 20
+
 // size is how many of something are measured, in the whole form and in the short one.
 func (b *bench) size(whole, short int) int {
+	if b.smoke {
+		return max(1, short/smokeShare)
+	}
 	if b.quick {
 		return short
 	}
@@ -114,9 +125,11 @@ func (b *bench) run(dir, only string) (err error) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "bench: %s …\n", s.name)
+		start := time.Now()
 		if err := s.measure(b); err != nil {
 			failed = append(failed, fmt.Errorf("%s: %w", s.name, err))
 		}
+		fmt.Fprintf(os.Stderr, "bench: %s took %v\n", s.name, time.Since(start).Round(100*time.Millisecond))
 	}
 	fmt.Printf("%d CPUs, %s, Go %s, disk %s; %d runs of each in turns, medians; %v in all.\n\n",
 		runtime.NumCPU(), cpuModel(), strings.TrimPrefix(runtime.Version(), "go"), kind, b.pairs, time.Since(began).Round(time.Second))

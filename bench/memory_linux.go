@@ -35,7 +35,7 @@ func (b *bench) memory(s *service) error {
 	if err := s.until(queue.Completed, 1000); err != nil {
 		return err
 	}
-	for range 1000 {
+	for range b.size(1000, 1000) {
 		if _, err := s.List(s.ctx, control.List{}); err != nil {
 			return err
 		}
@@ -98,13 +98,14 @@ func (b *bench) idle(s *service) error {
 	if err != nil {
 		return err
 	}
-	time.Sleep(idleSpan)
+	span := time.Duration(b.size(int(idleSpan), int(idleSpan)))
+	time.Sleep(span)
 	after, err := s.cost()
 	if err != nil {
 		return err
 	}
 	used := after.minus(before)
-	b.report.judge(row{fmt.Sprintf("idle for %v: CPU", idleSpan), fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
+	b.report.judge(row{fmt.Sprintf("idle for %v: CPU", span), fmt.Sprintf("service %v, runner %v; %d wake-ups of threads",
 		used.service.Round(10*time.Microsecond), used.runner.Round(10*time.Microsecond), wakes()-woken), "", "", "≤ " + maxIdleCPU.String(), ""}, used.total() <= maxIdleCPU)
 	return nil
 }
