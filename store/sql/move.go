@@ -168,6 +168,9 @@ func (m *move) server(p Place) (conn, error) {
 	err = s.lock(m.ctx)
 	there := false
 	if err == nil {
+		err = s.checkOwners()
+	}
+	if err == nil {
 		there, err = s.hasTables()
 	}
 	if err == nil && there {
@@ -278,6 +281,9 @@ func (m *move) openServer() error {
 	m.made = c
 	s := &Server{writer: c.(*serverConn)}
 	there, err := s.hasTables()
+	if err == nil {
+		err = s.checkOwners()
+	}
 	if err != nil {
 		return err
 	}

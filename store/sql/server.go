@@ -226,6 +226,9 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	run := func(statement string) error {
 		return serverError(s.writer.pg.Exec(context.Background(), statement).Close(), statement)
 	}
+	if err := s.checkOwners(); err != nil {
+		return err
+	}
 	version, err := s.schema()
 	if err != nil || version >= int64(len(steps)) {
 		return cmp.Or(err, s.checkSchema(version, len(steps)))
@@ -258,12 +261,15 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 		script = append(script, own[i]...)
 	}
 	script = append(script, enqueueFunction()...)
-	for _, statement := range append(script, fmt.Sprintf(`UPDATE schema SET version = %d`, len(steps)), `COMMIT`) {
+	for _, statement := range append(script, fmt.Sprintf(`UPDATE schema SET version = %d`, len(steps))) {
 		if err := run(statement); err != nil {
 			return err
 		}
 	}
-	return nil
+	if err := s.checkOwners(); err != nil { // another role may have made the schema meanwhile
+		return err
+	}
+	return run(`COMMIT`)
 }
 
 // schema is the version of the tables, 0 if there are none.

@@ -35,6 +35,13 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	}
 	defer c.close()
 	c.ctx = ctx
+	foreign, err := findForeign(c)
+	if err == nil && foreign != nil {
+		return []store.Finding{foreignFinding(foreign)}
+	}
+	if err != nil {
+		return []store.Finding{serverFailure(err)}
+	}
 	there, err := c.number(hasMeta)
 	if err == nil && there == 0 {
 		return []store.Finding{{Check: "database", Level: store.Fine, Message: "the database " + config.Database + " has no queue yet: the first start of the service makes it"}}
@@ -49,6 +56,11 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 // serverFailure is what is found of a server that does not answer.
 func serverFailure(err error) store.Finding {
 	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "look at the server, and at store in the settings"}
+}
+
+// foreignFinding reports an object that belongs to a role the service does not trust.
+func foreignFinding(f *foreignObject) store.Finding {
+	return store.Finding{Check: "database", Level: store.Failure, Message: f.message(), Next: f.next()}
 }
 
 // oldTransaction is how long one may be open before it is told of.
@@ -70,6 +82,13 @@ func examineServer(c interface {
 		(SELECT count(*) FROM submissions WHERE refused IS NOT NULL), pg_database_size(current_database())`)
 	if err != nil {
 		return nil, err
+	}
+	foreign, err := findForeign(c)
+	if err != nil {
+		return nil, err
+	}
+	if foreign != nil { // since the service has started
+		list = append(list, foreignFinding(foreign))
 	}
 	holder, pid, held := "", int64(0), int64(0)
 	err = c.query(func(r row) (bool, error) {

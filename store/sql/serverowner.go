@@ -1,0 +1,60 @@
+package sql
+
+import (
+	"fmt"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// ownersQuery finds what does not belong to the service in the schema. Whoever owns a table can read and change jobs, and
+// whoever owns the schema or a function in it can have statements of the service call other code. A superuser counts as a
+// member of all roles, so membership is read from pg_auth_members, which holds only what was granted.
+const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
+		SELECT oid FROM pg_roles WHERE rolname = current_user
+		UNION SELECT m.roleid FROM pg_auth_members AS m JOIN trusted ON m.member = trusted.oid
+	), owners (oid) AS (
+		SELECT oid FROM trusted
+		UNION SELECT datdba FROM pg_database WHERE datname = current_database()
+		UNION SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner'
+	), found (place, what, owner) AS (
+		SELECT 0, 'SCHEMA ' || nspname, nspowner FROM pg_namespace WHERE nspname = '` + serverSchema + `'
+		UNION ALL SELECT 1, CASE c.relkind WHEN 'S' THEN 'SEQUENCE ' WHEN 'v' THEN 'VIEW ' WHEN 'm' THEN 'MATERIALIZED VIEW ' WHEN 'f' THEN 'FOREIGN TABLE ' ELSE 'TABLE ' END || '` + serverSchema + `.' || quote_ident(c.relname), c.relowner
+			FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = '` + serverSchema + `' AND c.relkind IN ('r', 'p', 'S', 'v', 'm', 'f')
+		UNION ALL SELECT 2, CASE p.prokind WHEN 'p' THEN 'PROCEDURE ' WHEN 'a' THEN 'AGGREGATE ' ELSE 'FUNCTION ' END || '` + serverSchema + `.' || quote_ident(p.proname) || '(' || pg_get_function_identity_arguments(p.oid) || ')', p.proowner
+			FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace WHERE n.nspname = '` + serverSchema + `'
+		UNION ALL SELECT 3, 'OPERATOR ' || '` + serverSchema + `.' || o.oprname, o.oprowner
+			FROM pg_operator AS o JOIN pg_namespace AS n ON n.oid = o.oprnamespace WHERE n.nspname = '` + serverSchema + `'
+	)
+	SELECT what, pg_get_userbyid(owner), current_user, current_database() FROM found WHERE owner NOT IN (SELECT oid FROM owners) ORDER BY place, what LIMIT 1`
+
+// foreignObject is something in the schema that belongs to a role the service does not trust.
+type foreignObject struct{ what, owner, user, database string }
+
+func (f *foreignObject) message() string {
+	return fmt.Sprintf("%s belongs to the role %s, who could read and change all jobs; the service connects as %s", f.what, f.owner, f.user)
+}
+
+func (f *foreignObject) next() string {
+	return fmt.Sprintf(`check what it is, then drop it, or: ALTER %s OWNER TO %q`, f.what, f.user)
+}
+
+// findForeign returns the first object of the schema that belongs to another role than the service's, a role that this one
+// is a member of, or the owner of the database. It returns nil if there is none.
+func findForeign(c interface {
+	query(each func(r row) (more bool, err error), sql string, args ...any) error
+}) (found *foreignObject, err error) {
+	err = c.query(func(r row) (bool, error) {
+		found = &foreignObject{r.text(0), r.text(1), r.text(2), r.text(3)}
+		return false, nil
+	}, ownersQuery)
+	return found, err
+}
+
+// checkOwners refuses a schema that findForeign finds something in.
+func (s *Server) checkOwners() error {
+	found, err := findForeign(s.writer)
+	if err == nil && found != nil {
+		err = queue.Errorf(queue.CodeInvalid, "store: in the database %s, %s; %s", found.database, found.message(), found.next())
+	}
+	return err
+}
