@@ -372,7 +372,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if out, err := pgserver.Ask(pgserver.As(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
 		t.Errorf("a role of no user: %s, %v", out, err)
 	}
-	if out, err := pgserver.Ask(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec) SELECT 'app', 'large' || i, repeat('x', 1000000) FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "wait for the service to take them") {
+	if out, err := pgserver.Ask(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "wait for the service to take them") {
 		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
@@ -404,7 +404,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)
 	pgserver.Query(t, pgserver.As(q.store, "ghost"), `SELECT queuectl.enqueue('{"command":"true","id":"nobodys"}')`)
-	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec) VALUES ('app', 'done', '{"command":"echo again","id":"done"}')`) // whose id is a job's
+	pgserver.Query(t, q.store, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'done', '{"command":"echo again","id":"done"}', 0)`) // whose id is a job's
 	q.start("--workers", "2")
 	q.until("all are taken", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.submissions WHERE refused IS NULL`) == "0"

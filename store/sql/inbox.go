@@ -2,6 +2,8 @@ package sql
 
 import (
 	"context"
+	"crypto/md5"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -11,12 +13,18 @@ import (
 )
 
 // Limits of what is handed in and not taken yet.
+//
+// A job counts as one unit, and as one more for each submissionUnit bytes of its spec. To count the units that wait would cost
+// the more the more of them there are. So each role has a sequence that counts all units it has ever handed in, and each
+// row says where the sequence was before it: the difference between the sequence and the oldest row that waits is at least
+// what waits. It is more only if transactions were rolled back or jobs were taken out of turn. If it reaches the limit,
+// the rows are counted.
 const (
-	maxSubmissions     = 100_000   // of one role
-	maxSubmissionsSize = 256 << 20 // bytes of one role
-	maxSubmissionBytes = 1 << 20   // of one job
-	maxRefusedSpec     = 4 << 10   // characters that are kept of one that was refused
-	submissionWait     = "'2s'"    // for a transaction of anybody's that hands in the same id
+	maxSubmissions     = 100_000 // units of one role
+	submissionUnit     = 2684    // bytes, so that the specs of a role have 256 MiB at most
+	maxSubmissionBytes = 1 << 20 // of one job
+	maxRefusedSpec     = 4 << 10 // characters that are kept of one that was refused
+	submissionWait     = "'2s'"  // for a transaction of anybody's that hands in the same id
 )
 
 // inboxTables are what a server has beside the tables of a queue, of what applications hand in.
@@ -33,7 +41,8 @@ func inboxTables() []string {
 			role    TEXT COLLATE "C" NOT NULL,
 			id      TEXT COLLATE "C" NOT NULL,
 			spec    TEXT NOT NULL,
-			refused TEXT -- why it became no job
+			refused TEXT, -- why it became no job
+			before  BIGINT NOT NULL -- units that its role had handed in
 		)`,
 		`CREATE UNIQUE INDEX submissions_id ON submissions (id) WHERE refused IS NULL`,
 		`CREATE INDEX submissions_role ON submissions (role, n) WHERE refused IS NULL`,
@@ -45,12 +54,14 @@ func inboxTables() []string {
 // the caller's search_path.
 func enqueueFunction() []string {
 	return []string{
-		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp SET lock_timeout = ` + submissionWait + ` AS $$
+		`CREATE OR REPLACE FUNCTION enqueue(spec jsonb) RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = ` + serverSchema + `, pg_temp SET lock_timeout = ` + submissionWait + ` SET enable_seqscan = off AS $$
 DECLARE
 	job_id text;
 	wrong  text;
+	caller text COLLATE "C" := session_user;
 	open   bigint;
-	size   bigint;
+	units  bigint;
+	upto   bigint; -- units that the role has handed in, with this job's
 	seq_of bigint; -- a job that was given no id has its number for one
 BEGIN
 	IF NOT EXISTS (SELECT 1 FROM roles WHERE role = session_user) THEN
@@ -85,12 +96,18 @@ BEGIN
 		OR EXISTS (SELECT 1 FROM staged_ids WHERE staged_ids.id = job_id) THEN
 		RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
 	END IF;
-	SELECT count(*), coalesce(sum(octet_length(waiting.spec)), 0) INTO open, size FROM (SELECT submissions.spec FROM submissions WHERE role = session_user AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS waiting;
-	IF open >= ` + strconv.Itoa(maxSubmissions) + ` OR size >= ` + strconv.Itoa(maxSubmissionsSize) + ` THEN
-		RAISE EXCEPTION '% jobs of the role %, of % bytes, wait for the service to take them', open, session_user, size USING ERRCODE = '53400', HINT = 'start the service of queuectl';
+	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
+	SELECT max(nextval(('` + submitted + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1, units);
+	IF upto - (SELECT submissions.before FROM submissions WHERE role = caller AND refused IS NULL ORDER BY role, n LIMIT 1) > ` + strconv.Itoa(maxSubmissions) + ` THEN
+		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnit) + `) INTO open, units
+			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS waiting;
+		IF units > ` + strconv.Itoa(maxSubmissions) + ` THEN
+			RAISE EXCEPTION '% jobs of the role % wait for the service to take them, which is as many and as large as may wait', open, session_user USING ERRCODE = '53400', HINT = 'start the service of queuectl';
+		END IF;
+		units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
 	END IF;
 	BEGIN
-		INSERT INTO submissions (role, id, spec) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text);
+		INSERT INTO submissions (role, id, spec, before) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text, upto - units);
 	EXCEPTION
 		WHEN unique_violation THEN
 			RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
@@ -104,6 +121,10 @@ END $$`,
 	}
 }
 
+// submitted begins the name of the sequence that counts what a role hands in. The rest is the MD5 of the role's name, which
+// may have characters that a name of a sequence has no room for.
+const submitted = "submitted_"
+
 // arrivals is the channel on which the server tells of submissions.
 const arrivals = "queuectl_submissions"
 
@@ -114,6 +135,10 @@ func (s *Server) SetRoles(ctx context.Context, roles []string) error {
 			return err
 		}
 		for _, role := range roles {
+			sequence := fmt.Sprintf(`CREATE SEQUENCE IF NOT EXISTS %s%x`, submitted, md5.Sum([]byte(role)))
+			if err := t.exec(sequence); err != nil {
+				return err
+			}
 			if err := t.exec(`INSERT INTO roles (node, role) VALUES (?, ?)`, s.node, role); err != nil {
 				return err
 			}

@@ -2,7 +2,9 @@ package sql
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
@@ -20,7 +22,7 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	pgserver.Query(t, url, `INSERT INTO queuectl.submissions (role, id, spec) VALUES ('app', 'x', '{}'), ('shop', 'y', '{}'), ('old', 'z', '{}'), ('old', 'zz', '{}')`)
+	pgserver.Query(t, url, `INSERT INTO queuectl.submissions (role, id, spec, before) VALUES ('app', 'x', '{}', 0), ('shop', 'y', '{}', 0), ('old', 'z', '{}', 0), ('old', 'zz', '{}', 1)`)
 	listed := func(s *Server) (ids []string) {
 		t.Helper()
 		list, err := s.Submissions(t.Context(), func(role string) int { return 1 })
@@ -69,4 +71,43 @@ func TestSubmissionIsTakenOnce(t *testing.T) {
 	if _, err := a.Get(t.Context(), "x"); !errors.Is(err, queue.ErrNotFound) {
 		t.Errorf("there is a job again: %v", err)
 	}
+}
+
+// Handing in a job reads as many rows however many jobs of the role, or of another one, wait. The limit holds all the same, and
+// what was rolled back does not count.
+func TestEnqueueReadsAsMuchWhateverWaits(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a := node(t, url, "a")
+	if err := a.SetRoles(t.Context(), []string{"many", "few"}); err != nil {
+		t.Fatal(err)
+	}
+	pgserver.Query(t, url, `CREATE ROLE many LOGIN; CREATE ROLE few LOGIN; GRANT USAGE ON SCHEMA queuectl TO many, few; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO many, few`)
+	reads := func(role string) string {
+		t.Helper()
+		return pgserver.Query(t, url, `BEGIN; SET SESSION AUTHORIZATION `+role+`; DO $$BEGIN PERFORM queuectl.enqueue('{"command":"true"}'); END$$;
+			SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_all_tables WHERE relid = 'queuectl.submissions'::regclass; COMMIT`)
+	}
+	// wait has so many jobs of a role wait, as if the function had been called for each.
+	wait := func(from, upto int) {
+		t.Helper()
+		pgserver.Query(t, url, fmt.Sprintf(`INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'many', 'm' || i, '{"command":"true"}', i - 1 FROM generate_series(%d, %d) AS i;
+			SELECT setval('queuectl.submitted_' || md5('many'), %[2]d)`, from, upto))
+	}
+	wait(1, 10)
+	reads("few")
+	before := [2]string{reads("many"), reads("few")}
+	wait(12, 90_000)
+	if got := [2]string{reads("many"), reads("few")}; got != before {
+		t.Errorf("with 90,000 jobs that wait it reads %v rows, and with 10 it reads %v", got, before)
+	}
+	pgserver.Query(t, url, `SELECT setval('queuectl.submitted_' || md5('few'), 1000000)`) // as by calls that were rolled back
+	reads("few")
+	wait(90_002, maxSubmissions-1)
+	reads("many")
+	out, err := pgserver.Ask(pgserver.As(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
+	if err == nil || !strings.Contains(out, "100000 jobs of the role many wait for the service to take them") {
+		t.Errorf("a job beyond the limit: %s, %v", out, err)
+	}
+	pgserver.Query(t, url, `DELETE FROM queuectl.submissions WHERE id = 'm1'`)
+	reads("many")
 }
