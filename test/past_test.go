@@ -55,3 +55,19 @@ func TestPastTimesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// A job that expires at a time that has passed will not run, which is said wherever it is given.
+func TestExpiredIsSaid(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "later", "true")
+	for _, words := range [][]string{
+		{"enqueue", "--expires-at", "yesterday", "true"}, {"enqueue", "-q", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"}, {"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`}, {"edit", "later", "--expires-at", "1 hour ago"},
+	} {
+		if got := q.cli(words...); got.code != 0 || strings.Count(got.err, "which has passed: it will not run") != 1 {
+			t.Errorf("%v: %+v", words, got)
+		}
+	}
+	if got := q.cli("enqueue", "--expires-at", "tomorrow", "true"); got.code != 0 || got.err != "" {
+		t.Errorf("a time to come: %+v", got)
+	}
+}

@@ -404,7 +404,6 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		"other jobs":      {`{"command":"true"}`, "the list was given by --lines, and is given by --file now", []string{"--file", "-", "--max-retries", "0"}},
 		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
 		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
-		"no jobs":         {"\n", "no jobs", []string{"--lines", "-", "--dir", "fresh"}},
 		"no file":         {"", "needs many jobs", nil},
 		"words":           {"", "needs many jobs", []string{"echo", "x"}},
 		"a program wants": {"", "needs a program after --", []string{"--arg-file", "-"}},
@@ -418,7 +417,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	}
 }
 
-// A list without jobs is refused before a folder is made for it, whatever it is made of.
+// A list without jobs is a success that makes no directory, in every format of lists.
 func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
@@ -432,8 +431,8 @@ func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
 			}
 			r := p.run(content, append([]string{"--dir", "new"}, args...)...)
 			_, err := os.Stat(filepath.Join(p.work, "new"))
-			if r.code != 125 || !strings.Contains(r.err, "holds no jobs") || err == nil {
-				t.Errorf("%q from %s: %+v, want a refusal and no folder", args, name, r)
+			if r.code != 0 || !strings.Contains(r.err, "holds no jobs") || err == nil {
+				t.Errorf("%q from %s: %+v, want exit code 0, a sentence and no directory", args, name, r)
 			}
 		}
 	}
@@ -466,6 +465,28 @@ func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
 	p := newPrivate(t)
 	r := p.run("true\n", "--lines", "-", "--delay", "4s")
 	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "waits until it is due") != 1 {
+		t.Errorf("got %+v", r)
+	}
+}
+
+// --joblog - is standard output, with the commands as they are.
+func TestJobLogOnStandardOutput(t *testing.T) {
+	p := newPrivate(t)
+	r := p.run("printf 'a  b\\tc' >&2\n", "--lines", "-", "--joblog", "-")
+	lines := strings.Split(r.out, "\n")
+	if r.code != 0 || len(lines) != 3 || !strings.HasPrefix(lines[0], "Seq\tHost\tStarttime") || !strings.HasSuffix(lines[1], "\t0\t0\tprintf 'a  b\\tc' >&2") {
+		t.Errorf("got %+v", r)
+	}
+	if _, err := os.Stat(filepath.Join(p.work, "-")); err == nil {
+		t.Error("there is a file named -")
+	}
+}
+
+// Every line of --lines is a command, also one that looks like JSON.
+func TestLinesAreCommandsWhateverBeginsThem(t *testing.T) {
+	p := newPrivate(t)
+	r := p.run("[ 1 = 1 ] && echo first\n{ echo second; }\n[\n{\"command\":\"echo json\"}\n", "--lines", "-", "--max-retries", "0", "--workers", "1")
+	if r.code != 1 || !strings.HasPrefix(r.out, "first\nsecond\n") || strings.Contains(r.out, "\njson\n") || !strings.Contains(r.err, "4 jobs: 2 completed, 2 dead") {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -250,6 +250,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
 	a.tellUnique(s, got.ID, got.Duplicate)
+	a.warnExpired(s, a.Quiet || !IsTerminal(a.Err))
 	a.tellAtOnce(&got)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
@@ -288,6 +289,7 @@ func whenDue(s *queue.Spec, now time.Time) (text string) {
 
 // enqueueMany puts all jobs of a source in the queue, or none.
 func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCwd bool, key string) error {
+	a.warnExpired(common, a.Quiet || !IsTerminal(a.Err))
 	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now())}
 	f, err := m.open(a.in)
 	if err != nil {
@@ -400,6 +402,17 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	}
 	a.Say("%d jobs enqueued", len(got.IDs)-len(got.Found))
 	return nil
+}
+
+// warnExpired says that a job will not run, unless another sentence says so: it expires at a time that
+// has passed.
+func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
+	if s.ExpiresAt == nil || *s.ExpiresAt == 0 || !unsaid {
+		return
+	}
+	if now := time.Now(); !s.ExpiresAt.Time().After(now) {
+		fmt.Fprintf(a.Err, "queuectl: %s\n", expiryText(s.ExpiresAt.Time(), now))
+	}
 }
 
 // tellUnique says that a job was not enqueued, for there is one with its unique key.

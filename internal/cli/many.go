@@ -86,8 +86,8 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 		}
 	}
 	if m.program = args; perArgument {
-		if text, ok := m.unknownPlace(); ok {
-			return Usage("%s: there is no such argument; %d are given", text, max(1, len(m.words)))
+		if err := m.checkPlaces(); err != nil {
+			return err
 		}
 	}
 	if flag, name := m.source(); name != "" && name != "-" {
@@ -214,16 +214,20 @@ func (m *many) argv(args []string, n int) []string {
 	return argv
 }
 
-// unknownPlace is a place like {3} of the program where there are fewer arguments.
-func (m *many) unknownPlace() (string, bool) {
+// checkPlaces refuses replacement strings that would be left in the program: {3} where there are fewer
+// arguments, and those of GNU parallel that are not known here, like {%} and {0}.
+func (m *many) checkPlaces() error {
 	for _, word := range m.program {
 		for _, p := range pieces(word) {
 			if p.arg > max(1, len(m.words)) {
-				return p.whole, true
+				return Usage("%s: there is no such argument; %d are given", p.whole, max(1, len(m.words)))
+			}
+			if text, found := foreignPlace(p.text); found {
+				return Usage("%s is not known here; write {}, {.}, {/}, {//}, {/.}, {#}, or {1} to {9} with the same endings", queue.Clip(text))
 			}
 		}
 	}
-	return "", false
+	return nil
 }
 
 // errNoJobs refuses a source without any.

@@ -43,7 +43,7 @@ func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.private, "private", false, "run a whole file of jobs with a service of its own below --dir (.queuectl); the same command goes on after a crash")
 	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
 	p.many.add(f)
-	f.Var(NonEmpty(&p.log), "joblog", "with --private: write a line for each job that has ended into this `FILE`, as GNU parallel does")
+	f.Var(NonEmpty(&p.log), "joblog", "with --private: write a line for each job that has ended into this `FILE`, as GNU parallel does; - is standard output")
 	f.BoolVar(&p.addNew, "add-new", false, "with --private: the list has only grown, so take its new lines too")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
 }
@@ -148,9 +148,9 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 // privateDir is the directory of a private run.
 func (a *App) privateDir() string { return cmp.Or(a.Dir, ".queuectl") }
 
-// openList opens the list of jobs; it stays open until this process ends. A list without any is
-// refused before a folder is made for it. begins is false if a signal came meanwhile, for whoever
-// writes the list may keep us waiting.
+// openList opens the list of jobs; it stays open until this process ends. begins is false if the list
+// is known to be empty, which needs no directory and is a success, as of any loop, or if a signal
+// came: a list from a pipe may take any time.
 func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 	dir, err := p.a.OwnFolder()
 	if err != nil {
@@ -170,9 +170,9 @@ func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 	select {
 	case none := <-empty:
 		if none {
-			return false, p.errNoJobs()
+			fmt.Fprintf(p.a.Err, "queuectl: %v\n", p.errNoJobs())
 		}
-		return true, nil
+		return !none, nil
 	case <-told:
 		p.a.Exit = exitDetached
 		return false, nil
@@ -335,8 +335,8 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	var log *jobLog
 	if p.log != "" {
 		var err error
-		fresh := !exists(p.log)
-		if log, err = openJobLog(p.log, true); err != nil {
+		fresh := p.log != "-" && !exists(p.log)
+		if log, err = openJobLog(p.log, p.a.Out, true); err != nil {
 			return err
 		}
 		if fresh && exists(p.log) {
@@ -423,7 +423,7 @@ func (p *private) sameFlags() error {
 func (p *private) store() error {
 	err := p.each(p.list, p.line)
 	if err == nil && p.up.jobs == 0 && !p.resume {
-		err = p.errNoJobs()
+		fmt.Fprintf(p.a.Err, "queuectl: %v\n", p.errNoJobs())
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {

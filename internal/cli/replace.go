@@ -81,6 +81,26 @@ func replacementAt(text string) (p piece, ok bool) {
 	return p, false
 }
 
+// foreignPlace finds a replacement string of GNU parallel in a text that has none of ours: signs and
+// digits between { and }, or a Perl expression between {= and =}. Others, like those of awk and of
+// JSON, have letters, blanks, quotes or commas in them.
+func foreignPlace(text string) (place string, found bool) {
+	for {
+		_, rest, opened := strings.Cut(text, "{")
+		inside, after, closed := strings.Cut(rest, "}")
+		switch {
+		case !opened || !closed:
+			return "", false
+		case inside != "" && strings.Trim(inside, "0123456789.%/#+-:") == "", strings.HasPrefix(inside, "="):
+			return "{" + inside + "}", true
+		}
+		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
+			after = rest // the first one was never closed
+		}
+		text = after
+	}
+}
+
 // replaced is a word for the arguments of the nth job.
 func replaced(list []piece, args []string, n int) string {
 	var b strings.Builder

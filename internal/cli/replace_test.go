@@ -52,3 +52,22 @@ func TestJobsOfArguments(t *testing.T) {
 		}
 	}
 }
+
+// Replacement strings of GNU parallel's man page that are not known here are refused, rather than left
+// in the program; the braces of awk, JSON, sh and regular expressions stay as they are.
+func TestForeignPlace(t *testing.T) {
+	for text, want := range map[string]string{
+		"{%}": "{%}", "{0}": "{0}", "{10}": "{10}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}", "{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}", "{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
+		"{print $1}": "", "{1,3}": "", `{"a":1}`: "", "{a,b}": "", "${HOME}": "", "${#x}": "", "{ echo; }": "", "{": "", "}{": "", "": "", "{name}": "",
+	} {
+		var got string
+		for _, p := range pieces(text) {
+			if place, found := foreignPlace(p.text); found && got == "" {
+				got = place
+			}
+		}
+		if got != want {
+			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}

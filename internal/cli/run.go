@@ -147,6 +147,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	}
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
+	a.warnExpired(s, true)
 	a.tellUnique(s, got.ID, got.Duplicate)
 	a.tellAtOnce(&got)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)

@@ -38,7 +38,7 @@ If no job matches, wait says so and exits with 0.`,
 	s.add(cmd, "s")
 	cmd.Flags().BoolVar(&f.any, "any", false, "until one of them has ended")
 	cmd.Flags().BoolVar(&f.progress, "progress", false, "show how far they are, name those that fail, and say how it went")
-	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write a line for each job that has ended into this `FILE`, as GNU parallel does")
+	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write a line for each job that has ended into this `FILE`, as GNU parallel does; - is standard output")
 	durationVar(cmd.Flags(), "timeout", "give up after this `DURATION`, with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
 	a.exitAsOwn(cmd)
 	return cmd

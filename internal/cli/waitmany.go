@@ -49,7 +49,7 @@ type manyWaited struct {
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
 	w := &manyWaited{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, at: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
 	if f.log != "" {
-		log, err := openJobLog(f.log, false)
+		log, err := openJobLog(f.log, a.Out, false)
 		if err != nil {
 			return err
 		}
@@ -319,26 +319,36 @@ func (w *manyWaited) batchFlag() string {
 // jobLog is a file with a line for each job that has ended, as GNU parallel writes it. Its zero
 // pointer writes nothing.
 type jobLog struct {
-	f   *os.File
-	err error // the first
+	f     *os.File
+	named bool  // f was opened by name, so it is closed
+	err   error // the first
 }
 
-// openJobLog begins a log, or goes on with one that is there.
-func openJobLog(name string, goOn bool) (*jobLog, error) {
+// openJobLog begins a log, or appends to an existing one if resume is set. The name - is standard output.
+func openJobLog(name string, out *os.File, resume bool) (*jobLog, error) {
+	if name == "-" {
+		l := &jobLog{f: out}
+		return l, l.begin()
+	}
 	how := os.O_TRUNC
-	if goOn {
+	if resume {
 		how = os.O_APPEND
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
 	if err != nil {
 		return nil, Usage("--joblog: %v; name a file that you may write", err)
 	}
-	l := &jobLog{f: f}
+	l := &jobLog{f: f, named: true}
 	if info, err := f.Stat(); err != nil || info.Size() > 0 {
 		return l, err
 	}
-	_, l.err = f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
-	return l, l.err
+	return l, l.begin()
+}
+
+// begin writes the line with the names of the columns.
+func (l *jobLog) begin() error {
+	_, l.err = l.f.WriteString("Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n")
+	return l.err
 }
 
 // add writes the line of a job, whose place in the input is seq: 1 is the first.
@@ -354,7 +364,7 @@ func (l *jobLog) add(seq int, j *control.Job) {
 	if j.StartedAt != 0 {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
-	command := strings.NewReplacer("\t", " ", "\n", " ").Replace(title(j))
+	command := strings.ReplaceAll(title(j), "\n", " ") // the last column, so tabs and spaces stay as they are
 	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t0\t%d\t%d\t%s\n", seq, start, took, code, sig, command)
 }
 
@@ -366,4 +376,9 @@ func (l *jobLog) failure() error {
 	return l.err
 }
 
-func (l *jobLog) close() { l.f.Close() } // each line was written by itself
+// close closes the file, to which each line was written when its job ended. Standard output stays open.
+func (l *jobLog) close() {
+	if l.named {
+		l.f.Close()
+	}
+}
