@@ -149,7 +149,7 @@ func plainError(code *int64, signal *int, reason *string) *string {
 	case code != nil:
 		return optional(fmt.Sprintf("exit code %d", *code))
 	case signal != nil:
-		return optional(fmt.Sprintf("ended by signal %d", *signal))
+		return optional("ended by " + queue.SignalText(*signal))
 	}
 	return reason
 }

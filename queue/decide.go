@@ -118,7 +118,7 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 	case Signalled:
 		d.Reason = ReasonSignal
 		if d.Error == "" {
-			d.Error = fmt.Sprintf("ended by signal %d", o.Signal)
+			d.Error = "ended by " + SignalText(o.Signal)
 		}
 		return d.failed(j, p)
 	case OutOfMemory:

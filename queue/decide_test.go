@@ -61,7 +61,7 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 		{"last failure", four(3), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
 		{"more attempts than there may be", four(9), exited(1), row{State: queue.Dead, Error: "exit code 1", Counts: true, Started: true}},
 		{"large exit code of Windows", four(3), exited(1<<32 - 1), row{State: queue.Dead, Error: "exit code 4294967295", Counts: true, Started: true}},
-		{"signal", four(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"signal", four(0), queue.Outcome{End: queue.Signalled, Signal: 11}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 11 (SIGSEGV)", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"timeout", four(0), queue.Outcome{End: queue.TimedOut}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"last timeout", four(3), queue.Outcome{End: queue.TimedOut}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out after 1m", Counts: true, Started: true}},
 		{"not found", four(0), queue.Outcome{End: queue.Exited, ExitCode: 127, Error: "no such program"}, row{State: queue.Failed, Reason: queue.ReasonNotFound, Error: "no such program", Counts: true, Started: true, Delay: 2 * time.Second}},

@@ -4,11 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"maps"
 	"slices"
 	"strconv"
-	"strings"
+	"syscall"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
@@ -242,17 +240,17 @@ func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Bul
 
 // Kill implements control.API.
 func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult, error) {
-	number, err := signalNumber(p.Signal)
+	number, err := queue.ParseSignal(cmp.Or(p.Signal, "TERM"))
 	if err != nil {
 		return control.BulkResult{}, err
 	}
 	return s.onJobs(ctx, "kill", p.Selection, []queue.State{queue.Processing}, func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		if s.crew().Running(ctx, j) > 0 {
-			if err := s.audit(ctx, "kill", fmt.Sprintf("signal %d", number), j); err != nil {
+			if err := s.audit(ctx, "kill", queue.SignalText(number), j); err != nil {
 				return err
 			}
 		}
-		if number == signals["TERM"] { // which it could not handle
+		if number == int(syscall.SIGTERM) { // a paused job could not handle it
 			if err := s.crew().Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 				return err
 			}
@@ -266,29 +264,6 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 		}
 		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
 	})
-}
-
-// signals by name, as Linux numbers them.
-var signals = map[string]int{
-	"HUP": 1, "INT": 2, "QUIT": 3, "ABRT": 6, "KILL": 9, "USR1": 10, "USR2": 12, "ALRM": 14, "TERM": 15,
-	"CONT": 18, "STOP": 19, "TSTP": 20, "TTIN": 21, "TTOU": 22, "WINCH": 28,
-}
-
-const lastSignal = 64
-
-func signalNumber(text string) (int, error) {
-	if text == "" {
-		text = "TERM"
-	}
-	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= lastSignal {
-		return n, nil
-	}
-	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
-	if n := signals[name]; n != 0 {
-		return n, nil
-	}
-	return 0, queue.Invalid("signal", "%q is not a signal%s", queue.Clip(text),
-		cmp.Or(queue.Nearest(name, slices.Sorted(maps.Keys(signals))), fmt.Sprintf("; give a name like TERM or a number from 1 to %d", lastSignal)))
 }
 
 // DLQRetry implements control.API. Of all dead jobs a step begins with the newest ones, and

@@ -265,7 +265,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 	enqueued("b")
 	does(operator, "pause b", "pause b")
 	does(alice, "resume b", "resume b")
-	does(operator, "kill -s CONT b", "kill b signal 18")
+	does(operator, "kill -s CONT b", "kill b signal 18 (SIGCONT)")
 	does(operator, "requeue b", "requeue b")
 	q.until("b runs again", 20*time.Second, func() bool { return q.show("b").State == "processing" })
 	does(alice, "cancel b", "cancel b")
@@ -322,7 +322,7 @@ func TestWhatPeopleDoIsAudited(t *testing.T) {
 			t.Errorf("%s asks for the kind: %+v", p.name, r)
 		}
 	}
-	if text := q.mustAs(admin, "events", "--audit", "--event", "audit"); !strings.Contains(text, fmt.Sprintf("kill b signal 18  by %d (uid %[1]d)", operator.uid)) {
+	if text := q.mustAs(admin, "events", "--audit", "--event", "audit"); !strings.Contains(text, fmt.Sprintf("kill b signal 18 (SIGCONT)  by %d (uid %[1]d)", operator.uid)) {
 		t.Errorf("for people:\n%s", text)
 	}
 }

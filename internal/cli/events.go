@@ -143,7 +143,7 @@ func eventLine(e *control.Event) string {
 		add("  exit code %d", *e.ExitCode)
 	}
 	if e.Signal != 0 {
-		add("  signal %d", e.Signal)
+		add("  %s", queue.SignalText(e.Signal))
 	}
 	if e.Reason != "" {
 		said(e.Reason)

@@ -310,7 +310,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		ended := orDash(h.ExitCode)
 		switch {
 		case h.Signal != nil:
-			ended = fmt.Sprintf("signal %d", *h.Signal)
+			ended = queue.SignalName(*h.Signal)
 		case h.FinishedAt == 0:
 			ended = "runs"
 		}

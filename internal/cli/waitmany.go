@@ -208,7 +208,7 @@ func failureText(j *control.Job) string {
 	case expired(j):
 		text += ": " + didNotStart
 	case j.Signal != nil:
-		text += fmt.Sprintf(": ended by signal %d", *j.Signal)
+		text += ": ended by " + queue.SignalText(*j.Signal)
 	case j.ExitCode != nil && *j.ExitCode != 0:
 		text += fmt.Sprintf(": exit code %d", *j.ExitCode)
 	}

@@ -1,0 +1,64 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// signalNames are the signals of Linux by number, as signal(7) lists them for x86 and ARM.
+var signalNames = [...]string{
+	1: "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
+	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
+}
+
+// The real-time signals that programs can use, as glibc numbers them.
+const (
+	firstRealTime = 34
+	lastSignal    = 64
+)
+
+// SignalName returns a signal's name, such as SIGUSR1, or "signal N" for one that has no name.
+func SignalName(n int) string {
+	switch {
+	case n > 0 && n < len(signalNames):
+		return "SIG" + signalNames[n]
+	case n == firstRealTime:
+		return "SIGRTMIN"
+	case n > firstRealTime && n <= lastSignal:
+		return "SIGRTMIN+" + strconv.Itoa(n-firstRealTime)
+	}
+	return fmt.Sprintf("signal %d", n)
+}
+
+// SignalText returns a signal's number and its name, as a message shows it.
+func SignalText(n int) string {
+	name := SignalName(n)
+	if !strings.HasPrefix(name, "SIG") {
+		return name
+	}
+	return fmt.Sprintf("signal %d (%s)", n, name)
+}
+
+// ParseSignal reads a signal: a name with or without SIG, in any case, or a number.
+func ParseSignal(text string) (int, error) {
+	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= lastSignal {
+		return n, nil
+	}
+	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
+	if n := slices.Index(signalNames[:], name); n > 0 {
+		return n, nil
+	}
+	if after, is := strings.CutPrefix(name, "RTMIN"); is {
+		n, err := strconv.Atoi(strings.TrimPrefix(after, "+"))
+		if after == "" || err == nil && strings.HasPrefix(after, "+") && n >= 0 && n <= lastSignal-firstRealTime {
+			return firstRealTime + n, nil
+		}
+	}
+	hint := Nearest(name, signalNames[1:])
+	if hint == "" {
+		hint = fmt.Sprintf("; give a name like TERM or a number from 1 to %d", lastSignal)
+	}
+	return 0, Invalid("signal", "%q is not a signal%s", Clip(text), hint)
+}
