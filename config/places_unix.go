@@ -72,7 +72,7 @@ func (p Places) CheckOwner() error {
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if self := uint32(os.Geteuid()); ok && st.Uid != self && st.Uid != 0 {
-			return queue.Errorf(queue.CodeDenied, "the queue's directory %s cannot be made: %s belongs to uid %d, and this program runs as uid %d; give it a home of its own (sudo -H), run it as uid %[3]d, or name a directory with --dir", p.State, dir, st.Uid, self)
+			return queue.Errorf(queue.CodeDenied, "home: %s belongs to uid %d and not to uid %d; use sudo -H, or name a directory with --dir", dir, st.Uid, self)
 		}
 		return nil
 	}

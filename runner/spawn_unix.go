@@ -20,7 +20,7 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
 	}
-	words := []string{"--dir", h.Dir}
+	words := append([]string{"--dir", h.Dir}, h.logWords()...)
 	if alone {
 		words = append(words, "--alone")
 	}
@@ -34,6 +34,28 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	cmd := command(h.Command, words...)
 	cmd.Stderr = h.Log
 	return launch(cmd, func() {})
+}
+
+// logWords name the log of a runner that may have to open it again; a log of which only the descriptor
+// is known, as standard error, has none.
+func (h Home) logWords() []string {
+	if h.Log == nil || h.Log.Name() == os.Stderr.Name() {
+		return nil
+	}
+	return []string{"--log", h.Log.Name()}
+}
+
+// ReopenLogs has the service's own runners that live open their log again where its file was moved.
+func (h Home) ReopenLogs() {
+	if h.Foreign() {
+		return
+	}
+	live, _ := h.Living() // what cannot be found keeps its file
+	for _, dir := range live {
+		if pid := PID(dir); pid > 0 {
+			syscall.Kill(int(pid), syscall.SIGHUP)
+		}
+	}
 }
 
 // command returns the command of a runner, or of the launcher, which starts runners: argv is the

@@ -63,6 +63,9 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	return readReady(ready)
 }
 
+// ReopenLogs does nothing: a file that is open cannot be moved.
+func (h Home) ReopenLogs() {}
+
 // RemovePrograms removes the copies of the program in a runners' folder that nobody runs,
 // and reports whether that was all of them.
 func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, programsName)) }

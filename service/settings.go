@@ -16,6 +16,7 @@ import (
 	"github.com/queuectl/queuectl/config/tomlfile"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/internal/logs"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/worker"
@@ -183,11 +184,23 @@ func (s *Service) reload(ctx context.Context) (later string, err error) {
 	if err != nil {
 		return "", err
 	}
+	s.reopenLog()
 	s.lookUp() // for which nobody waits who changes settings
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
 	return later, nil
+}
+
+// reopenLog begins the log again where its file was moved, and has the runners do so too.
+func (s *Service) reopenLog() {
+	if !s.opt.Background && s.opt.Manager == nil {
+		return // standard error is its caller's
+	}
+	if err := logs.Reopen(s.opt.Log, s.opt.Log.Name()); err != nil {
+		s.log.Error("the log's file was moved, and another one cannot be opened", "error", err)
+	}
+	s.home.ReopenLogs()
 }
 
 func (s *Service) readAgain(ctx context.Context) (later string, err error) {

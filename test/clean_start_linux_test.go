@@ -306,3 +306,41 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 		}
 	}
 }
+
+// A log that was moved, as logrotate does, is begun again by the service and its runner on reload.
+func TestReloadReopensAMovedLog(t *testing.T) {
+	t.Parallel()
+	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
+	log := s.home + "/.local/state/queuectl/queuectl.log"
+	if r := s.run(nil, "run", "true"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	service, runner := s.pids()
+	logOf := func(pid, fd int) string { to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%d", pid, fd)); return to }
+	if got := logOf(runner, 2); got != log {
+		t.Fatalf("the runner's log is %s", got)
+	}
+	if err := os.Rename(log, log+".moved"); err != nil {
+		t.Fatal(err)
+	}
+	if r := s.run(nil, "reload"); r.code != 0 {
+		t.Fatalf("%+v", r)
+	}
+	if r := s.run(nil, "run", "--id", "later", "--max-retries", "0", "false"); r.code != 1 {
+		t.Fatalf("%+v", r)
+	}
+	if raw, err := os.ReadFile(log); err != nil || !strings.Contains(string(raw), "job=later") {
+		t.Errorf("the new log: %q, %v", raw, err)
+	}
+	deadline := time.Now().Add(10 * time.Second)
+	for logOf(runner, 2) != log && time.Now().Before(deadline) {
+		time.Sleep(5 * time.Millisecond)
+	}
+	for _, pid := range []int{service, runner} {
+		for _, fd := range must(os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))) {
+			if to, _ := os.Readlink(fmt.Sprintf("/proc/%d/fd/%s", pid, fd.Name())); strings.HasSuffix(to, ".moved") {
+				t.Errorf("process %d has %s open as %s", pid, to, fd.Name())
+			}
+		}
+	}
+}

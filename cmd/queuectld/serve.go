@@ -132,6 +132,9 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 		if err != nil {
 			return err
 		}
+		if a.Err != os.Stderr {
+			a.Err.Close() // it is another descriptor of the log, and would keep a file that is moved
+		}
 		o.Log, a.Err = log, log
 		if m != nil { // what this process dies of would be told to nobody
 			debug.SetCrashOutput(log, debug.CrashOptions{}) // without it the service is no worse

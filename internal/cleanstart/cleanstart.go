@@ -7,26 +7,19 @@
 // look the same whether the machine or the caller set them.
 package cleanstart
 
-import (
-	"slices"
-	"strings"
-)
+import "os"
 
-// callersVariables hold for one process or systemd unit alone. With the unit's a service would
-// report itself as its caller's unit; with the rest it would skip a part of its start.
+// callersVariables hold for one process or systemd unit alone. With them a service would report itself
+// as its caller's unit.
 var callersVariables = []string{
 	"NOTIFY_SOCKET", "WATCHDOG_PID", "WATCHDOG_USEC", "LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES", "MAINPID", "INVOCATION_ID",
 	"JOURNAL_STREAM", "CREDENTIALS_DIRECTORY", "FDSTORE", "SYSTEMD_EXEC_PID", "MEMORY_PRESSURE_WATCH", "MEMORY_PRESSURE_WRITE",
-	"PWD", "OLDPWD", "QUEUECTL_TIMERSLACK", "QUEUECTL_PREPARED",
+	"OLDPWD",
 }
 
-// Environ returns an environment without the variables that hold for its process alone.
-func Environ(env []string) []string {
-	var kept []string
-	for _, e := range env {
-		if name, _, _ := strings.Cut(e, "="); !slices.Contains(callersVariables, name) {
-			kept = append(kept, e)
-		}
+// resetEnvironment removes the variables that hold for the caller's process alone.
+func resetEnvironment() {
+	for _, name := range callersVariables {
+		os.Unsetenv(name)
 	}
-	return kept
 }

@@ -4,8 +4,11 @@ package cleanstart
 
 import "golang.org/x/sys/unix"
 
-// Reset marks descriptors only: this system runs no jobs.
-func Reset() { CloseOnExec() }
+// Reset marks descriptors and removes variables only: this system runs no jobs.
+func Reset() {
+	resetEnvironment()
+	CloseOnExec()
+}
 
 // CloseOnExec marks every descriptor except 0, 1 and 2, so that no program that this process starts
 // inherits one that was not handed to it by number.

@@ -11,14 +11,12 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, words...)
-	cmd.Env = cleanstart.Environ(os.Environ())
+	os.Unsetenv("QUEUECTL_TIMERSLACK") // with it the service would not reset what it inherits
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
 	return cmd, cmd.Start()
 }

@@ -331,19 +331,12 @@ func remarks(h *control.Attempt, background bool) string {
 		text += "; result not kept: " + *h.ResultError
 	}
 	if h.Leftovers > 0 {
-		text += fmt.Sprintf("; ended %s that the command left behind", countOfProcesses(h.Leftovers))
+		text += "; processes left behind and ended: " + strconv.Itoa(h.Leftovers)
 		if h.ExitCode != nil && !background {
-			text += " (--allow-background lets them run)"
+			text += " (--allow-background keeps them)"
 		}
 	}
 	return strings.TrimPrefix(text, "; ")
-}
-
-func countOfProcesses(n int) string {
-	if n == 1 {
-		return "1 process"
-	}
-	return fmt.Sprintf("%d processes", n)
 }
 
 func orEmpty[T any](p *T) string {

@@ -60,10 +60,10 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 		want       string
 	}{
 		{control.Attempt{ExitCode: zero}, false, ""},
-		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "ended 1 process that the command left behind (--allow-background lets them run)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not kept: cut; ended 3 processes that the command left behind (--allow-background lets them run)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "ended 2 processes that the command left behind"},
-		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "ended 2 processes that the command left behind"},
+		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "processes left behind and ended: 1 (--allow-background keeps them)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not kept: cut; processes left behind and ended: 3 (--allow-background keeps them)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "processes left behind and ended: 2"},
+		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "processes left behind and ended: 2"},
 	} {
 		if got := remarks(&c.attempt, c.background); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)

@@ -57,9 +57,7 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the log: %w", err)
 	}
-	if info, err := f.Stat(); err == nil && info.Size() == 0 {
-		f.Chmod(0o600) // a umask may have taken the owner's rights to a new file; others have none
-	}
+	f.Chmod(0o600) // whatever the umask; on an error the log can be written to all the same
 	Bounded{f}.putAside()
 	return f, nil
 }

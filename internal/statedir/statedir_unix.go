@@ -3,11 +3,8 @@
 package statedir
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"github.com/queuectl/queuectl/internal/accounts"
@@ -16,19 +13,8 @@ import (
 // makePrivate makes a directory, and those above it that are missing, with mode 0700 whatever the
 // umask.
 func makePrivate(dir string) error {
-	if info, err := os.Stat(dir); err == nil && info.IsDir() || err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := makePrivate(filepath.Dir(dir)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		if info, failed := os.Stat(dir); failed == nil && info.IsDir() { // another process was quicker
-			return nil
-		}
-		return err
-	}
-	return os.Chmod(dir, 0o700)
+	defer syscall.Umask(syscall.Umask(0o077))
+	return os.MkdirAll(dir, 0o700)
 }
 
 // check refuses a state folder that others could change.

@@ -3,6 +3,7 @@ package process
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -83,7 +84,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 		case ok && status.Signaled():
 			r.r.Signal = int(status.Signal())
 			if limit := limitBehind(nil, status.Signal()); limit != "" {
-				r.r.Error = fmt.Sprintf("ended by signal %d; %s", r.r.Signal, limit)
+				r.r.Error = "ended by signal " + strconv.Itoa(r.r.Signal) + limit
 			}
 		case time.Since(began) > r.c.Patience:
 			r.letTracer()

@@ -205,10 +205,9 @@ func (e *limitError) Unwrap() error { return e.error }
 func (r *run) refused(p report) error {
 	switch {
 	case p.step == stepNice:
-		own := niceValue()
-		return &limitError{"nice", fmt.Errorf("%d is below %d (%w): the runner has nice value %[2]d, and the job's account may not lower it; ask for %[2]d or more, or raise the account's limit (LimitNICE=, ulimit -e)", r.c.Nice, own, p.errno)}
+		return &limitError{"nice", fmt.Errorf("%d (%w): the runner has nice value %d, and the account may not lower it; ask for more, or raise its limit (LimitNICE=)", r.c.Nice, p.errno, niceValue())}
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
-		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of open files, %d (%w); ask for less, or raise it for the runner (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
+		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of open files, %d (%w); ask for less, or raise it (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
 	case p.step == stepNoFile:
 		return &limitError{"nofile", p.errno}
 	case p.step == stepMemory:

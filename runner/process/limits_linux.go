@@ -33,22 +33,22 @@ func hardLimit(resource int) uint64 {
 // behind lists which limit of this process a start's error, or a signal that ends a command, may
 // follow from: commands have the same limit.
 var behind = [...]struct {
-	errno       unix.Errno  // 0 for a signal
-	signal      unix.Signal // 0 for an error
-	resource    int
-	name, raise string
+	errno      unix.Errno  // 0 for a signal
+	signal     unix.Signal // 0 for an error
+	resource   int
+	what, name string
 }{
-	{unix.EAGAIN, 0, unix.RLIMIT_NPROC, "processes", "LimitNPROC=, ulimit -Hu"},
-	{unix.EMFILE, 0, unix.RLIMIT_NOFILE, "open files", "LimitNOFILE=, ulimit -Hn"},
-	{unix.ENOMEM, 0, unix.RLIMIT_AS, "bytes of address space", "LimitAS=, ulimit -Hv"},
-	{unix.ENOMEM, 0, unix.RLIMIT_DATA, "bytes of data", "LimitDATA=, ulimit -Hd"},
-	{unix.E2BIG, 0, unix.RLIMIT_STACK, "bytes of stack", "LimitSTACK=, ulimit -Hs"},
-	{0, unix.SIGXCPU, unix.RLIMIT_CPU, "seconds of CPU time", "LimitCPU=, ulimit -Ht"},
-	{0, unix.SIGXFSZ, unix.RLIMIT_FSIZE, "bytes of a file", "LimitFSIZE=, ulimit -Hf"},
+	{unix.EAGAIN, 0, unix.RLIMIT_NPROC, "processes", "NPROC"},
+	{unix.EMFILE, 0, unix.RLIMIT_NOFILE, "open files", "NOFILE"},
+	{unix.ENOMEM, 0, unix.RLIMIT_AS, "bytes", "AS"},
+	{unix.ENOMEM, 0, unix.RLIMIT_DATA, "bytes", "DATA"},
+	{unix.E2BIG, 0, unix.RLIMIT_STACK, "bytes", "STACK"},
+	{0, unix.SIGXCPU, unix.RLIMIT_CPU, "seconds of CPU time", "CPU"},
+	{0, unix.SIGXFSZ, unix.RLIMIT_FSIZE, "bytes", "FSIZE"},
 }
 
 // limitBehind names the limit that an error, or else a signal, may follow from, and how to raise it.
-// It returns "" where no such limit is set.
+// It returns "" where no such limit is set, and else begins with a semicolon.
 func limitBehind(err error, signal unix.Signal) string {
 	for i := range behind {
 		b := &behind[i]
@@ -56,7 +56,7 @@ func limitBehind(err error, signal unix.Signal) string {
 			continue
 		}
 		if hard := hardLimit(b.resource); hard != unix.RLIM_INFINITY {
-			return fmt.Sprintf("the runner's limit is %d %s; raise it with %s", hard, b.name, b.raise)
+			return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", hard, b.what, b.name)
 		}
 	}
 	return ""

@@ -36,12 +36,12 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 // An error that follows from a limit of this process, which its commands inherit, names the limit.
 func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	open := hardLimit(unix.RLIMIT_NOFILE)
-	want := fmt.Sprintf("the runner's limit is %d open files; raise it with LimitNOFILE=, ulimit -Hn", open)
-	if got := withLimit("start: no", fmt.Errorf("pipe: %w", unix.EMFILE)); got != "start: no; "+want {
+	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
+	if got := limitBehind(fmt.Errorf("pipe: %w", unix.EMFILE), 0); got != "; "+want {
 		t.Errorf("without a free descriptor: %q, want %q", got, want)
 	}
 	for _, err := range []error{unix.ENOENT, unix.EACCES, nil} {
-		if got := withLimit("start: no", err); got != "start: no" {
+		if got := limitBehind(err, 0); got != "" {
 			t.Errorf("%v: %q", err, got)
 		}
 	}
@@ -51,7 +51,7 @@ func TestErrorNamesTheInheritedLimit(t *testing.T) {
 // limit is inherited.
 func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	if os.Getenv(limitedRole) == "" {
-		for limit, want := range map[string]string{"-f 8": "ended by signal 25; the runner's limit is 8192 bytes of a file", "-t 3600": "no error"} {
+		for limit, want := range map[string]string{"-f 8": "ended by signal 25; the runner's limit is 8192 bytes; raise it (LimitFSIZE=)", "-t 3600": "no error"} {
 			cmd := exec.Command("/bin/bash", "-c", "ulimit "+limit+`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
 			cmd.Env = append(os.Environ(), limitedRole+"=1")
 			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {

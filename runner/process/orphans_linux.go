@@ -226,13 +226,6 @@ func (o *orphanage) recall(pid int) {
 	delete(o.aside, pid)
 }
 
-// holdsEnded reports whether the last look left a process that has ended as it is.
-func (o *orphanage) holdsEnded() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return len(o.ended) > 0
-}
-
 // hasEnded reports whether a child has ended, and leaves it as it is.
 func hasEnded(pid int) bool {
 	info, err := endOf(pid)
@@ -282,7 +275,9 @@ func nameless(uid uint32) (list []proc) {
 func Reap() (more bool) {
 	before := orphans.reaped.Load()
 	reapOrphans()
-	more = orphans.reaped.Load() != before || orphans.holdsEnded()
+	orphans.mu.Lock()
+	more = orphans.reaped.Load() != before || len(orphans.ended) > 0
+	orphans.mu.Unlock()
 	orphans.forget()
 	background.forget()
 	return more

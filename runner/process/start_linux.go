@@ -304,7 +304,7 @@ func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
 	if errors.As(err, new(*shortageError)) {
 		r.r.Shortage, r.r.HungStart = true, errors.Is(err, errHung)
-		r.r.Error = withLimit("start: "+err.Error(), err)
+		r.r.Error = "start: " + err.Error() + limitBehind(err, 0)
 		return
 	}
 	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, errHung)
@@ -330,15 +330,7 @@ func (r *run) startFailed(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		r.r.ExitCode = 127
 	}
-	r.r.Error = withLimit(fmt.Sprintf("start %s: %v", r.c.Argv[0], err), err)
-}
-
-// withLimit adds to the text of a start's error the limit that it may follow from.
-func withLimit(text string, err error) string {
-	if limit := limitBehind(err, 0); limit != "" {
-		text += "; " + limit
-	}
-	return text
+	r.r.Error = "start " + r.c.Argv[0] + ": " + err.Error() + limitBehind(err, 0)
 }
 
 func enterable(dir string) error {

@@ -1,0 +1,6 @@
+package logs
+
+import "os"
+
+// Reopen does nothing: a file that is open cannot be moved.
+func Reopen(*os.File, string) error { return nil }
