@@ -41,7 +41,8 @@ type Settings struct {
 	WorkerTimeout      time.Duration
 	MaxPending         int64
 	MaxPendingUser     int64
-	MaxRunningUser     int // 0 is any number
+	MaxBytesUser       int64 // 0 is any number, below 0 is as the disk allows
+	MaxRunningUser     int   // 0 is any number
 	MaxConnections     int
 	MaxConnectionsUser int
 	StopTimeout        time.Duration
@@ -155,6 +156,7 @@ func keys() []Key {
 		duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
 		integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
 		integer("max_pending_per_user", "0", "jobs of one user that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
+		sizeOrAuto("max_bytes_per_user", "bytes that the jobs of one user may hold, inputs and kept outputs; auto is a fifth of the disk, at most 10GiB; 0 is any number", func(s *Settings) *int64 { return &s.MaxBytesUser }),
 		integer("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
 		integer("max_connections", "1024", "connections at once", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
 		integer("max_connections_per_user", "256", "connections of one user at once", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),
@@ -398,6 +400,22 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 		*at(s) = n
 		return err
 	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }, nil}
+}
+
+// sizeOrAuto is a size that may be "auto", which is -1 and the default.
+func sizeOrAuto(name, doc string, at func(*Settings) *int64) Key {
+	return Key{name, "auto", doc, false, func(s *Settings, text string) error {
+		if text == "auto" {
+			*at(s) = -1
+			return nil
+		}
+		return size(name, "", doc, maxKept, at).set(s, text)
+	}, func(s *Settings) string {
+		if *at(s) < 0 {
+			return "auto"
+		}
+		return queue.FormatSize(*at(s))
+	}, nil}
 }
 
 func choice(name, def, doc string, at func(*Settings) *string, values ...string) Key {

@@ -152,6 +152,9 @@ type Whoami struct {
 	// is any number.
 	MaxPending int64 `json:"max_pending"`
 	MaxRunning int   `json:"max_running"`
+	// Bytes is how many bytes their jobs hold, and MaxBytes how many these may hold; 0 is any number.
+	Bytes    int64 `json:"bytes"`
+	MaxBytes int64 `json:"max_bytes"`
 	// Next is how they could be given a right, if they have none.
 	Next string `json:"next,omitempty"`
 }

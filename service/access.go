@@ -328,9 +328,9 @@ func (e *editing) apply(j *queue.Job) {
 const maxGroups = 1000
 
 // Whoami implements control.API.
-func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami, error) {
+func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (w control.Whoami, err error) {
 	p := control.PeerFrom(ctx)
-	w := control.Whoami{
+	w = control.Whoami{
 		UID: p.UID, User: s.peerName(p.UID), GID: p.GID, Group: s.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
 		Right: p.Right, Rights: p.Right.Included(), RunAs: s.config.Load().RunAs,
 	}
@@ -340,7 +340,10 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (control.Whoami
 	if p.Right.Covers(control.Submit) {
 		w.JobsRunAs = s.jobsRunAs(&p)
 		c := s.config.Load()
-		w.MaxPending, w.MaxRunning = c.MaxPendingUser, c.MaxRunningUser
+		w.MaxPending, w.MaxRunning, w.MaxBytes = c.MaxPendingUser, c.MaxRunningUser, s.maxBytesUser()
+		if w.Bytes, err = s.store.UserBytes(ctx, p.UID); err != nil {
+			return w, err
+		}
 	}
 	if p.Right == control.None {
 		w.Next = s.wayTo(control.Submit, w.User)

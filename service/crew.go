@@ -46,6 +46,7 @@ type askedChange struct {
 	Only           []queue.State  `json:"only,omitempty"`
 	MaxPending     int64          `json:"max_pending,omitempty"`
 	MaxPendingUser int64          `json:"max_pending_user,omitempty"`
+	MaxBytesUser   int64          `json:"max_bytes_user,omitempty"`
 }
 
 // answered is what another node answers.
@@ -288,7 +289,7 @@ func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 			break
 		}
 		g := a.Change
-		is.Held, err = p.Change(ctx, a.Seq, store.Change{Verb: g.Verb, UID: g.UID, Timeout: g.Timeout, Alone: g.Alone, Only: g.Only, MaxPending: g.MaxPending, MaxPendingUser: g.MaxPendingUser})
+		is.Held, err = p.Change(ctx, a.Seq, store.Change{Verb: g.Verb, UID: g.UID, Timeout: g.Timeout, Alone: g.Alone, Only: g.Only, MaxPending: g.MaxPending, MaxPendingUser: g.MaxPendingUser, MaxBytesUser: g.MaxBytesUser})
 	case "read":
 		within, cancel := context.WithTimeout(ctx, readWithin)
 		defer cancel()
@@ -358,7 +359,7 @@ func (c crew) Change(ctx context.Context, seq int64, g store.Change) (bool, erro
 	if done || err != nil {
 		return done, err
 	}
-	asked := &askedChange{g.Verb, g.UID, g.Timeout, g.Alone, g.Only, g.MaxPending, g.MaxPendingUser}
+	asked := &askedChange{g.Verb, g.UID, g.Timeout, g.Alone, g.Only, g.MaxPending, g.MaxPendingUser, g.MaxBytesUser}
 	if g.Edit != nil {
 		asked.Verb = ""
 	}

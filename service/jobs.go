@@ -113,7 +113,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
 	uid, as := peer.UID, users{s: s, peer: &peer}
-	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, Submission: peer.Submission}
+	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(), Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
 		return r, nil, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(a.key), queue.MaxKey)
 	}

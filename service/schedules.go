@@ -43,9 +43,9 @@ func boot() string {
 func (s *Service) recurring() upkeep.Recurring {
 	return upkeep.Recurring{
 		Boot: boot(),
-		Limits: func(uid int) (owner string, most, mostUser int64) {
+		Limits: func(uid int) (owner string, most, mostUser, bytesUser int64) {
 			c := s.config.Load()
-			return s.ownerName(uid), c.MaxPending, c.MaxPendingUser
+			return s.ownerName(uid), c.MaxPending, c.MaxPendingUser, s.maxBytesUser()
 		},
 		End: s.endLeased,
 	}
@@ -414,7 +414,7 @@ func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (cont
 		c := s.config.Load()
 		now := s.store.Now()
 		f := store.Firing{
-			Name: is.Name, Gen: is.Gen, By: &by, Runs: []queue.Millis{now}, Owner: s.ownerName(is.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser,
+			Name: is.Name, Gen: is.Gen, By: &by, Runs: []queue.Millis{now}, Owner: s.ownerName(is.UID), MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(),
 			IDs: func(at queue.Millis, n int) string { return schedule.JobID(is.Name, at.Time(), n) },
 		}
 		if is.UID < 0 || is.Damaged {

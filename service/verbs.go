@@ -60,7 +60,7 @@ func (s *Service) untilFree(ctx context.Context, do func() error) error {
 func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
 	set := s.config.Load()
-	c.MaxPending, c.MaxPendingUser = set.MaxPending, set.MaxPendingUser
+	c.MaxPending, c.MaxPendingUser, c.MaxBytesUser = set.MaxPending, set.MaxPendingUser, s.maxBytesUser()
 	return s.untilFree(ctx, func() error {
 		done, err := s.crew().Change(ctx, j.Seq, c)
 		if errors.Is(err, worker.ErrRuns) && len(c.Only) > 0 {

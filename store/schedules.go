@@ -123,6 +123,7 @@ type Firing struct {
 
 	Owner                      string // the name that the schedule's user has now; see Request
 	MaxPending, MaxPendingUser int64  // as in Request
+	MaxBytesUser               int64  // as in Request
 }
 
 // MaxIDs is how many ids of an instant are tried: of the last ones nobody can take any before.

@@ -69,6 +69,9 @@ func OutputSize(a *queue.Attempt) int64 {
 	return int64(len(a.Output) + len(a.Result))
 }
 
+// JobBytes is counted for the row of a job and its index entries, in bytes. Its texts are counted on their own.
+const JobBytes = 512
+
 // InputSize is how many bytes the environment and the standard input of a job take.
 func InputSize(e *queue.Execution) int {
 	n := len(e.Stdin)

@@ -53,6 +53,8 @@ type Maintainer interface {
 	Examiner
 	// Room is an error while there is no room for new jobs.
 	Room() error
+	// Capacity is how many bytes the file system of the files has, 0 if that is not known.
+	Capacity() int64
 	// Starved is an error while what was committed cannot be put in its place, for somebody
 	// reads and does not end.
 	Starved() error
@@ -137,6 +139,9 @@ type Request struct {
 	// more jobs waiting, and MaxPendingUser one that would leave more of UID's.
 	MaxPending     int64
 	MaxPendingUser int64
+	// MaxBytesUser, if above 0, refuses with ErrFull a request after which UID's jobs would hold more bytes
+	// than that; see UserBytes.
+	MaxBytesUser int64
 }
 
 // Limits of batches that are not committed.
@@ -209,6 +214,8 @@ type Change struct {
 	// which had ended, and for its user.
 	MaxPending     int64
 	MaxPendingUser int64
+	// MaxBytesUser is as in Request, for an edit after which the job holds more bytes.
+	MaxBytesUser int64
 }
 
 // Pause has a job of a lease paused, on behalf of a uid, or resumed.
@@ -512,6 +519,14 @@ type Upkeep interface {
 	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
 	// they tell of, and are not refused for want of room in the queue.
 	SetHooks(ctx context.Context, h Hooks) error
+	// UserBytes is how many bytes the jobs of a user hold: what they run by, as it is stored, JobBytes for the
+	// rest of each row, and their outputs; with those of batches that are not in the queue yet.
+	UserBytes(ctx context.Context, uid int) (int64, error)
+	// TrimUser removes the oldest outputs of a user's jobs while these jobs hold more than keep bytes, a bounded
+	// number. It says whether there is more to remove.
+	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
+	// UsersOver lists the users whose jobs hold more than keep bytes.
+	UsersOver(ctx context.Context, keep int64) ([]int, error)
 	// Promote makes due jobs runnable, cancels expired ones and forgets old
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.

@@ -29,8 +29,9 @@ type Schedules interface {
 // Recurring is what upkeep needs to know of recurring jobs.
 type Recurring struct {
 	Boot string // of the machine, "" if it cannot be told
-	// Limits are the name that a user has now, and how many jobs may wait, in all and of one user.
-	Limits func(uid int) (owner string, maxPending, maxPendingUser int64)
+	// Limits are the name that a user has now, how many jobs may wait, in all and of one user, and how many
+	// bytes the jobs of one user may hold.
+	Limits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
 	// End ends a job that is leased, on behalf of a user, and waits for that.
 	End func(ctx context.Context, seq int64, uid int) error
 }
@@ -135,7 +136,7 @@ func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 		err = f.s.PauseSchedule(ctx, store.Pausing{Name: s.Name, Gen: s.Gen, Pause: true, Note: err.Error()})
 		return gone(err)
 	}
-	plan.Owner, plan.MaxPending, plan.MaxPendingUser = f.r.Limits(s.UID)
+	plan.Owner, plan.MaxPending, plan.MaxPendingUser, plan.MaxBytesUser = f.r.Limits(s.UID)
 	fired, err := f.s.Fire(ctx, plan)
 	if err != nil || len(fired.Leased) == 0 {
 		return gone(err)

@@ -128,7 +128,7 @@ func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.
 
 // recurring is what upkeep is told in these tests.
 func recurring(boot string, end func(context.Context, int64, int) error) Recurring {
-	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64) { return "", 0, 0 }}
+	return Recurring{Boot: boot, End: end, Limits: func(int) (string, int64, int64, int64) { return "", 0, 0, 0 }}
 }
 
 // keeping runs upkeep over a store, and again after each end with an error, until ctx ends.

@@ -15,6 +15,7 @@ type Retention struct {
 	Events    time.Duration
 	MaxEvents int64
 	Outputs   int64 // bytes of all outputs; 0 is any number
+	UserBytes int64 // that the jobs of one user hold before their oldest outputs are removed; 0 is any number
 	// Of is that of a queue of which there are jobs that ended while it had one of its own: as it is now.
 	Of func(queue string) store.Retention
 }
@@ -48,6 +49,10 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	if more = more || again; err != nil {
 		return false, err
 	}
+	again, err = retainUsers(ctx, s, r.UserBytes)
+	if more = more || again; err != nil {
+		return false, err
+	}
 	before := queue.Millis(0)
 	if r.Events > 0 {
 		before = now.Add(-r.Events)
@@ -58,6 +63,21 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	}
 	smaller, err := s.TrimOutputs(ctx, r.Outputs)
 	return more || trimmed || smaller, err
+}
+
+// retainUsers removes a step of the outputs of each user whose jobs hold more than that.
+func retainUsers(ctx context.Context, s Store, most int64) (more bool, err error) {
+	if most == 0 {
+		return false, nil
+	}
+	over, err := s.UsersOver(ctx, most)
+	for _, uid := range over {
+		again, err := s.TrimUser(ctx, uid, most)
+		if more = more || again; err != nil {
+			return more, err
+		}
+	}
+	return more, err
 }
 
 // others names no queue: the jobs of all queues that ended while their queue had no retention setting.

@@ -45,6 +45,9 @@ func (a *App) printWhoami(w *control.Whoami) error {
 	if w.MaxRunning > 0 {
 		quotas = append(quotas, fmt.Sprintf("%d may run at once", w.MaxRunning))
 	}
+	if w.MaxBytes > 0 {
+		quotas = append(quotas, fmt.Sprintf("%d of %d MiB are held", w.Bytes>>20, w.MaxBytes>>20))
+	}
 	return a.rows(13, [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
 		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Next", w.Next},

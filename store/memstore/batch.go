@@ -129,6 +129,9 @@ func (s *Store) stage(r store.Request, now queue.Millis) (store.Receipt, error) 
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return store.Receipt{}, err
 	}
+	if err := s.admitBytes(r.UID, storedAll(r.Drafts), r.MaxBytesUser); err != nil {
+		return store.Receipt{}, err
+	}
 	all := slices.Concat(append(slices.Clone(b.frames), r.Drafts)...)
 	if slices.ContainsFunc(r.Drafts, func(j queue.Job) bool { return j.Unique != "" }) {
 		return store.Receipt{}, queue.Invalid("unique", "is for jobs of one request")

@@ -94,6 +94,9 @@ func (s *Store) admitAll(r store.Request) error {
 	if err := s.admitUser(r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return err
 	}
+	if err := s.admitBytes(r.UID, storedAll(r.Drafts), r.MaxBytesUser); err != nil {
+		return err
+	}
 	if err := s.admitQueues(perQueue(r.Drafts)); err != nil {
 		return err
 	}
@@ -274,7 +277,7 @@ func (s *Store) change(j *job, c store.Change, now queue.Millis) error {
 	}
 	switch c.Verb {
 	case queue.VerbEdit:
-		if err := s.edit(j, c.Edit, now); err != nil {
+		if err := s.edit(j, &c, now); err != nil {
 			return err
 		}
 	case queue.VerbRemove:
@@ -321,9 +324,12 @@ func (s *Store) wait(j *job, due queue.Millis) {
 }
 
 // edit changes a waiting job. It keeps its turn unless its time was changed.
-func (s *Store) edit(j *job, edit func(*queue.Job) error, now queue.Millis) error {
+func (s *Store) edit(j *job, c *store.Change, now queue.Millis) error {
 	edited := copyJob(j.Job)
-	if err := edit(&edited); err != nil {
+	if err := c.Edit(&edited); err != nil {
+		return err
+	}
+	if err := s.admitBytes(j.UID, stored(&edited)-stored(&j.Job), c.MaxBytesUser); err != nil {
 		return err
 	}
 	if err := queue.CheckDemands(edited.Demands); err != nil {

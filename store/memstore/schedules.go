@@ -281,7 +281,7 @@ func (s *Store) mayMake(known *schedule, f *store.Firing, now queue.Millis) erro
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
 	of := map[string]int64{draft.Queue: 1}
-	if err := errors.Join(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitQueues(of), s.admitNew(known.UID, of), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
+	if err := errors.Join(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitBytes(known.UID, stored(&draft), f.MaxBytesUser), s.admitQueues(of), s.admitNew(known.UID, of), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
 		return err
 	}
 	holds, err := s.conflict(&draft, now)

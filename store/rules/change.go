@@ -39,6 +39,14 @@ func AdmitUser(tx Tx, uid int, n, most int64) error {
 	return nil
 }
 
+// AdmitBytes refuses a user's jobs that would make the bytes that their jobs hold more than most; 0 is any number.
+func AdmitBytes(tx Tx, uid int, more, most int64) error {
+	if held := tx.User(uid).Bytes; most > 0 && more > 0 && held+more > most {
+		return queue.Errorf(queue.CodeFull, "max_bytes_per_user: the jobs of this user hold %d of %d bytes, and these need %d more; remove ended jobs (queuectl rm), or ask an operator for a cleanup", held, most, more)
+	}
+	return nil
+}
+
 // AdmitQueues refuses more jobs than a queue may have waiting: so many of each are to come.
 func AdmitQueues(tx Tx, of map[string]int64) error {
 	for name, n := range of {
@@ -210,6 +218,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 	if err := r.tx.Insert(j, at); err != nil {
 		return err
 	}
+	r.tx.Holds(j.UID, j.Stored)
 	r.tx.Moved(j, 0, j.State)
 	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
 		return err
@@ -333,7 +342,7 @@ func (r *Rules) Change(seq int64, c store.Change) error {
 			return err
 		}
 	case queue.VerbEdit:
-		if err := r.edit(&j, c.Edit); err != nil {
+		if err := r.edit(&j, &c); err != nil {
 			return err
 		}
 	}
@@ -425,12 +434,19 @@ func (r *Rules) checkEdit(was, j *Job) error {
 
 // edit is what a person has changed of a waiting job. It keeps its turn unless its time was
 // changed.
-func (r *Rules) edit(j *Job, edit func(*queue.Job) error) error {
+func (r *Rules) edit(j *Job, c *store.Change) error {
 	was := *j
-	if err := edit(&j.Job); err != nil {
+	if err := c.Edit(&j.Job); err != nil {
 		return err
 	}
 	if err := r.checkEdit(&was, j); err != nil {
+		return err
+	}
+	stored, err := r.tx.StoredSize(&j.Job)
+	if err == nil {
+		err = AdmitBytes(r.tx, j.UID, stored-was.Stored, c.MaxBytesUser)
+	}
+	if err != nil {
 		return err
 	}
 	if was.Queue != j.Queue {

@@ -50,11 +50,15 @@ type Job struct {
 	Node     int64   // the node that had it leased last, as the engine numbers them; 0 of one that has one alone
 	Lane     int64   // that it stands in, if it is Ready
 	NewError *string // its new error; nil leaves the one that it has
+	Stored   int64   // bytes of its row and its input, as the engine stores them
 	Ran      string  // the engine's, which keeps the last attempt there if it can
 	Rewrite  Rewrite
 	// Damaged says that a part that was asked for cannot be read; Error tells why.
 	Damaged bool
 }
+
+// Bytes is how many bytes the job holds, with its outputs.
+func (j *Job) Bytes() int64 { return j.Stored + j.Outputs }
 
 // Position is where the job stands in its lane, or would.
 func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
@@ -88,6 +92,7 @@ type User struct {
 	Hooks   int64 // that wait and are for jobs of this user, whoever runs them
 	Staged  int64 // jobs of batches that are not in the queue yet
 	Leased  int
+	Bytes   int64 // that their jobs hold; see store.Upkeep
 }
 
 // Counts is what is known of all jobs.
@@ -152,6 +157,10 @@ type Tx interface {
 	Measure(m Measured)
 	// Touched has whoever watches a job told.
 	Touched(seq int64)
+	// StoredSize returns the Job.Stored that the job has once it is written with everything.
+	StoredSize(j *queue.Job) (int64, error)
+	// Holds counts bytes that jobs of a user hold from now on, or no longer hold.
+	Holds(uid int, n int64)
 
 	// HasEdges says that some job waits for another one, or has done so. AddEdge notes that a job does, or
 	// what had come of that before, and

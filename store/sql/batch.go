@@ -26,6 +26,7 @@ type batch struct {
 	node      int64            // that took it
 	jobs      int64            // that are not in the queue yet
 	names     int64            // of them that have a name of their own, as far as this process knows
+	bytes     int64            // of its jobs that are not in the queue yet; only this process counts them
 	of        map[string]int64 // jobs of each queue, as far as this process knows; replaced, not changed
 	committed bool
 	dropped   bool // it is removed, a frame a step
@@ -69,6 +70,7 @@ func (t *tx) setBatch(n int64, b batch) {
 		}
 		u := m.users[b.uid]
 		u.staged += sign * b.jobs
+		u.stagedBytes += sign * b.bytes
 		if b.committed {
 			m.committed += sign * b.jobs
 		} else {
@@ -127,6 +129,9 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
+	if err := rules.AdmitBytes(t, r.UID, storedAll(list), r.MaxBytesUser); err != nil {
+		return receipt, err
+	}
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
 			return receipt, queue.Invalid("unique", "is for jobs that are enqueued in one request, at most %d", queue.MaxBatch)
@@ -164,6 +169,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	b.jobs += int64(len(r.Drafts))
 	b.names += names
+	b.bytes += storedAll(list)
 	b.at = t.now
 	t.setBatch(b.n, b)
 	return receipt, nil
@@ -291,7 +297,7 @@ func (t *tx) drop(b batch) error {
 	if err := t.exec(`UPDATE batches SET stage = 3 WHERE n = ?`, b.n); err != nil {
 		return err
 	}
-	b.dropped, b.jobs = true, 0
+	b.dropped, b.jobs, b.bytes = true, 0, 0
 	t.setBatch(b.n, b)
 	t.wakeAt(t.now)
 	return nil
@@ -373,6 +379,7 @@ func (t *tx) finish(b batch) (more bool, err error) {
 		}
 	}
 	b.jobs -= f.count // they are counted now
+	b.bytes = max(0, b.bytes-storedAll(t.drafts))
 	t.setBatch(b.n, b)
 	if !f.whole {
 		return true, t.detach(&b, &f)

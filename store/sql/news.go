@@ -48,6 +48,7 @@ type newsUser struct {
 	UID     int   `json:"u"`
 	Waiting int64 `json:"w"`
 	Hooks   int64 `json:"h,omitempty"`
+	Bytes   int64 `json:"y,omitempty"` // that their jobs hold
 }
 
 type newsQueue struct {
@@ -117,7 +118,7 @@ func (t *tx) tellQueue(q *queueState, keyed bool) {
 
 // newsVersion is that of what news mean. Whoever knows another one reads all anew: while one node after the other is brought up to
 // date there are two.
-const newsVersion = 1
+const newsVersion = 2
 
 // foreignMost is of how many jobs it is told which ones have changed.
 const foreignMost = 10_000
@@ -135,7 +136,7 @@ func (t *tx) news() ([]byte, error) {
 		Empties: m.empties, Keyed: m.lanes.keyed, Gathered: m.gathered, Due: t.due, Over: m.lanes.over, List: m.list, Listed: m.queues}
 	for uid := range t.users {
 		u := m.users[uid]
-		n.Users = append(n.Users, newsUser{uid, u.waiting, u.hooks})
+		n.Users = append(n.Users, newsUser{uid, u.waiting, u.hooks, u.bytes})
 	}
 	for q := range t.queues {
 		t.tellQueue(q, false)
@@ -230,7 +231,7 @@ func (t *tx) hear(commits int64, text []byte) error {
 	}
 	for _, is := range n.Users {
 		u := m.users[is.UID]
-		u.waiting, u.hooks = is.Waiting, is.Hooks
+		u.waiting, u.hooks, u.bytes = is.Waiting, is.Hooks, is.Bytes
 		m.putUser(is.UID, u)
 	}
 	for _, is := range n.Queues {

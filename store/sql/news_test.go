@@ -129,7 +129,7 @@ func leasesIn(m *memory) map[int64]string {
 func usersIn(m *memory) map[int]user {
 	list := maps.Clone(m.users)
 	for uid, u := range list { // names of its batches are of the node alone that takes them
-		u.names = 0
+		u.names, u.stagedBytes = 0, 0
 		if list[uid] = u; u == (user{}) {
 			delete(list, uid)
 		}

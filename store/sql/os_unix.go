@@ -30,6 +30,15 @@ func freeBytes(dir string) (int64, error) {
 	return int64(s.Bavail) * int64(s.Bsize), nil
 }
 
+// totalBytes is how large the file system of dir is.
+func totalBytes(dir string) (int64, error) {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return 0, err
+	}
+	return int64(s.Blocks) * int64(s.Bsize), nil
+}
+
 // fileLimit is how many bytes a file of this process may have; ok is false where nothing
 // limits that.
 func fileLimit() (n int64, ok bool) {

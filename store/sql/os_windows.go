@@ -25,6 +25,17 @@ func freeBytes(dir string) (int64, error) {
 	return int64(free), err
 }
 
+// totalBytes is how large the file system of dir is.
+func totalBytes(dir string) (int64, error) {
+	name, err := windows.UTF16PtrFromString(dir)
+	if err != nil {
+		return 0, err
+	}
+	var total uint64
+	err = windows.GetDiskFreeSpaceEx(name, nil, &total, nil)
+	return int64(total), err
+}
+
 // checkPrivate refuses a file or folder that another user could read or write; on
 // Windows the folder's access list keeps others out.
 func checkPrivate(string, os.FileInfo) error { return nil }

@@ -216,8 +216,12 @@ func nameOf(d queue.Demand, uid int) gateName {
 
 // userFaults holds the users' counts against the rows.
 func userFaults(c conn) (faults []string) {
-	return countFaults(c, row.num, numbers, countSource{"waiting jobs are counted of uid",
-		`SELECT users FROM meta`, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
+	const meta = `SELECT users FROM meta`
+	bytes := func(list string) (map[int64]int64, error) { return thirds(list), nil }
+	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs are counted of uid",
+		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
+	return append(waiting, countFaults(c, row.num, bytes, countSource{"bytes are counted of the jobs of uid",
+		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(stored + outputs) FROM jobs GROUP BY uid`})...)
 }
 
 // queueFaults holds the queues' counts against the rows.
@@ -316,7 +320,7 @@ func recount(c *liteConn) error {
 	return carryOutAll(c, []string{
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
-		`INSERT INTO users (uid, waiting) SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`,
+		`INSERT INTO users (uid, waiting, bytes) SELECT uid, sum(state < 5), sum(stored + outputs) FROM jobs GROUP BY uid`,
 		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
 		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
 		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue

@@ -13,6 +13,7 @@ import (
 	compatible "github.com/go-json-experiment/json/v1"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -22,7 +23,7 @@ import (
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran, stored`
 	jobColumns   = headColumns + `, labels, error, terms`
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
@@ -61,6 +62,19 @@ var errDamaged = errors.New("damaged")
 
 // texts are what a job runs by, as its row and its input have it.
 type texts struct{ labels, terms, input string }
+
+// stored is how many bytes a job with these texts takes.
+func (t *texts) stored() int64 {
+	return int64(len(t.labels)+len(t.terms)+len(t.input)) + store.JobBytes
+}
+
+// storedAll is how many bytes the jobs of these texts take.
+func storedAll(list []texts) (n int64) {
+	for i := range list {
+		n += list[i].stored()
+	}
+	return n
+}
 
 // textsOf writes what a job runs by.
 func textsOf(terms queue.Execution) (t texts, err error) {
@@ -219,7 +233,7 @@ func readMoved(r row, columns string) rules.Job {
 	j.Rank = r.num(rankColumn)
 	return rules.Job{
 		Job: j, Standing: rules.Standing(r.num(placeColumn)), Lane: r.num(laneColumn), Node: r.num(laneColumn + 14),
-		Ran: r.text(laneColumn + 15), Damaged: err != nil,
+		Ran: r.text(laneColumn + 15), Stored: r.num(laneColumn + 16), Damaged: err != nil,
 	}
 }
 

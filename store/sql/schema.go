@@ -34,7 +34,7 @@ var migrations = [][]string{{
 		output_bytes INTEGER NOT NULL DEFAULT 0,  -- of all outputs, kept
 		ranked_by    TEXT    NOT NULL DEFAULT '', -- the order of all ranks, '' while they are being made anew
 		ordered_by   TEXT    NOT NULL DEFAULT '', -- the order that new ranks are made by
-		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING of each user that has changed since its row was written
+		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING/BYTES of each user that has changed since its row was written
 		queues       TEXT    NOT NULL DEFAULT '', -- NAME=WAITING/UID/KEPT/KEPT_BYTES of each queue that has changed since its row was written
 		hours_upto   INTEGER NOT NULL DEFAULT 0,  -- figures of minutes before are in those of hours
 		days_upto    INTEGER NOT NULL DEFAULT 0,  -- and those of hours before in those of days
@@ -79,6 +79,7 @@ var migrations = [][]string{{
 		node         INTEGER NOT NULL DEFAULT 0, -- that had it leased last
 		outputs      INTEGER NOT NULL DEFAULT 0, -- bytes of them
 		unique_for   INTEGER NOT NULL DEFAULT 0, -- in ms
+		stored       INTEGER NOT NULL,           -- bytes of its texts and of the rest of its row
 		id           TEXT    NOT NULL,
 		queue        TEXT    NOT NULL DEFAULT 'default',
 		worker       TEXT    NOT NULL DEFAULT '',
@@ -104,6 +105,7 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_ended ON jobs (kept, state, ended_at) WHERE state > 5`,
 	`CREATE INDEX jobs_kept ON jobs (queue, state, ended_at) WHERE kept = 1`,
 	`CREATE INDEX jobs_outputs ON jobs (queue, ended_at, outputs) WHERE kept = 1 AND outputs > 0`,
+	`CREATE INDEX jobs_held ON jobs (uid, ended_at) WHERE outputs > 0`,
 	`CREATE INDEX jobs_hooks ON jobs (hook_uid) WHERE hooks > 127 AND state < 5`,
 	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (
@@ -240,7 +242,8 @@ var migrations = [][]string{{
 	`CREATE TABLE staged_ids (id TEXT PRIMARY KEY, batch INTEGER NOT NULL, seq INTEGER NOT NULL) STRICT, WITHOUT ROWID`,
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,
-		waiting INTEGER NOT NULL -- jobs, kept; users without any have no row
+		waiting INTEGER NOT NULL, -- jobs, kept
+		bytes   INTEGER NOT NULL  -- that jobs hold, kept; users of whom there are no jobs have no row
 	) STRICT`,
 	`CREATE TABLE owners (
 		uid  INTEGER PRIMARY KEY, -- below 0 a former owner, whose uid is somebody else's now

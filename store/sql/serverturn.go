@@ -51,7 +51,10 @@ func (t *tx) reload() error {
 				u.names += known.names - b.names
 				m.putUser(b.uid, u)
 			}
-			b.names = known.names
+			u := m.users[b.uid]
+			u.stagedBytes += known.bytes - b.bytes
+			m.putUser(b.uid, u)
+			b.names, b.bytes = known.names, known.bytes
 			m.batches[n] = b
 		}
 	}

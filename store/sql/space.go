@@ -128,6 +128,15 @@ func (s *Store) relieve(removes bool) bool {
 	return false
 }
 
+// Capacity is how many bytes the file system of the database has.
+func (s *Store) Capacity() int64 {
+	n, err := totalBytes(s.dir)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
 // freed implements host: it starts compaction if there is something to do.
 func (s *Store) freed() { poke(s.needsSpace) }
 

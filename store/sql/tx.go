@@ -37,7 +37,7 @@ func (t *tx) Counts() rules.Counts {
 // User implements rules.Tx.
 func (t *tx) User(uid int) rules.User {
 	u := t.s.mem.users[uid]
-	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased}
+	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.bytes + u.stagedBytes}
 }
 
 // Hooks implements rules.Tx.
@@ -93,12 +93,13 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		return err
 	}
 	t.expected = nil
+	j.Stored = text.stored()
 	err = t.row(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
-		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, unique_key, demands, schedule, labels, terms, input)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		j.Seq, j.ID, j.Queue, int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank,
 		j.Priority, int64(j.MaxAttempts), int64(j.CreatedAt), int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival,
-		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
+		int64(j.ExpiresAt), int64(j.Hooks), int64(j.HookUID), int64(j.Parents), j.UniqueFor.Milliseconds(), j.Stored, j.Unique, demands, j.Schedule, text.labels, text.terms, text.inline())
 	if err == nil && text.inline() == nil {
 		err = t.exec(`INSERT INTO inputs (seq, input) VALUES (?, ?)`, j.Seq, text.input)
 	}
@@ -137,7 +138,9 @@ func (t *tx) Put(j *rules.Job) error {
 	if err != nil {
 		return err
 	}
-	if err = t.exec(set+`, terms = ?37, labels = ?38, input = ?39, queue = ?40, demands = ?41, unique_key = ?42, unique_for = ?43, hooks = ?44, parents = ?45 WHERE seq = ?36`, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
+	t.Holds(j.UID, text.stored()-j.Stored)
+	j.Stored = text.stored()
+	if err = t.exec(set+`, terms = ?37, labels = ?38, input = ?39, queue = ?40, demands = ?41, unique_key = ?42, unique_for = ?43, hooks = ?44, parents = ?45, stored = ?46 WHERE seq = ?36`, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents), j.Stored)...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -205,10 +208,11 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 		t.Hold(&with)
 	}
 	name, kept := "", false
-	err := t.query(func(r row) (bool, error) {
+	err := t.query(func(r row) (bool, error) { // a job that was removed holds nothing any more
 		name, kept = r.text(0), r.num(1) != 0
+		t.Holds(int(r.num(2)), -bytes)
 		return false, nil
-	}, `SELECT queue, kept FROM jobs WHERE seq = ?`, seq)
+	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
 		return err
 	}
@@ -308,6 +312,21 @@ func (t *tx) Measure(m rules.Measured) { t.measured = append(t.measured, m) }
 
 // Touched implements rules.Tx.
 func (t *tx) Touched(seq int64) { t.touched = append(t.touched, seq) }
+
+// StoredSize implements rules.Tx.
+func (t *tx) StoredSize(j *queue.Job) (int64, error) {
+	text, err := textsOf(j.Execution)
+	return text.stored(), err
+}
+
+// Holds implements rules.Tx.
+func (t *tx) Holds(uid int, n int64) {
+	if n != 0 {
+		u := t.s.mem.users[uid]
+		u.bytes += n
+		t.setUser(uid, u)
+	}
+}
 
 // Lease implements rules.Tx.
 func (t *tx) Lease(seq int64) *rules.Lease {

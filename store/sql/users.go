@@ -1,6 +1,8 @@
 package sql
 
 import (
+	"context"
+	"fmt"
 	"slices"
 
 	"github.com/queuectl/queuectl/store/rules"
@@ -14,6 +16,9 @@ type user struct {
 	staged  int64 // jobs of batches
 	batches int   // that are not committed
 	names   int64 // of jobs of those
+	bytes   int64 // that jobs hold; stored in the table users
+	// stagedBytes are those of jobs of batches that this process takes.
+	stagedBytes int64
 }
 
 // setUser changes what is known of a user.
@@ -93,7 +98,7 @@ func (t *tx) listUsers() error {
 	m := &t.s.mem
 	changed := false
 	for uid, before := range t.users {
-		if m.users[uid].waiting == before.waiting {
+		if now := m.users[uid]; now.waiting == before.waiting && now.bytes == before.bytes {
 			continue
 		}
 		changed = true
@@ -106,7 +111,7 @@ func (t *tx) listUsers() error {
 	}
 	if len(m.listed) > maxListed {
 		for _, uid := range m.listed {
-			if err := t.writeUser(int64(uid), m.users[uid].waiting); err != nil {
+			if err := t.writeUser(int64(uid), m.users[uid]); err != nil {
 				return err
 			}
 		}
@@ -114,18 +119,18 @@ func (t *tx) listUsers() error {
 	}
 	var list []byte
 	for _, uid := range m.listed {
-		list = appendNumbers(list, int64(uid), m.users[uid].waiting)
+		list = fmt.Appendf(list, "%d/%d/%d ", uid, m.users[uid].waiting, m.users[uid].bytes)
 	}
 	m.list = string(list)
 	return nil
 }
 
-func (t *tx) writeUser(uid, waiting int64) (err error) {
-	if waiting == 0 {
+func (t *tx) writeUser(uid int64, u user) (err error) {
+	if u.waiting == 0 && u.bytes == 0 {
 		err = t.exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return err
 	}
-	err = t.exec(`INSERT INTO users (uid, waiting) VALUES (?, ?) ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting`, uid, waiting)
+	err = t.exec(`INSERT INTO users (uid, waiting, bytes) VALUES (?, ?, ?) ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes`, uid, u.waiting, u.bytes)
 	return err
 }
 
@@ -134,10 +139,10 @@ func (s *engine) readUsers(all *reads) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
 		u := m.users[int(r.num(0))]
-		u.waiting = r.num(1)
+		u.waiting, u.bytes = r.num(1), r.num(2)
 		m.users[int(r.num(0))] = u
 		return true, nil
-	}, `SELECT uid, waiting FROM users`)
+	}, `SELECT uid, waiting, bytes FROM users`)
 	all.add(func(r row) (bool, error) {
 		u := m.users[int(r.num(0))]
 		u.hooks = r.num(1)
@@ -153,10 +158,11 @@ func (s *engine) countUsers() error {
 	if err != nil {
 		return err
 	}
+	bytes := thirds(m.list)
 	for uid, waiting := range list {
 		m.listed = append(m.listed, int(uid))
 		u := m.users[int(uid)]
-		u.waiting = waiting
+		u.waiting, u.bytes = waiting, bytes[uid]
 		m.putUser(int(uid), u)
 	}
 	for _, l := range m.leases {
@@ -165,4 +171,41 @@ func (s *engine) countUsers() error {
 		m.users[l.Job.UID] = u
 	}
 	return nil
+}
+
+// UserBytes is how many bytes the jobs of a user hold.
+func (s *engine) UserBytes(ctx context.Context, uid int) (n int64, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		n = t.User(uid).Bytes
+		return nil
+	})
+	return n, err
+}
+
+// UsersOver lists the users whose jobs hold more than keep bytes.
+func (s *engine) UsersOver(ctx context.Context, keep int64) (list []int, err error) {
+	err = s.do(ctx, prompt, func(t *tx) error {
+		list = nil
+		for uid, u := range t.s.mem.users {
+			if u.bytes > keep {
+				list = append(list, uid)
+			}
+		}
+		slices.Sort(list)
+		return nil
+	})
+	return list, err
+}
+
+// TrimUser removes the oldest outputs of a user's jobs while these hold more than keep bytes.
+func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
+	err = s.doRemoving(ctx, normal, func(t *tx) error {
+		over := t.s.mem.users[uid].bytes - keep
+		if more = false; over <= 0 {
+			return nil
+		}
+		more, err = t.trim(over, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_held CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE uid = ? AND outputs > 0 AND state > 5 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, int64(uid))
+		return err
+	})
+	return more, err
 }

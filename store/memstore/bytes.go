@@ -1,0 +1,99 @@
+package memstore
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// stored is about how many bytes an engine stores of a job: engines differ in how they write its texts.
+func stored(j *queue.Job) int64 {
+	raw, err := json.Marshal(&j.Execution)
+	if err != nil {
+		return store.JobBytes
+	}
+	return int64(len(raw)) + store.JobBytes
+}
+
+// held is how many bytes the jobs of a user hold in the queue, and in batches.
+func (s *Store) held(uid int) (n, staged int64) {
+	for _, j := range s.jobs {
+		if j.UID == uid {
+			n += stored(&j.Job) + j.Outputs
+		}
+	}
+	for _, b := range s.batches {
+		if b.uid != uid {
+			continue
+		}
+		for _, frame := range b.frames {
+			for i := range frame {
+				staged += stored(&frame[i])
+			}
+		}
+	}
+	return n, staged
+}
+
+// admitBytes refuses jobs of a user, or more bytes of them, that would have the user's jobs hold too much.
+func (s *Store) admitBytes(uid int, more, most int64) error {
+	if n, staged := s.held(uid); most > 0 && more > 0 && n+staged+more > most {
+		return queue.Errorf(queue.CodeFull, "max_bytes_per_user is %d", most)
+	}
+	return nil
+}
+
+// storedAll is how many bytes these jobs take.
+func storedAll(list []queue.Job) (n int64) {
+	for i := range list {
+		n += stored(&list[i])
+	}
+	return n
+}
+
+// UserBytes is how many bytes the jobs of a user hold.
+func (s *Store) UserBytes(ctx context.Context, uid int) (n int64, err error) {
+	err = s.update(ctx, func(queue.Millis) error {
+		held, staged := s.held(uid)
+		n = held + staged
+		return nil
+	})
+	return n, err
+}
+
+// UsersOver lists the users whose jobs hold more than keep bytes.
+func (s *Store) UsersOver(ctx context.Context, keep int64) (list []int, err error) {
+	err = s.update(ctx, func(queue.Millis) error {
+		for _, j := range s.jobs {
+			if n, _ := s.held(j.UID); n > keep && !slices.Contains(list, j.UID) {
+				list = append(list, j.UID)
+			}
+		}
+		slices.Sort(list)
+		return nil
+	})
+	return list, err
+}
+
+// TrimUser removes the oldest outputs of a user's ended jobs while the user's jobs hold more than keep bytes.
+func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
+	meant := func(j *job) bool { return j.UID == uid && j.State.Ended() }
+	outputs := int64(0)
+	err = s.update(ctx, func(queue.Millis) error {
+		n, _ := s.held(uid)
+		for _, j := range s.jobs {
+			if meant(j) {
+				n -= j.Outputs
+			}
+		}
+		outputs = max(0, keep-n)
+		return nil
+	})
+	if err != nil {
+		return false, err
+	}
+	return false, s.trim(ctx, outputs, meant, func(j *job, _ *queue.Attempt) queue.Millis { return j.EndedAt })
+}

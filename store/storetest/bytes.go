@@ -1,0 +1,160 @@
+package storetest
+
+import (
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// holding is about how many bytes the jobs of a user hold.
+var holding = []promise{
+	{name: "the bytes that a user's jobs hold are counted from their enqueue to their removal", keep: bytesCounted},
+	{name: "of a user whose jobs hold too much nothing more is taken", keep: bytesFull},
+	{name: "outputs of one user make room for the same user alone", keep: bytesTrimmed},
+	{name: "jobs of a batch hold bytes before it is committed", keep: bytesStaged},
+	{name: "jobs that change hands take their bytes with them", keep: bytesDisowned},
+}
+
+// held is how many bytes a user's jobs hold.
+func (r *rig) held(uid int) int64 {
+	r.Helper()
+	n, err := r.s.UserBytes(r.Context(), uid)
+	r.must(err)
+	return n
+}
+
+// about fails unless that many bytes of texts are held, with the bytes that stores add for each job.
+func (r *rig) about(what string, got, texts int64, jobs int) {
+	r.Helper()
+	if most := texts + int64(jobs)*(store.JobBytes+1024); got < texts+int64(jobs)*store.JobBytes || got > most {
+		r.Errorf("%s: %d bytes are held, want at least %d and at most %d", what, got, texts+int64(jobs)*store.JobBytes, most)
+	}
+}
+
+// large is a draft of a user with n bytes for its standard input.
+func large(uid, n int) queue.Job {
+	return draft(of(uid), func(j *queue.Job) { j.Stdin = strings.Repeat("x", n) })
+}
+
+// enqueueLarge stores drafts of a user whose jobs may hold most bytes.
+func (r *rig) enqueueLarge(uid int, most int64, drafts ...queue.Job) error {
+	_, err := r.s.Enqueue(r.Context(), store.Request{Drafts: drafts, UID: uid, MaxBytesUser: most})
+	return err
+}
+
+func bytesCounted(r *rig) {
+	same(r, "before the first job", r.held(1), int64(0))
+	r.must(r.enqueueLarge(1, 0, large(1, 10_000), large(1, 20_000)))
+	before := r.held(1)
+	r.about("two jobs", before, 30_000, 2)
+	same(r, "of another user", r.held(2), int64(0))
+	j := r.claimOne()
+	e := r.settlement(j, exit(0))
+	e.Attempt.Output = make([]byte, 5000)
+	r.turn(store.Report{Ended: []store.Settlement{e}})
+	same(r, "with an output", r.held(1), before+5000)
+	second := r.claimOne()
+	r.end(second, exit(0))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove}))
+	r.about("one job less", r.held(1), 20_000, 1)
+	n, err := r.s.Purge(r.Context(), store.Ended{States: []queue.State{queue.Completed}, Before: r.s.Now() + 1}, 10, nil)
+	r.must(err)
+	same(r, "purged", n, 1)
+	same(r, "at last", r.held(1), int64(0))
+}
+
+func bytesFull(r *rig) {
+	const most = 50_000
+	full := func(what string, err error) {
+		r.Helper()
+		r.refusedCode(what, err, queue.CodeFull)
+		if !strings.Contains(err.Error(), "max_bytes_per_user") {
+			r.Errorf("%s: %v does not name the setting", what, err)
+		}
+	}
+	r.must(r.enqueueLarge(1, most, large(1, 20_000), large(1, 20_000)))
+	r.unchanged(func() { full("a third job", r.enqueueLarge(1, most, large(1, 20_000))) })
+	r.must(r.enqueueLarge(2, most, large(2, 20_000))) // another user's own
+	first := r.claimOne()
+	r.turn(store.Report{Released: []queue.Lease{first.Lease()}})
+	grow := func(n int) error {
+		return r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: most, Edit: func(j *queue.Job) error {
+			j.Stdin = strings.Repeat("y", n)
+			return nil
+		}})
+	}
+	r.unchanged(func() { full("an edit", grow(60_000)) })
+	r.must(grow(100))
+	r.about("after a smaller edit", r.held(1), 20_100, 2)
+	r.must(r.enqueueLarge(1, most, large(1, 20_000)))
+	r.must(r.s.Change(r.Context(), first.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	full("ended jobs hold their bytes", r.enqueueLarge(1, most, large(1, 20_000)))
+	r.must(r.enqueueLarge(1, 0, large(1, 20_000))) // 0 is any number
+}
+
+func bytesTrimmed(r *rig) {
+	ended := func(uid, bytes int) queue.Job {
+		r.must(r.enqueueLarge(uid, 0, draft(of(uid))))
+		j := r.claimOne()
+		e := r.settlement(j, exit(0))
+		e.Attempt.Output = make([]byte, bytes)
+		r.turn(store.Report{Ended: []store.Settlement{e}})
+		r.advance(time.Second)
+		return j
+	}
+	other, old, young := ended(2, 9000), ended(1, 4000), ended(1, 3000)
+	before := r.held(1)
+	over, err := r.s.UsersOver(r.Context(), before)
+	r.must(err)
+	same(r, "users above", over, []int{2})
+	over, err = r.s.UsersOver(r.Context(), 1000)
+	r.must(err)
+	same(r, "users above less", over, []int{1, 2})
+	for more := true; more; {
+		more, err = r.s.TrimUser(r.Context(), 1, before-1)
+		r.must(err)
+	}
+	same(r, "after trimming", r.held(1), before-4000)
+	var left []int64
+	for _, j := range []queue.Job{other, old, young} {
+		a, err := r.s.Attempt(r.Context(), j.Seq, 1)
+		r.must(err)
+		left = append(left, a.OutputBytes)
+	}
+	same(r, "outputs", left, []int64{9000, queue.OutputForgotten, 3000})
+}
+
+func bytesStaged(r *rig) {
+	stage := func(most int64) error {
+		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{large(1, 20_000)}, UID: 1, Batch: "b", MaxBytesUser: most})
+		return err
+	}
+	r.must(stage(30_000))
+	r.about("staged", r.held(1), 20_000, 1)
+	r.refusedCode("one more", stage(30_000), queue.CodeFull)
+	r.refusedCode("one in the queue", r.enqueueLarge(1, 30_000, large(1, 20_000)), queue.CodeFull)
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
+	r.must(err)
+	for more := receipt.Staged; more; {
+		more, err = r.s.ApplyBatch(r.Context(), receipt.Batch)
+		r.must(err)
+	}
+	r.about("committed", r.held(1), 20_000, 1)
+	r.must(stage(0))
+	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
+}
+
+func bytesDisowned(r *rig) {
+	j := r.as(7, "alice", func(j *queue.Job) { j.Stdin = strings.Repeat("x", 10_000) })
+	before := r.held(7)
+	r.disown(7)
+	for next := time.Duration(0); next == 0; {
+		var err error
+		next, err = r.s.Promote(r.Context())
+		r.must(err)
+	}
+	same(r, "bytes of the uid", r.held(7), int64(0))
+	same(r, "bytes of the former owner", r.held(r.get(j.ID).UID), before)
+}

@@ -1,0 +1,48 @@
+package test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the jobs of one user hold is bounded by max_bytes_per_user, ended jobs included, also over a restart.
+func TestUserBytesAreBounded(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("config", "set", "max_bytes_per_user", "2MiB")
+	file := filepath.Join(t.TempDir(), "job")
+	if err := os.WriteFile(file, []byte(`{"command": "cat", "delay": "1h", "stdin": "`+strings.Repeat("x", 250<<10)+`"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	full := func(when string) {
+		t.Helper()
+		r := q.cli("enqueue", "--file", file)
+		if r.code != 5 || !strings.Contains(r.err, "max_bytes_per_user") || !strings.Contains(r.err, "queuectl rm") {
+			t.Errorf("%s: exit code %d, %s", when, r.code, r.err)
+		}
+	}
+	for range 8 {
+		q.must("enqueue", "--file", file)
+	}
+	full("a ninth job of 250 KiB in 2 MiB")
+	q.must("cancel", "--all", "--yes")
+	full("once all are cancelled")
+	q.kill()
+	q.start("--workers", "1")
+	full("after a restart")
+	if r := q.cli("whoami"); !strings.Contains(r.out, "of 2 MiB are held") {
+		t.Errorf("whoami: %s%s", r.out, r.err)
+	}
+	if r := q.cli("doctor"); !strings.Contains(r.out, "new ones are refused") {
+		t.Errorf("doctor: %s%s", r.out, r.err)
+	}
+	q.must("rm", "1", "2")
+	q.must("enqueue", "--file", file)
+	q.must("config", "set", "max_bytes_per_user", "20MiB")
+	q.must("run", "head -c 60000 /dev/zero | tr '\\0' x") // job 10
+	q.must("run", "head -c 60000 /dev/zero | tr '\\0' y") // job 11
+	q.must("config", "set", "max_bytes_per_user", "1800KiB")
+	q.until("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "10").out, "xxx") })
+}
