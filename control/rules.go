@@ -1,6 +1,7 @@
 package control
 
 import (
+	"maps"
 	"reflect"
 	"sync"
 	"time"
@@ -149,19 +150,23 @@ func (p *param) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// rulesOf returns the ruleset of a type of parameters, nil if there is none.
-func rulesOf(t reflect.Type) *ruleset { return rulesets()[t] }
+// rulesets holds the ruleset of each type of parameters. It is made by the first rulesOf and not by an initializer,
+// which would link every ruleset into the client, though only the service checks requests.
+var rulesets struct {
+	once sync.Once
+	all  map[reflect.Type]*ruleset
+}
 
-// rulesets is made with the first use: a program that only asks needs none of it.
-var rulesets = sync.OnceValue(func() map[reflect.Type]*ruleset {
-	all := map[reflect.Type]*ruleset{}
-	for _, part := range []map[reflect.Type]*ruleset{
-		enqueueRules(), listRules(), outputRules(), verbRules(), queueRules(), gateRules(), workerRules(),
-		scheduleRules(), serviceRules(),
-	} {
-		for t, r := range part {
-			all[t] = r
+// rulesOf returns the ruleset of a type of parameters, nil if there is none.
+func rulesOf(t reflect.Type) *ruleset {
+	rulesets.once.Do(func() {
+		rulesets.all = map[reflect.Type]*ruleset{}
+		for _, part := range []map[reflect.Type]*ruleset{
+			enqueueRules(), listRules(), outputRules(), verbRules(), queueRules(), gateRules(), workerRules(),
+			scheduleRules(), serviceRules(),
+		} {
+			maps.Copy(rulesets.all, part)
 		}
-	}
-	return all
-})
+	})
+	return rulesets.all[t]
+}
