@@ -343,15 +343,12 @@ type ScreenRows struct {
 type Screen struct {
 	Status  Status      `json:"status"`
 	Running []ScreenJob `json:"running"` // the oldest first
-	Ready   []Job       `json:"ready"`   // that wait for a worker, in the order in which they start
+	Ready   []Job       `json:"ready"`   // that wait for a worker or a gate, in the order of their ranks
 	Timed   []Job       `json:"timed"`   // that wait for their time, the next first
 	Kept    []Job       `json:"kept"`    // held and blocked ones, the oldest first
 	Dead    []ScreenJob `json:"dead"`    // the last ended first
 	Paused  []QueueView `json:"paused"`  // queues of which nothing starts and jobs wait, at most 100
 	Done    []Job       `json:"done"`    // completed and cancelled ones, the last ended first
-	// Barred is, by ID, what those of Ready wait for beside a worker: a lock, a rate, a resource, a node,
-	// their queue's or their user's bound. A Reason has its Kind, Key, At and Text here; why tells all.
-	Barred map[string]Reason `json:"barred"`
 }
 
 // ScreenJob is a job with the last line that it has printed. Of a dead one it is told if an exit

@@ -18,6 +18,7 @@ type Job struct {
 	State             string              `json:"state"`
 	Reason            *string             `json:"reason"`
 	Queue             string              `json:"queue"`
+	WaitsFor          *Reason             `json:"waits_for"`            // why it does not run, as why says first; null if it runs, may start now, or has ended
 	DependsOn         []string            `json:"depends_on,omitempty"` // the first that it still waits for
 	Lock              *string             `json:"lock,omitempty"`
 	RateLimit         *string             `json:"rate_limit,omitempty"`

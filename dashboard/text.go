@@ -164,12 +164,14 @@ func clockAt(at control.Time, now time.Time) string {
 	return t.Format("15:04:05")
 }
 
-// detail returns what matters about a job in a list: when a waiting job is due, and its last error or the reason for
-// its state.
+// detail returns what matters about a job in a list: when a waiting job is due, or else what it waits for, or its last
+// error or the reason for its state.
 func detail(j control.Job, now time.Time) string {
 	said := visible(cmp.Or(deref(j.Error), deref(j.Reason)))
 	due := dueAt(j, now)
 	switch {
+	case due == 0 && j.WaitsFor != nil:
+		return visible(j.WaitsFor.Text)
 	case due == 0:
 		return said
 	case said == "":

@@ -53,28 +53,8 @@ func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p.Status = &screen.Status
 	kind, said := verdict(&screen.Status)
 	p.Title = said
-	p.Main = map[string]any{"Screen": screen, "Waits": waitsFor(&screen), "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind, "Said": said}
+	p.Main = map[string]any{"Screen": screen, "Queues": queues.Queues, "Hour": plotted(&hour, time.Minute), "Kind": kind, "Said": said}
 	return p, err
-}
-
-// waitsFor is, by id, what the jobs wait for that are next.
-func waitsFor(s *control.Screen) map[string]string {
-	all := map[string]string{}
-	for _, j := range s.Ready {
-		text := "a worker"
-		switch {
-		case slices.ContainsFunc(s.Paused, func(q control.QueueView) bool { return q.Queue == j.Queue }):
-			text = "its queue, which is paused"
-		case s.Barred[j.ID].Text != "":
-			text = s.Barred[j.ID].Text
-		case s.Status.PausedAt != 0:
-			text = "everything, which is paused"
-		case s.Status.Draining:
-			text = "the end of the drain"
-		}
-		all[j.ID] = text
-	}
-	return all
 }
 
 // verdict returns the headline of the overview, and its kind: ok, attention, degraded or failing.

@@ -404,7 +404,7 @@ func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
 }
 
 // shortMembers are the members of a job that a short one has, if they say anything.
-var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts", "exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms", "depends_on", "progress", "paused_at", "hidden"}
+var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts", "exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms", "depends_on", "waits_for", "progress", "paused_at", "hidden"}
 
 // brief is a job in short.
 func (s *server) brief(j *control.Job) map[string]any {

@@ -3,7 +3,6 @@ package service
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -18,15 +17,14 @@ const (
 
 // gateWords is how each kind of gate is told of; 0 is the room of a queue.
 var gateWords = map[queue.GateKind]struct {
-	kind   string // of a reason
-	barred string // what a job waits for at a gate, whose key stands for KEY
+	kind string // of a reason
 	// tell completes a reason, which has the numbers and says to look at what runs.
 	tell func(o *store.Obstacle, j *queue.Job, r *control.Reason)
 }{
-	0: {"queue", "as many jobs of queue KEY run as may", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text, r.Next = fmt.Sprintf("queue %s runs %d of %d jobs", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
 	}},
-	queue.GateUser: {"user", "as many jobs of its user run as may", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+	queue.GateUser: {"user", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
 		if o.Most == 0 {
 			r.Used, r.Most = nil, nil
 			r.Text, r.Next = fmt.Sprintf("uid %d is not %s here", j.UID, cmp.Or(j.User, "anybody's")), "have the same accounts on all machines"
@@ -34,18 +32,18 @@ var gateWords = map[queue.GateKind]struct {
 		}
 		r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
 	}},
-	queue.GateNode: {"node", "it is for KEY, " + notHere, func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateNode: {"node", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Used, r.Most = nil, nil
 		r.Text, r.Next = fmt.Sprintf("it is for %s, %s", o.Key, notHere), "queuectl node list"
 	}},
-	queue.GateLock: {"lock", "the lock KEY is taken", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateLock: {"lock", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)
 	}},
-	queue.GateRate: {"rate", "as many jobs with the rate KEY have been started as may be", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
+	queue.GateRate: {"rate", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Text, r.Next = fmt.Sprintf("%d of %d starts with the rate %s have been in its period", o.Used, o.Most, o.Key), "queuectl gate list"
 		r.At = control.Time(o.Opens)
 	}},
-	queue.GateResource: {"resource", "too little of the resource KEY is free", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
+	queue.GateResource: {"resource", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
 		switch {
 		case o.Need > o.Most:
 			r.Text, r.Next = fmt.Sprintf("it needs %d units of the resource %s, and there are %d", o.Need, o.Key, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or more of it in the settings", j.ID, o.Key)
@@ -55,9 +53,4 @@ var gateWords = map[queue.GateKind]struct {
 			r.Text = fmt.Sprintf("%d of %d units of the resource %s are in use, and it needs %d", o.Used, o.Most, o.Key, o.Need)
 		}
 	}},
-}
-
-// barred says what a job waits for at a gate.
-func barred(kind queue.GateKind, key string) string {
-	return strings.ReplaceAll(gateWords[kind].barred, "KEY", key)
 }

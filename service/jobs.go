@@ -245,6 +245,7 @@ func (s *Service) viewsTo(ctx context.Context, p *control.Peer, jobs []queue.Job
 		}
 	}
 	s.nameNodes(ctx, list)
+	s.setWaitsFor(ctx, jobs, list)
 	return list
 }
 

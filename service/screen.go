@@ -39,14 +39,12 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	lines, err := s.lastLines(ctx, &peer, f)
 	if s.isAway(err) { // how things are is known all the same
 		none := []control.Job{}
-		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none, Barred: map[string]control.Reason{}}, nil
+		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
 	if err != nil {
 		return control.Screen{}, err
 	}
-	full := map[string]bool{}
 	paused, err := s.viewQueues(ctx, func(q *store.QueueState) bool {
-		full[q.Name] = q.Rule.Concurrency > 0 && q.Leased >= q.Rule.Concurrency
 		return q.Rule.Paused && q.Waiting > 0
 	})
 	if err != nil {
@@ -64,18 +62,7 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 			}
 			return list
 		}
-		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done), Barred: map[string]control.Reason{}}
-		for i := range parts.Ready {
-			j := &parts.Ready[i]
-			if s.hides(&peer, j) {
-				continue
-			}
-			if o := parts.Barred[j.Seq]; o.Gate != 0 {
-				screen.Barred[j.ID] = control.Reason{Kind: gateWords[o.Gate].kind, Key: o.Key, At: control.Time(o.Opens), Text: barred(o.Gate, o.Key)}
-			} else if full[j.Queue] {
-				screen.Barred[j.ID] = control.Reason{Kind: "queue", Key: j.Queue, Text: barred(0, j.Queue)}
-			}
-		}
+		screen := control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: views(parts.Ready), Timed: views(parts.Timed), Kept: views(parts.Kept), Paused: paused.Queues[:min(len(paused.Queues), store.MaxScreen)], Dead: []control.ScreenJob{}, Done: views(parts.Done)}
 		for _, j := range views(parts.Running) {
 			screen.Running = append(screen.Running, control.ScreenJob{Job: j, LastLine: lines[j.Seq]})
 		}

@@ -180,6 +180,7 @@ func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err 
 func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
 	views := []control.Job{s.view(j)}
 	s.nameNodes(ctx, views)
+	s.setWaitsFor(ctx, []queue.Job{*j}, views)
 	d := control.JobDetail{Job: views[0], Spec: queue.SpecOf(j).Given(), History: []control.Attempt{}, HistoryTotal: j.Runs}
 	history, err := s.store.History(ctx, j.Seq, before, maxHistory)
 	if err != nil {

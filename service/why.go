@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -18,16 +19,18 @@ const maxLinks = 1000
 func linkNames(list []store.Link) []string {
 	names := make([]string, 0, len(list))
 	for _, l := range list {
-		name := l.ID
-		if name == "" {
-			name = fmt.Sprintf("#%d", l.Seq) // it was removed
-		}
-		if l.How != queue.ParentCompleted {
-			name += ":" + l.How.String()
-		}
-		names = append(names, name)
+		names = append(names, dependencyName(l.Seq, l.ID, l.How))
 	}
 	return names
+}
+
+// dependencyName names a dependency as a person types it; a job that was removed has no id.
+func dependencyName(seq int64, id string, how queue.ParentEnd) string {
+	name := cmp.Or(id, fmt.Sprintf("#%d", seq))
+	if how != queue.ParentCompleted {
+		name += ":" + how.String()
+	}
+	return name
 }
 
 // Why implements control.API.
@@ -39,26 +42,22 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 	w := control.Why{ID: j.ID, State: j.State.String(), Reasons: []control.Reason{}}
 	add := func(r control.Reason) { w.Reasons = append(w.Reasons, r) }
 	now := s.store.Now()
+	own, waits := s.ownReason(&j, now)
 	switch {
 	case j.State == queue.Blocked:
 		return w, s.whyBlocked(ctx, &j, add)
-	case j.State == queue.Held:
-		add(control.Reason{Kind: "held", Text: "it is held" + because(&j), Next: "queuectl release " + j.ID})
-		return w, s.whyParents(ctx, &j, add)
-	case j.State == queue.Processing:
-		s.whyPaused(&j, add)
-		return w, nil
-	case !j.State.Runnable():
-		return w, s.whyParents(ctx, &j, add)
-	case j.DueAt > now && j.State == queue.Failed:
-		w.Earliest = control.Time(j.DueAt)
-		add(control.Reason{Kind: "retry", At: w.Earliest, Text: fmt.Sprintf("attempt %d failed; it is run again then", j.Attempts), Next: "queuectl retry " + j.ID})
-	case j.DueAt > now:
-		w.Earliest = control.Time(j.DueAt)
-		add(control.Reason{Kind: "time", At: w.Earliest, Text: "it is not due before then", Next: "queuectl edit " + j.ID + " --run-at now"})
+	case waits:
+		add(own)
+		w.Earliest = own.At
 	}
-	if s.looks { // there is nobody who claims
-		add(control.Reason{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"})
+	if j.State == queue.Processing {
+		return w, nil
+	}
+	if !j.State.Runnable() {
+		return w, s.whyParents(ctx, &j, add)
+	}
+	if s.looks { // without a service there are no other nodes to ask, and no order of starts
+		w.Reasons = append(w.Reasons, s.nodeReasons(&j, nil)...)
 		return w, nil
 	}
 	here, err := s.whyHere(ctx, &j)
@@ -87,19 +86,6 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		err = s.whyOrder(ctx, &j, &w)
 	}
 	return w, err
-}
-
-// whyPaused tells who has a job that runs stand still.
-func (s *Service) whyPaused(j *queue.Job, add func(control.Reason)) {
-	at, by := s.pauseOf(j)
-	if at == 0 {
-		return
-	}
-	next := "queuectl resume " + j.ID
-	if j.PausedAt == 0 {
-		next = "queuectl resume --all"
-	}
-	add(control.Reason{Kind: "paused", Text: fmt.Sprintf("it is paused, by %s since %s", s.userName(by), at), Next: next})
 }
 
 // whyParents tells for whose sake a job was cancelled or is held.
@@ -149,22 +135,41 @@ func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control
 			}
 			name := linkNames([]store.Link{l})[0]
 			id, _, _ := strings.Cut(name, ":")
-			text := fmt.Sprintf("it waits until job %s is %s, which is %s now", id, l.How, l.State)
-			if l.How == queue.ParentEnded {
-				text = fmt.Sprintf("it waits until job %s has ended, which is %s now", id, l.State)
-			}
+			text := fmt.Sprintf("it waits until job %s %s, which is %s now", id, ends(l.How), l.State)
 			add(control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
 		}
 		return err
 	})
 }
 
-// whyHere tells what keeps this node from starting a job that is due.
-func (s *Service) whyHere(ctx context.Context, j *queue.Job) (list []control.Reason, err error) {
-	add := func(r control.Reason) { list = append(list, r) }
-	s.whyNobody(add)
-	err = s.whyGates(ctx, j, add)
-	return list, err
+// whyHere returns what keeps this node from starting a job that is due.
+func (s *Service) whyHere(ctx context.Context, j *queue.Job) ([]control.Reason, error) {
+	all, err := s.store.Obstacles(ctx, []int64{j.Seq})
+	if err != nil {
+		return nil, err
+	}
+	list := s.nodeReasons(j, all[j.Seq])
+	for i, o := range all[j.Seq] {
+		if !o.Paused {
+			continue
+		}
+		at := slices.IndexFunc(list, func(r control.Reason) bool { return r.Kind == "queue" && r.Key == o.Key })
+		s.addPause(ctx, &list[at], &all[j.Seq][i])
+	}
+	return list, nil
+}
+
+// addPause adds to the reason that a queue is paused who paused it, why and until when.
+func (s *Service) addPause(ctx context.Context, r *control.Reason, o *store.Obstacle) {
+	rule, err := s.ruleOf(ctx, o.Key)
+	if err != nil || !rule.Paused {
+		return // it was resumed meanwhile, or the reason has to do
+	}
+	r.Text += ", by " + s.userName(rule.PausedBy)
+	if rule.Reason != "" {
+		r.Text += ": " + rule.Reason
+	}
+	r.At = control.Time(rule.Until)
 }
 
 // whyAway tells of a node that no service runs there, where a job is for it.
@@ -182,49 +187,6 @@ func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
 	}
 }
 
-// whyNobody tells why no job at all is started.
-func (s *Service) whyNobody(add func(control.Reason)) {
-	workers, busy := s.pool.Workers(), s.pool.Busy()
-	switch {
-	case s.paused.Load() != nil:
-		add(control.Reason{Kind: "paused", Text: "everything is paused", Next: "queuectl resume --all"})
-	case s.pool.Draining():
-		add(control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: s.endDrain()})
-	case workers == 0:
-		add(control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
-	case busy >= workers:
-		text := fmt.Sprintf("all %d workers run jobs", workers)
-		if workers == 1 {
-			text = "the one worker runs a job"
-		}
-		add(control.Reason{Kind: "workers", Used: &busy, Most: &workers, Text: text, Next: "queuectl worker start"})
-	}
-}
-
-// whyGates tells of each gate that lacks room, by the looks of the claim.
-func (s *Service) whyGates(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
-	list, err := s.store.Obstacles(ctx, j.Seq)
-	for _, o := range list {
-		r := control.Reason{Kind: gateWords[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
-		switch {
-		case o.Paused:
-			r.Used, r.Most = nil, nil
-			r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+o.Key
-			if rule, err := s.ruleOf(ctx, o.Key); err == nil && rule.Paused {
-				r.Text += ", by " + s.userName(rule.PausedBy)
-				if rule.Reason != "" {
-					r.Text += ": " + rule.Reason
-				}
-				r.At = control.Time(rule.Until)
-			}
-		default:
-			gateWords[o.Gate].tell(&o, j, &r)
-		}
-		add(r)
-	}
-	return err
-}
-
 // simulatedJobs is how many jobs are simulated, if nobody says.
 const simulatedJobs = 20
 
@@ -238,7 +200,7 @@ func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Sim
 		jobs, err := s.store.Simulate(ctx, p.Next)
 		out := control.Simulated{Jobs: s.viewsTo(ctx, &peer, jobs)}
 		for i := range out.Jobs {
-			out.Jobs[i].Units = nil // which it would have, and has not
+			out.Jobs[i].Units, out.Jobs[i].WaitsFor = nil, nil // as it would start, not as it is
 			shorten(&out.Jobs[i])
 		}
 		return out, err

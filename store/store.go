@@ -358,9 +358,10 @@ type Reader interface {
 	// Links lists up to limit jobs that a job waits or waited for and up to limit that wait or
 	// waited for it: those that do still first, in the order in which they came to.
 	Links(ctx context.Context, seq int64, limit int) (parents, children []Link, err error)
-	// Obstacles are what holds a job back now that is pending or failed, due and not leased, beside
-	// the workers: none if the next claim may take it. Of one that is not due they are a pause of its queue alone.
-	Obstacles(ctx context.Context, seq int64) ([]Obstacle, error)
+	// Obstacles returns, by seq, the gates without room that keep jobs from starting, except workers: of each job
+	// that is pending or failed, due and not leased, none if the next claim may take it. Of one that is not due
+	// only a pause of its queue is an obstacle. Jobs without obstacles, and seqs without a job, are left out.
+	Obstacles(ctx context.Context, seqs []int64) (map[int64][]Obstacle, error)
 	// Simulate says which up to n jobs claims would take next, were there so many workers now. Nothing is
 	// changed by it.
 	Simulate(ctx context.Context, n int) ([]queue.Job, error)
@@ -405,14 +406,11 @@ type ScreenFilter struct {
 // Screen is how the queue stands, in parts.
 type Screen struct {
 	Running []queue.Job // the oldest first
-	Ready   []queue.Job // those that wait for a worker, in the order in which they start but for gates
-	// Barred is, by seq, the gate that those of Ready wait for which a claim has passed by: its kind and
-	// key, and when a rate opens. Their queue, which is none, does not count.
-	Barred map[int64]Obstacle
-	Timed  []queue.Job // those that wait for their time, the next first
-	Kept   []queue.Job // held and blocked ones, the oldest first
-	Dead   []queue.Job // the last ended first
-	Done   []queue.Job // completed and cancelled ones, the last ended first
+	Ready   []queue.Job // those that wait for a worker or a gate, in the order of their ranks
+	Timed   []queue.Job // those that wait for their time, the next first
+	Kept    []queue.Job // held and blocked ones, the oldest first
+	Dead    []queue.Job // the last ended first
+	Done    []queue.Job // completed and cancelled ones, the last ended first
 }
 
 // Filter selects jobs to list.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,5 +108,86 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	}
 	if got := q.must("show", "rated1"); !strings.Contains(got, "api=1/h") {
 		t.Errorf("show has no rate:\n%s", got)
+	}
+}
+
+// Each list gives the first reason of why, in JSON and in words, whatever a job waits for.
+func TestListsGiveTheReasonOfWhy(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.write("settings.toml", "workers = 12\n[resources.gpu]\ncount = 2\n")
+	q.start("--config", q.path("settings.toml"))
+	q.must("queue", "set", "narrow", "--concurrency", "1")
+	q.must("queue", "set", "closed", "--concurrency", "9")
+	q.must("queue", "pause", "closed")
+	for _, flags := range []string{"--lock db", "--rate-limit api=1/h", "--resource gpu=2", "-Q narrow"} {
+		q.must(append(append([]string{"enqueue"}, strings.Fields(flags)...), "sleep 600")...)
+	}
+	q.until("all of them run", 20*time.Second, func() bool { return len(strings.Fields(q.must("ps", "-q"))) == 4 })
+	cases := []struct{ id, flags, kind, key, when string }{
+		{"locked", "--lock db", "lock", "db", "lock db"},
+		{"rated", "--rate-limit api=1/h", "rate", "api", "rate api"},
+		{"large", "--resource gpu=1", "resource", "gpu", "resource gpu"},
+		{"narrowed", "-Q narrow", "queue", "narrow", "queue full"},
+		{"closed", "-Q closed", "queue", "closed", "queue paused"},
+		{"child", "--after locked", "dependency", "locked", "after locked"},
+		{"late", "--in 1h", "time", "", `in \S+`},
+		{"kept", "--in 1h", "held", "", "-"},
+	}
+	for _, c := range cases {
+		q.must(append(append([]string{"enqueue", "--id", c.id}, strings.Fields(c.flags)...), "true")...)
+	}
+	q.must("hold", "kept")
+	type waits struct {
+		ID       string `json:"id"`
+		WaitsFor *struct {
+			Kind string `json:"kind"`
+			Key  string `json:"key"`
+			Text string `json:"text"`
+		} `json:"waits_for"`
+		Reasons []struct{ Kind, Key, Text string } `json:"reasons"`
+	}
+	read := func(args ...string) (w waits) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(q.must(append(args, "--json")...)), &w); err != nil {
+			t.Fatal(err)
+		}
+		return w
+	}
+	var list []waits
+	if err := json.Unmarshal([]byte(q.must("list", "-s", "waiting", "--json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	table := q.must("list", "-s", "waiting", "--columns", "id,when,reason")
+	for _, c := range cases {
+		why := read("why", c.id).Reasons[0]
+		if why.Kind != c.kind || why.Key != c.key {
+			t.Errorf("why %s: got %+v, want %s %s", c.id, why, c.kind, c.key)
+		}
+		i := slices.IndexFunc(list, func(w waits) bool { return w.ID == c.id })
+		for from, got := range map[string]waits{"list": list[i], "show": read("show", c.id)} {
+			if w := got.WaitsFor; w == nil || w.Kind != why.Kind || w.Key != why.Key || w.Text != why.Text && c.kind != "dependency" && c.id != "closed" {
+				t.Errorf("%s of %s: got %+v, want %+v as why says", from, c.id, w, why)
+			}
+		}
+		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) + `$`); !want.MatchString(table) {
+			t.Errorf("the table has no line like %s:\n%s", want, table)
+		}
+	}
+	if ran := read("show", strings.Fields(q.must("ps", "-q"))[0]); ran.WaitsFor != nil {
+		t.Errorf("a job that runs waits for %+v", ran.WaitsFor)
+	}
+	q.must("worker", "scale", "4")
+	q.must("enqueue", "--id", "next", "true")
+	q.until("the workers are busy", 20*time.Second, func() bool { w := read("show", "next").WaitsFor; return w != nil && w.Kind == "workers" })
+	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
+		t.Errorf("with busy workers a locked job waits for %+v", got)
+	}
+	if got := q.must("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +next$`).MatchString(got) {
+		t.Errorf("the next job is listed as\n%s", got)
+	}
+	q.must("drain")
+	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "draining" || read("why", "locked").Reasons[0].Kind != "draining" {
+		t.Errorf("in a drain it waits for %+v", got)
 	}
 }

@@ -60,11 +60,10 @@ func shown(right control.Right) snapshot {
 			}), LastLine: "epoch 4 of 10"},
 			{Job: job("naïve 名前\x1b[31m\x07\u202e", queue.Processing, func(j *control.Job) { j.Command = strings.Repeat("\x1b]0;owned\x07長い", 200) }), LastLine: "\x1b[2Jgone\x9b31m"},
 		},
-		Ready:  []control.Job{job("next", queue.Pending, nil), job("locked", queue.Pending, nil)},
-		Timed:  []control.Job{job("again", queue.Failed, nil), job("later", queue.Pending, func(j *control.Job) { j.RunAt = ago(-7 * time.Hour) })},
-		Kept:   []control.Job{job("kept", queue.Held, nil), job("after", queue.Blocked, func(j *control.Job) { j.DependsOn = []string{"build"} })},
-		Dead:   []control.ScreenJob{{Job: job("z3", queue.Dead, nil), LastLine: "bad header in 97.png"}, {Job: job("z4", queue.Dead, func(j *control.Job) { j.User = "ada" })}},
-		Barred: map[string]control.Reason{"locked": {Kind: "lock", Key: "db"}},
+		Ready: []control.Job{job("next", queue.Pending, nil), job("locked", queue.Pending, func(j *control.Job) { j.WaitsFor = &control.Reason{Kind: "lock", Key: "db"} })},
+		Timed: []control.Job{job("again", queue.Failed, nil), job("later", queue.Pending, func(j *control.Job) { j.RunAt = ago(-7 * time.Hour) })},
+		Kept:  []control.Job{job("kept", queue.Held, nil), job("after", queue.Blocked, func(j *control.Job) { j.DependsOn = []string{"build"} })},
+		Dead:  []control.ScreenJob{{Job: job("z3", queue.Dead, nil), LastLine: "bad header in 97.png"}, {Job: job("z4", queue.Dead, func(j *control.Job) { j.User = "ada" })}},
 	}
 	return s
 }

@@ -49,7 +49,7 @@ func columns() []column {
 		{"state", "STATE", stateText, by(func(j *control.Job) string { return j.State })},
 		number("queue", func(j *control.Job) string { return j.Queue }),
 		{"when", "WHEN", func(j *control.Job) string { return whenOf(j, time.Now()) }, by(func(j *control.Job) control.Time { return max(j.FinishedAt, j.StartedAt, j.RunAt) })},
-		{"reason", "REASON", func(j *control.Job) string { return orDash(j.Reason) }, by(func(j *control.Job) string { return or(j.Reason, "") })},
+		{"reason", "REASON", func(j *control.Job) string { return orDashText(reasonOf(j)) }, by(reasonOf)},
 		{"priority", "PRIORITY", rank, by(func(j *control.Job) int64 { return j.EffectivePriority })},
 		{"attempts", "ATTEMPTS", func(j *control.Job) string { return fmt.Sprintf("%d/%d", Attempts(j), j.MaxAttempts) }, by(Attempts)},
 		instant("created", func(j *control.Job) control.Time { return j.CreatedAt }),
@@ -73,6 +73,12 @@ func columns() []column {
 		{"command", "COMMAND", title, by(title)},
 	}
 	return list
+}
+
+// reasonOf returns why a job ended as it did, or else what it waits for.
+func reasonOf(j *control.Job) string {
+	r := or(j.WaitsFor, control.Reason{})
+	return cmp.Or(or(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
 }
 
 // usuallyRuns is how long jobs like one usually run, "-" if that is not known.

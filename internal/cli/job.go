@@ -27,14 +27,47 @@ func whenOf(j *control.Job, now time.Time) string {
 		return "for " + ageOf(j.StartedAt, now)
 	case state.Ended():
 		return agoOf(j.FinishedAt, now)
-	case len(j.DependsOn) > 0:
-		return afterText(j)
-	case !state.Runnable():
-		return "-"
-	case due.After(now):
+	case state.Runnable() && due.After(now):
 		return "in " + roughly(due.Sub(now))
+	case state.Runnable():
+		return cmp.Or(waitsForText(j), "next")
 	}
-	return "next"
+	return cmp.Or(waitsForText(j), "-")
+}
+
+// waitsForText is why a job that is due does not run, in a few words; "" if it is held, only waits for a worker to
+// become free, or waits for nothing.
+func waitsForText(j *control.Job) string {
+	if len(j.DependsOn) > 0 {
+		return afterText(j)
+	}
+	r := or(j.WaitsFor, control.Reason{})
+	full := or(r.Most, 0) > 0
+	switch r.Kind {
+	case "", "held", "time", "retry":
+		return ""
+	case "paused", "draining":
+		return r.Kind
+	case "workers":
+		switch {
+		case full:
+			return ""
+		case r.Most == nil:
+			return "nothing runs here"
+		}
+		return "no workers"
+	case "queue":
+		if full {
+			return "queue full"
+		}
+		return "queue paused"
+	case "user":
+		if full {
+			return "user's limit"
+		}
+		return "no account"
+	}
+	return r.Kind + " " + r.Key
 }
 
 // afterText is what a job waits for, in short.

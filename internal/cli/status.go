@@ -460,38 +460,14 @@ func agoOf(t control.Time, now time.Time) string {
 func (p *screenPrinter) starts(j *control.Job) string {
 	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time().Local()
 	switch wait := due.Sub(p.now); {
-	case len(j.DependsOn) > 0:
-		return afterText(j)
-	case j.State == queue.Held.String() || j.State == queue.Blocked.String():
+	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
 		return j.State
 	case wait > time.Hour:
 		return due.Format("15:04") + ", in " + roughly(wait)
 	case wait > 0:
 		return "in " + roughly(wait)
-	case p.s.Status.PausedAt != 0:
-		return "paused"
-	case p.s.Status.Draining:
-		return "draining"
-	case p.s.Status.PID == 0:
-		return "nothing runs here"
-	case p.s.Status.Workers.Total == 0:
-		return "no workers"
 	}
-	for i := range p.s.Paused {
-		if p.s.Paused[i].Queue == j.Queue {
-			return "queue paused"
-		}
-	}
-	switch bar, barred := p.s.Barred[j.ID]; {
-	case !barred:
-		return "now"
-	case bar.Kind == "user":
-		return "user's limit"
-	case bar.Kind == "queue":
-		return "queue full"
-	default:
-		return bar.Kind + " " + bar.Key
-	}
+	return cmp.Or(waitsForText(j), "now")
 }
 
 // fitParts takes rows away until the parts fit into so many lines; the longest part loses first.

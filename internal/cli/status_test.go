@@ -45,9 +45,8 @@ func TestScreen(t *testing.T) {
 	defer out.Close()
 	s := testScreen(1)
 	s.Status.Jobs["dead"] = 3
-	s.Barred = map[string]control.Reason{"b1": {Kind: "lock", Key: "db"}, "b2": {Kind: "user"}, "b3": {Kind: "queue", Key: "gpu"}}
-	for _, id := range []string{"b1", "b2", "b3"} {
-		s.Ready = append(s.Ready, control.Job{ID: id, State: queue.Pending.String(), Command: "./migrate", RunAt: s.Ready[0].RunAt})
+	for i, r := range []control.Reason{{Kind: "lock", Key: "db"}, {Kind: "user", Most: new(3)}, {Kind: "queue", Key: "gpu", Most: new(1)}} {
+		s.Ready = append(s.Ready, control.Job{ID: fmt.Sprintf("b%d", i+1), State: queue.Pending.String(), Command: "./migrate", RunAt: s.Ready[0].RunAt, WaitsFor: &r})
 	}
 	s.Status.Jobs["pending"] += 3
 	if err := (&screenPrinter{a: &App{Out: out}, s: s, now: screenNow}).print(plainRows); err != nil {

@@ -166,8 +166,8 @@ func (s *Store) Queues(ctx context.Context) ([]store.QueueState, error) {
 }
 
 // Obstacles implements store.Store.
-func (s *Store) Obstacles(ctx context.Context, seq int64) ([]store.Obstacle, error) {
-	return ask(ctx, s, "Obstacles", seq, func() ([]store.Obstacle, error) { return s.Store.Obstacles(ctx, seq) })
+func (s *Store) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
+	return ask(ctx, s, "Obstacles", seqs, func() (map[int64][]store.Obstacle, error) { return s.Store.Obstacles(ctx, seqs) })
 }
 
 // Simulate implements store.Store.

@@ -91,16 +91,22 @@ func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err erro
 	return jobs, err
 }
 
-// Obstacles are what holds a job back.
-func (s *Store) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle, err error) {
+// Obstacles implements store.Reader.
+func (s *Store) Obstacles(ctx context.Context, seqs []int64) (all map[int64][]store.Obstacle, err error) {
+	all = map[int64][]store.Obstacle{}
 	err = s.read(ctx, func() error {
-		j, err := s.find(seq)
-		if err == nil {
-			list = s.obstacles(j)
+		for _, seq := range seqs {
+			j, err := s.find(seq)
+			if err != nil {
+				continue // it was removed
+			}
+			if list := s.obstacles(j); len(list) > 0 {
+				all[seq] = list
+			}
 		}
-		return err
+		return nil
 	})
-	return list, err
+	return all, err
 }
 
 func (s *Store) obstacles(j *job) (list []store.Obstacle) {
@@ -417,17 +423,6 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 			Kept: part(is(queue.Held, queue.Blocked), age),
 			Dead: part(is(queue.Dead), lastEnded),
 			Done: part(is(queue.Completed, queue.Cancelled), lastEnded),
-		}
-		for i := range screen.Ready {
-			for _, o := range s.obstacles(s.jobs[screen.Ready[i].Seq]) {
-				if o.Gate != 0 {
-					if screen.Barred == nil {
-						screen.Barred = map[int64]store.Obstacle{}
-					}
-					screen.Barred[screen.Ready[i].Seq] = store.Obstacle{Gate: o.Gate, Key: o.Key, Opens: o.Opens}
-					break
-				}
-			}
 		}
 		return nil
 	})

@@ -74,7 +74,6 @@ type engine struct {
 	moved bool   // it was another one when it was used last
 
 	order    atomic.Pointer[queue.Order] // as the last commit has it
-	quota    atomic.Int64                // memory's maxUser
 	mu       sync.Mutex
 	err      error          // why the store has failed; guarded by mu
 	closing  bool           // guarded by mu
@@ -83,7 +82,6 @@ type engine struct {
 	reserved map[int64]reservation // by job; guarded by mu
 	waiter   *waiter               // the claim that waits for a job; guarded by mu
 	last     int64                 // event that is stored; guarded by mu
-	here     map[int64]int64       // lanes that are shut to this node alone; guarded by mu
 	newer    chan struct{}         // closed by the next one, nil if nobody waits; guarded by mu
 }
 

@@ -232,7 +232,6 @@ func (t *tx) shutHere(l *rules.Lane) int64 {
 	if t.s.node == 0 {
 		return l.Shut
 	}
-	t.hereChanged = true
 	here := t.s.mem.lanes.here
 	if was, there := here[l.ID]; there {
 		t.undo = append(t.undo, func() { here[l.ID] = was })
@@ -432,7 +431,6 @@ func (t *tx) tidyLanes() (more bool, err error) {
 
 // openHere has all lanes that are shut to this node alone be looked at again.
 func (t *tx) openHere() {
-	t.hereChanged = true
 	ls := t.s.mem.lanes
 	was := ls.here
 	stale := func() {
@@ -509,7 +507,6 @@ func (s *engine) SetMaxRunningUser(ctx context.Context, n int) error {
 			return nil
 		}
 		m.maxUser = n
-		t.s.quota.Store(int64(n))
 		for uid := range m.lanes.of {
 			t.rules.Recheck(rules.UserGate(uid))
 		}

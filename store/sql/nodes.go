@@ -227,22 +227,6 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 	return list, err
 }
 
-// shutToThis are the lanes that are shut to this node alone, by the gate, as of the last commit.
-func (s *engine) shutToThis() map[int64]int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.here
-}
-
-// gateHere is a gate that a lane is shut on for this node alone.
-func (r *reader) gateHere(gate int64) (o store.Obstacle, err error) {
-	err = r.query(func(r row) (bool, error) {
-		o = store.Obstacle{Gate: queue.GateKind(r.num(0)), Key: r.text(1)}
-		return false, nil
-	}, `SELECT kind, key FROM gates WHERE id = ?`, gate)
-	return o, err
-}
-
 // maxCounted is of how many nodes it is counted what they run.
 const maxCounted = 10_000
 

@@ -506,8 +506,8 @@ func TestNodeHasStrangers(t *testing.T) {
 	if more := claim(t, a, 9); len(more) != 0 {
 		t.Errorf("jobs of a stranger are claimed: %v", seqs(more))
 	}
-	if list, err := a.Obstacles(t.Context(), 1); err != nil || len(list) != 1 || list[0].Gate != queue.GateUser || list[0].Most != 0 {
-		t.Errorf("what keeps it from that: %+v, %v", list, err)
+	if all, err := a.Obstacles(t.Context(), []int64{1}); err != nil || len(all[1]) != 1 || all[1][0].Gate != queue.GateUser || all[1][0].Most != 0 {
+		t.Errorf("what keeps it from that: %+v, %v", all, err)
 	}
 	if more := claim(t, b, 2); !slices.Equal(seqs(more), []int64{1, 2}) {
 		t.Errorf("the other node claims %v", seqs(more))

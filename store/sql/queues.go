@@ -181,13 +181,31 @@ func (t *tx) QueueObstacle(name string) store.Obstacle {
 	return store.Obstacle{Key: name, Used: q.leased, Most: q.rule.Concurrency, Need: 1, Paused: q.rule.Paused}
 }
 
-// Obstacles are what holds a job back.
-func (s *engine) Obstacles(ctx context.Context, seq int64) (list []store.Obstacle, err error) {
-	err = s.do(ctx, prompt, func(t *tx) (err error) {
-		list, err = t.rules.Obstacles(seq)
-		return err
-	})
-	return list, err
+// obstacleStep is for how many jobs obstacles are looked up in one transaction, so that commits of others come
+// between.
+const obstacleStep = 100
+
+// Obstacles implements store.Reader. Only the writer knows what leases hold of the gates.
+func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
+	all := map[int64][]store.Obstacle{}
+	for step := range slices.Chunk(seqs, obstacleStep) {
+		err := s.do(ctx, prompt, func(t *tx) error {
+			for _, seq := range step {
+				list, err := t.rules.Obstacles(seq)
+				if err != nil && !errors.Is(err, queue.ErrNotFound) {
+					return err
+				}
+				if len(list) > 0 {
+					all[seq] = list
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // Weighted implements rules.Tx.

@@ -54,53 +54,12 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 				*part.into = append(*part.into, j)
 			}
 		}
-		screen.Barred, err = r.barred(reserved, screen.Ready, s.quota.Load(), s.shutToThis())
-		return err
+		return nil
 	})
 	if err != nil {
 		return store.Screen{}, err
 	}
 	return screen, nil
-}
-
-// barred are the gates that some jobs wait for: those on which claims have shut their lanes, and that
-// of a user of whom as many have been started as may be leased.
-func (r *reader) barred(reserved map[int64]int64, jobs []queue.Job, quota int64, here map[int64]int64) (map[int64]store.Obstacle, error) {
-	var list map[int64]store.Obstacle
-	full := map[int]bool{}
-	for i := range jobs {
-		j := &jobs[i]
-		if reserved[j.Seq] != 0 {
-			continue
-		}
-		ready, lane, o := false, int64(0), store.Obstacle{}
-		err := r.query(func(r row) (bool, error) {
-			ready, lane, o = true, r.num(3), store.Obstacle{Gate: queue.GateKind(r.num(0)), Key: r.text(1), Opens: queue.Millis(r.num(2))}
-			return false, nil
-		}, `SELECT coalesce(kind, 0), coalesce(key, ''), coalesce(opens, 0), lane FROM jobs LEFT JOIN lanes ON lanes.id = lane AND lanes.demands <> '' LEFT JOIN gates ON gates.id = shut WHERE seq = ? AND place = 1`, j.Seq)
-		if gate := here[lane]; err == nil && ready && o.Gate == 0 && gate != 0 {
-			o, err = r.gateHere(gate)
-		}
-		if _, known := full[j.UID]; err == nil && quota > 0 && !known {
-			err = r.query(func(r row) (bool, error) {
-				full[j.UID] = r.num(0) >= quota
-				return false, nil
-			}, `SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND uid = ?`, int64(j.UID))
-		}
-		if err != nil {
-			return nil, err
-		}
-		if ready && full[j.UID] {
-			o = store.Obstacle{Gate: queue.GateUser}
-		}
-		if o.Gate != 0 {
-			if list == nil {
-				list = map[int64]store.Obstacle{}
-			}
-			list[j.Seq] = o
-		}
-	}
-	return list, nil
 }
 
 // forScreen reads a job, and what it runs if it is the submitter's, or there is none.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/queuectl/queuectl/internal/failpoint"
@@ -36,26 +35,25 @@ type tx struct {
 	due     queue.Millis // the earliest timer set, 0 if none
 	touched []int64      // jobs that changed
 	// measured are the starts and ends of attempts, for the figures.
-	measured    []rules.Measured
-	before      memory       // as it was, without leases
-	users       map[int]user // those that changed, as they were
-	queues      map[*queueState]queueCount
-	removed     int                 // attempts and edges
-	uncut       *waiter             // who waits still, though its claim was cut short
-	read        int                 // bytes of jobs that were read, or will be moved by SQLite
-	bound       int64               // what the connection had bound when its turn came
-	leased      bool                // leases changed
-	leases      []int64             // which, by their jobs
-	leasedBy    []int64             // nodes whose leases did, of those that are not known to have started
-	hereChanged bool                // lanes.here did
-	naming      map[namedGate]int64 // by how many jobs more, or less, than is written
-	told        *told               // nil if there is nobody to tell
-	taking      int64               // the submission that is being enqueued
-	met         error               // by what could not say so
-	ended       []store.Settlement  // that its first operation tells of
-	wants       int                 // jobs, its first operation, if that is known
-	expected    *expectation        // nil if nothing was asked that is not read
-	foreseen    *foreseen           // nil if nothing was written before its turn
+	measured []rules.Measured
+	before   memory       // as it was, without leases
+	users    map[int]user // those that changed, as they were
+	queues   map[*queueState]queueCount
+	removed  int                 // attempts and edges
+	uncut    *waiter             // who waits still, though its claim was cut short
+	read     int                 // bytes of jobs that were read, or will be moved by SQLite
+	bound    int64               // what the connection had bound when its turn came
+	leased   bool                // leases changed
+	leases   []int64             // which, by their jobs
+	leasedBy []int64             // nodes whose leases did, of those that are not known to have started
+	naming   map[namedGate]int64 // by how many jobs more, or less, than is written
+	told     *told               // nil if there is nobody to tell
+	taking   int64               // the submission that is being enqueued
+	met      error               // by what could not say so
+	ended    []store.Settlement  // that its first operation tells of
+	wants    int                 // jobs, its first operation, if that is known
+	expected *expectation        // nil if nothing was asked that is not read
+	foreseen *foreseen           // nil if nothing was written before its turn
 }
 
 // lead commits what waits, or the first part of it, in one transaction and answers. The
@@ -421,9 +419,6 @@ func (t *tx) publish(grant *granted) {
 		s.listReserved(seq)
 	}
 	s.leaseRoom = t.leases
-	if t.hereChanged {
-		s.here = maps.Clone(s.mem.lanes.here)
-	}
 }
 
 func poke(bell chan<- struct{}) {

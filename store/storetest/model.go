@@ -449,7 +449,10 @@ func (w *pairWalk) heldBack(seq int64) {
 	if err != nil || j.ExpiresAt != 0 {
 		return
 	}
-	got, want := both(w, func(s store.Store) ([]store.Obstacle, error) { return s.Obstacles(w.Context(), seq) })
+	got, want := both(w, func(s store.Store) ([]store.Obstacle, error) {
+		all, err := s.Obstacles(w.Context(), []int64{seq})
+		return all[seq], err
+	})
 	runnable := j.State.Runnable() && !slices.Contains(w.held, seq)
 	timed := runnable && j.DueAt > w.model.Now() // then it is told of a pause of its queue alone
 	if ready := runnable && !timed; len(got) > 0 != (len(want) > 0) || !timed && ready != (len(got) > 0) {

@@ -1,0 +1,178 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Why a job does not run is decided here, once. ownReason is what the job itself waits for: a person, other jobs or
+// its time. nodeReasons is what keeps this node from starting a job that is due, with the most telling reason first.
+// why shows all of them; list, show, status, top and the page show the first one, as the job's waits_for.
+
+// waitsForWithin bounds how long a list waits for the writer, which knows what is held of the gates. If a disk or a
+// server hangs for longer, the jobs are listed without reasons.
+const waitsForWithin = 200 * time.Millisecond
+
+// setWaitsFor fills in what each of these jobs waits for.
+func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []control.Job) {
+	now := s.store.Now()
+	reasons := map[int64]control.Reason{}
+	var due []*queue.Job
+	for i := range jobs {
+		j := &jobs[i]
+		if r, found := s.ownReason(j, now); found {
+			reasons[j.Seq] = r
+		} else if j.State.Runnable() {
+			due = append(due, j)
+		}
+	}
+	obstacles, err := s.obstaclesOf(ctx, due)
+	if err == nil {
+		for _, j := range due {
+			if list := s.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
+				reasons[j.Seq] = list[0]
+			}
+		}
+	}
+	for i := range views {
+		if r, found := reasons[views[i].Seq]; found {
+			views[i].WaitsFor = &r
+		}
+	}
+}
+
+// sameGates names what decides about a job at its gates: jobs that share it wait for the same. A resource is also
+// kept for jobs that rank before, so each job that needs one is asked about by itself.
+type sameGates struct {
+	queue   string
+	uid     int
+	demands string
+	seq     int64 // 0 unless the job is asked about by itself
+}
+
+// obstaclesOf looks up the obstacles of jobs that are due, of one job for all that wait for the same.
+func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
+	if len(jobs) == 0 || s.looks {
+		return nil, nil
+	}
+	first := map[sameGates]int64{}
+	asked := make([]int64, len(jobs)) // which job stands for each
+	var seqs []int64
+	for i, j := range jobs {
+		key := sameGates{queue: j.Queue, uid: j.UID}
+		if len(j.Demands) > 0 {
+			key.demands = fmt.Sprint(j.Demands)
+		}
+		for _, d := range j.Demands {
+			if d.Kind == queue.GateResource {
+				key.seq = j.Seq
+			}
+		}
+		seq, found := first[key]
+		if !found {
+			seq = j.Seq
+			first[key] = seq
+			seqs = append(seqs, seq)
+		}
+		asked[i] = seq
+	}
+	ctx, cancel := context.WithTimeout(ctx, waitsForWithin)
+	defer cancel()
+	found, err := s.store.Obstacles(ctx, seqs)
+	if err != nil {
+		return nil, err
+	}
+	all := map[int64][]store.Obstacle{}
+	for i, j := range jobs {
+		all[j.Seq] = found[asked[i]]
+	}
+	return all, nil
+}
+
+// ownReason returns what a job itself waits for. It finds none for a job that is due, runs or has ended.
+func (s *Service) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, found bool) {
+	due := control.Time(j.DueAt)
+	switch {
+	case j.State == queue.Held:
+		return control.Reason{Kind: "held", Text: "it is held" + because(j), Next: "queuectl release " + j.ID}, true
+	case j.State == queue.Blocked && len(j.After) > 0:
+		name := dependencyName(j.After[0].Job, j.After[0].ID, j.After[0].How)
+		id, _, _ := strings.Cut(name, ":")
+		return control.Reason{Kind: "dependency", Key: id, Text: "it waits until job " + id + " " + ends(j.After[0].How), Next: "queuectl why " + id}, true
+	case j.State == queue.Processing:
+		return s.pauseReason(j)
+	case !j.State.Runnable() || j.DueAt <= now:
+		return r, false
+	case j.State == queue.Failed:
+		return control.Reason{Kind: "retry", At: due, Text: fmt.Sprintf("attempt %d failed; it is run again then", j.Attempts), Next: "queuectl retry " + j.ID}, true
+	}
+	return control.Reason{Kind: "time", At: due, Text: "it is not due before then", Next: "queuectl edit " + j.ID + " --run-at now"}, true
+}
+
+// ends says in words what a dependency waits for.
+func ends(how queue.ParentEnd) string {
+	if how == queue.ParentEnded {
+		return "has ended"
+	}
+	return fmt.Sprintf("is %s", how)
+}
+
+// pauseReason says who paused a running job.
+func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
+	at, by := s.pauseOf(j)
+	if at == 0 {
+		return control.Reason{}, false
+	}
+	next := "queuectl resume " + j.ID
+	if j.PausedAt == 0 {
+		next = "queuectl resume --all"
+	}
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("it is paused, by %s since %s", s.userName(by), at), Next: next}, true
+}
+
+// nodeReasons returns all that keeps this node from starting a job that is due. Busy workers come last: more of them
+// help only if nothing else does.
+func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) (list []control.Reason) {
+	if s.looks {
+		return []control.Reason{{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"}}
+	}
+	workers, busy := s.pool.Workers(), s.pool.Busy()
+	switch {
+	case s.paused.Load() != nil:
+		list = append(list, control.Reason{Kind: "paused", Text: "everything is paused", Next: "queuectl resume --all"})
+	case s.pool.Draining():
+		list = append(list, control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: s.endDrain()})
+	case workers == 0:
+		list = append(list, control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
+	}
+	stopped := len(list) > 0
+	for i := range obstacles {
+		list = append(list, gateReason(j, &obstacles[i]))
+	}
+	if !stopped && busy >= workers {
+		text := fmt.Sprintf("all %d workers run jobs", workers)
+		if workers == 1 {
+			text = "the one worker runs a job"
+		}
+		list = append(list, control.Reason{Kind: "workers", Used: &busy, Most: &workers, Text: text, Next: "queuectl worker start"})
+	}
+	return list
+}
+
+// gateReason puts an obstacle into words.
+func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
+	r := control.Reason{Kind: gateWords[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
+	if o.Paused {
+		r.Used, r.Most = nil, nil
+		r.Text, r.Next = fmt.Sprintf("queue %s is paused", o.Key), "queuectl queue resume "+queue.Word(o.Key)
+		return r
+	}
+	gateWords[o.Gate].tell(o, j, &r)
+	return r
+}
