@@ -230,3 +230,26 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 		t.Errorf("waits of 1,000 jobs go from %v to %v, want 80 s to 120 s and nearly all of that", least, most)
 	}
 }
+
+// A working directory that is not there will not be there at the next attempt: the job is dead at once, unless it
+// says otherwise about exit code 126.
+func TestDecideDoesNotRetryAMissingWorkDir(t *testing.T) {
+	for what, c := range map[string]struct {
+		execution queue.Execution
+		state     queue.State
+	}{
+		"as usual":           {queue.Execution{}, queue.Dead},
+		"126 is success":     {queue.Execution{OkCodes: []int{126}}, queue.Completed},
+		"126 means not now":  {queue.Execution{DeferCodes: []int{126}}, queue.Pending},
+		"126 is not retried": {queue.Execution{NoRetryCodes: []int{126}}, queue.Dead},
+	} {
+		j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
+		d := queue.Decide(j, queue.Outcome{End: queue.NoWorkDir, ExitCode: 126, Error: "cwd: stat /none"}, queue.Policy{Base: 2, Strategy: queue.Exponential})
+		if d.State != c.state || c.state == queue.Dead && (d.Reason != queue.ReasonNotRunnable || !d.Counts || d.Error != "cwd: stat /none") {
+			t.Errorf("%s: got %+v, want %s", what, d, c.state)
+		}
+	}
+	if d := queue.Decide(&queue.Job{MaxAttempts: 4}, queue.Outcome{End: queue.Exited, ExitCode: 126}, queue.Policy{Base: 2, Strategy: queue.Exponential}); d.State != queue.Failed {
+		t.Errorf("exit code 126 of the command itself: got %+v, want a retry", d)
+	}
+}

@@ -298,14 +298,15 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 }
 
 // Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
-// as well, queue.Lost, queue.Interrupted, queue.OutOfMemory and queue.HungStart. That of a shortage says that it
-// is not the machine's: something that the start needs does not answer.
+// as well, queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.NoWorkDir. That of a shortage
+// says that it is not the machine's: something that the start needs does not answer.
 const (
 	causeStopped     = 5
 	causeLost        = 8
 	causeInterrupted = 9
 	causeMemory      = 12
 	causeHungStart   = 13
+	causeNoWorkDir   = 17
 )
 
 // cause is why an attempt ended: because it was killed, or by what the runner has seen.
@@ -321,6 +322,8 @@ func cause(r *process.Result) int64 {
 		return causeHungStart
 	case r.OutOfMemory:
 		return causeMemory
+	case r.NoWorkDir:
+		return causeNoWorkDir
 	}
 	return 0
 }

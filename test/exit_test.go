@@ -4,6 +4,7 @@ package test
 
 import (
 	"bytes"
+	"fmt"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -201,6 +202,34 @@ func TestWaitForASelection(t *testing.T) {
 			code = 0 // --all and --user select jobs that have not ended, done those that completed or were cancelled
 		}
 		check(words, code)
+	}
+}
+
+// A job whose working directory does not exist is enqueued with a warning, and fails without a retry.
+func TestMissingWorkDirIsNotRetried(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	missing, file := q.path("missing"), q.write("file", "")
+	list := q.write("list", fmt.Sprintf("{\"id\":\"l1\",\"command\":\"true\",\"cwd\":%q}\n{\"id\":\"l2\",\"command\":\"true\",\"cwd\":%[1]q}\n", missing))
+	for _, c := range []struct {
+		args  []string
+		warns int
+		ids   []string
+	}{
+		{[]string{"enqueue", "--id", "one", "--cwd", missing, "true"}, 1, []string{"one"}},
+		{[]string{"enqueue", "--id", "none", "--cwd", file, "true"}, 0, []string{"none"}},
+		{[]string{"enqueue", "--file", list}, 1, []string{"l1", "l2"}},
+		{[]string{"schedule", "add", "s", "0 3 * * *", "--cwd", missing, "--", "true"}, 1, nil},
+	} {
+		r := q.cli(c.args...)
+		if got := strings.Count(r.err, "cwd: "+missing+" does not exist"); r.code != 0 || got != c.warns {
+			t.Errorf("%v: %+v, want %d warnings", c.args, r, c.warns)
+		}
+		for _, id := range c.ids {
+			q.cli("wait", id, "--timeout", "20s")
+			if j := q.show(id); j.State != "dead" || j.Attempts != 1 || j.Reason != "not_runnable" || !strings.HasPrefix(j.Error, "cwd: ") {
+				t.Errorf("job %s of %v: %+v, want it dead after one attempt", id, c.args, j)
+			}
+		}
 	}
 }
 

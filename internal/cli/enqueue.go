@@ -81,6 +81,7 @@ Many are stored all or none, and may have a name together:
 	cmd.Flags().Var(givenOnce(&batch), "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
 	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "wait until all jobs of your own of the batch `NAME` are completed")
 	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{themeOf: {ofOrder}}
+	setsField(cmd.Flags().Lookup("after-batch"), "depends_on")
 	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	a.requireFlag(cmd.Flags())
@@ -247,6 +248,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	if err != nil {
 		return err
 	}
+	workDirs{}.warn(a, s)
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
 	a.tellUnique(s, got.ID, got.Duplicate)
@@ -390,6 +392,10 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key, RequireLimits: a.requireLimits})
 	if err != nil {
 		return err
+	}
+	dirs := workDirs{}
+	for i := range specs {
+		dirs.warn(a, &specs[i])
 	}
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)

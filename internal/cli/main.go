@@ -204,9 +204,11 @@ func (a *App) main(ctx context.Context, args []string) int {
 	default:
 		root := a.Root(args)
 		root.SetArgs(apart(args))
-		if err = root.ExecuteContext(ctx); err == nil {
+		var cmd *cobra.Command
+		if cmd, err = root.ExecuteContextC(ctx); err == nil {
 			err = a.helpFailed
 		}
+		err = nameFlags(cmd, err)
 	}
 	if err == nil || closedPipe(err) || errors.Is(err, errOther) {
 		return a.Exit

@@ -349,6 +349,7 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 			return nil
 		})
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
+		setsField(f.Lookup(name), "depends_on")
 	}
 	list("after", "", "wait until these jobs, one or some, are completed: `ID,ID`")
 	list("after-any", ":ended", "wait until these jobs, one or some, have ended, however: `ID,ID`")

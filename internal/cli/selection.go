@@ -33,6 +33,8 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 		letter, name = "", "where-queue"
 	}
 	f.VarP(givenOnce(&s.Queue), name, letter, "all jobs of the queue `NAME`")
+	setsField(f.Lookup(name), "queue")
+	setsField(f.Lookup(cmp.Or(s.labelFlag, "label")), "label")
 	f.Var(givenOnce(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
 	f.Var(givenOnce(&s.User), "user", "all jobs that this `USER` enqueued")
 	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })

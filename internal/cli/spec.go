@@ -40,6 +40,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 			if theme := themeOfField(&field); theme != "" {
 				flag.Annotations = map[string][]string{themeOf: {theme}}
 			}
+			setsField(flag, field.Name)
 			flag.Hidden = i > 0 && name != shortFlags[field.Name]
 			if values := oneOf[field.Name]; values != nil {
 				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there

@@ -215,6 +215,7 @@ type upload struct {
 
 	unenforced []string // limits of the jobs
 	newQueues  []control.NewQueue
+	dirs       workDirs
 	found      []int // lines of jobs for which there were others
 
 	asking  sync.Mutex // held while a request is begun
@@ -325,6 +326,10 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 		if err := Prepare(s, u.noCwd); err != nil {
 			return nil, err
 		}
+		if u.dirs == nil {
+			u.dirs = workDirs{}
+		}
+		u.dirs.warn(u.a, s)
 		return json.Marshal(s)
 	}
 	if u.usual == nil {

@@ -4,6 +4,8 @@ package process
 
 import (
 	"errors"
+	"io/fs"
+	"syscall"
 	"time"
 
 	"github.com/queuectl/queuectl/output"
@@ -106,6 +108,7 @@ type Result struct {
 	// HungStart says that a signal ended it before it was a program, most likely the watchdog's, and
 	// ExitCode is 126; with Shortage, that what others have named hangs, or who it is to be.
 	HungStart bool
+	NoWorkDir bool // was not started, because Dir does not exist or may not be entered
 	Lost      bool // the system does not tell how it ended
 	Error     string
 	PID       int
@@ -161,3 +164,9 @@ type Left struct {
 
 // ErrUnsupported says that commands cannot be run on this operating system.
 var ErrUnsupported = errors.New("running jobs is not supported on this operating system yet; run the service on Linux")
+
+// noWorkDir reports whether an error about a working directory is for good: it does not exist, is none, or may not be
+// entered. A disk or a server that fails is not.
+func noWorkDir(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)
+}

@@ -324,6 +324,7 @@ func (r *run) startFailed(err error) {
 	_, dirErr := lookUp(r.c.As, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
 	if dirErr != nil && !r.r.HungStart && !errors.As(dirErr, new(*shortageError)) {
 		r.r.HungStart = errors.Is(dirErr, errHung)
+		r.r.NoWorkDir = noWorkDir(dirErr)
 		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
@@ -342,7 +343,7 @@ func enterable(dir string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is not a folder", dir)
+		return fmt.Errorf("%s is not a directory (%w)", dir, unix.ENOTDIR)
 	}
 	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }

@@ -308,6 +308,7 @@ func (r *run) startFailed(err error) {
 	}
 	var folder *folderError
 	if errors.As(err, &folder) {
+		r.r.NoWorkDir = noWorkDir(folder.error)
 		r.r.Error = fmt.Sprintf("cwd: %v", folder.error)
 		return
 	}

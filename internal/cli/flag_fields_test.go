@@ -1,0 +1,65 @@
+package cli
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// An error names the flag that was typed, and the field if none was.
+func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
+	for _, c := range []struct {
+		args  []string
+		field string
+		want  string
+	}{
+		{[]string{"--after", "nope"}, "depends_on", "--after: is wrong"},
+		{[]string{"--after-any", "nope"}, "depends_on", "--after-any: is wrong"},
+		{[]string{"--after-batch", "nope"}, "depends_on", "--after-batch: is wrong"},
+		{[]string{"--depends-on", "nope"}, "depends_on", "--depends-on: is wrong"},
+		{[]string{"--label", "a=b"}, "labels", "--label: is wrong"},
+		{[]string{"--in", "5s"}, "delay", "--in: is wrong"},
+		{[]string{"--at", "15:04"}, "run_at", "--at: is wrong"},
+		{[]string{"--ok-code", "3"}, "ok_codes", "--ok-code: is wrong"},
+		{[]string{"-Q", "q"}, "queue", "--queue: is wrong"},
+		{[]string{"--env", "A=b"}, "env", "--env: is wrong"},
+		{[]string{"--in", "5s"}, "depends_on", "depends_on: is wrong"},
+		{nil, "depends_on", "depends_on: is wrong"},
+	} {
+		cmd := enqueueVerb(&App{})
+		if err := cmd.ParseFlags(c.args); err != nil {
+			t.Fatal(err)
+		}
+		err := queue.Invalid(c.field, "is wrong")
+		for _, given := range []error{err, &lineError{"line", 3, err}, errors.Join(err, err)} {
+			want := map[error]string{err: c.want}[given]
+			switch given.(type) {
+			case *lineError:
+				want = "line 3: " + c.want
+			case interface{ Unwrap() []error }:
+				want = c.want + "\n" + c.want
+			}
+			if got := nameFlags(cmd, given); got.Error() != want || !errors.Is(got, queue.ErrInvalid) {
+				t.Errorf("%v: got %q, want %q", c.args, got, want)
+			}
+		}
+	}
+	enqueue := enqueueVerb(&App{})
+	if err := enqueue.ParseFlags([]string{"--in", "5s", "--at", "15:04"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := nameFlags(enqueue, queue.Invalid("delay", "and run_at are both given")).Error(); got != "--in: and --at are both given" {
+		t.Errorf("got %q", got)
+	}
+	cancel := &cobra.Command{}
+	(&selection{labelFlag: "where-label"}).add(cancel, "")
+	if err := cancel.ParseFlags([]string{"--where-queue", "q"}); err != nil {
+		t.Fatal(err)
+	}
+	if got := nameFlags(cancel, queue.Invalid("queue", "is wrong")).Error(); got != "--where-queue: is wrong" {
+		t.Errorf("got %q", got)
+	}
+}
