@@ -37,6 +37,10 @@ var verbs = []cli.Verb{
 	{Name: "metrics", Build: of(metricsVerb)},
 	{Name: "mcp", Build: of(mcpVerb)},
 	{Name: "top", Build: of(topVerb)},
+	{Name: "tree", Build: cli.TreeVerb},
+	{Name: "simulate", Build: cli.SimulateVerb},
+	{Name: "stats", Build: cli.StatsVerb},
+	{Name: "edit", Build: cli.EditVerb},
 }
 
 // of builds a verb on app.

@@ -456,7 +456,8 @@ func simulated(c *control.Client, ctx context.Context, p control.Simulate) ([]co
 	return got.Jobs, err
 }
 
-func simulateVerb(a *App) *cobra.Command {
+// SimulateVerb is the verb simulate, which only queuectld has, to keep the client small.
+func SimulateVerb(a *App) *cobra.Command {
 	var p control.Simulate
 	cmd := &cobra.Command{
 		Use: "simulate", Short: "List the jobs that would start next, were there workers for them now", Args: Exactly(0, "no arguments"),
@@ -478,7 +479,8 @@ func simulateVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-func treeVerb(a *App) *cobra.Command {
+// TreeVerb is the verb tree, which only queuectld has, to keep the client small.
+func TreeVerb(a *App) *cobra.Command {
 	var dot bool
 	cmd := &cobra.Command{
 		Use: "tree ID", Short: "Draw what a job waits for, and what waits for it", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),

@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func statsVerb(a *App) *cobra.Command {
+// StatsVerb is the verb stats, which only queuectld has, to keep the client small.
+func StatsVerb(a *App) *cobra.Command {
 	var p control.StatsParams
 	cmd := &cobra.Command{
 		Use: "stats", Short: "Show how many attempts ended how, and how long they waited and ran", Args: Exactly(0, "no arguments"),

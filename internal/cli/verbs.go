@@ -302,7 +302,8 @@ func refusals(list []control.Refusal) (lines []string) {
 	return lines
 }
 
-func editVerb(a *App) *cobra.Command {
+// EditVerb is the verb edit, which only queuectld has, to keep the client small.
+func EditVerb(a *App) *cobra.Command {
 	var s selection
 	var spec queue.Spec
 	cmd := &cobra.Command{
