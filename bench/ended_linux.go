@@ -23,13 +23,14 @@ const (
 var endedSQL = []string{
 	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
 		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
-			started_at, ended_at, exit_code, worker, terms)
+			started_at, ended_at, exit_code, worker, terms, stored)
 		SELECT i, i, 0, 6, 0, 0, i, 5, 4, 1, 1, 1, @from + i * @step, @from + i * @step, @from + i * @step, @from + i * @step, @from + i * @step, i,
-			@from + i * @step, @from + i * @step + 10, 0, 'w1', '{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000000000,"on_lost":"retry","output_limit":1048576}' FROM n`,
+			@from + i * @step, @from + i * @step + 10, 0, 'w1', '{"command":"true","shell":"/bin/sh -c","umask":18,"kill_after":10000000000,"on_lost":"retry","output_limit":1048576}', 600 FROM n`,
 	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
 		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped)
 		SELECT i, 1, 1, 'w1', 'here', 4711, @from + i * @step, @from + i * @step + 10, 0, 0, '', '', 1, 900, 2000000, 0, 0 FROM n`,
 	`UPDATE meta SET next_seq = @n + 1, enqueued = @n, completed = @n`,
+	`INSERT INTO users (uid, waiting, bytes) VALUES (0, 0, @n * 600)`,
 }
 
 // ended measures what a million ended jobs make dearer, and what others feel of it

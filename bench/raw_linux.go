@@ -23,8 +23,8 @@ type rawQueue struct {
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
-	`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms)
-		VALUES (?, ?, 'default', 0, 3, 1, 1, ?, 5, 4, ?, ?, ?, ?, ?, ?, 0, ?)`,
+	`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, expires_at, terms, stored)
+		VALUES (?, ?, 'default', 0, 3, 1, 1, ?, 5, 4, ?, ?, ?, ?, ?, ?, 0, ?, 600)`,
 	`INSERT INTO events (seq, at, kind, job, id, state, detail) VALUES (?, ?, 'enqueued', ?, ?, 3, '{"uid":0}')`,
 	`UPDATE meta SET pending = pending + ?, next_seq = ?, enqueued = ?, next_event = ?`,
 	`COMMIT`,

@@ -45,6 +45,9 @@ func between(low, high float64) queue.Constraint {
 
 func upTo(bytes int) queue.Constraint { return queue.Constraint{MaxBytes: bytes} }
 
+// filledUpTo is for a text in a group: an empty one would count as given.
+func filledUpTo(bytes int) queue.Constraint { return queue.Constraint{NotEmpty: true, MaxBytes: bytes} }
+
 func atMost(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
 
 func formed(form *queue.Form) queue.Constraint { return queue.Constraint{Text: form} }
@@ -120,11 +123,11 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("require_limits", "refuse a job with a limit that is not enforced here"),
 		}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
-			opt("batch", "name of the batch, where it takes several requests", upTo(queue.MaxKey)),
+			opt("batch", "name of the batch, where it takes several requests", filledUpTo(queue.MaxKey)),
 			opt("jobs", "jobs to enqueue, all or none", atMost(queue.MaxBatch)),
 			free("commit", "this is the last request of the batch, or the only one"),
 			opt("key", "makes the request with commit repeatable: the same key gets the same answer",
-				upTo(queue.MaxKey)),
+				filledUpTo(queue.MaxKey)),
 			free("abort", "give the batch up"),
 			free("require_limits", "refuse jobs with a limit that is not enforced here"),
 		}, []group{

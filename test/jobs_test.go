@@ -126,7 +126,7 @@ func TestExitCodesDecide(t *testing.T) {
 	}{
 		{"command not found", fields{"command": "no-such-command-here"}, "dead", "not_found", 127, 3},
 		{"program not found", fields{"argv": []string{"/no/such/program"}}, "dead", "not_found", 127, 3},
-		{"folder missing", fields{"command": "true", "cwd": "/no/such/folder"}, "dead", "not_runnable", 126, 3},
+		{"folder missing", fields{"command": "true", "cwd": "/no/such/folder"}, "dead", "not_runnable", 126, 1},
 		{"not executable", fields{"argv": []string{plain}}, "dead", "not_runnable", 126, 3},
 		{"no retry", fields{"command": "exit 9", "no_retry_codes": []int{7, 9}}, "dead", "", 9, 1},
 		{"no retry of another", fields{"command": "exit 8", "no_retry_codes": []int{7, 9}}, "dead", "", 8, 3},

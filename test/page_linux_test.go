@@ -120,7 +120,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.do(chromedp.Click(`button[aria-label="Pause queue chat"]`), chromedp.WaitVisible("#verdict"))
 	w.sees("#queues tr.paused", "chat")
 	q.must("enqueue", "--id", "quiet", "-Q", "chat", "true")
-	w.sees("#waiting", "its queue, which is paused")
+	w.sees("#waiting", "queue chat is paused")
 	if got := q.must("queue", "list"); !strings.Contains(got, "paused") {
 		t.Errorf("the queue is %s", got)
 	}

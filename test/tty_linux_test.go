@@ -167,7 +167,7 @@ func TestTTYRefusals(t *testing.T) {
 		if a.Error == nil || a.Error.Data.Code != "invalid" || a.Error.Data.Field != "tty" || !strings.Contains(a.Error.Message, input) {
 			t.Errorf("with %s: got %+v", input, a.Error)
 		}
-		if r := q.cli("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.code != 125 || !strings.Contains(r.err, "tty") || !strings.Contains(r.err, input) {
+		if r := q.cli("run", "--tty", "--"+strings.ReplaceAll(input, "_", "-"), "/in", "cat"); r.code != 125 || !strings.Contains(r.err, "--tty") || !strings.Contains(r.err, strings.ReplaceAll(input, "_", "-")) {
 			t.Errorf("with %s: got %+v", input, r)
 		}
 	}

@@ -111,8 +111,8 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	now, count := int64(s.Now()), int64(n)
 	numbers := `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?1) `
 	harm(t, s, numbers+`INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
-		started_at, ended_at, exit_code, kept, outputs, queue, terms)
-		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i, 0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}' FROM n`, count, now)
+		started_at, ended_at, exit_code, kept, outputs, queue, terms, stored)
+		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i, 0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}', 600 FROM n`, count, now)
 	harm(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
 		SELECT i, 1, 1, 'w1', 'here', 4711, ?2 - i, ?2 - i, 0, 0, '', '', 1, 900, 2000000, 0, 0, 10, x'00112233445566778899' FROM n`, count, now)
 	harm(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)

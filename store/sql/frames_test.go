@@ -190,8 +190,8 @@ func TestSquattedNumbersCostLittle(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueue(t, s, 1)
 	harm(t, s, `WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, terms)
-		SELECT -i, i + 1, 7, 8, 0, 0, 0, 5, 4, 1, 1, 1, 1, 1, 0, '{}' FROM n`, int64(many))
+		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, created_at, updated_at, run_at, due_at, since, arrival, terms, stored)
+		SELECT -i, i + 1, 7, 8, 0, 0, 0, 5, 4, 1, 1, 1, 1, 1, 0, '{}', 514 FROM n`, int64(many))
 	looks := func() int64 {
 		var n int64
 		inTransaction(t, s, func() error {

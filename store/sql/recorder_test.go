@@ -408,6 +408,16 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.TrimOutputs(ctx, 0)
 	must(err)
+	_, err = s.TrimUser(ctx, 0, -1)
+	must(err)
+	must(s.do(ctx, urgent, func(t *tx) error { return t.writeUser(1<<30, user{}) })) // a user without jobs
+	other, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "other" })}})
+	must(err)
+	for _, id := range []string{"missing", fmt.Sprint(other.Seqs[0])} {
+		if _, err := s.Get(ctx, id); !errors.Is(err, queue.ErrNotFound) {
+			t.Fatalf("job %s: %v, want %v", id, err, queue.ErrNotFound)
+		}
+	}
 	_, err = s.TrimEvents(ctx, s.now()+1, 1)
 	must(err)
 	must(s.Change(ctx, seq, store.Change{Verb: queue.VerbRetry}))
