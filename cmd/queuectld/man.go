@@ -18,19 +18,22 @@ import (
 func manVerb(a *app) *cobra.Command {
 	markdown := false
 	cmd := &cobra.Command{
-		Use: "man DIR", Short: "Write the manual pages into a folder",
+		Use: "man DIR", Short: "Write the manual pages into a directory, which is made if it is missing",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			root := a.Root(nil) // all verbs
 			root.InitDefaultHelpFlag()
 			if markdown {
 				return a.Println(strings.TrimSpace(chapter(root)))
 			}
-			if err := cli.Exactly(1, "a folder that exists")(cmd, args); err != nil {
+			if err := cli.Exactly(1, "a directory")(cmd, args); err != nil {
 				return err
 			}
 			date, err := pageDate(time.Now())
 			if err != nil {
 				return err
+			}
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return cli.Unwritable("man", args[0], err)
 			}
 			return cli.Unwritable("man", args[0], writePages(root, args[0], date))
 		},

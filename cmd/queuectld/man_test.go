@@ -1,8 +1,12 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/internal/cli"
 )
 
 // Pages have a date, which SOURCE_DATE_EPOCH fixes for a build that must give the same bytes.
@@ -17,5 +21,18 @@ func TestManualPageDate(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "yesterday")
 	if got, err := pageDate(now); err == nil {
 		t.Errorf("got %q, want an error that names SOURCE_DATE_EPOCH", got)
+	}
+}
+
+// The directory of the pages is made if it is missing, with its parents.
+func TestManMakesItsDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "share", "man", "man1")
+	cmd := manVerb(&app{new(cli.App)})
+	cmd.SetArgs([]string{dir})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "queuectl.1")); err != nil {
+		t.Error(err)
 	}
 }

@@ -112,7 +112,7 @@ func examples() map[string]string {
 		"backup": "  queuectl backup queue.bak", "restore": "  queuectl service stop && queuectl restore queue.bak",
 		"migrate": "  queuectl service stop --keep-jobs && queuectl migrate --to-file /etc/queuectl/store\n  queuectl migrate --to sqlite           and back",
 
-		"completion": "  queuectl completion bash >~/.local/share/bash-completion/completions/queuectl", "man": "  mkdir -p ~/.local/share/man/man1 && queuectl man ~/.local/share/man/man1",
+		"completion": "  queuectl completion bash >~/.local/share/bash-completion/completions/queuectl", "man": "  queuectl man ~/.local/share/man/man1",
 		"schema": "  queuectl schema enqueue", "version": "  queuectl version --json", "init": "  queuectl init",
 	}
 }
