@@ -11,6 +11,7 @@ type Places struct {
 const (
 	FileName = "queuectl.toml"
 	LogName  = "queuectl.log"
+	BothName = "both-services" // marks that the user knows of the machine's service too
 
 	ServiceLogName = "service.log" // of the system's service on Windows, which keeps no journal
 )
@@ -20,3 +21,24 @@ const (
 	RunnerDir    = "/var/lib/queuectl-runner"
 	RunnerPolicy = "/etc/queuectl/runner.conf"
 )
+
+// Kind says whose service one is.
+type Kind string
+
+// Kinds of services.
+const (
+	SystemService    Kind = "system"    // the machine's service
+	OwnService       Kind = "own"       // the service of one user, in that user's home
+	DirectoryService Kind = "directory" // any other service, in a directory that was named
+)
+
+// Kind returns whose service uses these places.
+func (p Places) Kind() Kind {
+	if p.State == System().State {
+		return SystemService
+	}
+	if user, err := User(); err == nil && p.State == user.State {
+		return OwnService
+	}
+	return DirectoryService
+}

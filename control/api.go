@@ -157,6 +157,9 @@ type Whoami struct {
 	MaxBytes int64 `json:"max_bytes"`
 	// Next is how they could be given a right, if they have none.
 	Next string `json:"next,omitempty"`
+	// Service says whose service answers (own, system or directory), and Socket where it listens.
+	Service string `json:"service"`
+	Socket  string `json:"socket"`
 }
 
 // GroupID is a group by number and name.
@@ -318,6 +321,7 @@ type Status struct {
 	Bytes      int64  `json:"database_bytes"`
 	Outputs    int64  `json:"output_bytes"` // of all outputs that are kept
 	Settings   string `json:"settings_file"`
+	Service    string `json:"service"` // whose service answers: own, system or directory; "" if none runs
 	Socket     string `json:"socket"`
 	PID        int    `json:"pid"`
 	Node       string `json:"node,omitempty"` // whose workers these are, where machines share the queue

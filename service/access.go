@@ -333,6 +333,7 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (w control.Whoa
 	w = control.Whoami{
 		UID: p.UID, User: s.peerName(p.UID), GID: p.GID, Group: s.directory.GroupName(p.GID), Groups: []control.GroupID{}, PID: p.PID,
 		Right: p.Right, Rights: p.Right.Included(), RunAs: s.config.Load().RunAs,
+		Service: string(s.opt.Places.Kind()), Socket: s.opt.Places.Socket,
 	}
 	for _, g := range p.Groups[:min(len(p.Groups), maxGroups)] {
 		w.Groups = append(w.Groups, control.GroupID{GID: g, Name: s.directory.GroupName(g)})

@@ -49,6 +49,7 @@ const notRunning = "degraded: no service runs here, so no job is started"
 // lookedAt is the status of a queue without its service, which cannot say more of itself. Where all
 // has ended nothing is missing.
 func lookedAt(st control.Status) control.Status {
+	st.Service = ""
 	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0
 	st.Health = "ok"
 	for _, s := range queue.States() {

@@ -355,9 +355,9 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 		return err
 	}
 	if a.Structured() {
-		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version, "started_at": st.Started, "socket": st.Socket})
+		return a.PrintJSON(map[string]any{"running": true, "registered": r != nil, "pid": st.PID, "version": st.Version, "started_at": st.Started, "service": st.Service, "socket": st.Socket})
 	}
-	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version)
+	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " + cli.Answering(st.Service, st.Socket))
 }
 
 // stopService asks the service to stop, over its socket.

@@ -283,7 +283,7 @@ func (a *App) Root(args []string) *cobra.Command {
 				return versionVerb(a).RunE(cmd, nil)
 			}
 			a.lists = true
-			return a.status(cmd.Context(), false, false, false)
+			return a.status(cmd.Context(), statusOptions{})
 		},
 	}
 	root.Flags().BoolVar(&asksVersion, "version", false, "print the version")

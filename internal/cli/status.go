@@ -29,10 +29,10 @@ func statusVerb(a *App) *cobra.Command {
 			a.lists = !check
 			if watch {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error {
-					return a.watch(ctx, func() error { return a.status(ctx, false, verbose, true) })
+					return a.watch(ctx, func() error { return a.status(ctx, statusOptions{verbose: verbose, watched: true}) })
 				})
 			}
-			return a.status(cmd.Context(), check, verbose, false)
+			return a.status(cmd.Context(), statusOptions{check: check, verbose: verbose, service: !verbose})
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "print the health alone; exit 0 if it is fine, 1 if degraded, 2 if failing")
@@ -41,24 +41,32 @@ func statusVerb(a *App) *cobra.Command {
 	return cmd
 }
 
+// statusOptions choose what status prints.
+type statusOptions struct {
+	check   bool // the health alone
+	verbose bool // the details of the service too
+	watched bool // the screen is printed again and again
+	service bool // a line that names the service
+}
+
 // status prints how the queue is, or its health alone, which the exit code then says too.
-func (a *App) status(ctx context.Context, check, verbose, watched bool) error {
-	c, err := a.readerUnless(ctx, watched)
-	if check && err == error(errNoQueue) {
+func (a *App) status(ctx context.Context, o statusOptions) error {
+	c, err := a.readerUnless(ctx, o.watched)
+	if o.check && err == error(errNoQueue) {
 		return errNothingToCheck
 	}
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if check || a.Structured() {
+	if o.check || a.Structured() {
 		st, err := c.Status(ctx, control.Nothing{})
 		switch {
 		case err != nil:
 			return err
-		case check && strings.HasPrefix(st.Health, "failing"):
+		case o.check && strings.HasPrefix(st.Health, "failing"):
 			a.Exit = 2
-		case check && st.Health != "ok":
+		case o.check && st.Health != "ok":
 			a.Exit = 1
 		}
 		if a.Structured() {
@@ -74,11 +82,14 @@ func (a *App) status(ctx context.Context, check, verbose, watched bool) error {
 	if err != nil {
 		return err
 	}
-	p := &screenPrinter{a: a, s: &screen, now: time.Now(), watched: watched}
+	p := &screenPrinter{a: a, s: &screen, now: time.Now(), watched: o.watched}
+	if st := &screen.Status; st.Service != "" && o.service {
+		p.service = "Service: " + a.Clean(a.Out, Answering(st.Service, st.Socket))
+	}
 	if err := p.print(rows); err != nil {
 		return err
 	}
-	if !verbose {
+	if !o.verbose {
 		return nil
 	}
 	return a.statusDetails(&screen.Status)
@@ -99,7 +110,7 @@ func (a *App) statusDetails(st *control.Status) error {
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
 		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Socket", st.Socket},
-		{"Service", service}, {"Client", Version}, {"Health", st.Health},
+		{"Answers", st.Service}, {"Service", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
 		return err
@@ -178,7 +189,8 @@ type screenPrinter struct {
 	s   *control.Screen
 	now time.Time
 
-	watched bool // it is shown again and again, below the time
+	watched bool   // it is shown again and again, below the time
+	service string // the line that names the service, "" for none
 }
 
 // part is one part of the screen: what stands in it, and what is said of the rest.
@@ -208,14 +220,20 @@ func (p *screenPrinter) print(rows int) error {
 	if st.Reranking {
 		above = append(above, "the order was changed; the waiting jobs are being ranked anew")
 	}
-	parts, counts, gap := p.parts(), countsOf(&p.s.Status), "\n"
+	parts, counts, gap := p.parts(), []string{p.service}, "\n"
+	if terminal {
+		counts = []string{countsOf(&p.s.Status), p.service}
+	}
+	if p.service == "" {
+		counts = counts[:len(counts)-1]
+	}
 	if height, width := p.a.height(p.a.Out), p.a.width(p.a.Out); height > 0 {
 		if height <= lowWindow {
 			gap = ""
 		}
 		narrow(parts, width)
-		above, counts = folded(width, above...), strings.Join(folded(width, counts), "\n")
-		height -= len(above) + strings.Count(counts, "\n") + 1 + 2*len(gap) + 1 // the prompt
+		above, counts = folded(width, above...), folded(width, counts...)
+		height -= len(above) + len(counts) + 2*len(gap) + 1 // the prompt
 		if p.watched {
 			height-- // the time
 		}
@@ -238,10 +256,10 @@ func (p *screenPrinter) print(rows int) error {
 			return err
 		}
 	}
-	if !terminal {
+	if len(counts) == 0 {
 		return nil
 	}
-	return p.a.Println(gap + counts)
+	return p.a.Println(gap + strings.Join(counts, "\n"))
 }
 
 // maxNotes is how many paused queues the screen names.

@@ -137,7 +137,28 @@ func (a *App) connect(ctx context.Context) (c *control.Client, t Target, err err
 	}
 	c = control.NewClient(t.Socket)
 	a.lastClient = c
-	return c, t, c.Connect(ctx)
+	if err = c.Connect(ctx); err == nil && t.Own && !a.Structured() && IsTerminal(a.Err) && !a.Quiet {
+		if user, failed := config.User(); failed == nil {
+			if text := bothServices(user, config.System()); text != "" {
+				a.Say("%s", text)
+			}
+		}
+	}
+	return c, t, err
+}
+
+// bothServices says, once for each user, that the user's own service answers although the machine has one too.
+// Later it returns "". A mark in the own service's directory remembers that it was said.
+func bothServices(user, system config.Places) string {
+	if !exists(system.State) && !socketExists(system.Socket) {
+		return ""
+	}
+	mark, err := os.OpenFile(filepath.Join(user.State, config.BothName), os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return ""
+	}
+	mark.Close()
+	return "queuectl: your own service answers (" + user.Socket + "); the machine has one too: name it with --socket " + system.Socket
 }
 
 // Client speaks to the chosen service.

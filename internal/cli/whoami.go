@@ -19,6 +19,9 @@ func whoamiVerb(a *App) *cobra.Command {
 	}
 }
 
+// Answering names the service that answers: whose it is, and its socket.
+func Answering(service, socket string) string { return service + ", socket " + socket }
+
 func (a *App) printWhoami(w *control.Whoami) error {
 	group := ""
 	if w.GID >= 0 { // Windows has none
@@ -50,6 +53,6 @@ func (a *App) printWhoami(w *control.Whoami) error {
 	}
 	return a.rows(13, [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
-		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Next", w.Next},
+		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Service", Answering(w.Service, w.Socket)}, {"Next", w.Next},
 	})
 }

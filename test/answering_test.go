@@ -1,0 +1,28 @@
+//go:build linux || windows
+
+package test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+// Each verb that describes the service says whose it is and where it listens, to people and in JSON.
+func TestVerbsSayWhichServiceAnswers(t *testing.T) {
+	q := newQueue(t, "")
+	q.start()
+	for _, verb := range []string{"status", "status --verbose", "whoami", "service status"} {
+		words := strings.Fields(verb)
+		if out := q.must(words...); !strings.Contains(out, "directory") || !strings.Contains(out, "socket ") {
+			t.Errorf("%s does not name the service and its socket:\n%s", verb, out)
+		}
+		var got struct{ Service, Socket string }
+		if err := json.Unmarshal([]byte(q.must(append(words, "--json")...)), &got); err != nil {
+			t.Errorf("%s --json: %v", verb, err)
+		}
+		if got.Service != "directory" || got.Socket == "" {
+			t.Errorf("%s --json: got %+v, want a directory's service with its socket", verb, got)
+		}
+	}
+}
