@@ -214,8 +214,8 @@ func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// What is wrong with the job itself uses its attempts: retried, then dead, with
-// the code that a shell would give and words that say why.
+// What is wrong with the job itself uses its attempts: it is retried, then dead, with
+// the exit code that a shell would give and an error that says why. A bad cwd is not retried.
 func TestJobsOwnFaultCounts(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -255,6 +255,10 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	}
 	for i, c := range cases {
 		counted(t, w.end(ids[i]), c.name, c.code, c.says)
+	}
+	j := w.end(w.enqueue(fields{"command": "true", "cwd": q.path("garbage"), "max_attempts": 2}))
+	if j.State != "dead" || deref(j.ExitCode) != 126 || j.Attempts != 1 || !strings.Contains(j.Error, "not a directory") {
+		t.Errorf("cwd is a file: %+v; want dead with 126 after one attempt", j)
 	}
 }
 
