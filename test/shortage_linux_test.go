@@ -232,7 +232,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	}
 	cases := []row{
 		{"garbage", fields{"argv": []string{program("garbage", "\x00\x01\x02 no program\n")}}, 126, "exec format error"},
-		{"interpreter missing", fields{"argv": []string{program("script", "#!/no/such/interpreter\n")}}, 127, "no such file"},
+		{"interpreter missing", fields{"argv": []string{program("script", "#!/no/such/interpreter\n")}}, 127, `interpreter "/no/such/interpreter": no such file`},
 		{"not executable, in PATH", fields{"argv": []string{"tool"}, "env": fields{"PATH": q.path("bin")}}, 126, "permission denied"},
 		{"a folder", fields{"argv": []string{q.path("folder")}}, 126, "permission denied"},
 		{"links in a ring", fields{"argv": []string{q.path("loop")}}, 126, "symbolic links"},

@@ -90,6 +90,7 @@ type execution struct {
 	nice, noFile, memory, noNew int64
 	name, path                  *byte
 	argv, env                   []*byte // each ends with nil
+	script                      []*byte // like argv, for /bin/sh to run the program
 }
 
 var errOrder = errors.New("the order is damaged")
@@ -123,6 +124,7 @@ func decodeOrder(b []byte) (x execution, err error) {
 	}
 	x.name, x.path = next(), next()
 	x.argv, x.env = list(head[4]), list(head[5])
+	x.script = slices.Concat([]*byte{&shellPath[0], x.path}, x.argv[1:])
 	return x, err
 }
 
@@ -213,11 +215,36 @@ func (x *execution) limit() {
 	tell(report{stepStart, x.exec()})
 }
 
-// exec executes the program, by system calls alone, and says why it could not.
-func (x *execution) exec() (failed syscall.Errno) {
+// shellPath is the path of the shell as the kernel takes it.
+var shellPath = []byte(shell + "\x00")
+
+// exec executes the program, or /bin/sh if it is a script without an interpreter, by system calls alone, and returns
+// why it could not.
+func (x *execution) exec() syscall.Errno {
+	failed := execve(x.path, x.argv, x.env)
+	if failed == unix.ENOEXEC && x.maybeScript() {
+		return execve(&shellPath[0], x.script, x.env)
+	}
+	return failed
+}
+
+// maybeScript is runByShell by system calls alone.
+func (x *execution) maybeScript() bool {
+	var head [scriptHead]byte
+	at := unix.AT_FDCWD
+	fd, _, failed := unix.RawSyscall6(unix.SYS_OPENAT, uintptr(at), uintptr(unsafe.Pointer(x.path)), unix.O_RDONLY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0, 0)
+	if failed != 0 {
+		return true
+	}
+	n, _, failed := unix.RawSyscall(unix.SYS_READ, fd, uintptr(unsafe.Pointer(&head)), scriptHead)
+	return failed != 0 || maybeScript(head[:n])
+}
+
+// execve executes a program, and again while it is open for writing.
+func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 	pause := unix.Timespec{Nsec: 1_000_000}
 	for tries := 0; ; tries++ {
-		_, _, failed = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(x.path)), uintptr(unsafe.Pointer(&x.argv[0])), uintptr(unsafe.Pointer(&x.env[0])))
+		_, _, failed = unix.RawSyscall(unix.SYS_EXECVE, uintptr(unsafe.Pointer(path)), uintptr(unsafe.Pointer(&argv[0])), uintptr(unsafe.Pointer(&env[0])))
 		if failed != unix.ETXTBSY || tries == busyTries {
 			return failed
 		}

@@ -109,7 +109,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	odd := filepath.Join(dir, "odd")
-	if err := os.WriteFile(odd, []byte("text"), 0o755); err != nil {
+	if err := os.WriteFile(odd, []byte("\x00no text"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, argv := range [][]string{{"/no/such"}, {"no-such"}, {plain}, {odd}, {"/bin"}} {

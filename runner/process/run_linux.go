@@ -165,6 +165,7 @@ type run struct {
 	w        *Worker
 	c        *Command
 	r        *Result
+	path     string // of the program, "" until it is found
 	pid      int
 	pidfd    int
 	pipes    [2]int    // read ends; -1 once at their end

@@ -26,7 +26,8 @@ func (r *run) start() bool {
 	r.heard = r.begun
 	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
 	stdin := r.w.null
-	path, err := r.program()
+	var err error
+	r.path, err = r.program()
 	if err == nil {
 		stdin, err = r.stdin()
 	}
@@ -62,13 +63,7 @@ func (r *run) start() bool {
 	if id := r.c.As; id != nil {
 		attr.Sys.Credential = &syscall.Credential{Uid: id.UID, Gid: id.GID, Groups: id.Groups}
 	}
-	err = r.fork(path, attr)
-	if r.w.cgroup != nil && errors.As(err, new(*shortageError)) { // an earlier command may have removed or changed the group
-		r.w.dropCgroup()
-		if err = r.w.open(); err == nil {
-			err = r.fork(path, attr)
-		}
-	}
+	err = r.execute(attr)
 	if err != nil {
 		r.startFailed(err)
 		return false
@@ -81,13 +76,29 @@ func (r *run) start() bool {
 	return true
 }
 
+// execute starts the program: a script without an interpreter by /bin/sh, as execvp(3) does.
+func (r *run) execute(attr *syscall.ProcAttr) error {
+	path, argv := r.path, r.c.Argv
+	err := r.fork(path, argv, attr)
+	if r.w.cgroup != nil && errors.As(err, new(*shortageError)) { // an earlier command may have removed or changed the group
+		r.w.dropCgroup()
+		if err = r.w.open(); err == nil {
+			err = r.fork(path, argv, attr)
+		}
+	}
+	if errors.Is(err, unix.ENOEXEC) && r.runByShell() {
+		err = r.fork(shell, slices.Concat([]string{shell, path}, argv[1:]), attr)
+	}
+	return err
+}
+
 // notCloned is the pidfd of a child that was never made: syscall.ForkExec sets it as soon as
 // there is a child, to -1 if that then fails.
 const notCloned = -2
 
 // fork starts the program, in the control group if there is one. An error of the child, which
-// has the command's account and folder, is the command's own.
-func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
+// has the command's account and directory, is the command's own.
+func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err error) {
 	if b := r.w.cgroup; b != nil && b.used && r.c.Limits.Tasks != 0 {
 		r.w.dropCgroup()
 		if err := r.w.open(); err != nil {
@@ -98,7 +109,6 @@ func (r *run) fork(path string, attr *syscall.ProcAttr) (err error) {
 	if err != nil {
 		return &shortageError{err}
 	}
-	argv := r.c.Argv
 	if r.c.needsLimiter(missing) {
 		if r.limiter, err = r.newLimiting(path, attr.Env, missing); err != nil {
 			return &shortageError{err}
@@ -331,7 +341,7 @@ func (r *run) startFailed(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		r.r.ExitCode = 127
 	}
-	r.r.Error = "start " + r.c.Argv[0] + ": " + err.Error() + limitBehind(err, 0)
+	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitBehind(err, 0)
 }
 
 func enterable(dir string) error {
@@ -348,9 +358,12 @@ func enterable(dir string) error {
 	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }
 
-// program is the path of the command's program.
+// program returns the path of the command's program.
 func (r *run) program() (path string, err error) {
 	c := r.c
+	if strings.HasPrefix(c.Argv[0], "-") && strings.Contains(c.Argv[0], "/") {
+		return "./" + c.Argv[0], nil // a shell that runs it would take it for an option
+	}
 	if strings.Contains(c.Argv[0], "/") {
 		return c.Argv[0], nil // execve says what is wrong with it
 	}

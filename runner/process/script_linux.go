@@ -1,0 +1,160 @@
+package process
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// shell runs scripts that name no interpreter, as execvp(3) defines.
+const shell = "/bin/sh"
+
+// scriptHead is how many bytes of a file the kernel looks at to find its interpreter (BINPRM_BUF_SIZE).
+const scriptHead = 256
+
+// programHead is how many bytes of a program are read to find its dynamic loader.
+const programHead = 4 << 10
+
+// maxInterpreters bounds a chain of interpreters. The kernel allows as many.
+const maxInterpreters = 5
+
+// maybeScript reports whether a file that the kernel cannot execute may be a shell script, by its first bytes: like
+// other shells, it takes a file with a NUL in its first line for a program of another machine.
+func maybeScript(head []byte) bool {
+	line, _, _ := bytes.Cut(head[:min(len(head), scriptHead)], []byte("\n"))
+	return bytes.IndexByte(line, 0) < 0
+}
+
+// runByShell reports whether /bin/sh is to run the program, which the kernel cannot execute. A file that cannot be
+// read is left to the shell, which says so.
+func (r *run) runByShell() bool {
+	head, err := lookUp(r.c.As, func() ([]byte, error) { return readHead(r.inDir(r.path)) }, nil)
+	return err != nil || maybeScript(head)
+}
+
+// inDir returns a path as the command sees it from its working directory.
+func (r *run) inDir(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return filepath.Join(r.c.Dir, path)
+}
+
+// readHead reads the first bytes of a regular file.
+func readHead(path string) ([]byte, error) {
+	fd, err := openStdin(path)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	head := make([]byte, programHead)
+	n, err := unix.Pread(fd, head, 0)
+	return head[:max(n, 0)], err
+}
+
+// interpreterError says that a program exists, but not what is to execute it.
+type interpreterError struct {
+	interpreter, hint string
+	error
+}
+
+// Error names the interpreter.
+func (e *interpreterError) Error() string {
+	return fmt.Sprintf("interpreter %q: %v%s", e.interpreter, e.error, e.hint)
+}
+
+// Unwrap returns the kernel's error.
+func (e *interpreterError) Unwrap() error { return e.error }
+
+// findInterpreter replaces an error of starting the program by one that names the program's interpreter, or its
+// dynamic loader, if that is what cannot be executed: the kernel reports both with the same number.
+func (r *run) findInterpreter(err error) error {
+	if r.path == "" || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOTDIR) {
+		return err
+	}
+	found, lookErr := lookUp(r.c.As, func() (error, error) { return r.brokenInterpreter(), nil }, nil)
+	if found == nil || lookErr != nil {
+		return err
+	}
+	return found
+}
+
+// brokenInterpreter returns the first error in the program's chain of interpreters, nil if there is none.
+func (r *run) brokenInterpreter() error {
+	path := r.path
+	for range maxInterpreters {
+		head, err := readHead(r.inDir(path))
+		if err != nil {
+			return nil
+		}
+		next := interpreterOf(head)
+		if next == "" {
+			return nil
+		}
+		if err := unix.Faccessat(unix.AT_FDCWD, r.inDir(next), unix.X_OK, unix.AT_EACCESS); err != nil {
+			broken := &interpreterError{interpreter: next, error: err}
+			if strings.HasSuffix(next, "\r") {
+				broken.hint = fmt.Sprintf("; the first line of %s ends with a carriage return: save it with Unix line ends", path)
+			}
+			return broken
+		}
+		path = next
+	}
+	return nil
+}
+
+// interpreterOf returns what executes a file with these first bytes: the name after #!, or a program's dynamic
+// loader. It returns "" if they name none.
+func interpreterOf(head []byte) string {
+	if name, ok := bytes.CutPrefix(head[:min(len(head), scriptHead)], []byte("#!")); ok {
+		name = bytes.TrimLeft(name, " \t")
+		if end := bytes.IndexAny(name, " \t\n\x00"); end >= 0 {
+			name = name[:end]
+		}
+		return string(name)
+	}
+	if bytes.HasPrefix(head, []byte("\x7fELF")) {
+		return loaderOf(head)
+	}
+	return ""
+}
+
+// loaderOf returns the dynamic loader that an ELF program names, as elf(5) defines, "" if it is not in these bytes.
+func loaderOf(head []byte) string {
+	number := func(at uint64, size int) uint64 {
+		if at > uint64(len(head)) || len(head[at:]) < size {
+			return 0
+		}
+		switch size {
+		case 2:
+			return uint64(binary.NativeEndian.Uint16(head[at:]))
+		case 4:
+			return uint64(binary.NativeEndian.Uint32(head[at:]))
+		}
+		return binary.NativeEndian.Uint64(head[at:])
+	}
+	const class, class64, typeInterp = 4, 2, 3
+	word, sizeAt, countAt, offsetAt, lengthAt := 4, uint64(42), uint64(44), uint64(4), uint64(16)
+	table := uint64(28)
+	if number(class, 2)&0xff == class64 {
+		word, sizeAt, countAt, offsetAt, lengthAt = 8, 54, 56, 8, 32
+		table = 32
+	}
+	entry := number(table, word)
+	for range number(countAt, 2) {
+		if number(entry, 4) == typeInterp {
+			first, length := number(entry+offsetAt, word), number(entry+lengthAt, word)
+			if first > uint64(len(head)) || length > uint64(len(head))-first {
+				return ""
+			}
+			return strings.TrimRight(string(head[first:first+length]), "\x00")
+		}
+		entry += number(sizeAt, 2)
+	}
+	return ""
+}

@@ -1,0 +1,134 @@
+package process
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// executable writes a program into a new directory.
+func executable(t *testing.T, name, content string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, []byte(content), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// elfNeeding is the beginning of a 64-bit ELF program that names its dynamic loader.
+func elfNeeding(t *testing.T, loader string) string {
+	t.Helper()
+	own, err := os.ReadFile("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const head, entry = 64, 56                               // bytes, as elf(5) defines them
+	b := append(own[:24:24], make([]byte, head+entry-24)...) // e_ident, e_type, e_machine and e_version
+	put := binary.NativeEndian
+	put.PutUint64(b[32:], head) // e_phoff
+	put.PutUint16(b[52:], head)
+	put.PutUint16(b[54:], entry)
+	put.PutUint16(b[56:], 1) // e_phnum
+	p := b[head:]
+	put.PutUint32(p, 3)              // p_type: PT_INTERP
+	put.PutUint64(p[8:], head+entry) // p_offset
+	put.PutUint64(p[32:], uint64(len(loader)+1))
+	return string(b) + loader + "\x00"
+}
+
+// withAndWithoutLimits runs a command as it is, and once more by way of a limiter.
+func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, said string)) {
+	t.Helper()
+	check(limited(t, command(t, argv...)))
+	c := command(t, argv...)
+	c.Nice = 1
+	check(limited(t, c))
+}
+
+// A program that exists, but whose interpreter cannot be executed, is not blamed for it.
+func TestStartNamesTheMissingInterpreter(t *testing.T) {
+	unrunnable := filepath.Join(t.TempDir(), "unrunnable")
+	if err := os.WriteFile(unrunnable, []byte("#!/bin/sh\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		script string
+		code   int64
+		says   []string
+	}{
+		"carriage return": {"#!/bin/sh\r\necho hi\r\n", 127, []string{`interpreter "/bin/sh\r": no such file`, "carriage return", "Unix line ends"}},
+		"missing":         {"#! /no/such/python -u\n", 127, []string{`interpreter "/no/such/python": no such file`}},
+		"no newline":      {"#!/no/such/python", 127, []string{`interpreter "/no/such/python": no such file`}},
+		"not executable":  {"#!" + unrunnable + "\n", 126, []string{`interpreter "` + unrunnable + `": permission denied`}},
+		"its interpreter": {"#!" + executable(t, "middle", "#!/no/such/perl\n") + "\n", 127, []string{`interpreter "/no/such/perl": no such file`}},
+		"dynamic loader":  {elfNeeding(t, "/lib/ld-musl-none.so.1"), 127, []string{`interpreter "/lib/ld-musl-none.so.1": no such file`}},
+	} {
+		path := executable(t, "job", c.script)
+		withAndWithoutLimits(t, []string{path}, func(r Result, said string) {
+			if r.ExitCode != c.code || r.Shortage || said != "" || !strings.HasPrefix(r.Error, "start "+path+": ") {
+				t.Errorf("%s: got %+v, %q, want exit code %d", name, r, said, c.code)
+			}
+			for _, text := range c.says {
+				if !strings.Contains(r.Error, text) {
+					t.Errorf("%s: got %q, want %q in it", name, r.Error, text)
+				}
+			}
+			if hint := strings.Contains(r.Error, "carriage return"); hint != strings.Contains(c.script, "\r") {
+				t.Errorf("%s: got %q, a hint to a carriage return: %v", name, r.Error, hint)
+			}
+		})
+	}
+}
+
+// A script without #! is run by /bin/sh with its path and arguments, as execvp(3) does.
+func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
+	for name, script := range map[string]string{
+		"no line":    "echo \"$#:$1:$2\"\n",
+		"comment":    "# a comment\necho \"$#:$1:$2\"\n",
+		"empty name": "#!  \necho \"$#:$1:$2\"\n",
+	} {
+		path := executable(t, "job", script)
+		withAndWithoutLimits(t, []string{path, "a b", "-c"}, func(r Result, said string) {
+			if r.ExitCode != 0 || r.Error != "" || said != "2:a b:-c" {
+				t.Errorf("%s: got %+v, %q", name, r, said)
+			}
+		})
+	}
+	path := executable(t, "job", "test -t 1 && (echo terminal >/dev/tty); exit 7\n")
+	c := command(t, "job")
+	c.Env = []string{"PATH=" + filepath.Dir(path)}
+	if r, said := limited(t, c); r.ExitCode != 7 {
+		t.Errorf("by PATH: got %+v, %q", r, said)
+	}
+	c = command(t, path)
+	c.TTY = true
+	if r, said := limited(t, c); r.ExitCode != 7 || said != "terminal" {
+		t.Errorf("on a terminal: got %+v, %q", r, said)
+	}
+	c = command(t, "-v/job")
+	c.Dir = t.TempDir()
+	if err := os.Mkdir(filepath.Join(c.Dir, "-v"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, filepath.Join(c.Dir, "-v", "job")); err != nil {
+		t.Fatal(err)
+	}
+	if r, said := limited(t, c); r.ExitCode != 7 || said != "" {
+		t.Errorf("a path like an option: got %+v, %q", r, said)
+	}
+}
+
+// A program that is not for this machine is no script: the shell would print its bytes.
+func TestShellRunsNoBinary(t *testing.T) {
+	foreign := []byte(elfNeeding(t, "/lib/none.so"))
+	foreign[18] = 0xff // e_machine
+	path := executable(t, "job", string(foreign))
+	withAndWithoutLimits(t, []string{path}, func(r Result, said string) {
+		if r.ExitCode != 126 || !strings.Contains(r.Error, "exec format error") || said != "" {
+			t.Errorf("got %+v, %q", r, said)
+		}
+	})
+}
