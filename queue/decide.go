@@ -25,7 +25,7 @@ const (
 	Interrupted                       // its machine went down
 	Unkillable                        // it outlived SIGKILL
 	Silent                            // by its idle timeout
-	OutOfMemory                       // by the kernel, for want of memory
+	OutOfMemory                       // killed by the kernel, or refused memory on Windows
 	HungStart                         // its start hung, and was abandoned
 	PerhapsLost                       // its runner died, and whether it was started is not known
 	PerhapsInterrupted                // its machine went down, and whether it was started is not known
@@ -40,7 +40,9 @@ type Outcome struct {
 	Signal   int   // with Signalled
 	Error    string
 	Alone    bool // its runner ran nothing else
-	Paused   bool // a person had it paused, and did not ask for it to run anew
+	// MemoryLimit says that one of its processes was killed, or refused memory, at the job's own limit.
+	MemoryLimit bool
+	Paused      bool // a person had it paused, and did not ask for it to run anew
 }
 
 // Strategy is how the wait grows from retry to retry.
@@ -105,6 +107,15 @@ const PoisonCrashes = 3
 // Decide says what follows when an attempt of job j ends with outcome o. It is
 // the only place that knows; the job is as it was claimed.
 func Decide(j *Job, o Outcome, p Policy) Decision {
+	d := decide(j, o, p)
+	if o.MemoryLimit && o.End != OutOfMemory && (d.State == Failed || d.State == Dead) {
+		d.Error += fmt.Sprintf("; the kernel killed one of its processes at the memory limit of %s (--memory)", FormatSize(j.Memory))
+	}
+	return d
+}
+
+// decide is Decide without the note on the memory limit.
+func decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
 	switch o.End { // what says nothing of the job leaves it a suspect
 	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, Disowned:
@@ -131,7 +142,10 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 	case OutOfMemory:
 		d.Reason = ReasonOOM
 		if d.Error == "" {
-			d.Error = "ended by the kernel, for want of memory"
+			d.Error = "out of memory: killed by the kernel"
+			if o.MemoryLimit {
+				d.Error = fmt.Sprintf("out of memory: it reached its limit of %s (--memory)", FormatSize(j.Memory))
+			}
 		}
 		return d.failed(j, p)
 	case TimedOut:

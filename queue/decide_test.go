@@ -45,6 +45,7 @@ func deferring(before int) func(*queue.Job) {
 // whether the attempt counts, and the wait.
 func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 	type row = queue.Decision
+	small := four(0, func(j *queue.Job) { j.Memory = 64 << 20 })
 	for _, c := range []struct {
 		name string
 		job  *queue.Job
@@ -71,7 +72,12 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 		{"defer_codes", four(0, deferring(0)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
 		{"the 100th deferral", four(3, deferring(99)), exited(75), row{State: queue.Pending, Reason: queue.ReasonDeferred, Error: "exit code 75", Delay: time.Minute, Started: true, Defers: true}},
 		{"the 101st", four(0, deferring(100)), exited(75), row{State: queue.Failed, Error: "exit code 75", Counts: true, Started: true, Delay: 2 * time.Second}},
-		{"out of memory", four(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "ended by the kernel, for want of memory", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"out of memory", four(0), queue.Outcome{End: queue.OutOfMemory, Signal: 9}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory: killed by the kernel", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"its own memory limit", small, queue.Outcome{End: queue.OutOfMemory, Signal: 9, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonOOM, Error: "out of memory: it reached its limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit", small, queue.Outcome{End: queue.Exited, ExitCode: 137, MemoryLimit: true}, row{State: queue.Failed, Error: "exit code 137; the kernel killed one of its processes at the memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it aborts", small, queue.Outcome{End: queue.Signalled, Signal: 6, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonSignal, Error: "ended by signal 6; the kernel killed one of its processes at the memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it hangs", small, queue.Outcome{End: queue.TimedOut, MemoryLimit: true}, row{State: queue.Failed, Reason: queue.ReasonTimedOut, Error: "timed out after 1m; the kernel killed one of its processes at the memory limit of 64MiB (--memory)", Counts: true, Started: true, Delay: 2 * time.Second}},
+		{"a child reached the limit, and it copes", small, queue.Outcome{End: queue.Exited, MemoryLimit: true}, row{State: queue.Completed, Counts: true, Started: true}},
 		{"a start that hung", four(0), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Failed, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true, Delay: 2 * time.Second}},
 		{"the last start hung", four(3), queue.Outcome{End: queue.HungStart, Error: "it took too long"}, row{State: queue.Dead, Reason: queue.ReasonNotRunnable, Error: "it took too long", Counts: true, Started: true}},
 		{"silence", four(3, func(j *queue.Job) { j.IdleTimeout = 5 * time.Second }), queue.Outcome{End: queue.Silent}, row{State: queue.Dead, Reason: queue.ReasonTimedOut, Error: "timed out: it printed nothing for 5s", Counts: true, Started: true}},

@@ -102,7 +102,7 @@ type Reason string
 const (
 	ReasonTimedOut    Reason = "timed_out"    // ended by its timeout
 	ReasonSignal      Reason = "signal"       // ended by a signal that queuectl did not send
-	ReasonOOM         Reason = "oom_killed"   // the kernel ended it for want of memory
+	ReasonOOM         Reason = "oom_killed"   // the kernel killed it, because memory ran out
 	ReasonNotFound    Reason = "not_found"    // exit code 127
 	ReasonNotRunnable Reason = "not_runnable" // exit code 126: not executable, or a bad cwd
 	ReasonLost        Reason = "lost"         // its runner died on a machine that lived on

@@ -254,7 +254,7 @@ const usualResult = 128
 func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
-		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced,
+		EndedAt: r.EndedAt.UnixMilli(), Cause: cause(r), TimedOut: r.TimedOut, Silent: r.Silent, Shortage: r.Shortage, Unkilled: r.StuckPID != 0 || r.Traced, MemoryLimit: r.MemoryLimit,
 		ExitCode: r.ExitCode, Signal: int64(r.Signal), Error: r.Error, CPU: r.CPU, PeakRSS: r.PeakRSS, PeakTasks: r.PeakTasks,
 		Leftovers: int64(r.Leftovers), Dropped: a.log.Dropped(),
 		Value: in.value, ValueError: in.fault, Progress: in.progress.last,

@@ -18,6 +18,7 @@ func TestCauseOfAnEnd(t *testing.T) {
 		{process.Result{Lost: true}, causeLost},
 		{process.Result{HungStart: true}, causeHungStart},
 		{process.Result{OutOfMemory: true}, causeMemory},
+		{process.Result{MemoryLimit: true}, 0}, // a process that it started was killed
 		{process.Result{SessionEnds: true, OutOfMemory: true, Shortage: true}, causeStopped},
 	} {
 		if got := cause(&c.r); got != c.want {

@@ -104,7 +104,7 @@ func (p *Pool) traceparent(j *queue.Job) string {
 
 // outcome is what a result says was seen.
 func outcome(r *wire.Result) queue.Outcome {
-	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error}
+	o := queue.Outcome{ExitCode: r.ExitCode, Signal: int(r.Signal), Error: r.Error, MemoryLimit: r.MemoryLimit}
 	switch {
 	case r.Shortage:
 		o.End = queue.Shortage

@@ -8,6 +8,13 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
+func TestOutcomeSaysThatTheMemoryLimitWasReached(t *testing.T) {
+	got := outcome(&wire.Result{Cause: int64(queue.OutOfMemory), Signal: 9, MemoryLimit: true})
+	if got.End != queue.OutOfMemory || !got.MemoryLimit {
+		t.Errorf("got %+v, want out of memory at its own limit", got)
+	}
+}
+
 // What a runner ended when the leases were over is recorded as interrupted, not as a failure of the job's.
 func TestEndOfALapseIsAnInterruption(t *testing.T) {
 	if got := outcome(&wire.Result{Cause: int64(queue.Interrupted), Signal: 9, ExitCode: 137}).End; got != queue.Interrupted {

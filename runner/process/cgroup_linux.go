@@ -129,13 +129,15 @@ func (c *Cgroups) BoundSelf(bytes int64) error {
 // cgroup is the group of one worker.
 type cgroup struct {
 	path    string
-	dir     int // a descriptor of its folder
-	events  int // of cgroup.events
-	memory  int // of memory.events, or of what tells for all groups; -1 if memory is not counted
-	ooms    int64
+	dir     int      // a descriptor of its folder
+	events  int      // of cgroup.events
+	memory  int      // of memory.events, or of what tells for all groups; -1 if memory is not counted
 	shared  bool     // memory tells for all groups
 	limits  Limits   // that it was given, with its own of tasks
 	missing []string // of them, those that no controller enforces
+	// Counts of the kernel, as last seen: processes killed because memory ran out, how often the memory limit was reached
+	// in the group or below it, and how often in the group itself.
+	kills, reached, ownReached int64
 	// spent says that its processes were ended by the group. It is used no more: newer
 	// kernels (6.15) take whatever is started in it later for one of them.
 	spent bool
@@ -312,21 +314,41 @@ func (b *cgroup) peakTasks() int64 {
 	return max(0, n)
 }
 
-// ranOut reports whether the kernel has ended a process for want of memory since it was
-// last asked: one of the group, or, where version 1 counts, one of any of the runner's.
-func (b *cgroup) ranOut() bool {
+// oomKills is what the kernel did because memory ran out while a command ran.
+type oomKills struct {
+	killed  bool // it killed a process of the command
+	atLimit bool // and did so at the command's own limit
+}
+
+// oomKills returns what has happened since it was last called. Where version 1 counts, a process that was killed may
+// be any of the runner's.
+func (b *cgroup) oomKills() (seen oomKills) {
 	if b.memory < 0 {
-		return false
+		return seen
 	}
 	var buf [256]byte
 	n, _ := unix.Pread(b.memory, buf[:], 0)
-	for line := range strings.Lines(string(buf[:max(n, 0)])) {
-		if value, ok := strings.CutPrefix(line, "oom_kill "); ok {
-			ooms, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
-			grown := ooms > b.ooms
-			b.ooms = ooms
-			return grown
+	events := buf[:max(n, 0)]
+	if kills := count(events, "oom_kill "); kills > b.kills {
+		seen.killed, b.kills = true, kills
+	}
+	if reached := count(events, "oom "); reached > b.reached && !b.shared {
+		b.reached = reached // by the group, or by one that the command has made below it
+		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
+		if own := count(raw, "oom "); own > b.ownReached {
+			seen.atLimit, b.ownReached = seen.killed, own
 		}
 	}
-	return false
+	return seen
+}
+
+// count returns the number after a name in a file of the kernel's, 0 if it is not there.
+func count(file []byte, name string) int64 {
+	for line := range strings.Lines(string(file)) {
+		if value, ok := strings.CutPrefix(line, name); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+			return n
+		}
+	}
+	return 0
 }

@@ -68,6 +68,62 @@ func TestBoxHasLimits(t *testing.T) {
 	}
 }
 
+// A kill because memory ran out is put down to the command's own limit only where its group counts that the limit was
+// reached: the machine, or a group above or below it, may have run out.
+func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
+	dir := t.TempDir()
+	set := func(name, content string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("memory.events", "")
+	memory, err := unix.Open(filepath.Join(dir, "memory.events"), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(memory)
+	b := &cgroup{path: dir, memory: memory}
+	for _, c := range []struct {
+		what                       string
+		reached, killed, ownGroups int // counts since the group was made, as cgroup-v2.rst defines "oom" and "oom_kill"
+		want                       oomKills
+	}{
+		{"nothing", 0, 0, 0, oomKills{}},
+		{"its limit", 1, 1, 1, oomKills{true, true}},
+		{"nothing more", 1, 1, 1, oomKills{}},
+		{"the machine's memory", 1, 2, 1, oomKills{true, false}},
+		{"an allocation refused", 2, 2, 2, oomKills{}},
+		{"the limit of a group below", 3, 3, 2, oomKills{true, false}},
+		{"its limit again", 4, 5, 3, oomKills{true, true}},
+	} {
+		events := func(oom, kills int) string {
+			return fmt.Sprintf("low 0\nhigh 0\nmax 9\noom %d\noom_kill %d\noom_group_kill 0\n", oom, kills)
+		}
+		set("memory.events", events(c.reached, c.killed))
+		set("memory.events.local", events(c.ownGroups, c.killed))
+		if got := b.oomKills(); got != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.what, got, c.want)
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, "memory.events.local")); err != nil { // before Linux 5.2
+		t.Fatal(err)
+	}
+	set("memory.events", "oom 5\noom_kill 6\n")
+	if got := b.oomKills(); got != (oomKills{true, false}) {
+		t.Errorf("without counts of its own: got %+v", got)
+	}
+}
+
+// The main process survives, and fails: the kernel has killed one of its children.
+func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
+	got := Result{ExitCode: 137}
+	(&run{r: &got}).outOfMemory(oomKills{killed: true, atLimit: true})
+	if want := (Result{ExitCode: 137, MemoryLimit: true}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 // The memory of the runner itself is bounded in its own group; where that is not counted
 // the error says so.
 func TestBoundSelf(t *testing.T) {

@@ -34,7 +34,7 @@ func (r *run) end() {
 		return
 	}
 	if b := r.w.cgroup; b != nil {
-		r.outOfMemory(b.ranOut())
+		r.outOfMemory(b.oomKills())
 		if r.c.Limits.Tasks != 0 {
 			r.r.PeakTasks = b.peakTasks()
 		}
@@ -111,10 +111,11 @@ func neverBegan(pid int) bool {
 // cldExited is the code of a child that has ended by itself (CLD_EXITED).
 const cldExited = 1
 
-// outOfMemory notes whether the kernel has ended the main process for want of memory, which
-// may be before its program began.
-func (r *run) outOfMemory(ranOut bool) {
-	if !ranOut || r.r.Signal != int(unix.SIGKILL) && !r.r.HungStart {
+// outOfMemory notes what the kernel did because memory ran out: whether it has killed the main process, which may be
+// before its program began, and whether the command had reached its own limit.
+func (r *run) outOfMemory(seen oomKills) {
+	r.r.MemoryLimit = seen.atLimit
+	if !seen.killed || r.r.Signal != int(unix.SIGKILL) && !r.r.HungStart {
 		return
 	}
 	r.r.OutOfMemory = true

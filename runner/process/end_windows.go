@@ -49,6 +49,7 @@ func (r *run) end() {
 	}
 	r.tree.hear()
 	r.r.OutOfMemory = r.tree.ranOut && code != 0 && !forced
+	r.r.MemoryLimit = r.r.OutOfMemory // the job object counts its own limit alone
 	r.r.SessionEnds = code != 0 && !forced && r.w.sys.ending()
 	r.r.CPU, r.r.PeakRSS = r.tree.cost()
 }

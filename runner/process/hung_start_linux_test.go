@@ -199,7 +199,7 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 		{true, Result{ExitCode: 1}, Result{ExitCode: 1}},
 	} {
 		got := c.is
-		(&run{r: &got}).outOfMemory(c.ranOut)
+		(&run{r: &got}).outOfMemory(oomKills{killed: c.ranOut})
 		if got != c.want {
 			t.Errorf("%+v, ran out: %v: got %+v, want %+v", c.is, c.ranOut, got, c.want)
 		}

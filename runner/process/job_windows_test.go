@@ -245,7 +245,7 @@ func TestOutOfMemoryIsTold(t *testing.T) {
 		w.sys = &sys
 		cmd := command(t, "exit", c.code)
 		cmd.Limits = Limits{Memory: 1 << 30}
-		if r, _, _ := doWith(t, w, cmd); r.OutOfMemory != c.want {
+		if r, _, _ := doWith(t, w, cmd); r.OutOfMemory != c.want || r.MemoryLimit != c.want {
 			t.Errorf("%+v: %+v", c, r)
 		}
 	}

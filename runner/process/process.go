@@ -121,8 +121,10 @@ type Result struct {
 	Spared    bool  // processes left behind that may live on
 	// Unlimited names the limits that could not be enforced, "" if all were.
 	Unlimited string
-	// OutOfMemory says that the kernel has ended it for want of memory.
+	// OutOfMemory says that the kernel has killed it because memory ran out, or refused it memory on Windows.
 	OutOfMemory bool
+	// MemoryLimit says that the kernel did so, to it or to a process that it started, at the command's own limit.
+	MemoryLimit bool
 	// SessionEnds says that it failed while the session of this process's user ended, which ends all that runs there.
 	SessionEnds bool
 }

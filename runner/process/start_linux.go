@@ -119,7 +119,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 	if b := r.w.cgroup; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.used = true, b.dir, true
 		if b.shared {
-			b.ranOut() // what was before is not this command's
+			b.oomKills() // what was before is not this command's
 		}
 	}
 	number := orphans.begin()

@@ -48,13 +48,14 @@ func (c *codec) nums(list ...*int64) {
 	}
 }
 
-// last is a number at the end of a frame, which has it only if it is not 0: older ones never do.
-func (c *codec) last(n *int64) {
-	if c.reads && (c.bad || c.unread == "") || !c.reads && *n == 0 {
+// last codes a number at the end of a frame, which has it only if it is not 0 or if another such field follows. Frames
+// of older versions never have it.
+func (c *codec) last(n *int64, followed bool) {
+	if c.reads && (c.bad || c.unread == "") || !c.reads && *n == 0 && !followed {
 		return
 	}
 	c.num(n)
-	if c.reads && *n == 0 {
+	if c.reads && *n == 0 && c.unread == "" {
 		c.fail()
 	}
 }
@@ -221,7 +222,7 @@ func (f *Kill) fields(c *codec) {
 
 func (f *Prolong) fields(c *codec) {
 	c.span(&f.For)
-	c.last(&f.By)
+	c.last(&f.By, false)
 }
 
 func (f *Signal) fields(c *codec) {
@@ -304,7 +305,8 @@ func (f *Result) fields(c *codec) {
 	c.bytes(&f.Value)
 	c.text(&f.ValueError)
 	c.progress(&f.Progress)
-	c.last(&f.PeakTasks)
+	c.last(&f.PeakTasks, f.MemoryLimit)
+	c.lastFlag(&f.MemoryLimit)
 }
 
 func (f *Telling) fields(c *codec) {

@@ -208,6 +208,8 @@ type (
 		ValueError string
 		Progress   Progress // the last that it has told
 		PeakTasks  int64    // 0 if it is not known
+		// MemoryLimit says that a process of the attempt was killed at the attempt's own memory limit.
+		MemoryLimit bool
 	}
 	// Telling says how far a running attempt is. Of each it comes twice a second at most,
 	// and after HelloReply if it has told any.

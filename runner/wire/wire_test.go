@@ -37,6 +37,7 @@ func frames() []wire.Frame {
 		&wire.Telling{Lease: l, Progress: wire.Progress{At: 1, Percent: 40, Text: "t"}},
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
 		&wire.Start{Lease: l, NoNewPrivileges: true}, &wire.Prolong{For: time.Second, By: 5},
+		&wire.Result{Attempt: a, MemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, MemoryLimit: true},
 	}
 }
 
@@ -130,6 +131,8 @@ var layouts = []string{
 	"130e80808080804006ce4980a0abfef962000000000000060000000000000000000000000014",
 	"030e808080808040000000000000000000000000000000000000000000000000000001",
 	"1d80a8d6b9070a",
+	"130e80808080804006ce4980a0abfef96200000000000000000000000000000000000000000001",
+	"130e80808080804006ce4980a0abfef96200000000000000000000000000000000000000001401",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of
@@ -171,6 +174,12 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		whole := len(body)
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
 			whole-- // without the number at its end it is whole too
+		}
+		if r, is := f.(*wire.Result); is && r.MemoryLimit {
+			whole-- // and without the flag after it
+			if r.PeakTasks == 0 {
+				whole-- // which 0 comes before, that is there for the flag alone
+			}
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
 			whole-- // nor does the flag at its end belong to each
