@@ -37,6 +37,7 @@ var verbs = []cli.Verb{
 	{Name: "metrics", Build: of(metricsVerb)},
 	{Name: "mcp", Build: of(mcpVerb)},
 	{Name: "top", Build: of(topVerb)},
+	{Name: "queue", Build: cli.QueueVerb},
 	{Name: "tree", Build: cli.TreeVerb},
 	{Name: "simulate", Build: cli.SimulateVerb},
 	{Name: "stats", Build: cli.StatsVerb},

@@ -44,7 +44,7 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 func TestSlipsOfTyping(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command", "enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json", "list --colums": "--columns", "enqueue --max_retries": "--max-retries",
-		"lst": "list", "enqeue": "enqueue", "shw": "show", "ad": "add", "worker strat": "start", "queue sett": "set", "dlq lst": "list",
+		"lst": "list", "enqeue": "enqueue", "shw": "show", "ad": "add", "worker strat": "start", "dlq lst": "list",
 	} {
 		if got := refusal(t, append(strings.Fields(line), "x")...); !strings.Contains(got, `did you mean "`+want+`"?`) {
 			t.Errorf("%s: got %q, want %s", line, got, want)

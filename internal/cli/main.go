@@ -115,7 +115,7 @@ func table() []Verb {
 		{Group: ofControl, Name: "clear", Build: clearVerb},
 		{Group: ofControl, Name: "cleanup", Build: cleanupVerb},
 
-		{Group: ofQueues, Name: "queue", Build: queueVerb},
+		{Group: ofQueues, Name: "queue", Short: "Named queues: how many of each run, their shares, and pauses"},
 		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
 		{Group: ofQueues, Name: "gate", Short: "Locks, rates and resources, and the rules of everybody's keys"},
 		{Group: ofQueues, Name: "hook", Short: "Hooks of the settings, and webhooks"},

@@ -18,7 +18,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func queueVerb(a *App) *cobra.Command {
+// QueueVerb is the verb queue, which only queuectld has, to keep the client small.
+func QueueVerb(a *App) *cobra.Command {
 	return Group("queue", "Named queues: how many of each run, their shares, and pauses", queueListVerb(a), queueSetVerb(a), queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
 }
 
