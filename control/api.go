@@ -427,7 +427,8 @@ type Attached struct {
 
 // Piece is a piece of output. Text is set unless the bytes are not UTF-8, which are in Base64
 // then. Dropped bytes of the stream were not kept, and those of Damage cannot be read any more.
-// One with Ended has none of these: the attempt has ended, and the job's next one follows.
+// One with Ended has none of these: the attempt has ended, and the job's next one follows. TTY says
+// that the job has a terminal, so the output has control sequences.
 type Piece struct {
 	ID      string  `json:"id"` // of the job
 	Attempt int     `json:"attempt"`
@@ -437,6 +438,7 @@ type Piece struct {
 	Base64  []byte  `json:"base64,omitempty"`
 	Dropped int64   `json:"dropped,omitempty"`
 	Damage  *Damage `json:"damage,omitempty"`
+	TTY     bool    `json:"tty,omitempty"`
 	Ended   bool    `json:"ended,omitempty"`
 }
 

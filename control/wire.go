@@ -379,6 +379,8 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 			err = json.Unmarshal(value, &p.Dropped)
 		case "damage":
 			err = json.Unmarshal(value, &p.Damage)
+		case "tty":
+			err = json.Unmarshal(value, &p.TTY)
 		case "ended":
 			err = json.Unmarshal(value, &p.Ended)
 		}

@@ -34,7 +34,7 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	if p.Attempt > max(j.Runs, s.crew().Running(ctx, &j)) {
 		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has %d attempts so far", j.ID, j.Runs)
 	}
-	f := &follower{s: s, p: p, each: each, n: n}
+	f := &follower{s: s, p: p, each: each, n: n, tty: j.TTY}
 	if p.N != nil {
 		if err := f.toTail(ctx, &j, *p.N); err != nil {
 			return control.LogsEnd{}, err
@@ -49,6 +49,7 @@ type follower struct {
 	p      control.Logs
 	each   func(control.Piece) error
 	n      int            // the attempt
+	tty    bool           // the job has a terminal
 	tail   int            // of it only so many of each stream's last bytes are read; 0 is all
 	cursor output.Cursor  // in what is read of it
 	end    output.Cursor  // of what there was when the last lines were looked for, if it ran then
@@ -157,7 +158,7 @@ func (f *follower) tell(c output.Chunk) error {
 	if !f.wanted(c) {
 		return nil
 	}
-	p := control.Piece{ID: string(f.p.ID), Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	p := control.Piece{ID: string(f.p.ID), Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped, TTY: f.tty}
 	if c.Stream == output.Stderr {
 		p.Stream = "stderr"
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -76,13 +77,12 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 // lastLines are the last lines of the running and dead jobs that somebody sees on a screen, as far
 // as they are known in time. They are asked for one of each user at once.
 func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
-	var seqs []int64
-	var dead []queue.Job
+	var running, dead []queue.Job
 	err := s.shares.Do(ctx, control.Many, func() error {
 		parts, err := s.store.Screen(ctx, f)
 		for i := range parts.Running {
-			if s.sees(peer, &parts.Running[i]) >= control.Inside {
-				seqs = append(seqs, parts.Running[i].Seq)
+			if j := &parts.Running[i]; s.sees(peer, j) >= control.Inside {
+				running = append(running, outline(j))
 			}
 		}
 		for i := range parts.Dead {
@@ -99,9 +99,9 @@ func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.Scr
 	defer cancel()
 	defer s.lines.enter(soon, peer.UID)()
 	lines := map[int64]string{}
-	for _, seq := range seqs {
+	for i := range running {
 		if soon.Err() == nil {
-			lines[seq] = s.lastLine(soon, seq)
+			lines[running[i].Seq] = s.lastLine(soon, &running[i])
 		}
 	}
 	for i := range dead {
@@ -172,15 +172,23 @@ func shorten(j *control.Job) {
 
 // lastLine is the last line that a running job has printed, "" if it has none, or its runner does
 // not say in time.
-func (s *Service) lastLine(ctx context.Context, seq int64) (last string) {
-	if _, err := s.readLive(ctx, seq, &output.Cursor{-lastLineOf, -lastLineOf}, false, func(c output.Chunk) error {
+func (s *Service) lastLine(ctx context.Context, j *queue.Job) (last string) {
+	var shown []byte // on the job's terminal
+	if _, err := s.readLive(ctx, j.Seq, &output.Cursor{-lastLineOf, -lastLineOf}, false, func(c output.Chunk) error {
+		if j.TTY {
+			shown = append(shown, c.Data...)
+			return nil
+		}
 		last = cmp.Or(lastLineIn(c.Data), last)
 		return nil
 	}); err != nil {
 		return ""
 	}
-	return last
+	return cmp.Or(lastLineIn(terminalText(shown)), last)
 }
+
+// terminalText returns the readable text of output from a job's terminal.
+func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(shown), false)) }
 
 // lastWords is the last line of an ended job's standard error, or else of its output, "" if nothing
 // is kept of them.
@@ -188,6 +196,9 @@ func (s *Service) lastWords(ctx context.Context, j *queue.Job) string {
 	var tails [2][]byte
 	if err := s.readTail(ctx, j, j.Runs, lastLineOf, keepTail(&tails)); err != nil {
 		return ""
+	}
+	if j.TTY {
+		return lastLineIn(terminalText(tails[output.Stdout])) // it has one stream
 	}
 	return cmp.Or(lastLineIn(tails[output.Stderr]), lastLineIn(tails[output.Stdout]))
 }

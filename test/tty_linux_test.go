@@ -497,6 +497,70 @@ func TestScreenPrograms(t *testing.T) {
 	}
 }
 
+// What a job has printed on its terminal is kept as it was, and shown as text: by logs and show, and as its
+// last line. --raw and JSON have all of it.
+func TestOutputOfATerminalIsReadable(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	w := q.dial()
+	const printed = `\033]0;title\007\033[?25l\033[32m10%%\r\033[K\033[32m100%%\033[0m\033[?25h\n\033[?1049hscreen\n\033[2;3Hmore\033[?1049ltypp\bo\n`
+	id := w.enqueue(fields{"command": "printf '" + printed + "'; exit 3", "tty": true, "max_retries": 0})
+	w.end(id)
+	const text = "100%\ntypo\n"
+	for _, args := range [][]string{{"logs", id}, {"logs", "-f", id}, {"logs", "--stdout", id}} {
+		if r := q.cli(args...); r.code != 0 || r.out != text {
+			t.Errorf("%q in a pipe: %+v, want %q", args, r, text)
+		}
+		if r := q.display(args...); r.code != 0 || r.out != "\x1b[32m100%\x1b[0m\ntypo\n" {
+			t.Errorf("%q on a terminal: %+v", args, r)
+		}
+	}
+	other := w.enqueue(fields{"command": "true"})
+	w.end(other)
+	if r := q.cli("logs", id, other); r.out != id+" | 100%\n"+id+" | typo\n" {
+		t.Errorf("logs of two: %+v", r)
+	}
+	if r := q.cli("show", id); !strings.HasSuffix(r.out, "\nOutput:\n  100%\n  typo\n") {
+		t.Errorf("show: %q", r.out)
+	}
+	if r := q.display("show", id); !strings.HasSuffix(r.out, "\nOutput:\n  \x1b[32m100%\x1b[0m\n  typo\n") {
+		t.Errorf("show on a terminal: %q", r.out)
+	}
+	for _, args := range [][]string{{"--raw", "logs", id}, {"--raw", "show", id}, {"logs", "--jsonl", id}} {
+		if r := q.cli(args...); !strings.Contains(r.out, "title") || !strings.Contains(r.out, "screen") {
+			t.Errorf("%q: %q", args, r.out)
+		}
+	}
+	if r := q.cli("status"); !strings.Contains(r.out, ": typo") {
+		t.Errorf("the last line of a dead job: %q", r.out)
+	}
+	w.enqueue(fields{"command": `printf 'a\033[2K\rb\033[?25l\bc'; ` + q.waitFor("goes"), "tty": true})
+	defer q.write("goes", "")
+	q.until("the last line of a job that runs is shown", 10*time.Second, func() bool { return strings.Contains(q.cli("status").out, "  c\n") })
+}
+
+// Followed on a terminal, the unfinished line is shown as well, such as a question, and is replaced as it changes.
+func TestFollowedTerminalShowsQuestions(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	id := q.dial().enqueue(fields{"command": `printf '\033[?2004h10%%'; ` + q.waitFor("one") + `; printf '\r20%%\r\nReally? '; ` + q.waitFor("two") + `; echo yes`, "tty": true})
+	s := newScreen(t, 80)
+	cmd := q.command("logs", "-f", id)
+	cmd.Stdout, cmd.Stderr = s.tty, s.tty
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	for _, step := range [][2]string{{"10%", "one"}, {"Really? ", "two"}} {
+		q.until(step[0]+" is shown", 20*time.Second, func() bool { return strings.Contains(s.shown.String(), step[0]) })
+		q.write(step[1], "")
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("logs -f: %v", err)
+	}
+	if text := s.text(t); text != "10%\r\x1b[K20%\nReally? yes\n" {
+		t.Errorf("got %q", text)
+	}
+}
+
 // Typing is for a job's owner and admins alone, one event tells of each process that does, and
 // nothing tells what was typed.
 func TestRightsOnTerminals(t *testing.T) {

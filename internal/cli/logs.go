@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -145,6 +146,11 @@ func (r *logReader) tellLost(ctx context.Context, id string) {
 func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (said bool, err error) {
 	out := newLogPrinter(r.a, prefix, r.stamps)
 	out.list = r.list
+	for i := range out.ttys {
+		t := &out.ttys[i]
+		t.live = p.Follow && out.screen[i].live && IsTerminal(r.a.Out)
+		t.r.Midway = p.N != nil || p.Since != 0
+	}
 	var harm error
 	_, err = r.c.Logs(ctx, p, func(piece control.Piece) error {
 		r.printing.Lock()
@@ -355,7 +361,9 @@ func (q *queueReader) read(ctx context.Context, id string, attempt int, place ch
 type logPrinter struct {
 	a      *App
 	screen [2]screen // of standard output and standard error
-	list   *array    // of JSON, nil if it is not wanted
+	ttys   [2]ttyOutput
+	number int    // of the attempt whose output is printed
+	list   *array // of JSON, nil if it is not wanted
 	prefix string
 	stamps bool
 	fresh  bool   // what is printed next begins a line
@@ -369,7 +377,8 @@ const maxPart = 64 << 10
 // what stands before our lines overwritten.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	s := screen{a: a, to: a.Out, live: prefix == "" && !stamps}
-	return &logPrinter{a: a, screen: [2]screen{s, s}, prefix: prefix, stamps: stamps, fresh: true}
+	t := ttyOutput{r: termtext.Renderer{Colours: coloursOn(a.Out)}}
+	return &logPrinter{a: a, screen: [2]screen{s, s}, ttys: [2]ttyOutput{t, t}, prefix: prefix, stamps: stamps, fresh: true}
 }
 
 func (l *logPrinter) piece(p *control.Piece) error {
@@ -379,13 +388,26 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	case l.a.Structured():
 		return l.a.PrintJSON(p)
 	}
-	from := &l.screen[0]
+	i := 0
 	if p.Stream == "stderr" {
-		from = &l.screen[1]
+		i = 1
 	}
-	text := from.safe(p.String())
+	from, tty := &l.screen[i], &l.ttys[i]
+	text := ""
+	if p.Attempt != l.number { // another attempt has another terminal
+		text, l.number = tty.end(from.safe), p.Attempt
+	}
+	if p.TTY && !l.a.raw {
+		text += tty.next(p.String(), from.safe)
+	} else {
+		text += from.safe(p.String())
+	}
 	if gap := Gap(p); gap != "" {
-		text = from.rest() + gap + "\n"
+		if line := tty.end(from.safe); line != "" {
+			text += line + "\n"
+		}
+		text += from.rest() + gap + "\n"
+		tty.r.Midway = true
 		if !l.fresh || l.part != "" {
 			text = "\n" + text
 		}
@@ -432,7 +454,10 @@ func (l *logPrinter) print(text string, at control.Time) error {
 
 // end prints what was kept.
 func (l *logPrinter) end() error {
-	text := l.part + l.screen[0].rest() + l.screen[1].rest()
+	text := l.part
+	for i := range l.screen {
+		text += l.ttys[i].end(l.screen[i].safe) + l.screen[i].rest()
+	}
 	if text == "" {
 		return nil
 	}

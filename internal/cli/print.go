@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -16,6 +15,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -214,7 +214,7 @@ func uncoloured(s string) string {
 	var b strings.Builder
 	whole := len(s) - unfinished(s)
 	for i := 0; i < whole; {
-		n := colour(s[i:])
+		n := termtext.Colour(s[i:])
 		if n == 0 {
 			n = 1
 			b.WriteByte(s[i])
@@ -320,7 +320,7 @@ func escape(s, plain string) string {
 		if i == len(s) {
 			break
 		}
-		if n := colour(s[i:]); n > 0 {
+		if n := termtext.Colour(s[i:]); n > 0 {
 			b.WriteString(s[i : i+n])
 			i += n
 			continue
@@ -359,34 +359,6 @@ func unfinished(s string) int {
 		}
 	}
 	return 0
-}
-
-// colour is the length of the colour sequence that s begins with, 0 if none.
-// One that blinks or hides is none.
-func colour(s string) int {
-	if !strings.HasPrefix(s, "\x1b[") {
-		return 0
-	}
-	end := strings.IndexByte(s[:min(len(s), 32)], 'm')
-	if end < 0 {
-		return 0
-	}
-	skip := 0 // parameters that belong to 38 or 48: a colour by number
-	params := strings.Split(s[2:end], ";")
-	for i, p := range params {
-		if strings.Trim(p, "0123456789") != "" {
-			return 0
-		}
-		switch n, _ := strconv.Atoi(p); {
-		case skip > 0:
-			skip--
-		case (n == 38 || n == 48) && i+1 < len(params):
-			skip = map[string]int{"5": 2, "2": 4}[params[i+1]]
-		case n == 5 || n == 6 || n == 8:
-			return 0
-		}
-	}
-	return end + 1
 }
 
 // zoned is the head of a column of times, with the zone they are in.

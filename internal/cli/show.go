@@ -127,7 +127,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 	if len(j.Result) > 0 && string(j.Result) != "null" {
 		result = string(j.Result)
 	}
-	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", j.Output}, {"Error output", j.Stderr}} {
+	for _, out := range []struct{ name, text string }{{"Result", result}, {"Output", a.ttyText(j, j.Output)}, {"Error output", a.ttyText(j, j.Stderr)}} {
 		if out.text == "" {
 			continue
 		}

@@ -3,10 +3,9 @@ package cli
 import (
 	"slices"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
-	runewidth "golang.org/x/text/width"
+	"github.com/queuectl/queuectl/internal/termtext"
 )
 
 const (
@@ -198,14 +197,14 @@ func folded(width int, texts ...string) (lines []string) {
 // next is what a text begins with: a colour, or a character with the signs that
 // stand on it, its length in bytes and the columns that it takes.
 func next(s string) (painted bool, length, columns int) {
-	if k := colour(s); k > 0 {
+	if k := termtext.Colour(s); k > 0 {
 		return true, k, 0
 	}
 	r, length := utf8.DecodeRuneInString(s)
-	columns = columnsOf(r)
+	columns = termtext.Columns(r)
 	for length < len(s) {
 		r, k := utf8.DecodeRuneInString(s[length:])
-		if r < 0x300 || columnsOf(r) > 0 {
+		if r < 0x300 || termtext.Columns(r) > 0 {
 			break
 		}
 		if r == emojiSign {
@@ -218,20 +217,3 @@ func next(s string) (painted bool, length, columns int) {
 
 // emojiSign makes a character an emoji, which is wide.
 const emojiSign = 0xfe0f
-
-// columnsOf is how many columns a character takes on a terminal: none if it stands on
-// the one before or is not seen, two if it is as wide as a Chinese one.
-func columnsOf(r rune) int {
-	switch {
-	case r < 0x300: // the usual case
-		return 1
-	case r >= 0x1160 && r <= 0x11ff || r >= 0xd7b0 && r <= 0xd7ff: // the rest of a Korean syllable
-		return 0
-	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r):
-		return 0
-	}
-	if k := runewidth.LookupRune(r).Kind(); k == runewidth.EastAsianWide || k == runewidth.EastAsianFullwidth {
-		return 2
-	}
-	return 1
-}

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -290,7 +291,7 @@ func FuzzSanitize(f *testing.F) {
 			t.Fatalf("%q: got %q, which is not UTF-8", in, got)
 		}
 		for i, r := range got {
-			if r == 0x1b && colour(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
+			if r == 0x1b && termtext.Colour(got[i:]) == 0 || r != 0x1b && r != '\n' && r != '\t' && r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069 {
 				t.Fatalf("%q: got %q, which holds %U", in, got, r)
 			}
 		}
@@ -489,7 +490,7 @@ func TestOnlyColoursAreColours(t *testing.T) {
 		"\x1b[8mhidden": 0, "\x1b[1;5mx": 0, "\x1b[2J": 0, "\x1b[31": 0, "\x1b[?25lm": 0, "red": 0, "": 0,
 		"\x1b[38;5;1;8mx": 0, "\x1b[;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;;m": 0,
 	} {
-		if got := colour(s); got != want {
+		if got := termtext.Colour(s); got != want {
 			t.Errorf("%q: got %d, want %d", s, got, want)
 		}
 	}

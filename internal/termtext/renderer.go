@@ -1,0 +1,426 @@
+// Package termtext turns what a program has printed on a terminal into text that can be read
+// elsewhere. Start with Renderer.
+package termtext
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// What a Renderer keeps and believes at most.
+const (
+	maxLine     = 4096 // columns of a line; of a longer one the beginning is printed, and stays as it is
+	maxMove     = 1000 // columns that one sequence moves, inserts or repeats
+	maxSequence = 64   // bytes of a control sequence; a longer one is text
+	maxStyle    = 128  // bytes of the colour sequences of a character
+	maxCell     = 32   // bytes of a character with the marks that combine with it
+)
+
+// A Renderer prints each line of a terminal's output once, as it was when the cursor left it. It
+// keeps the current line as cells, one a column, so carriage returns, backspaces and the sequences
+// that move, erase, insert and delete within a line have the effect that they have on a terminal.
+// For example, "10%\r20%\b!" becomes "20!". A sequence that moves the cursor to another line ends
+// the current line. What is printed on the alternate screen, by full-screen programs, is left out.
+// All other control sequences are left out too.
+//
+// The zero value is ready for use, at the beginning of an output.
+type Renderer struct {
+	Colours bool // keep colours
+	Midway  bool // the text begins somewhere in an output, maybe on the alternate screen
+
+	part     string          // the beginning of a character or sequence
+	inString bool            // inside a string for the terminal, such as a window title
+	out      strings.Builder // finished lines
+	cells    []cell
+	column   int // of the cursor
+	saved    int // column that was saved
+	style    string
+	drawing  [2]bool // which character sets are line drawings
+	charset  int     // the one in use
+	alt      bool    // on the alternate screen
+	hadAlt   bool
+	last     string // the last character, which a sequence may repeat
+}
+
+// cell is one column of the line.
+type cell struct {
+	text  string // a character with its combining marks, "" for a further column of a wide one
+	style string // the colour sequences in effect
+}
+
+// Text renders the end of an output.
+func Text(text string, colours bool) string {
+	r := Renderer{Colours: colours, Midway: true}
+	return r.Write(text) + r.End()
+}
+
+// Write takes the next piece of output, and returns the lines that it finishes.
+func (r *Renderer) Write(text string) string {
+	text, r.part = r.part+text, ""
+	for len(text) > 0 {
+		if r.inString {
+			text = r.skipString(text)
+			continue
+		}
+		n := r.step(text)
+		if n == 0 {
+			r.part = strings.Clone(text)
+			break
+		}
+		text = text[n:]
+	}
+	out := r.out.String()
+	r.out.Reset()
+	return out
+}
+
+// Line returns the unfinished line.
+func (r *Renderer) Line() string {
+	var b strings.Builder
+	style := ""
+	for _, c := range r.cells {
+		if c.style != style && c.text != "" {
+			if style != "" {
+				b.WriteString("\x1b[0m")
+			}
+			style = c.style
+			b.WriteString(style)
+		}
+		b.WriteString(c.text)
+	}
+	if style != "" {
+		b.WriteString("\x1b[0m")
+	}
+	return b.String()
+}
+
+// End returns the unfinished line when no more output comes. The next Write begins a new output.
+func (r *Renderer) End() string {
+	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" { // a character that was cut
+		r.put(r.part, 1)
+	}
+	out := r.out.String() + r.Line()
+	*r = Renderer{Colours: r.Colours, Midway: r.Midway}
+	return out
+}
+
+// step takes the character or sequence that text begins with and returns its length, 0 if it is not whole yet.
+func (r *Renderer) step(text string) int {
+	switch c := text[0]; {
+	case c == 0x1b:
+		return r.escape(text)
+	case c < ' ' || c == 0x7f:
+		r.control(c)
+		return 1
+	case !utf8.FullRuneInString(text):
+		return 0
+	}
+	char, n := utf8.DecodeRuneInString(text)
+	switch {
+	case char == utf8.RuneError && n == 1: // a byte that is no text
+		r.put(string(text[:1]), 1)
+	case char == 0x9b:
+		return r.sequence(text, n)
+	case char == 0x85:
+		r.control('\n')
+	case char == 0x90 || char == 0x98 || char >= 0x9d && char <= 0x9f:
+		r.inString = true
+	case char >= 0x80 && char <= 0x9f:
+	case Columns(char) == 0:
+		if i := r.head(min(r.column, len(r.cells)) - 1); !r.alt && i >= 0 && len(r.cells[i].text) < maxCell {
+			r.cells[i].text += string(char)
+		}
+	default:
+		if r.drawing[r.charset] && char >= '`' && char <= '~' {
+			char = []rune("◆▒␉␌␍␊°±␤␋┘┐┌└┼⎺⎻─⎼⎽├┤┴┬│≤≥π≠£·")[char-'`']
+		}
+		r.put(string(char), Columns(char))
+	}
+	return n
+}
+
+func (r *Renderer) control(c byte) {
+	switch {
+	case c == 0x0e || c == 0x0f:
+		r.charset = int(0x0f - c)
+	case r.alt:
+	case c == '\n', c == '\v', c == '\f':
+		r.newLine(0)
+	case c == '\r':
+		r.column = 0
+	case c == '\b':
+		r.column = max(0, r.column-1)
+	case c == '\t':
+		next := r.column/8*8 + 8
+		if r.column >= len(r.cells) {
+			r.put("\t", next-r.column)
+		}
+		r.column = min(next, maxLine-1)
+	}
+}
+
+// escape takes a sequence that begins with ESC.
+func (r *Renderer) escape(text string) int {
+	if len(text) < 2 {
+		return 0
+	}
+	switch c := text[1]; c {
+	case '[':
+		return r.sequence(text, 2)
+	case ']', 'P', 'X', '^', '_':
+		r.inString = true
+	case '7':
+		r.saved = r.column
+	case '8':
+		r.column = r.saved
+	case 'D', 'E', 'M':
+		r.otherLine(0)
+	case 'c':
+		r.drawing, r.charset, r.alt, r.style = [2]bool{}, 0, false, ""
+		r.otherLine(0)
+	default:
+		if c < ' ' || c > '~' {
+			return 1
+		}
+		end := 1
+		for end < len(text) && text[end] >= ' ' && text[end] <= '/' {
+			if end++; end > maxSequence {
+				return end
+			}
+		}
+		if end == len(text) {
+			return 0
+		}
+		if c == '(' || c == ')' {
+			r.drawing[c-'('] = text[end] == '0'
+		}
+		return end + 1
+	}
+	return 2
+}
+
+// sequence takes a control sequence whose parameters begin at an offset.
+func (r *Renderer) sequence(text string, at int) int {
+	for i := at; i < len(text); i++ {
+		switch c := text[i]; {
+		case c >= 0x40 && c <= 0x7e:
+			r.obey(text[at:i], c)
+			return i + 1
+		case c < ' ' || c > '~', i > maxSequence:
+			return i
+		}
+	}
+	return 0
+}
+
+// skipString leaves out a string for the terminal, up to its end or what cannot be inside one, and returns the rest.
+func (r *Renderer) skipString(text string) string {
+	end := strings.IndexAny(text, "\a\x18\x1a\x1b\n\u009c")
+	if end < 0 {
+		if strings.HasSuffix(text, "\xc2") { // maybe the first half of its end
+			r.part = "\xc2"
+		}
+		return ""
+	}
+	r.inString = false
+	switch text[end] {
+	case 0x1b, '\n':
+		return text[end:]
+	case 0xc2:
+		end++
+	}
+	return text[end+1:]
+}
+
+// obey carries out a control sequence.
+func (r *Renderer) obey(params string, final byte) {
+	if list, private := strings.CutPrefix(params, "?"); private && (final == 'h' || final == 'l') {
+		for mode := range strings.SplitSeq(list, ";") {
+			if mode == "47" || mode == "1047" || mode == "1049" {
+				r.alternate(final == 'h')
+			}
+		}
+		return
+	}
+	if r.alt || strings.Trim(params, "0123456789;:") != "" {
+		return
+	}
+	first, second, _ := strings.Cut(params, ";")
+	n, which := 1, 0 // a count, and a choice
+	if k, err := strconv.Atoi(first); err == nil {
+		n, which = min(max(1, k), maxMove), k
+	}
+	switch final {
+	case 'm':
+		r.paint("\x1b[" + params + "m")
+	case 'C', 'a':
+		r.moveTo(r.column + n)
+	case 'D':
+		r.moveTo(r.column - n)
+	case 'G', '`':
+		r.moveTo(n - 1)
+	case 'A', 'B', 'd', 'e':
+		r.otherLine(r.column)
+	case 'E', 'F':
+		r.otherLine(0)
+	case 'H', 'f':
+		column, _ := strconv.Atoi(second)
+		r.otherLine(max(0, min(column, maxMove)-1))
+	case 's':
+		r.saved = r.column
+	case 'u':
+		r.column = r.saved
+	case 'J', 'K':
+		r.eraseLine(which)
+	case 'X':
+		r.erase(r.column, min(r.column+n, len(r.cells)))
+	case 'P', '@':
+		r.shift(n, final == '@')
+	case 'b':
+		for range n {
+			r.putRune(r.last)
+		}
+	}
+}
+
+// alternate goes to the alternate screen or comes back. An end without a beginning shows that what came before was on that screen.
+func (r *Renderer) alternate(on bool) {
+	if !on && r.Midway && !r.hadAlt {
+		r.out.Reset()
+		r.cells, r.column = r.cells[:0], 0
+	}
+	r.alt, r.hadAlt = on, true
+}
+
+// paint takes a colour sequence.
+func (r *Renderer) paint(s string) {
+	if !r.Colours || Colour(s) == 0 {
+		return
+	}
+	params := strings.TrimLeft(s[2:len(s)-1], "0;")
+	switch {
+	case params == "":
+		r.style = ""
+		return
+	case strings.HasPrefix(s, "\x1b[0;"):
+		r.style = ""
+	}
+	if strings.HasSuffix(r.style, s) {
+		return
+	}
+	r.style += s
+	for len(r.style) > maxStyle {
+		r.style = r.style[strings.Index(r.style[1:], "\x1b")+1:]
+	}
+}
+
+func (r *Renderer) moveTo(column int) {
+	r.column = max(0, min(column, max(len(r.cells), maxMove)))
+}
+
+// otherLine goes to another line, which ends this one if there is anything on it.
+func (r *Renderer) otherLine(column int) {
+	if r.alt {
+		return
+	}
+	if len(r.cells) > 0 {
+		r.newLine(column)
+	}
+	r.column = column
+}
+
+func (r *Renderer) newLine(column int) {
+	r.out.WriteString(r.Line())
+	r.out.WriteByte('\n')
+	r.cells, r.column = r.cells[:0], column
+}
+
+func (r *Renderer) putRune(text string) {
+	if char, _ := utf8.DecodeRuneInString(text); text != "" {
+		r.put(text, Columns(char))
+	}
+}
+
+// put puts a character at the cursor.
+func (r *Renderer) put(text string, columns int) {
+	if r.alt {
+		return
+	}
+	r.last = text
+	for len(r.cells) < r.column {
+		r.cells = append(r.cells, cell{text: " "})
+	}
+	r.erase(r.column, min(r.column+columns, len(r.cells)))
+	for range columns {
+		c := cell{text, r.style}
+		if r.column < len(r.cells) {
+			r.cells[r.column] = c
+		} else {
+			r.cells = append(r.cells, c)
+		}
+		r.column++
+		text = ""
+	}
+	if len(r.cells) >= maxLine {
+		r.out.WriteString(r.Line())
+		r.cells, r.column = r.cells[:0], 0
+	}
+}
+
+// head returns the column where the character at a column begins.
+func (r *Renderer) head(column int) int {
+	for column > 0 && r.cells[column].text == "" {
+		column--
+	}
+	return column
+}
+
+// erase puts spaces into columns, and into all others of the wide characters there.
+func (r *Renderer) erase(from, to int) {
+	if from >= to {
+		return
+	}
+	for from = r.head(from); from < to || from < len(r.cells) && r.cells[from].text == ""; from++ {
+		r.cells[from] = cell{text: " "}
+	}
+}
+
+// eraseLine erases from the cursor on (0), up to it (1), or all of the line.
+func (r *Renderer) eraseLine(which int) {
+	end := min(r.column, len(r.cells))
+	switch which {
+	case 0:
+		r.erase(end, len(r.cells))
+		r.cells = r.cells[:end]
+	case 1:
+		r.erase(0, min(end+1, len(r.cells)))
+	default:
+		r.cells = r.cells[:0]
+	}
+}
+
+// shift inserts spaces at the cursor, or deletes characters.
+func (r *Renderer) shift(n int, insert bool) {
+	if r.column >= len(r.cells) {
+		return
+	}
+	if insert {
+		if r.cells[r.column].text == "" {
+			r.erase(r.column, r.column+1)
+		}
+		old := len(r.cells)
+		for len(r.cells) < min(old+n, maxLine-1) {
+			r.cells = append(r.cells, cell{})
+		}
+		from := min(r.column+n, len(r.cells))
+		copy(r.cells[from:], r.cells[r.column:old])
+		for i := r.column; i < from; i++ {
+			r.cells[i] = cell{text: " "}
+		}
+		return
+	}
+	end := min(r.column+n, len(r.cells))
+	r.erase(r.column, end)
+	r.cells = append(r.cells[:r.column], r.cells[end:]...)
+}
