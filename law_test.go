@@ -52,7 +52,7 @@ var law = map[string][]string{
 	"store/faultstore":    {"store", "queue"},
 	"store/storetest":     {"store", "queue"},
 	"mcp":                 {"queue", "control", "output"},
-	"dashboard":           {"queue", "control", "metrics", "output"},
+	"dashboard":           {"queue", "control", "metrics", "output", "internal/termtext"},
 	"metrics":             {"control"},
 	"traces":              {"queue"},
 	"runner":              {"runner/process", "output", "runner/wire", "internal/accounts", "internal/cleanstart", "internal/copies", "internal/failpoint", "internal/folder", "internal/lockfile", "internal/pipe", "internal/session", "internal/sockpath"},

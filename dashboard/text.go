@@ -9,9 +9,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -74,7 +74,7 @@ func title(j control.Job) string {
 // visible is a text with escapes in place of what does not show, or has others show in another order.
 func visible(text string) string {
 	hides := func(r rune) bool {
-		return r < ' ' && r != '\n' && r != '\t' || r == 0x7f || unicode.Is(unicode.Bidi_Control, r)
+		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.Invisible(r) && !termtext.Joins(r)
 	}
 	if !strings.ContainsFunc(text, hides) {
 		return text

@@ -148,7 +148,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var own any = msg
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		own = size{msg.Width, msg.Height}
+		own = size{min(msg.Width, mostWidth), min(msg.Height, mostHeight)}
 	case tea.KeyPressMsg:
 		own = key{msg.Keystroke(), msg.Text}
 		if len(msg.Text) > 0 && msg.Text != " " { // by what it types, not by how

@@ -10,11 +10,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The smallest window, and one that is too low for empty lines, heads and output.
+// Sizes of windows.
 const (
-	leastWidth  = 40
+	leastWidth  = 40 // smaller windows show only a message
 	leastHeight = 10
-	lowWindow   = 16
+	lowWindow   = 16   // height below which empty lines, heads and output are left out
+	mostWidth   = 1000 // what is drawn takes memory in proportion, so no larger size is believed
+	mostHeight  = 500
 )
 
 // How texts are painted: parameters of a colour, or of what is no colour.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 )
 
 // Look is what the service tells for a screen, in the words of the default one.
@@ -52,7 +53,7 @@ func Span(d time.Duration) string { return roughly(d) }
 
 // Shown is what somebody has said as one line that steers no terminal, has no colours of its own and
 // takes the columns that it is counted for.
-func Shown(s string) string { return oneLine(shownWhole(sanitize(uncoloured(s)))) }
+func Shown(s string) string { return oneLine(termtext.Visible(sanitize(uncoloured(s)))) }
 
 // tabStop is how many columns a tab of a job's output is shown as, at most.
 const tabStop = 8
@@ -65,7 +66,7 @@ func ShownLine(s string) string {
 	var b strings.Builder
 	for part := range strings.SplitAfterSeq(s, "\t") {
 		text, tab := strings.CutSuffix(part, "\t")
-		b.WriteString(shownWhole(sanitize(strings.ReplaceAll(text, "\n", " "))))
+		b.WriteString(termtext.Visible(sanitize(strings.ReplaceAll(text, "\n", " "))))
 		if tab {
 			b.WriteString(strings.Repeat(" ", tabStop-room(b.String())%tabStop))
 		}

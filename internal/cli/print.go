@@ -174,13 +174,17 @@ func (a *App) width(to *os.File) int {
 		return 0
 	}
 	if w, _, err := term.GetSize(int(to.Fd())); err == nil && w > 0 {
-		return max(w, leastWidth)
+		return min(max(w, leastWidth), mostWidth)
 	}
 	return 80
 }
 
-// leastWidth is what any terminal is taken to have.
-const leastWidth = 20
+// The sizes that a terminal is believed to have, whatever it reports: what is drawn takes memory in proportion.
+const (
+	leastWidth = 20
+	mostWidth  = 1000
+	mostHeight = 500
+)
 
 // Clean makes text from a job safe to show on a stream, if that is a terminal;
 // colours end with the text.
@@ -242,31 +246,6 @@ func (a *App) rows(width int, rows [][2]string) error {
 		}
 	}
 	return nil
-}
-
-// shownWhole is a text whose every character takes the columns that it is counted for: what formats
-// others without being seen is shown as an escape, but for what joins the parts of one character,
-// which is left out, for terminals do not agree on how wide those are.
-func shownWhole(s string) string {
-	formats := func(r rune) bool {
-		return r >= 0xad && unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r)
-	}
-	if !strings.ContainsFunc(s, formats) {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range s {
-		switch {
-		case !formats(r):
-			b.WriteRune(r)
-		case unicode.Is(unicode.Join_Control, r):
-		case r > 0xffff:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		}
-	}
-	return b.String()
 }
 
 // breaks turns all that may begin a new line into one character.

@@ -141,7 +141,7 @@ func (a *App) height(to *os.File) int {
 		return 0
 	}
 	if _, h, err := term.GetSize(int(to.Fd())); err == nil && h > 0 {
-		return h
+		return min(h, mostHeight)
 	}
 	return 24
 }

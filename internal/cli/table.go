@@ -54,7 +54,7 @@ func (a *App) paintedTable(head []string, rows [][]string, paint func(column int
 	for _, row := range rows {
 		for i := range row {
 			if row[i] = oneLine(a.Clean(a.Out, a.plain(row[i]))); limit > 0 && !a.raw {
-				row[i] = shownWhole(row[i])
+				row[i] = termtext.Visible(row[i])
 			}
 			widths[i] = max(widths[i], room(row[i]))
 		}

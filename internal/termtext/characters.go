@@ -1,6 +1,7 @@
 package termtext
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -23,6 +24,38 @@ func Columns(r rune) int {
 		return 2
 	}
 	return 1
+}
+
+// Invisible reports whether a character is not seen by itself: it formats others, like a zero-width space, selects a
+// variant of the one before it, or is blank by definition, like a Hangul filler. These are the Default_Ignorable_Code_Point
+// characters of Unicode (UAX #44) and the other format characters, except those that are shown with what follows.
+func Invisible(r rune) bool {
+	return r >= 0xad && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
+		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
+}
+
+// Joins reports whether an invisible character is part of a visible one: it joins parts of an emoji, or selects its variant.
+func Joins(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
+
+// Visible returns a text whose every character takes the columns that Columns counts for it: invisible characters are
+// escaped, except those that join. These are left out, because terminals do not agree on how wide the whole is.
+func Visible(s string) string {
+	if !strings.ContainsFunc(s, Invisible) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		switch {
+		case !Invisible(r):
+			b.WriteRune(r)
+		case Joins(r):
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		}
+	}
+	return b.String()
 }
 
 // Colour returns the length of the colour sequence that s begins with, 0 if it begins with none. A
