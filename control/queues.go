@@ -178,7 +178,9 @@ type Ahead struct {
 
 // Reason is one thing that keeps a job from running, and what would end it.
 type Reason struct {
-	Kind string `json:"kind"` // dependency, unique, held, paused, time, retry, draining, workers, queue, user, lock, rate, resource or node
+	// Kind is dependency, unique, held, paused, time, retry, draining, workers, runner, queue, user, lock, rate,
+	// resource or node.
+	Kind string `json:"kind"`
 	Key  string `json:"key,omitempty"`
 	Used *int   `json:"used,omitempty"`
 	Most *int   `json:"most,omitempty"`

@@ -22,19 +22,69 @@ import (
 // askWord begins the line by which a service asks for a runner of root's.
 const askWord = "queuectl wants a runner"
 
-// say asks by connecting to the socket: whoever listens there starts a process with the
-// connection as its standard input, which answers with a name.
+// say sends a request to the socket. The process that listens there, a launcher or systemd, starts a
+// process with the connection as its standard input, which answers with a name.
 func (h Home) say(words ...string) (name string, err error) {
+	if err := h.CheckLauncher(); err != nil {
+		return "", err
+	}
 	c, err := sockpath.DialWithin(h.Socket, readyWithin)
 	if err != nil {
-		return "", err
+		return "", h.unreachable(err)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(readyWithin))
 	if _, err := fmt.Fprintln(c, strings.Join(append([]string{askWord}, words...), " ")); err != nil {
 		return "", err
 	}
-	return readReady(c)
+	name, err = readReady(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = h.unanswered(int(peerPID(c)), err)
+	}
+	return name, err
+}
+
+// unreachable is the error of a socket that could not be connected to.
+func (h Home) unreachable(err error) error {
+	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return &LauncherError{
+		Problem: fmt.Sprintf("no process listens on %s (%v)", h.Socket, err),
+		Next:    "start what listens there: systemctl start queuectl-runner.socket, or without systemd the service",
+	}
+}
+
+// unanswered is the error of a request that got no answer within readyWithin from pid, the process that
+// listens: a launcher, or systemd.
+func (h Home) unanswered(pid int, err error) error {
+	if stopped := stoppedLauncher(pid); stopped != nil {
+		return stopped
+	}
+	if pid == 0 || h.Own {
+		return err
+	}
+	next := fmt.Sprintf("see what it waits for, as root: cat /proc/%d/stack; "+
+		"if it hangs, end it (kill -KILL %[1]d) and start the service again", pid)
+	if pid == 1 {
+		next = "journalctl -u 'queuectl-runner@*'"
+	}
+	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started none within %v", readyWithin), Next: next}
+}
+
+// hungUp reports whether the other end of a connection was closed.
+func hungUp(c *net.UnixConn) bool {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return false
+	}
+	closed := false
+	err = raw.Control(func(fd uintptr) {
+		ends := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+		n, failed := unix.Poll(ends, 0)
+		closed = failed == nil && n == 1
+	})
+	return err == nil && closed
 }
 
 // Asked is a runner of root's that somebody has asked for by a connection.

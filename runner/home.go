@@ -29,6 +29,8 @@ type Home struct {
 	// Own says that the socket starts runners of the service's own account, in the
 	// service's own folder: it is a user's systemd that does.
 	Own bool
+	// Launcher is the pid of the launcher that listens on Socket, 0 if this service started none.
+	Launcher int
 }
 
 // asPrefix begins the name of the folder, below Dir, of runners that have become an
@@ -232,8 +234,11 @@ func readReady(from io.Reader) (name string, err error) {
 		return "", errors.New(why)
 	}
 	name, ok := strings.CutPrefix(line, readyWord)
-	if err != nil || !ok || filepath.Base(name) != name {
-		return "", fmt.Errorf("it said %q and ended or hung (%v); the log has its messages", line, err)
+	if err != nil {
+		return "", fmt.Errorf("it said %q and ended or hung (%w); the log has its messages", line, err)
+	}
+	if !ok || filepath.Base(name) != name {
+		return "", fmt.Errorf("it said %q, which names no runner; the log has its messages", line)
 	}
 	return name, nil
 }

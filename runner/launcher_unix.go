@@ -24,22 +24,35 @@ const launcherSocket = "spawn.sock"
 // launcherLock is the name of the file that the one process has locked which listens there.
 const launcherLock = "launcher.lock"
 
-// StartLauncher starts, as root, the process that starts root's runners where no systemd
-// does: whenever the service's account connects to its socket. It ends with this
-// process. argv is the program and the words that make it a runner.
-func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (socket string, err error) {
-	end, life, err := os.Pipe() // which nobody writes to
+// StartLauncher starts, as root, the process that starts root's runners where systemd does not: one
+// for each connection of the service's account. The launcher ends when this process does. argv is the
+// program and the words that make it a runner.
+func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
+	end, life, err := os.Pipe() // the launcher reads the end of life, to which no process writes
 	if err != nil {
-		return "", fmt.Errorf("start the launcher: %w", err)
+		return l, fmt.Errorf("start the launcher: %w", err)
 	}
 	defer end.Close()
 	cmd := command(argv, "--dir", dir, "--policy", policy, "--launcher", strconv.Itoa(uid)+":"+strconv.Itoa(gid))
 	cmd.Stdin, cmd.Stderr = end, log
-	if _, err := launch(cmd, func() { life.Close() }); err != nil {
-		life.Close() // and so ends it
-		return "", fmt.Errorf("start the launcher: %w", err)
+	ended := make(chan error, 1)
+	_, err = launch(cmd, func(why error) {
+		life.Close()
+		ended <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + causeOfEnd(why) + ")"}
+	})
+	if err != nil {
+		life.Close() // which ends the launcher, if it runs
+		return l, fmt.Errorf("start the launcher: %w", err)
 	}
-	return filepath.Join(dir, launcherSocket), nil
+	return Launcher{Socket: filepath.Join(dir, launcherSocket), PID: cmd.Process.Pid, Ended: ended}, nil
+}
+
+// causeOfEnd returns how a process ended, as os/exec describes it.
+func causeOfEnd(err error) string {
+	if err == nil {
+		return "exit status 0"
+	}
+	return err.Error()
 }
 
 // Launch starts runners until its standard input ends, each with a connection to its
@@ -88,6 +101,10 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 		}
 		if peer, err := peerUID(c); err != nil || peer != uid && peer != 0 {
 			log.Warn("refused a connection that is not the service's", "uid", peer, "error", err)
+			c.Close()
+			continue
+		}
+		if hungUp(c) { // the service gave this request up while this process was stopped
 			c.Close()
 			continue
 		}

@@ -27,13 +27,13 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	for _, scope := range scopes() {
 		cmd := command(append(scope, h.Command...), append(words, "--delegated")...)
 		cmd.Stderr, cmd.Env = h.Log, append(cmd.Env, "XDG_RUNTIME_DIR="+managerFolder())
-		if name, err = launch(cmd, func() {}); err == nil {
+		if name, err = launch(cmd, func(error) {}); err == nil {
 			return name, nil
 		}
 	}
 	cmd := command(h.Command, words...)
 	cmd.Stderr = h.Log
-	return launch(cmd, func() {})
+	return launch(cmd, func(error) {})
 }
 
 // logWords name the log of a runner that may have to open it again; a log of which only the descriptor
@@ -69,9 +69,9 @@ func command(argv []string, words ...string) *exec.Cmd {
 	return cmd
 }
 
-// launch starts a command that says by Ready where its folder is, and calls ended once it
-// has ended, unless this process ends before.
-func launch(cmd *exec.Cmd, ended func()) (name string, err error) {
+// launch starts a command that reports its directory by Ready. When the command ends, launch calls
+// ended with the error of its Wait.
+func launch(cmd *exec.Cmd, ended func(error)) (name string, err error) {
 	ready, out, err := os.Pipe()
 	if err != nil {
 		return "", err
@@ -84,8 +84,7 @@ func launch(cmd *exec.Cmd, ended func()) (name string, err error) {
 		return "", err
 	}
 	go func() {
-		cmd.Wait()
-		ended()
+		ended(cmd.Wait())
 	}()
 	ready.SetReadDeadline(time.Now().Add(readyWithin))
 	if name, err = readReady(ready); err != nil {

@@ -39,9 +39,10 @@ func (s *Service) beRoot() error {
 			return err
 		}
 	}
-	if r.Socket, err = runner.StartLauncher(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
+	if s.launcher, err = runner.StartLauncher(s.opt.Runner, r.Dir, r.Policy, uid, gid, s.opt.Log); err != nil {
 		return err
 	}
+	r.Socket = s.launcher.Socket
 	return become(uid, gid)
 }
 

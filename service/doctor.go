@@ -42,6 +42,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, s.examineUsers(ctx)...)
 	list = append(list, s.examinePrograms()...)
 	list = append(list, s.examineRunners()...)
+	list = append(list, s.examineLauncher()...)
 	list = append(list, s.examineEnforcement(ctx)...)
 	list = append(list, examineLimits(s.config.Load())...)
 	list = append(list, s.examineInherited()...)

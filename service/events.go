@@ -302,8 +302,8 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	for _, pid := range silent {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))
 	}
-	if err := s.pool.NoRunner(); err != nil {
-		list = append(list, fmt.Sprintf("no job is started, for no runner could be (it is tried again): %v", err))
+	if problem := s.launcherProblem(); problem != "" {
+		list = append(list, problem)
 	}
 	for _, f := range examineLimits(s.config.Load()) {
 		if f.Level != store.Fine {

@@ -16,7 +16,10 @@ import (
 // settleAccount decides whom jobs run as, and where their runners are.
 func (s *Service) settleAccount() (err error) {
 	r := s.opt.Runners
-	s.home = runner.Home{Dir: runnersOf(s.opt.Places), Socket: r.Socket, Own: r.Own, Command: s.opt.Runner, Log: s.opt.Log}
+	s.home = runner.Home{
+		Dir: runnersOf(s.opt.Places), Socket: r.Socket, Own: r.Own, Launcher: s.launcher.PID,
+		Command: s.opt.Runner, Log: s.opt.Log,
+	}
 	if s.account, err = s.accountBy(&s.config.Load().Settings); err != nil || !r.rooted() {
 		return err
 	}

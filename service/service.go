@@ -113,6 +113,7 @@ type Service struct {
 	home      runner.Home
 	accounts  *runner.Accounts // whose jobs root's runners run
 	bound     *control.Socket  // the control socket, if it was bound as root
+	launcher  runner.Launcher  // that this service started as root; without a PID if it started none
 	programs  []programFile
 	stop      chan bool     // asked to stop; true keeps the jobs
 	changed   chan struct{} // settings have
@@ -230,6 +231,8 @@ func (s *Service) whenRoom(ctx context.Context, do func() error) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case err := <-s.launcher.Ended:
+			return endWithLauncher(err)
 		case <-time.After(roomAgain):
 		}
 	}
@@ -350,7 +353,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
 	defer cancel()
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	adopted := make(chan struct{})
 	part := func(f func() error) {
 		parts.Go(func() {
@@ -360,6 +363,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		})
 	}
 	parts.Go(func() { s.keepLease(run) })
+	part(func() error { return s.watchLauncher(run) })
 	part(func() error { return s.pool.Run(run, func() { close(adopted) }) })
 	select {
 	case <-adopted:

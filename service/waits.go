@@ -151,6 +151,9 @@ func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) (list []
 	case workers == 0:
 		list = append(list, control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
 	}
+	if text, next := s.noRunner(); text != "" {
+		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
+	}
 	stopped := len(list) > 0
 	for i := range obstacles {
 		list = append(list, gateReason(j, &obstacles[i]))

@@ -68,10 +68,11 @@ func role() (code int, played bool) {
 
 // host is what a queue may have on this system alone.
 type host struct {
-	owner *syscall.Credential // of the service, nil is this process's
-	door  *os.File            // its socket, nil if it is to make it
-	pages []*os.File          // sockets of the page
-	roots string              // the folder of root's runners, "" if it has its own
+	owner  *syscall.Credential // the service's account; nil is the account of this process
+	door   *os.File            // the service's socket; nil if the service makes it
+	pages  []*os.File          // sockets of the page
+	roots  string              // directory of root's runners; "" if the service has its own runners
+	prefix []string            // the command that runs the service's command, such as unshare; empty if none does
 }
 
 // attributes are those of the service's process, which no key reaches.
@@ -86,13 +87,16 @@ func environment(home string) []string {
 
 // serve is the service, not started yet.
 func (q *queue) serve(args []string) *exec.Cmd {
-	cmd := exec.Command(q.bin, args...)
+	words := append(slices.Concat(q.prefix, []string{q.bin}), args...)
+	cmd := exec.Command(words[0], words[1:]...)
 	handed, names := slices.Clone(q.pages), slices.Repeat([]string{"web"}, len(q.pages))
 	if q.door != nil {
 		handed, names = append(handed, q.door), append(names, "queuectl.socket")
 	}
 	if len(handed) > 0 { // as systemd does
-		cmd = exec.Command("/bin/sh", append([]string{"-c", fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`, len(handed), strings.Join(names, ":")), q.bin}, args...)...)
+		script := fmt.Sprintf(`LISTEN_FDS=%d LISTEN_FDNAMES=%s LISTEN_PID=$$ exec "$0" "$@"`,
+			len(handed), strings.Join(names, ":"))
+		cmd = exec.Command("/bin/sh", append([]string{"-c", script}, words...)...)
 		cmd.ExtraFiles = handed
 	}
 	cmd.SysProcAttr = q.attributes()

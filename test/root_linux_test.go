@@ -28,11 +28,22 @@ var (
 // Only root can make one.
 func rooted(t *testing.T, settings, policy string) *queue {
 	t.Helper()
+	q, rules := rootedFiles(t, settings, policy)
+	q.launcher(rules)
+	socket := filepath.Join(q.roots, "spawn.sock")
+	q.start("--workers", "2", "--runner-dir", q.roots, "--runner-socket", socket, "--runner-policy", rules)
+	return q
+}
+
+// rootedFiles makes what the service of rooted needs to start: its settings, its socket and the policy
+// of its runners, whose path it returns.
+func rootedFiles(t *testing.T, settings, policy string) (q *queue, rules string) {
+	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, whose runners these are")
 	}
 	t.Parallel()
-	q := newQueue(t, "")
+	q = newQueue(t, "")
 	base, err := os.MkdirTemp("", "qr")
 	if err != nil {
 		t.Fatal(err)
@@ -66,18 +77,16 @@ func rooted(t *testing.T, settings, policy string) *queue {
 	if err := os.Chmod(q.path(socketName), 0o666); err != nil {
 		t.Fatal(err)
 	}
-	rules := filepath.Join(base, "runner.conf")
+	rules = filepath.Join(base, "runner.conf")
 	if err := os.WriteFile(rules, []byte(policy), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	q.launcher(rules)
-	q.start("--workers", "2", "--runner-dir", q.roots, "--runner-socket", filepath.Join(q.roots, "spawn.sock"), "--runner-policy", rules)
-	return q
+	return q, rules
 }
 
-// launcher starts the process that starts root's runners, as root's service does before it
-// becomes its account.
-func (q *queue) launcher(policy string) {
+// launcher starts the process that starts root's runners, as a service of root's does while it is root.
+// The launcher ends with the test.
+func (q *queue) launcher(policy string) *exec.Cmd {
 	q.Helper()
 	ready, out, err := os.Pipe()
 	if err != nil {
@@ -96,13 +105,14 @@ func (q *queue) launcher(policy string) {
 	out.Close()
 	q.Cleanup(func() {
 		life.Close()
-		if err := cmd.Wait(); err != nil {
+		if err := cmd.Wait(); err != nil && !wasKilled(err) {
 			q.Errorf("the launcher: %v", err)
 		}
 	})
 	if line, err := bufio.NewReader(ready).ReadString('\n'); err != nil {
 		q.Fatalf("the launcher says %q: %v", line, err)
 	}
+	return cmd
 }
 
 // of is a job's output once it has ended.

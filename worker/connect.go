@@ -33,6 +33,8 @@ const (
 	contactLast  = time.Second
 	spawnFirst   = 100 * time.Millisecond
 	spawnLast    = 30 * time.Second
+	// launcherAgain bounds the wait while no launcher starts runners: a request that fails costs little.
+	launcherAgain = time.Second
 )
 
 // contact is the way to a runner that is not connected.
@@ -351,6 +353,7 @@ func (l *loop) needsRunner() {
 // there is none.
 func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 	l.Go(func() {
+		logged := ""
 		for wait := spawnFirst; ; wait = min(2*wait, spawnLast) {
 			client, dir, err := l.trySpawn(l.ctx, alone)
 			if err != nil && dir != "" { // it has died, or hangs
@@ -368,7 +371,13 @@ func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 			if l.ctx.Err() != nil || stopping {
 				return
 			}
-			l.cfg.Log.Error("no runner could be started; it is tried again", "error", err, "in_ms", wait.Milliseconds())
+			if launcher := new(runner.LauncherError); errors.As(err, &launcher) {
+				wait = min(wait, launcherAgain)
+			}
+			if err.Error() != logged {
+				l.cfg.Log.Error("no runner could be started; it is tried again", "error", err, "in_ms", wait.Milliseconds())
+			}
+			logged = err.Error()
 			l.ring()
 			if !pause(l.ctx, wait) {
 				return

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -196,15 +197,15 @@ func (p *Pool) Silent() (pids []int64) {
 	return pids
 }
 
-// NoRunner says why no runner for new jobs could be started, nil if there is one or one is
-// being started for the first time.
+// NoRunner returns why no runner for new jobs could be started: a runner.LauncherError, or the error of
+// the last try. It is nil if there is a runner, or if the first try has not ended.
 func (p *Pool) NoRunner() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.runners.current() != nil {
 		return nil
 	}
-	return p.runners.spawnErr
+	return cmp.Or(p.cfg.Runners.CheckLauncher(), p.runners.spawnErr)
 }
 
 // endSilent ends the runners that do not answer, with all that they run, and has what they

@@ -197,6 +197,9 @@ func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
 // Expendable has the kernel end commands before this process.
 func Expendable() error { return ErrUnsupported }
 
+// Stopped reports whether a process is stopped, which is not known here.
+func Stopped(int) bool { return false }
+
 // utf8 is the code page of UTF-8.
 const utf8 = 65001
 

@@ -28,6 +28,9 @@ func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
 // Expendable has the kernel end commands before this process.
 func Expendable() error { return ErrUnsupported }
 
+// Stopped reports whether a process is stopped, which is not known here.
+func Stopped(int) bool { return false }
+
 // Folder is a private folder of a command's; here there are none.
 type Folder struct{ Path, Notes string }
 

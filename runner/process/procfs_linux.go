@@ -58,6 +58,12 @@ func stat(pid int) (p proc, ok bool) {
 
 func (p proc) alive() bool { return p.state != 'Z' && p.state != 'X' }
 
+// Stopped reports whether a process is stopped, by a signal or a debugger.
+func Stopped(pid int) bool {
+	p, ok := stat(pid)
+	return ok && (p.state == 'T' || p.state == 't')
+}
+
 // lives reports whether it has not ended since.
 func (p proc) lives() bool {
 	now, ok := stat(p.pid)

@@ -1,0 +1,41 @@
+package runner
+
+import (
+	"fmt"
+
+	"github.com/queuectl/queuectl/runner/process"
+)
+
+// Launcher is the process that starts root's runners where systemd does not.
+type Launcher struct {
+	Socket string       // path of the socket; each connection to it starts a runner
+	PID    int          // process id; 0 if another process than this one started the launcher
+	Ended  <-chan error // receives one LauncherError when the launcher has ended; nil if PID is 0
+}
+
+// LauncherError reports that no process starts root's runners at the moment.
+type LauncherError struct {
+	PID     int    // of the process that should start them; 0 if no process listens
+	Problem string // what is wrong with that process, or with the socket if PID is 0
+	Next    string // what an operator can do
+}
+
+// Error names the process and the problem. The service shows Next separately.
+func (e *LauncherError) Error() string {
+	if e.PID == 0 {
+		return "launcher: " + e.Problem
+	}
+	return fmt.Sprintf("launcher: process %d, which starts root's runners, %s", e.PID, e.Problem)
+}
+
+// CheckLauncher returns a LauncherError if the launcher of this service is stopped, as by SIGSTOP. It
+// costs a read of /proc and asks nothing of the launcher.
+func (h Home) CheckLauncher() error { return stoppedLauncher(h.Launcher) }
+
+// stoppedLauncher returns a LauncherError if a process is stopped. It returns nil for pid 0.
+func stoppedLauncher(pid int) error {
+	if pid == 0 || !process.Stopped(pid) {
+		return nil
+	}
+	return &LauncherError{PID: pid, Problem: "is stopped", Next: fmt.Sprintf("continue it, as root: kill -CONT %d", pid)}
+}

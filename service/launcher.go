@@ -1,0 +1,62 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/queuectl/queuectl/runner"
+	"github.com/queuectl/queuectl/store"
+)
+
+// watchLauncher returns an error when the launcher of this service has ended, nil when ctx has. The service
+// is not root any more, so it cannot start another launcher: it ends, and starts again as root.
+func (s *Service) watchLauncher(ctx context.Context) error {
+	select {
+	case err := <-s.launcher.Ended:
+		return endWithLauncher(err)
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+// endWithLauncher is the error that a service ends with because its launcher has ended.
+func endWithLauncher(err error) error {
+	return fmt.Errorf("%w, so the service ends too; start it again, as root: its jobs continue until then", err)
+}
+
+// noRunner says why no job can start for want of a runner, and what to do about it; the text is "" if there
+// is a runner, or if the first try to start one has not ended. nodeReasons, status and doctor use it.
+func (s *Service) noRunner() (text, next string) {
+	err := s.pool.NoRunner()
+	var launcher *runner.LauncherError
+	switch {
+	case err == nil:
+		return "", ""
+	case errors.As(err, &launcher):
+		return fmt.Sprintf("no job starts: %v", launcher), launcher.Next
+	}
+	return fmt.Sprintf("no job starts: %v", err), "the service tries again; its log has more"
+}
+
+// launcherProblem returns the line of status about runners that cannot start. It also reports a stopped
+// launcher while jobs still have a runner. It returns "" if nothing is known to be wrong.
+func (s *Service) launcherProblem() string {
+	if text, next := s.noRunner(); text != "" {
+		return text + "; " + next
+	}
+	var launcher *runner.LauncherError
+	if errors.As(s.home.CheckLauncher(), &launcher) {
+		return launcher.Error() + "; " + launcher.Next
+	}
+	return ""
+}
+
+// examineLauncher reports a launcher that starts no runners.
+func (s *Service) examineLauncher() []store.Finding {
+	var launcher *runner.LauncherError
+	if !errors.As(s.home.CheckLauncher(), &launcher) && !errors.As(s.pool.NoRunner(), &launcher) {
+		return nil
+	}
+	return []store.Finding{{Check: "launcher", Level: store.Failure, Message: launcher.Error(), Next: launcher.Next}}
+}

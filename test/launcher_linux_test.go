@@ -1,0 +1,241 @@
+package test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// rootsService is a service that root starts without systemd: it starts the launcher and changes to the
+// account queuectl, which is that of keeper where the service looks accounts up.
+func rootsService(t *testing.T) (q *queue, args []string) {
+	t.Helper()
+	q, rules := rootedFiles(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	needs(t, "unshare")
+	q.owner = nil
+	accounts := map[string]string{
+		"passwd": fmt.Sprintf("queuectl:x:%d:%d::/:/bin/false\n", keeper.uid, keeper.gid),
+		"group":  fmt.Sprintf("queuectl:x:%d:\nqueuectl-service:x:%d:\n", keeper.gid, keeper.gid),
+	}
+	base := filepath.Dir(rules)
+	script := `mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/group" /etc/group && exec "$@"`
+	q.prefix = []string{"unshare", "--mount", "sh", "-c", script, base}
+	for name, more := range accounts {
+		known, err := os.ReadFile(filepath.Join("/etc", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(base, name), append(known, more...), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, err := shellOf("unshare --mount mount --bind " + base + "/passwd /etc/passwd").CombinedOutput(); err != nil {
+		t.Skipf("needs the right to mount: %v: %s", err, out)
+	}
+	args = []string{"--workers", "2", "--runner-dir", q.roots, "--runner-policy", rules}
+	q.start(args...)
+	return q, args
+}
+
+// childrenOf lists the pids of the children of a process whose command has a word.
+func childrenOf(pid int, word string) (pids []int) {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, path := range threads {
+		list, _ := os.ReadFile(path)
+		for field := range strings.FieldsSeq(string(list)) {
+			line, _ := os.ReadFile("/proc/" + field + "/cmdline")
+			if child, err := strconv.Atoi(field); err == nil && bytes.Contains(line, []byte("\x00"+word+"\x00")) {
+				pids = append(pids, child)
+			}
+		}
+	}
+	return pids
+}
+
+// launcherPID is the pid of the service's launcher.
+func (q *queue) launcherPID() int {
+	q.Helper()
+	pids := childrenOf(q.cmd.Process.Pid, "--launcher")
+	if len(pids) != 1 {
+		q.Fatalf("launchers of the service: %v, want one", pids)
+	}
+	return pids[0]
+}
+
+// sendAs writes a text to a Unix socket as an account, and does not wait for an answer.
+func sendAs(p person, socket, text string) error {
+	sent := make(chan error)
+	go func() {
+		runtime.LockOSThread() // the thread ends with this goroutine, and its user and group with it
+		_, _, gid := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(p.gid), uintptr(p.gid), uintptr(p.gid))
+		_, _, uid := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(p.uid), uintptr(p.uid), uintptr(p.uid))
+		if gid != 0 || uid != 0 {
+			sent <- fmt.Errorf("run as %s: %w, %w", p.name, gid, uid)
+			return
+		}
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			_, err = c.Write([]byte(text))
+			c.Close()
+		}
+		sent <- err
+	}()
+	return <-sent
+}
+
+// runsUntilGate enqueues a job of someone that runs until the file gate exists, and returns once it runs.
+func (q *queue) runsUntilGate() (id, gate string) {
+	q.Helper()
+	gate = filepath.Join(filepath.Dir(q.bin), "go")
+	id = q.mustAs(someone, "enqueue", "--no-cwd", untilGate(gate))
+	q.until("the job runs", 20*time.Second, func() bool { return q.show(id).State == "processing" })
+	return id, gate
+}
+
+// saysEverywhere wants one sentence as the reason for a waiting job from why, show, status, doctor and run.
+func (q *queue) saysEverywhere(id, words string) {
+	q.Helper()
+	var why struct {
+		Reasons []struct{ Kind, Text, Next string }
+	}
+	q.until("why names the launcher", 40*time.Second, func() bool {
+		err := json.Unmarshal([]byte(q.must("why", id, "--json")), &why)
+		return err == nil && len(why.Reasons) > 0 && strings.Contains(why.Reasons[0].Text, words)
+	})
+	if got := why.Reasons[0].Kind; got != "runner" {
+		q.Errorf("kind of the reason: %q, want runner", got)
+	}
+	reason := why.Reasons[0].Text + "; " + why.Reasons[0].Next
+	var shown struct {
+		WaitsFor struct{ Text, Next string } `json:"waits_for"`
+	}
+	if err := json.Unmarshal([]byte(q.must("show", id, "--json")), &shown); err != nil {
+		q.Fatal(err)
+	}
+	if got := shown.WaitsFor.Text + "; " + shown.WaitsFor.Next; got != reason {
+		q.Errorf("waits_for: %q\nwant %q", got, reason)
+	}
+	if got := q.must("status"); !strings.Contains(strings.Join(strings.Fields(got), " "), reason) {
+		q.Errorf("status: %s\nwant %q", got, reason)
+	}
+	if got := q.cli("doctor"); !strings.Contains(strings.Join(strings.Fields(got.out), " "), why.Reasons[0].Text) {
+		q.Errorf("doctor: %s\nwant %q", got.out, reason)
+	}
+	cmd := as(q.command("run", "--no-cwd", "true"), someone)
+	stderr := &lockedBuffer{}
+	cmd.Stderr = stderr
+	if err := begin(cmd); err != nil {
+		q.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}()
+	q.until("run says it", 20*time.Second, func() bool { return strings.Contains(stderr.String(), "waits: "+reason) })
+}
+
+// A service of root's cannot start a launcher again once it has changed its account. So it ends when its
+// launcher does, its jobs continue, and the next service starts another launcher.
+func TestServiceEndsWithItsLauncher(t *testing.T) {
+	q, args := rootsService(t)
+	id, gate := q.runsUntilGate()
+	launcher := q.launcherPID()
+	kill(launcher)
+	select {
+	case <-q.ended:
+	case <-time.After(patience * 20 * time.Second):
+		t.Fatal("the service runs without its launcher")
+	}
+	if got := q.cmd.ProcessState.ExitCode(); got != 1 {
+		t.Errorf("exit code %d, want 1", got)
+	}
+	said, _ := filepath.Glob(q.path("stderr-*"))
+	text, _ := os.ReadFile(said[0])
+	want := fmt.Sprintf("launcher: process %d, which starts root's runners, ended (signal: killed)", launcher)
+	if !strings.Contains(string(text), want) {
+		t.Errorf("the service said %s\nwant %s", text, want)
+	}
+	q.cmd = nil
+	q.start(args...)
+	if got := q.show(id); got.State != "processing" {
+		t.Errorf("the job that ran: %+v", got)
+	}
+	if err := os.WriteFile(gate, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	q.mustAs(someone, "wait", id)
+	if got := q.show(id); got.State != "completed" || len(got.History) != 1 {
+		t.Errorf("the job that ran: %+v", got)
+	}
+	q.killRunners()
+	if got := q.outputOf(someone, "--no-cwd", "id -un"); got != "daemon" {
+		t.Errorf("a job of the next launcher's runner: %q", got)
+	}
+}
+
+// A stopped launcher is named with what to do, even before a runner is needed. Requests that the service gave
+// up start no runner once the launcher continues, and waiting jobs start without help.
+func TestStoppedLauncherIsNamed(t *testing.T) {
+	q, _ := rootsService(t)
+	q.outputOf(someone, "--no-cwd", "true")
+	launcher := q.launcherPID()
+	syscall.Kill(launcher, syscall.SIGSTOP)
+	defer syscall.Kill(launcher, syscall.SIGCONT)
+	want := fmt.Sprintf("launcher: process %d, which starts root's runners, is stopped", launcher)
+	q.until("status names it while a runner is there", 20*time.Second, func() bool {
+		return strings.Contains(q.must("status"), want)
+	})
+	q.diagnosed("a stopped launcher", "launcher", fmt.Sprintf("kill -CONT %d", launcher))
+	for range 3 {
+		if err := sendAs(keeper, filepath.Join(q.roots, "spawn.sock"), "queuectl wants a runner\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.killRunners()
+	id := q.mustAs(someone, "enqueue", "--no-cwd", "true")
+	q.saysEverywhere(id, want)
+	syscall.Kill(launcher, syscall.SIGCONT)
+	q.mustAs(someone, "wait", id)
+	if pids := childrenOf(launcher, "--accepted"); len(pids) != 1 {
+		t.Errorf("runners once the launcher continues: %v, want one", pids)
+	}
+	for _, f := range q.doctor().Findings {
+		if f.Check == "launcher" {
+			t.Errorf("once the launcher continues: %+v", f)
+		}
+	}
+	if got := q.must("status"); strings.Contains(got, "launcher") {
+		t.Errorf("once the launcher continues: %s", got)
+	}
+}
+
+// Where the launcher is not the service's own process, the service stays and names what is missing.
+func TestMissingLauncherIsNamed(t *testing.T) {
+	q, rules := rootedFiles(t, "run_as = \"submitter\"\n", "accounts = *\n")
+	launcher := q.launcher(rules)
+	socket := filepath.Join(q.roots, "spawn.sock")
+	q.start("--workers", "2", "--runner-dir", q.roots, "--runner-socket", socket, "--runner-policy", rules)
+	q.outputOf(someone, "--no-cwd", "true")
+	launcher.Process.Kill()
+	q.until("it has ended", 20*time.Second, func() bool {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			c.Close()
+		}
+		return err != nil
+	})
+	q.killRunners()
+	id := q.mustAs(someone, "enqueue", "--no-cwd", "true")
+	q.saysEverywhere(id, "launcher: no process listens on "+socket)
+	q.launcher(rules)
+	q.mustAs(someone, "wait", id)
+}
