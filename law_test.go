@@ -30,7 +30,7 @@ var law = map[string][]string{
 	"internal/session":    {},
 	"internal/sockpath":   {},
 	"internal/stackroom":  {},
-	"internal/registered": {},
+	"internal/registered": {"config"},
 	"internal/systemd":    {},
 	"internal/termtext":   {},
 	"internal/timerslack": {},

@@ -189,6 +189,10 @@ type Enqueued struct {
 	// State is cancelled or held if that is what became of it at once, for what it waits for did not end as
 	// asked; else it is left out.
 	State string `json:"state,omitempty"`
+	// MaxAttempts is how many attempts may count before the job is dead, 0 for a job that was not enqueued.
+	MaxAttempts int `json:"max_attempts,omitempty"`
+	// Notes are sentences for the caller, such as that no service starts at boot when the job is due.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // EnqueueBatch asks for many jobs, all or none: 1 to queue.MaxBatch in one request
@@ -251,6 +255,9 @@ type EnqueuedBatch struct {
 	// Unenforced and NewQueues are as those of Enqueued, of all jobs of the request.
 	Unenforced []string   `json:"unenforced,omitempty"`
 	NewQueues  []NewQueue `json:"new_queues,omitempty"`
+	// MaxAttempts is the largest one of these jobs. Notes are as those of Enqueued.
+	MaxAttempts int      `json:"max_attempts,omitempty"`
+	Notes       []string `json:"notes,omitempty"`
 }
 
 // Show asks for one job, with its newest attempts: of those before one, if that is given.

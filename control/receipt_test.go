@@ -8,7 +8,7 @@ import (
 
 // What is read without reflection is all that is written.
 func TestReceiptsAreReadWhole(t *testing.T) {
-	want := Enqueued{ID: "a", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"}, NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled"}
+	want := Enqueued{ID: "a", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"}, NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
 	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {
 		if v.Field(i).IsZero() {
 			t.Errorf("%s: a field without a value here", v.Type().Field(i).Name)

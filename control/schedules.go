@@ -156,6 +156,8 @@ type ScheduleDetail struct {
 	Existed bool `json:"existed,omitempty"`
 	// Unenforced is as that of Enqueued.
 	Unenforced []string `json:"unenforced,omitempty"`
+	// Notes are as those of Enqueued.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // ScheduleRun is what became of one instant.

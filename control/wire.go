@@ -353,6 +353,10 @@ func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 			err = json.Unmarshal(value, &e.NewQueues)
 		case "state":
 			e.State, err = queue.Text(value)
+		case "max_attempts":
+			e.MaxAttempts, err = strconv.Atoi(string(value))
+		case "notes":
+			err = json.Unmarshal(value, &e.Notes)
 		}
 		return err
 	})

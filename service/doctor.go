@@ -46,6 +46,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, s.examineEnforcement(ctx)...)
 	list = append(list, examineLimits(s.config.Load())...)
 	list = append(list, s.examineInherited()...)
+	list = append(list, s.examineBoot()...)
 	if problems, _ := s.problems(ctx); len(problems) > 0 {
 		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see queuectl status"})
 	}

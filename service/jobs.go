@@ -19,12 +19,15 @@ import (
 
 // Enqueue implements control.API.
 func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits})
+	receipt, said, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
 	found := receipt.Found != nil && receipt.Found[0]
-	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}
+	out := control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0], Duplicate: receipt.Duplicate || found, Unenforced: said.unenforced, NewQueues: s.newQueues(ctx, &receipt)}
+	if !out.Duplicate {
+		out.MaxAttempts, out.Notes = said.maxAttempts, said.notes
+	}
 	if len(p.Spec.DependsOn) > 0 {
 		out.State = s.failedAtOnce(ctx, control.Name(out.ID))
 	}
@@ -57,12 +60,19 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case p.Abort:
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
-		receipt, unenforced, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
-		return control.EnqueuedBatch{IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: foundOf(&receipt), Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, err
+		receipt, said, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
+		out := control.EnqueuedBatch{
+			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: foundOf(&receipt), Unenforced: said.unenforced,
+			NewQueues: s.newQueues(ctx, &receipt),
+		}
+		if !out.Duplicate {
+			out.MaxAttempts, out.Notes = said.maxAttempts, said.notes
+		}
+		return out, err
 	case len(p.Jobs) == 0 || len(p.Jobs) > control.BatchStep:
 		return control.EnqueuedBatch{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken in each request of a batch but the last", len(p.Jobs), control.BatchStep)
 	}
-	r, unenforced, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits})
+	r, said, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits})
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
@@ -70,7 +80,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}
-	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: unenforced, NewQueues: s.newQueues(ctx, &receipt)}, err
+	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: said.unenforced, NewQueues: s.newQueues(ctx, &receipt), MaxAttempts: said.maxAttempts, Notes: said.notes}, err
 }
 
 // enqueueRequest is what a request asks to be enqueued.
@@ -81,11 +91,11 @@ type enqueueRequest struct {
 }
 
 // enqueue stores jobs, or commits the batch whose last they are, and returns once
-// all of it is in the queue. It names the limits that are not enforced here.
-func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, []string, error) {
-	r, unenforced, err := s.request(ctx, a)
+// all of it is in the queue.
+func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, remarks, error) {
+	r, said, err := s.request(ctx, a)
 	if err != nil {
-		return store.Receipt{}, nil, err
+		return store.Receipt{}, said, err
 	}
 	receipt, err := s.store.Enqueue(ctx, r)
 	if err == nil {
@@ -101,21 +111,20 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 			}
 		}
 	}
-	return receipt, unenforced, err
+	return receipt, said, err
 }
 
 // finishAgain is the wait after a batch could not be moved into the queue.
 const finishAgain = 200 * time.Millisecond
 
-// request checks specs and completes them to what the store takes. It names the limits that
-// are not enforced here.
-func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, unenforced []string, err error) {
+// request checks specs and completes them to what the store takes.
+func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, said remarks, err error) {
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
 	uid, as := peer.UID, users{s: s, peer: &peer}
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(), Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
-		return r, nil, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(a.key), queue.MaxKey)
+		return r, said, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(a.key), queue.MaxKey)
 	}
 	name := s.userName(uid)
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
@@ -133,30 +142,31 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		}
 		var fault *queue.Error
 		if errors.As(err, &fault) && len(a.specs) > 1 {
-			return r, nil, fault.At(i + 1)
+			return r, said, fault.At(i + 1)
 		}
 		if err != nil {
-			return r, nil, err
+			return r, said, err
 		}
 		j.UID = uid
 		if err := s.checkDemands(&j, nodes); err != nil {
 			if errors.As(err, &fault) && len(a.specs) > 1 {
 				err = fault.At(i + 1)
 			}
-			return r, nil, err
+			return r, said, err
 		}
 		if runs := s.account.RunsAs(&j); i == 0 || runs != s.account.RunsAs(&r.Drafts[i-1]) {
 			if err := s.mayRun(runs); err != nil {
-				return r, nil, err
+				return r, said, err
 			}
 		}
 		r.Drafts[i] = j
 	}
-	if unenforced, err = s.unenforced(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
-		return r, unenforced, err
+	s.remark(&said, r.Drafts)
+	if said.unenforced, err = s.unenforced(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
+		return r, said, err
 	}
 	r.Sum, err = sum(a.specs, a.batch)
-	return r, unenforced, err
+	return r, said, err
 }
 
 // sum tells what a request with a key asks for from other requests.

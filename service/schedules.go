@@ -101,7 +101,9 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 	if err != nil {
 		return control.ScheduleDetail{}, err
 	}
-	return s.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) { d.Existed, d.Unenforced = existed, want.unenforced })
+	return s.showSchedule(ctx, p.Name, func(d *control.ScheduleDetail) {
+		d.Existed, d.Unenforced, d.Notes = existed, want.unenforced, s.bootNotes()
+	})
 }
 
 // changing repeats a change of a schedule that others change meanwhile.
@@ -117,7 +119,7 @@ func changing(do func() error) (err error) {
 // askedFor checks what is asked of a schedule, and completes it.
 func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want asked, err error) {
 	peer := control.PeerFrom(ctx)
-	r, unenforced, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
+	r, said, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
 	if err != nil {
 		return want, err
 	}
@@ -125,7 +127,7 @@ func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want as
 	if err != nil {
 		return want, err
 	}
-	want.unenforced = unenforced
+	want.unenforced = said.unenforced
 	now := s.store.Now()
 	want.Schedule = store.Schedule{
 		Name: p.Name, UID: peer.UID, Cron: strings.Join(strings.Fields(p.Cron), " "), Zone: p.TZ, Jitter: p.Jitter,

@@ -62,6 +62,7 @@ type Options struct {
 	Runners    Runners           // of root's, if they are not its own
 	Background bool              // a client started it on demand
 	Inherited  []string          // what it could not reset of the attributes of that client's caller
+	BootAdvice func() string     // returns how to make the service start at boot, "" if it does; nil if that is not known
 	Manager    *Manager          // that started it and is told by calls, nil if none is
 	Patient    bool              // whoever reads a stream may take any time for it
 	Version    string

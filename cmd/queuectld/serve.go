@@ -15,6 +15,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/internal/logs"
+	"github.com/queuectl/queuectl/internal/registered"
 	"github.com/queuectl/queuectl/internal/resident"
 	"github.com/queuectl/queuectl/internal/systemd"
 	"github.com/queuectl/queuectl/internal/timerslack"
@@ -44,6 +45,8 @@ func serveVerb(a *app) *cobra.Command {
 				}
 				o.KeepJobs, o.Background, o.Unit, o.Runners = keep, background, systemd.Unit(unit), root
 				o.Crowded = fewPlaces().crowded
+				started := registered.Process{Kind: o.Places.Kind(), Background: background, Unit: unit, Parent: os.Getppid()}
+				o.BootAdvice = func() string { return registered.BootAdvice(started) }
 				if background {
 					o.Inherited = cleanstart.Inherited()
 				}

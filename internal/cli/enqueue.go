@@ -254,6 +254,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	a.tellUnique(s, got.ID, got.Duplicate)
 	a.warnExpired(s, a.Quiet || !IsTerminal(a.Err))
 	a.tellAtOnce(&got)
+	a.tellNotes(got.Notes)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
 		if err != nil {
@@ -271,7 +272,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		a.Say("job %s was enqueued with this key before", got.ID)
 		return nil
 	}
-	a.Say("job %s enqueued%s", got.ID, whenDue(s, time.Now()))
+	a.Say("job %s enqueued%s%s", got.ID, whenDue(s, time.Now()), attempts(got.MaxAttempts))
 	return nil
 }
 
@@ -403,10 +404,11 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		got.Found[i]++
 	}
 	a.tellFound("job", got.Found, len(got.IDs))
+	a.tellNotes(got.Notes)
 	if err := a.printStored(ctx, c, got.IDs); err != nil {
 		return err
 	}
-	a.Say("%d jobs enqueued", len(got.IDs)-len(got.Found))
+	a.Say("%d jobs enqueued%s", len(got.IDs)-len(got.Found), attempts(got.MaxAttempts))
 	return nil
 }
 

@@ -150,6 +150,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	a.warnExpired(s, true)
 	a.tellUnique(s, got.ID, got.Duplicate)
 	a.tellAtOnce(&got)
+	a.tellNotes(got.Notes)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 

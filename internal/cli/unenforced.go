@@ -14,6 +14,24 @@ func (a *App) requireFlag(f *pflag.FlagSet) {
 	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {ofLimits}}
 }
 
+// tellNotes prints what the service notes about new jobs.
+func (a *App) tellNotes(notes []string) {
+	if a.Quiet || a.Structured() {
+		return
+	}
+	for _, note := range notes {
+		fmt.Fprintln(a.Err, "queuectl: "+a.Clean(a.Err, note))
+	}
+}
+
+// attempts says how many attempts new jobs have, if they have several.
+func attempts(most int) string {
+	if most < 2 {
+		return ""
+	}
+	return fmt.Sprintf("; up to %d attempts", most)
+}
+
 // tellUnenforced says which limits of new jobs are not enforced where they run.
 func (a *App) tellUnenforced(names []string) {
 	if len(names) == 0 {

@@ -215,8 +215,11 @@ type upload struct {
 
 	unenforced []string // limits of the jobs
 	newQueues  []control.NewQueue
-	dirs       workDirs
-	found      []int // lines of jobs for which there were others
+	notes      []string // of the service, about these jobs
+
+	maxAttempts int // the most that one of the jobs has
+	dirs        workDirs
+	found       []int // lines of jobs for which there were others
 
 	asking  sync.Mutex // held while a request is begun
 	commits bool       // it is the last one; guarded by asking
@@ -423,6 +426,10 @@ func (u *upload) send(commit bool) error {
 				u.newQueues = append(u.newQueues, q)
 			}
 		}
+		u.maxAttempts = max(u.maxAttempts, got.MaxAttempts)
+		if len(u.notes) == 0 { // they are the same of each request
+			u.notes = got.Notes
+		}
 		switch e, ok := errors.AsType[*queue.Error](err); {
 		case !ok:
 		case e.Index > 0 && e.Index <= len(lines):
@@ -505,7 +512,7 @@ func (u *upload) end(err error) error {
 	if err := u.a.printStored(u.ctx, u.c, u.ids); err != nil {
 		return err
 	}
-	u.a.Say("%s enqueued%s", Jobs(len(u.ids)-len(u.found)), u.due)
+	u.a.Say("%s enqueued%s%s", Jobs(len(u.ids)-len(u.found)), u.due, attempts(u.maxAttempts))
 	return nil
 }
 
@@ -519,6 +526,7 @@ func (u *upload) finish(err error) error {
 		u.a.tellUnenforced(u.unenforced)
 		u.a.tellNewQueues(u.newQueues)
 		u.a.tellFound("line", u.found, len(u.ids))
+		u.a.tellNotes(u.notes)
 	}
 	if err == nil || u.batch == "" {
 		return err

@@ -3,6 +3,8 @@ package registered
 import (
 	"os"
 	"path/filepath"
+
+	"github.com/queuectl/queuectl/config"
 )
 
 // File is launchd's file of this user's service.
@@ -19,3 +21,21 @@ func Own() (start string, registered bool) {
 // EndsAtLogout reports whether a registered service of this user ends when the user has
 // logged out, and could do otherwise.
 func EndsAtLogout() bool { return false }
+
+// BootAdvice returns how to make a service start at boot, or "" if it does. launchd starts the machine's service
+// at boot, and a user's own one at login only.
+func BootAdvice(p Process) string {
+	switch p.Kind {
+	case config.SystemService:
+		if _, err := os.Stat("/Library/LaunchDaemons/" + Name + ".plist"); err == nil {
+			return ""
+		}
+		return "sudo queuectl service install"
+	case config.OwnService:
+		if _, registered := Own(); !registered {
+			return registerOwn + " (from login on), or, for all users: sudo queuectl service install"
+		}
+		return "it starts when you log in; for all users, from boot on: sudo queuectl service install"
+	}
+	return elsewhere
+}

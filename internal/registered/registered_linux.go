@@ -4,6 +4,8 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+
+	"github.com/queuectl/queuectl/config"
 )
 
 // Folder is where the units of a user stand.
@@ -18,8 +20,50 @@ func Own() (start string, registered bool) {
 // logged out, and does not begin with the machine.
 func EndsAtLogout() bool {
 	_, registered := Own()
+	return registered && !lingers()
+}
+
+// lingers reports whether systemd runs this user's services from boot on. It also does if the user is unknown:
+// then no advice would help.
+func lingers() bool {
 	who, err := user.Current()
-	return registered && err == nil && !exists(filepath.Join("/var/lib/systemd/linger", who.Username))
+	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Username))
+}
+
+// initPID is the process that the kernel starts first. In a container that may be the service.
+const initPID = 1
+
+// BootAdvice returns how to make a service start at boot, or "" if it does. A registered service starts
+// at boot if its unit is enabled and, for a user's own service, if the user lingers. One that init started,
+// or that is init, is taken to start with the machine or the container.
+func BootAdvice(p Process) string {
+	if !p.Background && p.Unit == "" && (p.Parent == initPID || os.Getpid() == initPID) {
+		return ""
+	}
+	switch p.Kind {
+	case config.SystemService:
+		if !enabled("/etc/systemd/system", "multi-user.target") {
+			return "sudo systemctl enable " + Name
+		}
+		return ""
+	case config.OwnService:
+		if _, registered := Own(); !registered {
+			return registerOwn
+		}
+		if !enabled(Folder(), "default.target") {
+			return "systemctl --user enable " + Name
+		}
+		if !lingers() {
+			return "loginctl enable-linger"
+		}
+		return ""
+	}
+	return elsewhere
+}
+
+// enabled reports whether a target of systemd starts the service.
+func enabled(dir, target string) bool {
+	return exists(filepath.Join(dir, target+".wants", Name+".service"))
 }
 
 func exists(path string) bool {

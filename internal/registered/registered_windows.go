@@ -1,6 +1,10 @@
 package registered
 
-import "golang.org/x/sys/windows/registry"
+import (
+	"golang.org/x/sys/windows/registry"
+
+	"github.com/queuectl/queuectl/config"
+)
 
 // RunKey holds the commands that Windows runs when this user logs on, by name.
 const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
@@ -27,4 +31,19 @@ func Own() (start string, registered bool) {
 func EndsAtLogout() bool {
 	_, registered := Own()
 	return registered
+}
+
+// BootAdvice returns how to make a service start at boot, or "" if it does. Windows starts the system's service
+// at boot, and a user's own one at logon only.
+func BootAdvice(p Process) string {
+	switch p.Kind {
+	case config.SystemService:
+		return ""
+	case config.OwnService:
+		if _, registered := Own(); !registered {
+			return registerOwn + " (from logon on), or, for all users, as an administrator: queuectl service install"
+		}
+		return "it starts when you log on; for all users, from boot on, as an administrator: queuectl service install"
+	}
+	return elsewhere
 }

@@ -1,0 +1,45 @@
+package registered
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/queuectl/queuectl/config"
+)
+
+// A service that a client started on demand does not start at boot; its unit has to be registered and enabled.
+// What the init process of a machine or container started comes back with it.
+func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
+	t.Setenv("HOME", t.TempDir())
+	own := Process{Kind: config.OwnService, Background: true, Parent: 1}
+	advice := func(p Process, want string) {
+		t.Helper()
+		if got := BootAdvice(p); got != want {
+			t.Errorf("%+v: got %q, want %q", p, got, want)
+		}
+	}
+	advice(own, "queuectl service install --user")
+	advice(Process{Kind: config.OwnService, Parent: os.Getpid()}, "queuectl service install --user")
+	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, elsewhere)
+	advice(Process{Kind: config.DirectoryService, Parent: initPID}, "")
+
+	unit := filepath.Join(Folder(), Name+".service")
+	wants := filepath.Join(Folder(), "default.target.wants")
+	if err := os.MkdirAll(wants, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(unit, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	own = Process{Kind: config.OwnService, Unit: Name + ".service", Parent: os.Getpid()}
+	advice(own, "systemctl --user enable queuectl")
+	if err := os.Symlink(unit, filepath.Join(wants, Name+".service")); err != nil {
+		t.Fatal(err)
+	}
+	if lingers() {
+		advice(own, "")
+	} else {
+		advice(own, "loginctl enable-linger")
+	}
+}
