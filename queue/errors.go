@@ -221,3 +221,14 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// NoJob returns the error of an id that no job has. People type "retry all" and "retry dead", where all and dead are ids.
+func NoJob(id string) error {
+	hint := ""
+	if id == "all" {
+		hint = "; where a verb takes several jobs, --all means all"
+	} else if state := StateMeant(id); state != "" {
+		hint = "; where a verb takes several jobs, --state " + state + " means those in that state"
+	}
+	return Errorf(CodeNotFound, "there is no job %q%s", Clip(id), hint)
+}

@@ -90,8 +90,31 @@ func ParseStates(name string) ([]State, error) {
 			return []State{State(s)}, nil
 		}
 	}
+	if meant := StateMeant(name); meant != "" {
+		return nil, Invalid("state", "%q is not a state; here it is %s", name, meant)
+	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
 	return nil, Invalid("state", "%q is not a state%s", Clip(name), cmp.Or(Nearest(name, known), "; there are "+strings.Join(known, ", ")))
+}
+
+// StateMeant returns the name of the state that a word names, here or in other programs. It returns "" if none.
+func StateMeant(word string) string {
+	switch word {
+	case "running", "active", "started", "executing":
+		return Processing.String()
+	case "queued", "ready":
+		return Pending.String()
+	case "succeeded", "success", "successful":
+		return Completed.String()
+	case "stashed", "suspended":
+		return Held.String()
+	case "error", "errored":
+		return Failed.String()
+	}
+	if word == "waiting" || word == "done" || word != "" && slices.Contains(stateNames[:], word) {
+		return word
+	}
+	return ""
 }
 
 // Reason says why a job or attempt is in its state, where the state alone does

@@ -169,9 +169,9 @@ func (s *Service) get(ctx context.Context, p *control.Peer, id string) (queue.Jo
 	return j, err
 }
 
-// errNoJob is what the store says of an unknown id.
+// errNoJob is the same error as the store's, so that a hidden job looks like none.
 func errNoJob(id string) error {
-	return queue.Errorf(queue.CodeNotFound, "there is no job %q", queue.Clip(id))
+	return queue.NoJob(id)
 }
 
 // owns reports whether a job is a peer's own. One that runs keeps its uid also when that

@@ -3,11 +3,11 @@ package cli
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-)
 
-// What there is none of, and what to do meanwhile.
-const ()
+	"github.com/queuectl/queuectl/queue"
+)
 
 // elsewhere is what people know by some words from pueue, task-spooler, at, GNU parallel,
 // systemd or Slurm. Either it has words of ours, or the answer says what is missing.
@@ -62,11 +62,54 @@ func verbsElsewhere() []elsewhere {
 		{words: "enable install", ours: "service install"},
 		{words: "disable uninstall", ours: "service uninstall"},
 		{words: "daemon", ours: "serve, or service start"},
-		{words: "workers", ours: "worker list"},
+		{words: "workers", ours: "worker list, or worker scale N"},
+		{words: "signal pkill", ours: "kill -s NAME ID"},
 		{words: "group groups queues partition", ours: "queue"},
 		{words: "depend dependencies depends", ours: "tree ID; enqueue --after ID"},
 		{words: "schedules cron crontab timer timers", ours: "schedule add NAME 'CRON' -- program args, and schedule list"},
 	}
+}
+
+// argumentHint returns what was meant by arguments that a verb does not take, "" if that is not known.
+func argumentHint(verb string, args []string) string {
+	word, ours := args[0], ""
+	_, notNumber := strconv.ParseUint(word, 10, 64)
+	switch state := queue.StateMeant(word); verb {
+	case "list", "ps", "status":
+		switch {
+		case word == "all" && verb == "status":
+			ours = "list"
+		case word == "all":
+			return "; all are listed without it"
+		case state != "" && verb == "status":
+			ours = "list --state " + state
+		case state != "":
+			ours = verb + " --state " + state
+		default:
+			ours = "show " + queue.Word(queue.Clip(word))
+		}
+	case "worker":
+		if notNumber == nil {
+			ours = "worker scale " + word
+		}
+	case "config":
+		key, value, given := strings.Cut(word, "=")
+		if len(args) > 1 {
+			value, given = args[1], true
+		}
+		switch {
+		case !strings.ContainsAny(key, "_."):
+			return ""
+		case given:
+			ours = "config set " + queue.Word(queue.Clip(key)) + " " + queue.Word(queue.Clip(value))
+		default:
+			ours = "config get " + queue.Word(queue.Clip(key))
+		}
+	}
+	if ours == "" {
+		return ""
+	}
+	return "; here it is: " + ours
 }
 
 // flagsElsewhere are flags of a verb.
@@ -83,6 +126,10 @@ func flagsElsewhere(verb string) (table []elsewhere) {
 			{words: "--running", ours: "--state processing"},
 			{words: "--queued --pending", ours: "--state waiting"},
 		}
+	case "kill":
+		table = []elsewhere{{words: "-1 -2 -3 -6 -9 -A -C -H -I -K -S -T -U", ours: "kill -s NAME ID"}} // -9, -HUP and the like
+	case "queuectl":
+		table = []elsewhere{{words: "-V -v", ours: "--version"}}
 	case "logs", "attach":
 		table = []elsewhere{
 			{words: "--tail -l", ours: "logs -n N"},
@@ -135,8 +182,7 @@ func jobFlagsElsewhere(verb string) []elsewhere {
 		{words: "--mutex --semaphore --exclusive", ours: "--lock KEY, or KEY:N"},
 		{words: "--rate", ours: "--rate-limit KEY=N/m"},
 		{words: "--gres --gpus", ours: "--resource NAME=N"},
-		{words: "--notify --mail --mail-type --mail-user -m", answer: "nobody is notified yet; put it into the command, 'work; tell', or read events -f"},
-		{words: "--on-completed --on-failed --on-dead --on-ended", answer: "hooks are not there yet; put it into the command: 'work; tell'"},
+		{words: "--notify --mail --mail-type --mail-user -m", ours: "--on-dead 'LINE', or --on-ended, with a shell line that sends the mail"},
 		{words: "--cron --schedule --on-calendar --every --repeat", ours: "schedule add NAME 'CRON' -- program args"},
 		{words: "--array", ours: "enqueue -- program ::: A B C, or --lines FILE"},
 		{words: "--host --node --nodelist --sshlogin -S", ours: "--on NODE, or --on LABEL=VALUE"},
@@ -162,6 +208,9 @@ func slipIn(word string, known []string) string {
 	if typed == "" || len(typed) > longest {
 		return ""
 	}
+	if full := abbreviated(word, known); full != "" {
+		return fmt.Sprintf("; did you mean %q?", full)
+	}
 	best := ""
 	for _, k := range known {
 		meant := strings.TrimLeft(k, "-")
@@ -176,6 +225,23 @@ func slipIn(word string, known []string) string {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %q?", best)
+}
+
+// abbreviated returns the only known word that begins with this one, "" if there are none or several.
+func abbreviated(word string, known []string) (full string) {
+	const shortest = 4 // letters
+	if len(strings.TrimLeft(word, "-")) < shortest {
+		return ""
+	}
+	for _, k := range known {
+		if strings.HasPrefix(k, word) {
+			if full != "" {
+				return ""
+			}
+			full = k
+		}
+	}
+	return full
 }
 
 // slips is how many slips of typing are between two words: the distance of Damerau, by rows.

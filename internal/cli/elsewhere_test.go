@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // refusal is what the words of a command line are refused with, "" if they are not.
@@ -24,7 +27,7 @@ func refusal(t *testing.T, words ...string) string {
 func TestWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "here it is: wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
-		"enqueue --hold": "not held from its start yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "nobody is notified yet", "enqueue --mutex": "--lock KEY",
+		"enqueue --hold": "not held from its start yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead 'LINE'", "run --mail": "--on-dead 'LINE'", "enqueue --mutex": "--lock KEY",
 		"enqueue --halt": "nothing like it yet", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
 		"enqueue -g": "--queue NAME", "enqueue --group": "--queue NAME", "enqueue -w": "--cwd FOLDER", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
 		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
@@ -36,6 +39,42 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 		got := refusal(t, append(strings.Fields(line), "x")...)
 		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {
 			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// Arguments that a verb does not take, words of other programs among the flags, and a schedule without a name are
+// answered with what was meant.
+func TestArgumentsOfOtherPrograms(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"list dead", "here it is: list --state dead"}, {"ps waiting", "here it is: ps --state waiting"}, {"list running", "here it is: list --state processing"},
+		{"list 5", "here it is: show 5"}, {"list all", "all are listed without it"},
+		{"status 5", "here it is: show 5"}, {"status all", "here it is: list"}, {"status dead", "here it is: list --state dead"},
+		{"workers 4", "worker scale N"}, {"worker 4", "here it is: worker scale 4"},
+		{"kill -9 1", "here it is: kill -s NAME ID"}, {"kill -15 1", "kill -s NAME ID"}, {"kill -HUP 1", "kill -s NAME ID"}, {"kill -KILL 1", "kill -s NAME ID"},
+		{"signal HUP 1", "here it is: kill -s NAME ID"},
+		{"-V", "here it is: --version"},
+		{"enqueue --prio 3 ls", `did you mean "--priority"?`}, {"sched list", `did you mean "schedule"?`},
+	} {
+		if got := refusal(t, strings.Fields(c.line)...); !strings.Contains(got, c.want) {
+			t.Errorf("%s: got %q, want %q", c.line, got, c.want)
+		}
+	}
+	for line, want := range map[string]string{
+		"max_retries 5": "; here it is: config set max_retries 5", "max_retries=5": "; here it is: config set max_retries 5",
+		"max_retries": "; here it is: config get max_retries", "web.listen": "; here it is: config get web.listen", "gett": "",
+	} {
+		if got := argumentHint("config", strings.Fields(line)); got != want {
+			t.Errorf("config %s: got %q, want %q", line, got, want)
+		}
+	}
+	if got := refusal(t, "worker", "list", "dead"); strings.Contains(got, "here it is") {
+		t.Errorf("worker list dead: got %q, want no hint to jobs", got)
+	}
+	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
+		_, err := (&App{}).scheduleWords(&control.ScheduleAdd{}, words, -1)
+		if want := "the name of the schedule is missing; give one before the line of cron: queuectl schedule add NAME " + queue.Word(words[0]); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %q", words, err, want)
 		}
 	}
 }

@@ -5,6 +5,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -419,7 +420,11 @@ func Message(err error) string {
 func Exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return Usage("%s takes %s; %d given", cmd.CommandPath(), what, len(args))
+			text := fmt.Sprintf("%s takes %s; %d given", cmd.CommandPath(), what, len(args))
+			if n == 0 {
+				text += argumentHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
+			}
+			return &UsageError{text}
 		}
 		return nil
 	}
@@ -457,7 +462,7 @@ func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return Usage("queuectl %s needs one of: %s", use, strings.Join(names, ", "))
 		}
-		return Usage("queuectl %s has no %q%s", use, args[0], near(args[0], names, "it has: "+strings.Join(names, ", ")))
+		return Usage("queuectl %s has no %q%s", use, args[0], cmp.Or(argumentHint(use, args), near(args[0], names, "it has: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd

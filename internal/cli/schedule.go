@@ -82,6 +82,8 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 		words = args[:dash]
 	}
 	switch {
+	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || strings.ContainsAny(words[0], " \t")):
+		return nil, Usage("the name of the schedule is missing; give one before the line of cron: queuectl schedule add NAME %s …", queue.Word(words[0]))
 	case len(words) < 2:
 		return nil, Usage("a schedule needs a name and a line of cron, like: %s", right)
 	case dash >= 0 && len(words) > 2 || len(words) > 3:

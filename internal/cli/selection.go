@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // selection is what the flags of a verb on many jobs say.
@@ -57,6 +58,11 @@ func (s *selection) act(cmd *cobra.Command) {
 func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
+	for _, name := range p.State {
+		if _, err := queue.ParseStates(name); err != nil {
+			return p, err
+		}
+	}
 	if p.Chosen() && len(ids) > 0 {
 		return p, Usage("ids of jobs and %s are both given; give one of them", s.chosenBy(cmd))
 	}

@@ -68,7 +68,7 @@ func (s *engine) byID(ctx context.Context, id, columns string) (j queue.Job, err
 		got, found, err := r.job(reserved, columns, `WHERE `+hasID, argsOfID(id)...)
 		if err == nil && !found {
 			if err = checkMissing(r.conn, id); err == nil {
-				err = queue.Errorf(queue.CodeNotFound, "there is no job %q", id)
+				err = queue.NoJob(id)
 			}
 		}
 		j = got
