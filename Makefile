@@ -27,7 +27,7 @@ demo:
 
 # Most tests wait for something most of the time: half as many packages again as processors fill these.
 test:
-	$(GO) test -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) $(TESTFLAGS) ./...
+	$(GO) test -timeout 20m -p $$(($$(getconf _NPROCESSORS_ONLN) * 3 / 2)) $(TESTFLAGS) ./...
 
 # What the whole program's tests drive is another process, which the detector does not see,
 # and SQLite's memory is not Go's: to watch its code costs two thirds of the time for nothing.

@@ -16,13 +16,15 @@ func staleStarts(t *testing.T, jobs int, more string) *rig {
 	t.Helper()
 	r := newRig(t, "failpoint")
 	r.env = []string{"QUEUECTL_FAILPOINTS=runner-start=wait:" + r.path("go") + more}
-	r.start("--workers", fmt.Sprint(2*jobs))
+	r.start("--workers", "0")
 	a := &asker{q: r.queue}
 	for n := range jobs {
 		if err := r.submit(a, fmt.Sprintf("f%05d", n), rigJob{size: 60 << 10, seconds: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	// One claim takes them all: after 50 ms without a start the service recalls them and claims nothing else.
+	r.must("worker", "scale", fmt.Sprint(2*jobs))
 	r.until("all jobs are claimed", 5*time.Second, func() bool { return r.reserved() == jobs })
 	time.Sleep(100 * time.Millisecond) // the STARTs were sent right after; nothing tells that they have arrived
 	r.kill()

@@ -616,14 +616,14 @@ func TestTerminalsOfRootsRunner(t *testing.T) {
 		t.Errorf("the owner: got %q", code)
 	}
 	q.mustAs(someone, "wait", id)
-	if got, want := q.must("logs", id), fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", someone.uid); got != want {
+	if got, want := q.must("logs", "--raw", id), fmt.Sprintf("%d 600\r\nup\r\nmine\r\ngot mine", someone.uid); got != want {
 		t.Errorf("it said %q, want %q", got, want)
 	}
 
 	id = q.mustAs(someone, "enqueue", "--tty", "--cwd", "/", "--delay", "1h", "echo up; id -u; read x")
 	q.must("edit", id, `{"user":"news"}`)
 	q.must("edit", id, "--delay", "0s")
-	q.until("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", id), "up\r\n9") })
+	q.until("it waits", 20*time.Second, func() bool { return strings.HasSuffix(q.must("logs", "--raw", id), "up\r\n9") })
 	if _, code := w.attach(fields{"id": id, "text": "echo owned\r"}); code != "denied " {
 		t.Errorf("the owner of a job that runs as another: got %q", code)
 	}

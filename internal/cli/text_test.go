@@ -577,8 +577,8 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 func TestCellsHideNothing(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,
-		"a\u3164b": `a\u3164b`, "a\u034fb": `a\u034fb`, "a\u115fb": `a\u115fb`, "x\U000e0100": "x",
-		"👩\u200d💻": "👩💻", "❤\ufe0f": "❤", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
+		"a\u3164b": `a\u3164b`, "a\u034fb": `a\u034fb`, "a\u115fb": `a\u115fb`, "x\U000e0100": `x\U000e0100`, "a\ufe0f": `a\ufe0f`,
+		"👩\u200d💻": "👩💻", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
 	} {
 		got := termtext.Visible(text)
 		if got != want || room(got) != runewidth.StringWidth(got) {

@@ -38,22 +38,25 @@ func Invisible(r rune) bool {
 func Joins(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
 // Visible returns a text whose every character takes the columns that Columns counts for it: invisible characters are
-// escaped, except those that join. These are left out, because terminals do not agree on how wide the whole is.
+// escaped. Exceptions are joiners, which are left out because terminals do not agree on how wide the whole is, and the
+// variation selectors of symbols, which most emoji have.
 func Visible(s string) string {
 	if !strings.ContainsFunc(s, Invisible) {
 		return s
 	}
 	var b strings.Builder
+	last := rune(0)
 	for _, r := range s {
 		switch {
-		case !Invisible(r):
+		case !Invisible(r), unicode.Is(unicode.Variation_Selector, r) && unicode.Is(unicode.S, last):
 			b.WriteRune(r)
-		case Joins(r):
+		case unicode.Is(unicode.Join_Control, r):
 		case r > 0xffff:
 			fmt.Fprintf(&b, `\U%08x`, r)
 		default:
 			fmt.Fprintf(&b, `\u%04x`, r)
 		}
+		last = r
 	}
 	return b.String()
 }
