@@ -45,7 +45,7 @@ func (s *Service) bootNotes() []string {
 	if advice == "" {
 		return nil
 	}
-	return []string{"this service does not start at boot, so after a reboot no job runs until somebody starts it; to change that: " + advice}
+	return []string{"this service does not start at boot, so no job runs after a reboot until you start it; to change that: " + advice}
 }
 
 // examineBoot reports whether the service starts at boot.
@@ -56,6 +56,6 @@ func (s *Service) examineBoot() []store.Finding {
 	}
 	return []store.Finding{{
 		Check: "boot", Level: store.Warning, Next: advice,
-		Message: "the service does not start at boot: after a reboot, jobs and schedules wait until somebody starts it",
+		Message: "the service does not start at boot: after a reboot, jobs and schedules wait until you start it",
 	}}
 }

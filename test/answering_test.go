@@ -14,7 +14,7 @@ func TestVerbsSayWhichServiceAnswers(t *testing.T) {
 	q.start()
 	for _, verb := range []string{"status", "status --verbose", "whoami", "service status"} {
 		words := strings.Fields(verb)
-		if out := q.must(words...); !strings.Contains(out, "directory") || !strings.Contains(out, "socket ") {
+		if out := q.must(words...); !strings.Contains(out, "directory") || !strings.Contains(strings.ToLower(out), "socket") {
 			t.Errorf("%s does not name the service and its socket:\n%s", verb, out)
 		}
 		var got struct{ Service, Socket string }
