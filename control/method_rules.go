@@ -183,8 +183,8 @@ func outputRules() map[reflect.Type]*ruleset {
 			free("ends", "with follow: say when an attempt has ended and another is to come"),
 		}, []group{
 			excludes("selects from past output; leave follow out", []string{"until"}, []string{"follow"}),
-			requires("follows a job from its first attempt on; set follow", []string{"all"}, []string{"follow"}),
-			excludes("follows a job from its first attempt on; leave attempt and n out",
+			requires("works only with follow, from the first attempt on; set follow", []string{"all"}, []string{"follow"}),
+			excludes("begins with the first attempt; leave attempt and n out",
 				[]string{"all"}, []string{"attempt", "n"}),
 		}},
 		reflect.TypeFor[Attach](): {[]param{
@@ -305,7 +305,7 @@ func gateRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[GateSet](): {[]param{
 			need("key", "shared key, which begins with @", formed(key)),
-			opt("lock", "most jobs with the key that run at once", between(1, queue.MaxDemand)),
+			opt("lock", "how many jobs with this key may run at the same time", between(1, queue.MaxDemand)),
 			opt("rate", "most starts with the key in a period, like 10/m", formed(rate)),
 			opt("unset", "remove this rule", words("lock", "rate")),
 		}, []group{

@@ -399,7 +399,7 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 		return nil, err
 	}
 	if t.id == nil && m.Stream {
-		return nil, queue.Errorf(queue.CodeRequest, "a stream needs a request with an id")
+		return nil, queue.Errorf(queue.CodeRequest, "a request for a stream must have an id")
 	}
 	params, err := m.does.decode(t.raw)
 	if err != nil {
