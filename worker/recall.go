@@ -25,8 +25,10 @@ import (
 // The rules do not cover runners that are not the current one: the runner of a suspect, of a user whose starts hang, or
 // one that does not answer. Their jobs must not delay those of others.
 
-// recall takes back the jobs that a runner has not started, as far as the caller selects them. The caller holds mu.
+// recall takes back the jobs that a runner has not started, as far as the caller selects them. A claim that is under way
+// counts as made before it, even if no job is taken back: its jobs are returned too. The caller holds mu.
 func (p *Pool) recall(selects func(*leaseState) bool) {
+	p.recalls++
 	var list []*leaseState
 	for _, h := range p.leases.all {
 		if !h.running && !h.begun && !h.over && !h.dropSent && (h.waiting || h.conn != nil) && selects(h) {
@@ -39,7 +41,6 @@ func (p *Pool) recall(selects func(*leaseState) bool) {
 	slices.SortFunc(list, func(a, b *leaseState) int {
 		return cmp.Or(cmp.Compare(b.job.Rank, a.job.Rank), cmp.Compare(b.job.Seq, a.job.Seq))
 	})
-	p.recalls++
 	drops := map[*runnerConn][]wire.Frame{}
 	for _, h := range list {
 		h.dropSent, h.recalled = true, true

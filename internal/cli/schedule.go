@@ -82,7 +82,7 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 		words = args[:dash]
 	}
 	switch {
-	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || strings.ContainsAny(words[0], " \t")):
+	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5): // it is a line of cron
 		return nil, Usage("the name of the schedule is missing; give one before the line of cron: queuectl schedule add NAME %s …", queue.Word(words[0]))
 	case len(words) < 2:
 		return nil, Usage("a schedule needs a name and a line of cron, like: %s", right)
