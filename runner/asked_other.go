@@ -32,8 +32,5 @@ func (h Home) say(...string) (string, error) { return "", process.ErrUnsupported
 // peerUID is this process's own: only it can enter the folder of the socket.
 func peerUID(net.Conn) (int, error) { return os.Geteuid(), nil }
 
-// hungUp reports whether the other end of a connection was closed; it is not asked for here.
-func hungUp(net.Conn) bool { return false }
-
 // peerPID is the process that has made the socket at the other end; it is not asked for here.
 func peerPID(net.Conn) int64 { return 0 }

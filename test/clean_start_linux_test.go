@@ -117,6 +117,9 @@ func (s *ownService) command(caller []string, args ...string) *exec.Cmd {
 	words := append(append(slices.Clone(caller), s.bin), args...)
 	cmd := exec.Command(words[0], words[1:]...)
 	cmd.Env, cmd.Dir = environment(s.home), s.home
+	if s.as.uid == os.Geteuid() {
+		return cmd // only root may set groups, even to those that it has
+	}
 	return as(cmd, s.as)
 }
 

@@ -54,7 +54,6 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a folder; name a folder of the service"},
 		{"status --socket plain", 2, "--socket: plain is no socket; name that of a service"},
 		{"enqueue --socket folder true", 2, "--socket: folder is no socket; name that of a service"},
-		{"man none", 2, "man: there is no folder none; make it: mkdir -p none"},
 		{"man plain", 2, "man: plain is not a folder"},
 		{"man closed", 5, "man: you may not write in closed; name another folder"},
 	} {

@@ -264,10 +264,10 @@ func TestSentencesAreForPeople(t *testing.T) {
 		answer, sentence string
 	}{
 		{[]string{"dlq", "list"}, "", "no jobs\n"},
-		{[]string{"enqueue", "--id", "ID", "true"}, "ID\n", "job ID enqueued\n"},
+		{[]string{"enqueue", "--id", "ID", "true"}, "ID\n", "job ID enqueued; up to 4 attempts\n"},
 		{[]string{"cancel", "ID"}, "ID\n", "job ID is cancelled\n"},
 		{[]string{"retry", "ID"}, "ID\n", "job ID is pending again\n"},
-		{[]string{"enqueue", `[{"command":"true","id":"ID-1"},{"command":"true","id":"ID-2"}]`}, "ID-1\nID-2\n", "2 jobs enqueued\n"},
+		{[]string{"enqueue", `[{"command":"true","id":"ID-1"},{"command":"true","id":"ID-2"}]`}, "ID-1\nID-2\n", "2 jobs enqueued; up to 4 attempts\n"},
 	} {
 		for _, id := range []string{"piped", "shown", "quiet"} {
 			words := strings.NewReplacer("ID", id)
@@ -397,7 +397,7 @@ func TestKeysOfATerminal(t *testing.T) {
 	s, cmd = at("enqueue", "--id", "typed", "--stdin", "-", "cat")
 	io.WriteString(s.person, "one\ntwo\n\x04")
 	cmd.Wait()
-	if text := s.text(t); cmd.ProcessState.ExitCode() != 0 || text != "typed\njob typed enqueued\n" {
+	if text := s.text(t); cmd.ProcessState.ExitCode() != 0 || text != "typed\njob typed enqueued; up to 4 attempts\n" {
 		t.Errorf("enqueue: %v, %q", cmd.ProcessState, text)
 	}
 	if j := w.end("typed"); j.Output != "one\ntwo\n" {
