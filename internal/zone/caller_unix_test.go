@@ -78,3 +78,22 @@ func TestUnread(t *testing.T) {
 		}
 	}
 }
+
+// TZ may hold the path of a file, with or without a colon.
+func TestFromTZReadsFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "zone")
+	if err := os.WriteFile(file, []byte(tzif("CET-1CEST,M3.5.0,M10.5.0/3")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, value := range []string{file, ":" + file} {
+		l, err := FromTZ(value)
+		if err != nil {
+			t.Errorf("%q: %v", value, err)
+		} else if got, _ := time.Unix(1785000000, 0).In(l).Zone(); got != "CEST" {
+			t.Errorf("%q: got %s, want CEST", value, got)
+		}
+	}
+	if l, err := FromTZ(file + ".missing"); err == nil {
+		t.Errorf("a missing file: got %v, want an error", l)
+	}
+}

@@ -15,7 +15,7 @@ packages() {
 # run_tests PACKAGE [REGEXP] leaves a log, and says how it went; of tests that match, if any are named.
 run_tests() {
 	local log=$work/logs/${1//\//-} began=$EPOCHREALTIME code=0 ms
-	(cd "$project/$1" && timeout 1000 wine "$work/tests/${1##*/}.test.exe" -test.v -test.parallel=4 -test.timeout=16m -test.run="${2:-${RUN:-.}}") </dev/null >"$log" 2>&1 || code=$?
+	(cd "$project/$1" && timeout 1500 wine "$work/tests/${1##*/}.test.exe" -test.v -test.parallel=4 -test.timeout=24m -test.run="${2:-${RUN:-.}}") </dev/null >"$log" 2>&1 || code=$?
 	ms=$(((${EPOCHREALTIME/[.,]/} - ${began/[.,]/}) / 1000))
 	if [ "$code" = 0 ]; then
 		printf 'ok   %-24s %3d.%d s, %d tests, %d skipped\n' "$1" $((ms / 1000)) $((ms % 1000 / 100)) \
