@@ -191,7 +191,7 @@ func normalities(s *shell) (list []normality) {
 		{regexp.QuoteMeta(s.home), "~"},
 		{regexp.QuoteMeta(s.work), "$$WORK"},
 		{`\x1b`, "␛"}, {`\r`, "␍"},
-		{`to change that: .*`, "to change that: ADVICE"}, // systems differ
+		{`to change that: .*`, "to change that: ADVICE"},          // systems differ
 		{`\d{4}-\d\d-\d\d \d\d:\d\d:\d\d`, "yyyy-mm-dd hh:mm:ss"}, // as wide as it was
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`, "yyyy-mm-ddThh:mm:ss.mmmZ"},
 		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},
