@@ -218,7 +218,7 @@ func TestMCP(t *testing.T) {
 	}
 	first := a.call("enqueue", params{"command": "echo " + strings.Repeat("x", 5000), "labels": params{"of": "test"}}, false)
 	second := a.call("enqueue", params{"command": "true", "delay": "1h"}, false)
-	waited := a.call("wait", params{"ids": []string{first.ID, second.ID}, "timeout": "300ms"}, false)
+	waited := a.call("wait", params{"ids": []string{first.ID, second.ID}, "timeout": "2s"}, false)
 	if len(waited.Ended) != 1 || waited.Ended[0].ID != first.ID || !slices.Equal(waited.Open, []string{second.ID}) || !waited.TimedOut {
 		t.Errorf("waited: %+v", waited)
 	}

@@ -402,7 +402,8 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	}
 	q.killRunners()
 	q.until("the service says why", 20*time.Second, func() bool {
-		return strings.Contains(q.must("status"), "no runner could be (it is tried again): start a runner: make the outputs' folder: ")
+		status := q.must("status")
+		return strings.Contains(status, "no job starts: ") && strings.Contains(status, "make the outputs' folder: ")
 	})
 	if err := os.Remove(outputs); err != nil {
 		t.Fatal(err)
