@@ -45,7 +45,7 @@ func need(name, doc string, c queue.Constraint) param {
 	return param{name, doc, true, c, false}
 }
 
-// param returns the parameter of that name, nil if there is none.
+// param returns the parameter of that name, nil if the set has none by that name.
 func (r *ruleset) param(name string) *param {
 	for i := range r.params {
 		if r.params[i].name == name {
@@ -157,7 +157,7 @@ var rulesets struct {
 	all  map[reflect.Type]*ruleset
 }
 
-// rulesOf returns the ruleset of a type of parameters, nil if there is none.
+// rulesOf returns the ruleset of a type of parameters, nil if the type has none.
 func rulesOf(t reflect.Type) *ruleset {
 	rulesets.once.Do(func() {
 		rulesets.all = map[reflect.Type]*ruleset{}

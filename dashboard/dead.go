@@ -16,7 +16,7 @@ import (
 //
 // Jobs with the same command and the same error form a group. If that makes more groups than the page shows, as with a
 // batch of one program over many files, jobs with the same program and error form a group instead: 400 times
-// "ffmpeg, exit code 1" is one thing to look into, not 400.
+// "ffmpeg, exit code 1" is one problem, not 400.
 
 // Bounds of the grouping. The users who enqueue jobs choose the texts.
 const (
@@ -26,7 +26,7 @@ const (
 	causeMost  = 256  // bytes of a command
 )
 
-// notShown stands for the command of another user's job.
+// notShown replaces the command of another user's job.
 const notShown = "(not shown)"
 
 // causeFields are the parameters of a URL or form that name a cause.

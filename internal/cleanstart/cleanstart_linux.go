@@ -15,7 +15,7 @@ const (
 	noClamp    = ^uint32(0) // resets a utilization clamp
 )
 
-// hardMost stands for the hard limit, as a soft limit.
+// hardMost, as a soft limit, means the hard limit.
 const hardMost = 0
 
 // limit is a resource limit of a fresh process, as INIT_RLIMITS in the kernel's
@@ -69,7 +69,7 @@ func CloseOnExec() error {
 	}
 	entries, err := os.ReadDir("/proc/self/fd") // Linux 5.10 has no such flag
 	if err != nil {
-		return fmt.Errorf("look at open descriptors: %w", err)
+		return fmt.Errorf("list open descriptors: %w", err)
 	}
 	for _, e := range entries {
 		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {

@@ -17,8 +17,8 @@ import (
 // before this process.
 const commandScore = 200
 
-// Inherited describes each attribute that this process has from its caller and could not reset, with
-// what follows from it.
+// Inherited describes each attribute that this process has from its caller and could not reset, and
+// its consequence.
 func Inherited() []string {
 	own, first := readStatus("self"), readStatus("1")
 	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first), inheritedGroups(), inheritedUnit())

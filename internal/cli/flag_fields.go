@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The service names the field of a request that is wrong, like depends_on. A person typed a flag, like --after, and
-// is told about that.
+// The service names the field of a request that is wrong, like depends_on. A person typed a flag, like --after, so
+// the client names the flag.
 
 // fieldOf is the annotation of a flag that sets a field of another name.
 const fieldOf = "field"
@@ -28,7 +28,7 @@ func setsField(f *pflag.Flag, field string) {
 	f.Annotations[fieldOf] = []string{field}
 }
 
-// nameFlags returns an error with the flags that were typed in place of the fields at fault.
+// nameFlags returns an error that names the flags that were typed instead of the fields at fault.
 func nameFlags(cmd *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case nil:
