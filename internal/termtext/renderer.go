@@ -98,7 +98,7 @@ func (r *Renderer) Line() string {
 // End returns the unfinished line when no more output comes. The next Write begins a new output.
 func (r *Renderer) End() string {
 	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" { // a character that was cut
-		r.put(r.part, 1)
+		r.put(string(utf8.RuneError), 1)
 	}
 	out := r.out.String() + r.Line()
 	*r = Renderer{Colours: r.Colours, Midway: r.Midway}
@@ -118,8 +118,8 @@ func (r *Renderer) step(text string) int {
 	}
 	char, n := utf8.DecodeRuneInString(text)
 	switch {
-	case char == utf8.RuneError && n == 1: // a byte that is no text
-		r.put(string(text[:1]), 1)
+	case char == utf8.RuneError && n == 1: // a byte that is no text; two of them must not join into a character
+		r.put(string(utf8.RuneError), 1)
 	case char == 0x9b:
 		return r.sequence(text, n)
 	case char == 0x85:
@@ -191,6 +191,9 @@ func (r *Renderer) escape(text string) int {
 		}
 		if end == len(text) {
 			return 0
+		}
+		if text[end] < ' ' || text[end] > '~' {
+			return end
 		}
 		if c == '(' || c == ')' {
 			r.drawing[c-'('] = text[end] == '0'

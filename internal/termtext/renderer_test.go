@@ -45,8 +45,10 @@ func TestRendererShowsWhatATerminalShows(t *testing.T) {
 		{"a reset on the alternate screen", "a\x1b[?1049hx\x1bcb\n", "a\nb\n"},
 		{"line drawing", "\x1b(0lqk\x1b(Bq\x1b)0\x0ex\x0fx\n", "┌─┐q│x\n"},
 		{"an incomplete sequence", "abc\x1b[3", "abc"},
-		{"an incomplete character", "abc\xe4\xb8", "abc\xe4\xb8"},
-		{"bytes that are no text", "a\xff\xfeb\n", "a\xff\xfeb\n"},
+		{"an incomplete character", "abc\xe4\xb8", "abc\ufffd"},
+		{"bytes that are no text", "a\xff\xfeb\n", "a\ufffd\ufffdb\n"},
+		{"bytes that become a character only together", "\xc2\x1b!\x85\xc2-\b\x1b[P\x85\n", "\ufffd\ufffd\ufffd\ufffd\n"},
+		{"a sequence that ends in a byte that is no text", "a\x1b(ä\n", "aä\n"},
 	} {
 		var whole, pieces Renderer
 		if got := whole.Write(c.text) + whole.End(); got != c.want {
