@@ -151,7 +151,8 @@ func newCampaign(t *testing.T, length time.Duration) *campaign {
 	if err := os.Mkdir(c.dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	settings := "retention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = \"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
+	// The jobs are one user's, so a bound on the bytes of a user would keep the disk from filling up.
+	settings := "max_bytes_per_user = 0\nretention_output = \"12MiB\"\nretention_events = \"10m\"\nstop_timeout = \"2s\"\njob_retry_delay = \"1s\"\noutput_grace = \"100ms\"\n"
 	if err := os.WriteFile(c.path("queuectl.toml"), []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
