@@ -164,16 +164,50 @@ func (r *run) kill(left []proc) {
 	}
 }
 
-// rest reads what the pipes hold, within the output grace: a stranger may have
-// been handed one of them.
+// rest reads what the pipes hold. A process outside the tree may have one of them and print
+// without end: what it prints after the output grace is not read.
 func (r *run) rest() {
-	for {
+	unread, counted := [2]int{}, false
+	for !r.closed() {
 		fds := r.pollFds()
-		if n, err := unix.Poll(fds[:], 0); err == nil && n == 0 || time.Now().After(r.graceEnd) {
+		n, err := unix.Poll(fds[:], 0)
+		if err == unix.EINTR {
+			continue
+		}
+		if n == 0 {
 			return
 		}
-		r.readReady(fds)
+		if !counted && time.Now().After(r.graceEnd) {
+			unread, counted = r.held(), true
+		}
+		more := !counted
+		for i := range fds {
+			if fds[i].Revents != 0 && (!counted || unread[i] > 0) {
+				unread[i] -= r.read(i)
+				more = more || unread[i] > 0
+			}
+		}
+		if !more {
+			return
+		}
 	}
+}
+
+// terminalHolds is more than the kernel ever keeps of what was printed on a terminal, in bytes:
+// 4 KiB in the line discipline and 8 KiB, and one write, before it.
+const terminalHolds = 32 << 10
+
+// held returns how many bytes each pipe holds at most.
+func (r *run) held() (n [2]int) {
+	if r.c.TTY {
+		return [2]int{terminalHolds, 0} // TIOCINQ counts the line discipline's bytes alone
+	}
+	for i, fd := range r.pipes {
+		if fd >= 0 {
+			r.mayWait(func() { n[i], _ = unix.IoctlGetInt(fd, unix.TIOCINQ) })
+		}
+	}
+	return n
 }
 
 // leave deals with a tree of which something may be left: an open pipe or an
@@ -186,6 +220,9 @@ func (r *run) leave(forced bool) {
 	}
 	if open || forced || r.w.cgroup == nil && r.mayHaveLeft(reapOrphans()) || r.w.cgroup != nil && !r.w.cgroup.empty() {
 		r.endLeftovers(forced)
+	}
+	if r.r.StuckPID == 0 {
+		r.rest()
 	}
 }
 
@@ -276,9 +313,6 @@ func (r *run) endLeftovers(forced bool) {
 	}
 	if forced {
 		r.r.EndedAt = time.Now() // the end of a tree that is ended is that of all of it
-	}
-	if r.r.StuckPID == 0 {
-		r.drain(0)
 	}
 }
 

@@ -32,6 +32,8 @@ func (r *run) end() {
 	case r.c.Background:
 		if count, _ := r.tree.left(); count > 0 {
 			r.spare()
+		} else {
+			r.drain(time.Now().Add(lastWords))
 		}
 	default:
 		r.waitTree(r.graceEnd)

@@ -168,3 +168,56 @@ func TestStrangerHoldsNoKillUp(t *testing.T) {
 		<-result
 	}
 }
+
+// All that a command printed before its end is kept, however late it is read: the output grace
+// bounds what its leftovers and strangers print afterwards. Here the runner reads nothing until
+// the command has ended, and there is no grace.
+func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
+	adopt(t)
+	for _, row := range []struct {
+		name, line string
+		bytes      int
+		set        func(c *Command)
+	}{
+		{"pipe", "seq -w 0 9999", 50_000, nil},
+		{"enlarged pipe", "seq -w 0 99999", 600_000, nil},
+		{"both streams", "seq -w 0 4999; exec seq -w 5000 9999 >&2", 50_000, nil},
+		{"terminal", "stty -onlcr; seq -w 0 1999", 10_000, func(c *Command) { c.TTY = true }},
+		{"pipe of a leftover", "sleep 600 & seq -w 0 99999", 600_000, nil},
+		{"pipe of a background process", "sleep 600 & seq -w 0 99999", 600_000, func(c *Command) { c.Background = true }},
+		{"terminal of a leftover", "trap '' HUP; sleep 600 & stty -onlcr; seq -w 0 1999", 10_000, func(c *Command) { c.TTY = true }},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			c := command(t, "/bin/sh", "-c", row.line)
+			c.OutputGrace = 0
+			if row.set != nil {
+				row.set(c)
+			}
+			c.Forked = func(pid int, _ time.Time) {
+				if row.bytes > 64<<10 {
+					enlargePipe(t, fmt.Sprintf("/proc/%d/fd/1", pid))
+				}
+				until(t, "it has ended", func() bool { return !lives(pid) })
+			}
+			w := NewWorker(nil)
+			defer w.Close()
+			r := w.Run(c)
+			EndTrees(Dead{Cookies: []string{c.Cookie}}, time.Second)
+			if said := c.said(t); r.ExitCode != 0 || len(said) != row.bytes {
+				t.Errorf("got %+v and %d bytes, want %d", r, len(said), row.bytes)
+			}
+		})
+	}
+}
+
+// enlargePipe gives a pipe room for a megabyte, which any account may.
+func enlargePipe(t *testing.T, path string) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_SETPIPE_SZ, 1<<20)
+		f.Close()
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}

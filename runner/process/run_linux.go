@@ -336,19 +336,19 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// read takes what a pipe holds, at most a buffer full.
-func (r *run) read(i int) {
-	var n int
+// read takes what a pipe holds, at most a buffer full, and returns how many bytes it took.
+func (r *run) read(i int) (n int) {
 	var err error
 	r.mayWait(func() { n, err = unix.Read(r.pipes[i], r.w.buffer) })
 	if err == unix.EINTR || err == unix.EAGAIN {
-		return
+		return 0
 	}
 	if n <= 0 {
 		unix.Close(r.pipes[i])
 		r.pipes[i] = -1
-		return
+		return 0
 	}
 	r.heard = time.Now()
 	r.c.Log.Append(output.Stream(i), r.heard.UnixMilli(), r.w.buffer[:n])
+	return n
 }
