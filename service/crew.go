@@ -299,8 +299,13 @@ func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 		}
 	case "obey", "freeze":
 		is.Held = true
-		if err = c.s.obey(ctx); err == nil && a.Do == "freeze" {
+		err = c.s.obey(ctx)
+		switch {
+		case err != nil:
+		case a.Do == "freeze":
 			is.Done, err = p.PauseAll(c.s.paused.Load() != nil)(ctx)
+		default:
+			err = p.AwaitNoStarts(ctx)
 		}
 	case "quiet":
 		is.Held = true

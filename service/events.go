@@ -163,6 +163,9 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		}
 		return err
 	})
+	if err == nil {
+		err = s.pool.AwaitNoStarts(ctx)
+	}
 	if err != nil {
 		return control.Draining{}, err
 	}

@@ -167,6 +167,9 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 	switch {
 	case n.This:
 		s.setDrained(!p.Off)
+		if err := s.pool.AwaitNoStarts(ctx); err != nil {
+			return v, err
+		}
 	case n.Alive:
 		within, cancel := context.WithTimeout(ctx, othersWithin)
 		defer cancel()

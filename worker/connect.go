@@ -236,6 +236,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		}
 	}
 	l.runners.add(conn)
+	l.takeBackForDrain()
 	l.prolong(conn)
 	l.mu.Unlock()
 	l.listen(conn)

@@ -101,6 +101,16 @@ func (s *leases) open() (n int) {
 	return n
 }
 
+// unstarted returns a lease whose job is not known to have started, or nil.
+func (s *leases) unstarted() *leaseState {
+	for _, h := range s.all {
+		if !h.running && !h.begun && !h.over {
+			return h
+		}
+	}
+	return nil
+}
+
 // byAge lists all leases, the oldest first; a clock may be too coarse to tell those of one
 // claim apart.
 func (s *leases) byAge() []*leaseState {

@@ -335,6 +335,7 @@ func (l *loop) dropped(from *runnerConn, f *wire.Dropped) {
 		return
 	}
 	h.begun = true // it is running, and will say so
+	l.leases.wake()
 	if h.end != nil {
 		h.conn.Send(&wire.Kill{Lease: f.Lease, Cause: int64(*h.end), Grace: h.grace})
 	}

@@ -149,16 +149,50 @@ func (p *Pool) takeBack() {
 	p.recall(func(h *leaseState) bool { return h.waiting || h.conn.current })
 }
 
-// Drain has no more jobs started, or has them started again.
+// Drain starts or ends a drain, during which no job starts. A job that was sent to a runner before may still start
+// until AwaitNoStarts returns.
 func (p *Pool) Drain(on bool) {
 	p.mu.Lock()
 	p.draining = on
-	if on {
-		p.takeBack()
-	}
+	p.takeBackForDrain()
 	p.leases.wake()
 	p.mu.Unlock()
 	p.ring()
+}
+
+// takeBackForDrain recalls all jobs that have not started, from every runner, if a drain is on. The caller holds mu.
+func (p *Pool) takeBackForDrain() {
+	if p.draining {
+		p.recall(func(*leaseState) bool { return true })
+	}
+}
+
+// noStartsWithin bounds the wait for a runner that does not answer: it starts nothing that was sent to it more than
+// startBy ago, and its notes then say what it had started.
+const noStartsWithin = startBy + startSpare + aliveWithin
+
+// AwaitNoStarts waits until no job starts any more, or the drain is over. An error names a runner that does not answer
+// and whose notes do not say what it has started.
+func (p *Pool) AwaitNoStarts(ctx context.Context) error {
+	deadline := time.Now().Add(noStartsWithin)
+	for {
+		p.mu.Lock()
+		h, ended := p.leases.unstarted(), p.leases.ended
+		over := h == nil || !p.draining
+		p.mu.Unlock()
+		if over {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-ended:
+		case <-time.After(aliveEvery):
+			if err := p.answers(ctx, h); err != nil && time.Now().After(deadline) {
+				return later(err, "the drain is on, but that job may have started, or may start")
+			}
+		}
+	}
 }
 
 // Draining reports whether no jobs are started.

@@ -91,6 +91,7 @@ func (l *loop) expire(at place, list []*leaseState) {
 		case h.over || h.running || h.conn != at.conn: // meanwhile something was heard of it
 		case begun[leases[i]]:
 			h.begun = true
+			l.leases.wake()
 		case ok:
 			l.giveBack(h)
 		default: // its notes cannot be read now

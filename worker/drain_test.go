@@ -1,0 +1,129 @@
+package worker_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// awaitStarts waits in the background until no job starts any more.
+func awaitStarts(t *testing.T, p *worker.Pool) <-chan error {
+	t.Helper()
+	result := make(chan error, 1)
+	go func() { result <- p.AwaitNoStarts(t.Context()) }()
+	return result
+}
+
+func stillWaits(t *testing.T, result <-chan error, what string) {
+	t.Helper()
+	select {
+	case err := <-result:
+		t.Fatalf("the drain is complete (%v), although %s", err, what)
+	default:
+	}
+}
+
+// A drain is complete once the runner has said of each job that it was sent whether that has
+// started: until then any of them may.
+func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
+	s, f, p := begin(t, 3)
+	f.keepsQuiet()
+	s.put(0, 0, 0)
+	hears[*wire.Start](t, f, 3)
+	p.Drain(true)
+	hears[*wire.Drop](t, f, 3)
+	result := awaitStarts(t, p)
+	f.say(&wire.Dropped{Lease: lease(3), Dropped: true})
+	f.settled()
+	stillWaits(t, result, "jobs 1 and 2 may start")
+	f.say(ran(lease(2), long))
+	f.settled()
+	stillWaits(t, result, "job 1 may start")
+	f.say(&wire.Dropped{Lease: lease(1)})
+	if err := from(t, "the drain was complete", result); err != nil {
+		t.Error(err)
+	}
+	f.say(&wire.Started{Attempt: running(lease(1))})
+	s.becomes(1, queue.Processing)
+	s.becomes(3, queue.Pending)
+	check(t, "started", f.started(), []int64{1, 2, 3})
+}
+
+// A drain takes jobs back from all runners, also from that of a suspect.
+func TestDrainTakesBackFromEveryRunner(t *testing.T) {
+	s, _, p, root, _ := beginAlone(t, 2, "2.alone", "")
+	alone := newRunner(t, root, "2.alone")
+	alone.keepsQuiet()
+	s.suspects(1)
+	hears[*wire.Start](t, alone, 1)
+	p.Drain(true)
+	result := awaitStarts(t, p)
+	hears[*wire.Drop](t, alone, 1)
+	stillWaits(t, result, "the suspect may start")
+	alone.say(&wire.Dropped{Lease: lease(1), Dropped: true})
+	if err := from(t, "the drain was complete", result); err != nil {
+		t.Error(err)
+	}
+}
+
+// A runner that is met during a drain gives back what it has not started.
+func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
+	s, f, p := begin(t, 1, 0)
+	s.becomes(1, queue.Processing)
+	f.keepsQuiet()
+	p.Scale(2)
+	s.put(0)
+	hears[*wire.Start](t, f, 2)
+	dropped := len(heard[*wire.Drop](f))
+	p.Drain(true)
+	hears[*wire.Drop](t, f, dropped+1)
+	f.breaks(running(lease(1)), wire.Attempt{Lease: lease(2)})
+	result := awaitStarts(t, p)
+	hears[*wire.Drop](t, f, dropped+2)
+	stillWaits(t, result, "job 2 may start")
+	f.say(&wire.Dropped{Lease: lease(2), Dropped: true})
+	if err := from(t, "the drain was complete", result); err != nil {
+		t.Error(err)
+	}
+	s.becomes(2, queue.Pending)
+}
+
+// A runner that does not answer, and whose notes cannot be read, is named: what it was sent may start.
+func TestDrainNamesARunnerThatHangs(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	f.keepsDeaf(true)
+	s.put(0)
+	hears[*wire.Start](t, f, 1)
+	p.Drain(true)
+	want := "the runner with pid 1 does not answer, and job 1 is with it; "
+	if err := p.AwaitNoStarts(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// AwaitNoStarts returns if the drain ends meanwhile, or is over.
+func TestDrainThatIsOverIsNotAwaited(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Start](t, f, 1)
+	p.Drain(true)
+	result := awaitStarts(t, p)
+	f.settled()
+	stillWaits(t, result, "job 1 may start")
+	p.Drain(false)
+	if err := from(t, "the wait was over", result); err != nil {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	if err := p.AwaitNoStarts(ctx); err != nil {
+		t.Error(err)
+	}
+}
