@@ -164,7 +164,7 @@ func TestAServiceStartsBesideARunnerThatEnds(t *testing.T) {
 	gate := filepath.Join(t.TempDir(), "go")
 	id := q.must("enqueue", "--kill-after", "1m", "trap '' TERM; "+untilGate(gate))
 	q.until("the job runs", 20*time.Second, func() bool { return strings.Contains(q.must("logs", id), "up") && q.show(id).State == "processing" })
-	old := q.runnerPids()[0]
+	old := q.runnerPid()
 	q.kill()
 	q.until("the runner has noticed", 20*time.Second, func() bool {
 		sockets := 0

@@ -330,16 +330,22 @@ func processes(word string) (lines []string) {
 	return lines
 }
 
-// related lists the processes that speak of a folder in their words or in their
-// environment, with their words; this one is none.
+// related lists the processes whose command line or environment contains a folder, with their command lines; this
+// process is not listed.
 func related(dir string) map[int]string {
 	list := map[int]string{}
 	for _, pid := range pids() {
-		if words, env := told(pid); strings.Contains(slashed(words+env), slashed(dir)) {
+		if words, env := told(pid); strings.Contains(slashed(words+env), slashed(dir)) && !isWineDesktop(words) {
 			list[pid] = words
 		}
 	}
 	return list
+}
+
+// isWineDesktop reports whether a command line is that of Wine's desktop. The first program that needs a desktop
+// starts it, so it may have the environment of a job, and outlives that.
+func isWineDesktop(words string) bool {
+	return strings.Contains(slashed(words), "/system32/explorer.exe") && strings.HasSuffix(strings.TrimSpace(words), "/desktop")
 }
 
 // peak is the most memory that a process has held, in bytes.

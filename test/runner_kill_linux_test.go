@@ -69,7 +69,7 @@ func strangers(t *testing.T, take func(r *rig, job, runner int) []*exec.Cmd) {
 	params["on_lost"] = "dead"
 	id := (&asker{q: r.queue}).batch(params)[0]
 	r.until("the job runs", 5*time.Second, func() bool { return r.show(id).PID != 0 })
-	job, runner := r.show(id).PID, r.runnerPids()[0]
+	job, runner := r.show(id).PID, r.runnerPid()
 	r.until("another process is known by its age", 5*time.Second, func() bool {
 		began, err := time.Parse(time.RFC3339, r.show(id).StartedAt)
 		return err == nil && time.Since(began) > 100*time.Millisecond

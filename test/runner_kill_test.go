@@ -157,17 +157,17 @@ func (r *trees) fresh(began time.Time) time.Duration {
 // had been, and a new job is done within two seconds.
 func TestRunnerKilled(t *testing.T) {
 	r := growTrees(t)
-	old := r.runnerPids()
+	old := r.runnerPid()
 	if held := r.heldLocks(); len(held) != len(treeShapes)+2 {
 		t.Fatalf("trees with a lock: %v", held)
 	}
 	began := time.Now()
-	kill(old[0])
+	kill(old)
 	took := r.fresh(began)
 	r.ran()
 	r.until("one other runner is left", 20*time.Second, func() bool {
 		now := r.runnerPids()
-		return len(now) == 1 && now[0] != old[0]
+		return len(now) == 1 && now[0] != old
 	})
 	t.Logf("runner killed: a new job done after %v", took.Round(time.Millisecond))
 }
@@ -179,7 +179,7 @@ func TestAllKilledAtOnce(t *testing.T) {
 	for _, order := range []string{"service first", "runner first"} {
 		t.Run(order, func(t *testing.T) {
 			r := growTrees(t)
-			pids := []int{r.cmd.Process.Pid, r.runnerPids()[0]}
+			pids := []int{r.cmd.Process.Pid, r.runnerPid()}
 			if order == "runner first" {
 				slices.Reverse(pids)
 			}

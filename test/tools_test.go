@@ -177,10 +177,11 @@ func endPID(line string) {
 // runnerPid is the pid of the queue's only runner.
 func (q *queue) runnerPid() int {
 	q.Helper()
-	pids := q.runnerPids()
-	if len(pids) != 1 {
-		q.Fatalf("runners %v, want one", pids)
-	}
+	var pids []int
+	q.until("exactly one runner is there", 10*time.Second, func() bool {
+		pids = q.runnerPids()
+		return len(pids) == 1
+	})
 	return pids[0]
 }
 

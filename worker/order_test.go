@@ -181,3 +181,18 @@ func TestAClaimFromBeforeATakeBackIsGivenBack(t *testing.T) {
 	hears[*wire.Start](t, f, 3)
 	check(t, "started first after that", f.started()[2], 2)
 }
+
+// A job that has started needs no other answer to its recall: jobs are claimed again.
+func TestStartOfAJobEndsItsRecall(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Start](t, f, 1)
+	p.Scale(0)
+	hears[*wire.Drop](t, f, 1)
+	f.say(&wire.Started{Attempt: running(lease(1))})
+	s.becomes(1, queue.Processing)
+	p.Scale(2)
+	s.put(0)
+	hears[*wire.Start](t, f, 2)
+}

@@ -58,7 +58,7 @@ func (p *Pool) recall(selects func(*leaseState) bool) {
 // recalling reports whether a recall is under way: the current runner has not said of every job whether it dropped it.
 func (s *leases) recalling() bool {
 	for _, h := range s.all {
-		if h.recalled && !h.over && !h.begun && (h.waiting || h.conn != nil && h.conn.current) {
+		if h.recalled && !h.over && !h.begun && !h.running && (h.waiting || h.conn != nil && h.conn.current) {
 			return true
 		}
 	}
