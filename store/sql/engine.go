@@ -293,8 +293,10 @@ func (s *engine) Close() error {
 	}
 	var unwritten error
 	if s.Err() == nil && !s.ended { // else nothing is written any more
-		if unwritten = s.writeUsual(); errors.As(unwritten, new(serverLost)) {
-			unwritten = nil // it is a guess, and there is nobody to be told
+		// Estimates may be lost: a store that cannot write them now closes without an error.
+		unwritten = s.writeUsual()
+		if k := kindOf(unwritten); k == full || k == busy || errors.As(unwritten, new(serverLost)) {
+			unwritten = nil
 		}
 	}
 	s.ended = true

@@ -227,6 +227,23 @@ func TestFiguresAreBounded(t *testing.T) {
 	}
 }
 
+// A store on a full disk closes without an error, though it cannot write its estimates.
+func TestCloseOnAFullDisk(t *testing.T) {
+	now := queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
+	s := clocked(t, t.TempDir(), &now)
+	many := make([]rules.Measured, store.MaxEstimates)
+	for i := range many {
+		many[i] = rules.Measured{Fingerprint: uint64(i + 1), Took: time.Second}
+	}
+	s.usual.note(many)
+	if err := s.lite.exec(`PRAGMA max_page_count = 1`); err != nil { // the file cannot grow any more
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // How long commands run is known over restarts, of the last 4096; what is damaged is not known.
 func TestUsualOverRestarts(t *testing.T) {
 	dir, now := t.TempDir(), queue.MillisOf(time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC))
