@@ -7,7 +7,9 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -356,7 +358,7 @@ func (c *campaign) checkLeft() {
 		c.violation("doctor", "%v: %s%s", err, r.out, r.err)
 	}
 	for _, f := range d.Findings {
-		if f.Level == "failure" && f.Check != "disk" { // which is small
+		if f.Level == "failure" && f.Check != "disk" && !c.isCut(f.Message) { // the disk is small
 			c.violation("doctor", "%s: %s", f.Check, f.Message)
 		}
 	}
@@ -393,4 +395,17 @@ func (c *campaign) lockHeld(tag string) bool {
 	return slices.ContainsFunc(strings.Split(string(locks), "\n"), func(line string) bool {
 		return strings.Contains(line, "FLOCK") && !strings.Contains(line, "->") && strings.Contains(line, fmt.Sprintf(":%d ", st.Ino))
 	})
+}
+
+// outputSeq finds the number of the job in a message about its output file.
+var outputSeq = regexp.MustCompile(`/output/(\d+)-`)
+
+// isCut reports whether a finding is about an output file that the campaign has cut.
+func (c *campaign) isCut(message string) bool {
+	m := outputSeq.FindStringSubmatch(message)
+	if m == nil {
+		return false
+	}
+	seq, err := strconv.ParseInt(m[1], 10, 64)
+	return err == nil && c.damaged(seq)
 }
