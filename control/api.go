@@ -414,22 +414,26 @@ type Logs struct {
 const MaxTyped = 64 << 10
 
 // Attach joins the terminal of a job that has one. Text or Base64 is typed there, at most
-// 65536 bytes; Rows and Cols, given together, are its new size.
+// 65536 bytes; Rows and Cols, given together, are its new size. Controls asks for the
+// control sequences by which the job has changed its modes.
 type Attach struct {
-	ID      Name   `json:"id"`
-	Attempt int    `json:"attempt,omitempty"` // 0 is the one that runs
-	Wait    bool   `json:"wait,omitempty"`    // until that attempt has started
-	Rows    int    `json:"rows,omitempty"`
-	Cols    int    `json:"cols,omitempty"`
-	Text    string `json:"text,omitempty"`
-	Base64  []byte `json:"base64,omitempty"`
+	ID       Name   `json:"id"`
+	Attempt  int    `json:"attempt,omitempty"` // 0 is the one that runs
+	Wait     bool   `json:"wait,omitempty"`    // until that attempt has started
+	Rows     int    `json:"rows,omitempty"`
+	Cols     int    `json:"cols,omitempty"`
+	Text     string `json:"text,omitempty"`
+	Base64   []byte `json:"base64,omitempty"`
+	Controls bool   `json:"controls,omitempty"`
 }
 
 // Attached says whose terminal was joined, and how many bytes of what was typed were taken:
-// the rest can be typed once the job has read some.
+// the rest can be typed once the job has read some. Controls are the control sequences by which
+// the job has changed the modes of its terminal, if the request has controls.
 type Attached struct {
-	Attempt int `json:"attempt"`
-	Taken   int `json:"taken"`
+	Attempt  int    `json:"attempt"`
+	Taken    int    `json:"taken"`
+	Controls string `json:"controls,omitempty"`
 }
 
 // Piece is a piece of output. Text is set unless the bytes are not UTF-8, which are in Base64

@@ -195,6 +195,7 @@ func outputRules() map[reflect.Type]*ruleset {
 			opt("cols", "new width of the terminal", between(1, maxTerminal)),
 			opt("text", "text to type", upTo(MaxTyped)),
 			opt("base64", "bytes to type, in base64", upTo(MaxTyped)),
+			free("controls", "also answer the control sequences that the job has printed to change modes of its terminal"),
 		}, []group{
 			requires("goes with cols; give both, or neither to leave the size as it is",
 				[]string{"rows"}, []string{"cols"}),

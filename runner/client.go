@@ -265,15 +265,16 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until 
 // Type writes to the terminal of a running attempt, and says how many of the bytes were
 // taken: the rest may be tried again once the attempt's program has read some. It fails with
 // ErrGone if the attempt does not run there with a terminal, or the connection has ended.
-func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (taken int, err error) {
+func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.Typed, err error) {
 	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
 	if err != nil {
-		return 0, err
+		return typed, err
 	}
-	if typed, ok := f.(*wire.Typed); ok && !typed.Gone {
-		return int(min(max(typed.Taken, 0), int64(len(data)))), nil
+	if t, ok := f.(*wire.Typed); ok && !t.Gone {
+		t.Taken = min(max(t.Taken, 0), int64(len(data)))
+		return *t, nil
 	}
-	return 0, ErrGone
+	return typed, ErrGone
 }
 
 // Pause has a running attempt stand still, or go on, and says how many of its processes do not

@@ -169,8 +169,8 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	case *wire.Start:
 		s.startAttempt(f)
 	case *wire.Type:
-		taken, ok := s.typeTo(f)
-		c.send(wire.Append(nil, &wire.Typed{ID: f.ID, Taken: int64(taken), Gone: !ok}))
+		t, ok := s.typeTo(f)
+		c.send(wire.Append(nil, &wire.Typed{ID: f.ID, Taken: int64(t.Taken), Controls: t.Controls, Gone: !ok}))
 	case *wire.Resize:
 		if a := s.attempts[f.Lease]; a != nil && a.worker != nil {
 			a.worker.Resize(a.pid, int(f.Rows), int(f.Cols))
@@ -323,10 +323,10 @@ func (a *attempt) ranksBefore(other *attempt) bool {
 
 // typeTo writes to the terminal of a running attempt as much as there is room for. It is
 // not ok if no such attempt runs with a terminal. The caller holds mu.
-func (s *server) typeTo(f *wire.Type) (taken int, ok bool) {
+func (s *server) typeTo(f *wire.Type) (t process.Typed, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.worker == nil || a.pid == 0 {
-		return 0, false
+		return t, false
 	}
 	return a.worker.Type(a.pid, f.Data)
 }

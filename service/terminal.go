@@ -42,14 +42,17 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 		return joined, gone
 	}
 	data := append([]byte(p.Text), p.Base64...)
-	if len(data) == 0 {
+	if len(data) == 0 && !p.Controls {
 		return joined, nil
 	}
-	taken, ok, err := s.pool.Type(ctx, running.Seq, joined.Attempt, data)
+	typed, ok, err := s.pool.Type(ctx, running.Seq, joined.Attempt, data)
 	if err == nil && !ok {
 		err = gone
 	}
-	joined.Taken = taken
+	joined.Taken = int(typed.Taken)
+	if p.Controls {
+		joined.Controls = typed.Controls
+	}
 	return joined, err
 }
 

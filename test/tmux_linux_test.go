@@ -7,7 +7,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -115,6 +117,77 @@ func TestTerminalIsLeftAsItWas(t *testing.T) {
 		if last := lines[len(lines)-1]; last != "$" || !strings.HasSuffix(lines[len(lines)-2], "back at the shell") {
 			t.Errorf("%s: the shell does not follow on a line of its own:\n%s", verb, strings.Join(lines, "\n"))
 		}
+	}
+}
+
+// signal sends a signal to the program in front.
+func (p *pane) signal(s syscall.Signal) {
+	p.Helper()
+	shell := p.tmux("display", "-p", "#{pane_pid}")
+	child, err := os.ReadFile("/proc/" + shell + "/task/" + shell + "/children")
+	if err != nil {
+		p.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(child)))
+	if err != nil {
+		p.Fatal(err)
+	}
+	syscall.Kill(pid, s)
+}
+
+// terminalState returns what tmux reports of a terminal: cursor, keys, mouse, screen, margins, tab stops, title.
+func (p *pane) terminalState() string {
+	p.Helper()
+	return p.tmux("display", "-p", "cursor #{cursor_flag}, insert #{insert_flag}, keys #{keypad_cursor_flag} #{keypad_flag}, origin #{origin_flag}, wrap #{wrap_flag}, mouse #{mouse_any_flag} #{mouse_sgr_flag} #{mouse_utf8_flag}, region #{scroll_region_upper} #{scroll_region_lower}, alternate #{alternate_on}, tabs #{pane_tabs}, title #{pane_title}")
+}
+
+// However a user leaves a full-screen program, or that ends without tidying up, the terminal is as before.
+func TestFullScreenProgramLeavesTheTerminalClean(t *testing.T) {
+	q := serving(t)
+	q.must("config", "set", "max_retries", "0")
+	changes := `\033[31m\033(0\016\033[22;0t\033]2;of the job\007\033[?1049h\033[2;9r\033[?6h\033[?7l\033[4h\033=\033[?1h\033[?25l\033[?1003;1006;1004;2004h\033[5 q\033[>4;2m\033[>1u\033)0\033[1;44m\033[3g\033[2;2Hscreen `
+	q.write("full", "#!/bin/sh\nnoise() { [ \"$1\" ] && head -c $1 /dev/zero | tr '\\0' ' '; }\nnoise $1\nprintf '"+changes+"'\nnoise $1\nprintf '\\033]0;unfinished'\ntouch drawn\nuntil test -e go; do sleep 0.02; done\nkill -9 $$\n")
+	os.Chmod(q.path("full"), 0o700)
+	p := newPane(q, 80, 24)
+	p.types("PS1='$ '; printf '\\033]2;before\\007'; echo above")
+	p.seesText("above\n$")
+	before := p.terminalState()
+	leave := func() { p.tmux("send-keys", "Enter", "~", ".") }
+	for name, c := range map[string]struct {
+		words string
+		end   func()
+	}{
+		"run, and the program is killed":                             {"queuectl run --tty ./full", func() { q.write("go", "") }},
+		"run, and the user leaves":                                   {"queuectl run --tty ./full", leave},
+		"run, and the job is cancelled":                              {"queuectl run --id C --tty ./full", func() { q.must("cancel", "C") }},
+		"run is terminated":                                          {"queuectl run --tty ./full", func() { p.signal(syscall.SIGTERM) }},
+		"attach, and the user leaves":                                {"queuectl enqueue --id A --tty ./full; until test -e drawn; do sleep 0.02; done; queuectl attach A", leave},
+		"attach, and what the program has set is not kept as output": {"queuectl enqueue --id M --tty --output-limit 4K -- ./full 100000; until test -e drawn; do sleep 0.02; done; queuectl attach M", leave},
+	} {
+		os.Remove(q.path("go"))
+		os.Remove(q.path("drawn"))
+		p.types("clear; stty -g >before; " + c.words + "; stty -g >after; echo back at lqk")
+		p.until(name+": the program has drawn", 20*time.Second, func() bool {
+			state := p.terminalState()
+			return strings.Contains(state, "cursor 0") && strings.Contains(state, "mouse 1") && strings.Contains(state, "alternate 1")
+		})
+		c.end()
+		p.seesText("back at lqk\n$")
+		if after := p.terminalState(); after != before {
+			t.Errorf("%s: the terminal is\n%s, was\n%s", name, after, before)
+		}
+		if q.text("before") != q.text("after") {
+			t.Errorf("%s: stty shows %s, before %s", name, q.text("after"), q.text("before"))
+		}
+		if coloured := p.tmux("capture-pane", "-p", "-e"); strings.Contains(coloured, "\x1b") {
+			t.Errorf("%s: the terminal shows colours: %q", name, coloured)
+		}
+		p.tmux("set-buffer", "echo pasted")
+		p.tmux("paste-buffer", "-p")
+		p.seesText("\n$ echo pasted")
+		p.types("")
+		q.write("go", "")
+		q.cli("wait", "--all") // exits as the killed jobs do
 	}
 }
 

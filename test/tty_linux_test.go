@@ -356,7 +356,7 @@ func TestClientIsEndedAtATerminal(t *testing.T) {
 	s.joined()
 	s.sees("\x1b[?2004h")
 	s.cmd.Process.Signal(syscall.SIGTERM)
-	if text := s.ends(128 + 15); !strings.Contains(text, "\x1b[0m\x1b[?2004l") || !strings.Contains(text, "queuectl attach t") {
+	if text := s.ends(128 + 15); !strings.Contains(text, "\x1b[?2004l\x1b[m") || !strings.Contains(text, "queuectl attach t") {
 		t.Errorf("it said %q", text)
 	}
 	if j := q.show("t"); j.State != "processing" {

@@ -35,24 +35,24 @@ func (p *Pool) Started(ctx context.Context, seq int64) (j queue.Job, ok bool) {
 }
 
 // Type writes to the terminal of an attempt of a job, by number, and says how many of the
-// bytes were taken: there is room for the rest once the job has read some. ok is false if
-// that attempt does not run, has no terminal, or its runner is not connected now. A runner
-// that does not answer is an error that names it.
-func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (taken int, ok bool, err error) {
+// bytes were taken (there is room for the rest once the job has read some) and which modes the
+// terminal has. ok is false if that attempt does not run, has no terminal, or its runner is not
+// connected now. A runner that does not answer is an error that names it.
+func (p *Pool) Type(ctx context.Context, seq int64, attempt int, data []byte) (t wire.Typed, ok bool, err error) {
 	h, conn := p.runs(seq, attempt)
 	if conn == nil {
-		return 0, false, nil
+		return t, false, nil
 	}
 	within, cancel := context.WithTimeout(ctx, aliveWithin)
 	defer cancel()
-	taken, err = conn.Type(within, h.lease(), data)
+	t, err = conn.Type(within, h.lease(), data)
 	switch {
 	case errors.Is(err, runner.ErrGone):
-		return 0, false, nil
+		return t, false, nil
 	case err != nil && ctx.Err() == nil:
-		return 0, false, p.silence(conn.Reply.PID, h)
+		return t, false, p.silence(conn.Reply.PID, h)
 	}
-	return taken, err == nil, err
+	return t, err == nil, err
 }
 
 // Resize gives the terminal of an attempt of a job another size. It reports whether that

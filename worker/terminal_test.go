@@ -25,7 +25,8 @@ func TestTypingIsForOneAttempt(t *testing.T) {
 		t.Error("a job that is not there has started")
 	}
 	does := func(seq int64, attempt int) (got typed, resized bool) {
-		got.taken, got.ok, got.err = p.Type(t.Context(), seq, attempt, []byte("abc"))
+		answer, ok, err := p.Type(t.Context(), seq, attempt, []byte("abc"))
+		got = typed{int(answer.Taken), ok, err}
 		return got, p.Resize(seq, attempt, 24, 80)
 	}
 	for _, other := range [][2]int{{1, 0}, {1, 2}, {2, 1}} {

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -31,7 +32,8 @@ type joint struct {
 	mu    sync.Mutex
 	saved *term.State // how the terminal was, while an attempt has it; nil else; guarded by mu, as is all below
 	over  int         // attempts up to this one have ended
-	modes modes
+	gone  bool        // the user has left the job; nothing more of it is shown
+	modes termtext.Modes
 }
 
 // everyAttempt stands for all attempts of a job that has ended.
@@ -41,7 +43,7 @@ const everyAttempt = 1 << 30
 // the job to its end as attached does. It leaves the person's as it was.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error {
 	j := &joint{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), left: make(chan struct{}), ended: make(chan int, 1)}
-	defer j.leave(everyAttempt)
+	defer j.leaveJob()
 	ends := make(chan os.Signal, 4)
 	signal.Notify(ends, syscall.SIGTERM, syscall.SIGHUP)
 	defer signal.Stop(ends)
@@ -62,15 +64,15 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 	case err := <-done:
 		return err
 	case <-j.left:
-		j.leave(everyAttempt)
+		j.leaveJob()
 		fmt.Fprintf(a.Err, "\n%s\n", goesOn(f.id))
 	case s := <-ends:
-		j.leave(everyAttempt)
+		j.leaveJob()
 		a.Exit = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Err, "\n%s\n", goesOn(f.id))
 		return nil
 	case <-interrupts: // no attempt has the terminal, or somebody else has sent it
-		j.leave(everyAttempt)
+		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
 		}
@@ -102,20 +104,32 @@ func (j *joint) leave(attempt int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = max(j.over, attempt)
+	_, columns := j.size()
+	j.a.Out.WriteString(j.modes.Undo(columns)) // also where the terminal only showed the output
+	j.modes = termtext.Modes{}
 	if j.saved == nil {
 		return
 	}
-	j.a.Out.WriteString(j.modes.undo())
-	j.modes = modes{}
 	term.Restore(int(os.Stdin.Fd()), j.saved)
 	j.saved = nil
 }
 
-// show writes the job's output as it is: that is what a terminal is for.
-func (j *joint) show(data []byte) error {
+// leaveJob takes the terminal back from all attempts. What the job prints from now on is not shown.
+func (j *joint) leaveJob() {
 	j.mu.Lock()
-	j.modes.see(data)
+	j.gone = true
 	j.mu.Unlock()
+	j.leave(everyAttempt)
+}
+
+// show writes the job's output unchanged, since it is meant for a terminal.
+func (j *joint) show(data []byte) error {
+	j.mu.Lock() // until it is written, so that nothing is shown after leave has undone what it changes
+	defer j.mu.Unlock()
+	if j.gone {
+		return nil
+	}
+	j.modes.Write(data)
 	_, err := j.a.Out.Write(data)
 	return err
 }
@@ -150,32 +164,20 @@ func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, en
 	return err
 }
 
-// mostSeen bounds what is read of the output for the modes that it has set, in bytes.
-const mostSeen = 64 << 20
-
-// comeLater reads what a job has printed so far, gives the terminal the modes that it has set,
-// and says how many of the last lines are worth showing.
+// comeLater gives the terminal the modes that the job has already set on its own, and returns how many
+// of the last lines are worth showing.
 func (j *joint) comeLater(ctx context.Context) (lines int, err error) {
-	c := control.NewClient(j.c.Path()) // the end of a stream before its own takes the connection with it
-	defer c.Close()
-	enough := errors.New("enough")
-	seen := 0
-	var m modes
-	_, err = c.Logs(ctx, control.Logs{ID: control.Name(j.f.id)}, func(p control.Piece) error {
-		m.see(p.Bytes())
-		if seen += len(p.Bytes()); seen > mostSeen {
-			return enough
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, enough) {
+	joined, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Controls: true})
+	if err != nil && ctx.Err() != nil {
 		return 0, err
+	} // where no attempt runs, no modes are set
+	var m termtext.Modes
+	m.Write([]byte(joined.Controls))
+	if !m.FullScreen() {
+		rows, _ := j.size()
+		lines = rows - 1
 	}
-	if m.fullScreen() {
-		return 0, j.show([]byte(m.again()))
-	}
-	rows, _ := j.size()
-	return rows - 1, j.show([]byte(m.again()))
+	return lines, j.show([]byte(m.Again()))
 }
 
 // size is that of the person's terminal.

@@ -80,19 +80,22 @@ func (r *Renderer) Line() string {
 	var b strings.Builder
 	style := ""
 	for _, c := range r.cells {
-		if c.style != style && c.text != "" {
-			if style != "" {
-				b.WriteString("\x1b[0m")
-			}
+		text := c.text
+		if c.style != style && text != "" {
+			text = end(style) + c.style + text
 			style = c.style
-			b.WriteString(style)
 		}
-		b.WriteString(c.text)
+		b.WriteString(text)
 	}
-	if style != "" {
-		b.WriteString("\x1b[0m")
+	return b.String() + end(style)
+}
+
+// end returns the colour sequence that ends a style.
+func end(style string) string {
+	if style == "" {
+		return ""
 	}
-	return b.String()
+	return "\x1b[0m"
 }
 
 // End returns the unfinished line when no more output comes. The next Write begins a new output.
@@ -146,7 +149,7 @@ func (r *Renderer) control(c byte) {
 		r.charset = int(0x0f - c)
 	case r.alt:
 	case c == '\n', c == '\v', c == '\f':
-		r.newLine(0)
+		r.finish("\n", 0)
 	case c == '\r':
 		r.column = 0
 	case c == '\b':
@@ -328,14 +331,14 @@ func (r *Renderer) otherLine(column int) {
 		return
 	}
 	if len(r.cells) > 0 {
-		r.newLine(column)
+		r.finish("\n", column)
 	}
 	r.column = column
 }
 
-func (r *Renderer) newLine(column int) {
-	r.out.WriteString(r.Line())
-	r.out.WriteByte('\n')
+// finish prints the line with an end, and goes to a column of the next one.
+func (r *Renderer) finish(end string, column int) {
+	r.out.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
 }
 
@@ -351,23 +354,22 @@ func (r *Renderer) put(text string, columns int) {
 		return
 	}
 	r.last = text
-	for len(r.cells) < r.column {
-		r.cells = append(r.cells, cell{text: " "})
-	}
-	r.erase(r.column, min(r.column+columns, len(r.cells)))
+	r.pad(r.column + columns)
+	r.erase(r.column, r.column+columns)
 	for range columns {
-		c := cell{text, r.style}
-		if r.column < len(r.cells) {
-			r.cells[r.column] = c
-		} else {
-			r.cells = append(r.cells, c)
-		}
+		r.cells[r.column] = cell{text, r.style}
 		r.column++
 		text = ""
 	}
 	if len(r.cells) >= maxLine {
-		r.out.WriteString(r.Line())
-		r.cells, r.column = r.cells[:0], 0
+		r.finish("", 0)
+	}
+}
+
+// pad adds spaces up to a column.
+func (r *Renderer) pad(column int) {
+	for len(r.cells) < column {
+		r.cells = append(r.cells, cell{text: " "})
 	}
 }
 
@@ -413,9 +415,7 @@ func (r *Renderer) shift(n int, insert bool) {
 			r.erase(r.column, r.column+1)
 		}
 		old := len(r.cells)
-		for len(r.cells) < min(old+n, maxLine-1) {
-			r.cells = append(r.cells, cell{})
-		}
+		r.pad(min(old+n, maxLine-1))
 		from := min(r.column+n, len(r.cells))
 		copy(r.cells[from:], r.cells[r.column:old])
 		for i := r.column; i < from; i++ {

@@ -15,6 +15,13 @@ import (
 // when they have left its process group.
 const CookieName = "QUEUECTL_COOKIE"
 
+// Typed says how many bytes of what was typed were taken, and which control sequences have set the
+// modes of the command's terminal.
+type Typed struct {
+	Taken    int
+	Controls string
+}
+
 // Command is what to run.
 type Command struct {
 	Argv        []string

@@ -95,7 +95,7 @@ func (w *Worker) Pause(_ bool, tell func(left int, ok bool)) { tell(0, false) }
 func (w *Worker) Signal(int, string, int) {}
 
 // Type writes to the running command's terminal.
-func (w *Worker) Type(int, []byte) (taken int, ok bool) { return 0, false }
+func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
 
 // Resize gives the running command's terminal another size.
 func (w *Worker) Resize(int, int, int) {}

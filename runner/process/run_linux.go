@@ -349,6 +349,9 @@ func (r *run) read(i int) (n int) {
 		return 0
 	}
 	r.heard = time.Now()
+	if r.c.TTY {
+		r.w.printed(r.w.buffer[:n])
+	}
 	r.c.Log.Append(output.Stream(i), r.heard.UnixMilli(), r.w.buffer[:n])
 	return n
 }

@@ -86,7 +86,7 @@ func (w *Worker) Signal(pid int, _ string, number int) {
 }
 
 // Type writes to the running command's terminal: here there are none.
-func (w *Worker) Type(int, []byte) (taken int, ok bool) { return 0, false }
+func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
 
 // Resize gives the running command's terminal another size: here there are none.
 func (w *Worker) Resize(int, int, int) {}

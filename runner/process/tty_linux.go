@@ -5,17 +5,20 @@ import (
 	"fmt"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/termtext"
 )
 
 // maxTyped bounds what waits for a command to read it from its terminal, in bytes.
 const maxTyped = 64 << 10
 
 // typist is what was asked of the running command's terminal and is not done yet. Run's
-// goroutine does it: nobody else has the terminal's descriptor.
+// goroutine does it, since only it has the terminal's descriptor.
 type typist struct {
-	tty   bool          // the command has one
-	typed []byte        // waits until the command reads
-	size  *unix.Winsize // that it is to have, nil if there is nothing to change
+	tty      bool              // the command has one
+	controls termtext.Controls // what the command has printed on it to change its modes
+	typed    []byte            // waits until the command reads
+	size     *unix.Winsize     // that it is to have, nil if there is nothing to change
 }
 
 // openTerminal makes a terminal: its near end takes the place of the pipe of standard
@@ -64,17 +67,25 @@ func noTerminal(err error) error {
 // Type writes to the terminal of the command whose main process is pid. It takes the first
 // bytes, as many as there is room for, and never waits for the command to read them. It is
 // not ok if no such command runs with a terminal.
-func (w *Worker) Type(pid int, data []byte) (taken int, ok bool) {
+func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := &w.typist
-	if !w.running || w.pid != pid || !t.tty {
-		return 0, false
+	if !w.running || w.pid != pid || !w.typist.tty {
+		return t, false
 	}
-	taken = min(len(data), maxTyped-len(t.typed))
-	t.typed = append(t.typed, data[:taken]...)
-	w.interrupt()
-	return taken, true
+	t = Typed{min(len(data), maxTyped-len(w.typist.typed)), w.typist.controls.Text}
+	if t.Taken > 0 {
+		w.typist.typed = append(w.typist.typed, data[:t.Taken]...)
+		w.interrupt()
+	}
+	return t, true
+}
+
+// printed notes output of the command's terminal.
+func (w *Worker) printed(data []byte) {
+	w.mu.Lock()
+	w.typist.controls.Write(data)
+	w.mu.Unlock()
 }
 
 // Resize gives the terminal of the command whose main process is pid another size, if such

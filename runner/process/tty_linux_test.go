@@ -55,7 +55,8 @@ func (o *onTerminal) types(text string) {
 	o.Helper()
 	rest := []byte(text)
 	for deadline := time.Now().Add(20 * time.Second); len(rest) > 0; {
-		n, ok := o.w.Type(o.at, rest)
+		typed, ok := o.w.Type(o.at, rest)
+		n := typed.Taken
 		if rest = rest[n:]; !ok || time.Now().After(deadline) {
 			o.Fatalf("%d bytes of %d could not be typed (%v)", len(rest), len(text), ok)
 		}
@@ -116,6 +117,26 @@ func TestNobodyTypes(t *testing.T) {
 	}
 }
 
+// What a command has set on its terminal is known to a client that joins later, however much the command has
+// printed since.
+func TestControlsOfATerminal(t *testing.T) {
+	for _, c := range []struct {
+		script string
+		want   Typed
+	}{
+		{`printf '\033[?1049h\033[?25l'; seq 100000; printf '\033[1;1Hup'; sleep 600`, Typed{Controls: "\x1b[?1049h\x1b[?25l\x1b[H"}},
+		{`printf '\033[5 q'; echo up; sleep 600`, Typed{Controls: "\x1b[5 q"}},
+	} {
+		o := runOnTerminal(t, c.script)
+		o.shows("up")
+		if got, ok := o.w.Type(o.at, nil); got != c.want || !ok {
+			t.Errorf("%s: the terminal has %+v (%v), want %+v", c.script, got, ok, c.want)
+		}
+		o.w.Kill(1, 0)
+		o.end()
+	}
+}
+
 // A command that does not read its terminal takes a bounded number of bytes; one that does
 // gets all of a long paste, however it is cut.
 func TestTypedIsBounded(t *testing.T) {
@@ -123,11 +144,11 @@ func TestTypedIsBounded(t *testing.T) {
 	o.shows("up")
 	taken := 0
 	for piece, quiet := make([]byte, 4<<10), time.Now(); time.Since(quiet) < 200*time.Millisecond; {
-		n, ok := o.w.Type(o.at, piece)
+		typed, ok := o.w.Type(o.at, piece)
 		if !ok {
 			t.Fatal("it does not run")
 		}
-		if taken += n; n > 0 {
+		if taken += typed.Taken; typed.Taken > 0 {
 			quiet = time.Now()
 		}
 	}

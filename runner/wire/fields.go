@@ -71,6 +71,17 @@ func (c *codec) lastFlag(v *bool) {
 	}
 }
 
+// lastText codes a text at the end of a frame, which has it only if it is not empty.
+func (c *codec) lastText(s *string) {
+	if c.reads && (c.bad || c.unread == "") || !c.reads && *s == "" {
+		return
+	}
+	c.text(s)
+	if c.reads && *s == "" {
+		c.fail()
+	}
+}
+
 func (c *codec) span(d *time.Duration) { c.num((*int64)(d)) }
 
 func (c *codec) text(s *string) {
@@ -210,6 +221,7 @@ func (f *Resize) fields(c *codec) {
 func (f *Typed) fields(c *codec) {
 	c.nums(&f.ID, &f.Taken)
 	c.flag(&f.Gone)
+	c.lastText(&f.Controls)
 }
 
 func (f *Drop) fields(c *codec) { c.lease(&f.Lease) }

@@ -244,11 +244,13 @@ type (
 		Gone bool
 	}
 	// Typed answers Type: how many bytes were taken, the first ones; there is no room for
-	// more until the program reads. Gone says that no such attempt runs with a terminal.
+	// more until the program reads. Controls are the control sequences that have set the
+	// terminal's modes. Gone says that no such attempt runs with a terminal.
 	Typed struct {
-		ID    int64
-		Taken int64
-		Gone  bool
+		ID       int64
+		Taken    int64
+		Gone     bool
+		Controls string
 	}
 )
 

@@ -38,6 +38,7 @@ func frames() []wire.Frame {
 		&wire.Result{Attempt: a, ExitCode: 3, PeakTasks: 10},
 		&wire.Start{Lease: l, NoNewPrivileges: true}, &wire.Prolong{For: time.Second, By: 5},
 		&wire.Result{Attempt: a, MemoryLimit: true}, &wire.Result{Attempt: a, PeakTasks: 10, MemoryLimit: true},
+		&wire.Typed{ID: 1, Taken: 2, Controls: "m"},
 	}
 }
 
@@ -133,6 +134,7 @@ var layouts = []string{
 	"1d80a8d6b9070a",
 	"130e80808080804006ce4980a0abfef96200000000000000000000000000000000000000000001",
 	"130e80808080804006ce4980a0abfef96200000000000000000000000000000000000000001401",
+	"19020400016d",
 }
 
 // The layout of a frame is what it has always been: a service and a runner may be of
@@ -183,6 +185,9 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
 			whole-- // nor does the flag at its end belong to each
+		}
+		if t, is := f.(*wire.Typed); is && !t.Gone {
+			whole = len("\x19\x02\x04\x00") // without the text at its end
 		}
 		if p, is := f.(*wire.Prolong); is && p.By != 0 {
 			whole--

@@ -1,0 +1,71 @@
+package termtext
+
+import "strings"
+
+// A scanner finds the control sequences and strings in a program's output, as the state machine of a
+// VT500 does. The zero value is ready for use, at the beginning of an output.
+type scanner struct {
+	pending []byte // the beginning of a sequence or string
+	c1      bool   // the last byte may begin a control character of two bytes, like U+009B
+}
+
+// maxControl bounds a control sequence or string, in bytes. A longer sequence is left out, and of a
+// longer string the beginning is used.
+const maxControl = 256
+
+// write takes the next piece of output and calls found for what is complete: SO, SI, a sequence from ESC
+// to its last byte, or a string from ESC to the byte before its end. ESC stands for it where both are one
+// character.
+func (s *scanner) write(data []byte, found func(string)) {
+	for _, c := range data {
+		if len(s.pending) == 0 && !s.c1 && c >= ' ' && c != 0xc2 { // the usual case
+			continue
+		}
+		s.step(c, found)
+	}
+}
+
+func (s *scanner) step(c byte, found func(string)) {
+	c1 := s.c1 && c >= 0x80 && c <= 0x9f
+	s.c1 = c == 0xc2
+	inString := len(s.pending) > 1 && beginsString(s.pending[1])
+	switch {
+	case c1 || c == 0x1b || c == 0x18 || c == 0x1a || inString && c == '\a' && s.pending[1] == ']':
+		if inString {
+			found(string(s.pending))
+		}
+		s.pending = s.pending[:0]
+		if c1 {
+			s.pending = append(s.pending, 0x1b)
+			c -= 0x40
+			break
+		}
+		if c == 0x1b {
+			s.pending = append(s.pending, c)
+		}
+		return
+	case inString:
+	case c == 0x0e || c == 0x0f:
+		found(string(c))
+		return
+	case c < ' ' || c == 0x7f || len(s.pending) == 0:
+		return
+	case c >= 0x80: // no part of a sequence
+		s.pending = s.pending[:0]
+		return
+	}
+	whole := len(s.pending) < maxControl
+	if whole {
+		s.pending = append(s.pending, c)
+	}
+	if beginsString(s.pending[1]) || s.pending[1] == '[' && (c < '@' || len(s.pending) == 2) || c < '0' {
+		return
+	}
+	if whole {
+		found(string(s.pending))
+	}
+	s.pending = s.pending[:0]
+}
+
+// beginsString reports whether a string for the terminal begins with ESC and a byte.
+func beginsString(c byte) bool { return strings.IndexByte("]PX^_", c) >= 0 }
