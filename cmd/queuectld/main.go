@@ -42,6 +42,9 @@ var verbs = []cli.Verb{
 	{Name: "simulate", Build: cli.SimulateVerb},
 	{Name: "stats", Build: cli.StatsVerb},
 	{Name: "edit", Build: cli.EditVerb},
+	{Name: "whoami", Build: cli.WhoamiVerb},
+	{Name: "cleanup", Build: cli.CleanupVerb},
+	{Name: "reload", Build: cli.ReloadVerb},
 }
 
 // of builds a verb on app.

@@ -191,7 +191,8 @@ func drainVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-func reloadVerb(a *App) *cobra.Command {
+// ReloadVerb builds the verb reload. Only queuectld has it, to keep the client small.
+func ReloadVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "Have the service read its settings file again", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -103,7 +103,7 @@ func table() []Verb {
 		{Group: ofLook, Name: "stats", Short: "Show how many attempts ended how, and how long they waited and ran"},
 		{Group: ofLook, Name: "events", Build: eventsVerb},
 		{Group: ofLook, Name: "dlq", Build: dlqVerb},
-		{Group: ofLook, Name: "whoami", Build: whoamiVerb},
+		{Group: ofLook, Name: "whoami", Short: "Say who the service takes you for, and what you may do"},
 
 		{Group: ofControl, Name: "worker", Build: workerVerb},
 		{Group: ofControl, Name: "hold", Build: holdVerb},
@@ -114,7 +114,7 @@ func table() []Verb {
 		{Group: ofControl, Name: "kill", Build: killVerb},
 		{Group: ofControl, Name: "drain", Build: drainVerb},
 		{Group: ofControl, Name: "clear", Build: clearVerb},
-		{Group: ofControl, Name: "cleanup", Build: cleanupVerb},
+		{Group: ofControl, Name: "cleanup", Short: "Remove old jobs that have ended, and their history"},
 
 		{Group: ofQueues, Name: "queue", Short: "Named queues: how many of each run, their shares, and pauses"},
 		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
@@ -125,7 +125,7 @@ func table() []Verb {
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
 		{Group: ofService, Name: "node", Short: "The machines that share the queue"},
 		{Group: ofService, Name: "config", Short: "The settings of the service"},
-		{Group: ofService, Name: "reload", Build: reloadVerb},
+		{Group: ofService, Name: "reload", Short: "Have the service read its settings file again"},
 		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
 		{Group: ofService, Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
 		{Group: ofService, Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},

@@ -129,7 +129,8 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 	return cmd
 }
 
-func cleanupVerb(a *App) *cobra.Command {
+// CleanupVerb builds the verb cleanup. Only queuectld has it, to keep the client small.
+func CleanupVerb(a *App) *cobra.Command {
 	var p control.Cleanup
 	var days float64
 	var yes bool

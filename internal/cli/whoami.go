@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-func whoamiVerb(a *App) *cobra.Command {
+// WhoamiVerb builds the verb whoami. Only queuectld has it, to keep the client small.
+func WhoamiVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Say who the service takes you for, and what you may do", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
