@@ -13,7 +13,7 @@ import (
 type Job struct {
 	ID                string              `json:"id"`
 	Seq               int64               `json:"seq"`
-	Command           string              `json:"command,omitempty"`
+	Command           string              `json:"command,omitempty"` // for a job with argv: that, quoted for a shell
 	Argv              []string            `json:"argv,omitempty"`
 	State             string              `json:"state"`
 	Reason            *string             `json:"reason"`
@@ -128,7 +128,7 @@ type View struct {
 // ViewJob shows a job.
 func ViewJob(j *queue.Job, v View) Job {
 	out := Job{
-		ID: j.ID, Seq: j.Seq, Command: j.Command, Argv: j.Argv, State: j.State.String(), Reason: optional(string(j.Reason)),
+		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(), Reason: optional(string(j.Reason)),
 		Queue: j.Queue, Priority: j.Priority, EffectivePriority: j.Priority,
 		Attempts: j.Attempts, MaxRetries: j.MaxAttempts - 1, MaxAttempts: j.MaxAttempts, TimeoutMS: j.Timeout.Milliseconds(),
 		CreatedAt: Time(j.CreatedAt), UpdatedAt: Time(j.UpdatedAt), RunAt: Time(j.RunAt), ExpiresAt: Time(j.ExpiresAt),

@@ -138,7 +138,7 @@ type Schedule struct {
 	Note     string   `json:"note,omitempty"` // why it is paused, if nobody did that
 	NextAt   Time     `json:"next_at"`        // the next instant
 	User     string   `json:"user"`
-	Command  string   `json:"command,omitempty"`
+	Command  string   `json:"command,omitempty"` // for jobs with argv: that, quoted for a shell
 	Argv     []string `json:"argv,omitempty"`
 	Created  Time     `json:"created_at"`
 	// Hidden names what is left out, because the schedule is another's: command, env.

@@ -23,7 +23,9 @@ const (
 	deadMost   = 5000 // dead jobs that are read, the newest
 	groupsMost = 50   // groups that are shown
 	errorMost  = 200  // bytes of an error
-	causeMost  = 256  // bytes of a command
+	causeMost  = 256  // bytes of a command, in the name of a cause
+
+	shownCommand = 4 << 10 // bytes of a command, in a row
 )
 
 // notShown replaces the command of another user's job.
@@ -41,11 +43,10 @@ func causeOf(j *control.Job) cause {
 		c.Command, c.Program = notShown, notShown
 		return c
 	}
-	command, argv := shorten(j.Command, j.Argv, causeMost)
-	c.Command = cmp.Or(command, strings.Join(argv, " "))
-	words := argv
-	if len(words) == 0 {
-		words = strings.Fields(command)
+	c.Command = queue.ClipJSON(j.Command, causeMost)
+	words := strings.Fields(c.Command)
+	if len(j.Argv) > 0 {
+		words = []string{queue.ClipJSON(j.Argv[0], causeMost)}
 	}
 	for len(words) > 1 && strings.Contains(words[0], "=") { // an assignment before the program
 		words = words[1:]
@@ -116,7 +117,7 @@ func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, m
 			d := deadJob{j, causeOf(&j)}
 			if opened.covers(d.cause) && whole < listRows {
 				whole++
-				d.Command, d.Argv = shorten(j.Command, j.Argv, shownCommand)
+				d.Command, d.Argv = queue.ClipJSON(j.Command, shownCommand), nil
 			} else {
 				d.Job = control.Job{ID: j.ID, Seq: j.Seq, User: j.User, Submitter: j.Submitter, Queue: j.Queue, FinishedAt: j.FinishedAt}
 			}

@@ -18,7 +18,7 @@ func deadOf(list ...control.Job) (dead []deadJob) {
 
 // Two commands that die with the same exit code are two groups.
 func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
-	groups := groupDead(deadOf(control.Job{Command: "make test"}, control.Job{Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
+	groups := groupDead(deadOf(control.Job{Command: "make test"}, control.Job{Command: "pg_dump db", Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
 	if len(groups) != 2 || groups[0].What() != "make test" || len(groups[0].Jobs) != 2 || groups[1].What() != "pg_dump db" {
 		t.Errorf("got %d groups, the first of %q", len(groups), groups[0].What())
 	}

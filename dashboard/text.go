@@ -68,7 +68,7 @@ func title(j control.Job) string {
 	if slices.Contains(j.Hidden, "command") {
 		return ""
 	}
-	return visible(cmp.Or(j.Command, strings.Join(j.Argv, " ")))
+	return visible(j.Command)
 }
 
 // visible is a text with escapes in place of what does not show, or has others show in another order.

@@ -238,21 +238,6 @@ const (
 	shownBytes = 256 << 10
 )
 
-// shownCommand is how many bytes of a command are kept of each job among many.
-const shownCommand = 4 << 10
-
-// shorten is what is kept of a command, or of a program's words: so many bytes.
-func shorten(command string, argv []string, most int) (string, []string) {
-	command = queue.ClipJSON(command, most)
-	room := most
-	for i, word := range argv {
-		if room -= len(word); room < 0 {
-			return command, append(slices.Clone(argv[:i]), "…")
-		}
-	}
-	return command, argv
-}
-
 // schedules is the page of recurring jobs.
 func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.begin(ctx, "Schedules", "schedules", "queuectl schedule list")

@@ -1,10 +1,29 @@
 package queue
 
+import "strings"
+
 // maxExitCode is the highest exit code of a process.
 const maxExitCode = 1<<32 - 1
 
-// plainSigns mean nothing to the shell.
+// plainSigns have no meaning to cmd.exe.
 const plainSigns = `+,-./:=@_\~`
 
-// quoted is a text between quotes of the shell's; no path has one in it.
-func quoted(text string) string { return `"` + text + `"` }
+// quoted quotes a text so that cmd.exe passes it on whole and CommandLineToArgvW reads it back: a backslash is literal
+// except before a quote.
+func quoted(text string) string {
+	var b strings.Builder
+	backslashes := 0
+	for i := range len(text) {
+		switch text[i] {
+		case '\\':
+			backslashes++
+		case '"':
+			b.WriteString(strings.Repeat(`\`, backslashes+1))
+			backslashes = 0
+		default:
+			backslashes = 0
+		}
+		b.WriteByte(text[i])
+	}
+	return `"` + b.String() + strings.Repeat(`\`, backslashes) + `"`
+}

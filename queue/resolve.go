@@ -89,13 +89,14 @@ type checker = func(ok bool, field, format string, args ...any)
 
 func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	switch {
-	case s.Command != nil && s.Argv != nil:
-		check(false, "command", "and argv are both given; give one of them")
+	case s.Command != nil && s.Argv != nil && *s.Command != CommandText("", s.Argv):
+		check(false, "command", "differs from argv; give one of them")
 	case s.Command == nil && s.Argv == nil:
 		check(false, "command", "is missing; give a command or an argv")
-	case s.Command != nil:
+	case s.Argv == nil:
 		j.Shell = or(s.Shell, d.Shell)
 	default:
+		j.Command = "" // an answer of ours shows the words as a command too
 		check(len(s.Argv) == 0 || s.Argv[0] != "", "argv", "begins with an empty entry; give the name of the program there")
 		check(s.Shell == nil, "shell", "goes with command, not with argv")
 	}
@@ -213,13 +214,4 @@ func or[T any](p *T, otherwise T) T {
 		return otherwise
 	}
 	return *p
-}
-
-// Title is what the job runs, for people: its command, or its argv joined by
-// spaces.
-func (t *Execution) Title() string {
-	if t.Command != "" {
-		return t.Command
-	}
-	return strings.Join(t.Argv, " ")
 }

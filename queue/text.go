@@ -183,7 +183,27 @@ func ParseInstant(text string) (Millis, error) {
 	return MillisOf(t), nil
 }
 
-// Word is a text as one word of the shell's, for a command that people are told to run.
+// CommandText returns the command, or else the program and its arguments as a line that a shell reads back as these
+// words. The line ends in … where it is longer than a command may be.
+func CommandText(command string, argv []string) string {
+	if command != "" || len(argv) == 0 {
+		return command
+	}
+	words := make([]string, len(argv))
+	for i, word := range argv {
+		words[i] = Word(word)
+	}
+	if strings.Contains(argv[0], "=") { // unquoted, it would assign a variable
+		words[0] = quoted(argv[0])
+	}
+	line := strings.Join(words, " ")
+	if len(line) <= MaxCommand {
+		return line
+	}
+	return strings.ToValidUTF8(line[:MaxCommand-len("…")], "") + "…"
+}
+
+// Word returns a text as one word of a shell's line.
 func Word(text string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(plainSigns, r)

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"pgregory.net/rapid"
 )
@@ -39,5 +41,20 @@ func TestTextIsReadAsTheLibraryDoes(t *testing.T) {
 		if got, err := Text([]byte(raw)); err == nil {
 			t.Errorf("%s is read as %q", raw, got)
 		}
+	}
+}
+
+func TestCommandTextIsBounded(t *testing.T) {
+	if got := CommandText("make all", nil); got != "make all" {
+		t.Errorf("a command is shown as %q", got)
+	}
+	for n, cut := range map[int]bool{MaxCommand - len("x "): false, MaxCommand - len("x ") + 1: true} {
+		got := CommandText("", []string{"x", strings.Repeat("y", n)})
+		if len(got) > MaxCommand || strings.HasSuffix(got, "…") != cut {
+			t.Errorf("an argument of %d bytes: got %d bytes, cut: %v, want at most %d, cut: %v", n, len(got), strings.HasSuffix(got, "…"), MaxCommand, cut)
+		}
+	}
+	if got := CommandText("", []string{"x", strings.Repeat("é", MaxCommand)}); !utf8.ValidString(got) {
+		t.Error("a character is cut in two")
 	}
 }

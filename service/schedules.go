@@ -275,7 +275,7 @@ func (s *Service) viewSchedule(is *store.Schedule) control.Schedule {
 	v := control.Schedule{
 		Name: is.Name, Cron: is.Cron, TZ: is.Zone, Jitter: control.Span(is.Jitter), CatchUp: string(is.CatchUp), Overlap: string(is.Overlap),
 		Paused: is.PausedAt != 0, PausedAt: control.Time(is.PausedAt), Note: is.Note, NextAt: control.Time(is.NextAt), User: user, Created: control.Time(is.CreatedAt),
-		Command: is.Draft.Command, Argv: is.Draft.Argv,
+		Command: queue.CommandText(is.Draft.Command, is.Draft.Argv), Argv: is.Draft.Argv,
 	}
 	if is.PausedBy != nil {
 		v.PausedBy = new(s.userName(*is.PausedBy))

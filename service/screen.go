@@ -154,9 +154,8 @@ func shorten(j *control.Job) {
 		}
 		return strings.ToValidUTF8(text[:screenText], "") + "…"
 	}
-	j.Command = cut(j.Command)
-	if len(strings.Join(j.Argv, " ")) > screenText {
-		j.Argv = []string{cut(strings.Join(j.Argv, " "))}
+	if len(j.Command) > screenText {
+		j.Command, j.Argv = cut(j.Command), nil
 	}
 	if j.Error != nil {
 		*j.Error = cut(*j.Error)

@@ -10,7 +10,7 @@ import (
 // not, as JSON writes them: with quotes, commas and escapes.
 func TextSize(j *queue.Job) int {
 	n := 0
-	for _, s := range []string{j.ID, j.Command, j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID} {
+	for _, s := range []string{j.ID, queue.CommandText(j.Command, j.Argv), j.Cwd, j.Shell, j.StdinFile, j.User, j.Error, j.WorkerID} {
 		n += jsonSize(s)
 	}
 	for _, s := range j.Argv {

@@ -168,3 +168,15 @@ func TestPrivateRunInAFolderThatIsGone(t *testing.T) {
 		t.Errorf("%v: %s", err, said)
 	}
 }
+
+func TestPrivateRunQuotesChangedArguments(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	if r := p.run("", "--", "echo", "{}", ":::", "a b"); r.code != 0 {
+		t.Fatalf("the first run: %+v", r)
+	}
+	r := p.run("", "--", "echo", "{}", ":::", "c  d")
+	if r.code != 125 || !strings.Contains(r.err, `"echo 'a b'"`) || !strings.Contains(r.err, `"echo 'c  d'"`) {
+		t.Errorf("got %+v, want 125 and both commands", r)
+	}
+}

@@ -205,7 +205,7 @@ func (p *private) followCompleted() (ids func() []string) {
 func TestPrivateFlagsAreNamed(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
-	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "<{}>"}
+	args := []string{"--arg-file", "-", "--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"}
 	if r := p.run("1\n2\n", args...); r.code != 0 {
 		t.Fatalf("the first run: %+v", r)
 	}
@@ -213,17 +213,17 @@ func TestPrivateFlagsAreNamed(t *testing.T) {
 		t.Errorf("once more: %+v", r)
 	}
 	for want, with := range map[string][]string{
-		"--timeout was 10s, is 20s now; give":                        {"--timeout", "20s", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "<{}>"},
-		"--env A has another value now; --label l was not given":     {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "<{}>"},
-		"--ok-code was 0,3, is not given now; give":                  {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--", "echo", "<{}>"},
-		`the program was "echo <{}>", is "echo {}" now; give`:        {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
-		"--timeout was 10s, is not given now; --env A was given, an": {"--", "echo", "<{}>"},
+		"--timeout was 10s, is 20s now; give":                        {"--timeout", "20s", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--env A has another value now; --label l was not given":     {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--ok-code was 0,3, is not given now; give":                  {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--", "echo", "+{}+"},
+		`the program was "echo +{}+", is "echo {}" now; give`:        {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
+		"--timeout was 10s, is not given now; --env A was given, an": {"--", "echo", "+{}+"},
 	} {
 		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 || !strings.Contains(r.err, "stored with other flags: ") || !strings.Contains(r.err, want) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
-	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 was changed: it was "echo <2>", is "echo <3>" now`) {
+	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 was changed: it was "echo +2+", is "echo +3+" now`) {
 		t.Errorf("another argument: %+v", r)
 	}
 }

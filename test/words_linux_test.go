@@ -1,7 +1,9 @@
 package test
 
 import (
+	"encoding/json"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -69,5 +71,41 @@ func TestWordsAreUTF8(t *testing.T) {
 	}
 	if r := ran(t, cmd); r.code != 2 || !strings.Contains(r.err, "cwd: ") {
 		t.Errorf("from a folder that is not UTF-8: %+v", r)
+	}
+}
+
+func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	const shown = `cp 'c  lip1.mov' 'it'\''s' $'two\nlines'`
+	argv := []string{"cp", "c  lip1.mov", "it's", "two\nlines"}
+	q.must(append([]string{"enqueue", "--id", "a", "--"}, argv...)...)
+	q.must(append([]string{"schedule", "add", "nightly", "0 3 * * *", "--"}, argv...)...)
+	for _, verb := range [][]string{{"list"}, {"show", "a"}, {"simulate"}, {"status"}, {"schedule", "list"}, {"schedule", "show", "nightly"}} {
+		if got := q.must(verb...); !strings.Contains(got, shown) {
+			t.Errorf("%q prints\n%s\nwithout %s", verb, got, shown)
+		}
+	}
+	var jobs []struct {
+		Command string
+		Argv    []string
+	}
+	if err := json.Unmarshal([]byte(q.must("list", "--json")), &jobs); err != nil || len(jobs) != 1 || jobs[0].Command != shown || !slices.Equal(jobs[0].Argv, argv) {
+		t.Errorf("list --json has %+v, %v, want the command %s", jobs, err, shown)
+	}
+	var schedules []struct{ Command string }
+	if err := json.Unmarshal([]byte(q.must("schedule", "list", "--json")), &schedules); err != nil || len(schedules) != 1 || schedules[0].Command != shown {
+		t.Errorf("schedule list --json has %+v, %v, want the command %s", schedules, err, shown)
+	}
+
+	// The command of such a job is accepted together with its words.
+	both := fields{"command": shown, "argv": argv}
+	id := q.dial().enqueue(both)
+	var detail struct{ Spec struct{ Argv []string } }
+	if q.dial().good("show", fields{"id": id}, &detail); !slices.Equal(detail.Spec.Argv, argv) {
+		t.Errorf("the job runs %q, want %q", detail.Spec.Argv, argv)
+	}
+	both["command"] = "cp c lip1.mov"
+	if a := q.dial().call("enqueue", both); a.Error == nil || a.Error.Data.Field != "command" {
+		t.Errorf("another command than the words: %+v", a)
 	}
 }

@@ -225,7 +225,7 @@ func withQueues(s *snapshot) {
 }
 
 func withSchedules(s *snapshot) {
-	s.schedules = []control.Schedule{{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", NextAt: ago(-13 * time.Hour), User: "mira", Command: "make backup"}, {Name: "poll", Cron: "@every 90s", TZ: "UTC", User: "ada", Paused: true, PausedBy: new("ada"), Argv: []string{"curl", "-s"}}}
+	s.schedules = []control.Schedule{{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", NextAt: ago(-13 * time.Hour), User: "mira", Command: "make backup"}, {Name: "poll", Cron: "@every 90s", TZ: "UTC", User: "ada", Paused: true, PausedBy: new("ada"), Command: "curl -s", Argv: []string{"curl", "-s"}}}
 }
 
 // In any window of 40x10 or more each screen has its lines and no more, and in a smaller one it is said how

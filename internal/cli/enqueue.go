@@ -191,9 +191,9 @@ func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 	case dash == 0 && len(args) > 0:
 		s.Argv = args
 	case dash > 0:
-		return nil, Usage("words stand before --; put the whole program behind it: queuectl %s -- %s", verb, strings.Join(args, " "))
+		return nil, Usage("there are words before --; put the whole program behind it: queuectl %s -- %s", verb, queue.CommandText("", args))
 	case len(args) > 1:
-		return nil, Usage("%d words are given; quote them as one line for the shell: queuectl %s '%s', or run them without one: queuectl %s -- %s", len(args), verb, strings.Join(args, " "), verb, strings.Join(args, " "))
+		return nil, Usage("%d words are given; quote them as one line for the shell: queuectl %s %s, or run them without one: queuectl %[2]s -- %[4]s", len(args), verb, queue.Word(strings.Join(args, " ")), queue.CommandText("", args))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
 		specs, err := parseArray([]byte(args[0]))
 		if err == nil && given {

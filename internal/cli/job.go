@@ -130,11 +130,5 @@ func points(n int64) string {
 }
 
 func title(j *control.Job) string {
-	if slices.Contains(j.Hidden, "command") {
-		return "(hidden)"
-	}
-	if j.Command != "" {
-		return j.Command
-	}
-	return strings.Join(j.Argv, " ")
+	return cmp.Or(j.Command, "(hidden)") // every job that may be seen has one
 }

@@ -257,8 +257,15 @@ func below(text string, indent int) string {
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
 }
 
-// oneLine is a text in one line, without the double spaces that separate our columns.
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// oneLine returns a text as one line, with its spaces.
+func oneLine(text string) string {
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) {
+			return ' '
+		}
+		return r
+	}, text))
+}
 
 // uncolour is the sequence that ends all colours.
 const uncolour = "\x1b[0m"

@@ -457,13 +457,9 @@ func (p *private) was(id string) string {
 
 // changed tells how a line differs from what it was.
 func (p *private) changed(line int, was string, now *queue.Spec) string {
-	before, is := p.was(was), ""
-	if now.Command != nil {
-		is = *now.Command
-	} else {
-		is = strings.Join(now.Argv, " ")
-	}
-	if is = fmt.Sprintf("%q", cut(oneLine(is), 60)); is == before {
+	before := p.was(was)
+	is := fmt.Sprintf("%q", cut(oneLine(queue.CommandText(or(now.Command, ""), now.Argv)), 60))
+	if is == before {
 		return fmt.Sprintf("line %d was changed: %s has other fields now", line, before)
 	}
 	return fmt.Sprintf("line %d was changed: it was %s, is %s now", line, before, is)

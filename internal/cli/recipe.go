@@ -85,7 +85,7 @@ func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
 		list = append(list, fmt.Sprintf("the list was given by %s, and is given by %s now", a.From, now.From))
 	}
-	if was, is := strings.Join(a.Program, " "), strings.Join(now.Program, " "); was != is && a.From == now.From {
+	if was, is := programText(a.Program), programText(now.Program); was != is && a.From == now.From {
 		list = append(list, fmt.Sprintf("the program was %q, is %q now", cut(oneLine(was), 60), cut(oneLine(is), 60)))
 	}
 	for _, f := range queue.Fields() {

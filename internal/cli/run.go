@@ -105,14 +105,19 @@ with --dir look into the folder, whether it runs or not.
 
 // oneAlone refuses many jobs of a program, and says how they are run.
 func oneAlone(program []string) error {
+	line := programText(program)
+	return Usage("run takes one job; run many in the foreground, in a queue of their own, with: queuectl run --private -- %s ::: …, or put them into this one with: queuectl enqueue -- %s ::: …", line, line)
+}
+
+// programText returns a program and its arguments quoted for the shell, except words with replacement strings like {}.
+func programText(program []string) string {
 	words := make([]string, len(program))
 	for i, word := range program {
 		if words[i] = word; len(pieces(word)) < 2 && !strings.HasPrefix(word, "{") {
 			words[i] = queue.Word(word)
 		}
 	}
-	line := strings.Join(words, " ")
-	return Usage("run takes one job; run many in the foreground, in a queue of their own, with: queuectl run --private -- %s ::: …, or put them into this one with: queuectl enqueue -- %s ::: …", line, line)
+	return strings.Join(words, " ")
 }
 
 // exitAsOwn makes mistakes in the words of a command a failure of our own.

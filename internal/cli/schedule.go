@@ -224,7 +224,7 @@ func (a *App) schedules(ctx context.Context) (list []control.Schedule, err error
 
 // scheduledTitle is what the jobs of a schedule run.
 func scheduledTitle(s *control.Schedule) string {
-	return title(&control.Job{Command: s.Command, Argv: s.Argv, Hidden: s.Hidden})
+	return title(&control.Job{Command: s.Command})
 }
 
 // printedSchedule is a schedule as it is printed in JSON: without its environment, unless that is

@@ -53,7 +53,11 @@ func (a *App) paintedTable(head []string, rows [][]string, paint func(column int
 	rows = append([][]string{head}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			if row[i] = oneLine(a.Clean(a.Out, a.plain(row[i]))); limit > 0 && !a.raw {
+			row[i] = oneLine(a.Clean(a.Out, a.plain(row[i])))
+			if i < len(row)-1 { // two spaces separate columns
+				row[i] = strings.Join(strings.Fields(row[i]), " ")
+			}
+			if limit > 0 && !a.raw {
 				row[i] = termtext.Visible(row[i])
 			}
 			widths[i] = max(widths[i], room(row[i]))

@@ -32,11 +32,8 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 			name = "-" + name
 		}
 		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
-			program := slices.Clone(a.args[max(0, slices.Index(a.args, words[0])):])
-			for i, word := range program {
-				program[i] = queue.Word(word)
-			}
-			return Usage("%s is no flag of queuectl %s; put a program with flags of its own behind --: queuectl %[2]s -- %[3]s", name, cmd.Name(), strings.Join(program, " "))
+			program := a.args[max(0, slices.Index(a.args, words[0])):]
+			return Usage("queuectl %[2]s has no flag %[1]s; to start a program that has it, write --: queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
 		return Usage("there is no flag %s%s", name, cmp.Or(hintAt(name, flagsElsewhere(cmd.Name())), near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them")))
 	case errors.As(err, &bare):

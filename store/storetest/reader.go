@@ -260,7 +260,7 @@ func pageEndsByBytes(r *rig) {
 	text := func(n int) queue.Job {
 		return draft(func(j *queue.Job) { j.Argv, j.Command = slices.Repeat([]string{strings.Repeat("x", n/4-3)}, 4), "" })
 	}
-	jobs := r.store(text(400_000), text(300_000), text(300_000))
+	jobs := r.store(text(250_000), text(200_000), text(150_000))
 	last := draft(named("last"), func(j *queue.Job) { j.Command = "" })
 	fits := store.MaxPageBytes - store.TextSize(&last)
 	for i := range jobs {
