@@ -69,6 +69,9 @@ type JobDetail struct {
 	Job
 	Output string `json:"output"` // the last 4 KiB of the last attempt's standard output
 	Stderr string `json:"stderr"`
+	// StdoutBytes is how many bytes the last attempt printed on its standard output, kept or not. It is 0 while the
+	// job runs, and if the output was removed.
+	StdoutBytes int64 `json:"stdout_bytes"`
 	// Result is the JSON that the last attempt has left, null if it has left none.
 	Result json.RawMessage `json:"result"`
 	// Spec is the job as an enqueue would ask for it, every field given: also those

@@ -117,7 +117,7 @@ func (d *JobDetail) Hide(s Visibility) {
 	d.Job.Hide(s)
 	switch s {
 	case Outline:
-		d.Output, d.Stderr, d.Result = "", "", nil
+		d.Output, d.Stderr, d.StdoutBytes, d.Result = "", "", 0, nil
 		for _, name := range inside {
 			delete(d.Spec, name)
 		}

@@ -30,7 +30,7 @@ type Chunk struct {
 	Data    []byte
 	Dropped int64
 	Damaged int64
-	Offset  int64 // with Damaged, how many bytes of the stream come before them
+	Offset  int64 // how many bytes of the stream come before it; set for damage, and by DecodeTail
 }
 
 // Length returns the number of bytes of its stream that a chunk holds or replaces.

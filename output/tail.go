@@ -53,6 +53,7 @@ type record struct {
 
 // load reads a record's data, checks all of it, and keeps what is wanted.
 func (w *window) load(rec *record) error {
+	rec.Offset = rec.position
 	if rec.n == 0 {
 		return nil
 	}
@@ -65,7 +66,7 @@ func (w *window) load(rec *record) error {
 	}
 	begin := len(b) - rec.want
 	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // so that no character is cut
-	rec.Data = bytes.Clone(b[begin:])
+	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
 	return nil
 }
 

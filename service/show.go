@@ -69,7 +69,7 @@ type showing struct {
 	most   control.Visibility
 
 	job      queue.Job // as it was read last, without what may be large
-	tails    [2][]byte
+	tails    tails
 	result   []byte
 	read     bool // the tails are, of that state
 	reads    int
@@ -105,7 +105,10 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 		}
 	}
 	d, err := w.s.detail(ctx, &j, w.before)
-	d.Output, d.Stderr = text(w.tails[0]), text(w.tails[1])
+	d.Output, d.Stderr = text(w.tails.text[output.Stdout]), text(w.tails.text[output.Stderr])
+	if j.State != queue.Processing { // otherwise the beginning may not have been read
+		d.StdoutBytes = w.tails.printed[output.Stdout]
+	}
 	d.Result = w.result
 	d.Hide(sees)
 	return d, err
@@ -113,7 +116,7 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 
 // tail reads the end of the last attempt's output, if that is in the store.
 func (w *showing) tail(ctx context.Context) error {
-	w.tails, w.result = [2][]byte{}, nil
+	w.tails, w.result = tails{}, nil
 	switch {
 	case w.job.State == queue.Processing:
 		return errTail
@@ -131,7 +134,19 @@ func (w *showing) tail(ctx context.Context) error {
 	if a.OutputRef != "" {
 		return errTail
 	}
-	return output.Decode(bytes.NewReader(a.Output), keepTail(&w.tails))
+	return output.Decode(bytes.NewReader(a.Output), w.tails.add)
+}
+
+// tails are the ends of an attempt's streams.
+type tails struct {
+	text    [2][]byte // at most showTail bytes each
+	printed [2]int64  // bytes of each stream, kept or not, if all of it or the end of a file was read
+}
+
+// add reads on.
+func (t *tails) add(c output.Chunk) error {
+	t.printed[c.Stream] = max(t.printed[c.Stream], c.Offset) + c.Length()
+	return keepTail(&t.text)(c)
 }
 
 // keepTail keeps the last bytes of each stream, from the first whole character on. Where some
@@ -212,14 +227,14 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 func text(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
 
 // tails are the ends of the streams of a job's last attempt.
-func (s *Service) tails(ctx context.Context, j *queue.Job) (tails [2][]byte, err error) {
+func (s *Service) tails(ctx context.Context, j *queue.Job) (t tails, err error) {
 	n := j.Runs
 	if j.State == queue.Processing {
 		n++
 	}
 	if n == 0 {
-		return tails, nil
+		return t, nil
 	}
-	err = s.readTail(ctx, j, n, showTail, keepTail(&tails))
-	return tails, err
+	err = s.readTail(ctx, j, n, showTail, t.add)
+	return t, err
 }

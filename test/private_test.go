@@ -490,3 +490,20 @@ func TestLinesAreCommandsWhateverBeginsThem(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// The column Receive counts standard output alone, as GNU parallel 20221122 does.
+func TestJobLogCountsStandardOutput(t *testing.T) {
+	t.Parallel()
+	p := newPrivate(t)
+	r := p.run("echo abc; echo defgh >&2\ntrue\nhead -c 200000 /dev/zero; echo end\n", "--lines", "-", "--joblog", "log", "--workers", "1", "--output-limit", "100K")
+	raw, err := os.ReadFile(filepath.Join(p.work, "log"))
+	lines := strings.Split(string(raw), "\n")
+	if r.code != 0 || err != nil || len(lines) != 5 {
+		t.Fatalf("got %+v and the log %q, %v", r.code, raw, err)
+	}
+	for i, want := range []string{"Receive", "4", "0", "200004"} {
+		if got := strings.Split(lines[i], "\t"); len(got) != 9 || got[5] != want {
+			t.Errorf("%q: want %s received", lines[i], want)
+		}
+	}
+}

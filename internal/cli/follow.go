@@ -207,7 +207,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 		}
 		line, _, _ := strings.Cut(e.ID, "-")
 		n, _ := strconv.Atoi(line) // the id of a private run's job begins with its line
-		f.log.add(n, &job.Job)
+		f.log.add(n, &job.Job, job.StdoutBytes)
 	}
 	switch {
 	case f.a.JSONL:

@@ -60,7 +60,7 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 		w.at[jobs[i].Seq] = i
 		switch state := stateOf(jobs[i].State); {
 		case state.Ended():
-			w.end(i)
+			w.end(ctx, i)
 		case state == queue.Failed:
 			w.retry[jobs[i].Seq] = true
 		}
@@ -104,7 +104,7 @@ func (w *manyWaited) follow(ctx context.Context, since int64) error {
 	for !w.over() {
 		select {
 		case e := <-events:
-			w.event(&e)
+			w.event(ctx, &e)
 			if err := w.printFresh(ctx); err != nil {
 				return err
 			}
@@ -135,7 +135,7 @@ func stateOf(name string) queue.State {
 }
 
 // event learns from an event how a job ended, or that it is run again.
-func (w *manyWaited) event(e *control.Event) {
+func (w *manyWaited) event(ctx context.Context, e *control.Event) {
 	i, ours := w.at[e.JobSeq]
 	if !ours || w.ended[i] {
 		return
@@ -167,15 +167,21 @@ func (w *manyWaited) event(e *control.Event) {
 		}
 		j.StartedAt, j.FinishedAt = e.StartedAt, e.At
 	}
-	w.end(i)
+	w.end(ctx, i)
 }
 
 // end notes that a job has ended, and names it if it failed.
-func (w *manyWaited) end(i int) {
+func (w *manyWaited) end(ctx context.Context, i int) {
 	j := &w.jobs[i]
 	w.ended[i], w.last = true, i
 	w.done++
-	w.log.add(i+1, j)
+	if w.log != nil {
+		detail, err := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
+		if err != nil && !errors.Is(err, queue.ErrNotFound) {
+			w.log.err = cmp.Or(w.log.err, err)
+		}
+		w.log.add(i+1, j, detail.StdoutBytes)
+	}
 	if w.a.JSONL && j.State != "removed" {
 		w.fresh = append(w.fresh, j.ID)
 	}
@@ -316,8 +322,7 @@ func (w *manyWaited) batchFlag() string {
 	return "--batch " + queue.Word(w.batch)
 }
 
-// jobLog is a file with a line for each job that has ended, as GNU parallel writes it. Its zero
-// pointer writes nothing.
+// jobLog is a file with a line for each job that has ended, as GNU parallel writes it.
 type jobLog struct {
 	f     *os.File
 	named bool  // f was opened by name, so it is closed
@@ -351,9 +356,10 @@ func (l *jobLog) begin() error {
 	return l.err
 }
 
-// add writes the line of a job, whose place in the input is seq: 1 is the first.
-func (l *jobLog) add(seq int, j *control.Job) {
-	if l == nil || l.err != nil {
+// add writes the line of a job, whose place in the input is seq: 1 is the first. GNU parallel too counts the bytes of
+// standard output alone as received.
+func (l *jobLog) add(seq int, j *control.Job, received int64) {
+	if l.err != nil {
 		return
 	}
 	code, sig := or(j.ExitCode, 0), or(j.Signal, 0)
@@ -365,7 +371,7 @@ func (l *jobLog) add(seq int, j *control.Job) {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
 	command := strings.ReplaceAll(title(j), "\n", " ") // the last column, so tabs and spaces stay as they are
-	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t0\t%d\t%d\t%s\n", seq, start, took, code, sig, command)
+	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
 }
 
 // failure is why not all was written.
