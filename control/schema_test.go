@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -109,13 +110,42 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 // Every parameter of a ruleset is one of its type, and the other way round.
 func TestRulesetsNameEveryParameter(t *testing.T) {
 	for _, s := range Schemas() {
-		rules := rulesOf(methodOf(s.Method).does.params)
+		kind := methodOf(s.Method).does.params
+		rules := rulesOf(kind)
 		for name := range s.Params["properties"].(schema) {
 			if rules.param(name) == nil && !slices.Contains(jobFields(), name) {
 				t.Errorf("%s: %s has no rule", s.Method, name)
 			}
 		}
+		p := reflect.New(kind)
+		own := p.Elem()
+		names := params(own)
+		if with, ok := p.Interface().(interface {
+			own() map[string]reflect.Value
+		}); ok { // the rest is a job
+			names = with.own()
+			for i := range own.NumField() {
+				if f := own.Field(i); f.Type() != reflect.TypeFor[queue.Spec]() && !holds(names, f) {
+					t.Errorf("%s: %s.%s is no parameter", s.Method, kind.Name(), kind.Field(i).Name)
+				}
+			}
+		}
+		for name := range names {
+			if rules.param(name) == nil {
+				t.Errorf("%s: %s has no rule, so requests with it are refused", s.Method, name)
+			}
+		}
 	}
+}
+
+// holds reports whether one of the values is a field.
+func holds(values map[string]reflect.Value, field reflect.Value) bool {
+	for _, v := range values {
+		if v.Addr().Pointer() == field.Addr().Pointer() {
+			return true
+		}
+	}
+	return false
 }
 
 func jobFields() []string {
