@@ -188,10 +188,10 @@ func (l *loop) nextTimer() time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// dropStale recalls what a runner has not started, if one of these jobs has waited there for
-// staleAfter: its workers are all busy, and would hold them for long while others may rank
-// higher. What a runner does not give back, since it hangs or cannot be reached, comes back
-// once it is too late to begin it.
+// dropStale recalls the jobs that a runner has not started, if one of them has waited there for staleAfter: its workers
+// are all busy, and would hold these jobs for long while others may rank higher. A job whose start hangs does not wait
+// for a worker, so it causes no recall. Jobs that a runner does not give back, because it hangs or cannot be reached,
+// return once it is too late to start them.
 func (l *loop) dropStale() {
 	stale, late := map[*runnerConn]bool{}, map[place][]*leaseState{}
 	l.mu.Lock()
@@ -205,20 +205,29 @@ func (l *loop) dropStale() {
 			if !h.begun && since >= startBy+startSpare {
 				late[place{dir: h.dir}] = append(late[place{dir: h.dir}], h)
 			}
-		case !h.dropSent && since >= staleAfter:
-			l.mean = max(l.mean, staleAfter) // jobs run for longer than was thought: others may have workers for these
+		case !h.dropSent && !h.begun && since >= staleAfter:
 			stale[h.conn] = true
 		case h.dropSent && !h.begun && h.conn.silent && since >= startBy+startSpare:
 			late[place{h.conn, h.dir}] = append(late[place{h.conn, h.dir}], h)
 		}
 	}
-	if len(stale) > 0 {
-		l.recall(func(h *leaseState) bool { return stale[h.conn] })
+	for conn := range stale {
+		l.dropWaiting(conn)
 	}
 	l.mu.Unlock()
 	for at, list := range late {
 		l.expire(at, list)
 	}
+}
+
+// dropWaiting recalls all jobs that wait in a runner. If it is the current one, jobs run for longer than was expected,
+// so fewer are claimed ahead. The caller holds mu.
+func (l *loop) dropWaiting(conn *runnerConn) {
+	take := l.dropUnstarted
+	if conn.current {
+		take, l.mean = l.recall, max(l.mean, staleAfter)
+	}
+	take(func(h *leaseState) bool { return h.conn == conn })
 }
 
 // flush records what has happened and claims what there is room for, in one

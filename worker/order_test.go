@@ -196,3 +196,35 @@ func TestStartOfAJobEndsItsRecall(t *testing.T) {
 	s.put(0)
 	hears[*wire.Start](t, f, 2)
 }
+
+// A start that hangs may last for long. It delays only its own job: the jobs that are sent after it stay with the
+// runner, and the claims made in the meantime count.
+func TestHungStartRecallsNoOtherJob(t *testing.T) {
+	s, f, _ := begin(t, 2)
+	f.keepsQuiet()
+	s.put(0)
+	hears[*wire.Drop](t, f, 1)
+	f.say(&wire.Dropped{Lease: lease(1)}) // its start is under way
+	since := time.Now()
+	until(t, "it had hung for longer than jobs wait in a runner", func() bool { return time.Since(since) > 100*time.Millisecond })
+	f.mu.Lock()
+	f.quiet = false
+	f.mu.Unlock()
+	const jobs = 20
+	for seq := int64(2); seq <= jobs; seq++ {
+		s.put(0)
+		hears[*wire.Start](t, f, int(seq))
+		f.settled()
+		f.say(ran(heard[*wire.Start](f)[seq-1].Lease, long))
+		s.becomes(seq, queue.Completed)
+	}
+	dropped, again := len(heard[*wire.Drop](f))-1, 0
+	for _, start := range heard[*wire.Start](f) {
+		if start.Fence > 1 {
+			again++
+		}
+	}
+	if dropped > jobs/4 || again > jobs/4 { // some may really wait for long on a busy machine
+		t.Errorf("of %d jobs after a start that hangs: got %d recalled and %d claimed again, want none", jobs-1, dropped, again)
+	}
+}

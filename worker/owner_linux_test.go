@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/runner/wire"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // launcher starts runners of root's, as the socket of a machine's service does, and hands them
@@ -45,15 +46,15 @@ func launcher(t *testing.T, root string) (socket string, started <-chan *fakeRun
 	return socket, out
 }
 
-// A user whose starts hang has a runner of their own; when that dies or hangs there is
-// another one, and what it had is dealt with as any other's.
-func TestOwnRunnersAreReplaced(t *testing.T) {
+// isolated runs a pool of a user whose last two starts hung: the next jobs go to dedicated runners.
+func isolated(t *testing.T) (s *hub, p *worker.Pool, ended <-chan error, started <-chan *fakeRunner) {
+	t.Helper()
 	t.Parallel()
 	s, root := newStore(t), t.TempDir()
 	socket, started := launcher(t, root)
 	f := newRunner(t, root, "first")
 	f.onRecover = func(r *wire.Recover) { f.say(&wire.Recovered{ID: r.ID, SameBoot: true}) }
-	p, ended := runWith(t, s, runner.Home{Dir: root, Socket: socket}, 4)
+	p, ended = runWith(t, s, runner.Home{Dir: root, Socket: socket}, 4)
 	s.put(0, 0)
 	for n := range 2 {
 		start, _ := hears[*wire.Start](t, f, n+1)
@@ -62,6 +63,13 @@ func TestOwnRunnersAreReplaced(t *testing.T) {
 		f.say(hung)
 		until(t, "it is recorded", func() bool { return s.job(start.Seq).Runs == 1 })
 	}
+	return s, p, ended, started
+}
+
+// A user whose starts hang has a dedicated runner. If it dies or hangs, another one replaces it, and its jobs are
+// settled like those of any other runner.
+func TestOwnRunnersAreReplaced(t *testing.T) {
+	s, p, ended, started := isolated(t)
 	s.put(0)
 	own := from(t, "a runner of the user's own", started)
 	hears[*wire.Start](t, own, 1)
@@ -87,4 +95,21 @@ func TestOwnRunnersAreReplaced(t *testing.T) {
 		t.Errorf("the pool ended: %v", err)
 	default:
 	}
+}
+
+// Jobs that wait in the runner of a user whose starts hang are recalled, but they do not take part in the order of the
+// other jobs: a claim made before that recall counts.
+func TestRecallFromOwnRunnerKeepsOtherClaims(t *testing.T) {
+	s, _, _, started := isolated(t)
+	s.put(0)
+	own := from(t, "a runner of the user's own", started)
+	hears[*wire.Start](t, own, 1)
+	own.keepsQuiet()
+	s.put(0)
+	hears[*wire.Start](t, own, 2)
+	until(t, "more is claimed", func() bool { return s.awaited() > 0 })
+	hears[*wire.Drop](t, own, 1)
+	s.put(0)
+	start, _ := hears[*wire.Start](t, own, 3)
+	check(t, "the next job that was sent", start.Lease, lease(5))
 }

@@ -29,6 +29,11 @@ import (
 // counts as made before it, even if no job is taken back: its jobs are returned too. The caller holds mu.
 func (p *Pool) recall(selects func(*leaseState) bool) {
 	p.recalls++
+	p.dropUnstarted(selects)
+}
+
+// dropUnstarted asks the runners to drop those of the selected jobs that have not started. The caller holds mu.
+func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 	var list []*leaseState
 	for _, h := range p.leases.all {
 		if !h.running && !h.begun && !h.over && !h.dropSent && (h.waiting || h.conn != nil) && selects(h) {
