@@ -59,20 +59,23 @@ func User() (Places, error) {
 	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(config, directoryName, FileName)}, nil
 }
 
-// CheckOwner refuses to make the state directory in a home of another account, as `sudo -E` names it:
-// what root makes there its owner cannot use.
+// CheckOwner refuses to let root make the state directory in a home of another account, which `sudo -E` names:
+// that account could not use what root makes there. For other accounts the modes of the home decide, because it may
+// share a group with them; making the directory reports what is wrong.
 func (p Places) CheckOwner() error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
 	for dir := p.State; ; dir = filepath.Dir(dir) {
 		info, err := os.Stat(dir)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil // making it says what is wrong
+			return nil // making it reports what is wrong
 		}
-		st, ok := info.Sys().(*syscall.Stat_t)
-		if self := uint32(os.Geteuid()); ok && st.Uid != self && st.Uid != 0 {
-			return queue.Errorf(queue.CodeDenied, "home: %s belongs to uid %d and not to uid %d; use sudo -H, or name a directory with --dir", dir, st.Uid, self)
+		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+			return queue.Errorf(queue.CodeDenied, "home: %s belongs to uid %d and not to root; use sudo -H, or name a directory with --dir", dir, st.Uid)
 		}
 		return nil
 	}

@@ -310,6 +310,26 @@ func TestRootMakesNothingInAnothersHome(t *testing.T) {
 	}
 }
 
+// A home whose group the account is in, as OpenShift and bind mounts give it, takes the account's queue, although the
+// home belongs to another uid. Where it takes none, the error is that of making the directory.
+func TestAccountUsesAnothersHome(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root")
+	}
+	t.Parallel()
+	for mode, want := range map[os.FileMode]string{0o775: "", 0o755: "permission denied"} {
+		s := newOwnService(t, alice)
+		s.as = person{uid: 61250, gid: 61251}
+		if err := errors.Join(os.Chown(s.home, alice.uid, s.as.gid), os.Chmod(s.home, mode)); err != nil {
+			t.Fatal(err)
+		}
+		r := s.run(nil, "run", "echo done")
+		if good := r.code == 0 && r.out == "done\n"; good != (want == "") || !strings.Contains(r.err, want) || strings.Contains(r.err, "sudo") {
+			t.Errorf("mode %o: %+v, want the error %q", mode, r, want)
+		}
+	}
+}
+
 // A log that was moved, as logrotate does, is begun again by the service and its runner on reload.
 func TestReloadReopensAMovedLog(t *testing.T) {
 	t.Parallel()
