@@ -327,14 +327,20 @@ type Status struct {
 	Store      string `json:"store,omitempty"` // where the queue is, if it is not there
 	Bytes      int64  `json:"database_bytes"`
 	Outputs    int64  `json:"output_bytes"` // of all outputs that are kept
-	Settings   string `json:"settings_file"`
-	Service    string `json:"service"` // whose service answers: own, system or directory; "" if none runs
-	Socket     string `json:"socket"`
-	PID        int    `json:"pid"`
-	Node       string `json:"node,omitempty"` // whose workers these are, where machines share the queue
-	Version    string `json:"version"`
-	Started    Time   `json:"started_at"`
-	Draining   bool   `json:"draining"`
+	// UserBytes is how many bytes the caller's jobs use, and MaxBytesUser how many they may use; 0 means unlimited.
+	UserBytes    int64 `json:"user_bytes"`
+	MaxBytesUser int64 `json:"max_bytes_per_user"`
+	// NearQuota lists, for admins, the users whose jobs use 90 % of max_bytes_per_user or more: those that use most
+	// first, at most 20.
+	NearQuota []UserBytes `json:"users_near_quota,omitempty"`
+	Settings  string      `json:"settings_file"`
+	Service   string      `json:"service"` // whose service answers: own, system or directory; "" if none runs
+	Socket    string      `json:"socket"`
+	PID       int         `json:"pid"`
+	Node      string      `json:"node,omitempty"` // whose workers these are, where machines share the queue
+	Version   string      `json:"version"`
+	Started   Time        `json:"started_at"`
+	Draining  bool        `json:"draining"`
 	// PausedAt is since when everything is paused, PausedBy who did it; null if it is not.
 	PausedAt  Time    `json:"paused_at"`
 	PausedBy  *string `json:"paused_by"`
@@ -342,6 +348,13 @@ type Status struct {
 	// Away is why the store cannot be read now: what is said of jobs is as of before.
 	Away   string `json:"away,omitempty"`
 	Health string `json:"health"` // ok, or degraded or failing with what is wrong
+}
+
+// UserBytes is how many bytes the jobs of a user use.
+type UserBytes struct {
+	UID   int    `json:"uid"`
+	User  string `json:"user"` // by name
+	Bytes int64  `json:"bytes"`
 }
 
 // ScreenRows is how many jobs of each part of a screen are wanted: 1 to 100, 10 if 0.

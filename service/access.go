@@ -342,9 +342,7 @@ func (s *Service) Whoami(ctx context.Context, _ control.Nothing) (w control.Whoa
 		w.JobsRunAs = s.jobsRunAs(&p)
 		c := s.config.Load()
 		w.MaxPending, w.MaxRunning, w.MaxBytes = c.MaxPendingUser, c.MaxRunningUser, s.maxBytesUser()
-		if w.Bytes, err = s.store.UserBytes(ctx, p.UID); err != nil {
-			return w, err
-		}
+		w.Bytes = s.store.UserBytes(p.UID)
 	}
 	if p.Right == control.None {
 		w.Next = s.wayTo(control.Submit, w.User)

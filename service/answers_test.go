@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -229,7 +230,8 @@ func TestAnswersFit(t *testing.T) {
 			for i := range list {
 				list[i] = worst(500)
 			}
-			return []any{control.Status{Health: health(list, true), Database: worst(4096), Socket: worst(4096), Version: worst(256)}}
+			near := slices.Repeat([]control.UserBytes{{UID: 1 << 31, User: worst(256), Bytes: 1 << 62}}, maxNearQuota)
+			return []any{control.Status{NearQuota: near, Health: health(list, true), Database: worst(4096), Socket: worst(4096), Version: worst(256)}}
 		},
 		"screen": func() []any {
 			screen, err := s.Screen(admin, control.ScreenRows{Rows: store.MaxScreen})

@@ -39,7 +39,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, s.examineAccess()...)
 	list = append(list, examineStoreFile(s.config.Load().StoreFile)...)
 	list = append(list, s.examineOwners(ctx)...)
-	list = append(list, s.examineUsers(ctx)...)
+	list = append(list, s.examineUsers()...)
 	list = append(list, s.examinePrograms()...)
 	list = append(list, s.examineRunners()...)
 	list = append(list, s.examineLauncher()...)

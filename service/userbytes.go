@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -29,23 +29,37 @@ func (s *Service) maxBytesUser() int64 {
 	return most
 }
 
-// examineUsers names the users whose jobs hold nearly as many bytes as they may.
-func (s *Service) examineUsers(ctx context.Context) (list []store.Finding) {
+// maxNearQuota is how many users near their quota a status lists.
+const maxNearQuota = 20
+
+// nearQuota lists the users whose jobs use 90 % of what they may, or more: those that use most first.
+func (s *Service) nearQuota() []store.UserBytes {
 	most := s.maxBytesUser()
 	if most == 0 {
 		return nil
 	}
-	over, err := s.store.UsersOver(ctx, most/10*9)
-	if err != nil {
-		return nil // what is wrong with the store is found by others
+	return s.store.UsersOver(most - most/10 - 1)
+}
+
+// addUse adds to a status how many bytes the caller's jobs use, and for an admin which users are near their quota.
+func (s *Service) addUse(ctx context.Context, st *control.Status) {
+	p := control.PeerFrom(ctx)
+	st.UserBytes, st.MaxBytesUser = s.store.UserBytes(p.UID), s.maxBytesUser()
+	if !p.Right.Covers(control.Admin) {
+		return
 	}
-	for _, uid := range over {
-		n, err := s.store.UserBytes(ctx, uid)
-		if err != nil {
-			return list
-		}
+	near := s.nearQuota()
+	for _, u := range near[:min(len(near), maxNearQuota)] {
+		st.NearQuota = append(st.NearQuota, control.UserBytes{UID: u.UID, User: s.userName(u.UID), Bytes: u.Bytes})
+	}
+}
+
+// examineUsers names the users whose jobs use nearly as many bytes as they may.
+func (s *Service) examineUsers() (list []store.Finding) {
+	most := s.maxBytesUser()
+	for _, u := range s.nearQuota() {
 		list = append(list, store.Finding{Check: "users", Level: store.Warning,
-			Message: fmt.Sprintf("the jobs of %s hold %d MiB; at %s new ones are refused", s.userName(uid), n>>20, queue.FormatSize(most)),
+			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; new ones are refused once these are used up", s.userName(u.UID), u.Bytes, most),
 			Next:    "remove ended jobs (queuectl cleanup), or raise max_bytes_per_user"})
 	}
 	return list

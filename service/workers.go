@@ -125,6 +125,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		Database: s.opt.Places.State, Bytes: counts.Bytes, Outputs: counts.Outputs, Settings: s.opt.Places.File, Socket: s.opt.Places.Socket,
 		Service: string(s.opt.Places.Kind()), PID: os.Getpid(), Version: s.opt.Version, Started: control.Time(s.started), Draining: s.pool.Draining(), Reranking: counts.Reranking, Throughput: s.pool.Throughput(),
 	}
+	s.addUse(ctx, &st)
 	if s.cluster != nil {
 		st.Node, st.Store = s.node, s.place.String()
 	}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/queue"
@@ -71,6 +72,13 @@ func OutputSize(a *queue.Attempt) int64 {
 
 // JobBytes is counted for the row of a job and its index entries, in bytes. Its texts are counted on their own.
 const JobBytes = 512
+
+// QuotaExceeded returns the error for a request that needs more bytes than the jobs of a user may still use.
+func QuotaExceeded(used, most, more int64) error {
+	return &queue.Error{Code: queue.CodeFull, Field: "max_bytes_per_user", Message: fmt.Sprintf(
+		"the jobs of this user use %d of %d bytes, and this needs %d more; "+
+			"cancel waiting jobs, remove ended ones (queuectl rm --state done), or ask an admin to raise the limit", used, most, more)}
+}
 
 // InputSize is how many bytes the environment and the standard input of a job take.
 func InputSize(e *queue.Execution) int {

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -368,6 +369,10 @@ type Reader interface {
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts
+	// UserBytes returns how many bytes the jobs of a user hold as of the last commit: what they run by, as it is
+	// stored, JobBytes for the rest of each row, and their outputs; with those of batches that are not in the queue
+	// yet. Like Counts it reads no table and waits for no commit.
+	UserBytes(uid int) int64
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
 	// Screen reads what a person asks first: up to f.Rows of each part, as Get reads each job,
@@ -468,6 +473,17 @@ type Counts struct {
 	Kept int64
 }
 
+// UserBytes is how many bytes the jobs of one user hold.
+type UserBytes struct {
+	UID   int
+	Bytes int64
+}
+
+// SortUserBytes orders users by the bytes of their jobs, most first.
+func SortUserBytes(list []UserBytes) {
+	slices.SortFunc(list, func(a, b UserBytes) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.UID, b.UID)) })
+}
+
 // BoundedStates are the states whose jobs a retention bounds by number. Dead jobs stay until a user has seen to them.
 var BoundedStates = []queue.State{queue.Completed, queue.Cancelled}
 
@@ -517,14 +533,12 @@ type Upkeep interface {
 	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
 	// they tell of, and are not refused for want of room in the queue.
 	SetHooks(ctx context.Context, h Hooks) error
-	// UserBytes is how many bytes the jobs of a user hold: what they run by, as it is stored, JobBytes for the
-	// rest of each row, and their outputs; with those of batches that are not in the queue yet.
-	UserBytes(ctx context.Context, uid int) (int64, error)
 	// TrimUser removes the oldest outputs of a user's jobs while these jobs hold more than keep bytes, a bounded
 	// number. It says whether there is more to remove.
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
-	// UsersOver lists the users whose jobs hold more than keep bytes.
-	UsersOver(ctx context.Context, keep int64) ([]int, error)
+	// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first. It reads what
+	// UserBytes reads.
+	UsersOver(keep int64) []UserBytes
 	// Promote makes due jobs runnable, cancels expired ones and forgets old
 	// keys, a bounded number of each, and says how long until the next is due:
 	// 0 if more are due now, at most an hour.

@@ -21,9 +21,21 @@ func TestUserBytesAreBounded(t *testing.T) {
 	full := func(when string) {
 		t.Helper()
 		r := q.cli("enqueue", "--file", file)
-		if r.code != 5 || !strings.Contains(r.err, "max_bytes_per_user") || !strings.Contains(r.err, "queuectl rm") {
+		if r.code != 5 || !strings.Contains(r.err, "max_bytes_per_user: ") || !strings.Contains(r.err, "of 2097152 bytes") || !strings.Contains(r.err, "queuectl rm") {
 			t.Errorf("%s: exit code %d, %s", when, r.code, r.err)
 		}
+		if out := q.must("status"); !strings.Contains(out, "of 2.0 MiB used") {
+			t.Errorf("%s: status does not show the bytes: %s", when, out)
+		}
+		if out := q.must("status", "--json"); !strings.Contains(out, `"max_bytes_per_user":2097152`) || !strings.Contains(out, `"users_near_quota":[{`) {
+			t.Errorf("%s: status --json does not show the bytes: %s", when, out)
+		}
+	}
+	if out := q.must("status"); strings.Contains(out, "used") {
+		t.Errorf("status shows bytes that are far from the limit: %s", out)
+	}
+	if out := q.must("status", "--verbose"); !strings.Contains(out, "Your jobs:  0.0 KiB of 2.0 MiB used") {
+		t.Errorf("status --verbose: %s", out)
 	}
 	for range 8 {
 		q.must("enqueue", "--file", file)
@@ -34,10 +46,10 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.kill()
 	q.start("--workers", "1")
 	full("after a restart")
-	if r := q.cli("whoami"); !strings.Contains(r.out, "of 2 MiB are held") {
+	if r := q.cli("whoami"); !strings.Contains(r.out, "of 2.0 MiB used") {
 		t.Errorf("whoami: %s%s", r.out, r.err)
 	}
-	if r := q.cli("doctor"); !strings.Contains(r.out, "new ones are refused") {
+	if r := q.cli("doctor"); !strings.Contains(r.out, "of 2097152 bytes; new ones are refused") {
 		t.Errorf("doctor: %s%s", r.out, r.err)
 	}
 	q.must("rm", "1", "2")

@@ -70,9 +70,8 @@ func retainUsers(ctx context.Context, s Store, most int64) (more bool, err error
 	if most == 0 {
 		return false, nil
 	}
-	over, err := s.UsersOver(ctx, most)
-	for _, uid := range over {
-		again, err := s.TrimUser(ctx, uid, most)
+	for _, over := range s.UsersOver(most) {
+		again, err := s.TrimUser(ctx, over.UID, most)
 		if more = more || again; err != nil {
 			return more, err
 		}

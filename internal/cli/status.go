@@ -97,6 +97,10 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 
 // statusDetails prints what one asks about the service rather than about the jobs.
 func (a *App) statusDetails(st *control.Status) error {
+	var near []string
+	for _, u := range st.NearQuota {
+		near = append(near, u.User+" "+size(u.Bytes))
+	}
 	zone, _ := time.Now().Zone()
 	service := fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)
 	if st.PID == 0 {
@@ -109,13 +113,21 @@ func (a *App) statusDetails(st *control.Status) error {
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
-		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Socket", st.Socket},
+		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Your jobs", used(st.UserBytes, st.MaxBytesUser)}, {"Near quota", strings.Join(near, ", ")}, {"Socket", st.Socket},
 		{"Answers", st.Service}, {"Service", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
 		return err
 	}
-	return a.rows(9, lines)
+	return a.rows(11, lines)
+}
+
+// used says how many bytes of how many are used; 0 means unlimited.
+func used(n, most int64) string {
+	if most == 0 {
+		return size(n) + " used"
+	}
+	return size(n) + " of " + size(most) + " used"
 }
 
 // Rows of a screen: those that are no job's, and how many a part has at least.
@@ -219,6 +231,11 @@ func (p *screenPrinter) print(rows int) error {
 	above := []string{p.verdict()}
 	if st.Reranking {
 		above = append(above, "the order was changed; the waiting jobs are being ranked anew")
+	}
+	if st.MaxBytesUser > 0 && st.UserBytes >= st.MaxBytesUser-st.MaxBytesUser/10 {
+		above = append(above, "your jobs: "+used(st.UserBytes, st.MaxBytesUser)+"; remove ended ones: queuectl rm --state done")
+	} else if len(st.NearQuota) > 0 {
+		above = append(above, "users near max_bytes_per_user: queuectl status --verbose")
 	}
 	parts, counts, gap := p.parts(), []string{p.service}, "\n"
 	if terminal {

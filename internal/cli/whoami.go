@@ -50,7 +50,7 @@ func (a *App) printWhoami(w *control.Whoami) error {
 		quotas = append(quotas, fmt.Sprintf("%d may run at once", w.MaxRunning))
 	}
 	if w.MaxBytes > 0 {
-		quotas = append(quotas, fmt.Sprintf("%d of %d MiB are held", w.Bytes>>20, w.MaxBytes>>20))
+		quotas = append(quotas, used(w.Bytes, w.MaxBytes))
 	}
 	return a.rows(13, [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},

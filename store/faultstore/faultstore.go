@@ -309,16 +309,6 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) ([]string, erro
 	return ask(ctx, s, "DeletableOutputs", limit, func() ([]string, error) { return s.Store.DeletableOutputs(ctx, limit) })
 }
 
-// UserBytes implements store.Store.
-func (s *Store) UserBytes(ctx context.Context, uid int) (int64, error) {
-	return ask(ctx, s, "UserBytes", uid, func() (int64, error) { return s.Store.UserBytes(ctx, uid) })
-}
-
-// UsersOver implements store.Store.
-func (s *Store) UsersOver(ctx context.Context, keep int64) ([]int, error) {
-	return ask(ctx, s, "UsersOver", keep, func() ([]int, error) { return s.Store.UsersOver(ctx, keep) })
-}
-
 // TrimUser implements store.Store.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (bool, error) {
 	return ask(ctx, s, "TrimUser", uid, func() (bool, error) { return s.Store.TrimUser(ctx, uid, keep) })

@@ -3,7 +3,6 @@ package memstore
 import (
 	"context"
 	"encoding/json"
-	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -41,7 +40,7 @@ func (s *Store) held(uid int) (n, staged int64) {
 // admitBytes refuses jobs of a user, or more bytes of them, that would have the user's jobs hold too much.
 func (s *Store) admitBytes(uid int, more, most int64) error {
 	if n, staged := s.held(uid); most > 0 && more > 0 && n+staged+more > most {
-		return queue.Errorf(queue.CodeFull, "max_bytes_per_user is %d", most)
+		return store.QuotaExceeded(n+staged, most, more)
 	}
 	return nil
 }
@@ -54,28 +53,32 @@ func storedAll(list []queue.Job) (n int64) {
 	return n
 }
 
-// UserBytes is how many bytes the jobs of a user hold.
-func (s *Store) UserBytes(ctx context.Context, uid int) (n int64, err error) {
-	err = s.update(ctx, func(queue.Millis) error {
-		held, staged := s.held(uid)
-		n = held + staged
-		return nil
-	})
-	return n, err
+// UserBytes returns how many bytes the jobs of a user hold.
+func (s *Store) UserBytes(uid int) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n, staged := s.held(uid)
+	return n + staged
 }
 
-// UsersOver lists the users whose jobs hold more than keep bytes.
-func (s *Store) UsersOver(ctx context.Context, keep int64) (list []int, err error) {
-	err = s.update(ctx, func(queue.Millis) error {
-		for _, j := range s.jobs {
-			if n, _ := s.held(j.UID); n > keep && !slices.Contains(list, j.UID) {
-				list = append(list, j.UID)
-			}
+// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first.
+func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := map[int]int64{}
+	for _, j := range s.jobs {
+		all[j.UID] = 0
+	}
+	for _, b := range s.batches {
+		all[b.uid] = 0
+	}
+	for uid := range all {
+		if n, staged := s.held(uid); n+staged > keep {
+			list = append(list, store.UserBytes{UID: uid, Bytes: n + staged})
 		}
-		slices.Sort(list)
-		return nil
-	})
-	return list, err
+	}
+	store.SortUserBytes(list)
+	return list
 }
 
 // TrimUser removes the oldest outputs of a user's ended jobs while the user's jobs hold more than keep bytes.

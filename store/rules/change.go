@@ -39,10 +39,10 @@ func AdmitUser(tx Tx, uid int, n, most int64) error {
 	return nil
 }
 
-// AdmitBytes refuses a user's jobs that would make the bytes that their jobs hold more than most; 0 is any number.
+// AdmitBytes refuses more bytes of a user's jobs if these would then hold more than most; 0 means unlimited.
 func AdmitBytes(tx Tx, uid int, more, most int64) error {
 	if held := tx.User(uid).Bytes; most > 0 && more > 0 && held+more > most {
-		return queue.Errorf(queue.CodeFull, "max_bytes_per_user: the jobs of this user hold %d of %d bytes, and these need %d more; remove ended jobs (queuectl rm), or ask an operator for a cleanup", held, most, more)
+		return store.QuotaExceeded(held, most, more)
 	}
 	return nil
 }

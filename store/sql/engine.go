@@ -79,6 +79,7 @@ type engine struct {
 	closing  bool           // guarded by mu
 	waiting  [classes][]*op // operations; guarded by mu
 	counts   store.Counts
+	held     map[int]int64         // bytes of the jobs of each user, as of the last commit; guarded by mu
 	reserved map[int64]reservation // by job; guarded by mu
 	waiter   *waiter               // the claim that waits for a job; guarded by mu
 	last     int64                 // event that is stored; guarded by mu
@@ -88,6 +89,7 @@ type engine struct {
 // foreigners are jobs that another node has changed, or any.
 type foreigners struct {
 	seqs []int64
+	uids []int // users whose counts have changed with them
 	any  bool
 }
 
@@ -99,6 +101,7 @@ func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
 		turn:   make(chan struct{}, 1),
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
+		held:   map[int]int64{},
 	}
 	if log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -348,6 +351,7 @@ func (s *engine) publish() {
 	s.last = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.kept
+	s.noteAllHeldLocked()
 	s.listAllReserved()
 }
 

@@ -56,6 +56,9 @@ func TestReadOnlyBesideAService(t *testing.T) {
 		if n := s.Counts().States[queue.Pending]; n != 3 {
 			t.Errorf("%s: %d jobs wait, want 3", name, n)
 		}
+		if n := s.UserBytes(page.Jobs[0].UID); n < 3*store.JobBytes {
+			t.Errorf("%s: the jobs hold %d bytes, want at least %d", name, n, 3*store.JobBytes)
+		}
 		if _, err := s.Enqueue(t.Context(), store.Request{}); !errors.Is(err, queue.ErrUnavailable) {
 			t.Errorf("%s: a change: %v", name, err)
 		}

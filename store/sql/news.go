@@ -233,6 +233,7 @@ func (t *tx) hear(commits int64, text []byte) error {
 		u := m.users[is.UID]
 		u.waiting, u.hooks, u.bytes = is.Waiting, is.Hooks, is.Bytes
 		m.putUser(is.UID, u)
+		s.foreign.uids = append(s.foreign.uids, is.UID)
 	}
 	for _, is := range n.Queues {
 		q := ls.state(is.Name)
@@ -272,7 +273,7 @@ func (t *tx) hear(commits int64, text []byte) error {
 	}
 	s.standIn(t.now, n.Due)
 	s.minute.hear(&n)
-	if len(s.foreign.seqs) > foreignMost {
+	if max(len(s.foreign.seqs), len(s.foreign.uids)) > foreignMost {
 		s.foreign = foreigners{any: true}
 	}
 	return nil

@@ -104,6 +104,9 @@ func TestNodesShareAQueue(t *testing.T) {
 	for b.Counts().States[queue.Processing] != 1 { // the enqueue rings too
 		<-watching.C
 	}
+	if uid := first[0].UID; a.UserBytes(uid) == 0 || b.UserBytes(uid) != a.UserBytes(uid) {
+		t.Errorf("the jobs of a user hold %d bytes on one node and %d on the other", a.UserBytes(uid), b.UserBytes(uid))
+	}
 	if j, err := b.Get(t.Context(), "1"); err != nil || j.State != queue.Processing || j.Fence != first[0].Fence {
 		t.Errorf("another node has %v with fence %d, %v", j.State, j.Fence, err)
 	}

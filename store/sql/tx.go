@@ -37,7 +37,7 @@ func (t *tx) Counts() rules.Counts {
 // User implements rules.Tx.
 func (t *tx) User(uid int) rules.User {
 	u := t.s.mem.users[uid]
-	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.bytes + u.stagedBytes}
+	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.held()}
 }
 
 // Hooks implements rules.Tx.

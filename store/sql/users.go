@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -20,6 +21,9 @@ type user struct {
 	// stagedBytes are those of jobs of batches that this process takes.
 	stagedBytes int64
 }
+
+// held returns how many bytes the user's jobs hold, those of batches included.
+func (u user) held() int64 { return u.bytes + u.stagedBytes }
 
 // setUser changes what is known of a user.
 func (t *tx) setUser(uid int, u user) {
@@ -173,28 +177,41 @@ func (s *engine) countUsers() error {
 	return nil
 }
 
-// UserBytes is how many bytes the jobs of a user hold.
-func (s *engine) UserBytes(ctx context.Context, uid int) (n int64, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
-		n = t.User(uid).Bytes
-		return nil
-	})
-	return n, err
+// noteHeldLocked copies, for readers, how many bytes the jobs of a user hold.
+func (s *engine) noteHeldLocked(uid int) {
+	if n := s.mem.users[uid].held(); n != 0 {
+		s.held[uid] = n
+	} else {
+		delete(s.held, uid)
+	}
 }
 
-// UsersOver lists the users whose jobs hold more than keep bytes.
-func (s *engine) UsersOver(ctx context.Context, keep int64) (list []int, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
-		list = nil
-		for uid, u := range t.s.mem.users {
-			if u.bytes > keep {
-				list = append(list, uid)
-			}
+// noteAllHeldLocked does that for all users.
+func (s *engine) noteAllHeldLocked() {
+	clear(s.held)
+	for uid := range s.mem.users {
+		s.noteHeldLocked(uid)
+	}
+}
+
+// UserBytes returns how many bytes the jobs of a user hold, as of the last commit.
+func (s *engine) UserBytes(uid int) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.held[uid]
+}
+
+// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first.
+func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid, n := range s.held {
+		if n > keep {
+			list = append(list, store.UserBytes{UID: uid, Bytes: n})
 		}
-		slices.Sort(list)
-		return nil
-	})
-	return list, err
+	}
+	store.SortUserBytes(list)
+	return list
 }
 
 // TrimUser removes the oldest outputs of a user's jobs while these hold more than keep bytes.

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"strings"
 	"time"
 
@@ -20,9 +21,7 @@ var holding = []promise{
 // held is how many bytes a user's jobs hold.
 func (r *rig) held(uid int) int64 {
 	r.Helper()
-	n, err := r.s.UserBytes(r.Context(), uid)
-	r.must(err)
-	return n
+	return r.s.UserBytes(uid)
 }
 
 // about fails unless that many bytes of texts are held, with the bytes that stores add for each job.
@@ -70,8 +69,9 @@ func bytesFull(r *rig) {
 	full := func(what string, err error) {
 		r.Helper()
 		r.refusedCode(what, err, queue.CodeFull)
-		if !strings.Contains(err.Error(), "max_bytes_per_user") {
-			r.Errorf("%s: %v does not name the setting", what, err)
+		var refused *queue.Error
+		if !errors.As(err, &refused) || refused.Field != "max_bytes_per_user" || !strings.Contains(refused.Message, "of 50000 bytes") {
+			r.Errorf("%s: %v does not name the setting and how many bytes it allows", what, err)
 		}
 	}
 	r.must(r.enqueueLarge(1, most, large(1, 20_000), large(1, 20_000)))
@@ -106,13 +106,11 @@ func bytesTrimmed(r *rig) {
 	}
 	other, old, young := ended(2, 9000), ended(1, 4000), ended(1, 3000)
 	before := r.held(1)
-	over, err := r.s.UsersOver(r.Context(), before)
-	r.must(err)
-	same(r, "users above", over, []int{2})
-	over, err = r.s.UsersOver(r.Context(), 1000)
-	r.must(err)
-	same(r, "users above less", over, []int{1, 2})
+	over := []store.UserBytes{{UID: 2, Bytes: r.held(2)}, {UID: 1, Bytes: before}}
+	same(r, "users above", r.s.UsersOver(before), over[:1])
+	same(r, "users above less, most bytes first", r.s.UsersOver(1000), over)
 	for more := true; more; {
+		var err error
 		more, err = r.s.TrimUser(r.Context(), 1, before-1)
 		r.must(err)
 	}
