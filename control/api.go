@@ -330,7 +330,7 @@ type Status struct {
 	// UserBytes is how many bytes the caller's jobs use, and MaxBytesUser how many they may use; 0 means unlimited.
 	UserBytes    int64 `json:"user_bytes"`
 	MaxBytesUser int64 `json:"max_bytes_per_user"`
-	// NearQuota lists, for admins, the users whose jobs use 90 % of max_bytes_per_user or more: those that use most
+	// NearQuota lists, for admins, the other users whose jobs use 90 % of max_bytes_per_user or more: those that use most
 	// first, at most 20.
 	NearQuota []UserBytes `json:"users_near_quota,omitempty"`
 	Settings  string      `json:"settings_file"`
@@ -344,7 +344,7 @@ type Status struct {
 	// PausedAt is since when everything is paused, PausedBy who did it; null if it is not.
 	PausedAt  Time    `json:"paused_at"`
 	PausedBy  *string `json:"paused_by"`
-	Reranking bool    `json:"reranking"` // waiting jobs are being ranked anew, since the order was changed
+	Reranking bool    `json:"reranking"` // waiting jobs are being ranked again, since the order was changed
 	// Away is why the store cannot be read now: what is said of jobs is as of before.
 	Away   string `json:"away,omitempty"`
 	Health string `json:"health"` // ok, or degraded or failing with what is wrong

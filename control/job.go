@@ -60,6 +60,9 @@ type Job struct {
 	Submitter         string              `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
 	Schedule          string              `json:"schedule,omitempty"`  // that made it
 	queue.HookLines
+	// InputRemoved names what was removed, to make room, of the input of a job that has ended: env, stdin. Such a job
+	// cannot run again.
+	InputRemoved []string `json:"input_removed,omitempty"`
 	// Hidden names what is left out, because the job is another's: command, env, output.
 	Hidden []string `json:"hidden,omitempty"`
 }
@@ -138,7 +141,7 @@ func ViewJob(j *queue.Job, v View) Job {
 		StartedAt: Time(j.StartedAt), FinishedAt: Time(j.EndedAt),
 		QueueTimeMS: j.QueueTime(v.Now).Milliseconds(), UsualRunTimeMS: optional(v.Usual.Milliseconds()), ExitCode: code(j.ExitCode), Signal: optional(j.Signal),
 		DependsOn: dependsOn(j.After), Lock: queue.AsWritten(j, queue.GateLock), RateLimit: queue.AsWritten(j, queue.GateRate), On: queue.AsWritten(j, queue.GateNode), Resources: queue.Units(j), Unique: j.Unique, Units: v.Units,
-		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines,
+		Error: optional(j.Error), User: v.User, Labels: j.Labels, Cwd: j.Cwd, OnLost: string(j.OnLost), OutputLimit: j.OutputLimit, Schedule: j.Schedule, HookLines: j.HookLines, InputRemoved: j.InputRemoved.Fields(),
 	}
 	if j.AsUID != nil && v.Owner != v.User {
 		out.Submitter = v.Owner

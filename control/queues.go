@@ -178,7 +178,7 @@ type Ahead struct {
 
 // Reason is one thing that keeps a job from running, and what would end it.
 type Reason struct {
-	// Kind is dependency, unique, held, paused, time, retry, draining, workers, runner, queue, user, lock, rate,
+	// Kind is dependency, unique, input, held, paused, time, retry, draining, workers, runner, queue, user, lock, rate,
 	// resource or node.
 	Kind string `json:"kind"`
 	Key  string `json:"key,omitempty"`

@@ -123,6 +123,8 @@ type Job struct {
 	Kept    bool
 	HookUID int // of a hook: whose job it is for
 	Outputs int64
+	// InputRemoved names what was removed of Env and Stdin after the job had ended; such a job does not run again.
+	InputRemoved InputParts
 	Execution
 
 	State    State
@@ -199,6 +201,26 @@ const (
 
 // conflicts are their names.
 var conflicts = []string{ConflictReturn: "return", ConflictReject: "reject", ConflictReplace: "replace"}
+
+// InputParts are the parts of a job's input that were removed after the job had ended, to make room for other jobs.
+type InputParts uint8
+
+// The parts of an input.
+const (
+	InputEnv InputParts = 1 << iota
+	InputStdin
+)
+
+// Fields returns the names of the fields that held these parts.
+func (p InputParts) Fields() (list []string) {
+	if p&InputEnv != 0 {
+		list = append(list, "env")
+	}
+	if p&InputStdin != 0 {
+		list = append(list, "stdin")
+	}
+	return list
+}
 
 // Lease is the right to run one attempt of a job: the job and the fence it was
 // claimed with.

@@ -188,7 +188,7 @@ func (s *Service) retention() upkeep.Retention {
 	c := s.config.Load()
 	return upkeep.Retention{
 		States:  map[queue.State]time.Duration{queue.Completed: c.RetentionCompleted, queue.Cancelled: c.RetentionCancelled, queue.Dead: c.RetentionDead},
-		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.maxBytesUser(),
+		MaxJobs: c.RetentionMaxJobs, Events: c.RetentionEvents, MaxEvents: maxEvents, Outputs: c.RetentionOutput, UserBytes: s.roomyBytes(),
 		Of: func(name string) store.Retention { return (*s.keeps.Load())[name] },
 	}
 }

@@ -76,7 +76,11 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
-	receipt, err := s.store.StageBatch(ctx, r)
+	var receipt store.Receipt
+	err = s.withRoom(ctx, r.UID, func() (err error) {
+		receipt, err = s.store.StageBatch(ctx, r)
+		return err
+	})
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}
@@ -97,7 +101,11 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 	if err != nil {
 		return store.Receipt{}, said, err
 	}
-	receipt, err := s.store.Enqueue(ctx, r)
+	var receipt store.Receipt
+	err = s.withRoom(ctx, r.UID, func() (err error) {
+		receipt, err = s.store.Enqueue(ctx, r)
+		return err
+	})
 	if err == nil {
 		s.owners.note(r.UID, r.Owner)
 	}

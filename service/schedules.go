@@ -423,7 +423,11 @@ func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (cont
 			return queue.Errorf(queue.CodeWrongState, "%s cannot run (%s); add it again with --replace", is.Name, is.Note)
 		}
 		for {
-			fired, err := s.store.Fire(ctx, f)
+			var fired store.Fired
+			err := s.withRoom(ctx, is.UID, func() (err error) {
+				fired, err = s.store.Fire(ctx, f)
+				return err
+			})
 			switch {
 			case err != nil:
 				return err

@@ -2,9 +2,12 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -29,26 +32,54 @@ func (s *Service) maxBytesUser() int64 {
 	return most
 }
 
+// roomyBytes returns how many bytes the jobs of a user may hold without being near the limit: less than 90 % of it, 0 for
+// unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
+func (s *Service) roomyBytes() int64 {
+	most := s.maxBytesUser()
+	return max(0, most-most/10-1)
+}
+
+// makeRoomSteps is how often one request may make room. Each time frees a tenth of the quota.
+const makeRoomSteps = 9
+
+// withRoom makes a request that needs bytes of a user's quota. While it is refused for want of them, it removes inputs
+// and outputs of the user's ended jobs, as upkeep does, and repeats the request.
+func (s *Service) withRoom(ctx context.Context, uid int, request func() error) error {
+	err := request()
+	for range makeRoomSteps {
+		var e *queue.Error
+		if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
+			return err
+		}
+		used := s.store.UserBytes(uid)
+		keep := min(s.roomyBytes(), used-s.maxBytesUser()/10)
+		if _, failed := s.store.TrimUser(ctx, uid, keep); failed != nil || s.store.UserBytes(uid) >= used {
+			return err
+		}
+		err = request()
+	}
+	return err
+}
+
 // maxNearQuota is how many users near their quota a status lists.
 const maxNearQuota = 20
 
 // nearQuota lists the users whose jobs use 90 % of what they may, or more: those that use most first.
 func (s *Service) nearQuota() []store.UserBytes {
-	most := s.maxBytesUser()
-	if most == 0 {
+	if s.maxBytesUser() == 0 {
 		return nil
 	}
-	return s.store.UsersOver(most - most/10 - 1)
+	return s.store.UsersOver(s.roomyBytes())
 }
 
-// addUse adds to a status how many bytes the caller's jobs use, and for an admin which users are near their quota.
+// addUse adds to a status how many bytes the caller's jobs use, and for an admin which other users are near their quota.
 func (s *Service) addUse(ctx context.Context, st *control.Status) {
 	p := control.PeerFrom(ctx)
 	st.UserBytes, st.MaxBytesUser = s.store.UserBytes(p.UID), s.maxBytesUser()
 	if !p.Right.Covers(control.Admin) {
 		return
 	}
-	near := s.nearQuota()
+	near := slices.DeleteFunc(s.nearQuota(), func(u store.UserBytes) bool { return u.UID == p.UID })
 	for _, u := range near[:min(len(near), maxNearQuota)] {
 		st.NearQuota = append(st.NearQuota, control.UserBytes{UID: u.UID, User: s.userName(u.UID), Bytes: u.Bytes})
 	}

@@ -1,9 +1,13 @@
 package service
 
 import (
+	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -72,5 +76,56 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	st, err := s.Status(by(t, 0, control.Admin), control.Nothing{})
 	if err != nil || len(st.NearQuota) != maxNearQuota || st.NearQuota[0].UID != owner+maxNearQuota {
 		t.Errorf("%d users are near the quota, %v; want %d, and first the one that uses most", len(st.NearQuota), err, maxNearQuota)
+	}
+}
+
+// A request that exceeds the quota removes inputs of ended jobs, no more than it needs, those that ended first first. What can
+// still run keeps its input, and is the reason for a refusal.
+func TestEnqueueMakesRoom(t *testing.T) {
+	s := stored(t)
+	large := strings.Repeat("x", 10_000)
+	spec := func(id string) control.Enqueue {
+		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
+	}
+	drafts := many("old", 8)
+	for i := range drafts {
+		drafts[i].Stdin = large
+	}
+	s.stores(t, drafts...)
+	c := *s.config.Load()
+	c.MaxBytesUser = s.store.UserBytes(owner) + 100
+	s.config.Store(&c)
+	mine := by(t, owner, control.Submit)
+	_, err := s.Enqueue(mine, spec("refused"))
+	var e *queue.Error
+	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
+		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
+	}
+	if got, err := s.Cancel(mine, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	time.Sleep(2 * time.Millisecond) // it ended first
+	if got, err := s.Cancel(mine, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	if _, err := s.Enqueue(mine, spec("new")); err != nil {
+		t.Fatalf("once all are cancelled: %v", err)
+	}
+	removed := map[string][]string{}
+	page, err := s.List(mine, control.List{})
+	for _, j := range page.Jobs {
+		if len(j.InputRemoved) > 0 {
+			removed[j.ID] = j.InputRemoved
+		}
+	}
+	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
+		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
+	}
+	if got, err := s.Retry(mine, control.Retry{Selection: control.Selection{ID: "old0"}}); !strings.Contains(fmt.Sprint(got, err), "stdin: job old0 cannot run again") {
+		t.Errorf("retry of a job without its input: %+v, %v", got, err)
+	}
+	why, err := s.Why(mine, control.WhyParams{ID: "old0"})
+	if err != nil || len(why.Reasons) != 1 || why.Reasons[0].Kind != "input" || !strings.Contains(why.Reasons[0].Text, store.QuotaField) {
+		t.Errorf("why of a job without its input: %+v, %v", why, err)
 	}
 }

@@ -76,7 +76,7 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 		if done || err != nil {
 			return err
 		}
-		return s.store.Change(ctx, j.Seq, c)
+		return s.withRoom(ctx, j.UID, func() error { return s.store.Change(ctx, j.Seq, c) })
 	})
 }
 

@@ -148,7 +148,7 @@ func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, e
 func outline(j *queue.Job) queue.Job {
 	return queue.Job{
 		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason, Runs: j.Runs,
-		Attempts: j.Attempts, DueAt: j.DueAt, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
+		Attempts: j.Attempts, DueAt: j.DueAt, PausedAt: j.PausedAt, PausedBy: j.PausedBy, InputRemoved: j.InputRemoved,
 		Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
 	}
 }

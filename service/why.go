@@ -54,6 +54,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		return w, nil
 	}
 	if !j.State.Runnable() {
+		s.whyInput(&j, add)
 		return w, s.whyParents(ctx, &j, add)
 	}
 	if s.looks { // without a service there are no other nodes to ask, and no order of starts
@@ -88,6 +89,14 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 	return w, err
 }
 
+// whyInput adds the reason why an ended job whose input was removed cannot run again.
+func (s *Service) whyInput(j *queue.Job, add func(control.Reason)) {
+	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
+		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","), Text: "it cannot run again, because its input (" + strings.Join(fields, ", ") +
+			") was removed to make room for newer jobs (max_bytes_per_user)", Next: "enqueue it again with its input"})
+	}
+}
+
 // whyParents tells for whose sake a job was cancelled or is held.
 func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
 	if j.Reason != queue.ReasonDependency {
@@ -111,7 +120,7 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 			}
 			add(r)
 		}
-		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled { // what it waited for was retried, which retries it too
+		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 { // what it waited for was retried, which retries it too
 			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "it was not retried with what it waited for: another job had its unique key", Next: "queuectl retry " + j.ID})
 		}
 		return err

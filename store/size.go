@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/queuectl/queuectl/queue"
@@ -73,11 +75,32 @@ func OutputSize(a *queue.Attempt) int64 {
 // JobBytes is counted for the row of a job and its index entries, in bytes. Its texts are counted on their own.
 const JobBytes = 512
 
+// QuotaField is the field of the error that QuotaExceeded returns.
+const QuotaField = "max_bytes_per_user"
+
 // QuotaExceeded returns the error for a request that needs more bytes than the jobs of a user may still use.
 func QuotaExceeded(used, most, more int64) error {
-	return &queue.Error{Code: queue.CodeFull, Field: "max_bytes_per_user", Message: fmt.Sprintf(
+	return &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
 		"the jobs of this user use %d of %d bytes, and this needs %d more; "+
 			"cancel waiting jobs, remove ended ones (queuectl rm --state done), or ask an admin to raise the limit", used, most, more)}
+}
+
+// KeptInput is the longest input of a job, in bytes as it is stored, that stays until the job's row is removed. Longer ones
+// are removed when they are needed for other jobs of the same user; see TrimUser.
+const KeptInput = 1 << 10
+
+// LosesInput reports whether jobs that ended in a state lose long inputs when there is no room. Dead jobs keep theirs,
+// because a user is still to decide whether they run again.
+func LosesInput(s queue.State) bool { return slices.Contains(BoundedStates, s) }
+
+// InputGone returns the error for running a job again whose input was removed, nil if it was not.
+func InputGone(j *queue.Job) error {
+	fields := j.InputRemoved.Fields()
+	if len(fields) == 0 {
+		return nil
+	}
+	return &queue.Error{Code: queue.CodeWrongState, Field: fields[len(fields)-1], Message: fmt.Sprintf(
+		"job %s cannot run again, because its input (%s) was removed to make room for newer jobs; enqueue it again with its input", j.ID, strings.Join(fields, ", "))}
 }
 
 // InputSize is how many bytes the environment and the standard input of a job take.

@@ -196,7 +196,11 @@ func (c *Change) Act(j *queue.Job) (to queue.State, event queue.EventKind, acts 
 	if len(c.Only) > 0 && !slices.Contains(c.Only, j.State) {
 		return 0, "", false, ErrMoved
 	}
-	return c.Verb.Act(j)
+	to, event, acts, err = c.Verb.Act(j)
+	if err == nil && acts && to.Waiting() && !j.State.Waiting() {
+		err = InputGone(j)
+	}
+	return to, event, acts, err
 }
 
 // Change is what a person asks of a job.
@@ -533,8 +537,9 @@ type Upkeep interface {
 	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
 	// they tell of, and are not refused for want of room in the queue.
 	SetHooks(ctx context.Context, h Hooks) error
-	// TrimUser removes the oldest outputs of a user's jobs while these jobs hold more than keep bytes, a bounded
-	// number. It says whether there is more to remove.
+	// TrimUser removes inputs and outputs of a user's ended jobs while the user's jobs hold more than keep bytes: a
+	// bounded number, those of the job that ended first first. It removes the outputs of all states, and the inputs
+	// above KeptInput of those that LosesInput names. The rows stay. It reports whether there is more to remove.
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
 	// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first. It reads what
 	// UserBytes reads.

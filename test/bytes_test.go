@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// What the jobs of one user hold is bounded by max_bytes_per_user, ended jobs included, also over a restart.
+// The jobs of one user hold at most max_bytes_per_user, also over a restart. Inputs of ended jobs make room for new ones.
 func TestUserBytesAreBounded(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("config", "set", "max_bytes_per_user", "2MiB")
@@ -27,22 +27,20 @@ func TestUserBytesAreBounded(t *testing.T) {
 		if out := q.must("status"); !strings.Contains(out, "of 2.0 MiB used") {
 			t.Errorf("%s: status does not show the bytes: %s", when, out)
 		}
-		if out := q.must("status", "--json"); !strings.Contains(out, `"max_bytes_per_user":2097152`) || !strings.Contains(out, `"users_near_quota":[{`) {
+		if out := q.must("status", "--json"); !strings.Contains(out, `"max_bytes_per_user":2097152`) {
 			t.Errorf("%s: status --json does not show the bytes: %s", when, out)
 		}
 	}
 	if out := q.must("status"); strings.Contains(out, "used") {
 		t.Errorf("status shows bytes that are far from the limit: %s", out)
 	}
-	if out := q.must("status", "--verbose"); !strings.Contains(out, "Your jobs:  0.0 KiB of 2.0 MiB used") {
+	if out := q.must("status", "--verbose"); !strings.Contains(out, "Your jobs: 0.0 KiB of 2.0 MiB used") {
 		t.Errorf("status --verbose: %s", out)
 	}
 	for range 8 {
 		q.must("enqueue", "--file", file)
 	}
 	full("a ninth job of 250 KiB in 2 MiB")
-	q.must("cancel", "--all", "--yes")
-	full("once all are cancelled")
 	q.kill()
 	q.start("--workers", "1")
 	full("after a restart")
@@ -52,11 +50,28 @@ func TestUserBytesAreBounded(t *testing.T) {
 	if r := q.cli("doctor"); !strings.Contains(r.out, "of 2097152 bytes; new ones are refused") {
 		t.Errorf("doctor: %s%s", r.out, r.err)
 	}
-	q.must("rm", "1", "2")
-	q.must("enqueue", "--file", file)
+	q.must("cancel", "--all", "--yes")
+	for range 12 {
+		q.must("enqueue", "--file", file)
+		q.must("cancel", "--all", "--yes")
+	}
+	if out := q.must("show", "1"); !strings.Contains(out, "No input:   env, stdin") {
+		t.Errorf("show of a job whose input made room: %s", out)
+	}
+	if out := q.must("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {
+		t.Errorf("show --json of a job whose input made room: %s", out)
+	}
+	if r := q.cli("retry", "1"); r.code == 0 || !strings.Contains(r.err, "stdin: job 1 cannot run again") {
+		t.Errorf("retry of a job whose input made room: exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	if out := q.must("why", "1"); !strings.Contains(out, "its input (env, stdin) was removed to make room") {
+		t.Errorf("why of a job whose input made room: %s", out)
+	}
+	if r := q.cli("doctor", "--verify"); r.code != 0 {
+		t.Errorf("doctor --verify: exit code %d, %s%s", r.code, r.out, r.err)
+	}
 	q.must("config", "set", "max_bytes_per_user", "20MiB")
-	q.must("run", "head -c 60000 /dev/zero | tr '\\0' x") // job 10
-	q.must("run", "head -c 60000 /dev/zero | tr '\\0' y") // job 11
-	q.must("config", "set", "max_bytes_per_user", "1800KiB")
-	q.until("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "10").out, "xxx") })
+	q.must("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
+	q.must("config", "set", "max_bytes_per_user", "64KiB")
+	q.until("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "output").out, "xxx") })
 }

@@ -15,7 +15,7 @@ type Retention struct {
 	Events    time.Duration
 	MaxEvents int64
 	Outputs   int64 // bytes of all outputs; 0 is any number
-	UserBytes int64 // that the jobs of one user hold before their oldest outputs are removed; 0 is any number
+	UserBytes int64 // that the jobs of one user may hold before inputs and outputs of the ended ones are removed; 0 means unlimited
 	// Of is that of a queue of which there are jobs that ended while it had one of its own: as it is now.
 	Of func(queue string) store.Retention
 }
@@ -65,7 +65,8 @@ func retain(ctx context.Context, s Store, r Retention) (more bool, err error) {
 	return more || trimmed || smaller, err
 }
 
-// retainUsers removes a step of the outputs of each user whose jobs hold more than that.
+// retainUsers removes a step of the inputs and outputs of the ended jobs of each user whose jobs hold more than most
+// bytes.
 func retainUsers(ctx context.Context, s Store, most int64) (more bool, err error) {
 	if most == 0 {
 		return false, nil

@@ -97,10 +97,6 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 
 // statusDetails prints what one asks about the service rather than about the jobs.
 func (a *App) statusDetails(st *control.Status) error {
-	var near []string
-	for _, u := range st.NearQuota {
-		near = append(near, u.User+" "+size(u.Bytes))
-	}
 	zone, _ := time.Now().Zone()
 	service := fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)
 	if st.PID == 0 {
@@ -113,13 +109,13 @@ func (a *App) statusDetails(st *control.Status) error {
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
-		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Your jobs", used(st.UserBytes, st.MaxBytesUser)}, {"Near quota", strings.Join(near, ", ")}, {"Socket", st.Socket},
+		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Your jobs", used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
 		{"Answers", st.Service}, {"Service", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
 		return err
 	}
-	return a.rows(11, lines)
+	return a.rows(10, lines)
 }
 
 // used says how many bytes of how many are used; 0 means unlimited.
@@ -230,12 +226,13 @@ func (p *screenPrinter) print(rows int) error {
 	}
 	above := []string{p.verdict()}
 	if st.Reranking {
-		above = append(above, "the order was changed; the waiting jobs are being ranked anew")
+		above = append(above, "the order has changed; jobs are being ranked again")
 	}
 	if st.MaxBytesUser > 0 && st.UserBytes >= st.MaxBytesUser-st.MaxBytesUser/10 {
 		above = append(above, "your jobs: "+used(st.UserBytes, st.MaxBytesUser)+"; remove ended ones: queuectl rm --state done")
-	} else if len(st.NearQuota) > 0 {
-		above = append(above, "users near max_bytes_per_user: queuectl status --verbose")
+	}
+	for _, u := range st.NearQuota {
+		above = append(above, "near max_bytes_per_user: "+p.a.Clean(p.a.Out, u.User)+" "+size(u.Bytes))
 	}
 	parts, counts, gap := p.parts(), []string{p.service}, "\n"
 	if terminal {

@@ -1,8 +1,11 @@
 package memstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -81,22 +84,55 @@ func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 	return list
 }
 
-// TrimUser removes the oldest outputs of a user's ended jobs while the user's jobs hold more than keep bytes.
+// TrimUser removes inputs and outputs of those of a user's jobs that ended first while the user's jobs hold more than
+// keep bytes.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	meant := func(j *job) bool { return j.UID == uid && j.State.Ended() }
-	outputs := int64(0)
+	var ended []*job
 	err = s.update(ctx, func(queue.Millis) error {
-		n, _ := s.held(uid)
-		for _, j := range s.jobs {
-			if meant(j) {
-				n -= j.Outputs
+		for _, j := range s.all() {
+			if j.UID == uid && j.State.Ended() {
+				ended = append(ended, j)
 			}
 		}
-		outputs = max(0, keep-n)
+		slices.SortStableFunc(ended, func(a, b *job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
 		return nil
 	})
-	if err != nil {
-		return false, err
+	for _, j := range ended {
+		over := int64(0)
+		err = errors.Join(err, s.update(ctx, func(queue.Millis) error {
+			over = s.over(uid, keep)
+			if over > 0 && store.LosesInput(j.State) {
+				j.removeInput()
+				over = s.over(uid, keep)
+			}
+			return nil
+		}))
+		if err != nil || over <= 0 {
+			return false, err
+		}
+		err = s.trim(ctx, max(0, j.Outputs-over), func(of *job) bool { return of == j }, func(_ *job, a *queue.Attempt) queue.Millis { return queue.Millis(a.N) })
 	}
-	return false, s.trim(ctx, outputs, meant, func(j *job, _ *queue.Attempt) queue.Millis { return j.EndedAt })
+	return false, err
+}
+
+// over returns how many bytes the jobs of a user hold beyond keep.
+func (s *Store) over(uid int, keep int64) int64 {
+	n, _ := s.held(uid)
+	return n - keep
+}
+
+// removeInput removes a long environment and standard input.
+func (j *job) removeInput() {
+	raw, err := json.Marshal(queue.Execution{Env: j.Env, Stdin: j.Stdin})
+	none, err2 := json.Marshal(queue.Execution{})
+	if err != nil || err2 != nil || len(raw)-len(none) <= store.KeptInput {
+		return
+	}
+	if len(j.Env) > 0 {
+		j.InputRemoved |= queue.InputEnv
+	}
+	if j.Stdin != "" {
+		j.InputRemoved |= queue.InputStdin
+	}
+	j.Env, j.Stdin = nil, ""
 }

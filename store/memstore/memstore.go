@@ -257,9 +257,9 @@ func (s *Store) decide(now queue.Millis) {
 }
 
 // reopen has a job wait again that was cancelled for the sake of those that it waits for, if none of
-// them has failed and no other job has its key.
+// them has failed, it still has its input, and no other job has its key.
 func (s *Store) reopen(j *job, now queue.Millis) {
-	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.waits(store.Failed) {
+	if j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 || j.waits(store.Failed) {
 		return
 	}
 	if other := s.holder(j.UID, j.Unique); other != nil && !other.State.Ended() {

@@ -375,7 +375,7 @@ func (r *Rules) decide(e *Edge, parent queue.State) error {
 }
 
 // reopenEdge has a job wait again for one that runs anew. It comes back if it was cancelled for its
-// sake, for that of no other, and no other job has its unique key by now.
+// sake, for that of no other, still has its input, and no other job has its unique key by now.
 func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	if err := r.tx.SetEdge(e, store.Open); err != nil {
 		return err
@@ -384,7 +384,7 @@ func (r *Rules) reopenEdge(e *Edge, _ queue.State) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		return nil
 	}
-	if err != nil || j.State != queue.Cancelled || j.Reason != queue.ReasonDependency {
+	if err != nil || j.State != queue.Cancelled || j.Reason != queue.ReasonDependency || j.InputRemoved != 0 {
 		return err
 	}
 	if failed, err := r.tx.Waits(j.Seq, store.Failed); failed || err != nil {

@@ -58,6 +58,11 @@ var duties = []struct {
 		more, err := s.TrimOutputsOf(t.Context(), "own", 1<<40)
 		return errors.Join(err, want(more, false))
 	}},
+	{"TrimUser", func(t *testing.T, s *Store) error {
+		before := s.UserBytes(3)
+		_, err := s.TrimUser(t.Context(), 3, before-300)
+		return errors.Join(err, want(s.UserBytes(3), before-300))
+	}},
 	{"TrimEvents", func(t *testing.T, s *Store) error {
 		last, _ := s.LastEvent()
 		more, err := s.TrimEvents(t.Context(), 0, last/2)

@@ -23,7 +23,7 @@ import (
 const (
 	headColumns = `seq, id, queue, uid, state, priority, max_attempts, attempts, runs, fence,
 	created_at, updated_at, run_at, due_at, since, arrival, expires_at, started_at, ended_at,
-	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran, stored`
+	exit_code, signal, pid, worker, reason, deferred, suspect, crashes, refunds, place, rank, lane, demands, progress, schedule, unique_key, unique_for, units, paused_at, paused_by, hooks, parents, kept, outputs, hook_uid, node, ran, stored, input_gone`
 	jobColumns   = headColumns + `, labels, error, terms`
 	ownColumns   = headColumns + `, labels, error, CASE uid WHEN ? THEN terms ELSE '{}' END` // jobColumns, what is run of one user's alone
 	wholeColumns = jobColumns + `, coalesce(input, (SELECT input FROM inputs WHERE inputs.seq = jobs.seq), '` + missing + `')`
@@ -54,8 +54,8 @@ const (
 	laneColumn  = 30
 )
 
-// maxInline is the longest input, in bytes, that stands in its job's row.
-const maxInline = 1 << 10
+// maxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table inputs.
+const maxInline = store.KeptInput
 
 // errDamaged is the error of a row whose texts cannot be read.
 var errDamaged = errors.New("damaged")
@@ -182,6 +182,7 @@ func readHead(r row) queue.Job {
 		Deferred: int(n(24)), Suspect: n(25) != 0, Crashes: int(n(26)), Refunds: int(n(27)),
 		Unique: t(laneColumn + 4), UniqueFor: time.Duration(n(laneColumn+5)) * time.Millisecond, Units: t(laneColumn + 6),
 		PausedAt: m(laneColumn + 7), PausedBy: int(n(laneColumn + 8)), Hooks: queue.HookSet(n(laneColumn + 9)), Parents: int(n(laneColumn + 10)), Kept: n(laneColumn+11) != 0, Outputs: n(laneColumn + 12), HookUID: int(n(laneColumn + 13)),
+		InputRemoved: queue.InputParts(n(laneColumn + 17)),
 	}
 }
 

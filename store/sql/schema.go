@@ -80,6 +80,7 @@ var migrations = [][]string{{
 		outputs      INTEGER NOT NULL DEFAULT 0, -- bytes of them
 		unique_for   INTEGER NOT NULL DEFAULT 0, -- in ms
 		stored       INTEGER NOT NULL,           -- bytes of its texts and of the rest of its row
+		input_gone   INTEGER NOT NULL DEFAULT 0, -- queue.InputParts
 		id           TEXT    NOT NULL,
 		queue        TEXT    NOT NULL DEFAULT 'default',
 		worker       TEXT    NOT NULL DEFAULT '',
@@ -105,7 +106,7 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_ended ON jobs (kept, state, ended_at) WHERE state > 5`,
 	`CREATE INDEX jobs_kept ON jobs (queue, state, ended_at) WHERE kept = 1`,
 	`CREATE INDEX jobs_outputs ON jobs (queue, ended_at, outputs) WHERE kept = 1 AND outputs > 0`,
-	`CREATE INDEX jobs_held ON jobs (uid, ended_at) WHERE outputs > 0`,
+	`CREATE INDEX jobs_held ON jobs (uid, ended_at) WHERE state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7)`,
 	`CREATE INDEX jobs_hooks ON jobs (hook_uid) WHERE hooks > 127 AND state < 5`,
 	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (

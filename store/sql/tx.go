@@ -243,6 +243,14 @@ func (t *tx) writeInput(seq int64, text *texts) (err error) {
 	return err
 }
 
+// forgetInput removes the input of a job from the table inputs, and subtracts its size from the job.
+func (t *tx) forgetInput(seq, bytes int64, parts queue.InputParts) error {
+	if err := t.exec(`DELETE FROM inputs WHERE seq = ?`, seq); err != nil {
+		return err
+	}
+	return t.exec(`UPDATE jobs SET input = '', input_gone = ?, stored = stored - ? WHERE seq = ?`, int64(parts), bytes, seq)
+}
+
 // AddAttempt implements rules.Tx.
 func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	d, a := &e.Decision, &e.Attempt

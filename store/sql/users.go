@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -214,15 +215,75 @@ func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
 	return list
 }
 
-// TrimUser removes the oldest outputs of a user's jobs while these hold more than keep bytes.
+// TrimUser removes inputs and outputs of those of a user's jobs that ended first while the user's jobs hold more than
+// keep bytes.
 func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
-		over := t.s.mem.users[uid].bytes - keep
-		if more = false; over <= 0 {
+		more = false
+		over := func() int64 { return t.s.mem.users[uid].bytes - keep }
+		start := over()
+		if start <= 0 {
 			return nil
 		}
-		more, err = t.trim(over, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_held CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE uid = ? AND outputs > 0 AND state > 5 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, int64(uid))
-		return err
+		jobs, err := t.trimmable(uid)
+		if err != nil {
+			return err
+		}
+		for i, j := range jobs {
+			if j.input {
+				if err := t.removeInput(uid, j.seq); err != nil {
+					return err
+				}
+			}
+			if n := over(); n > 0 && j.outputs {
+				left, err := t.trim(n, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, j.seq)
+				if more = left; left || err != nil {
+					return err
+				}
+			}
+			if over() <= 0 {
+				return nil
+			}
+			more = i+1 == outputStep && over() < start
+		}
+		return nil
 	})
 	return more, err
+}
+
+// trimmableJob is an ended job that has an input or outputs to remove.
+type trimmableJob struct {
+	seq            int64
+	input, outputs bool
+}
+
+// trimmable lists up to outputStep of them of a user, in the order in which they ended.
+func (t *tx) trimmable(uid int) (jobs []trimmableJob, err error) {
+	err = t.query(func(r row) (bool, error) {
+		jobs = append(jobs, trimmableJob{r.num(0), r.num(1) != 0, r.num(2) > 0})
+		return true, nil
+	}, `SELECT seq, CASE WHEN input IS NULL AND state <> 7 THEN 1 ELSE 0 END, outputs FROM jobs INDEXED BY jobs_held
+		WHERE uid = ? AND state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7) ORDER BY ended_at LIMIT ?`, int64(uid), int64(outputStep))
+	return jobs, err
+}
+
+// removeInput removes the input of a user's job that has a row in inputs. inputOf wrote it, so its first and last bytes
+// say which parts it has.
+func (t *tx) removeInput(uid int, seq int64) error {
+	bytes, parts := int64(0), queue.InputParts(0)
+	err := t.query(func(r row) (bool, error) {
+		bytes = r.num(0)
+		if r.text(1) == `{"env":` {
+			parts |= queue.InputEnv
+		}
+		if r.text(2) != `]}` {
+			parts |= queue.InputStdin
+		}
+		return false, nil
+	}, `SELECT octet_length(input), substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, seq)
+	if err != nil || bytes == 0 { // a damaged database; doctor reports it
+		return err
+	}
+	t.Holds(uid, -bytes)
+	return t.forgetInput(seq, bytes, parts)
 }

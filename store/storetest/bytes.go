@@ -14,6 +14,8 @@ var holding = []promise{
 	{name: "the bytes that a user's jobs hold are counted from their enqueue to their removal", keep: bytesCounted},
 	{name: "of a user whose jobs hold too much nothing more is taken", keep: bytesFull},
 	{name: "outputs of one user make room for the same user alone", keep: bytesTrimmed},
+	{name: "inputs of completed and cancelled jobs make room, their rows stay", keep: inputsTrimmed},
+	{name: "a job whose input was removed does not run again", keep: inputsGone},
 	{name: "jobs of a batch hold bytes before it is committed", keep: bytesStaged},
 	{name: "jobs that change hands take their bytes with them", keep: bytesDisowned},
 }
@@ -109,11 +111,7 @@ func bytesTrimmed(r *rig) {
 	over := []store.UserBytes{{UID: 2, Bytes: r.held(2)}, {UID: 1, Bytes: before}}
 	same(r, "users above", r.s.UsersOver(before), over[:1])
 	same(r, "users above less, most bytes first", r.s.UsersOver(1000), over)
-	for more := true; more; {
-		var err error
-		more, err = r.s.TrimUser(r.Context(), 1, before-1)
-		r.must(err)
-	}
+	r.trimUser(1, before-1)
 	same(r, "after trimming", r.held(1), before-4000)
 	var left []int64
 	for _, j := range []queue.Job{other, old, young} {
@@ -122,6 +120,107 @@ func bytesTrimmed(r *rig) {
 		left = append(left, a.OutputBytes)
 	}
 	same(r, "outputs", left, []int64{9000, queue.OutputForgotten, 3000})
+}
+
+// trimUser removes what may go of a user's ended jobs while their jobs hold more than keep bytes.
+func (r *rig) trimUser(uid int, keep int64) {
+	r.Helper()
+	for more := true; more; {
+		var err error
+		more, err = r.s.TrimUser(r.Context(), uid, keep)
+		r.must(err)
+	}
+}
+
+// retired stores a large job and ends it.
+func (r *rig) retired(j queue.Job, state queue.State) queue.Job {
+	r.Helper()
+	r.must(r.enqueueLarge(j.UID, 0, j))
+	got := r.claimOne()
+	e := r.settlement(got, exit(0))
+	e.Decision.State = state
+	r.turn(store.Report{Ended: []store.Settlement{e}})
+	r.advance(time.Second)
+	return r.get(got.ID)
+}
+
+func inputsTrimmed(r *rig) {
+	const kept = store.KeptInput / 2
+	env := draft(of(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
+	both := large(1, 9000)
+	both.Env = []string{"A=1"}
+	first, second, small := r.retired(large(1, 7000), queue.Completed), r.retired(env, queue.Completed), r.retired(large(1, kept), queue.Completed)
+	dead := r.retired(large(1, 6000), queue.Dead)
+	r.must(r.enqueueLarge(1, 0, both))
+	cancelled := r.claimOne()
+	r.turn(store.Report{Released: []queue.Lease{cancelled.Lease()}})
+	r.must(r.s.Change(r.Context(), cancelled.Seq, store.Change{Verb: queue.VerbCancel, UID: 1}))
+	other := r.retired(large(2, 5000), queue.Completed)
+	r.must(r.enqueueLarge(1, 0, large(1, 5000)))
+	waiting := r.all(store.Filter{States: []queue.State{queue.Pending}})[0]
+	shows := func(what string, want map[int64]queue.InputParts) {
+		r.Helper()
+		got := map[int64]queue.InputParts{}
+		for _, j := range r.all(store.Filter{}) {
+			whole := r.get(j.ID)
+			same(r, what+": parts in a list", j.InputRemoved, whole.InputRemoved)
+			if j.InputRemoved != 0 {
+				got[j.Seq] = j.InputRemoved
+				same(r, what+": input that was removed", store.InputSize(&whole.Execution), 0)
+			}
+		}
+		same(r, what, got, want)
+	}
+	before, others := r.held(1), r.held(2)
+	r.trimUser(1, before)
+	shows("with room", map[int64]queue.InputParts{})
+	r.trimUser(1, before-1)
+	shows("for one byte more", map[int64]queue.InputParts{first.Seq: queue.InputStdin})
+	if n := before - r.held(1); n < 7000 || n > 7100 {
+		r.Errorf("an input of 7000 bytes gave %d back", n)
+	}
+	r.trimUser(1, 0)
+	shows("for all", map[int64]queue.InputParts{first.Seq: queue.InputStdin, second.Seq: queue.InputEnv, cancelled.Seq: queue.InputEnv | queue.InputStdin})
+	for _, j := range []queue.Job{small, dead, waiting, other} {
+		if n := store.InputSize(new(r.get(j.ID).Execution)); n < kept {
+			r.Errorf("job %s, which keeps its input, has %d bytes of it", j.ID, n)
+		}
+	}
+	same(r, "of another user", r.held(2), others)
+	for _, j := range r.all(store.Filter{UID: new(1)}) {
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	}
+	same(r, "once all are removed", r.held(1), int64(0))
+}
+
+func inputsGone(r *rig) {
+	refused := func(what string, j queue.Job, field string) {
+		r.Helper()
+		r.unchanged(func() {
+			err := r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRetry, UID: 1})
+			r.refusedCode(what, err, queue.CodeWrongState)
+			var e *queue.Error
+			if !errors.As(err, &e) || e.Field != field || !strings.Contains(e.Message, "enqueue") {
+				r.Errorf("%s: %v does not name %s and the next step", what, err, field)
+			}
+		})
+	}
+	env := draft(of(1), func(j *queue.Job) { j.Env = []string{"A=" + strings.Repeat("x", 8000)} })
+	ran, withEnv := r.retired(large(1, 7000), queue.Completed), r.retired(env, queue.Completed)
+	parent := r.retired(draft(of(1)), queue.Dead)
+	child := large(1, 7000)
+	child.After = []queue.Dependency{{Job: parent.Seq, How: queue.ParentCompleted}}
+	r.must(r.enqueueLarge(1, 0, child))
+	cancelled := r.all(store.Filter{States: []queue.State{queue.Cancelled}})[0]
+	dead := r.retired(large(1, 6000), queue.Dead)
+	r.trimUser(1, 0)
+	refused("a job without its standard input", ran, "stdin")
+	refused("a job without its environment", withEnv, "env")
+	r.must(r.s.Change(r.Context(), dead.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
+	same(r, "standard input of a dead job that is run again", len(r.get(dead.ID).Stdin), 6000)
+	r.must(r.s.Change(r.Context(), parent.Seq, store.Change{Verb: queue.VerbRetry, UID: 1}))
+	r.promote()
+	r.in("a dependant without its input", cancelled, queue.Cancelled, queue.ReasonDependency)
 }
 
 func bytesStaged(r *rig) {
