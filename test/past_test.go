@@ -69,6 +69,31 @@ func TestExpiredIsSaid(t *testing.T) {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
+	const past, later = `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`, `{"command":"true","expires_at":"2999-01-01T00:00:00Z"}`
+	private := newPrivate(t)
+	for _, c := range []struct {
+		words []string
+		in    string
+		want  []string // the only places that are named
+	}{
+		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: expires_at: "}},
+		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: expires_at: ", "job 2: expires_at: "}},
+		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: expires_at: "}},
+		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: expires_at: "}},
+		{[]string{"enqueue", "-q", "--file", "-", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: expires_at: "}},
+		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: expires_at: ", "line 10: expires_at: ", "2 more jobs "}},
+		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: expires_at: "}},
+	} {
+		got := q.cliIn(c.in, c.words...)
+		for _, want := range c.want {
+			if !strings.Contains(got.err, want) {
+				t.Errorf("%.40q: %+v, want %s", c.words, got, want)
+			}
+		}
+		if n := strings.Count(got.err, "passed: it will not run"); len(c.want) < 3 && n != len(c.want) {
+			t.Errorf("%.40q: said %d times, want %d", c.words, n, len(c.want))
+		}
+	}
 	if got := q.cli("enqueue", "--expires-at", "tomorrow", "true"); got.code != 0 || got.err != "" {
 		t.Errorf("a time to come: %+v", got)
 	}

@@ -17,6 +17,7 @@ type toSend struct {
 	entries int      // arguments and variables
 	id      string   // "" for a number
 	after   []string // ids that it waits for
+	expires *queue.Millis
 }
 
 // ahead keeps jobs back that wait for others which come later in a file of several requests: one can name

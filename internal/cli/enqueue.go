@@ -293,7 +293,7 @@ func whenDue(s *queue.Spec, now time.Time) (text string) {
 // enqueueMany puts all jobs of a source in the queue, or none.
 func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCwd bool, key string) error {
 	a.warnExpired(common, a.Quiet || !IsTerminal(a.Err))
-	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now())}
+	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now()), expired: expiries{said: or(common.ExpiresAt, 0)}}
 	f, err := m.open(a.in)
 	if err != nil {
 		return err
@@ -394,10 +394,12 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	if err != nil {
 		return err
 	}
-	dirs := workDirs{}
+	dirs, expired := workDirs{}, expiries{}
 	for i := range specs {
 		dirs.warn(a, &specs[i])
+		expired.add("job", i+1, specs[i].ExpiresAt)
 	}
+	a.tellExpired(&expired)
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
 	for i := range got.Found {

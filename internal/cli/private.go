@@ -116,7 +116,8 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	defer leave()
 	told := make(chan os.Signal, 2)
 	signal.Notify(told, append(StopSignals, syscall.SIGHUP)...)
-	p.up = upload{a: a, ctx: storing, noCwd: noCwd}
+	a.warnExpired(common, true)
+	p.up = upload{a: a, ctx: storing, noCwd: noCwd, expired: expiries{said: or(common.ExpiresAt, 0)}}
 	if begins, err := p.openList(told); !begins || err != nil {
 		return err
 	}

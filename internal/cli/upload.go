@@ -220,6 +220,7 @@ type upload struct {
 	maxAttempts int // the most that one of the jobs has
 	dirs        workDirs
 	found       []int // lines of jobs for which there were others
+	expired     expiries
 
 	asking  sync.Mutex // held while a request is begun
 	commits bool       // it is the last one; guarded by asking
@@ -254,6 +255,7 @@ func (u *upload) add(raw []byte, line int) error {
 	if err != nil {
 		return atLine(err, line)
 	}
+	u.expired.add("line", line, j.expires)
 	j.line, j.at = line, u.jobs
 	if u.ahead.sent == nil {
 		u.ahead.seed, u.ahead.sent = maphash.MakeSeed(), map[uint64]bool{}
@@ -313,7 +315,7 @@ func (u *upload) encode(raw []byte) (j toSend, err error) {
 	if s.ID != nil {
 		j.id = *s.ID
 	}
-	j.after = namesOf(&s)
+	j.after, j.expires = namesOf(&s), s.ExpiresAt
 	j.raw, err = u.encoded(raw, &s)
 	j.entries = control.Entries(&s)
 	return j, err
@@ -527,6 +529,7 @@ func (u *upload) finish(err error) error {
 		u.a.tellNewQueues(u.newQueues)
 		u.a.tellFound("line", u.found, len(u.ids))
 		u.a.tellNotes(u.notes)
+		u.a.tellExpired(&u.expired)
 	}
 	if err == nil || u.batch == "" {
 		return err

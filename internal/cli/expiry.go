@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// expiryNamed is how many jobs of a list are named that have expired.
+const expiryNamed = 10
+
+// expiries notes which jobs of a list expire at a time that has passed.
+type expiries struct {
+	said  queue.Millis // the expires_at of all jobs, which was reported before
+	lines []string
+	count int
+}
+
+// add notes the job of a line of the list, or of a place in it.
+func (e *expiries) add(what string, n int, expires *queue.Millis) {
+	now := time.Now()
+	if expires == nil || *expires == 0 || *expires == e.said || expires.Time().After(now) {
+		return
+	}
+	if e.count++; e.count <= expiryNamed {
+		text, _ := inFull(expires.Time(), now)
+		e.lines = append(e.lines, fmt.Sprintf("%s %d: expires_at: %s: it will not run", what, n, text))
+	}
+}
+
+// tellExpired reports the jobs that will not run.
+func (a *App) tellExpired(e *expiries) {
+	for _, line := range e.lines {
+		fmt.Fprintln(a.Err, "queuectl: "+line)
+	}
+	if more := e.count - len(e.lines); more > 0 {
+		fmt.Fprintf(a.Err, "queuectl: %d more jobs will not run, because their expires_at has passed\n", more)
+	}
+}
