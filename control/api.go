@@ -559,6 +559,8 @@ type BulkResult struct {
 	Next    *string   `json:"next,omitempty"`    // the cursor of what is left
 	// Unenforced names the limits that an edit has set and that are not enforced here as they are meant.
 	Unenforced []string `json:"unenforced,omitempty"`
+	// Notes are as those of Enqueued, after an edit.
+	Notes []string `json:"notes,omitempty"`
 }
 
 // MarshalJSON implements json.Marshaler: of a dry run it says how many jobs it would be, and nothing else.

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
@@ -50,6 +51,28 @@ func TestReceiptNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	d, err := s.ScheduleAdd(ctx, control.ScheduleAdd{Name: "nightly", Cron: "0 3 * * *", TZ: "UTC", Spec: queue.Spec{Command: new("true")}})
 	if err != nil || len(d.Notes) != 1 {
 		t.Errorf("schedule: got %q, %v, want one note", d.Notes, err)
+	}
+}
+
+func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
+	s := stored(t)
+	s.opt.BootAdvice = func() string { return "do" }
+	ctx := by(t, owner, control.Submit)
+	one, err := s.Enqueue(ctx, control.Enqueue{Spec: queue.Spec{Command: new("true")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for set, noted := range map[string]bool{
+		`{"delay":"1h"}`: false, `{"delay":"2h"}`: true, `{"run_at":"2999-01-01T00:00:00Z"}`: true, `{"run_at":null}`: false, `{"priority":1}`: false,
+	} {
+		got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{one.ID}}, Set: json.RawMessage(set)})
+		if err != nil || len(got.Notes) > 1 || noted != (len(got.Notes) == 1) {
+			t.Errorf("%s: got the notes %q, %v, want one: %v", set, got.Notes, err, noted)
+		}
+	}
+	got, err := s.Edit(ctx, control.Edit{Selection: control.Selection{IDs: control.Names{"nobody"}}, Set: json.RawMessage(`{"delay":"2h"}`)})
+	if err != nil || len(got.Notes) > 0 {
+		t.Errorf("no job is changed: got the notes %q, %v, want none", got.Notes, err)
 	}
 }
 

@@ -158,6 +158,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return s.changeJob(ctx, j, store.Change{Verb: queue.VerbEdit, Edit: edit, Only: only})
 	})
 	if err == nil && len(v.Done) > 0 {
+		var said remarks
+		s.remark(&said, []queue.Job{any})
+		v.Notes = said.notes
 		v.Unenforced, err = s.unenforced(ctx, []queue.Job{any}, false)
 	}
 	return v, err

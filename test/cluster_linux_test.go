@@ -551,3 +551,25 @@ func TestMachineOfFewRights(t *testing.T) {
 		t.Errorf("it printed %q", out)
 	}
 }
+
+func TestNodeNotesOnceThatItDoesNotStartAtBoot(t *testing.T) {
+	_, nodes := machines(t, "a", "b")
+	q := nodes[0]
+	const note = "this service does not start at boot"
+	for _, words := range [][]string{
+		{"enqueue", "--id", "late", "--in", "2h", "true"}, {"enqueue", "--in", "2h", "--", "true", ":::", "1", "2"}, {"edit", "late", "--at", "tomorrow 3pm"},
+		{"edit", "--all", "--yes", "--delay", "3h"}, {"edit", "late", "--at", "tomorrow 3pm", "--jsonl"}, {"schedule", "add", "nightly", "0 3 * * *", "true"},
+	} {
+		want := 1
+		if slices.Contains(words, "--jsonl") { // it is in the JSON
+			want = 0
+		}
+		got := q.cli(words...)
+		if got.code != 0 || strings.Count(got.err, note) != want || strings.Count(got.out, note) != 1-want {
+			t.Errorf("%q: %+v, want the note once", words, got)
+		}
+	}
+	if got := q.cli("edit", "late", "--delay", "10m"); got.code != 0 || got.err != "" {
+		t.Errorf("a short delay: %+v, want no note", got)
+	}
+}

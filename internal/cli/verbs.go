@@ -254,6 +254,10 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 		all.Unenforced = v.Unenforced
 		a.tellUnenforced(v.Unenforced)
 	}
+	if all.Notes == nil { // likewise
+		all.Notes = v.Notes
+		a.tellNotes(v.Notes)
+	}
 	switch {
 	case a.JSONL:
 		v.Next = nil
