@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -384,8 +383,9 @@ func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines c
 	pieces, n := make(chan line, 32), shownLines
 	go func() { // ends with the request, or the job
 		defer close(pieces)
+		var o outputLines
 		v.client.Logs(ctx, control.Logs{ID: id, N: &n, Follow: true}, func(p control.Piece) error { // who may not see it is told nothing
-			for _, l := range linesOf(&p) {
+			for _, l := range o.next(&p) {
 				select {
 				case pieces <- l:
 				case <-ctx.Done():
@@ -409,7 +409,7 @@ func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines c
 				if !more {
 					break gather
 				}
-				list = append(list, l)
+				list = add(list, l)
 				bytes += l.size()
 			case <-late:
 				break gather
@@ -423,32 +423,3 @@ func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines c
 		}
 	}
 }
-
-// linesOf are the lines of a piece of output.
-func linesOf(p *control.Piece) (list []line) {
-	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
-	switch {
-	case p.Dropped > 0:
-		return []line{{At: at, Dropped: queue.FormatSize(p.Dropped) + " here were not kept, as the job's output_limit has it"}}
-	case p.Damage != nil:
-		return []line{{At: at, Dropped: queue.FormatSize(p.Damage.Bytes) + " here are damaged on the disk and cannot be read"}}
-	case p.Ended:
-		return nil
-	}
-	for text := range strings.Lines(p.String()) {
-		rest := 0
-		if len(text) > lineMost {
-			end := lineMost - output.Unfinished([]byte(text[:lineMost]))
-			text, rest = text[:end], len(text)-end
-		}
-		l := line{At: at, Err: p.Stream == "stderr", Runs: runsOf(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))}
-		if rest > 0 {
-			l.Runs = append(l.Runs, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})
-		}
-		list = append(list, l)
-	}
-	return list
-}
-
-// lineMost is how many bytes of a line a page has.
-const lineMost = 4 << 10

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -135,21 +136,49 @@ func TestRunsOfALine(t *testing.T) {
 	}
 }
 
+// Output from a terminal is shown as text: each line as it was in the end, with colours, in whatever pieces it comes.
+func TestOutputOfATerminalIsText(t *testing.T) {
+	var o outputLines
+	var list []line
+	for _, p := range []control.Piece{
+		{Text: "\x1b]0;title\a\x1b[31m 10%\r\x1b[K 2"}, {Text: "0%\b\b\b30%\x1b[?1049hscr"}, {Text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
+		{Dropped: 3}, {Text: "ask\x1b[2K\rtold? "}, {Text: "\r\x1b[K"}, {Text: "y"}, {Ended: true}, {Text: "again", Attempt: 2},
+	} {
+		p.Stream, p.TTY, p.Attempt = "stdout", true, max(p.Attempt, 1)
+		for _, l := range o.next(&p) {
+			list = add(list, l)
+		}
+	}
+	got := ""
+	for _, l := range list {
+		got += fmt.Sprintf("%v %s %t\n", l.Runs, l.Dropped, l.Part)
+	}
+	const want = `[[ 30% 1]]  false
+[[┌─┐ more 1]]  false
+[] 3 here were not kept, because of the job's output_limit false
+[[y ]]  false
+[[again ]]  true
+`
+	if got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
 // Output that a page has is bounded by lines and by bytes, whatever a job prints.
 func TestLinesAreBounded(t *testing.T) {
-	long := linesOf(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
+	long := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "\x1b[31m" + strings.Repeat("x", 1<<20)})
 	if len(long) != 1 || long[0].size() > lineMost+500 || !strings.Contains(long[0].Runs[len(long[0].Runs)-1][0], "bytes more") {
 		t.Errorf("%d lines, the first of %d bytes", len(long), long[0].size())
 	}
 	for _, heavy := range []string{strings.Repeat("\"\x00", 1<<12), strings.Repeat("\x1b[31mx\x1b[32my", 1<<12)} {
-		if l := linesOf(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 || l.size() > 4*lineMost {
+		if l := new(outputLines).next(&control.Piece{Stream: "stdout", Text: heavy})[0]; len(l.Runs) > maxRuns+1 || l.size() > 4*lineMost {
 			t.Errorf("%.10q makes %d runs, %d bytes", heavy, len(l.Runs), l.size())
 		}
 	}
-	if cut := linesOf(&control.Piece{Stream: "stdout", Text: "x" + strings.Repeat("é", lineMost)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
+	if cut := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "x" + strings.Repeat("é", lineMost)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
 		t.Error("a long line is cut inside a character")
 	}
-	if short := linesOf(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 || !short[0].Err || short[1].Runs[0][0] != "b" {
+	if short := new(outputLines).next(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 || !short[0].Err || short[1].Runs[0][0] != "b" {
 		t.Errorf("%+v", short)
 	}
 }

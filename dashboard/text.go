@@ -220,8 +220,9 @@ type line struct {
 	At      string      `json:"at"`
 	Err     bool        `json:"err,omitempty"`
 	Runs    [][2]string `json:"runs,omitempty"`    // text and its colour, "" or the digit of SGR's 30 to 37
-	First   bool        `json:"first,omitempty"`   // what stood before is told again from here on
-	Dropped string      `json:"dropped,omitempty"` // what is said in place of output that was not kept
+	First   bool        `json:"first,omitempty"`   // the lines before this one are sent again, beginning with it
+	Part    bool        `json:"part,omitempty"`    // it is unfinished: the next line takes its place
+	Dropped string      `json:"dropped,omitempty"` // shown in place of output that was not kept
 }
 
 // size is how many bytes of memory a line takes.

@@ -215,10 +215,14 @@ const (
 
 // lines are the last lines that an attempt of a job has printed, the last one with 0.
 func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list []line, err error) {
+	var o outputLines
 	n, bytes, dropped := shownLines, 0, false
 	_, err = v.client.Logs(ctx, control.Logs{ID: id, N: &n, Attempt: attempt}, func(p control.Piece) error {
-		for _, l := range linesOf(&p) {
-			list, bytes = append(list, l), bytes+l.size()
+		for _, l := range o.next(&p) {
+			if n := len(list); n > 0 && list[n-1].Part {
+				bytes -= list[n-1].size()
+			}
+			list, bytes = add(list, l), bytes+l.size()
 			for len(list) > shownLines || bytes > shownBytes {
 				bytes -= list[0].size()
 				list, dropped = list[1:], true

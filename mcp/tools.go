@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/output"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -242,8 +243,9 @@ func (s *server) show(ctx context.Context, a arguments) (any, error) {
 		return d, err
 	}
 	answer := s.brief(&d.Job)
-	put(answer, "output", d.Output)
-	put(answer, "stderr", d.Stderr)
+	tty, _ := d.Spec["tty"].(bool)
+	put(answer, "output", readable(d.Output, tty))
+	put(answer, "stderr", readable(d.Stderr, tty))
 	put(answer, "result", d.Result)
 	answer["attempts_in_history"] = d.HistoryTotal
 	return answer, nil
@@ -270,13 +272,13 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	if p.N == nil {
 		p.N = new(lastLines)
 	}
-	streams, cut, damaged := map[string][]byte{}, false, int64(0)
+	streams, cut, damaged, tty := map[string][]byte{}, false, int64(0), false
 	end, err := s.api.Logs(ctx, p, func(piece control.Piece) error {
 		text := append(streams[piece.Stream], piece.Bytes()...)
 		if len(text) > mostOutput {
 			text, cut = append(text[:0], output.End(text, mostOutput)...), true
 		}
-		streams[piece.Stream] = text
+		streams[piece.Stream], tty = text, piece.TTY
 		cut = cut || piece.Dropped > 0
 		if piece.Damage != nil {
 			damaged += piece.Damage.Bytes
@@ -285,7 +287,7 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 	})
 	answer := map[string]any{"state": end.State}
 	for name, text := range streams {
-		put(answer, name, strings.ToValidUTF8(string(text), "\ufffd"))
+		put(answer, name, readable(string(text), tty))
 	}
 	if cut {
 		answer["cut"] = true
@@ -294,6 +296,14 @@ func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, er
 		answer["damaged_bytes"] = damaged
 	}
 	return answer, err
+}
+
+// readable returns output as UTF-8, and without control sequences if it comes from a terminal.
+func readable(output string, tty bool) string {
+	if tty {
+		return termtext.Text(output, false)
+	}
+	return strings.ToValidUTF8(output, "\ufffd")
 }
 
 func (s *server) wait(ctx context.Context, a arguments) (any, error) {

@@ -274,6 +274,26 @@ func TestMCP(t *testing.T) {
 	a.call("list", nil, false)
 }
 
+// What a job prints on a terminal is text for an agent: the last state of a line, without control sequences.
+func TestMCPShowsTerminalOutputAsText(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	a := newAgent(t, q.command("mcp", "--write"))
+	const script = `printf '\033]0;title\007\033[31m 10%%\r\033[K100%%\033[0m\n\033[?1049hscreen\033[?1049lend\n'`
+	ran := a.call("run_and_wait", params{"command": script, "tty": true}, false)
+	if ran.Stdout != "100%\nend\n" {
+		t.Errorf("run_and_wait: %q", ran.Stdout)
+	}
+	if got := a.call("logs", params{"id": ran.ID}, false); got.Stdout != "100%\nend\n" {
+		t.Errorf("logs: %q", got.Stdout)
+	}
+	if got := a.call("show", params{"id": ran.ID}, false); got.Output != "100%\nend\n" {
+		t.Errorf("show: %q", got.Output)
+	}
+	if got := a.call("show", params{"id": ran.ID, "full": true}, false); !strings.Contains(got.Output, "\x1b[31m") {
+		t.Errorf("show in full, which is JSON as queuectl prints it: %q", got.Output)
+	}
+}
+
 // Tools say what they do beyond the queue, what each parameter is, and what they answer.
 func TestMCPToolsAreDeclared(t *testing.T) {
 	list, err := newAgent(t, serving(t, "--workers", "0").command("mcp", "--write")).session.ListTools(t.Context(), nil)

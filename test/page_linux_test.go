@@ -214,6 +214,23 @@ func TestPageOfARemovedJob(t *testing.T) {
 	w.sees("#gone", "there no more")
 }
 
+// What a job prints on a terminal is text on its page, while it runs and later: the last state of a line.
+func TestPageShowsTerminalOutputAsText(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("enqueue", "--id", "t", "--tty", `printf '\033]0;title\007\033[31m 10%%\r\033[K 50%%\033[0m'; until [ -e `+q.path("go")+` ]; do sleep 0.02; done; printf '\r\033[K100%%\n\033[?1049hscreen\033[?1049lend\n'`)
+	w := chromium(q)
+	w.goTo("/jobs/t")
+	shows := func(want string) {
+		t.Helper()
+		w.do(chromedp.Poll(`[...document.querySelectorAll('#log p > span')].map(e => e.textContent).join('|') === '`+want+`'`, nil))
+	}
+	shows(" 50%")
+	q.write("go", "")
+	shows("100%|end")
+	w.goTo("/jobs/t")
+	shows("100%|end")
+}
+
 // payloads are texts that would be carried out, or come out of what they are in, on a page that took them for markup.
 var payloads = []string{
 	`<script>pwned=1</script>`, `<img src=x onerror=pwned=1>`, `"><svg onload=pwned=1>`, `'-(pwned=1)-'`, `javascript:pwned=1`,

@@ -163,7 +163,7 @@ func (s *screen) look(change func(*snapshot)) []effect {
 
 // prints has the followed job print something.
 func (s *screen) prints(text string) {
-	s.does(printed{of: s.out.of, text: []piece{{"stdout", ago(9 * time.Second), text}}})
+	s.does(printed{of: s.out.of, text: []piece{{stream: "stdout", at: ago(9 * time.Second), text: text}}})
 }
 
 var sizes = [][2]int{{80, 24}, {40, 10}, {200, 60}}
@@ -403,6 +403,22 @@ func TestChosenRowStays(t *testing.T) {
 	}
 }
 
+// Output from a terminal is shown as text: each line as it was in the end, in whatever pieces it comes.
+func TestOutputOfATerminalIsText(t *testing.T) {
+	s := newScreen(t, control.Admin, 80, 24)
+	s.types("f")
+	for _, one := range []piece{
+		{text: "\x1b]0;title\a 10%\r\x1b[K 2"}, {text: "0%\b\b\b30%\x1b[?1049hscr"}, {text: "een\x1b[?1049l\r\n\x1b(0lqk\x1b(B more"},
+		{text: "[3 bytes were not kept]\n", gap: true}, {text: "ask\x1b[2K\rsure? "},
+	} {
+		one.stream, one.tty = "stdout", true
+		s.does(printed{of: s.out.of, text: []piece{one}})
+	}
+	if got := s.lines()[1:5]; !slices.Equal(got, []string{" 30%", "┌─┐ more", "[3 bytes were not kept]", "sure?"}) {
+		t.Errorf("the output is %q", got)
+	}
+}
+
 // The output of the chosen job is read, and that of no other; each is read again once its job begins anew.
 func TestOutputOfTheChosenJob(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
@@ -422,7 +438,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	if got := reads(); !slices.Equal(got, []string{"train true"}) {
 		t.Errorf("it reads %v", got)
 	}
-	s.does(printed{of: of, text: []piece{{"stdout", 0, "of another job\n"}}})
+	s.does(printed{of: of, text: []piece{{stream: "stdout", text: "of another job\n"}}})
 	s.sawNot("of another job")
 	s.types("2")
 	if got := reads(); !slices.Equal(got, []string{" false"}) {
@@ -430,7 +446,7 @@ func TestOutputOfTheChosenJob(t *testing.T) {
 	}
 	s.types("1 g f")
 	s.prints("a")
-	s.does(printed{of: s.out.of, text: []piece{{"stderr", 0, "bad\n"}, {"stdout", 0, "bc\nmore"}}})
+	s.does(printed{of: s.out.of, text: []piece{{stream: "stderr", text: "bad\n"}, {stream: "stdout", text: "bc\nmore"}}})
 	if got := s.lines()[1:4]; !slices.Equal(got, []string{"bad", "abc", "more"}) {
 		t.Errorf("the output is %q", got)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/cli"
+	"github.com/queuectl/queuectl/internal/termtext"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -29,6 +30,8 @@ type piece struct {
 	stream string
 	at     control.Time
 	text   string
+	tty    bool // it comes from a terminal
+	gap    bool // it replaces output that cannot be read
 }
 
 // line is one line of an output, as it is shown.
@@ -41,7 +44,8 @@ type line struct {
 type output struct {
 	of     followed
 	lines  []line
-	parts  [2]line // of lines that are not whole, of standard output and standard error
+	parts  [2]line           // of lines that are not whole, of standard output and standard error
+	tty    termtext.Renderer // of output that comes from a terminal, which is read from its last lines on
 	ended  bool
 	broken bool   // the service went away meanwhile
 	why    string // there is none
@@ -55,7 +59,18 @@ func (o *output) add(p *printed) {
 		if one.stream == "stderr" {
 			part = &o.parts[1]
 		}
-		for text := range strings.SplitAfterSeq(one.text, "\n") {
+		shown := one.text
+		switch {
+		case one.tty && one.gap:
+			if part.text = ""; o.tty.Line() != "" {
+				shown = o.tty.Line() + "\n" + shown
+			}
+			o.tty = termtext.Renderer{Midway: true}
+		case one.tty:
+			part.text = "" // which it makes again
+			shown = o.tty.Write(shown) + o.tty.Line()
+		}
+		for text := range strings.SplitAfterSeq(shown, "\n") {
 			if part.text == "" {
 				part.at = one.at
 			}
@@ -104,7 +119,7 @@ func (m *model) follows() []effect {
 	if want == m.out.of {
 		return nil
 	}
-	m.out = output{of: want}
+	m.out = output{of: want, tty: termtext.Renderer{Midway: true}}
 	return []effect{follow{want}}
 }
 

@@ -331,11 +331,11 @@ type reader struct {
 // take takes a piece of the stream.
 func (r *reader) take(p control.Piece) error {
 	r.mu.Lock()
-	text := p.String()
-	if gap := cli.Gap(&p); gap != "" {
+	text, gap := p.String(), cli.Gap(&p)
+	if gap != "" {
 		text = gap + "\n"
 	}
-	r.text = append(r.text, piece{p.Stream, p.At, text})
+	r.text = append(r.text, piece{stream: p.Stream, at: p.At, text: text, tty: p.TTY, gap: gap != ""})
 	r.size += len(text)
 	first := 0
 	for ; r.size > mostUnread; first++ {

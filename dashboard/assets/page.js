@@ -62,12 +62,14 @@ if (url) {
   document.addEventListener('visibilitychange', () => { es.close(); last = performance.now(); if (!document.hidden && !ended) open() })
   open()
 }
-function lineOf({ at, err, runs, dropped, first }) {
+function lineOf({ at, err, runs, dropped, first, part }) {
   if (!log) return
-  if (first) log.replaceChildren() // all is told again from here on
+  if (first) log.replaceChildren() // the lines are sent again, beginning with this one
+  log.querySelector('.part')?.remove() // this line takes the place of an unfinished one
+  if (part && !runs) return
   // What a job printed is text, whatever it says.
   const el = (n, t, c) => { const e = document.createElement(n); e.textContent = t; if (c) e.className = c; return e }
-  const p = el('p', '', dropped ? 'gap' : err ? 'e' : ''), span = el('span', dropped || '')
+  const p = el('p', '', dropped ? 'gap' : part ? 'part' : err ? 'e' : ''), span = el('span', dropped || '')
   if (!dropped) { p.append(el('time', at), el('i', err ? 'err' : 'out')); for (const [t, c] of runs || []) span.append(el('b', t, c && 'a' + c)) }
   p.append(span); log.append(p)
 }

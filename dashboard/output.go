@@ -1,0 +1,78 @@
+package dashboard
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/termtext"
+	"github.com/queuectl/queuectl/output"
+	"github.com/queuectl/queuectl/queue"
+)
+
+// outputLines turns the pieces of a job's output into lines of a page. Output from a terminal becomes text: each
+// line as it was when the cursor left it, and the unfinished one each time that it changes. The zero value is ready
+// for use.
+type outputLines struct {
+	tty     termtext.Renderer
+	attempt int
+	part    bool // the last line is an unfinished one
+}
+
+// next returns the lines of the next piece.
+func (o *outputLines) next(p *control.Piece) (list []line) {
+	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
+	if gap := p.Dropped > 0 || p.Damage != nil; gap || p.Ended || p.Attempt != o.attempt { // the terminal is a new one, or has changed unseen
+		if rest := o.tty.End(); rest != "" {
+			list = textLines(rest, line{At: at})
+		}
+		o.attempt, o.part = p.Attempt, false
+		o.tty = termtext.Renderer{Colours: true, Midway: true}
+	}
+	switch {
+	case p.Dropped > 0:
+		return append(list, line{At: at, Dropped: queue.FormatSize(p.Dropped) + " here were not kept, because of the job's output_limit"})
+	case p.Damage != nil:
+		return append(list, line{At: at, Dropped: queue.FormatSize(p.Damage.Bytes) + " here are damaged on the disk and cannot be read"})
+	case p.Ended:
+		return list
+	case !p.TTY:
+		return append(list, textLines(p.String(), line{At: at, Err: p.Stream == "stderr"})...)
+	}
+	if text := o.tty.Write(p.String()); text != "" {
+		list, o.part = append(list, textLines(text, line{At: at})...), false
+	}
+	if rest := o.tty.Line(); rest != "" || o.part {
+		list, o.part = append(list, textLines(rest+"\n", line{At: at, Part: true})...), rest != ""
+	}
+	return list
+}
+
+// add adds a line, which takes the place of an unfinished one before it.
+func add(list []line, l line) []line {
+	if n := len(list); n > 0 && list[n-1].Part {
+		list = list[:n-1]
+	}
+	return append(list, l)
+}
+
+// textLines returns the lines of a text, each like another one in all else.
+func textLines(text string, like line) (list []line) {
+	for text := range strings.Lines(text) {
+		rest := 0
+		if len(text) > lineMost {
+			end := lineMost - output.Unfinished([]byte(text[:lineMost]))
+			text, rest = text[:end], len(text)-end
+		}
+		l := like
+		l.Runs = runsOf(strings.TrimRight(strings.ToValidUTF8(text, "\ufffd"), "\r\n"))
+		if rest > 0 {
+			l.Runs = append(l.Runs, [2]string{fmt.Sprintf(" … %d bytes more", rest), ""})
+		}
+		list = append(list, l)
+	}
+	return list
+}
+
+// lineMost is how many bytes of a line a page has.
+const lineMost = 4 << 10
