@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -185,11 +186,12 @@ func TestMirrorWalksOfAServer(t *testing.T) {
 			if m != nil {
 				told, anew = m.told, m.anew
 			}
-			s, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "one", Folder: "one"}})
+			const lease = time.Hour // nothing extends it, and no changes are stored for a node whose lease has expired
+			s, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "one", Folder: "one", Lease: lease}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			other, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "two", Folder: "two"}})
+			other, err := OpenServer(t.Context(), url, Options{Order: order, Member: Member{Name: "two", Folder: "two", Lease: lease}})
 			if err != nil {
 				t.Fatal(err)
 			}

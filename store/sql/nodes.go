@@ -134,7 +134,7 @@ func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant
 	})
 }
 
-// clockSlack is by how much two clocks count as one: so far the look at them is off. In ms.
+// clockSlack is the offset in ms up to which two clocks count as equal. It is not known more exactly where replies are slow.
 const clockSlack = 50
 
 // TakeOver implements store.Cluster.

@@ -24,7 +24,7 @@ type Server struct {
 	*engine
 	config *serverAddress
 	writer *serverConn
-	behind atomic.Int64 // how far this machine's clock is behind the server's, in ms
+	behind clockOffset
 	size   atomic.Int64 // of the database, in bytes
 	sized  time.Time    // when it was looked at; the writer's
 
@@ -119,7 +119,9 @@ func (s *Server) connect(ctx context.Context) error {
 	}
 	c.ctx = ctx
 	defer func() { c.ctx = context.Background() }()
+	sent := queue.MillisOf(time.Now())
 	ms, err := c.number(`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
+	received := queue.MillisOf(time.Now())
 	if err == nil && s.writer != nil && !s.config.pooled {
 		_, err = c.number(`SELECT count(*) FROM (SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = ? AND backend_start = ?::timestamptz) AS t`, int64(s.writer.pg.PID()), s.writer.since)
 	}
@@ -133,7 +135,7 @@ func (s *Server) connect(ctx context.Context) error {
 		c.close()
 		return err
 	}
-	s.behind.Store(ms - time.Now().UnixMilli())
+	s.behind.correct(sent, queue.Millis(ms), received)
 	s.writer = c
 	return nil
 }
@@ -486,9 +488,10 @@ func (s *Server) keepRoom() {
 		return
 	}
 	s.sized = time.Now()
+	sent := queue.MillisOf(s.sized)
 	s.db.query(func(r row) (bool, error) { // what is wrong the next statement meets too
 		s.size.Store(r.num(0))
-		s.behind.Store(r.num(1) - time.Now().UnixMilli())
+		s.behind.correct(sent, queue.Millis(r.num(1)), queue.MillisOf(time.Now()))
 		return false, nil
 	}, `SELECT pg_database_size(current_database()), (extract(epoch FROM clock_timestamp()) * 1000)::bigint`)
 }

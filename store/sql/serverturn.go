@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // reload reads anew what the tables' heads hold: another node has changed it. What nobody else knows stays. What is only foreseen
@@ -92,13 +94,13 @@ func (s *Server) takeTurn(t *tx) error {
 	if err := t.conn.exec(`SELECT one FROM meta FOR UPDATE`); err != nil {
 		return err
 	}
-	commits, member := int64(0), false
+	commits, member, sent := int64(0), false, queue.MillisOf(time.Now())
 	var list [][]byte
 	var all reads
 	all.add(func(r row) (bool, error) {
 		commits, member = r.num(0), r.num(1) != 0
 		s.others.Store(r.num(3))
-		s.behind.Store(r.num(2) - time.Now().UnixMilli())
+		s.behind.correct(sent, queue.Millis(r.num(2)), queue.MillisOf(time.Now()))
 		t.now = s.now()
 		return true, nil
 	}, `SELECT commits, (SELECT count(*) FROM nodes WHERE id = ? AND incarnation = ? AND NOT gone), (extract(epoch FROM clock_timestamp()) * 1000)::bigint, (SELECT count(*) FROM nodes WHERE id <> ? AND NOT gone AND until > clock_timestamp()) FROM meta`, s.node, s.incarnation, s.node)

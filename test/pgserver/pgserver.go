@@ -147,6 +147,9 @@ func (p *Server) URL(database string) string {
 	return fmt.Sprintf("postgres:///%s?host=%s&port=%d&user=queuectl", database, p.Dir, p.Port)
 }
 
+// Socket returns the path of the server's socket.
+func (p *Server) Socket() string { return filepath.Join(p.Dir, fmt.Sprint(".s.PGSQL.", p.Port)) }
+
 // Create makes a database for a test.
 func (p *Server) Create(t testing.TB) (url string) {
 	t.Helper()
