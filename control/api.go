@@ -3,8 +3,10 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -456,7 +458,7 @@ type Attached struct {
 type Piece struct {
 	ID      string  `json:"id"` // of the job
 	Attempt int     `json:"attempt"`
-	Stream  string  `json:"stream"` // stdout or stderr, "" with Ended
+	Stream  string  `json:"stream"` // stdout or stderr, "" with Ended and for damage of an unknown stream
 	At      Time    `json:"at"`
 	Text    string  `json:"text,omitempty"`
 	Base64  []byte  `json:"base64,omitempty"`
@@ -467,10 +469,23 @@ type Piece struct {
 }
 
 // Damage says that bytes of a stream were kept but cannot be read any more: its file is
-// damaged or was cut. Offset is how many bytes the stream had before them.
+// damaged or was cut. Offset is how many bytes the stream had before them, 0 if nothing that is left
+// shows which stream they were of.
 type Damage struct {
 	Offset int64 `json:"offset"`
 	Bytes  int64 `json:"bytes"`
+}
+
+// Gap returns what is shown instead of output that was not kept or is damaged, "" for a piece that is there.
+func (p *Piece) Gap() string {
+	stream := cmp.Or(p.Stream, "output")
+	switch {
+	case p.Dropped > 0:
+		return fmt.Sprintf("[%d bytes of %s were not kept]", p.Dropped, stream)
+	case p.Damage != nil:
+		return fmt.Sprintf("[%d bytes of %s are damaged]", p.Damage.Bytes, stream)
+	}
+	return ""
 }
 
 // String is the piece's output.

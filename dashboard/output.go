@@ -22,7 +22,8 @@ type outputLines struct {
 // next returns the lines of the next piece.
 func (o *outputLines) next(p *control.Piece) (list []line) {
 	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
-	if gap := p.Dropped > 0 || p.Damage != nil; gap || p.Ended || p.Attempt != o.attempt { // the terminal is a new one, or has changed unseen
+	gap := p.Gap()
+	if gap != "" || p.Ended || p.Attempt != o.attempt { // the terminal is a new one, or has changed unseen
 		if rest := o.tty.End(); rest != "" {
 			list = textLines(rest, line{At: at})
 		}
@@ -30,10 +31,8 @@ func (o *outputLines) next(p *control.Piece) (list []line) {
 		o.tty = termtext.Renderer{Colours: true, Midway: true}
 	}
 	switch {
-	case p.Dropped > 0:
-		return append(list, line{At: at, Dropped: queue.FormatSize(p.Dropped) + " here were not kept, because of the job's output_limit"})
-	case p.Damage != nil:
-		return append(list, line{At: at, Dropped: queue.FormatSize(p.Damage.Bytes) + " here are damaged on the disk and cannot be read"})
+	case gap != "":
+		return append(list, line{At: at, Dropped: gap})
 	case p.Ended:
 		return list
 	case !p.TTY:

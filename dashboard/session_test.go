@@ -155,7 +155,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	}
 	const want = `[[ 30% 1]]  false
 [[┌─┐ more 1]]  false
-[] 3 here were not kept, because of the job's output_limit false
+[] [3 bytes of stdout were not kept] false
 [[y ]]  false
 [[again ]]  true
 `
@@ -177,6 +177,9 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 	if cut := new(outputLines).next(&control.Piece{Stream: "stdout", Text: "x" + strings.Repeat("é", lineMost)}); strings.Contains(cut[0].Runs[0][0], "\ufffd") {
 		t.Error("a long line is cut inside a character")
+	}
+	if gap := new(outputLines).next(&control.Piece{Stream: "stdout", Damage: &control.Damage{Bytes: 7}}); len(gap) != 1 || gap[0].Dropped != "[7 bytes of stdout are damaged]" {
+		t.Errorf("damage is shown as %+v", gap)
 	}
 	if short := new(outputLines).next(&control.Piece{Stream: "stderr", Text: "a\nb\n"}); len(short) != 2 || !short[0].Err || short[1].Runs[0][0] != "b" {
 		t.Errorf("%+v", short)

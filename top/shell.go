@@ -18,7 +18,6 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/internal/cli"
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -331,7 +330,7 @@ type reader struct {
 // take takes a piece of the stream.
 func (r *reader) take(p control.Piece) error {
 	r.mu.Lock()
-	text, gap := p.String(), cli.Gap(&p)
+	text, gap := p.String(), p.Gap()
 	if gap != "" {
 		text = gap + "\n"
 	}

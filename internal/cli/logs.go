@@ -171,7 +171,11 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 
 // damaged is the error of a piece of output that cannot be read any more.
 func damaged(p *control.Piece) error {
-	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s cannot be read, from byte %d on; check all files with: queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, p.Stream, p.Damage.Offset)
+	which := "stdout, stderr or both cannot be read"
+	if p.Stream != "" {
+		which = fmt.Sprintf("%s cannot be read, from byte %d on", p.Stream, p.Damage.Offset)
+	}
+	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s; check all files with: queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
 }
 
 // logs prints the output of jobs, those of several one after another or, when
@@ -402,7 +406,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	} else {
 		text += from.safe(p.String())
 	}
-	if gap := Gap(p); gap != "" {
+	if gap := p.Gap(); gap != "" {
 		if line := tty.end(from.safe); line != "" {
 			text += line + "\n"
 		}
@@ -421,18 +425,6 @@ func (l *logPrinter) piece(p *control.Piece) error {
 		}
 	}
 	return l.print(text, p.At)
-}
-
-// Gap returns what is shown instead of output that was not kept or is damaged, "" for a piece
-// that is there.
-func Gap(p *control.Piece) string {
-	switch {
-	case p.Dropped > 0:
-		return fmt.Sprintf("[%d bytes of %s were not kept]", p.Dropped, p.Stream)
-	case p.Damage != nil:
-		return fmt.Sprintf("[%d bytes of %s are damaged]", p.Damage.Bytes, p.Stream)
-	}
-	return ""
 }
 
 func (l *logPrinter) print(text string, at control.Time) error {

@@ -311,7 +311,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			return a.sayGap(fmt.Sprintf("[%d bytes of %s were not kept: more was printed than was read, and than the job's --output-limit]", p.Dropped, p.Stream))
+			return a.sayGap(p.Gap() + ": more was printed than was read, and than the job's --output-limit")
 		case p.Damage != nil:
 			return a.sayGap(damaged(&p).Error())
 		}

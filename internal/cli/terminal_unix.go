@@ -155,7 +155,7 @@ func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, en
 			j.ended <- p.Attempt
 			return ended(p.Attempt)
 		}
-		if gap := Gap(&p); gap != "" {
+		if gap := p.Gap(); gap != "" {
 			return j.show([]byte("\r\n" + gap + "\r\n"))
 		}
 		return j.show(p.Bytes())
