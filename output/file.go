@@ -166,6 +166,7 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 			if at, err = d.resume(at + 1); errors.Is(err, ErrDamaged) {
 				return d.lost(size - bad - int64(trailerBytes))
 			}
+			d.skipped += at - bad
 		}
 		if err != nil {
 			return err
@@ -180,6 +181,7 @@ type fileReader struct {
 	read    [2]int64 // bytes of each stream that were handed over, or said to be missing
 	printed [2]int64 // bytes of each stream up to the end of its last header that was read
 	last    [2]int64 // time of the last chunk of each stream
+	skipped int64    // bytes of the file before the present record in which no header was found
 }
 
 // next reads the header at a place: ErrDamaged if no valid one is there.
@@ -230,13 +232,17 @@ func (d *fileReader) end(t trailer) error {
 	return errors.Join(d.missing(Stdout, d.last[0], t.printed[0]), d.missing(Stderr, d.last[1], t.printed[1]))
 }
 
-// lost hands over what is missing at the end of a file that has no trailer. Of the last n
-// bytes of such a file it is not known which streams they were of.
+// lost hands over what is missing of a file that has no trailer, and whose last n bytes hold no records. Nothing shows
+// which stream these bytes were of. The same holds for bytes that were skipped, because they may be of the stream that
+// no later record is of.
 func (d *fileReader) lost(n int64) error {
-	if n != 0 { // else only the trailer is damaged
-		d.printed[Stdout] += max(1, n)
+	if err := d.end(trailer{printed: d.printed}); err != nil {
+		return err
 	}
-	return d.end(trailer{printed: d.printed})
+	if n == 0 && d.skipped == 0 {
+		return nil // only the trailer is damaged
+	}
+	return d.each(Chunk{At: max(d.last[Stdout], d.last[Stderr]), Damaged: max(1, n+d.skipped), StreamUnknown: true})
 }
 
 // resume finds the next record, or the trailer, from a place on: ErrDamaged if it finds neither.

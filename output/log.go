@@ -31,6 +31,11 @@ type Chunk struct {
 	Dropped int64
 	Damaged int64
 	Offset  int64 // how many bytes of the stream come before it; set for damage, and by DecodeTail
+
+	// StreamUnknown says that the Damaged bytes were of either stream, or of both: nothing that is left shows which.
+	// Cursors count them as of Stream, which is Stdout. Offset means nothing then, and At is when the last chunk before
+	// them was read.
+	StreamUnknown bool
 }
 
 // Length returns the number of bytes of its stream that a chunk holds or replaces.

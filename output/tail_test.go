@@ -152,7 +152,7 @@ func TestTailReadsLittle(t *testing.T) {
 // restore puts chunks together as they were printed, with a ? for each byte that is damaged.
 func restore(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
-		if c.Damaged > 0 && c.Offset != int64(len(streams[c.Stream])) {
+		if c.Damaged > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
 			streams[c.Stream] += fmt.Sprintf("[damage at %d]", c.Offset)
 		}
 		streams[c.Stream] += string(c.Data) + strings.Repeat("?", int(c.Damaged)) + strings.Repeat("-", int(c.Dropped))
@@ -253,6 +253,35 @@ func TestDamageInManyPlaces(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Where neither a later record nor the trailer shows which stream lost bytes belong to, the stream is unknown. Here the
+// header of the only record of standard error is damaged, and the trailer too.
+func TestLossOfUnknownStreamIsReported(t *testing.T) {
+	l := output.New(1<<20, spill(t.TempDir()))
+	defer l.Discard()
+	const lost = "this is lost"
+	l.Append(output.Stdout, 1, []byte("before\n"))
+	l.Append(output.Stderr, 2, []byte(lost))
+	l.Append(output.Stdout, 3, []byte("after\n"))
+	l.Close()
+	raw := file(t, l)
+	raw[bytes.Index(raw, []byte(lost))-1] ^= 1
+	for _, unknown := range []bool{false, true} {
+		damaged := "a header"
+		if unknown {
+			damaged += " and the trailer"
+			raw[len(raw)-1] ^= 1
+		}
+		chunks, err := decode(raw)
+		last := chunks[len(chunks)-1]
+		if err != nil || last.StreamUnknown != unknown || !unknown && last.Stream != output.Stderr || last.Damaged < int64(len(lost)) {
+			t.Errorf("%s: %v, the last chunk is %+v; want the loss of %d bytes, stream unknown: %t", damaged, err, last, len(lost), unknown)
+		}
+		if kept := string(chunks[0].Data) + string(chunks[1].Data); kept != "before\nafter\n" {
+			t.Errorf("%s: got %q", damaged, kept)
+		}
+	}
 }
 
 // A record that is itself part of some output is not taken for one of the file.

@@ -138,7 +138,12 @@ func (f *follower) tellLast() error {
 	return nil
 }
 
+// wanted reports whether a chunk is among what was asked for. Lost bytes of an unknown stream are, whichever stream was
+// asked for; they were printed at the time of the chunk or later.
 func (f *follower) wanted(c output.Chunk) bool {
+	if c.StreamUnknown {
+		return f.p.Until == 0 || c.At < int64(f.p.Until)
+	}
 	if c.At < int64(f.p.Since) || f.p.Until != 0 && c.At >= int64(f.p.Until) {
 		return false
 	}
@@ -158,13 +163,8 @@ func (f *follower) tell(c output.Chunk) error {
 	if !f.wanted(c) {
 		return nil
 	}
-	p := control.Piece{ID: string(f.p.ID), Attempt: f.n, Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped, TTY: f.tty}
-	if c.Stream == output.Stderr {
-		p.Stream = "stderr"
-	}
-	if c.Damaged > 0 {
-		p.Damage = &control.Damage{Offset: c.Offset, Bytes: c.Damaged}
-	}
+	p := pieceOf(&c)
+	p.ID, p.Attempt, p.TTY = string(f.p.ID), f.n, f.tty
 	for rest := c.Data; ; {
 		data := rest
 		if len(data) > maxPiece {
@@ -181,6 +181,21 @@ func (f *follower) tell(c output.Chunk) error {
 			return err
 		}
 	}
+}
+
+// pieceOf returns what is sent of a chunk besides its data.
+func pieceOf(c *output.Chunk) control.Piece {
+	p := control.Piece{Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
+	if c.Stream == output.Stderr {
+		p.Stream = "stderr"
+	}
+	if c.Damaged > 0 {
+		p.Damage = &control.Damage{Offset: c.Offset, Bytes: c.Damaged}
+	}
+	if c.StreamUnknown {
+		p.Stream, p.Damage.Offset = "", 0
+	}
+	return p
 }
 
 // readTail reads at least so many bytes of the end of each stream of an attempt's output as

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
@@ -149,18 +148,24 @@ func (t *tails) add(c output.Chunk) error {
 	return keepTail(&t.text)(c)
 }
 
-// keepTail keeps the last bytes of each stream, from the first whole character on. Where some
-// are damaged it keeps a line that says so.
+// keepTail keeps the last bytes of each stream, from the first whole character on. Where some are damaged it keeps a
+// line that says so, in both streams if either may have lost them.
 func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
 		if c.Damaged > 0 {
-			c.Data = fmt.Appendf(nil, "\n[%d bytes of output are damaged]\n", c.Damaged)
+			p := pieceOf(&c)
+			c.Data = []byte("\n" + p.Gap() + "\n")
 		}
-		tail := append(tails[c.Stream], c.Data...)
-		if len(tail) > showTail {
-			tail = bytes.Clone(output.End(tail, showTail)) // so that the rest of a large chunk can be freed
+		for s := range tails {
+			if s != int(c.Stream) && !c.StreamUnknown {
+				continue
+			}
+			tail := append(tails[s], c.Data...)
+			if len(tail) > showTail {
+				tail = bytes.Clone(output.End(tail, showTail)) // so that the rest of a large chunk can be freed
+			}
+			tails[s] = tail
 		}
-		tails[c.Stream] = tail
 		return nil
 	}
 }

@@ -338,4 +338,17 @@ func TestLogsReportsDamage(t *testing.T) {
 			t.Errorf("%v: no %q in %d bytes", args, marker, len(r.out))
 		}
 	}
+	if r := q.cli("logs", "--stderr", j.ID); r.code != 0 || r.out+r.err != "" {
+		t.Errorf("stderr, which is whole: %+v", r)
+	}
+	if err := os.Truncate(files[0], int64(len(raw)/4)); err != nil {
+		t.Fatal(err)
+	}
+	for _, stream := range []string{"--stdout", "--stderr"} {
+		r := q.cli("logs", stream, j.ID)
+		said := regexp.MustCompile(`: (\d+) bytes of stdout, stderr or both cannot be read; .*queuectl doctor --verify`).FindStringSubmatch(r.err)
+		if r.code != 1 || said == nil || !strings.HasSuffix(r.out, "["+said[1]+" bytes of output are damaged]\n") {
+			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.code, r.err, len(r.out))
+		}
+	}
 }
