@@ -332,6 +332,25 @@ func TestTopIsNotSteered(t *testing.T) {
 	}
 }
 
+// A terminal that reports a size which no screen has costs no memory in proportion, top still draws on it and ends by
+// q, and it draws on the whole terminal once that has a usual size.
+func TestTopBoundsTheSizeOfTheTerminal(t *testing.T) {
+	q := topQueue(t)
+	for _, size := range [][2]int{{60000, 60000}, {1000, 1000}} {
+		s := q.sit(size[0], size[1], "top")
+		s.sees("▶ build")
+		drawn := len(s.shown.String())
+		s.resize(t, 24, 80)
+		s.sees("▶ build")
+		s.seesAfter(drawn, "q quit")
+		s.types("q")
+		s.ends(0)
+		if peak := s.cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss; peak > 100<<10 {
+			t.Errorf("on a terminal of %v it used %d KiB of memory", size, peak)
+		}
+	}
+}
+
 // Where there is no terminal, or one that can only print lines, top says what there is instead.
 func TestTopNeedsATerminal(t *testing.T) {
 	q := serving(t, "--workers", "1")

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/colorprofile"
+	"golang.org/x/term"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -56,7 +58,35 @@ const framesPerSecond = 20
 func Run(ctx context.Context, o Options) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	return run(ctx, o, tea.WithInput(o.In), tea.WithOutput(o.Out))
+	return run(ctx, o, append(terminalOptions(o.Out), tea.WithInput(o.In))...)
+}
+
+// terminalOptions returns the options for drawing on a terminal. Bubble Tea allocates its first screen by the size that the
+// terminal reports, before any filter sees it. A terminal that reports more than the bounds is therefore passed as a
+// plain writer of the largest size; measure notices when its size changes.
+func terminalOptions(terminal *os.File) []tea.ProgramOption {
+	w, h, err := term.GetSize(int(terminal.Fd()))
+	if bounded := bound(w, h); err == nil && bounded != (tea.WindowSizeMsg{Width: w, Height: h}) {
+		return []tea.ProgramOption{
+			tea.WithOutput(struct{ io.Writer }{terminal}), tea.WithWindowSize(bounded.Width, bounded.Height),
+			tea.WithColorProfile(colorprofile.Detect(terminal, os.Environ())),
+		}
+	}
+	return []tea.ProgramOption{tea.WithOutput(terminal)}
+}
+
+// bound limits the size of a terminal to what a screen can have.
+func bound(width, height int) tea.WindowSizeMsg {
+	width = min(width, mostWidth)
+	return tea.WindowSizeMsg{Width: width, Height: min(height, mostHeight, mostCells/max(width, 1))}
+}
+
+// boundSize limits the sizes that Bubble Tea reports, before its renderer allocates by them.
+func boundSize(_ tea.Model, msg tea.Msg) tea.Msg {
+	if size, ok := msg.(tea.WindowSizeMsg); ok {
+		return bound(size.Width, size.Height)
+	}
+	return msg
 }
 
 func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
@@ -70,7 +100,7 @@ func run(ctx context.Context, o Options, more ...tea.ProgramOption) error {
 	}
 	s.m = newModel(o.Host, time.Now(), first.snapshot)
 	go s.interrupted(ctx, cancel) // ends with ctx
-	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithoutSignalHandler()}, more...)...).Run()
+	_, err := tea.NewProgram(s, append([]tea.ProgramOption{tea.WithContext(ctx), tea.WithFPS(framesPerSecond), tea.WithFilter(boundSize), tea.WithoutSignalHandler()}, more...)...).Run()
 	ended := ctx.Err() != nil
 	cancel()
 	s.editors.Wait() // one that runs yet is ended with ctx
@@ -86,7 +116,8 @@ type shell struct {
 	opt      Options
 	api      Client
 	m        *model
-	reader   *reader // of the output that is followed, nil for none
+	size     tea.WindowSizeMsg // the terminal's size, within the bounds
+	reader   *reader           // of the output that is followed, nil for none
 	unfollow func()
 	editors  sync.WaitGroup
 	editing  atomic.Bool
@@ -147,7 +178,8 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	var own any = msg
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
-		own = size{min(msg.Width, mostWidth), min(msg.Height, mostHeight)}
+		s.size = msg
+		own = size{msg.Width, msg.Height}
 	case tea.KeyPressMsg:
 		own = key{msg.Keystroke(), msg.Text}
 		if len(msg.Text) > 0 && msg.Text != " " { // by what it types, not by how
@@ -158,7 +190,7 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case tea.ResumeMsg:
 		own = tick{time.Now()}
 	case tick:
-		commands = append(commands, s.clock())
+		commands = append(commands, s.clock(), s.measure)
 	case printed:
 		if s.reader != nil && msg.of == s.reader.of && !msg.ended {
 			commands = append(commands, s.reader.next)
@@ -168,6 +200,18 @@ func (s *shell) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 		commands = append(commands, s.perform(e))
 	}
 	return s, tea.Batch(commands...)
+}
+
+// measure returns the size of the terminal if it is not the one that Bubble Tea reported last.
+func (s *shell) measure() tea.Msg {
+	if s.opt.Out == nil {
+		return nil
+	}
+	w, h, err := term.GetSize(int(s.opt.Out.Fd()))
+	if size := bound(w, h); err == nil && w > 0 && h > 0 && size != s.size {
+		return size
+	}
+	return nil
 }
 
 // perform is the command for what the model wants.

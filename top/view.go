@@ -15,8 +15,9 @@ const (
 	leastWidth  = 40 // smaller windows show only a message
 	leastHeight = 10
 	lowWindow   = 16   // height below which empty lines, heads and output are left out
-	mostWidth   = 1000 // what is drawn takes memory in proportion, so no larger size is believed
+	mostWidth   = 1000 // the screen takes memory in proportion to the size, so a larger one is not believed
 	mostHeight  = 500
+	mostCells   = 1 << 17 // width times height; such a screen takes about 40 MiB
 )
 
 // How texts are painted: parameters of a colour, or of what is no colour.
