@@ -42,7 +42,10 @@ func (s *Store) held(uid int) (n, staged int64) {
 
 // admitBytes refuses jobs of a user, or more bytes of them, that would have the user's jobs hold too much.
 func (s *Store) admitBytes(uid int, more, most int64) error {
-	if n, staged := s.held(uid); most > 0 && more > 0 && n+staged+more > most {
+	if most <= 0 || more <= 0 {
+		return nil
+	}
+	if n, staged := s.held(uid); n+staged+more > most {
 		return store.QuotaExceeded(n+staged, most, more)
 	}
 	return nil
