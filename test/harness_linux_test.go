@@ -82,7 +82,7 @@ func (h *host) attributes() *syscall.SysProcAttr {
 
 // environment is that of a user whose home is a folder.
 func environment(home string) []string {
-	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH")}
+	return []string{"HOME=" + home, "PATH=" + os.Getenv("PATH"), "LANG=C.UTF-8"}
 }
 
 // serve is the service, not started yet.
@@ -240,7 +240,7 @@ func copyFolder(from, to string) error {
 
 // settle makes the home of a script: the program on the PATH.
 func (s *shell) settle(bin string) error {
-	s.env = []string{"HOME=" + s.home, "PATH=" + s.home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC"}
+	s.env = []string{"HOME=" + s.home, "PATH=" + s.home + "/bin:/usr/local/bin:/usr/bin:/bin", "TZ=UTC", "LANG=C.UTF-8"}
 	return os.Symlink(bin, filepath.Join(s.home, "bin", "queuectl"))
 }
 

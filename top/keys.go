@@ -44,9 +44,9 @@ func (q *question) typed(text string) {
 func (q *question) text() string {
 	switch q.kind {
 	case find:
-		return "/" + q.answer + cursor
+		return "/" + q.answer + cli.Sign(cursor)
 	case number:
-		return "priority of " + q.act.about() + ": " + q.answer + cursor
+		return "priority of " + q.act.about() + ": " + q.answer + cli.Sign(cursor)
 	}
 	return q.act.verb.name + " " + q.act.about() + "? y n"
 }
@@ -180,7 +180,7 @@ func (m *model) does(k key) []effect {
 			m.page = &page{job: r.job, end: true}
 			return nil
 		case "w":
-			m.said = "why " + cli.Shown(r.id) + " …"
+			m.said = "why " + cli.Shown(r.id) + cli.Sign(" …")
 			return []effect{explain{r.id}}
 		case "e":
 			return []effect{edit{r.id}}
@@ -245,7 +245,7 @@ func (m *model) offers() (list []offer) {
 
 // help is a page of all keys that the user may use, here or in another list.
 func (m *model) help() *page {
-	rows := [][2]string{{"j k ↓ ↑", "choose a row; PgUp PgDn g G too"}, {"1-5 Tab", "another list"}}
+	rows := [][2]string{{cli.Sign("j k ↓ ↑"), "choose a row; PgUp PgDn g G too"}, {"1-5 Tab", "another list"}}
 	for _, h := range []struct{ method, key, does string }{
 		{"logs", "f Enter", "follow the output of the job on the whole screen"}, {"why", "w", "why the job does not run"},
 		{"cancel", "x Space", "mark a row; r c p h P are then about all that are marked"}, {"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"}, {"pause", "p", "pause what runs, a queue or a schedule, or have it go on"},

@@ -311,5 +311,5 @@ func bar(j *control.Job, width int) string {
 		return ""
 	}
 	full := width * min(max(j.Progress.Percent, 0), 100) / 100
-	return strings.Repeat("█", full) + strings.Repeat("░", width-full) + " " + percent(j)
+	return cli.Sign(strings.Repeat("█", full)+strings.Repeat("░", width-full)) + " " + percent(j)
 }

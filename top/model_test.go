@@ -22,6 +22,7 @@ var update = flag.Bool("update", false, "write the screens")
 
 func TestMain(m *testing.M) {
 	time.Local = time.UTC
+	os.Setenv("LC_ALL", "C.UTF-8") // the screens show Unicode
 	flag.Parse()
 	os.Exit(m.Run())
 }

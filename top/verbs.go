@@ -136,7 +136,7 @@ func (a *act) about() string {
 	default:
 		text := fmt.Sprintf("%d %ss, %s", n, a.verb.of, cli.Shown(strings.Join(a.ids[:min(n, namedMost)], ", ")))
 		if n > namedMost {
-			text += " …"
+			text += cli.Sign(" …")
 		}
 		return text
 	}

@@ -310,7 +310,7 @@ func (m *model) foot() []string {
 	case m.asks != nil:
 		text, as = m.asks.text(), bold
 	case len(m.acts) > 0:
-		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].about()) + " …"
+		text = strings.TrimSpace(m.acts[0].verb.name+" "+m.acts[0].about()) + cli.Sign(" …")
 	case m.said != "":
 		text = m.said
 	case m.page != nil:

@@ -444,7 +444,7 @@ func (a *App) tellFound(what string, places []int, of int) {
 	text := ""
 	for i, at := range places {
 		if i == foundTold {
-			text += ", …"
+			text += Sign(", …")
 			break
 		}
 		text += ", " + strconv.Itoa(at)

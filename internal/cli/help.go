@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -20,7 +21,7 @@ const manyFlagsOf = 14
 func Help(args []string) func(*cobra.Command, []string) {
 	short := slices.Contains(args, "-h")
 	return func(cmd *cobra.Command, _ []string) {
-		out := cmd.OutOrStdout()
+		out := signWriter{cmd.OutOrStdout()}
 		fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), cmd.UseLine())
 		if len(cmd.Aliases) > 0 {
 			fmt.Fprintf(out, "  or: %s\n", strings.Join(cmd.Aliases, ", "))
@@ -47,6 +48,17 @@ func Help(args []string) func(*cobra.Command, []string) {
 			fmt.Fprintf(out, "\n%s more: %s --help\n", strings.Join(more, " and "), cmd.CommandPath())
 		}
 	}
+}
+
+// signWriter writes texts of ours as the locale can show them.
+type signWriter struct{ to io.Writer }
+
+// Write implements io.Writer.
+func (w signWriter) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.to, Sign(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
 }
 
 // shown is how many flags help shows.

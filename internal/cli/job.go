@@ -130,5 +130,9 @@ func points(n int64) string {
 }
 
 func title(j *control.Job) string {
-	return cmp.Or(j.Command, "(hidden)") // every job that may be seen has one
+	text := cmp.Or(j.Command, "(hidden)") // every job that may be seen has one
+	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
+		text = whole + Sign("…")
+	}
+	return text
 }

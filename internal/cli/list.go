@@ -386,7 +386,7 @@ func (a *App) jobsTable(head []string, rows [][]string) error {
 		return a.table(head, rows)
 	}
 	for _, row := range rows {
-		row[state] = stateSigns[row[state]].sign + " " + row[state]
+		row[state] = signOf(row[state]).sign + " " + row[state]
 	}
 	return a.paintedTable(head, rows, func(column int, cell string) string {
 		if column == state {
@@ -416,7 +416,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		return err
 	}
 	if filtered(p) {
-		return a.Println("… and more; --limit shows them")
+		return a.Println(Sign("… and more; --limit shows them"))
 	}
 	var total int64
 	if p.Failed {
@@ -425,7 +425,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	for _, name := range stateNames(p.State) {
 		total += st.Jobs[name]
 	}
-	return a.Println(fmt.Sprintf("… and %d more; --limit shows them", max(1, total-int64(len(rows)))))
+	return a.Println(fmt.Sprintf(Sign("…")+" and %d more; --limit shows them", max(1, total-int64(len(rows)))))
 }
 
 func stateNames(asked []string) (names []string) {

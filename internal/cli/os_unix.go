@@ -3,11 +3,13 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +21,13 @@ func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, er
 	os.Unsetenv("QUEUECTL_TIMERSLACK") // with it the service would not reset what it inherits
 	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
 	return cmd, cmd.Start()
+}
+
+// asciiOnly reports whether the locale of the terminal is not UTF-8, by the variables that setlocale(3) reads.
+func asciiOnly() bool {
+	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
+	codeset, _, _ := strings.Cut(locale[strings.IndexByte(locale, '.')+1:], "@")
+	return !strings.EqualFold(strings.ReplaceAll(codeset, "-", ""), "utf8")
 }
 
 // exe ends the names of programs.

@@ -29,6 +29,9 @@ func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd
 	return cmd, err
 }
 
+// asciiOnly reports whether the terminal shows ASCII alone. The console of Windows shows Unicode.
+func asciiOnly() bool { return false }
+
 // exe ends the names of programs.
 const exe = ".exe"
 

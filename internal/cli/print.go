@@ -189,6 +189,9 @@ const (
 // Clean makes text from a job safe to show on a stream, if that is a terminal;
 // colours end with the text.
 func (a *App) Clean(to *os.File, s string) string {
+	if to == a.Err { // a message, which the service may have clipped
+		s = strings.ReplaceAll(s, "…", Sign("…"))
+	}
 	if a.raw || !IsTerminal(to) {
 		return s
 	}

@@ -534,7 +534,7 @@ func (a *App) printTree(t *control.TreeView) error {
 func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")
-	if sign := stateSigns[n.State]; sign.sign != "" {
+	if sign := signOf(n.State); sign.sign != "" {
 		text = a.coloured(sign.sign, sign.colour) + " " + text
 	}
 	switch {
@@ -558,7 +558,7 @@ func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, le
 		if i == len(list)-1 {
 			branch, deeper = "└─ ", "   "
 		}
-		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+branch, below+deeper); err != nil {
+		if err := a.drawNode(d, d.nodes[list[i].Child], &list[i], below+Sign(branch), below+Sign(deeper)); err != nil {
 			return err
 		}
 	}

@@ -162,6 +162,13 @@ var stateSigns = map[string]stateSign{
 	queue.Processing.String(): {"▶", "34"}, queue.Completed.String(): {"✓", "32"}, queue.Dead.String(): {"✗", "31"}, queue.Cancelled.String(): {"–", ""},
 }
 
+// signOf returns how a state is shown in the locale.
+func signOf(state string) stateSign {
+	s := stateSigns[state]
+	s.sign = Sign(s.sign)
+	return s
+}
+
 // coloured is a text in a colour, where colours are seen.
 func (a *App) coloured(text, colour string) string {
 	if colour == "" || !IsTerminal(a.Out) || os.Getenv("NO_COLOR") != "" {
@@ -172,16 +179,17 @@ func (a *App) coloured(text, colour string) string {
 
 // marked is a job's id after the sign of its state.
 func marked(j *control.Job) string {
-	s := stateSigns[j.State]
+	s := signOf(j.State)
 	if j.PausedAt != 0 {
-		s = stateSigns[queue.Held.String()]
+		s = signOf(queue.Held.String())
 	}
 	return s.sign + " " + j.ID
 }
 
 // signed paints a cell that begins with the sign of a state: the sign, or all of it.
 func (a *App) signed(cell string, all bool) string {
-	for _, s := range stateSigns {
+	for state := range stateSigns {
+		s := signOf(state)
 		if rest, ok := strings.CutPrefix(cell, s.sign); ok && all {
 			return a.coloured(cell, s.colour)
 		} else if ok {
@@ -285,7 +293,7 @@ const lowWindow = 12
 // narrow has what is said of the rest of a part fit a line: of two things to do the first is kept.
 func narrow(parts []part, width int) {
 	for i := range parts {
-		if first, _, two := strings.Cut(parts[i].say, " · "); two && len("  100000 more")+room(parts[i].say) > width {
+		if first, _, two := strings.Cut(parts[i].say, Sign(" · ")); two && len("  100000 more")+room(parts[i].say) > width {
 			parts[i].say = first
 		}
 	}
@@ -382,7 +390,7 @@ func countsOf(st *control.Status) string {
 	if len(list) == 0 {
 		return "no jobs yet; the first: queuectl enqueue 'echo hello'"
 	}
-	text := strings.Join(list, " · ")
+	text := strings.Join(list, Sign(" · "))
 	if n := st.Throughput; n > 0 {
 		text += fmt.Sprintf("     %d/min", n)
 	}
@@ -434,7 +442,7 @@ func (p *screenPrinter) parts() []part {
 		j := &s.Dead[i]
 		failed.rows = append(failed.rows, []string{marked(&j.Job), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
 	}
-	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), ": queuectl list --failed · run them again: queuectl retry --failed"
+	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), Sign(": queuectl list --failed · run them again: queuectl retry --failed")
 	done := part{head: []string{"DONE", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]

@@ -153,11 +153,16 @@ func cut(s string, n int) string {
 	if room(s) <= n {
 		return s
 	}
+	mark := Sign("…")
+	if room(mark) > n { // it is ASCII
+		mark = mark[:max(0, n)]
+	}
+	kept := n - room(mark)
 	var b strings.Builder
 	last := ""
-	for seen := 0; seen < n-1; {
+	for seen := 0; seen < kept; {
 		painted, k, columns := next(s)
-		if seen += columns; seen > n-1 {
+		if seen += columns; seen > kept {
 			break
 		}
 		if painted {
@@ -166,7 +171,7 @@ func cut(s string, n int) string {
 		b.WriteString(s[:k])
 		s = s[k:]
 	}
-	return b.String() + "…" + last
+	return b.String() + mark + last
 }
 
 // folded breaks texts into lines of so many columns at most, between words where there are any.

@@ -22,6 +22,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+func TestMain(m *testing.M) {
+	os.Setenv("LC_ALL", "C.UTF-8") // the tests expect Unicode
+	os.Exit(m.Run())
+}
+
 // Times are read as a person writes them, in the caller's zone.
 func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	berlin := time.FixedZone("CET", 3600)

@@ -299,7 +299,7 @@ func refusals(list []control.Refusal) (lines []string) {
 		if n := len(alike); n > 0 {
 			line += fmt.Sprintf("; the same of %s: %s", Jobs(n)[:len(fmt.Sprint(n))]+" more", strings.Join(alike[:min(n, namedAlike)], ", "))
 			if n > namedAlike {
-				line += " …"
+				line += Sign(" …")
 			}
 		}
 		lines = append(lines, line)

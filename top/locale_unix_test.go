@@ -1,0 +1,32 @@
+//go:build unix
+
+package top
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/internal/cli"
+)
+
+func TestScreenIsASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
+	ours := shown(control.Admin)
+	ours.screen.Running = ours.screen.Running[:2] // the third has non-ASCII text
+	for _, width := range []int{60, 132} {
+		for _, locale := range []string{"C", "C.UTF-8"} {
+			t.Setenv("LC_ALL", locale)
+			s := &screen{T: t, model: newModel("build-01", now, ours)}
+			s.does(size{width, 30})
+			var seen strings.Builder
+			for _, keys := range []string{"", "2", "3", "4", "5", "1", "?", "q", "space", "j", "space", "c", "n", "P", "esc", "/", "x", "esc", "w", "f", "q"} {
+				s.types(keys)
+				seen.WriteString(strings.Join(s.lines(), "\n"))
+			}
+			at := strings.IndexFunc(seen.String(), func(r rune) bool { return r > '~' })
+			if ascii := locale == "C"; ascii != (at < 0) {
+				t.Errorf("%s, %d columns: ASCII: %v, want %v: %q", locale, width, at < 0, ascii, cli.Cut(seen.String()[max(0, at-20):], 60))
+			}
+		}
+	}
+}
