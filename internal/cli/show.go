@@ -114,7 +114,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
 		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + usually(j) + atMostMS(j)}, {"Usually", usualAlone(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Node", j.Node}, {"Pid", orEmpty(j.PID)},
 	}
-	rows = append(append(append(rows, limitsOf(j)...), settingsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}, {"No input", strings.Join(j.InputRemoved, ", ")}}...)
+	rows = append(append(append(rows, limitsOf(j)...), settingsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}, {"Removed", removedInput(j.InputRemoved)}}...)
 	if err := a.rows(11, rows); err != nil {
 		return err
 	}
@@ -136,6 +136,14 @@ func (a *App) showJob(j *control.JobDetail) error {
 		}
 	}
 	return nil
+}
+
+// removedInput says what was removed of the input of a job.
+func removedInput(fields []string) string {
+	if len(fields) == 0 {
+		return ""
+	}
+	return strings.Join(fields, ", ") + " (to make room; the job cannot run again)"
 }
 
 // limitsOf are the limits of a job, each beside what its last attempt used.
