@@ -31,6 +31,9 @@ const abuseShort = 5 * time.Second
 // other: no two of them take all workers.
 const sharedMachine = "run_as = \"submitter\"\nworkers = 8\nmax_running_per_user = 3\n"
 
+// attackers are the users who attack. Nothing else on the machine runs as them: they stop what is their own.
+var attackers = []person{{name: "bin", uid: 2, gid: 2}, {name: "sys", uid: 3, gid: 3}}
+
 // Two users do whatever they may to disturb others, in turns and then all at once; to a
 // third one the service answers as it should: in time, without a refusal, in bounded
 // memory, and neither it nor a runner ends. make abuse does so for five minutes, with nothing
@@ -47,14 +50,13 @@ func TestAbuse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	q := rooted(t, sharedMachine, "accounts = *\n")
+	q := rooted(t, sharedMachine+fmt.Sprintf("max_bytes_per_user = \"%dMiB\"\n", abuseQuota), "accounts = *\n")
 	// The attackers are bin and sys. They may submit in the short form. In the long one, which holds the percentiles, they
 	// may not: their jobs would take processors too, and on two of these 99 % of the third user's runs took 430 ms.
 	submitters := "daemon news uucp"
 	if !alone {
 		submitters += " bin sys"
 	}
-	q.must("config", "set", "access.submit", submitters)
 	q.must("worker", "scale", "8")
 	program := filepath.Join(filepath.Dir(q.roots), "test")
 	self, err := os.Executable()
@@ -65,14 +67,16 @@ func TestAbuse(t *testing.T) {
 		t.Fatalf("install: %v\n%s", err, out)
 	}
 	service := q.cmd.Process.Pid
+	q.quotaAttack(t, program)
+	q.must("config", "set", "access.submit", submitters)
 	quiet, attack, after := measured{q: q, service: service}, measured{q: q, service: service}, measured{q: q, service: service}
 	quiet.run(t, 2*time.Second, nil)
 	t.Logf("before: %s", &quiet)
 	first := quiet.sample()
 	attack.run(t, long, func(ctx context.Context) {
 		var both sync.WaitGroup
-		for _, p := range []person{{name: "bin", uid: 2, gid: 2}, {name: "sys", uid: 3, gid: 3}} { // of whom nothing else runs: they stop what is their own
-			both.Go(func() { q.abused(ctx, program, p, long) })
+		for _, p := range attackers {
+			both.Go(func() { q.abused(ctx, program, p, long, os.Getenv(abuserOnly)) })
 		}
 		both.Wait()
 	})
@@ -106,6 +110,12 @@ func TestAbuse(t *testing.T) {
 			t.Errorf("%s had %d MB, want %d at most", who, bytes>>20, limit>>20)
 		}
 	}
+	if !alone { // else the attackers may submit nothing
+		for _, p := range attackers {
+			q.quotaHolds(t, p, abuseQuota<<20)
+		}
+	}
+	q.databaseBounded(t, int64(len(attackers))*abuseQuota<<20)
 	for pid := range first {
 		if !lives(pid) {
 			t.Errorf("process %d, which there was at the beginning, has ended", pid)
@@ -113,8 +123,8 @@ func TestAbuse(t *testing.T) {
 	}
 }
 
-// abused has a user attack for a while.
-func (q *queue) abused(ctx context.Context, program string, p person, long time.Duration) {
+// abused has a user attack for a while, in all ways or only in some.
+func (q *queue) abused(ctx context.Context, program string, p person, long time.Duration, only string) {
 	dir, err := os.MkdirTemp(filepath.Dir(program), p.name)
 	if err == nil {
 		err = os.Chown(dir, p.uid, p.gid)
@@ -124,7 +134,7 @@ func (q *queue) abused(ctx context.Context, program string, p person, long time.
 		return
 	}
 	cmd := as(exec.CommandContext(ctx, program), p)
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserFolder + "=" + dir, abuserTime + "=" + long.String(), abuserOnly + "=" + os.Getenv(abuserOnly)}
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), abuserRole + "=" + q.path(socketName), abuserFolder + "=" + dir, abuserTime + "=" + long.String(), abuserOnly + "=" + only}
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
 	q.Logf("%s:\n%s", p.name, out)

@@ -85,6 +85,7 @@ var attacks = []attack{
 	{"flood", (*abuser).flood},
 	{"storms", (*abuser).storms},
 	{"priority", (*abuser).priority},
+	{"fill-quota", (*abuser).fillQuota},
 }
 
 // abuse attacks in turns for the first half of its time, and in all ways at once for the
@@ -283,13 +284,13 @@ func (a *abuser) events(ctx context.Context, n *tally) {
 	both.Wait()
 }
 
-// large is a job of 760 KB.
+// large is a job of 740 KB.
 func large(more string) string {
 	var env []string
 	for i := range 12 {
 		env = append(env, fmt.Sprintf(`"V%d":"%s"`, i, strings.Repeat("x", 40_000)))
 	}
-	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 280_000), more)
+	return fmt.Sprintf(`{"argv":["true"],"env":{%s},"stdin":"%s",%s}`, strings.Join(env, ","), strings.Repeat("x", 260_000), more)
 }
 
 // largeJobs stores 300 of them once, and then has some retried again and again.

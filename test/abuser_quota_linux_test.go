@@ -1,0 +1,104 @@
+package test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// abuseQuota is max_bytes_per_user while users attack, in MiB.
+const abuseQuota = 128
+
+// fillQuota stores large jobs and cancels them, and runs jobs that leave outputs, as fast as it may.
+func (a *abuser) fillQuota(ctx context.Context, n *tally) {
+	spec := large(tomorrow)
+	a.each(ctx, n, 4, func(c *caller) {
+		for a.rest(ctx) {
+			result, ok := a.asks(c, n, "enqueue", spec)
+			if !ok {
+				return
+			}
+			var got struct{ ID string }
+			json.Unmarshal(result, &got)
+			a.asks(c, n, "cancel", fmt.Sprintf(`{"id":%q}`, got.ID))
+			a.asks(c, n, "enqueue", runs("head -c 1000000 /dev/zero", `,"output_limit":1048576`))
+		}
+	})
+}
+
+// quotaAttack has the attackers fill a small quota. It must hold, and the third user be served.
+func (q *queue) quotaAttack(t *testing.T, program string) {
+	t.Helper()
+	const long, small = 4 * time.Second, 8
+	q.must("config", "set", "access.submit", "daemon news uucp bin sys")
+	q.must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", small))
+	m := measured{q: q, service: q.cmd.Process.Pid}
+	m.run(t, long, func(ctx context.Context) {
+		var both sync.WaitGroup
+		for _, p := range attackers {
+			both.Go(func() { q.abused(ctx, program, p, long, "fill-quota") })
+		}
+		both.Wait()
+	})
+	t.Logf("while they fill a quota: %s", &m)
+	if len(m.runs) == 0 || len(m.refused) > 0 {
+		t.Errorf("while others filled their quota, %d jobs of the third user ended, and these requests were refused: %v", len(m.runs), m.refused)
+	}
+	for _, p := range attackers {
+		q.quotaHolds(t, p, small<<20)
+		if !strings.Contains(q.must("list", "--user", p.name, "--json"), `"input_removed"`) {
+			t.Errorf("%s did not fill the quota", p.name)
+		}
+	}
+	q.databaseBounded(t, 2*small<<20)
+	for _, p := range attackers {
+		q.cli("cancel", "--user", p.name, "--yes") // so that nothing of it is measured later
+	}
+	q.must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
+}
+
+// quotaHolds checks that the jobs of a user hold no more than they may, once upkeep has removed outputs beyond that.
+func (q *queue) quotaHolds(t *testing.T, p person, most int64) {
+	t.Helper()
+	conn, err := connectAs(q.dir, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c := newCaller(conn)
+	var is struct {
+		Bytes    int64
+		MaxBytes int64 `json:"max_bytes"`
+	}
+	q.until("the jobs of "+p.name+" hold no more than they may", time.Minute, func() bool {
+		result, err := c.call("whoami", `{}`)
+		if err == nil {
+			err = json.Unmarshal(result, &is)
+		}
+		if err != nil || is.MaxBytes != most {
+			t.Fatalf("whoami: %s, %v", result, err)
+		}
+		return is.Bytes <= is.MaxBytes
+	})
+	t.Logf("the jobs of %s hold %d of %d MB", p.name, is.Bytes>>20, is.MaxBytes>>20)
+}
+
+// databaseBounded checks that the database has no more than the attackers may store, and as much again and 32 MB for all
+// else.
+func (q *queue) databaseBounded(t *testing.T, quotas int64) {
+	t.Helper()
+	var st struct {
+		Bytes int64 `json:"database_bytes"`
+	}
+	if err := json.Unmarshal([]byte(q.must("status", "--json")), &st); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the database has %d MB", st.Bytes>>20)
+	if most := 2*quotas + 32<<20; st.Bytes > most {
+		t.Errorf("the database has %d MB, want at most %d", st.Bytes>>20, most>>20)
+	}
+}
