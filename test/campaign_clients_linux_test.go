@@ -84,7 +84,7 @@ func (a *campaignClient) run(ctx context.Context) {
 }
 
 // expected are the codes of errors that faults explain, or what others did meanwhile.
-var expected = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state"}
+var expected = []string{"unavailable", "no_space", "outcome_unknown", "not_found", "wrong_state", "full"}
 
 // call asks once and notes how long the answer took; wait is how long the request itself
 // may wait. sent is false if the service could not be reached, answered if the connection

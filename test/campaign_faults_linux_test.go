@@ -2,6 +2,7 @@ package test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -209,6 +210,7 @@ var campaignFaults = []campaignFault{
 	{8, "hang-runner", (*faultInjector).hangRunner},
 	{5, "hang-runner-kill-service", func(f *faultInjector) { f.hangRunner(); f.killTheService() }},
 	{6, "fill-disk", (*faultInjector).fillDisk},
+	{6, "fill-quota", (*faultInjector).fillQuota},
 	{8, "damage-living", (*faultInjector).damageLiving},
 	{6, "damage-dead", (*faultInjector).damageDead},
 	{3, "cut-output", (*faultInjector).cutOutput},
@@ -248,6 +250,7 @@ func (c *campaign) faults(ctx context.Context) {
 	c.over.Store(true)
 	f.lasting.Wait()
 	c.startService()
+	c.ask("config.unset", fields{"key": "max_bytes_per_user"})
 }
 
 // pause waits for up to so many milliseconds.
@@ -346,6 +349,32 @@ func (f *faultInjector) fillDisk() {
 		f.wait(3 * time.Second)
 		f.full.Store(false)
 	})
+}
+
+// fillQuota lowers the quota of the jobs' user, for a while, to less than their jobs hold. New jobs are refused then,
+// outputs and long inputs of ended ones are removed, and jobs that wait still run.
+func (f *faultInjector) fillQuota() {
+	set := func(bytes int64) error {
+		return f.get("config.set", fields{"key": "max_bytes_per_user", "value": fmt.Sprint(bytes)}, new(json.RawMessage))
+	}
+	var st struct {
+		Bytes int64 `json:"user_bytes"`
+	}
+	if err := f.get("status", fields{}, &st); err != nil || st.Bytes < 1<<10 {
+		return // a fault before may last
+	}
+	f.cutsOutput.Store(true)
+	most := min(st.Bytes/2, 100<<10)
+	if set(most) != nil {
+		return
+	}
+	if f.get("enqueue", fields{"command": "true", "stdin": strings.Repeat("x", 200<<10)}, new(json.RawMessage)) == nil {
+		f.violation("quota", "a job of 200 KiB was taken, and %d bytes are allowed", most)
+	}
+	f.pause(4000)
+	if set(0) != nil {
+		f.count("quotas that last") // until the faults are over
+	}
 }
 
 func (f *faultInjector) fill(file *os.File, d time.Duration) {
