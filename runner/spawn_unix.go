@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -19,6 +20,9 @@ import (
 func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
+	}
+	if err := checkPlace(filepath.Join(h.Dir, placesName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err // the runner can only log it
 	}
 	words := append([]string{"--dir", h.Dir}, h.logWords()...)
 	if alone {

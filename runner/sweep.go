@@ -33,8 +33,11 @@ func makePlace(root, name string, pass bool) (string, error) {
 		if err == nil {
 			err = os.Chmod(dir, mode) // without what it has from the folder that it is in, or not from the umask
 		}
-		if err != nil && !errors.Is(err, os.ErrExist) {
-			return "", fmt.Errorf("make the place of jobs' folders: %w", err)
+		if errors.Is(err, os.ErrExist) {
+			err = checkPlace(dir)
+		}
+		if err != nil {
+			return "", fmt.Errorf("make the directory of jobs' private directories: %w", err)
 		}
 	}
 	return filepath.Join(all, name), nil

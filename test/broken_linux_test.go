@@ -3,6 +3,7 @@ package test
 import (
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -67,4 +68,62 @@ func TestReserveThatCannotBeMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.until("new jobs are taken", 10*time.Second, func() bool { return q.cli("enqueue", "true").code == 0 })
+}
+
+// A directory for the private directories of jobs that other accounts may write to is refused, where a user sees it,
+// with the command that helps.
+func TestPlaceOfJobsMustBePrivate(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	place := q.path("runner/jobs")
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(place, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	q.start("--workers", "1")
+	q.must("enqueue", "--id", "waits", "true")
+	want := place + ": other accounts may write there (mode 777); run: chmod go-w " + place
+	for _, verb := range []string{"status", "why", "doctor"} {
+		words := []string{verb}
+		if verb == "why" {
+			words = append(words, "waits")
+		}
+		q.until(verb+" names the directory and the command that helps", 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, want) })
+	}
+	if err := os.Chmod(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	q.must("wait", "--timeout", "20s", "waits")
+}
+
+// The private directories of jobs may be on a file system of the operator, which then bounds them.
+func TestPlaceOfJobsOnItsFileSystem(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to mount a file system")
+	}
+	q := newQueue(t, "")
+	place := q.path("runner/jobs")
+	if err := os.MkdirAll(place, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", place, "tmpfs", 0, "size=1m,mode=700"); err != nil {
+		t.Skip("needs the right to mount a file system: ", err)
+	}
+	t.Cleanup(func() {
+		q.kill()
+		q.killRunners()
+		if err := unmount(place); err != nil {
+			t.Error(err)
+			syscall.Unmount(place, syscall.MNT_DETACH)
+		}
+	})
+	q.start("--workers", "1")
+	if r := q.cli("run", "--max-retries", "0", `head -c 2000000 /dev/zero >"$QUEUECTL_TMPDIR/x"`); r.code != 1 || !strings.Contains(r.out+r.err, "No space left") {
+		t.Errorf("a job that fills its directory: exit code %d, %s%s", r.code, r.out, r.err)
+	}
+	if out := q.must("run", `ls "$QUEUECTL_TMPDIR"; head -c 500000 /dev/zero >"$QUEUECTL_TMPDIR/x" && echo fits`); out != "fits" {
+		t.Errorf("the next job finds %q, want an empty directory with room", out)
+	}
 }
