@@ -81,7 +81,7 @@ func (l *Log) align(st *stream) {
 // that began before it. The caller holds mu.
 func (l *Log) continuedAt(h *half, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.pos+p.n-pos))
-	if err := l.store.read(&h.region, pos-h.first, b); err != nil {
+	if _, err := l.store.read(&h.region, pos-h.first, b); err != nil {
 		return 0 // Read returns the error when it reads these bytes
 	}
 	return int64(Continued(b))

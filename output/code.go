@@ -10,8 +10,12 @@ import (
 
 // An encoded log that is part of a row is a list of records: one byte (the stream, and a bit
 // for a gap), a time as a zigzag varint of milliseconds since the record before, and a varint
-// length, followed by that many bytes unless the record is a gap.
-const gapBit = 0x80
+// length, followed by that many bytes unless the record is a gap. A gap of damaged bytes has one
+// more bit, and is followed by a varint of how many bytes of the stream come before them.
+const (
+	gapBit    = 0x80
+	damageBit = 0x20
+)
 
 // Encode returns all that the log keeps; nil for an empty log.
 func (l *Log) Encode() (b []byte, err error) {
@@ -61,11 +65,17 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
-		if c.Dropped > 0 {
+		switch {
+		case c.Dropped > 0:
 			kind, n = kind|gapBit, c.Dropped
+		case c.Damaged > 0:
+			kind, n = kind|gapBit|damageBit, c.Damaged
 		}
 		b = binary.AppendVarint(append(b, kind), c.At-at)
 		b = append(binary.AppendUvarint(b, uint64(n)), c.Data...)
+		if c.Damaged > 0 {
+			b = binary.AppendUvarint(b, uint64(c.Offset))
+		}
 		at = c.At
 	}
 	return b, at
@@ -86,6 +96,10 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 		if err == io.EOF {
 			return nil
 		}
+		damaged := kind&(gapBit|damageBit) == gapBit|damageBit
+		if damaged {
+			kind &^= damageBit
+		}
 		c, n := Chunk{Stream: Stream(kind &^ gapBit)}, uint64(0)
 		since := int64(0)
 		if err == nil {
@@ -94,6 +108,11 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 		if err == nil {
 			n, err = binary.ReadUvarint(in)
 		}
+		if err == nil && damaged {
+			var offset uint64
+			offset, err = binary.ReadUvarint(in)
+			c.Offset = int64(offset)
+		}
 		at += since
 		c.At = at
 		switch {
@@ -101,6 +120,10 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 			return fmt.Errorf("%w: %w", errDamaged, err)
 		case c.Stream > Stderr:
 			return fmt.Errorf("%w: no such stream: %d", errDamaged, c.Stream)
+		case damaged:
+			if c.Damaged = int64(n); c.Damaged <= 0 || c.Offset < 0 {
+				return fmt.Errorf("%w: %d damaged bytes after %d", errDamaged, c.Damaged, c.Offset)
+			}
 		case kind&gapBit != 0:
 			if c.Dropped = int64(n); c.Dropped <= 0 {
 				return fmt.Errorf("%w: a gap of %d bytes", errDamaged, c.Dropped)

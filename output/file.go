@@ -51,6 +51,10 @@ func (l *Log) EncodeTo(w io.Writer) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
+			if c.Damaged > 0 { // the next position, or the trailer, shows that these bytes are missing
+				t.printed[c.Stream] += c.Damaged
+				continue
+			}
 			back := int64(0)
 			if last := t.last[c.Stream]; last >= 0 {
 				back = begin - last

@@ -254,7 +254,17 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 		skip := next[s] - p.pos
 		n := min(p.n-skip, int64(most))
 		data := room[:n:n]
-		if err := l.store.read(&h.region, next[s]-h.first, data); err != nil {
+		got, err := l.store.read(&h.region, next[s]-h.first, data)
+		switch {
+		case errors.Is(err, ErrDamaged) && got > 0:
+			n = int64(got) // the next Read returns how many are damaged
+			data = data[:n:n]
+		case errors.Is(err, ErrDamaged):
+			n = h.region.damaged(next[s]-h.first, n)
+			chunks = append(chunks, Chunk{Stream: s, At: p.at, Damaged: n, Offset: next[s]})
+			next[s] += n
+			return chunks, next, false, nil
+		case err != nil:
 			return chunks, next, false, fmt.Errorf("read output: %w", err)
 		}
 		if n < p.n-skip {

@@ -1,6 +1,7 @@
 package output
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -141,7 +142,8 @@ func TestRegionsAreReadBack(t *testing.T) {
 				r, other := &region{room: room}, &region{room: 1 << 20}
 				want := make([]byte, room)
 				next := byte(0)
-				for at := int64(0); at < 3*room+10; {
+				at, writes := int64(0), int64(0)
+				for at < 3*room+10 {
 					p := make([]byte, min(room, 1+at%memBytes, 5000))
 					for i := range p {
 						next++
@@ -153,13 +155,15 @@ func TestRegionsAreReadBack(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if err := errors.Join(s.write(r, at, p), s.write(other, at%1000, p[:1])); err != nil {
+					if err := errors.Join(s.write(r, at, p), s.write(other, writes, p[:1])); err != nil {
 						t.Fatal(err)
 					}
 					at += int64(len(p))
+					writes++
 				}
-				got := make([]byte, room)
-				if err := s.read(r, 0, got); err != nil || !slices.Equal(got, want) {
+				got, oldest := make([]byte, room), at%room
+				want = append(want[oldest:], want[:oldest]...)
+				if n, err := s.read(r, at-room, got); err != nil || n != len(got) || !slices.Equal(got, want) {
 					t.Errorf("what is read back is not what was written: %v", err)
 				}
 				if info := s.used; s.file == nil && info > InMemory {
@@ -168,4 +172,91 @@ func TestRegionsAreReadBack(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Damage in the file of a log that is still written is never read as output: readers get the bytes around it and
+// how many are damaged, and so do the forms that the log is kept in later.
+func TestDamageInALiveLogIsReported(t *testing.T) {
+	const limit = 12 * fileBytes
+	for name, c := range map[string]struct {
+		printed int
+		damage  func(f *os.File) error
+	}{
+		"a bit":     {limit / 2, func(f *os.File) error { return flip(f, 5*extentBytes+17) }},
+		"the first": {limit / 2, func(f *os.File) error { return flip(f, 0) }},
+		"a bit of the last half, which was written over": {3 * limit, func(f *os.File) error { return flip(f, limit/2+3*fileBytes) }},
+		"cut":     {limit / 2, func(f *os.File) error { return f.Truncate(3*fileBytes + 5) }},
+		"zeros":   {limit / 2, func(f *os.File) error { _, err := f.WriteAt(make([]byte, 1), 2*fileBytes); return err }},
+		"nothing": {3 * limit, func(*os.File) error { return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := New(limit, inFile(t.TempDir()))
+			defer l.Discard()
+			var want []byte
+			for len(want) < c.printed {
+				p := []byte(fmt.Sprintf("line %d of many\n", len(want)))
+				want = append(want, p...)
+				l.Append(Stdout, 1, p)
+			}
+			if err := c.damage(l.store.file); err != nil {
+				t.Fatal(err)
+			}
+			l.Close()
+			check := func(form string, read func(each func(Chunk) error) error) {
+				t.Helper()
+				at, damaged := int64(0), int64(0)
+				if err := read(func(c Chunk) error {
+					if c.Damaged > 0 && c.Offset != at {
+						t.Errorf("%s: damage at %d is said to be at %d", form, at, c.Offset)
+					}
+					if !bytes.Equal(c.Data, want[at:at+int64(len(c.Data))]) {
+						t.Fatalf("%s: the bytes from %d on are not what was printed", form, at)
+					}
+					at += c.Length()
+					damaged += c.Damaged
+					return nil
+				}); err != nil || at != int64(len(want)) {
+					t.Errorf("%s: %d bytes of %d, %v", form, at, len(want), err)
+				}
+				most := int64(extentBytes)
+				if name == "cut" {
+					most = limit
+				}
+				if (damaged > 0) != (name != "nothing") || damaged > most {
+					t.Errorf("%s: %d bytes are damaged", form, damaged)
+				}
+			}
+			check("live", func(do func(Chunk) error) error {
+				return l.each(1000, func(chunks []Chunk) (err error) {
+					for _, c := range chunks {
+						err = errors.Join(err, do(c))
+					}
+					return err
+				})
+			})
+			row, err := l.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			check("row", func(do func(Chunk) error) error { return Decode(bytes.NewReader(row), do) })
+			var file bytes.Buffer
+			if err := l.EncodeTo(&file); err != nil {
+				t.Fatal(err)
+			}
+			check("file", func(do func(Chunk) error) error {
+				return DecodeFile(bytes.NewReader(file.Bytes()), int64(file.Len()), do)
+			})
+		})
+	}
+}
+
+// flip changes one bit of a file.
+func flip(f *os.File, at int64) error {
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		return err
+	}
+	b[0] ^= 4
+	_, err := f.WriteAt(b, at)
+	return err
 }

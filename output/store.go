@@ -1,22 +1,31 @@
 package output
 
-import "os"
+import (
+	"cmp"
+	"io"
+	"os"
+	"slices"
+)
 
 // store keeps the bytes of regions: in memory until they are more than InMemory, then in one
 // file. Either way in blocks that it makes as they are needed, so that it takes what was
-// written and no more, wherever in a region that is. The log's mu guards it.
+// written and no more, wherever in a region that is. The checksums of what is in the file stay
+// in memory, since the file serves this process alone (extents.go). The log's mu guards it.
 type store struct {
 	spill  func() (*os.File, error)
 	mem    []memBlock // until there is a file
 	used   int64      // bytes of mem
 	file   *os.File
 	blocks int64 // of the file
+	last   checkedExtent
 }
 
-// region is a row of bytes that begins again at its end.
+// region is a row of bytes that begins again at its end, and keeps the last room bytes.
 type region struct {
-	room   int64
-	blocks []int64 // where its blocks are in the file; noBlock for one that was not written
+	room    int64
+	end     int64   // bytes up to the end of the newest, from the beginning of the region
+	blocks  []int64 // where its blocks are in the file; noBlock for one that was not written
+	extents []extent
 }
 
 // memBlock is a block of a region in memory, as far as it was written.
@@ -42,9 +51,10 @@ func (s *store) write(r *region, at int64, p []byte) error {
 		}
 	}
 	if s.file != nil {
-		return writeBlocks(s.file, &s.blocks, r, at, p)
+		return writeFile(s.file, &s.blocks, r, at, p)
 	}
-	r.each(at, p, memBytes, func(number, from int64, p []byte) error {
+	r.end = at + int64(len(p))
+	each(at, p, memBytes, r.room, func(number, from int64, p []byte) error {
 		b := s.block(r, number)
 		if b == nil {
 			s.mem = append(s.mem, memBlock{of: r, number: number})
@@ -65,7 +75,7 @@ func (s *store) write(r *region, at int64, p []byte) error {
 // fits reports whether bytes can be written to memory.
 func (s *store) fits(r *region, at int64, p []byte) bool {
 	used, blocks := s.used, len(s.mem)
-	r.each(at, p, memBytes, func(number, from int64, p []byte) error {
+	each(at, p, memBytes, r.room, func(number, from int64, p []byte) error {
 		had := int64(0)
 		if b := s.block(r, number); b != nil {
 			had = int64(len(b.bytes))
@@ -95,10 +105,10 @@ func (s *store) toFile() error {
 		return err
 	}
 	var blocks int64
-	for _, b := range s.mem {
-		if err := writeBlocks(f, &blocks, b.of, b.number*memBytes, b.bytes); err != nil {
+	for _, p := range s.parts() {
+		if err := writeFile(f, &blocks, p.of, p.at, p.bytes); err != nil {
 			for _, b := range s.mem {
-				b.of.blocks = nil
+				b.of.blocks, b.of.extents = nil, nil
 			}
 			discard(f)
 			return err
@@ -108,9 +118,33 @@ func (s *store) toFile() error {
 	return nil
 }
 
+// part is bytes in memory, and how far from their region's beginning they are.
+type part struct {
+	of    *region
+	at    int64
+	bytes []byte
+}
+
+// parts returns what is in memory in the order of writing. A block that the newest bytes of its region
+// end in is two parts: the rest of it was written when the region was gone through the time before.
+func (s *store) parts() (list []part) {
+	for _, b := range s.mem {
+		begin := b.of.end - b.of.end%b.of.room + b.number*memBytes // were it written this time
+		newer := min(max(b.of.end-begin, 0), int64(len(b.bytes)))
+		if newer > 0 {
+			list = append(list, part{b.of, begin, b.bytes[:newer]})
+		}
+		if older := begin + newer - b.of.room; newer < int64(len(b.bytes)) && older >= 0 {
+			list = append(list, part{b.of, older, b.bytes[newer:]})
+		}
+	}
+	slices.SortFunc(list, func(a, b part) int { return cmp.Compare(a.at, b.at) })
+	return list
+}
+
 // writeBlocks writes bytes to a region's blocks of a file that has so many.
-func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
-	return r.each(at, p, fileBytes, func(number, from int64, p []byte) error {
+func writeBlocks(f io.WriterAt, blocks *int64, r *region, at int64, p []byte) error {
+	return each(at, p, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
 		for int64(len(r.blocks)) <= number {
 			r.blocks = append(r.blocks, noBlock)
 		}
@@ -123,18 +157,17 @@ func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error
 	})
 }
 
-// read reads bytes that were written.
-func (s *store) read(r *region, at int64, p []byte) error {
-	if s.file == nil {
-		return r.each(at, p, memBytes, func(number, from int64, p []byte) error {
-			copy(p, s.block(r, number).bytes[from:])
-			return nil
-		})
+// read reads bytes that were written. It returns how many it has read, and ErrDamaged if the ones after
+// them are damaged.
+func (s *store) read(r *region, at int64, p []byte) (int, error) {
+	if s.file != nil {
+		return s.readFile(r, at, p)
 	}
-	return r.each(at, p, fileBytes, func(number, from int64, p []byte) error {
-		_, err := s.file.ReadAt(p, r.blocks[number]*fileBytes+from)
-		return err
+	err := each(at, p, memBytes, r.room, func(number, from int64, p []byte) error {
+		copy(p, s.block(r, number).bytes[from:])
+		return nil
 	})
+	return len(p), err
 }
 
 // discard gives all back.
@@ -150,11 +183,11 @@ func discard(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// each divides bytes, so far from a region's beginning, into those of its blocks: their
+// each divides bytes, so far from the beginning of a region with some room, into those of its blocks: their
 // number, and how far from the block's beginning they are.
-func (r *region) each(at int64, p []byte, size int64, do func(number, from int64, p []byte) error) error {
-	for at %= r.room; len(p) > 0; at %= r.room {
-		n := min(int64(len(p)), size-at%size, r.room-at)
+func each(at int64, p []byte, size, room int64, do func(number, from int64, p []byte) error) error {
+	for at %= room; len(p) > 0; at %= room {
+		n := min(int64(len(p)), size-at%size, room-at)
 		if err := do(at/size, at%size, p[:n]); err != nil {
 			return err
 		}

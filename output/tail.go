@@ -74,7 +74,7 @@ func (w *window) load(rec *record) error {
 // together.
 func (w *window) back(t trailer, s Stream, need int) (list []record, err error) {
 	const perByte = 2 // records, of which one may be a gap
-	end := w.size - int64(trailerBytes)
+	end, position := w.size-int64(trailerBytes), t.printed[s]
 	for at, most := t.last[s], perByte*need; at >= 0 && need > 0; most-- {
 		if at >= end || most == 0 {
 			return nil, fmt.Errorf("%w: its records do not follow each other", ErrDamaged)
@@ -83,7 +83,7 @@ func (w *window) back(t trailer, s Stream, need int) (list []record, err error) 
 		if err != nil {
 			return nil, err
 		}
-		if h.Stream != s || at+h.length+h.n > end {
+		if h.Stream != s || at+h.length+h.n > end || h.position+h.n+h.Dropped != position {
 			return nil, fmt.Errorf("%w: its records do not follow each other", ErrDamaged)
 		}
 		n := int(min(h.n, int64(need)))
@@ -92,7 +92,7 @@ func (w *window) back(t trailer, s Stream, need int) (list []record, err error) 
 		if h.back == 0 {
 			break
 		}
-		end, at = at, at-h.back
+		end, position, at = at, h.position, at-h.back
 	}
 	return list, nil
 }

@@ -1,0 +1,111 @@
+package output
+
+import (
+	"cmp"
+	"errors"
+	"hash/crc32"
+	"io"
+	"slices"
+)
+
+// extent is a row of bytes of a region in the file with one checksum (CRC-32C). A write extends the last
+// extent up to extentBytes, then begins another one. A read checks whole extents. Bytes that are still
+// kept are never in an extent that was overwritten in part, because in the file a region has room for one
+// extent more than it keeps.
+type extent struct {
+	at  int64 // from the beginning of the region, as if that had no end
+	n   int64
+	sum uint32
+}
+
+// extentBytes bounds an extent: what one damaged byte costs, as in the file of an attempt that has ended. The
+// checksums take 24 bytes of memory for each extent.
+const extentBytes = recordBytes
+
+// checkedExtent is the extent that was read last, so that reading it in small pieces checks it once.
+type checkedExtent struct {
+	of     *region
+	extent extent
+	bytes  []byte
+}
+
+func (r *region) fileRoom() int64 { return r.room + extentBytes }
+
+// writeFile writes bytes to a region in a file that has so many blocks, and notes their checksums.
+func writeFile(f io.WriterAt, blocks *int64, r *region, at int64, p []byte) error {
+	overwritten := at + int64(len(p)) - r.fileRoom()
+	r.extents = r.extents[r.after(overwritten-1):]
+	if err := writeBlocks(f, blocks, r, at, p); err != nil {
+		return err
+	}
+	for len(p) > 0 {
+		i := len(r.extents) - 1
+		if i < 0 || r.extents[i].at+r.extents[i].n != at || r.extents[i].n == extentBytes {
+			r.extents = append(r.extents, extent{at: at})
+			i++
+		}
+		e := &r.extents[i]
+		n := min(extentBytes-e.n, int64(len(p)))
+		e.sum = crc32.Update(e.sum, castagnoli, p[:n])
+		e.n += n
+		p, at = p[n:], at+n
+	}
+	return nil
+}
+
+// after returns the number of the first extent that begins after a place.
+func (r *region) after(at int64) int {
+	i, found := slices.BinarySearchFunc(r.extents, at, func(e extent, at int64) int { return cmp.Compare(e.at, at) })
+	if found {
+		i++
+	}
+	return i
+}
+
+// readFile reads bytes that were written to the file. It returns how many it has read, and ErrDamaged if
+// the extent of the next one is damaged or was cut off.
+func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
+	for n < len(p) {
+		i := r.after(at+int64(n)) - 1
+		if i < 0 || at+int64(n) >= r.extents[i].at+r.extents[i].n {
+			return n, ErrDamaged
+		}
+		e := r.extents[i]
+		if e.at == at+int64(n) && e.n <= int64(len(p)-n) { // no copy is needed
+			if err := s.readExtent(r, e, p[n:n+int(e.n)]); err != nil {
+				return n, err
+			}
+			n += int(e.n)
+			continue
+		}
+		if s.last.of != r || s.last.extent != e {
+			s.last.of, s.last.bytes = nil, slices.Grow(s.last.bytes[:0], extentBytes)[:e.n]
+			if err := s.readExtent(r, e, s.last.bytes); err != nil {
+				return n, err
+			}
+			s.last.of, s.last.extent = r, e
+		}
+		n += copy(p[n:], s.last.bytes[at+int64(n)-e.at:])
+	}
+	return n, nil
+}
+
+// readExtent reads a whole extent and checks it.
+func (s *store) readExtent(r *region, e extent, p []byte) error {
+	err := each(e.at, p, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
+		_, err := s.file.ReadAt(p, r.blocks[number]*fileBytes+from)
+		return err
+	})
+	if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(p, castagnoli) != e.sum {
+		return ErrDamaged
+	}
+	return err
+}
+
+// damaged returns how many of n bytes belong to the extent of the first one, which is damaged.
+func (r *region) damaged(at, n int64) int64 {
+	if i := r.after(at) - 1; i >= 0 && at < r.extents[i].at+r.extents[i].n {
+		return min(n, r.extents[i].at+r.extents[i].n-at)
+	}
+	return n
+}
