@@ -15,8 +15,8 @@ import (
 // its time. nodeReasons is what keeps this node from starting a job that is due, with the most telling reason first.
 // why shows all of them; list, show, status, top and the page show the first one, as the job's waits_for.
 
-// waitsForWithin bounds how long a list waits for the writer, which knows what is held of the gates. If a disk or a
-// server hangs for longer, the jobs are listed without reasons.
+// waitsForWithin bounds how long a list waits for the writer, which alone knows how much room the gates have. If the
+// writer takes longer, because of a disk, a server or another program, the jobs are listed without these reasons.
 const waitsForWithin = 200 * time.Millisecond
 
 // setWaitsFor fills in what each of these jobs waits for.
@@ -32,8 +32,11 @@ func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []con
 			due = append(due, j)
 		}
 	}
-	obstacles, err := s.obstaclesOf(ctx, due)
-	if err == nil {
+	if list := s.stopReasons(); len(list) > 0 {
+		for _, j := range due {
+			reasons[j.Seq] = list[0]
+		}
+	} else if obstacles, err := s.obstaclesOf(ctx, due); err == nil {
 		for _, j := range due {
 			if list := s.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
 				reasons[j.Seq] = list[0]
@@ -58,7 +61,7 @@ type sameGates struct {
 
 // obstaclesOf looks up the obstacles of jobs that are due, of one job for all that wait for the same.
 func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
-	if len(jobs) == 0 || s.looks {
+	if len(jobs) == 0 {
 		return nil, nil
 	}
 	first := map[sameGates]int64{}
@@ -136,29 +139,34 @@ func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
 	return control.Reason{Kind: "paused", Text: fmt.Sprintf("it is paused, by %s since %s", s.userName(by), at), Next: next}, true
 }
 
-// nodeReasons returns all that keeps this node from starting a job that is due. Busy workers come last: more of them
-// help only if nothing else does.
-func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) (list []control.Reason) {
+// stopReasons returns what keeps this node from starting any job.
+func (s *Service) stopReasons() (list []control.Reason) {
 	if s.looks {
 		return []control.Reason{{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"}}
 	}
-	workers, busy := s.pool.Workers(), s.pool.Busy()
 	switch {
 	case s.paused.Load() != nil:
 		list = append(list, control.Reason{Kind: "paused", Text: "everything is paused", Next: "queuectl resume --all"})
 	case s.pool.Draining():
 		list = append(list, control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: s.endDrain()})
-	case workers == 0:
+	case s.pool.Workers() == 0:
 		list = append(list, control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
 	}
 	if text, next := s.noRunner(); text != "" {
 		list = append(list, control.Reason{Kind: "runner", Text: text, Next: next})
 	}
+	return list
+}
+
+// nodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come last: more
+// workers help only if there is no other reason.
+func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []control.Reason {
+	list := s.stopReasons()
 	stopped := len(list) > 0
 	for i := range obstacles {
 		list = append(list, gateReason(j, &obstacles[i]))
 	}
-	if !stopped && busy >= workers {
+	if workers, busy := s.pool.Workers(), s.pool.Busy(); !stopped && busy >= workers {
 		text := fmt.Sprintf("all %d workers run jobs", workers)
 		if workers == 1 {
 			text = "the one worker runs a job"

@@ -212,9 +212,8 @@ func (s *engine) SetGate(ctx context.Context, rule queue.Demand) error {
 }
 
 // Gates lists locks, rates and resources. It is the writer that knows what is held of them.
-func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) (list []store.GateState, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
-		list = nil
+func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) ([]store.GateState, error) {
+	return ask(ctx, s, func(t *tx) (list []store.GateState, err error) {
 		for _, owner := range slices.Compact([]int{queue.Everybody, uid}) {
 			if after.Kind != 0 && after.UID > owner {
 				continue
@@ -224,12 +223,11 @@ func (s *engine) Gates(ctx context.Context, uid int, after store.GateState) (lis
 				kind, key = int64(after.Kind), after.Key
 			}
 			if err := t.gatesOf(owner, kind, key, &list); err != nil {
-				return err
+				return nil, err
 			}
 		}
-		return nil
+		return list, nil
 	})
-	return list, err
 }
 
 // maxGatesLooked is how many gates of an owner are looked at for one list: of those that nobody needs any more

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -189,21 +190,23 @@ const obstacleStep = 100
 func (s *engine) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.Obstacle, error) {
 	all := map[int64][]store.Obstacle{}
 	for step := range slices.Chunk(seqs, obstacleStep) {
-		err := s.do(ctx, prompt, func(t *tx) error {
+		found, err := ask(ctx, s, func(t *tx) (map[int64][]store.Obstacle, error) {
+			found := map[int64][]store.Obstacle{}
 			for _, seq := range step {
 				list, err := t.rules.Obstacles(seq)
 				if err != nil && !errors.Is(err, queue.ErrNotFound) {
-					return err
+					return nil, err
 				}
 				if len(list) > 0 {
-					all[seq] = list
+					found[seq] = list
 				}
 			}
-			return nil
+			return found, nil
 		})
 		if err != nil {
 			return nil, err
 		}
+		maps.Copy(all, found)
 	}
 	return all, nil
 }
@@ -328,19 +331,18 @@ func (t *tx) writeRule(q *queueState, rule store.QueueRule) (err error) {
 
 // Queues lists the queues.
 func (s *engine) Queues(ctx context.Context) (list []store.QueueState, err error) {
-	known := func(*tx) error {
-		list = nil
+	known := func(*tx) (list []store.QueueState, err error) {
 		for _, q := range s.mem.lanes.queues {
 			if q.exists() {
 				list = append(list, store.QueueState{Name: q.Name, Rule: q.rule, Waiting: q.Waiting, Leased: q.leased})
 			}
 		}
-		return nil
+		return list, nil
 	}
 	if s.looks { // nothing changes, and there is no writer
-		err = known(nil)
+		list, err = known(nil)
 	} else {
-		err = s.do(ctx, prompt, known)
+		list, err = ask(ctx, s, known)
 	}
 	slices.SortFunc(list, func(a, b store.QueueState) int { return strings.Compare(a.Name, b.Name) })
 	if err != nil {

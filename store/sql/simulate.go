@@ -9,20 +9,19 @@ import (
 )
 
 // Simulate says what claims would take next, were there so many workers now. They are carried out, and undone.
-func (s *engine) Simulate(ctx context.Context, n int) (jobs []queue.Job, err error) {
-	err = s.do(ctx, prompt, func(t *tx) error {
-		err := t.Attempt(func() (err error) {
+func (s *engine) Simulate(ctx context.Context, n int) ([]queue.Job, error) {
+	return ask(ctx, s, func(t *tx) (jobs []queue.Job, err error) {
+		err = t.Attempt(func() (err error) {
 			if jobs, err = t.rules.Simulate(n); err == nil {
 				err = errSimulated
 			}
 			return err
 		})
 		if err == errSimulated {
-			return nil
+			err = nil
 		}
-		return err
+		return jobs, err
 	})
-	return jobs, err
 }
 
 // errSimulated has what was simulated undone.

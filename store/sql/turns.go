@@ -34,10 +34,11 @@ type op struct {
 	wants int                // jobs that it claims, as far as is known then
 	// removes says that it makes room: on a full disk it may use the last part of the reserve.
 	removes bool
+	reads   bool // it changes nothing: its caller waits no longer than its context lasts
 }
 
-// do has an operation carried out and waits for its commit. The context
-// ends the wait only before the operation is queued: what is queued happens.
+// do carries an operation out and waits for its commit. The context ends the wait only until
+// the operation is queued: after that it happens. See ask for operations that only read.
 func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 	return s.doOp(ctx, &op{run: run, class: c})
 }
@@ -51,6 +52,20 @@ func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) e
 	return err
 }
 
+// ask returns what an operation finds that only reads, but needs what the writer alone knows. It waits no longer than
+// ctx lasts: a disk, a server or another program may hold the writer up for long.
+func ask[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, error) {
+	var found, none T // a transaction that is under way may still write to found when this returns an error
+	err := s.doOp(ctx, &op{class: prompt, reads: true, run: func(t *tx) (err error) {
+		found, err = run(t)
+		return err
+	}})
+	if err != nil {
+		return none, err
+	}
+	return found, nil
+}
+
 func (s *engine) doOp(ctx context.Context, o *op) error {
 	o.uid, o.done = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
@@ -59,15 +74,38 @@ func (s *engine) doOp(ctx context.Context, o *op) error {
 	if err := s.queue(o); err != nil {
 		return err
 	}
+	var ended <-chan struct{}
+	if o.reads {
+		ended = ctx.Done()
+	}
 	for {
 		select {
 		case err := <-o.done:
 			return err
-		case <-s.turn: // nobody writes: this caller does, for all who wait
-			s.lead()
-			s.turn <- struct{}{}
+		case <-ended:
+			s.withdraw(o)
+			return ctx.Err()
+		case <-s.turn: // no caller writes now: this one does, for all that wait
+			if o.reads {
+				go s.leadOnce() // Close waits for the turn
+				continue
+			}
+			s.leadOnce()
 		}
 	}
+}
+
+// leadOnce commits one group and gives the turn back. The caller has the turn to write.
+func (s *engine) leadOnce() {
+	s.lead()
+	s.turn <- struct{}{}
+}
+
+// withdraw takes an operation out of the write queue, unless its commit is under way.
+func (s *engine) withdraw(o *op) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting[o.class] = slices.DeleteFunc(s.waiting[o.class], func(w *op) bool { return w == o })
 }
 
 // queue has an operation wait for its commit, unless it is refused.

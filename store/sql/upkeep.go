@@ -21,12 +21,8 @@ func (s *engine) Audit(ctx context.Context, a store.Audit) error {
 }
 
 // Settings lists the stored settings.
-func (s *engine) Settings(ctx context.Context) (list []store.Setting, err error) {
-	err = s.do(ctx, prompt, func(t *tx) (err error) {
-		list, err = settingsOf(t.conn)
-		return err
-	})
-	return list, err
+func (s *engine) Settings(ctx context.Context) ([]store.Setting, error) {
+	return ask(ctx, s, func(t *tx) ([]store.Setting, error) { return settingsOf(t.conn) })
 }
 
 func settingsOf(c conn) (list []store.Setting, err error) {

@@ -1,0 +1,52 @@
+package service
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/store/faultstore"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// waitsFor lists what jobs wait for as a list of jobs shows it, by their ids; "" is nothing.
+func (s *Service) waitsFor(t *testing.T) map[string]string {
+	t.Helper()
+	list, err := s.List(by(t, owner, control.Submit), control.List{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{}
+	for _, j := range list.Jobs {
+		if kinds[j.ID] = ""; j.WaitsFor != nil {
+			kinds[j.ID] = j.WaitsFor.Kind
+		}
+	}
+	return kinds
+}
+
+// Lists do not depend on the writer, which may wait for a disk or a server: then a job waits for what is known
+// without it, or for nothing that is said.
+func TestListsDoNotWaitForTheWriter(t *testing.T) {
+	s := stored(t)
+	s.stores(t, jobNamed("one"))
+	hung := faultstore.New(s.store)
+	hung.On(func(ctx context.Context, c faultstore.Call) error {
+		if c.Method == "Obstacles" {
+			<-ctx.Done()
+		}
+		return ctx.Err()
+	})
+	s.store = hung
+	for workers, want := range map[int]string{0: "workers", 1: ""} {
+		s.pool = worker.New(s.store, s.poolConfig(), workers)
+		began := time.Now()
+		if got := s.waitsFor(t); got["one"] != want {
+			t.Errorf("with %d workers it waits for %q, want %q", workers, got["one"], want)
+		}
+		if took := time.Since(began); took > waitsForWithin+5*time.Second {
+			t.Errorf("with %d workers the list took %v", workers, took)
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package sql
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// reading lists the operations of the writer that only read.
+var reading = map[string]func(context.Context, *Store) error{
+	"Obstacles": func(ctx context.Context, s *Store) error { _, err := s.Obstacles(ctx, []int64{1}); return err },
+	"Simulate":  func(ctx context.Context, s *Store) error { _, err := s.Simulate(ctx, 1); return err },
+	"Queues":    func(ctx context.Context, s *Store) error { _, err := s.Queues(ctx); return err },
+	"Gates":     func(ctx context.Context, s *Store) error { _, err := s.Gates(ctx, 1, store.GateState{}); return err },
+	"Settings":  func(ctx context.Context, s *Store) error { _, err := s.Settings(ctx); return err },
+}
+
+// A read that needs the writer's memory waits no longer than its caller does, and then takes no place in the write
+// queue: neither behind another operation, nor where its own transaction would have to wait for another program.
+func TestReadsEndWithTheirContext(t *testing.T) {
+	for name, read := range reading {
+		t.Run("behind a write: "+name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			enqueue(t, s, 1)
+			occupied(t, s)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			if err := read(ctx, s); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v, want %v", err, context.DeadlineExceeded)
+			}
+			waits(t, s, 0)
+		})
+	}
+	t.Run("another program", func(t *testing.T) {
+		dir := t.TempDir()
+		s := openStore(t, dir)
+		enqueue(t, s, 1)
+		_, stop := holder(t, filepath.Join(dir, fileName))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := s.Obstacles(ctx, []int64{1})
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
+			t.Errorf("got %v after %v, want %v at once", err, took, context.DeadlineExceeded)
+		}
+		stop()
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {
+			t.Errorf("a write after that: %v", err)
+		}
+	})
+}
