@@ -50,13 +50,13 @@ func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []con
 	}
 }
 
-// sameGates names what decides about a job at its gates: jobs that share it wait for the same. A resource is also
-// kept for jobs that rank before, so each job that needs one is asked about by itself.
+// sameGates identifies the gates of a job: jobs that share it have the same reasons to wait. A resource is also reserved
+// for jobs of a higher rank, so each job that needs one is looked up by itself.
 type sameGates struct {
 	queue   string
 	uid     int
-	demands string
-	seq     int64 // 0 unless the job is asked about by itself
+	demands string // see queue.DemandsText
+	seq     int64  // 0 unless the job is asked about by itself
 }
 
 // obstaclesOf looks up the obstacles of jobs that are due, of one job for all that wait for the same.
@@ -68,10 +68,7 @@ func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64
 	asked := make([]int64, len(jobs)) // which job stands for each
 	var seqs []int64
 	for i, j := range jobs {
-		key := sameGates{queue: j.Queue, uid: j.UID}
-		if len(j.Demands) > 0 {
-			key.demands = fmt.Sprint(j.Demands)
-		}
+		key := sameGates{queue: j.Queue, uid: j.UID, demands: queue.DemandsText(j.Demands)}
 		for _, d := range j.Demands {
 			if d.Kind == queue.GateResource {
 				key.seq = j.Seq

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/faultstore"
 	"github.com/queuectl/queuectl/worker"
 )
@@ -48,5 +50,22 @@ func TestListsDoNotWaitForTheWriter(t *testing.T) {
 		if took := time.Since(began); took > waitsForWithin+5*time.Second {
 			t.Errorf("with %d workers the list took %v", workers, took)
 		}
+	}
+}
+
+// Jobs share a reason only if they wait at gates of the same kind.
+func TestGatesOfOneNameHaveTheirOwnReasons(t *testing.T) {
+	s := stored(t)
+	s.pool = worker.New(s.store, s.poolConfig(), 1)
+	locked, elsewhere := jobNamed("locked"), jobNamed("elsewhere")
+	locked.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "gpu1", N: 1}}
+	elsewhere.Demands = []queue.Demand{{Kind: queue.GateNode, Key: "gpu1", N: 1}}
+	for _, j := range []queue.Job{locked, elsewhere} {
+		if _, err := s.store.Enqueue(t.Context(), store.Request{UID: owner, Drafts: []queue.Job{j}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := s.waitsFor(t); got["locked"] == got["elsewhere"] || got["elsewhere"] != "node" {
+		t.Errorf("got %v, want a node for the second job alone", got)
 	}
 }
