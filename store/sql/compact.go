@@ -133,6 +133,9 @@ func (s *Store) compactStep() (wait time.Duration, err error) {
 	case err != nil:
 		return 0, err
 	}
+	if cut == 0 { // the file was created without auto_vacuum
+		return s.finishCompaction(missing)
+	}
 	s.compaction.cut += cut * pageSize
 	if missing > 0 && s.compaction.cut >= missing {
 		return s.finishCompaction(missing)

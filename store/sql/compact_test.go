@@ -123,6 +123,27 @@ func TestCompactShrinksMostlyFreeDatabase(t *testing.T) {
 	enqueueLarge(t, s, 1) // it is still written to
 }
 
+// A file whose free pages cannot be taken from its end is left as it is, with no step after the first one.
+func TestCompactLeavesFileWithoutAutoVacuum(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueLarge(t, s, 80)
+	purgeAll(t, s)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(t, dir, `PRAGMA journal_mode = delete`, `PRAGMA auto_vacuum = NONE`, `VACUUM`)
+	s = openStore(t, dir)
+	enqueueLarge(t, s, 80)
+	purgeAll(t, s)
+	for _, missing := range []int64{0, 1 << 30} { // also on a disk that is short of space
+		s.free = func() (int64, error) { return 1<<30 - missing, nil }
+		if steps := compactAll(t, s); steps > 3 {
+			t.Errorf("%d bytes missing: got %d steps, want one at most, and those that empty the log", missing, steps)
+		}
+	}
+}
+
 // Pages that are free inside the database count as room for new jobs, though the disk is full.
 func TestFreePagesCountAsRoom(t *testing.T) {
 	s := openStore(t, t.TempDir())

@@ -61,7 +61,7 @@ func refuses(t *testing.T, dir, says string) error {
 // carryOut runs statements on a closed database.
 func carryOut(t *testing.T, dir string, statements ...string) {
 	t.Helper()
-	c, err := openConn(filepath.Join(dir, fileName), writerPragmas()...)
+	c, err := openWriter(filepath.Join(dir, fileName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestMigrationCrashesLeaveOldOrNew(t *testing.T) {
 		for n := range len(migrations[v]) + 1 {
 			dir := t.TempDir()
 			path := filepath.Join(dir, fileName)
-			c, err := openConn(path, writerPragmas()...)
+			c, err := openWriter(path)
 			if err != nil {
 				t.Fatal(err)
 			}

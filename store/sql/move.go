@@ -135,7 +135,7 @@ func (m *move) file() (conn, error) {
 	if _, err := os.Stat(path); err != nil {
 		return nil, queue.Errorf(queue.CodeNotFound, "there is no queue in %s", m.from.Dir)
 	}
-	c, err := openConn(path, writerPragmas()...)
+	c, err := openWriter(path)
 	if err != nil {
 		return nil, explain(path, err)
 	}
@@ -318,7 +318,7 @@ func (m *move) refuseQueue() error {
 func (m *move) openFile() error {
 	path := filepath.Join(m.to.Dir, fileName)
 	if _, err := os.Stat(path); err == nil {
-		c, err := openConn(path, writerPragmas()...)
+		c, err := openWriter(path)
 		if err != nil {
 			return explain(path, err)
 		}
@@ -337,7 +337,7 @@ func (m *move) openFile() error {
 	if err := f.Close(); err != nil { // nobody has locked it yet
 		return err
 	}
-	c, err := openConn(path, writerPragmas()...)
+	c, err := openWriter(path)
 	if err != nil {
 		return err
 	}

@@ -106,6 +106,9 @@ func TestMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	back := openStore(t, dir)
+	if mode, err := back.lite.number(`PRAGMA auto_vacuum`); err != nil || mode != 2 {
+		t.Errorf("the file that was made has auto_vacuum %d, %v, want 2, incremental: else it is never compacted", mode, err)
+	}
 	if is := everything(t, back); is != was {
 		t.Errorf("back it is\n%s\nand was\n%s", is, was)
 	}

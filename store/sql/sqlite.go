@@ -111,11 +111,7 @@ func newStore(o Options) *Store {
 }
 
 func (s *Store) open(path string) (err error) {
-	pragmas := writerPragmas()
-	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
-		pragmas = append([]string{`auto_vacuum = INCREMENTAL`}, pragmas...) // before anything writes the first page
-	}
-	if s.lite, err = openConn(path, pragmas...); err != nil {
+	if s.lite, err = openWriter(path); err != nil {
 		return err
 	}
 	s.db = s.lite
@@ -156,6 +152,16 @@ func (s *Store) open(path string) (err error) {
 }
 
 const busyTimeout = `busy_timeout = 5000` // ms, the writer's
+
+// openWriter opens a database to write. Every file of a queue is created by it: an empty file gets the layout that
+// compaction needs, which can only be chosen before the first page is written.
+func openWriter(path string) (*liteConn, error) {
+	pragmas := writerPragmas()
+	if info, err := os.Stat(path); err == nil && info.Size() == 0 {
+		pragmas = append([]string{`auto_vacuum = INCREMENTAL`}, pragmas...)
+	}
+	return openConn(path, pragmas...)
+}
 
 // writerPragmas are those of the connection that writes. Its cache is small: a
 // commit that has moved pages of a tree walks through all of it.

@@ -46,7 +46,7 @@ func TestReadsEndWithTheirContext(t *testing.T) {
 		began := time.Now()
 		_, err := s.Obstacles(ctx, []int64{1})
 		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took > 2*time.Second {
-			t.Errorf("got %v after %v, want %v at once", err, took, context.DeadlineExceeded)
+			t.Errorf("got %v after %v, want %v immediately", err, took, context.DeadlineExceeded)
 		}
 		stop()
 		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft()}}); err != nil {

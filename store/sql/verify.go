@@ -74,7 +74,7 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	case err != nil:
 		return wrong(err)
 	}
-	c, err := openConn(path, writerPragmas()...)
+	c, err := openWriter(path)
 	if err != nil {
 		return wrong(explain(path, err))
 	}
