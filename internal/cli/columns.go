@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // column is one row of the table of what a list can show and be sorted by.
@@ -31,6 +32,14 @@ func instant(name string, get func(*control.Job) control.Time) column {
 
 func by[N cmp.Ordered](get func(*control.Job) N) func(a, b *control.Job) int {
 	return func(a, b *control.Job) int { return cmp.Compare(get(a), get(b)) }
+}
+
+// signalOf returns the name of the signal that ended a job, or none.
+func signalOf(j *control.Job, none string) string {
+	if j.Signal == nil {
+		return none
+	}
+	return queue.SignalName(*j.Signal)
 }
 
 // or is what a pointer points to, or a value below all others.
@@ -63,7 +72,7 @@ func columns() []column {
 		{"usually", "USUALLY", usuallyRuns, by(func(j *control.Job) int64 { return or(j.UsualRunTimeMS, -1) })},
 		{"progress", "PROGRESS", func(j *control.Job) string { return orDashText(progressOf(j)) }, by(func(j *control.Job) int { return or(j.Progress, control.JobProgress{Percent: -1}).Percent })},
 		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
-		{"signal", "SIGNAL", func(j *control.Job) string { return orDash(j.Signal) }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
+		{"signal", "SIGNAL", func(j *control.Job) string { return signalOf(j, "-") }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
 		{"worker", "WORKER", func(j *control.Job) string { return orDash(j.WorkerID) }, by(func(j *control.Job) string { return or(j.WorkerID, "") })},
 		number("node", func(j *control.Job) string { return j.Node }),
 		{"pid", "PID", func(j *control.Job) string { return orDash(j.PID) }, by(func(j *control.Job) int { return or(j.PID, -1) })},

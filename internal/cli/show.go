@@ -107,7 +107,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 	}
 	rows := [][2]string{
 		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {failure, a.plain(orEmpty(j.Error))},
-		{code, orEmpty(j.ExitCode)}, {signal, orEmpty(j.Signal)},
+		{code, orEmpty(j.ExitCode)}, {signal, signalOf(&j.Job, "")},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
 		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
