@@ -121,7 +121,7 @@ func (l limit) softOf(hard uint64) uint64 {
 
 // resetScheduling resets policy, nice value, utilization clamps, processors and I/O class.
 func resetScheduling() {
-	nice, clamps := ownNice(), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
+	nice, clamps := int32(Nice()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
 	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} { // until the kernel takes one
 		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, noClamp, noClamp
 		if unix.SchedSetAttr(0, &attr, 0) == nil {
@@ -137,13 +137,14 @@ func resetScheduling() {
 	unix.RawSyscall(unix.SYS_IOPRIO_SET, ofProcess, 0, noClass)
 }
 
-func ownNice() int32 {
+// Nice returns the nice value of this process, which its commands inherit.
+func Nice() int {
 	const none = 20 // what the kernel returns for nice value 0
 	n, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 	if err != nil {
 		return 0
 	}
-	return int32(none - n)
+	return none - n
 }
 
 // resetMemory resets the kernel's choice of memory and of victims when it runs out.

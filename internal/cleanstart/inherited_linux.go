@@ -25,7 +25,7 @@ func Inherited() []string {
 }
 
 func inheritedScheduling(own, first status) (list []string) {
-	if nice := ownNice(); nice != 0 {
+	if nice := Nice(); nice != 0 {
 		list = append(list, fmt.Sprintf("nice value %d: every job has it unless it sets its own, and only a higher one is allowed", nice))
 	}
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil && policy.Policy != unix.SCHED_NORMAL {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
 // limiterWithin is how long a limiter may take to become its program. Nothing but its worker
@@ -205,7 +207,7 @@ func (e *limitError) Unwrap() error { return e.error }
 func (r *run) refused(p report) error {
 	switch {
 	case p.step == stepNice:
-		return &limitError{"nice", fmt.Errorf("%d (%w): the runner has nice value %d, and the account may not lower it; ask for more, or raise its limit (LimitNICE=)", r.c.Nice, p.errno, niceValue())}
+		return &limitError{"nice", fmt.Errorf("%d (%w): the runner has nice value %d, and the account may not lower it; ask for more, or raise its limit (LimitNICE=)", r.c.Nice, p.errno, cleanstart.Nice())}
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
 		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of open files, %d (%w); ask for less, or raise it (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
 	case p.step == stepNoFile:

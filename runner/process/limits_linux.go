@@ -14,13 +14,6 @@ import (
 // it has at its start: for the threads and memory of some hundred workers.
 const spareSpace = 256 << 20 // bytes
 
-// niceValue returns the nice value of this process, which a command has too unless it sets one.
-func niceValue() int {
-	const none = 20 // what the kernel returns for nice value 0
-	n, _, _ := unix.RawSyscall(unix.SYS_GETPRIORITY, unix.PRIO_PROCESS, 0, 0)
-	return none - int(n)
-}
-
 // hardLimit returns the hard limit of a resource that this process and its commands have.
 func hardLimit(resource int) uint64 {
 	var limit unix.Rlimit
