@@ -41,7 +41,7 @@ var law = map[string][]string{
 	"schedule":            {"queue", "internal/zone"},
 	"output":              {},
 	"runner/wire":         {},
-	"runner/process":      {"output", "internal/cleanstart", "internal/termtext", "internal/timerslack"},
+	"runner/process":      {"queue", "output", "internal/cleanstart", "internal/termtext", "internal/timerslack"},
 	"config":              {"queue"},
 	"config/tomlfile":     {"queue", "config"},
 	"store":               {"queue"},

@@ -12,8 +12,17 @@ import (
 // closePidfd closes a pidfd. An end of a pipe may have to wait for whoever has locked the pipe.
 func closePidfd(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// endOf tells how a child has ended, and leaves it as it is. Signo is 0 if it has not.
-func endOf(pid int) (info unix.Siginfo, err error) {
+// childEnd is the siginfo_t that waitid(2) fills in, on 64-bit systems.
+type childEnd struct {
+	signo, _, code int32
+	_              int32
+	_, _           int32 // pid and uid
+	status         int32 // exit code, or the signal
+	_              [100]byte
+}
+
+// endOf reports how a child has ended, and leaves it as it is. signo is 0 if it has not.
+func endOf(pid int) (info childEnd, err error) {
 	_, _, failed := unix.RawSyscall6(unix.SYS_WAITID, unix.P_PID, uintptr(pid), uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
 	if failed != 0 {
 		err = failed

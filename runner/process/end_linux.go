@@ -3,11 +3,12 @@ package process
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // end brings the tree to its end once the main process has ended: it drains the
@@ -68,7 +69,10 @@ func aboveOwnPeak(peak int64) bool {
 // reap takes the end of the main process, which has ended. It is not ok if a tracer keeps
 // that from this process for too long.
 func (r *run) reap() (usage unix.Rusage, ok bool) {
-	unbegun, became := neverBegan(r.pid), r.limiter.became(r.pid)
+	unbegun, became, limit := false, r.limiter.became(r.pid), ""
+	if by := endSignal(r.pid); by != 0 { // most commands end with an exit code, which costs one system call to know
+		unbegun, limit = neverBegan(r.pid), limitReached(r.pid, by)
+	}
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
 		status, usage, ok, err := orphans.reap(r.pid)
@@ -83,8 +87,8 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 			r.r.ExitCode = int64(status.ExitStatus())
 		case ok && status.Signaled():
 			r.r.Signal = int(status.Signal())
-			if limit := limitBehind(nil, status.Signal()); limit != "" {
-				r.r.Error = "ended by signal " + strconv.Itoa(r.r.Signal) + limit
+			if limit != "" {
+				r.r.Error = "ended by " + queue.SignalText(r.r.Signal) + limit
 			}
 		case time.Since(began) > r.c.Patience:
 			r.letTracer()
@@ -97,13 +101,18 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 	}
 }
 
-// neverBegan reports whether a child that has ended, and is not reaped, was ended by a signal
-// before it executed its program.
-func neverBegan(pid int) bool {
+// endSignal returns the signal that has ended a child, which is not reaped; 0 if it has ended with an exit code.
+func endSignal(pid int) unix.Signal {
 	info, err := endOf(pid)
-	if err != nil || info.Signo == 0 || info.Code == cldExited {
-		return false
+	if err != nil || info.code == cldExited {
+		return 0
 	}
+	return unix.Signal(info.status)
+}
+
+// neverBegan reports whether a child that a signal has ended, and that is not reaped, had not executed
+// its program.
+func neverBegan(pid int) bool {
 	p, ok := stat(pid)
 	return ok && p.flags&forkNoExec != 0
 }
@@ -133,7 +142,7 @@ func (r *run) unbegun(by unix.Signal) string {
 	if took := r.r.EndedAt.Sub(r.begun); took >= within {
 		return fmt.Sprintf("start %s: it took longer than %v to begin; its file or folder, or one that it needs, does not answer", r.c.Argv[0], within)
 	}
-	return fmt.Sprintf("start %s: it was stopped, or ended by signal %d, before it began", r.c.Argv[0], int(by))
+	return fmt.Sprintf("start %s: it was stopped, or ended by %s, before it began", r.c.Argv[0], queue.SignalText(int(by)))
 }
 
 // alone reports whether nothing is left of the tree but its main process, which has

@@ -23,36 +23,86 @@ func hardLimit(resource int) uint64 {
 	return limit.Max
 }
 
-// behind lists which limit of this process a start's error, or a signal that ends a command, may
-// follow from: commands have the same limit.
-var behind = [...]struct {
-	errno      unix.Errno  // 0 for a signal
-	signal     unix.Signal // 0 for an error
+// limit is a resource limit of this process, which its commands inherit.
+type limit struct {
 	resource   int
 	what, name string
-}{
-	{unix.EAGAIN, 0, unix.RLIMIT_NPROC, "processes", "NPROC"},
-	{unix.EMFILE, 0, unix.RLIMIT_NOFILE, "open files", "NOFILE"},
-	{unix.ENOMEM, 0, unix.RLIMIT_AS, "bytes", "AS"},
-	{unix.ENOMEM, 0, unix.RLIMIT_DATA, "bytes", "DATA"},
-	{unix.E2BIG, 0, unix.RLIMIT_STACK, "bytes", "STACK"},
-	{0, unix.SIGXCPU, unix.RLIMIT_CPU, "seconds of CPU time", "CPU"},
-	{0, unix.SIGXFSZ, unix.RLIMIT_FSIZE, "bytes", "FSIZE"},
 }
 
-// limitBehind names the limit that an error, or else a signal, may follow from, and how to raise it.
-// It returns "" where no such limit is set, and else begins with a semicolon.
-func limitBehind(err error, signal unix.Signal) string {
+func (l *limit) reached(value uint64) string {
+	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.what, l.name)
+}
+
+// behind lists which limit an error at the start of a command may follow from.
+var behind = [...]struct {
+	errno unix.Errno
+	limit
+}{
+	{unix.EAGAIN, limit{unix.RLIMIT_NPROC, "processes", "NPROC"}},
+	{unix.EMFILE, limit{unix.RLIMIT_NOFILE, "open files", "NOFILE"}},
+	{unix.ENOMEM, limit{unix.RLIMIT_AS, "bytes", "AS"}},
+	{unix.ENOMEM, limit{unix.RLIMIT_DATA, "bytes", "DATA"}},
+	{unix.E2BIG, limit{unix.RLIMIT_STACK, "bytes", "STACK"}},
+}
+
+// limitBehind names the limit that an error may follow from, and how to raise it. It returns "" where
+// no such limit is set, and else begins with a semicolon.
+func limitBehind(err error) string {
 	for i := range behind {
 		b := &behind[i]
-		if b.errno != 0 && !errors.Is(err, b.errno) || b.signal != signal {
+		if !errors.Is(err, b.errno) {
 			continue
 		}
 		if hard := hardLimit(b.resource); hard != unix.RLIM_INFINITY {
-			return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", hard, b.what, b.name)
+			return b.reached(hard)
 		}
 	}
 	return ""
+}
+
+// signals lists which signal the kernel sends a command that has reached a limit, the soft one or the
+// hard one (getrlimit(2)).
+var signals = [...]struct {
+	unix.Signal
+	hard bool
+	limit
+}{
+	{unix.SIGXCPU, false, limit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
+	{unix.SIGKILL, true, limit{unix.RLIMIT_CPU, "s of CPU time", "CPU"}},
+	{unix.SIGXFSZ, false, limit{unix.RLIMIT_FSIZE, "bytes", "FSIZE"}},
+}
+
+// limitReached describes, as limitBehind does, the limit of this process at which a signal has ended a command: one that
+// the command has not changed, and of CPU time only one that it has used up. The command is not reaped.
+func limitReached(pid int, by unix.Signal) string {
+	for i := range signals {
+		s := &signals[i]
+		var own, command unix.Rlimit
+		if s.Signal != by || unix.Getrlimit(s.resource, &own) != nil || unix.Prlimit(pid, s.resource, nil, &command) != nil {
+			continue
+		}
+		value, same := own.Cur, own.Cur == command.Cur
+		switch {
+		case s.hard:
+			value, same = own.Max, own.Max == command.Max
+		case s.resource == unix.RLIMIT_CPU: // with SIGXCPU the kernel raises the soft limit by a second
+			same = own.Cur+1 == command.Cur
+		}
+		if same && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
+			return s.reached(value)
+		}
+	}
+	return ""
+}
+
+// cpuSeconds returns the CPU time of a process by the clock that the kernel compares with RLIMIT_CPU; 0 if it is gone.
+func cpuSeconds(pid int) uint64 {
+	const prof = 0 // CPUCLOCK_PROF in include/linux/posix-timers.h, where the number of a process's clock is defined
+	var used unix.Timespec
+	if unix.ClockGettime(int32(^pid)<<3|prof, &used) != nil {
+		return 0
+	}
+	return uint64(used.Sec)
 }
 
 // CheckLimits refuses limits of this process under which it would sooner or later end, and
@@ -79,5 +129,5 @@ func checkSpace(limit, size uint64) error {
 	if limit >= need {
 		return nil
 	}
-	return fmt.Errorf("the limit of address space (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but %d MiB are needed: with less this process would end, and a runner with its jobs, as soon as it can make no thread; raise the limit, or remove it: jobs have one of their own (memory)", limit>>20, need>>20+1)
+	return fmt.Errorf("the limit of address space (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but this process needs %d MiB for its threads; raise the limit, or remove it and bound jobs by --memory", limit>>20, need>>20+1)
 }

@@ -6,9 +6,9 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,34 +37,50 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	open := hardLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
-	if got := limitBehind(fmt.Errorf("pipe: %w", unix.EMFILE), 0); got != "; "+want {
+	if got := limitBehind(fmt.Errorf("pipe: %w", unix.EMFILE)); got != "; "+want {
 		t.Errorf("without a free descriptor: %q, want %q", got, want)
 	}
 	for _, err := range []error{unix.ENOENT, unix.EACCES, nil} {
-		if got := limitBehind(err, 0); got != "" {
+		if got := limitBehind(err); got != "" {
 			t.Errorf("%v: %q", err, got)
 		}
 	}
 }
 
-// A command that the runner's limit of CPU time or of file sizes has ended says so, also where the
-// limit is inherited.
+// A command that the kernel ends at the runner's limit of CPU time or of file sizes says so, also where the limit is
+// inherited. Which signal the kernel sends at which limit is from getrlimit(2): at the soft limit of CPU time SIGXCPU,
+// at the hard one SIGKILL. A limit that the command has set itself is not the runner's.
 func TestSignalNamesTheInheritedLimit(t *testing.T) {
-	if os.Getenv(limitedRole) == "" {
-		for limit, want := range map[string]string{"-f 8": "ended by signal 25; the runner's limit is 8192 bytes; raise it (LimitFSIZE=)", "-t 3600": "no error"} {
-			cmd := exec.Command("/bin/bash", "-c", "ulimit "+limit+`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
-			cmd.Env = append(os.Environ(), limitedRole+"=1")
-			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), want) {
-				t.Errorf("ulimit %s: %v, %s; want %q", limit, err, out, want)
-			}
-		}
+	if job := os.Getenv(limitedRole); job != "" {
+		w := NewWorker(nil)
+		defer w.Close()
+		c := command(t, "/bin/bash", "-c", job)
+		c.Dir, c.Timeout = t.TempDir(), 3*time.Minute
+		r := w.Run(c)
+		fmt.Println(cmp.Or(r.Error, "no error"), "signal", r.Signal)
 		return
 	}
-	w := NewWorker(nil)
-	defer w.Close()
-	r := w.Run(command(t, "/bin/sh", "-c", "exec head -c 20000 /dev/zero >"+filepath.Join(t.TempDir(), "file")))
-	fmt.Println(cmp.Or(r.Error, "no error"))
+	const spin, write = "while :; do :; done", "exec head -c 20000 /dev/zero >file"
+	for _, c := range []struct{ limit, job, want string }{
+		{"-f 8", write, "ended by signal 25 (SIGXFSZ); the runner's limit is 8192 bytes; raise it (LimitFSIZE=)"},
+		{"-f 16", "ulimit -S -f 8; " + write, "no error signal 25"},
+		{"-t 1", spin, "ended by signal 9 (SIGKILL); the runner's limit is 1 s of CPU time; raise it (LimitCPU=)"},
+		{"-S -t 1", spin, "ended by signal 24 (SIGXCPU); the runner's limit is 1 s of CPU time; raise it (LimitCPU=)"},
+		{"-t 3600", "ulimit -S -t 1; " + spin, "no error signal 24"},
+		{"-t 3600", "ulimit -t 1; " + spin, "no error signal 9"},
+		{"-t 3600", "kill -KILL $$", "no error signal 9"},
+		{"-t 3600", "true", "no error signal 0"},
+	} {
+		t.Run(c.limit+" "+c.job, func(t *testing.T) {
+			t.Parallel()
+			cmd := exec.Command("/bin/bash", "-c", "ulimit "+c.limit+`; exec "$0" -test.run '^TestSignalNamesTheInheritedLimit$' -test.v`, os.Args[0])
+			cmd.Env = append(os.Environ(), limitedRole+"="+c.job)
+			if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), c.want) {
+				t.Errorf("%v, %s; want %q", err, out, c.want)
+			}
+		})
+	}
 }
 
-// limitedRole makes this test start a command under the limits of its own process.
+// limitedRole makes this test run a line of the shell under the limits of its own process.
 const limitedRole = "QUEUECTL_TEST_LIMITED"

@@ -229,7 +229,7 @@ func (o *orphanage) recall(pid int) {
 // hasEnded reports whether a child has ended, and leaves it as it is.
 func hasEnded(pid int) bool {
 	info, err := endOf(pid)
-	return err == nil && info.Signo != 0
+	return err == nil && info.signo != 0
 }
 
 // noOrphans reports whether no process at all was reparented to this one. It

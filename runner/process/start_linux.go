@@ -314,7 +314,7 @@ func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
 	if errors.As(err, new(*shortageError)) {
 		r.r.Shortage, r.r.HungStart = true, errors.Is(err, errHung)
-		r.r.Error = "start: " + err.Error() + limitBehind(err, 0)
+		r.r.Error = "start: " + err.Error() + limitBehind(err)
 		return
 	}
 	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, errHung)
@@ -341,7 +341,7 @@ func (r *run) startFailed(err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		r.r.ExitCode = 127
 	}
-	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitBehind(err, 0)
+	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitBehind(err)
 }
 
 func enterable(dir string) error {
