@@ -21,13 +21,15 @@ type childEnd struct {
 	_              [100]byte
 }
 
-// endOf reports how a child has ended, and leaves it as it is. signo is 0 if it has not.
-func endOf(pid int) (info childEnd, err error) {
+// endOf reports whether a child has ended, and by which signal, 0 for none. It leaves the child as it is.
+func endOf(pid int) (by unix.Signal, ended bool) {
+	const exited = 1 // CLD_EXITED
+	var info childEnd
 	_, _, failed := unix.RawSyscall6(unix.SYS_WAITID, unix.P_PID, uintptr(pid), uintptr(unsafe.Pointer(&info)), unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, 0, 0)
-	if failed != 0 {
-		err = failed
+	if failed == 0 && info.code != exited {
+		by = unix.Signal(info.status)
 	}
-	return info, err
+	return by, failed == 0 && info.signo != 0
 }
 
 // reapNow takes the end of a child; ok is false as long as there is none to take.

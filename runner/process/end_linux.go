@@ -70,7 +70,7 @@ func aboveOwnPeak(peak int64) bool {
 // that from this process for too long.
 func (r *run) reap() (usage unix.Rusage, ok bool) {
 	unbegun, became, limit := false, r.limiter.became(r.pid), ""
-	if by := endSignal(r.pid); by != 0 { // most commands end with an exit code, which costs one system call to know
+	if by, _ := endOf(r.pid); by != 0 { // most commands end with an exit code, which costs one system call to know
 		unbegun, limit = neverBegan(r.pid), limitReached(r.pid, by)
 	}
 	began := time.Now()
@@ -101,24 +101,12 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 	}
 }
 
-// endSignal returns the signal that has ended a child, which is not reaped; 0 if it has ended with an exit code.
-func endSignal(pid int) unix.Signal {
-	info, err := endOf(pid)
-	if err != nil || info.code == cldExited {
-		return 0
-	}
-	return unix.Signal(info.status)
-}
-
 // neverBegan reports whether a child that a signal has ended, and that is not reaped, had not executed
 // its program.
 func neverBegan(pid int) bool {
 	p, ok := stat(pid)
 	return ok && p.flags&forkNoExec != 0
 }
-
-// cldExited is the code of a child that has ended by itself (CLD_EXITED).
-const cldExited = 1
 
 // outOfMemory notes what the kernel did because memory ran out: whether it has killed the main process, which may be
 // before its program began, and whether the command had reached its own limit.

@@ -28,7 +28,7 @@ func newOrphanage() *orphanage {
 // lease has it hang.
 type orphanage struct {
 	once   sync.Once
-	fd     int
+	fd     [2]int       // the list, opened for noOrphans and for look
 	reaped atomic.Int64 // how many orphans were reaped, or are about to be
 
 	mu      sync.Mutex     // guards all below
@@ -109,16 +109,19 @@ func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok
 	return status, usage, ok, err
 }
 
-// list reads the list as far as the buffer holds it: the kernel returns a page of it at a time. ok is
-// false where the system keeps none.
-func (o *orphanage) list(buf []byte) (list []byte, ok bool) {
+// list reads the list as far as the buffer holds it: the kernel returns a page of it at a time. A page begins with a
+// whole number only if the last read of the same open file was of the page before. So noOrphans and look have one each:
+// file is 0 or 1. ok is false where the system keeps no list.
+func (o *orphanage) list(file int, buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
 		pid := os.Getpid()
-		o.fd, _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		for i := range o.fd {
+			o.fd[i], _ = unix.Open(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		}
 	})
 	filled := 0
 	for filled < len(buf) {
-		n, err := unix.Pread(o.fd, buf[filled:], int64(filled))
+		n, err := unix.Pread(o.fd[file], buf[filled:], int64(filled))
 		if err != nil || n < 0 {
 			return nil, false
 		}
@@ -132,14 +135,19 @@ func (o *orphanage) list(buf []byte) (list []byte, ok bool) {
 
 // look reaps the orphans that have ended and lists those that have not and may not live on,
 // and those that showed no cookie when they were last looked at. What may be the child of a
-// fork under way, which its forker reaps, stays until that fork has ended.
+// fork under way, which its forker reaps, stays until that fork has ended. Of a list that is longer than the buffer the
+// next look reads twice as much.
 func (o *orphanage) look() (living, aside []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.buffer == nil {
-		o.buffer = make([]byte, maxListed)
+		o.buffer = make([]byte, firstListed)
 	}
-	list, _ := o.list(o.buffer)
+	list, _ := o.list(1, o.buffer)
+	if len(list) == len(o.buffer) { // the last number may be cut
+		list = list[:bytes.LastIndexByte(list, ' ')+1]
+		o.buffer = make([]byte, min(2*len(o.buffer), maxListed))
+	}
 	oldest, before := o.oldest(), o.ended
 	o.ended = map[int]zombie{}
 	for field := range bytes.FieldsSeq(list) {
@@ -165,8 +173,11 @@ func (o *orphanage) look() (living, aside []int) {
 	return living, aside
 }
 
-// maxListed is how many bytes of the list are looked at: some 9,000 orphans.
-const maxListed = 64 << 10
+// A look reads this many bytes of the list at first, some 9,000 orphans, and never more than maxListed.
+const (
+	firstListed = 64 << 10
+	maxListed   = 32 << 20 // for all 4,194,304 processes that Linux can have
+)
 
 // older reports whether a process that has ended was there before the oldest fork under way,
 // and notes it if not. The caller holds mu.
@@ -228,15 +239,15 @@ func (o *orphanage) recall(pid int) {
 
 // hasEnded reports whether a child has ended, and leaves it as it is.
 func hasEnded(pid int) bool {
-	info, err := endOf(pid)
-	return err == nil && info.signo != 0
+	_, ended := endOf(pid)
+	return ended
 }
 
 // noOrphans reports whether no process at all was reparented to this one. It
 // costs one system call.
 func noOrphans() bool {
 	var buf [16]byte
-	list, ok := orphans.list(buf[:])
+	list, ok := orphans.list(0, buf[:])
 	return ok && len(list) == 0
 }
 

@@ -3,6 +3,7 @@ package process
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -44,5 +45,46 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 	}
 	if Reap() {
 		t.Error("Reap reports more where none is left")
+	}
+}
+
+// A list of children that is longer than the buffer is never cut within a number, which would be that of another process,
+// and is read to its end by a later look.
+func TestLongListIsCutBetweenNumbers(t *testing.T) {
+	adopt(t)
+	hold, release, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release.Close()
+	c := exec.Command("/bin/sh", "-c", "for i in 1 2 3 4 5; do { read -r x <&3; } & done")
+	c.ExtraFiles = []*os.File{hold}
+	if err := c.Run(); err != nil {
+		t.Fatal(err)
+	}
+	hold.Close()
+	all, _ := newOrphanage().look()
+	if len(all) < 5 {
+		t.Fatalf("the orphans are %v", all)
+	}
+	t.Cleanup(func() {
+		release.Close()
+		until(t, "the orphans are reaped", func() bool { Reap(); return noOrphans() })
+	})
+	for n := 1; n < 50; n++ {
+		o := newOrphanage()
+		o.buffer = make([]byte, n)
+		listed := []int(nil)
+		for range 7 {
+			listed, _ = o.look()
+			for _, pid := range listed {
+				if !slices.Contains(all, pid) {
+					t.Fatalf("a buffer of %d bytes: the list has %d, which is none of %v", n, pid, all)
+				}
+			}
+		}
+		if len(listed) != len(all) {
+			t.Errorf("a buffer of %d bytes: after seven looks the list is %v, want %v", n, listed, all)
+		}
 	}
 }
