@@ -3,79 +3,103 @@ package mcp
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// pending are the requests that were read and are not answered yet. A client may close its side right after a request:
+// lingers is how long the calls that wait for jobs are still answered after the end of the input: their client is gone,
+// or is about to go, and what they wait for may take an hour.
+const lingers = 5 * time.Second
+
+// pending holds the requests that were read and are not answered yet. A client may close its side right after a request:
 // the library ends the session, with everything under way, once it reads the end, so the end is held back until every
-// request is answered.
+// request is answered, except those that wait for jobs for longer than lingers.
 type pending struct {
-	mu    sync.Mutex
-	ids   map[any]bool
-	empty chan struct{} // closed while a reader waits for the last answer, nil if none does
+	mu       sync.Mutex
+	ids      map[any]bool  // of the requests; whether they wait for jobs
+	answered chan struct{} // closed at the next answer; nil unless a reader waits for it
 }
 
 // read notes the requests of a line.
 func (p *pending) read(line []byte) {
 	for _, message := range messagesOf(line) {
-		asks, is := message.(*jsonrpc.Request)
+		request, is := message.(*jsonrpc.Request)
 		switch {
-		case is && asks.ID.IsValid():
-			p.note(asks.ID.Raw(), true)
-		case is && asks.Method == "notifications/cancelled": // which is not answered any more
+		case is && request.ID.IsValid():
+			p.mu.Lock()
+			if p.ids == nil {
+				p.ids = map[any]bool{}
+			}
+			p.ids[request.ID.Raw()] = waitsForJobs(request)
+			p.mu.Unlock()
+		case is && request.Method == "notifications/cancelled": // which is not answered any more
 			var given struct {
 				RequestID any `json:"requestId"`
 			}
-			if json.Unmarshal(asks.Params, &given) == nil {
+			if json.Unmarshal(request.Params, &given) == nil {
 				if id, err := jsonrpc.MakeID(given.RequestID); err == nil {
-					p.note(id.Raw(), false)
+					p.remove(id.Raw())
 				}
 			}
 		}
 	}
 }
 
+// waitsForJobs reports whether a request is a call of a tool that answers once jobs have ended.
+func waitsForJobs(request *jsonrpc.Request) bool {
+	var call struct {
+		Name string `json:"name"`
+	}
+	if request.Method != "tools/call" || json.Unmarshal(request.Params, &call) != nil {
+		return false
+	}
+	return slices.ContainsFunc(tools, func(t tool) bool { return t.waits && t.name == call.Name })
+}
+
 // written notes the answers of a line.
 func (p *pending) written(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
-			p.note(answer.ID.Raw(), false)
+			p.remove(answer.ID.Raw())
 		}
 	}
 }
 
-func (p *pending) note(id any, open bool) {
+func (p *pending) remove(id any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if open {
-		if p.ids == nil {
-			p.ids = map[any]bool{}
-		}
-		p.ids[id] = true
-		return
-	}
 	delete(p.ids, id)
-	if len(p.ids) == 0 && p.empty != nil {
-		close(p.empty)
-		p.empty = nil
+	if p.answered != nil {
+		close(p.answered)
+		p.answered = nil
 	}
 }
 
-// wait returns once every request is answered, or ctx ends.
+// wait returns once every request is answered, after lingers those that wait for jobs excepted, or once ctx ends.
 func (p *pending) wait(ctx context.Context) {
-	p.mu.Lock()
-	if len(p.ids) == 0 {
+	late, timer := false, time.After(lingers)
+	for {
+		p.mu.Lock()
+		open := false
+		for _, waits := range p.ids {
+			open = open || !waits || !late
+		}
+		answered := make(chan struct{})
+		p.answered = answered
 		p.mu.Unlock()
-		return
-	}
-	p.empty = make(chan struct{})
-	empty := p.empty
-	p.mu.Unlock()
-	select {
-	case <-empty:
-	case <-ctx.Done():
+		if !open {
+			return
+		}
+		select {
+		case <-answered:
+		case <-timer:
+			late = true
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -40,6 +40,7 @@ type tool struct {
 	writes     bool           // it changes something
 	destroys   bool           // that cannot be taken back
 	runs       bool           // any command, whose effects are not the queue's
+	waits      bool           // it answers once jobs have ended
 	adds       map[string]any // members of its answer that the method's result does not have, by their schemas
 	call       func(s *server, ctx context.Context, a arguments) (any, error)
 }
@@ -81,7 +82,7 @@ var tools = []tool{
 		call: (*server).logs,
 	},
 	{
-		name: "wait", method: "wait", with: map[string]any{fullName: full},
+		name: "wait", method: "wait", waits: true, with: map[string]any{fullName: full},
 		does: "Wait until jobs have ended, all of them or any. timeout is a minute if it is not given, at most an hour; open in the answer names those that have not ended by then.",
 		call: (*server).wait,
 	},
@@ -96,7 +97,7 @@ var tools = []tool{
 		call: (*server).enqueue,
 	},
 	{
-		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, adds: endOfJob,
+		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
 		with: map[string]any{waitsName: map[string]any{"type": []string{"number", "string"}, "description": "how long to wait for its end; 1m if it is not given, at most 1h. The job goes on after that"}, fullName: full},
 		does: "Enqueue a job, run it once (unless max_retries says otherwise), wait for its end, and answer how it ended, with the end of its output.",
 		call: (*server).runAndWait,

@@ -364,6 +364,23 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	}
 }
 
+// A server whose input has ended does not outlive its agent by the time that a call waits for a job. The job goes on.
+func TestMCPEndsThoughACallWaits(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	cmd := q.command("mcp", "--write")
+	cmd.Stdin = strings.NewReader(`{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"t","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"sleep 600","wait":"1h"}}}
+`)
+	begin := time.Now()
+	if r := ran(t, cmd); r.code != 0 || time.Since(begin) > time.Minute {
+		t.Errorf("it ends after %v with %+v", time.Since(begin), r)
+	}
+	if got := q.must("show", "1"); !strings.Contains(got, "processing") {
+		t.Errorf("the job is not processing: %s", got)
+	}
+}
+
 // A client that has asked for progress gets it for its own token, and it only rises (MCP, "Progress": the value must
 // increase with each notification).
 func TestMCPReportsProgressWhenAskedTo(t *testing.T) {

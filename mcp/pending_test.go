@@ -1,0 +1,41 @@
+package mcp
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The end of the input waits for every answer, except for those of calls that wait for jobs: these get a few seconds.
+func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
+	call := func(id, tool string) string {
+		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
+	}
+	const answerAfter = time.Minute // of the quick call
+	for _, c := range []struct {
+		name  string
+		lines []string
+		want  time.Duration
+	}{
+		{"nothing is open", nil, 0},
+		{"wait", []string{call("1", "wait")}, lingers},
+		{"run_and_wait", []string{call("1", "run_and_wait")}, lingers},
+		{"a quick call", []string{call("2", "list")}, answerAfter},
+		{"a quick call and a wait", []string{call("1", "wait"), call("2", "list")}, answerAfter},
+		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, lingers},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p := &pending{}
+			for _, line := range c.lines {
+				p.read([]byte(line))
+			}
+			answer := time.AfterFunc(answerAfter, func() { p.written([]byte(`{"jsonrpc":"2.0","id":2,"result":{}}`)) })
+			defer answer.Stop()
+			begin := time.Now()
+			p.wait(t.Context())
+			if took := time.Since(begin); took != c.want {
+				t.Errorf("%s: the end waits for %v, want %v", c.name, took, c.want)
+			}
+		})
+	}
+}
