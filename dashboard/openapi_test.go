@@ -87,7 +87,7 @@ func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 	}{
 		{"POST", "/api/list", 405, "GET, HEAD"}, {"DELETE", "/api/summary", 405, "GET, HEAD"}, {"TRACE", "/api/events", 405, "GET, HEAD"},
 		{"PUT", "/api/openapi.json", 405, "GET, HEAD"}, {"PUT", "/api/nosuch", 404, ""}, {"POST", "/api/enqueue", 404, ""},
-		{"GET", "/api/nosuch/deeper", 404, ""},
+		{"GET", "/api/nosuch/deeper", 404, ""}, {"PUT", "/jobs", 405, "GET, HEAD"}, {"PUT", "/jobs/1", 405, "GET, HEAD, POST"}, {"PUT", "/assets", 404, ""},
 	} {
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequest(c.method, "http://localhost"+c.path, nil))

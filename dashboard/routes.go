@@ -58,13 +58,15 @@ func (s *Server) routes(mux *http.ServeMux) {
 }
 
 // methodsOf returns the HTTP methods of a path that has no handler for the request's own one, nil if the path has none.
+// A method for which the mux only redirects, to the path with a slash at its end, is not among them.
 func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
 		other.Method = method
-		_, pattern := mux.Handler(other)
+		handler, pattern := mux.Handler(other)
+		_, registered := handler.(http.HandlerFunc)
 		name, isAPI := strings.CutPrefix(r.URL.Path, "/api/")
-		if pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") && control.Readable(name) == nil {
+		if !registered || pattern == "/" || isAPI && strings.HasSuffix(pattern, "{method}") && control.Readable(name) == nil {
 			continue
 		}
 		if list = append(list, method); method == http.MethodGet {
