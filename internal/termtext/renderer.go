@@ -12,7 +12,7 @@ import (
 const (
 	maxLine     = 4096 // columns of a line; of a longer one the beginning is printed, and stays as it is
 	maxMove     = 1000 // columns that one sequence moves, inserts or repeats
-	maxSequence = 64   // bytes of a control sequence; a longer one is text
+	maxSequence = 64   // bytes of a control sequence; of a longer one these are left out, and the rest is text
 	maxStyle    = 128  // bytes of the colour sequences of a character
 	maxCell     = 32   // bytes of a character with the marks that combine with it
 )

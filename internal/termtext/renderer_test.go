@@ -128,3 +128,12 @@ func TestRendererLeavesNoControls(t *testing.T) {
 		}
 	})
 }
+
+// Of a control sequence that is longer than any that means something, the beginning is left out and the rest is text.
+func TestEndlessSequenceBecomesText(t *testing.T) {
+	const n = 200
+	got := Text("a\x1b["+strings.Repeat("1", n)+"mb", false)
+	if rest, kept := strings.CutSuffix(got, "1mb"); !kept || rest != "a"+strings.Repeat("1", len(rest)-1) || len(rest) < n-maxSequence || len(rest) > n-maxSequence+2 {
+		t.Errorf("got %d bytes, %q", len(got), got)
+	}
+}
