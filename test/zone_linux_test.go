@@ -51,6 +51,47 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 	}
 }
 
+// The head of a column of times names a zone only if all its times have that zone. Otherwise each time names its own,
+// so that the two instants of a repeated hour differ. Outside a table each time names its zone.
+func TestEachTimeHasItsZone(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	for id, at := range map[string]string{"july-1": "2040-07-01T10:00:00Z", "july-2": "2040-07-02T10:00:00Z", "october-1": "2040-10-28T00:30:00Z", "october-2": "2040-10-28T01:30:00Z"} {
+		q.must("enqueue", "--id", id, "--at", at, "true")
+	}
+	berlin := func(args ...string) string {
+		r := q.withTZ("Europe/Berlin", args...)
+		if r.code != 0 {
+			t.Fatalf("%v: %+v", args, r)
+		}
+		return r.out
+	}
+	has := func(text string, lines ...string) {
+		t.Helper()
+		for _, line := range lines {
+			if !strings.Contains(text, line) {
+				t.Errorf("no %q in %s", line, text)
+			}
+		}
+	}
+	summer := strings.Fields(berlin("list", "--columns", "id,run_at", "--id-glob", "july-*", "--sort", "run_at"))
+	if got, want := strings.Join(summer, " "), "ID RUN_AT (CEST) july-1 2040-07-01 12:00:00 july-2 2040-07-02 12:00:00"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	mixed := berlin("list", "--columns", "run_at,id,retry")
+	if head := strings.Join(strings.Fields(mixed)[:3], " "); head != "RUN_AT ID RETRY" {
+		t.Errorf("the head is %q", head)
+	}
+	has(mixed, "2040-07-01 12:00:00 CEST  july-1", "2040-10-28 02:30:00 CEST  october-1", "2040-10-28 02:30:00 CET   october-2")
+	has(berlin("show", "october-2"), "2040-10-28 02:30:00 CET\n")
+	has(berlin("show", "july-1"), "2040-07-01 12:00:00 CEST\n")
+	berlin("schedule", "add", "july", "0 12 1 7 *", "true")
+	berlin("schedule", "add", "january", "0 12 1 1 *", "true")
+	has(berlin("schedule", "list"), "-07-01 12:00:00 CEST", "-01-01 12:00:00 CET")
+	if first := strings.Join(strings.Fields(berlin("events"))[:4], " "); !strings.Contains(first, " CE") {
+		t.Errorf("the first event begins %q", first)
+	}
+}
+
 // A schedule has the zone of its caller, in any form, or one that is named.
 func TestSchedulesHaveTheZoneOfTZ(t *testing.T) {
 	q := serving(t, "--workers", "0")

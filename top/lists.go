@@ -245,10 +245,14 @@ func (m *model) queues() table {
 }
 
 func (m *model) schedules() table {
-	t := table{head: m.picked(cli.ScheduleHead(), 0, 3, 4)}
+	rows := make([][]string, len(m.got.schedules))
+	for i := range rows {
+		rows[i] = cli.ScheduleRow(&m.got.schedules[i])
+	}
+	t := table{head: m.picked(cli.NameZones(cli.ScheduleHead(), rows), 0, 3, 4)}
 	for i := range m.got.schedules {
 		s := &m.got.schedules[i]
-		r := row{id: s.Name, schedule: s, cells: m.picked(cli.ScheduleRow(s), 0, 3, 4)}
+		r := row{id: s.Name, schedule: s, cells: m.picked(rows[i], 0, 3, 4)}
 		if s.Paused {
 			r.colour = amber
 		}

@@ -25,9 +25,9 @@ func number[N cmp.Ordered](name string, get func(*control.Job) N) column {
 	return column{name, strings.ToUpper(name), func(j *control.Job) string { return fmt.Sprint(get(j)) }, by(get)}
 }
 
-// instant is a column of times; none is "-" and comes first.
+// instant returns a column of times. A job without the time has "-" and sorts first.
 func instant(name string, get func(*control.Job) control.Time) column {
-	return column{name, zoned(strings.ToUpper(name)), func(j *control.Job) string { return local(get(j)) }, by(get)}
+	return column{name, strings.ToUpper(name) + zonePlaceholder, func(j *control.Job) string { return local(get(j)) }, by(get)}
 }
 
 func by[N cmp.Ordered](get func(*control.Job) N) func(a, b *control.Job) int {

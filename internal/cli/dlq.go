@@ -20,7 +20,7 @@ func dlqVerb(a *App) *cobra.Command {
 			read := func(c *control.Client, ctx context.Context, p control.List) (control.JobPage, error) {
 				return c.DLQList(ctx, p.DeadOnly())
 			}
-			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", zoned("WHEN"), "ERROR", "COMMAND"})
+			return a.list(cmd, &l, read, deadRow, []string{"ID", "ATTEMPTS", "WHEN" + zonePlaceholder, "ERROR", "COMMAND"})
 		},
 	}
 	l.add(list)

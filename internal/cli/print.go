@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -350,18 +351,51 @@ func unfinished(s string) int {
 	return 0
 }
 
-// zoned is the head of a column of times, with the zone they are in.
-func zoned(head string) string {
-	zone, _ := time.Now().Zone()
-	return head + " (" + zone + ")"
+// zonePlaceholder marks the head of a column of times; NameZones replaces it.
+const zonePlaceholder = " (ZONE)"
+
+// NameZones moves the zone of the times in a column to the head of the column. Where the zones of a column differ,
+// as those of summer and winter do, each time keeps its own. It changes rows and returns the new head.
+func NameZones(head []string, rows [][]string) []string {
+	head = slices.Clone(head)
+	for i := range head {
+		name, ok := strings.CutSuffix(head[i], zonePlaceholder)
+		if !ok {
+			continue
+		}
+		head[i] = name
+		if zone := commonZone(rows, i); zone != "" {
+			head[i] += " (" + zone + ")"
+			for _, row := range rows {
+				row[i] = strings.TrimSuffix(row[i], " "+zone)
+			}
+		}
+	}
+	return head
 }
 
-// local is an instant in the caller's zone, "-" for none.
+// commonZone returns the zone that ends each time of a column, "" if the zones differ or there is no time.
+func commonZone(rows [][]string, column int) (zone string) {
+	for _, row := range rows {
+		cell := row[column]
+		if cell == "-" {
+			continue
+		}
+		own := cell[strings.LastIndexByte(cell, ' ')+1:]
+		if zone != "" && own != zone {
+			return ""
+		}
+		zone = own
+	}
+	return zone
+}
+
+// local formats an instant with the caller's zone; it returns "-" for none.
 func local(t control.Time) string {
 	if t == 0 {
 		return "-"
 	}
-	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05")
+	return queue.Millis(t).Time().Local().Format("2006-01-02 15:04:05 MST")
 }
 
 func orDash[T any](p *T) string {

@@ -192,9 +192,9 @@ func scheduleListVerb(a *App) *cobra.Command {
 // NoSchedules is what a list of schedules says if there are none.
 const NoSchedules = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHead names the columns of a list of schedules.
+// ScheduleHead names the columns of a list of schedules; NameZones completes it.
 func ScheduleHead() []string {
-	return []string{"NAME", "CRON", "ZONE", zoned("NEXT"), "STATE", "USER", "COMMAND"}
+	return []string{"NAME", "CRON", "ZONE", "NEXT" + zonePlaceholder, "STATE", "USER", "COMMAND"}
 }
 
 // ScheduleRow is a schedule in such a list.
@@ -277,7 +277,7 @@ func (a *App) showSchedule(d control.ScheduleDetail) error {
 		}
 		runs = append(runs, []string{local(r.Instant), became, job})
 	}
-	return a.table([]string{zoned("INSTANT"), "BECAME", "JOB"}, runs)
+	return a.table([]string{"INSTANT" + zonePlaceholder, "BECAME", "JOB"}, runs)
 }
 
 // scheduleCommand is a verb on schedules, by name. become says what they are then.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -100,7 +99,6 @@ func (a *App) printed(job control.JobDetail) control.JobDetail {
 const shownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
-	zone, _ := time.Now().Zone()
 	failure, code, signal := "Error", "Exit code", "Signal"
 	if j.State == queue.Processing.String() { // they are of the attempt before
 		failure, code, signal = "Last error", "Last exit", "Last signal"
@@ -110,7 +108,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		{code, orEmpty(j.ExitCode)}, {signal, signalOf(&j.Job, "")},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
-		{"Created", local(j.CreatedAt) + " " + zone}, {"Due", local(j.RunAt)},
+		{"Created", local(j.CreatedAt)}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
 		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + usually(j) + atMostMS(j)}, {"Usually", usualAlone(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Node", j.Node}, {"Pid", orEmpty(j.PID)},
 	}
@@ -328,7 +326,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		}
 		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, node, remarks(&h, j.Spec["allow_background"] == true)})
 	}
-	return a.table(withoutPlain([]string{"ATTEMPT", zoned("STARTED"), "RAN", "EXIT", "WORKER", "NODE", "ERROR"}, table))
+	return a.table(withoutPlain([]string{"ATTEMPT", "STARTED" + zonePlaceholder, "RAN", "EXIT", "WORKER", "NODE", "ERROR"}, table))
 }
 
 // remarks returns what went wrong with an attempt and with the result that it left, and how many

@@ -43,7 +43,7 @@ func (a *App) printStats(s control.Stats) error {
 			return statsRow(q.Queue, &q.Figures)
 		})
 	}
-	head, layout, zone := zoned("FROM"), "2006-01-02 15:04", time.Local
+	head, layout, zone := "FROM"+zonePlaceholder, "2006-01-02 15:04 MST", time.Local
 	if s.Grain == "day" {
 		head, layout, zone = "DAY (UTC)", "2006-01-02", time.UTC
 	}

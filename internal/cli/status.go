@@ -97,14 +97,13 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 
 // statusDetails prints what one asks about the service rather than about the jobs.
 func (a *App) statusDetails(st *control.Status) error {
-	zone, _ := time.Now().Zone()
-	service := fmt.Sprintf("%s, pid %d, since %s %s", st.Version, st.PID, local(st.Started), zone)
+	service := fmt.Sprintf("%s, pid %d, since %s", st.Version, st.PID, local(st.Started))
 	if st.PID == 0 {
 		service = "does not run"
 	}
 	oldest := "none waits"
 	if st.Oldest != 0 {
-		oldest = "waits since " + local(st.Oldest) + " " + zone
+		oldest = "waits since " + local(st.Oldest)
 	}
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},

@@ -50,7 +50,7 @@ func (a *App) table(head []string, rows [][]string) error {
 // paintedTable is table, whose cells are painted once they fit.
 func (a *App) paintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
 	widths, limit := make([]int, len(head)), a.width(a.Out)
-	rows = append([][]string{head}, rows...)
+	rows = append([][]string{NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
 			row[i] = oneLine(a.Clean(a.Out, a.plain(row[i])))

@@ -121,7 +121,7 @@ func workerListVerb(a *App) *cobra.Command {
 			if a.Structured() {
 				return PrintList(a, got.Workers)
 			}
-			head := []string{"ID", "NODE", "STATE", "PID", zoned("STARTED"), "HEARTBEAT", "JOB"}
+			head := []string{"ID", "NODE", "STATE", "PID", "STARTED" + zonePlaceholder, "HEARTBEAT" + zonePlaceholder, "JOB"}
 			return a.named(len(got.Workers), "no workers; add some with: queuectl worker start -c N", head, func(i int) []string {
 				w := &got.Workers[i]
 				return []string{w.ID, w.Node, w.State, orDash(w.PID), local(w.StartedAt), local(w.LastHeartbeat), orDash(w.Job)}
