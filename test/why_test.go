@@ -132,7 +132,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 		{"closed", "-Q closed", "queue", "closed", "queue paused"},
 		{"child", "--after locked", "dependency", "locked", "after locked"},
 		{"late", "--in 1h", "time", "", `in \S+`},
-		{"kept", "--in 1h", "held", "", "-"},
+		{"kept", "--in 1h", "held", "", "held"},
 	}
 	for _, c := range cases {
 		q.must(append(append([]string{"enqueue", "--id", c.id}, strings.Fields(c.flags)...), "true")...)
@@ -169,6 +169,9 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 			if w := got.WaitsFor; w == nil || w.Kind != why.Kind || w.Key != why.Key || w.Text != why.Text && c.kind != "dependency" && c.id != "closed" {
 				t.Errorf("%s of %s: got %+v, want %+v as why says", from, c.id, w, why)
 			}
+		}
+		if text := q.must("show", c.id); !strings.Contains(text, "\nReason:     "+read("show", c.id).WaitsFor.Text) {
+			t.Errorf("show %s gives no reason:\n%s", c.id, text)
 		}
 		if want := regexp.MustCompile(`(?m)^` + c.id + ` +` + c.when + ` +` + strings.TrimSpace(c.kind+" "+c.key) + `$`); !want.MatchString(table) {
 			t.Errorf("the table has no line like %s:\n%s", want, table)

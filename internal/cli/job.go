@@ -35,18 +35,18 @@ func whenOf(j *control.Job, now time.Time) string {
 	return cmp.Or(waitsForText(j), "-")
 }
 
-// waitsForText is why a job that is due does not run, in a few words; "" if it is held, only waits for a worker to
-// become free, or waits for nothing.
+// waitsForText is why a job that is due does not run, in a few words; "" if it only waits for a worker to become free,
+// or waits for nothing.
 func waitsForText(j *control.Job) string {
-	if len(j.DependsOn) > 0 {
+	r := or(j.WaitsFor, control.Reason{})
+	if len(j.DependsOn) > 0 && r.Kind != "held" {
 		return afterText(j)
 	}
-	r := or(j.WaitsFor, control.Reason{})
 	full := or(r.Most, 0) > 0
 	switch r.Kind {
-	case "", "held", "time", "retry":
+	case "", "time", "retry":
 		return ""
-	case "paused", "draining":
+	case "held", "paused", "draining":
 		return r.Kind
 	case "workers":
 		switch {

@@ -418,17 +418,22 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	default:
 		return []string{fmt.Sprintf("job %s may start as soon as a worker is free: %s", w.ID, before(w))}
 	}
-	for _, r := range w.Reasons {
-		text := r.Text
-		if at := queue.Millis(r.At).Time(); r.At != 0 {
-			text += fmt.Sprintf(": %s, in %s", clock(at, now), roughly(at.Sub(now)))
-		}
-		lines = append(lines, text+"; "+r.Next)
+	for i := range w.Reasons {
+		lines = append(lines, reasonLine(&w.Reasons[i], now))
 	}
 	if text := before(w); text != "" {
 		lines = append(lines, text)
 	}
 	return lines
+}
+
+// reasonLine returns a reason, when it ends if that is known, and what to do about it.
+func reasonLine(r *control.Reason, now time.Time) string {
+	text := r.Text
+	if at := queue.Millis(r.At).Time(); r.At != 0 {
+		text += fmt.Sprintf(": %s, in %s", clock(at, now), roughly(at.Sub(now)))
+	}
+	return text + "; " + r.Next
 }
 
 // before says how many jobs rank before one, of which users and why, "" if none do.

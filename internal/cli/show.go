@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -104,7 +105,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
 	rows := [][2]string{
-		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {failure, a.plain(orEmpty(j.Error))},
+		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Reason", waitReason(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {failure, a.plain(orEmpty(j.Error))},
 		{code, orEmpty(j.ExitCode)}, {signal, signalOf(&j.Job, "")},
 		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
 		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
@@ -142,6 +143,14 @@ func removedInput(fields []string) string {
 		return ""
 	}
 	return strings.Join(fields, ", ") + " (to make room; the job cannot run again)"
+}
+
+// waitReason returns why a job does not run now, as why says it; "" if it runs, may start or has ended.
+func waitReason(j *control.Job) string {
+	if j.WaitsFor == nil {
+		return ""
+	}
+	return reasonLine(j.WaitsFor, time.Now())
 }
 
 // limitsOf are the limits of a job, each beside what its last attempt used.
