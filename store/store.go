@@ -38,8 +38,8 @@ type Store interface {
 	Close() error
 }
 
-// ErrNewerSchema refuses a store that a newer queuectl has written and that this one cannot
-// use. It is left as it is.
+// ErrNewerSchema refuses a store that a newer queuectl, or one with other tables, has written and that this one cannot
+// use. The store is not changed.
 var ErrNewerSchema = &queue.Error{Code: queue.CodeUnsupported, Message: "newer schema"}
 
 // Examiner is a store that can say how what keeps its jobs is.

@@ -104,6 +104,29 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 }
 
+// The database of a program with other tables is refused before anything reads them, with its file and a next step,
+// and left as it is.
+func TestOtherTablesAreRefused(t *testing.T) {
+	for what, statement := range map[string]string{
+		"a column of jobs":     `ALTER TABLE jobs DROP COLUMN stored`,
+		"a column of the mark": `ALTER TABLE meta DROP COLUMN commits`,
+		"a column read later":  `ALTER TABLE settings DROP COLUMN at`,
+		"a table":              `DROP TABLE usual`,
+	} {
+		t.Run(what, func(t *testing.T) {
+			dir := filled(t, 1)
+			carryOut(t, dir, statement)
+			err := refuses(t, dir, filepath.Join(dir, fileName))
+			if !errors.Is(err, store.ErrNewerSchema) || !strings.Contains(err.Error(), "; ") {
+				t.Errorf("got %v, want %v with a next step", err, store.ErrNewerSchema)
+			}
+			if _, err := OpenReadOnly(Options{Dir: dir, Order: usual}); !errors.Is(err, store.ErrNewerSchema) {
+				t.Errorf("read only: got %v, want %v", err, store.ErrNewerSchema)
+			}
+		})
+	}
+}
+
 // Where a database has been, a missing, empty or foreign file is never replaced
 // by an empty queue.
 func TestNoEmptyQueueWhereOneHasBeen(t *testing.T) {

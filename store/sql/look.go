@@ -56,6 +56,9 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	defer s.lite.exec(`ROLLBACK`) // nothing was written
+	if err := checkTables(s.lite); err != nil {
+		return err
+	}
 	if err := checkMark(s.lite, s.dir); err != nil {
 		return err
 	}
@@ -65,9 +68,6 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 	}
 	if version < int64(len(migrations)) {
 		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, and this queuectl reads schema %d; start its service once, which brings it up to date", s.dir, version, len(migrations))
-	}
-	if err := checkSchema(s.lite, migrations); err != nil {
-		return err
 	}
 	if err := s.load(); err != nil || orderOf == nil {
 		return err

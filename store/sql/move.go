@@ -141,6 +141,9 @@ func (m *move) file() (conn, error) {
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil {
+		err = checkTables(c)
+	}
+	if err == nil {
 		err = checkMark(c, m.from.Dir)
 	}
 	if err == nil && version != int64(len(migrations)) {

@@ -1,8 +1,11 @@
 package sql
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -337,6 +340,75 @@ func checkSchema(c *liteConn, steps [][]string) error {
 		return err
 	}
 	return queue.Errorf(store.ErrNewerSchema.Code, "the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
+}
+
+// checkTables refuses a schema of another version, and tables that lack a column: until the first release a program may
+// have other tables under the same version. It must be called before anything reads the tables.
+func checkTables(c *liteConn) error {
+	if err := checkSchema(c, migrations); err != nil {
+		return err
+	}
+	version, err := c.number(`PRAGMA user_version`)
+	if err != nil || version != int64(len(migrations)) {
+		return err
+	}
+	if made, err := hasTables(c, slices.Concat(migrations...)); made || err != nil {
+		return err
+	}
+	fresh, err := openConn(":memory:")
+	if err != nil {
+		return err
+	}
+	defer fresh.close()
+	if err := migrate(fresh, migrations); err != nil {
+		return err
+	}
+	want, err := columnsIn(fresh)
+	if err != nil {
+		return err
+	}
+	got, err := columnsIn(c)
+	if err != nil {
+		return err
+	}
+	for _, name := range want {
+		if !slices.Contains(got, name) {
+			return otherTables(c, name)
+		}
+	}
+	return nil
+}
+
+// otherTables refuses a database that lacks a column.
+func otherTables(c *liteConn, column string) error {
+	file := ""
+	err := c.query(func(r row) (bool, error) {
+		file = r.text(0)
+		return false, nil
+	}, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
+	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code, "the database %s was made by another version of queuectl: it has no %s; use that version, or move the directory away to begin with an empty queue", file, column)))
+}
+
+// hasTables reports whether all tables were created by exactly these statements: then no column is missing, and none has
+// to be looked for.
+func hasTables(c *liteConn, statements []string) (bool, error) {
+	tables := map[string]bool{}
+	err := c.query(func(r row) (bool, error) {
+		tables[r.text(0)] = true
+		return true, nil
+	}, `SELECT sql FROM sqlite_schema WHERE type = 'table'`)
+	return err == nil && !slices.ContainsFunc(statements, func(s string) bool {
+		return strings.HasPrefix(s, `CREATE TABLE `) && !tables[s]
+	}), err
+}
+
+// columnsIn lists the tables of a database with their columns, as table.column.
+func columnsIn(c *liteConn) (list []string, err error) {
+	err = c.query(func(r row) (bool, error) {
+		list = append(list, r.text(0))
+		return true, nil
+	}, `SELECT m.name || '.' || p.name FROM sqlite_schema m JOIN pragma_table_xinfo(m.name) p WHERE m.type = 'table' ORDER BY m.name, p.cid`)
+	return list, err
 }
 
 // migrate brings the schema up to date; each version is one transaction, so a

@@ -124,6 +124,9 @@ func (s *Store) open(path string) (err error) {
 	if err = s.checkDoubt(); err != nil {
 		return err
 	}
+	if err = checkTables(s.lite); err != nil {
+		return err
+	}
 	if err = checkMark(s.lite, s.dir); err != nil {
 		return err
 	}
