@@ -268,8 +268,8 @@ type Attempt struct {
 	// an output too large for it. At most one is set.
 	Output    []byte
 	OutputRef string
-	// OutputBytes is how much room the output takes, as kept; OutputForgotten if it
-	// was removed to make room.
+	// OutputBytes is the size of the output as it is kept; OutputForgotten or OutputOverQuota if it was removed to
+	// make room.
 	OutputBytes int64
 	// Result is JSON that the attempt has left, nil for none; ResultError is why what it left
 	// is not kept. It counts as output, and is forgotten with it.
@@ -284,8 +284,11 @@ type Progress struct {
 	At      Millis `json:"at"`
 }
 
-// OutputForgotten stands for the size of an output that was removed to make room.
-const OutputForgotten = -1
+// What stands for the size of an output that was removed to make room.
+const (
+	OutputForgotten = -1 // all outputs, or those of a queue, were over retention_output
+	OutputOverQuota = -2 // the jobs of the user were over max_bytes_per_user
+)
 
 // EventKind says what an Event tells.
 type EventKind string

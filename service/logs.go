@@ -286,8 +286,12 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	if err != nil {
 		return err
 	}
-	if a.OutputBytes == queue.OutputForgotten {
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (retention_output)", a.N)
+	if a.OutputBytes < 0 {
+		setting := "retention_output"
+		if a.OutputBytes == queue.OutputOverQuota {
+			setting = "max_bytes_per_user"
+		}
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (%s)", a.N, setting)
 	}
 	rest := func(chunk output.Chunk) error {
 		if chunk, some := after(chunk, &c); some {

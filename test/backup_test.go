@@ -183,6 +183,9 @@ func TestOutputsMakeRoom(t *testing.T) {
 	if r := q.cli("logs", "j0"); r.code != 4 || !strings.Contains(r.err, "removed to make room (retention_output)") {
 		t.Errorf("logs of the oldest: %+v", r)
 	}
+	if r := q.cli("attach", "j0"); r.code != 125 || r.err != "queuectl: the output of attempt 1 was removed to make room (retention_output)\n" {
+		t.Errorf("attach to the oldest: %+v", r)
+	}
 	if r := q.cli("show", "j0"); r.code != 0 || !strings.Contains(r.out, "completed") {
 		t.Errorf("show of the oldest: %+v", r)
 	}

@@ -74,4 +74,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.must("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.must("config", "set", "max_bytes_per_user", "64KiB")
 	q.until("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "output").out, "xxx") })
+	if r := q.cli("logs", "output"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (max_bytes_per_user)") {
+		t.Errorf("logs of an output that the quota removed: %+v", r)
+	}
 }

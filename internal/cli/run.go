@@ -342,11 +342,11 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print 
 		return a.tellAttempt(ctx, c, id, attempt)
 	})
 	if err != nil {
-		return a.lost(id, err)
+		return a.lost(ctx, c, id, err)
 	}
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil {
-		return a.lost(id, err)
+		return a.lost(ctx, c, id, err)
 	}
 	a.Exit = jobExit(&job.Job)
 	a.tellEnd(&job.Job)
@@ -474,10 +474,13 @@ func expired(j *control.Job) bool { return or(j.Reason, "") == string(queue.Reas
 // didNotStart is why a job expired, in words.
 const didNotStart = "it had not started by its expires_at"
 
-// lost adds to a failure while a job was followed that the job is in the queue, and
-// the way back to it.
-func (a *App) lost(id string, err error) error {
+// lost adds to a failure while a job was followed whether the job is still in the queue, and how to follow it again.
+// Output that is gone while the job is there needs no more words.
+func (a *App) lost(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
+		if _, shown := c.Show(ctx, control.Show{ID: control.Name(id)}); shown == nil {
+			return err
+		}
 		return fmt.Errorf("job %s was removed: %w", id, err)
 	}
 	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl attach %s", id, err, id)

@@ -113,7 +113,7 @@ func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, e
 		if err != nil || over <= 0 {
 			return false, err
 		}
-		err = s.trim(ctx, max(0, j.Outputs-over), func(of *job) bool { return of == j }, func(_ *job, a *queue.Attempt) queue.Millis { return queue.Millis(a.N) })
+		err = s.trim(ctx, max(0, j.Outputs-over), queue.OutputOverQuota, func(of *job) bool { return of == j }, func(_ *job, a *queue.Attempt) queue.Millis { return queue.Millis(a.N) })
 	}
 	return false, err
 }

@@ -109,16 +109,16 @@ func (s *Store) expel(j *job, detail queue.EventDetail, now queue.Millis) {
 
 // TrimOutputs removes the oldest outputs while all take more than keep bytes.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
-	return false, s.trim(ctx, keep, func(*job) bool { return true }, func(_ *job, a *queue.Attempt) queue.Millis { return a.EndedAt })
+	return false, s.trim(ctx, keep, queue.OutputForgotten, func(*job) bool { return true }, func(_ *job, a *queue.Attempt) queue.Millis { return a.EndedAt })
 }
 
 // TrimOutputsOf does so with jobs of a queue.
 func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more bool, err error) {
-	return false, s.trim(ctx, keep, func(j *job) bool { return j.Kept && j.Queue == of }, func(j *job, _ *queue.Attempt) queue.Millis { return j.EndedAt })
+	return false, s.trim(ctx, keep, queue.OutputForgotten, func(j *job) bool { return j.Kept && j.Queue == of }, func(j *job, _ *queue.Attempt) queue.Millis { return j.EndedAt })
 }
 
-// trim removes the oldest outputs of some jobs while these take more than keep bytes.
-func (s *Store) trim(ctx context.Context, keep int64, meant func(*job) bool, at func(*job, *queue.Attempt) queue.Millis) error {
+// trim removes the oldest outputs of some jobs while these take more than keep bytes, and stores mark as their size.
+func (s *Store) trim(ctx context.Context, keep, mark int64, meant func(*job) bool, at func(*job, *queue.Attempt) queue.Millis) error {
 	return s.update(ctx, func(queue.Millis) error {
 		for {
 			var oldest *queue.Attempt
@@ -143,7 +143,7 @@ func (s *Store) trim(ctx context.Context, keep int64, meant func(*job) bool, at 
 				s.garbage = append(s.garbage, oldest.OutputRef)
 			}
 			of.Outputs -= oldest.OutputBytes
-			oldest.Output, oldest.OutputRef, oldest.Result, oldest.OutputBytes = nil, "", nil, queue.OutputForgotten
+			oldest.Output, oldest.OutputRef, oldest.Result, oldest.OutputBytes = nil, "", nil, mark
 		}
 	})
 }

@@ -162,28 +162,29 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 		if over <= 0 {
 			return nil
 		}
-		more, err = t.trim(over, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE output_bytes > 0 AND ended_at >= 0 ORDER BY ended_at LIMIT ?`)
+		more, err = t.trim(over, queue.OutputForgotten, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE output_bytes > 0 AND ended_at >= 0 ORDER BY ended_at LIMIT ?`)
 		return err
 	})
 	return more, err
 }
 
 // TrimOutputsOf does so with the jobs of a queue that ended while it had its own retention.
-func (s *engine) TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error) {
+func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		over := t.keptOf(queue).keptBytes - keep
+		over := t.keptOf(name).keptBytes - keep
 		if over <= 0 {
 			return nil
 		}
-		more, err = t.trim(over, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, queue)
+		more, err = t.trim(over, queue.OutputForgotten, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
 		return err
 	})
 	return more, err
 }
 
-// trim removes a step of outputs until so many bytes are gone; it reports whether there are more.
-func (t *tx) trim(over int64, oldest string, args ...any) (more bool, err error) {
+// trim removes up to outputStep outputs until over bytes are gone, and stores mark as their size. It reports whether
+// more have to go.
+func (t *tx) trim(over, mark int64, oldest string, args ...any) (more bool, err error) {
 	type kept struct {
 		seq, n, bytes int64
 	}
@@ -200,7 +201,7 @@ func (t *tx) trim(over int64, oldest string, args ...any) (more bool, err error)
 		if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, a.seq, a.n); err != nil {
 			return false, err
 		}
-		if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = -1 WHERE seq = ? AND n = ?`, a.seq, a.n); err != nil {
+		if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ? WHERE seq = ? AND n = ?`, mark, a.seq, a.n); err != nil {
 			return false, err
 		}
 		if err := t.forgetOutput(a.seq, a.bytes); err != nil {

@@ -192,7 +192,7 @@ var migrations = [][]string{{
 		peak_rss     INTEGER NOT NULL,
 		leftovers    INTEGER NOT NULL,
 		dropped      INTEGER NOT NULL,
-		output_bytes INTEGER NOT NULL DEFAULT 0, -- -1 if it was removed to make room
+		output_bytes INTEGER NOT NULL DEFAULT 0, -- -1 if retention_output removed it, -2 if the quota of the user did
 		output_ref   TEXT,
 		peak_tasks   INTEGER NOT NULL DEFAULT 0,
 		result_error TEXT,

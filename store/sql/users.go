@@ -236,7 +236,7 @@ func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, 
 				}
 			}
 			if n := over(); n > 0 && j.outputs {
-				left, err := t.trim(n, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, j.seq)
+				left, err := t.trim(n, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, j.seq)
 				if more = left; left || err != nil {
 					return err
 				}

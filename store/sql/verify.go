@@ -388,7 +388,7 @@ func outputFaults(c *liteConn, files map[string]bool, folders []string) (faults 
 	}
 	err = eachRef(c, func(ref string, size int64) error {
 		delete(orphans, ref)
-		if size == queue.OutputForgotten {
+		if size < 0 { // removed to make room
 			return nil
 		}
 		path, there := whereOutput(folders, ref)

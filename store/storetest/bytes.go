@@ -119,7 +119,7 @@ func bytesTrimmed(r *rig) {
 		r.must(err)
 		left = append(left, a.OutputBytes)
 	}
-	same(r, "outputs", left, []int64{9000, queue.OutputForgotten, 3000})
+	same(r, "outputs", left, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
 // trimUser removes what may go of a user's ended jobs while their jobs hold more than keep bytes.
