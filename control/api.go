@@ -369,7 +369,7 @@ type ScreenRows struct {
 type Screen struct {
 	Status  Status      `json:"status"`
 	Running []ScreenJob `json:"running"` // the oldest first
-	Ready   []Job       `json:"ready"`   // that wait for a worker or a gate, in the order of their ranks
+	Ready   []Job       `json:"ready"`   // that wait for a worker or a gate, in the order in which they start if no gate is full
 	Timed   []Job       `json:"timed"`   // that wait for their time, the next first
 	Kept    []Job       `json:"kept"`    // held and blocked ones, the oldest first
 	Dead    []ScreenJob `json:"dead"`    // the last ended first

@@ -157,10 +157,10 @@ type Why struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"`
 	Reasons []Reason `json:"reasons"`
-	// Position is how many of those that could start rank before it; nil if more than Behind do, or if it could not
+	// Position is how many of those that could start do so before it; nil if more than Behind do, or if it could not
 	// start.
 	Position *int `json:"position"`
-	// Behind is how many jobs were found that rank before it, if there may be more.
+	// Behind is how many jobs were found that start before it, if there may be more.
 	Behind int `json:"behind,omitempty"`
 	// Ahead are the users that most of these jobs belong to.
 	Ahead []Ahead `json:"ahead,omitempty"`
@@ -168,12 +168,12 @@ type Why struct {
 	Earliest Time `json:"earliest"`
 }
 
-// Ahead is the jobs of one user that rank before a job.
+// Ahead is the jobs of one user that start before a job.
 type Ahead struct {
 	User     string `json:"user"`
 	Jobs     int    `json:"jobs"`
 	Priority int64  `json:"priority"` // the highest of them
-	Text     string `json:"text"`     // for people: how many, of which user, and why they rank before it
+	Text     string `json:"text"`     // for people: how many, of which user, and why they start before it
 }
 
 // Reason is one thing that keeps a job from running, and what would end it.

@@ -154,10 +154,17 @@ type Job struct {
 	Since     Millis // when it began to earn points: runnable for the first time
 	Arrival   int64  // how many jobs had been enqueued, itself too, when it began to
 	Rank      int64  // what Order.Rank made of these; 0 unless the job was read as a leased one
+	// Start is the place of a claimed job: its own Rank and Seq or, if its user has the turn, those of the job that it
+	// goes before. It is zero unless the job comes from a claim. Jobs that go before the same one do so in the order in
+	// which they were claimed.
+	Start     Place
 	ExpiresAt Millis
 	StartedAt Millis // of the last attempt
 	EndedAt   Millis // of the job, 0 unless it has ended
 }
+
+// Place is a position in the order in which the claimed jobs of a queue start.
+type Place struct{ Rank, Seq int64 }
 
 // Disowned reports whether the account that enqueued the job is no more, so that there
 // is nobody whom it could run as, unless a user was named.

@@ -7,17 +7,19 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Attempts wait in the order of their ranks within each queue, and the queues stay in the order in which they came.
-func TestAttemptsWaitInOrderOfRank(t *testing.T) {
+// Attempts wait in the order of their places within each queue, and the queues stay in the order in which they came.
+func TestAttemptsWaitInOrderOfPlace(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{
-		{Lease: wire.Lease{Seq: 1}, Queue: "a", Rank: 10},
-		{Lease: wire.Lease{Seq: 2}, Queue: "b", Rank: 20},
-		{Lease: wire.Lease{Seq: 5}, Queue: "a", Rank: 30},
-		{Lease: wire.Lease{Seq: 6}, Queue: "b", Rank: 20},
-		{Lease: wire.Lease{Seq: 4}, Queue: "a", Rank: 30}, // before 5, of the same rank
-		{Lease: wire.Lease{Seq: 7}, Queue: "b", Rank: -9}, // before all of its queue
-		{Lease: wire.Lease{Seq: 3}, Queue: "a", Rank: 20},
+		{Lease: wire.Lease{Seq: 1}, Queue: "a", Place: wire.Place{Rank: 10, Seq: 1}},
+		{Lease: wire.Lease{Seq: 2}, Queue: "b", Place: wire.Place{Rank: 20, Seq: 2}},
+		{Lease: wire.Lease{Seq: 5}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5}},
+		{Lease: wire.Lease{Seq: 6}, Queue: "b", Place: wire.Place{Rank: 20, Seq: 6}},
+		{Lease: wire.Lease{Seq: 4}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 4}}, // before 5, of the same rank
+		{Lease: wire.Lease{Seq: 7}, Queue: "b", Place: wire.Place{Rank: -9, Seq: 7}}, // before all of its queue
+		{Lease: wire.Lease{Seq: 3}, Queue: "a", Place: wire.Place{Rank: 20, Seq: 3}},
+		{Lease: wire.Lease{Seq: 9}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}}, // whose user has the turn before 5
+		{Lease: wire.Lease{Seq: 8}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}}, // and then this one's user
 	} {
 		s.enqueue(&attempt{start: &start})
 	}
@@ -25,7 +27,7 @@ func TestAttemptsWaitInOrderOfRank(t *testing.T) {
 	for _, a := range s.waiting {
 		got = append(got, a.start.Seq)
 	}
-	if want := []int64{1, 7, 3, 2, 4, 6, 5}; !slices.Equal(got, want) {
+	if want := []int64{1, 7, 3, 2, 4, 6, 9, 8, 5}; !slices.Equal(got, want) {
 		t.Errorf("they start as %v, want %v", got, want)
 	}
 }

@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"cmp"
 	"errors"
 	"io"
 	"net"
@@ -297,8 +296,8 @@ func (s *server) startAttempt(f *wire.Start) {
 	s.more.Signal()
 }
 
-// enqueue has an attempt wait for a worker. Those of one queue keep among them the order of their ranks: a better one
-// takes the place of the first that ranks after it, which moves on to the place of the next, and so on. So the order in
+// enqueue has an attempt wait for a worker. Those of one queue keep among them the order of their places: a better one
+// takes the position of the first that comes after it, which moves on to the place of the next, and so on. So the order in
 // which queues take turns stays as the service has sent it. The caller holds mu.
 func (s *server) enqueue(a *attempt) {
 	s.waiting = append(s.waiting, a)
@@ -316,9 +315,9 @@ func (s *server) enqueue(a *attempt) {
 	}
 }
 
-// ranksBefore reports whether an attempt is to start before another one of its queue.
+// ranksBefore reports whether an attempt is to start before another one of its queue that came earlier.
 func (a *attempt) ranksBefore(other *attempt) bool {
-	return cmp.Or(cmp.Compare(a.start.Rank, other.start.Rank), cmp.Compare(a.start.Seq, other.start.Seq)) < 0
+	return a.start.Place.Compare(other.start.Place) < 0
 }
 
 // typeTo writes to the terminal of a running attempt as much as there is room for. It is

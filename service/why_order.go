@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxAheadUsers is how many users a why names whose jobs rank before one.
+// maxAheadUsers is how many users a why names whose jobs start before one.
 const maxAheadUsers = 5
 
-// whyOrder says which users have jobs that rank before a job that could start, and why they do.
+// whyOrder says which users have jobs that start before a job that could start, and why they do.
 func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
 	return s.shares.Do(ctx, control.Many, func() error {
@@ -33,10 +33,12 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 	})
 }
 
-// ahead groups the jobs that rank before another one by user, the user with the most jobs first.
+// ahead groups the jobs that start before another one by user, the user with the most jobs first.
 func (s *Service) ahead(j *queue.Job, list []queue.Job) (groups []control.Ahead) {
-	byPriority := s.store.Order().Scheduling != queue.ByArrival
-	of := map[int]int{} // index in groups, by uid
+	order := s.store.Order()
+	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
+	of := map[int]int{}        // index in groups, by uid
+	turns := map[string]bool{} // of users with a job that ranks behind j
 	for i := range list {
 		other := &list[i]
 		at, known := of[other.UID]
@@ -48,14 +50,19 @@ func (s *Service) ahead(j *queue.Job, list []queue.Job) (groups []control.Ahead)
 		g := &groups[at]
 		g.Jobs++
 		g.Priority = max(g.Priority, other.Priority)
+		turns[g.User] = turns[g.User] || cmp.Or(cmp.Compare(rank(other), rank(j)), cmp.Compare(other.Seq, j.Seq)) > 0
 	}
 	slices.SortStableFunc(groups, func(a, b control.Ahead) int { return cmp.Compare(b.Jobs, a.Jobs) })
 	groups = groups[:min(len(groups), maxAheadUsers)]
 	for i := range groups {
 		g := &groups[i]
-		g.Text = fmt.Sprintf("%d of %s that waited longer", g.Jobs, g.User)
-		if byPriority && g.Priority > j.Priority {
+		switch {
+		case order.Scheduling != queue.ByArrival && g.Priority > j.Priority:
 			g.Text = fmt.Sprintf("%d of %s with a priority up to %d", g.Jobs, g.User, g.Priority)
+		case turns[g.User]:
+			g.Text = fmt.Sprintf("%d of %s, by turns", g.Jobs, g.User)
+		default:
+			g.Text = fmt.Sprintf("%d of %s that waited longer", g.Jobs, g.User)
 		}
 	}
 	return groups

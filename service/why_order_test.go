@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that others keep from starting says how many jobs rank before it, of which users, and why.
-func TestWhySaysWhoRanksBeforeAJob(t *testing.T) {
+// A job that others keep from starting says how many jobs start before it, of which users, and why.
+func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	const other, third = owner + 1, owner + 2
 	s := stored(t) // whose jobs are ordered by priority
 	put := func(uid, n int, priority int64) {
@@ -46,6 +46,18 @@ func TestWhySaysWhoRanksBeforeAJob(t *testing.T) {
 	}
 	if w.Position == nil || *w.Position != 4 || !slices.Equal(got, want) {
 		t.Errorf("of %v jobs: %q, want %q", w.Position, got, want)
+	}
+	j = jobNamed("mine2")
+	j.Priority = 5
+	s.stores(t, j)
+	put(third, 1, 5) // it came later too, but its user has the turn
+	want = []string{fmt.Sprintf("4 of %d with a priority up to 15", other), fmt.Sprintf("2 of %d, by turns", third), fmt.Sprintf("1 of %d that waited longer", owner)}
+	got = nil
+	for _, a := range why("mine2").Ahead {
+		got = append(got, a.Text)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 	put(other, store.MaxScreen, 15)
 	if w = why("mine"); w.Position != nil || w.Behind != store.MaxScreen || len(w.Ahead) != 1 || w.Ahead[0].Jobs != store.MaxScreen {

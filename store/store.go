@@ -415,7 +415,7 @@ type ScreenFilter struct {
 // Screen is how the queue stands, in parts.
 type Screen struct {
 	Running []queue.Job // the oldest first
-	Ready   []queue.Job // those that wait for a worker or a gate, in the order of their ranks
+	Ready   []queue.Job // those that wait for a worker or a gate, in the order in which they start if no gate is full
 	Timed   []queue.Job // those that wait for their time, the next first
 	Kept    []queue.Job // held and blocked ones, the oldest first
 	Dead    []queue.Job // the last ended first

@@ -28,7 +28,7 @@ func (p *Pool) startFrames(frames []wire.Frame, j *queue.Job) []wire.Frame {
 		cwd = p.cfg.Account.Home
 	}
 	frames = append(frames, &wire.Start{
-		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Rank: j.Rank, UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
+		Lease: wire.Lease(j.Lease()), Queue: j.Queue, Place: placeOf(j), UID: uid, Argv: argv, Env: p.environment(j), Cwd: cwd, Umask: int64(j.Umask), Stdin: j.Stdin, StdinFile: j.StdinFile,
 		Timeout: j.Timeout, IdleTimeout: j.IdleTimeout, KillAfter: j.KillAfter, OutputGrace: p.cfg.OutputGrace(), OutputLimit: j.OutputLimit,
 		Background: j.AllowBackground, NotAfter: p.notAfter(j), By: (runner.SinceBoot() + startBy).Milliseconds(),
 		Memory: j.Memory, MilliCPUs: int64(math.Round(j.CPUs * 1000)), Tasks: j.Tasks,

@@ -14,6 +14,7 @@ import (
 // holds the pool's mu.
 type leases struct {
 	all     map[queue.Lease]*leaseState
+	held    int64                 // leases that were added, ever
 	bySeq   map[int64]*leaseState // the same
 	watched map[int64]int         // seqs whose end somebody waits for
 	ended   chan struct{}         // closed, and made anew, when a lease comes to its end
@@ -22,6 +23,7 @@ type leases struct {
 // leaseState is a lease of this service.
 type leaseState struct {
 	job      queue.Job
+	number   int64       // of the leases in the order in which they were claimed
 	conn     *runnerConn // nil while its runner is not connected, or not known
 	dir      string      // the runner's folder, "" if not known
 	waiting  bool        // for a runner of its own, which is being started: it was sent to none
@@ -66,7 +68,8 @@ func newLeases() leases {
 // hold adds the lease of a claimed job.
 func (s *leases) hold(j *queue.Job) *leaseState {
 	now := time.Now()
-	h := &leaseState{job: *j, paused: j.PausedAt != 0, sent: now, heard: now, started: make(chan struct{}), done: make(chan struct{})}
+	s.held++
+	h := &leaseState{job: *j, number: s.held, paused: j.PausedAt != 0, sent: now, heard: now, started: make(chan struct{}), done: make(chan struct{})}
 	s.all[j.Lease()], s.bySeq[j.Seq] = h, h
 	return h
 }

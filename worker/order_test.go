@@ -93,25 +93,61 @@ func TestDispatchKeepsTheOrderOfTheQueue(t *testing.T) {
 					slices.SortStableFunc(want, func(a, b int64) int { return int(priorities[b-1] - priorities[a-1]) })
 				}
 				s.put(priorities...)
-				f := newRunner(t, root, "first")
-				f.keepsQuiet()
-				d := &dispatcher{f: f, workers: workers, running: map[wire.Lease]time.Time{}}
-				run(t, s, root, workers)
-				slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || workers > 1 && l.Seq%40 > 25 }
-				until(t, "all had run", func() bool {
-					if rng.IntN(3) == 0 || !d.take() {
-						d.finish(func(l wire.Lease, since time.Time) bool {
-							return !slow(l) || time.Since(since) > 70*time.Millisecond && rng.IntN(2) == 0
-						})
-					}
-					return len(d.order) == jobs && len(d.running) == 0
-				})
-				check(t, "started", d.order, want)
-				if d.dropped == 0 {
-					t.Error("nothing was taken back")
-				}
+				check(t, "started", dispatched(t, dispatch{s, root, workers, jobs, rng}), want)
 			})
 		}
+	}
+}
+
+// dispatch is a list of jobs that a pool works off.
+type dispatch struct {
+	s       *hub
+	root    string
+	workers int
+	jobs    int
+	rng     *rand.Rand
+}
+
+// dispatched has all jobs run, some of them for longer than was expected, and returns the order in which they started.
+func dispatched(t *testing.T, of dispatch) []int64 {
+	t.Helper()
+	f := newRunner(t, of.root, "first")
+	f.keepsQuiet()
+	d := &dispatcher{f: f, workers: of.workers, running: map[wire.Lease]time.Time{}}
+	run(t, of.s, of.root, of.workers)
+	slow := func(l wire.Lease) bool { return l.Seq%17 == 0 || of.workers > 1 && l.Seq%40 > 25 }
+	until(t, "all had run", func() bool {
+		if of.rng.IntN(3) == 0 || !d.take() {
+			d.finish(func(l wire.Lease, since time.Time) bool {
+				return !slow(l) || time.Since(since) > 70*time.Millisecond && of.rng.IntN(2) == 0
+			})
+		}
+		return len(d.order) == of.jobs && len(d.running) == 0
+	})
+	if d.dropped == 0 {
+		t.Error("nothing was taken back")
+	}
+	return d.order
+}
+
+// Users take turns, though jobs are claimed ahead and some of them are taken back.
+func TestDispatchKeepsTheTurnsOfUsers(t *testing.T) {
+	for _, workers := range []int{1, 8} {
+		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
+			t.Parallel()
+			s, root := newStore(t), t.TempDir()
+			const many, few = 90, 30
+			s.putOf(1, make([]int64, many)...)
+			s.putOf(2, make([]int64, few)...)
+			var want []int64
+			for i := range int64(many) {
+				if want = append(want, i+1); i < few {
+					want = append(want, many+i+1)
+				}
+			}
+			of := dispatch{s, root, workers, many + few, rand.New(rand.NewPCG(2, uint64(workers)))}
+			check(t, "started", dispatched(t, of), want)
+		})
 	}
 }
 

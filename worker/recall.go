@@ -12,8 +12,9 @@ import (
 // becomes free, the runner starts the best-ranked job of the queue that is runnable and has no gate, except one that
 // became runnable after the last claim. Three rules keep it:
 //
-//  1. The jobs of a queue that wait in the runner stay in order of rank, whenever they arrive there.
-//  2. Jobs are recalled from the worst rank on, so a job that the runner starts meanwhile is the best of those left.
+//  1. The jobs of a queue that wait in the runner stay in the order of their places, whenever they arrive there. A place
+//     is the rank of a job or, if its user has the turn, that of the job that it goes before (store/rules/turns.go).
+//  2. Jobs are recalled from the last place on, so a job that the runner starts before it gets the last Drop is the best of those left.
 //  3. While a recall is under way, nothing is claimed, and nothing claimed before it is sent. The transaction that
 //     records the return of the jobs claims next, so these jobs take part in that claim.
 //
@@ -44,7 +45,7 @@ func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 		return
 	}
 	slices.SortFunc(list, func(a, b *leaseState) int {
-		return cmp.Or(cmp.Compare(b.job.Rank, a.job.Rank), cmp.Compare(b.job.Seq, a.job.Seq))
+		return cmp.Or(placeOf(&b.job).Compare(placeOf(&a.job)), cmp.Compare(b.number, a.number))
 	})
 	drops := map[*runnerConn][]wire.Frame{}
 	for _, h := range list {
@@ -58,6 +59,11 @@ func (p *Pool) dropUnstarted(selects func(*leaseState) bool) {
 	for conn, frames := range drops {
 		conn.Send(frames...)
 	}
+}
+
+// placeOf returns the place of a claimed job in the order of starts.
+func placeOf(j *queue.Job) wire.Place {
+	return wire.Place{Rank: j.Start.Rank, Seq: j.Start.Seq, Before: j.Start.Seq != j.Seq}
 }
 
 // recalling reports whether a recall is under way: the current runner has not said of every job whether it dropped it.

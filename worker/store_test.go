@@ -160,10 +160,16 @@ func (s *hub) endings(seq int64) (ended, released, cancelled int) {
 // from 1.
 func (s *hub) put(priorities ...int64) {
 	s.t.Helper()
+	s.putOf(0, priorities...)
+}
+
+// putOf enqueues jobs of a user, one for each priority.
+func (s *hub) putOf(uid int, priorities ...int64) {
+	s.t.Helper()
 	var drafts []queue.Job
 	for _, p := range priorities {
 		drafts = append(drafts, queue.Job{
-			Priority: p, MaxAttempts: 1, ExitCode: -1,
+			UID: uid, Priority: p, MaxAttempts: 1, ExitCode: -1,
 			Execution: queue.Execution{Argv: []string{"true"}, KillAfter: 3 * time.Second},
 		})
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,11 +111,13 @@ func (a *App) putNext(ctx context.Context, s *queue.Spec) error {
 	if err != nil {
 		return err
 	}
-	for i := range screen.Ready { // the first is the best
+	for i := range screen.Ready {
 		if j := &screen.Ready[i]; j.User == who.User || j.Submitter == who.User {
-			s.Priority = new(min(j.EffectivePriority+1, queue.MaxPriority))
-			return nil
+			s.Priority = new(max(or(s.Priority, math.MinInt64), min(j.EffectivePriority+1, queue.MaxPriority)))
 		}
+	}
+	if s.Priority != nil {
+		return nil
 	}
 	p := control.List{State: control.Texts{queue.Pending.String(), queue.Failed.String()}, User: who.User}
 	for range lookedForNext {

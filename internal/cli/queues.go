@@ -436,7 +436,7 @@ func reasonLine(r *control.Reason, now time.Time) string {
 	return text + "; " + r.Next
 }
 
-// before says how many jobs rank before one, of which users and why, "" if none do.
+// before says how many jobs start before one, of which users and why, "" if none do.
 func before(w *control.Why) string {
 	n := or(w.Position, w.Behind)
 	if n == 0 {

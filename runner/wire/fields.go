@@ -184,7 +184,9 @@ func (f *Setup) fields(c *codec) {
 func (f *Start) fields(c *codec) {
 	c.lease(&f.Lease)
 	c.text(&f.Queue)
-	c.num(&f.Rank)
+	c.num(&f.Place.Rank)
+	c.num(&f.Place.Seq)
+	c.flag(&f.Place.Before)
 	c.num(&f.UID)
 	c.texts(&f.Argv)
 	c.texts(&f.Env)

@@ -4,6 +4,7 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,6 +17,18 @@ import (
 // type reads it from every other version; but for a number at its end that is there only if it says something
 // (codec.last), which an older side does not read.
 const Protocol = 1
+
+// Compare orders places. An attempt comes after all those that go before its job.
+func (p Place) Compare(other Place) int {
+	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
+	if order == 0 && p.Before != other.Before {
+		order = 1
+		if p.Before {
+			order = -1
+		}
+	}
+	return order
+}
 
 // NoEpoch is that of whoever only asks what a runner has.
 const NoEpoch = 0
@@ -52,11 +65,16 @@ type (
 		SettleDelay time.Duration
 		StopTimeout time.Duration
 	}
+	// Place is the position of an attempt in the order in which those of its queue start.
+	Place struct {
+		Rank, Seq int64 // of its job, or of the one that it goes before
+		Before    bool  // it goes before the job of that Seq
+	}
 	// Start asks for one attempt; the runner starts a lease at most once.
 	Start struct {
 		Lease
 		Queue       string
-		Rank        int64 // of those of the queue that wait in the runner the lowest starts first, then the lowest Seq
+		Place       Place // of those of the queue that wait in the runner the lowest starts first
 		UID         int64 // of the account it runs as, whose home is the default of Cwd and whose names Env lacks; -1 is the runner's own
 		Argv        []string
 		Env         []string // complete but for QUEUECTL_WORKER, the cookie and, with a UID, what the account says of itself

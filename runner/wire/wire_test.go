@@ -21,7 +21,7 @@ func frames() []wire.Frame {
 	a := wire.Attempt{Lease: l, Slot: 3, PID: 4711, StartedAt: 1_700_000_000_000}
 	return []wire.Frame{
 		&wire.Hello{Protocol: 1, Epoch: 9, Version: "v"}, &wire.Setup{Workers: 4, SettleDelay: 5 * time.Millisecond, StopTimeout: time.Second},
-		&wire.Start{Lease: l, Queue: "q", Rank: -1, Argv: []string{"a", ""}, Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00", Timeout: 1, KillAfter: 2, OutputGrace: 3, OutputLimit: 4, Background: true, NotAfter: 5, UID: 1000, By: 6, Memory: 7, MilliCPUs: 8, Tasks: 9, TTY: true, Nice: -3, NoFile: 99,
+		&wire.Start{Lease: l, Queue: "q", Place: wire.Place{Rank: -1, Seq: 7, Before: true}, Argv: []string{"a", ""}, Env: []string{"A=b"}, Cwd: "/", Umask: 0o22, Stdin: "x\x00", Timeout: 1, KillAfter: 2, OutputGrace: 3, OutputLimit: 4, Background: true, NotAfter: 5, UID: 1000, By: 6, Memory: 7, MilliCPUs: 8, Tasks: 9, TTY: true, Nice: -3, NoFile: 99,
 			Secrets: []string{"S=/s"}, Mask: true, Deps: []byte("[]")},
 		&wire.Drop{Lease: l}, &wire.Kill{Lease: l, Cause: 5, Grace: time.Second}, &wire.Watch{Lease: l}, &wire.Signal{Lease: l, Number: 10}, &wire.Ack{Leases: []wire.Lease{l, {}}},
 		&wire.Read{Lease: l, ID: 1, Cursor: [2]int64{2, 3}, Wait: true}, &wire.Purge{ID: 2, Refs: []string{"1-2"}}, &wire.Purged{ID: 2}, &wire.Shutdown{},
@@ -103,7 +103,7 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 var layouts = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",
-	"030e808080808040017101d00f040161000203413d62012f24027800000200040608010a0c0e10120105c6010204533d2f7301025b5d",
+	"030e8080808080400171010e01d00f040161000203413d62012f24027800000200040608010a0c0e10120105c6010204533d2f7301025b5d",
 	"040e808080808040",
 	"050e8080808080400a80a8d6b907",
 	"060e808080808040",
@@ -130,7 +130,7 @@ var layouts = []string{
 	"1b020401",
 	"1c0e80808080804002500174",
 	"130e80808080804006ce4980a0abfef962000000000000060000000000000000000000000014",
-	"030e808080808040000000000000000000000000000000000000000000000000000001",
+	"030e8080808080400000000000000000000000000000000000000000000000000000000001",
 	"1d80a8d6b9070a",
 	"130e80808080804006ce4980a0abfef96200000000000000000000000000000000000000000001",
 	"130e80808080804006ce4980a0abfef96200000000000000000000000000000000000000001401",

@@ -2,6 +2,7 @@ package memstore
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -107,6 +108,25 @@ func (s *Store) rule(name string) store.QueueRule {
 	return store.QueueRule{Weight: 1}
 }
 
+// user names a user in a queue.
+type user struct {
+	queue string
+	uid   int
+}
+
+// renew forgets who was served in a queue.
+func (s *Store) renew(name string) {
+	maps.DeleteFunc(s.served, func(u user, _ int64) bool { return u.queue == name })
+	s.fresh[name] = s.claims
+}
+
+// unserve takes back that a job's user was served, since the job is given back without having started.
+func (s *Store) unserve(j *job) {
+	if u := (user{j.Queue, j.UID}); j.claim > s.fresh[j.Queue] {
+		s.served[u] = min(s.served[u], j.servedBefore)
+	}
+}
+
 // claim leases the jobs that may start, one after another, and cancels what it meets that is too
 // late.
 func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
@@ -122,10 +142,17 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
 	})
 	for len(claimed) < want {
-		j := s.next(now, ready, leased)
-		if j == nil {
+		first := s.next(now, ready, leased)
+		if first == nil {
 			return claimed
 		}
+		j := first
+		if s.order.Scheduling != queue.ByArrival {
+			j = s.inTurn(first, now, ready, leased)
+		}
+		u := user{j.Queue, j.UID}
+		s.claims++
+		j.claim, j.servedBefore, s.served[u] = s.claims, s.served[u], s.claims
 		j.Fence++
 		j.leased = true
 		j.Units = s.unitsFor(j, leased)
@@ -135,6 +162,7 @@ func (s *Store) claim(now queue.Millis, want int) (claimed []queue.Job) {
 			s.passes[j.Queue] = s.turn + (1<<30)/int64(s.rule(j.Queue).Weight)
 		}
 		claimed = append(claimed, j.leasedJob())
+		claimed[len(claimed)-1].Start = queue.Place{Rank: first.rank, Seq: first.Seq}
 	}
 	return claimed
 }
@@ -174,9 +202,39 @@ func (s *Store) weighted() bool {
 	return false
 }
 
-// next is the job whose turn it is, of those that are ready, in order: of all that may start the first one or, while weights differ,
-// the first one of the queue whose turn it is.
+// inTurn returns the job that starts instead of the first one. Each user has a first job that may start in its queue.
+// Of those with its priority, it is that of the user who was served least recently.
+func (s *Store) inTurn(first *job, now queue.Millis, ready, leased []*job) *job {
+	best := first
+	seen := map[int]bool{}
+	s.each(now, ready, leased, func(j *job) bool {
+		if j.Queue != first.Queue || seen[j.UID] {
+			return true
+		}
+		seen[j.UID] = true
+		if j.Priority == first.Priority && s.served[user{j.Queue, j.UID}] < s.served[user{best.Queue, best.UID}] {
+			best = j
+		}
+		return true
+	})
+	return best
+}
+
+// next is the first job that may start of those that are ready, in order: of all queues or, while weights differ, of the
+// queue whose turn it is.
 func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
+	turn := func(j *job) int64 { return max(s.passes[j.Queue], s.turn) }
+	s.each(now, ready, leased, func(j *job) bool {
+		if next == nil || turn(j) < turn(next) || turn(j) == turn(next) && j.Queue < next.Queue {
+			next = j
+		}
+		return s.weighted()
+	})
+	return next
+}
+
+// each calls f with the jobs that may start, in order, until it returns false. Those that are too late expire.
+func (s *Store) each(now queue.Millis, ready, leased []*job, f func(*job) (more bool)) {
 	of, running := map[int]int{}, map[string]int{} // leased ones, by user and by queue
 	for _, j := range leased {
 		of[j.UID]++
@@ -185,7 +243,7 @@ func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
 	type place struct{ queue, resource string }
 	barred := map[place]bool{} // those behind wait too
 	for _, j := range ready {
-		if j.leased || !j.State.Runnable() || next != nil && next.Queue == j.Queue {
+		if j.leased || !j.State.Runnable() {
 			continue
 		}
 		r := s.rule(j.Queue)
@@ -208,15 +266,10 @@ func (s *Store) next(now queue.Millis, ready, leased []*job) (next *job) {
 		}) {
 			continue
 		}
-		if !s.weighted() {
-			return j
-		}
-		turn := func(j *job) int64 { return max(s.passes[j.Queue], s.turn) }
-		if next == nil || turn(j) < turn(next) || turn(j) == turn(next) && j.Queue < next.Queue {
-			next = j
+		if !f(j) {
+			return
 		}
 	}
-	return next
 }
 
 // isNamed reports whether a job but one names a gate and has not ended.

@@ -27,6 +27,9 @@ type Store struct {
 	makers map[string]int             // who enqueued a queue's first job
 	passes map[string]int64           // of queues: when it is their turn, while weights differ
 	turn   int64                      // of the queue that was served last
+	served map[user]int64             // by claims: the claim that served a user in a queue last
+	claims int64                      // of one job each, ever
+	fresh  map[string]int64           // by queue: claims up to this one are forgotten
 	node   store.Node
 	hooks  store.Hooks
 	rules  map[gate]queue.Demand   // the newest word on each lock and rate
@@ -66,14 +69,17 @@ var _ store.Store = (*Store)(nil)
 // job is a stored job with what the contract does not show of it.
 type job struct {
 	queue.Job
-	rank      int64
-	leased    bool
-	former    int           // whose it is once it is given back, if not 0
-	moment    queue.HookSet // that has come, and whose hooks are yet to be made
-	asleep    bool          // not due yet for the first time
-	links     []link        // that it waits for, or has waited for
-	otherwise queue.Otherwise
-	attempts  []queue.Attempt
+	rank   int64
+	leased bool
+	claim  int64 // by which it was leased last; see Store.claims
+	// servedBefore is the claim that had served its user before that.
+	servedBefore int64
+	former       int           // whose it is once it is given back, if not 0
+	moment       queue.HookSet // that has come, and whose hooks are yet to be made
+	asleep       bool          // not due yet for the first time
+	links        []link        // that it waits for, or has waited for
+	otherwise    queue.Otherwise
+	attempts     []queue.Attempt
 }
 
 // link is a job that another one waits for, or has waited for.
@@ -118,6 +124,8 @@ func NewAt(order queue.Order, now func() queue.Millis) *Store {
 		queues:   map[string]store.QueueRule{},
 		makers:   map[string]int{},
 		passes:   map[string]int64{},
+		served:   map[user]int64{},
+		fresh:    map[string]int64{},
 		rules:    map[gate]queue.Demand{},
 		starts:   map[gate][]queue.Millis{},
 		kept:     map[gate]bool{},

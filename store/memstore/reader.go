@@ -74,6 +74,7 @@ func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err erro
 	err = s.read(ctx, func() error {
 		other := NewAt(s.order, s.now)
 		other.maxUser, other.turn, other.node, other.enqueued = s.maxUser, s.turn, s.node, s.enqueued
+		other.claims, other.served, other.fresh = s.claims, maps.Clone(s.served), maps.Clone(s.fresh)
 		other.queues, other.passes, other.rules = maps.Clone(s.queues), maps.Clone(s.passes), maps.Clone(s.rules)
 		for g, starts := range s.starts {
 			other.starts[g] = slices.Clone(starts)
@@ -414,9 +415,7 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 		}
 		screen = store.Screen{
 			Running: part(is(queue.Processing), age),
-			Ready: part(func(j *job) bool { return j.State.Runnable() && j.DueAt <= now }, func(a, b *job) int {
-				return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(a.Seq, b.Seq))
-			}),
+			Ready:   part(func(j *job) bool { return j.State.Runnable() && j.DueAt <= now }, s.startOrder(now)),
 			Timed: part(func(j *job) bool { return j.State.Runnable() && j.DueAt > now }, func(a, b *job) int {
 				return cmp.Or(cmp.Compare(a.DueAt, b.DueAt), cmp.Compare(a.Seq, b.Seq))
 			}),
@@ -427,6 +426,42 @@ func (s *Store) Screen(ctx context.Context, f store.ScreenFilter) (screen store.
 		return nil
 	})
 	return screen, err
+}
+
+// startOrder orders the jobs that are ready as they start if no gate is full: what is leased, then the others; users take
+// turns.
+func (s *Store) startOrder(now queue.Millis) func(a, b *job) int {
+	at := map[*job]int{}
+	for _, leased := range []bool{true, false} {
+		served := map[user]int64{}
+		if !leased {
+			maps.Copy(served, s.served)
+		}
+		var left []*job
+		for _, j := range s.all() {
+			if j.State.Runnable() && j.DueAt <= now && j.leased == leased {
+				left = append(left, j)
+			}
+		}
+		slices.SortStableFunc(left, func(a, b *job) int { return cmp.Compare(a.rank, b.rank) })
+		for n := int64(1); len(left) > 0; n++ {
+			best := 0
+			met := map[int]bool{}
+			for i, j := range left {
+				if j.Queue != left[0].Queue || met[j.UID] || s.order.Scheduling == queue.ByArrival {
+					continue
+				}
+				met[j.UID] = true
+				if j.Priority == left[0].Priority && served[user{j.Queue, j.UID}] < served[user{j.Queue, left[best].UID}] {
+					best = i
+				}
+			}
+			j := left[best]
+			at[j], served[user{j.Queue, j.UID}] = len(at), s.claims+n
+			left = slices.Delete(left, best, best+1)
+		}
+	}
+	return func(a, b *job) int { return cmp.Compare(at[a], at[b]) }
 }
 
 // Events lists up to limit events after a sequence number.

@@ -48,6 +48,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant,
 			if j := s.lease(l); j == nil || j.State == queue.Processing {
 				done.Stale = append(done.Stale, l)
 			} else {
+				s.unserve(j)
 				s.giveBack(j, now)
 			}
 		}
@@ -57,6 +58,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant,
 				done.Stale = append(done.Stale, c.Lease)
 				continue
 			}
+			s.unserve(j)
 			s.giveBack(j, now)
 			if err := s.change(j, c.Change, now); err != nil {
 				if done.Refused == nil {

@@ -87,6 +87,7 @@ func (s *Store) SetQueue(ctx context.Context, name string, rule store.QueueRule)
 			delete(s.queues, name)
 		}
 		s.passes, s.turn = map[string]int64{}, 0
+		s.renew(name)
 		return nil
 	})
 }
@@ -99,6 +100,7 @@ func (s *Store) resume(now queue.Millis) {
 				delete(s.queues, name)
 			}
 			s.passes, s.turn = map[string]int64{}, 0
+			s.renew(name)
 			s.tell(&job{}, queue.EventAudit, queue.EventDetail{Verb: "queue.resume", Target: name}, now)
 		}
 	}

@@ -22,23 +22,18 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			more = r.mem.Left() > 0 // what is shut may fit
 			break
 		}
-		l := &look.Lane
 		if more = r.Steps >= StepsMost; more {
 			break
 		}
 		r.Steps++
-		r.claiming = true
-		n, full, err := r.room(l)
-		r.claiming = false
+		n, err := r.pick(q, &look)
 		if err != nil {
 			return nil, false, err
 		}
 		if n == 0 {
-			if err := r.set(l, l.Head, full); err != nil {
-				return nil, false, err
-			}
 			continue
 		}
+		l := &look.Lane
 		look.Part, look.Want, look.Steps, look.Bytes = Whole, min(n, look.Want, want-len(jobs), q.Room), StepsMost-r.Steps, bytes
 		if err := r.limit(&look); err != nil {
 			return nil, false, err
@@ -57,7 +52,8 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 		if look.End {
 			shut = Empty
 		}
-		if err := r.set(l, look.Next, shut); err != nil {
+		l.Priority = look.NextPriority
+		if err := r.setHead(l, look.Next, shut); err != nil {
 			return nil, false, err
 		}
 		before := len(jobs)
@@ -86,11 +82,16 @@ func (r *Rules) takeAll(jobs []queue.Job, look *Look, q *Queue) ([]queue.Job, er
 			}
 			continue
 		}
-		if err := r.take(j, &look.Lane); err != nil {
+		if err := r.take(j, &look.Lane, r.tx.ServeUser(q, j.UID)); err != nil {
 			return nil, err
 		}
 		r.serve(q)
 		jobs = append(jobs, j.Job)
+		last := &jobs[len(jobs)-1]
+		last.Start = queue.Place(j.Position())
+		if look.Start != nil {
+			last.Start = *look.Start
+		}
 	}
 	return jobs, nil
 }
@@ -158,7 +159,7 @@ func (r *Rules) limit(look *Look) error {
 			}
 			return err
 		}
-		return r.tx.Shut(gate, "", func(other Lane) (bool, error) {
+		return r.tx.Shut(gate, List{}, func(other Lane) (bool, error) {
 			r.Steps++
 			if other.Queue == l.Queue || r.tx.Queue(other.Queue).Room > 0 {
 				before(other)
@@ -175,7 +176,7 @@ func (r *Rules) limit(look *Look) error {
 }
 
 // take leases a job. One that takes units of resources is written, for it must be known which.
-func (r *Rules) take(j *Job, l *Lane) error {
+func (r *Rules) take(j *Job, l *Lane, turn Turn) error {
 	j.Fence += r.tx.FenceStep()
 	j.Node = r.tx.Node().ID
 	if _, changing := r.tx.Order(); changing {
@@ -187,7 +188,7 @@ func (r *Rules) take(j *Job, l *Lane) error {
 			j.Units = queue.FormatUnits(j.Units, d.Key, queue.FreeUnits(d.N, r.tx.TakenUnits(d.Key)))
 		}
 	}
-	lease := &Lease{Job: *j, Needs: l.Needs}
+	lease := &Lease{Job: *j, Needs: l.Needs, Turn: turn}
 	lease.Job.Execution = queue.Execution{}
 	r.tx.Hold(lease)
 	if j.Units == "" {

@@ -243,6 +243,7 @@ func (r *Rules) release(lr queue.Lease, stale func(queue.Lease)) error {
 	}
 	r.job = l.Job
 	j := &r.job
+	r.tx.Unserve(r.tx.Queue(j.Queue), j.UID, l.Turn)
 	j.Units = ""
 	j.DueAt = min(j.DueAt, r.tx.Now()) // it was due, whatever the clock was set back by since
 	r.endLease(l)

@@ -1,17 +1,20 @@
 package rules
 
 import (
+	"cmp"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Two lanes of one queue, of two users, show how they work. Both need a lock of everybody's that one
-// job may hold: in lane A stand jobs 1 and 4, in lane B job 2. A claim takes job 1 of A, which has the better head. The next look
-// at A finds the lock taken, so A is shut on it, and B after it. When job 1 ends, its lease says
-// Recheck(lock), and Reopen opens B alone: job 2 ranks before job 4. B stands for A now, which stays
-// shut. As B's head goes past job 2, B stands for A no more, so set asks for another look: it finds
-// the lock taken again, and leaves A as it is until job 2 ends.
+// Two lanes of one user and queue show how they work. Both need a lock that one job may hold, and lane B needs a rate too:
+// lane A has jobs 1 and 4, lane B has job 2. A claim takes job 1, since A has the better head. When it checks A again the
+// lock is taken, so it shuts A on the lock, and then B. Both are in one list, that of the lock, the queue and the user.
+// When job 1 ends, its lease calls Recheck(lock), and Reopen opens B alone, since job 2 ranks before job 4. A stays shut: a
+// claim comes to B first in any case. Once the head of B has moved past job 2 that is no longer so, and setHead calls
+// Recheck(lock). The lock is taken again, so A stays as it is until job 2 ends.
 
 // Lane is the jobs of one user and one queue that make the same demands and may run as far as
 // time and state go. They are alike for the claim, so only the first of them matters, and
@@ -23,6 +26,8 @@ type Lane struct {
 	Needs []Need // but for the user's quota; the node, locks and rates, then resources
 	// Head is at or before the first job of the lane that is not leased.
 	Head Position
+	// Priority is that of the job at Head, or Unknown.
+	Priority int64
 	// Shut is the gate that the first job lacks room at, Open if none does as far as is known,
 	// Empty if there is no job.
 	Shut int64
@@ -35,6 +40,9 @@ const (
 	Open  int64 = 0
 	Empty int64 = math.MinInt64
 )
+
+// Again is reported by room instead of a gate if it has opened a lane that goes first.
+const Again int64 = math.MinInt64 + 1
 
 // Start is before every place.
 var Start = Position{math.MinInt64, 0}
@@ -70,8 +78,30 @@ type Queue struct {
 	Keeps   bool  // it has a retention of its own
 }
 
-// set is the only writer of a lane's head and of what it is shut on.
+// List names the jobs of one user and one queue that wait for a gate.
+type List struct {
+	Queue string
+	UID   int
+}
+
+// Compare orders lists by queue, then by user.
+func (l List) Compare(other List) int {
+	return cmp.Or(strings.Compare(l.Queue, other.Queue), cmp.Compare(l.UID, other.UID))
+}
+
+// List returns the list that has the lane while it is shut.
+func (l *Lane) List() List { return List{l.Queue, l.UID} }
+
+// set is setHead where the priority of a new head is not known.
 func (r *Rules) set(l *Lane, head Position, shut int64) error {
+	if head != l.Head {
+		l.Priority = Unknown
+	}
+	return r.setHead(l, head, shut)
+}
+
+// setHead is the only writer of a lane's head, with l.Priority, and of what it is shut on.
+func (r *Rules) setHead(l *Lane, head Position, shut int64) error {
 	// Those that are shut on its gates were left so as long as this one was open before them. On
 	// the gate that it is shut on now itself, nobody behind it fits either.
 	if l.Shut == Open && (shut != Open || head.After(l.Head)) {
@@ -83,6 +113,9 @@ func (r *Rules) set(l *Lane, head Position, shut int64) error {
 				r.Recheck(n.Gate)
 			}
 		}
+	}
+	if resource(l, l.Shut) && (shut != l.Shut || head.After(l.Head)) { // it holds up fewer lanes of other users
+		r.Recheck(l.Shut)
 	}
 	l.Head, l.Shut = head, shut
 	return r.tx.SetLane(*l)
@@ -163,31 +196,31 @@ func (r *Rules) reopen(gate int64, at round) error {
 		}
 	}
 	done := 0
-	for ; done < len(best) && r.looks < r.mem.looks() && !at.over(best[done].Queue); done++ {
+	for ; done < len(best) && r.looks < r.mem.looks() && !at.over(best[done].List()); done++ {
 		if err := r.reopenList(&best[done], gate); err != nil {
 			return err
 		}
-		at.after = best[done].Queue
+		at.after = best[done].List()
 	}
-	switch _, anew := r.mem.recheck[gate]; {
-	case anew: // it was asked for meanwhile
+	switch _, again := r.mem.recheck[gate]; {
+	case again: // another call of Recheck asked for it
 		at.from, at.again = at.after, false
-	case done < len(best) && at.over(best[done].Queue), done == len(best) && len(best) < StepsMost && (at.from == "" || at.again):
+	case done < len(best) && at.over(best[done].List()), done == len(best) && len(best) < StepsMost && (at.from == List{} || at.again):
 		return nil
 	}
 	if done == len(best) && len(best) < StepsMost { // to the first one
-		at.after, at.again = "", at.from != ""
+		at.after, at.again = List{}, at.from != List{}
 	}
 	r.mem.recheck[gate] = at
 	return nil
 }
 
-// over reports whether the round is over before this queue.
-func (at *round) over(name string) bool { return at.again && name > at.from }
+// over reports whether the round is over before this list.
+func (at *round) over(list List) bool { return at.again && list.Compare(at.from) > 0 }
 
 // reopenList opens the best lane of one list, if it fits.
 func (r *Rules) reopenList(l *Lane, gate int64) error {
-	of := l.Queue
+	list := l.List()
 	for {
 		r.looks++
 		moved, err := r.advanceHead(l, gate)
@@ -203,7 +236,10 @@ func (r *Rules) reopenList(l *Lane, gate int64) error {
 				r.Readied = true
 				return r.set(l, l.Head, Open)
 			}
-			if err := r.set(l, l.Head, full); err != nil {
+			if full != Again {
+				err = r.set(l, l.Head, full)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -211,7 +247,7 @@ func (r *Rules) reopenList(l *Lane, gate int64) error {
 			r.Recheck(gate)
 			return nil
 		}
-		next, found, err := r.tx.FirstShut(gate, of)
+		next, found, err := r.tx.NextShut(gate, list)
 		if err != nil || !found {
 			return err
 		}
@@ -235,6 +271,12 @@ func (r *Rules) advanceHead(l *Lane, gate int64) (moved bool, err error) {
 	if !resource(l, gate) {
 		return false, nil
 	}
+	return r.toFirst(l)
+}
+
+// toFirst has the head of a lane be its first job, and learns its priority. It reports whether the lane has changed
+// otherwise.
+func (r *Rules) toFirst(l *Lane) (changed bool, err error) {
 	look := Look{Lane: *l, Upto: End, Want: 1, Steps: StepsMost}
 	if err := r.tx.Find(&look); err != nil {
 		return false, err
@@ -252,10 +294,22 @@ func (r *Rules) advanceHead(l *Lane, gate int64) (moved bool, err error) {
 		return true, r.set(l, look.Next, l.Shut)
 	case r.late(&look.Jobs[0]):
 		return true, r.Expire(&look.Jobs[0])
-	case look.Jobs[0].Position() != l.Head:
-		return true, r.set(l, look.Jobs[0].Position(), l.Shut)
 	}
-	return false, nil
+	j := &look.Jobs[0]
+	changed = j.Position() != l.Head
+	if l.Priority = lasting(j); changed || l.Priority != Unknown {
+		err = r.setHead(l, j.Position(), l.Shut)
+	}
+	l.Priority = j.Priority
+	return changed, err
+}
+
+// lasting is the priority of a lane whose head is a job. One that expires is read each time.
+func lasting(j *Job) int64 {
+	if j.ExpiresAt != 0 {
+		return Unknown
+	}
+	return j.Priority
 }
 
 // resource reports whether a lane needs this gate as a resource.
@@ -274,12 +328,12 @@ func (r *Rules) room(l *Lane) (n int, full int64, err error) {
 	return n, full, err
 }
 
-// roomAt is room at one gate. On a resource nobody of the same queue overtakes a job that it
-// alone holds back.
+// roomAt is room at one gate. On a resource no job of the same queue overtakes one that it alone holds back, once that is
+// the next job of its user.
 func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
 	if need.Kind == queue.GateResource {
-		if barred, err := r.barred(l, need.Gate); barred || err != nil {
-			return 0, need.Gate, err
+		if full, err := r.barred(l, need.Gate); full != Open || err != nil {
+			return 0, full, err
 		}
 	}
 	g, err := r.Gate(l.UID, need)
@@ -289,22 +343,22 @@ func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
 	return n, Open, nil
 }
 
-// barred reports whether a lane of the same queue that ranks before this one waits for a
-// resource.
-func (r *Rules) barred(l *Lane, gate int64) (bool, error) {
+// barred returns the gate if a lane of the same queue that ranks before this one waits for it as a resource, Again if such
+// a lane fits by now and was opened, and else Open.
+func (r *Rules) barred(l *Lane, gate int64) (full int64, err error) {
 	for {
 		first, found, err := r.tx.FirstShut(gate, l.Queue)
 		if err != nil || !found || first.ID == l.ID || !l.Head.After(first.Head) {
-			return false, err
+			return Open, err
 		}
 		if r.spent() {
 			r.Recheck(gate) // it is shut there, and looked at again
-			return true, nil
+			return gate, nil
 		}
 		*r.taken()++
 		moved, err := r.advanceHead(&first, gate)
 		if err != nil {
-			return false, err
+			return Open, err
 		}
 		if moved {
 			continue
@@ -312,15 +366,15 @@ func (r *Rules) barred(l *Lane, gate int64) (bool, error) {
 		n, full, err := r.room(&first)
 		switch {
 		case err != nil:
-			return false, err
-		case n > 0: // it goes first
+			return Open, err
+		case n > 0: // it goes first, or its user has the turn
 			r.Readied = true
-			return true, r.set(&first, first.Head, Open)
-		case full == gate:
-			return true, nil
+			return Again, r.set(&first, first.Head, Open)
+		case full == gate || full == Again:
+			return full, nil
 		}
 		if err := r.set(&first, first.Head, full); err != nil { // so it holds no place here
-			return false, err
+			return Open, err
 		}
 	}
 }
@@ -345,28 +399,32 @@ func (r *Rules) joinLane(j *Job) error {
 		if err != nil {
 			return err
 		}
-		if n == 0 {
+		if n == 0 && full != Again { // then a claim looks again
 			shut = full
 		}
 	}
 	r.Readied = r.Readied || shut == Open
-	return r.set(&l, p, shut)
+	if l.Priority = Unknown; r.tx.Lease(j.Seq) == nil { // else the first job is another one
+		l.Priority = lasting(j)
+	}
+	return r.setHead(&l, p, shut)
 }
 
 // leaveLane notes that a job that nobody holds is about to leave its lane. Those that wait for a
 // resource behind it may go by another one now.
 func (r *Rules) leaveLane(j *Job) error {
-	for _, d := range j.Demands {
-		if d.Kind != queue.GateResource {
-			continue
-		}
-		l, err := r.tx.Lane(j)
-		if err == nil && resource(&l, l.Shut) {
-			r.Recheck(l.Shut)
-		}
-		return err
+	if j.Damaged && !slices.ContainsFunc(j.Demands, func(d queue.Demand) bool { return d.Kind == queue.GateResource }) {
+		return nil // the names of its lane may be damaged too; the claim that found the job continues behind it
 	}
-	return nil
+	l, err := r.tx.Lane(j)
+	if err == nil && resource(&l, l.Shut) {
+		r.Recheck(l.Shut)
+	}
+	if err == nil && l.Head.Seq == j.Seq && l.Priority != Unknown { // the job may have another rank by now
+		l.Priority = Unknown
+		err = r.setHead(&l, l.Head, l.Shut)
+	}
+	return err
 }
 
 // endLease ends a lease.

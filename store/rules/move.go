@@ -143,7 +143,7 @@ func (r *Rules) Rerank(j *Job) error {
 	}
 	j.Rank = r.rankOf(&j.Job)
 	if l != nil {
-		r.tx.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs})
+		r.tx.Hold(&Lease{Job: *j, Running: l.Running, Needs: l.Needs, Turn: l.Turn})
 	}
 	if j.Standing == Ready {
 		if err := r.joinLane(j); err != nil { // it may stand before the head now

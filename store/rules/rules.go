@@ -84,6 +84,7 @@ type Lease struct {
 	Job     Job
 	Running bool   // known to have started
 	Needs   []Need // what it holds, but for its user's quota
+	Turn    Turn   // of its user, zero once it has started or the service was started again
 }
 
 // User is what is known of one user.
@@ -227,11 +228,19 @@ type Tx interface {
 	// Best is the open lane with the best head, of a queue that Queues has told of, and the
 	// head of the next one.
 	Best(q *Queue) (Lane, Position, error)
-	// Shut calls each with the best lane of each queue that is shut on a gate, of the queues after
-	// this one by name, in order, until it says false. FirstShut is that of one queue.
+	// Shared reports whether several users may have open lanes in a queue. Contenders calls each with the best open
+	// lane of each of them, and with when the user was served last, 0 if that is not known.
+	Shared(q *Queue) bool
+	Contenders(q *Queue, each func(l *Lane, served int64))
+	// ServeUser notes that a job of a user was claimed, and Unserve takes that back.
+	ServeUser(q *Queue, uid int) Turn
+	Unserve(q *Queue, uid int, t Turn)
+	// Shut calls each with the best lane of each list of a gate, in order, beginning after one list, until it returns
+	// false. NextShut returns the best lane of one list, and FirstShut that of all lists of a queue.
+	Shut(gate int64, after List, each func(Lane) (bool, error)) error
+	NextShut(gate int64, of List) (l Lane, found bool, err error)
 	FirstShut(gate int64, of string) (l Lane, found bool, err error)
-	Shut(gate int64, after string, each func(Lane) (bool, error)) error
-	// SetLane writes the head of a lane, and what it is shut on.
+	// SetLane writes the head of a lane, its priority, and what the lane is shut on.
 	SetLane(l Lane) error
 	// Find looks for the next jobs of a lane.
 	Find(l *Look) error
@@ -270,11 +279,16 @@ type Look struct {
 	Want  int      // jobs
 	Steps int      // damaged jobs that may be met
 	Bytes int      // that jobs take, with those found before; the one that reaches MaxClaimBytes is the last
+	Peek  bool     // read one job more, for the priority of Next
+	// Start is the place that the jobs take in the order of starts, nil for their own.
+	Start *queue.Place
 
 	Jobs    []Job    // that may be leased
 	Damaged []Job    // that cannot be read, or do not belong there
 	Next    Position // before it the lane has no others
-	End     bool     // nor after it
+	// NextPriority is that of the job at Next, or Unknown.
+	NextPriority int64
+	End          bool // nor after it
 }
 
 // MaxClaimBytes is how much of jobs, in bytes, a claim reads: with the job that reaches
@@ -304,9 +318,9 @@ func (m *Memory) looks() int { return cmp.Or(m.Looks, StepsMost) }
 // round is a look at the lists of a gate, by the names of their queues: from the one after which it
 // began to the end, and then from the first one up to that.
 type round struct {
-	from  string // it began after this one
-	after string // it has come so far
-	again bool   // it has come to the end, and begun with the first one
+	from  List // it began after this one
+	after List // the last list that it has come to
+	again bool // it has come to the end, and begun with the first one
 }
 
 // Left is how many gates Reopen has yet to look at, since it had taken as many steps as it may.
@@ -335,6 +349,8 @@ type Rules struct {
 	rates    map[int64]rateRoom // as they were looked at
 	looks    int                // of all else: Reopen, and jobs that come to their lane
 	claiming bool               // what room looks at is a step of a claim
+
+	contenders []contender // of pick, which uses the memory again
 	// Bytes of jobs were read by claims.
 	Bytes int
 	// HookBytes were read and written for hooks: a job that has some may be large, whatever is done with it.

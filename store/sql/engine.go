@@ -83,7 +83,9 @@ type engine struct {
 	reserved map[int64]reservation // by job; guarded by mu
 	waiter   *waiter               // the claim that waits for a job; guarded by mu
 	last     int64                 // event that is stored; guarded by mu
-	newer    chan struct{}         // closed by the next one, nil if nobody waits; guarded by mu
+	// servedSeen is, by queue, queueState.served as of the last commit. The inner maps never change; guarded by mu.
+	servedSeen map[string]map[int]int64
+	newer      chan struct{} // closed by the next one, nil if nobody waits; guarded by mu
 }
 
 // foreigners are jobs that another node has changed, or any.
@@ -102,6 +104,8 @@ func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
 		held:   map[int]int64{},
+
+		servedSeen: map[string]map[int]int64{},
 	}
 	if log == nil {
 		e.log = slog.New(slog.DiscardHandler)
@@ -149,6 +153,7 @@ type memory struct {
 	leases    map[int64]*rules.Lease
 	used      map[int64]int   // units that leases hold, by gate; of rates those that are not known to have started
 	turn      int64           // of the queue that was served last, while weights differ
+	served    int64           // jobs that this node has claimed, which says when users have turns
 	linked    bool            // some job waits for another one, or has done so
 	ended     int64           // jobs whose edges are to be decided
 	endedUID  int64           // whose was the last one that was looked at

@@ -3,6 +3,7 @@ package sql
 import (
 	"slices"
 
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -21,7 +22,7 @@ const expectLeast = 64
 // expect asks for the jobs that the group's first operation will want, if the lane that was looked into last is that of the next job too.
 func (s *Server) expect(t *tx) error {
 	q := s.mem.lanes.queues[s.looked]
-	if t.wants < s.expects || q == nil || q.stale || q.best != nil || len(q.open) == 0 {
+	if t.wants < s.expects || q == nil || q.listed || q.best != nil || len(q.open) != 1 && s.mem.order.Scheduling != queue.ByArrival || len(q.open) == 0 {
 		return nil
 	}
 	lane := q.open[0]

@@ -85,6 +85,16 @@ func (ls *lanes) place(l *rules.Lane) {
 
 // FirstShut implements rules.Tx.
 func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err error) {
+	return t.firstShut(gate, of, nil)
+}
+
+// NextShut implements rules.Tx.
+func (t *tx) NextShut(gate int64, of rules.List) (l rules.Lane, found bool, err error) {
+	return t.firstShut(gate, of.Queue, &of.UID)
+}
+
+// firstShut returns the best lane of a queue that is shut on a gate: of one user, or of all if uid is nil.
+func (t *tx) firstShut(gate int64, of string, uid *int) (l rules.Lane, found bool, err error) {
 	ls := t.s.mem.lanes
 	if gate < 0 {
 		if own := ls.plain[laneName{of, userOf(gate)}]; own != nil && own.Shut == gate {
@@ -97,15 +107,18 @@ func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err err
 	}
 	best := func(r row) (bool, error) {
 		other, err := readLane(r)
-		if err == nil && (!found || l.Head.After(other.Head)) {
+		if err == nil && (uid == nil || other.UID == *uid) && (!found || l.Head.After(other.Head)) {
 			l, found = other, true
 			l.Shut = gate
 		}
-		return false, err
+		return here != "", err
 	}
-	if here != "" {
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, here, of)
-	} else {
+	switch {
+	case here != "":
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ?`, here, of)
+	case uid != nil:
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of, int64(*uid))
+	default:
 		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of)
 	}
 	return l, found, err
@@ -123,12 +136,12 @@ func (ls *lanes) shutHere(gate int64) string {
 }
 
 // Shut implements rules.Tx. The lanes are read before the first call: each may change them.
-func (t *tx) Shut(gate int64, after string, each func(rules.Lane) (bool, error)) error {
+func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, error)) error {
 	ls := t.s.mem.lanes
-	best := map[string]rules.Lane{}
+	best := map[rules.List]rules.Lane{}
 	take := func(l rules.Lane) {
-		if first, found := best[l.Queue]; l.Queue > after && (!found || first.Head.After(l.Head)) {
-			best[l.Queue] = l
+		if first, found := best[l.List()]; l.List().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
+			best[l.List()] = l
 		}
 	}
 	if gate < 0 {
@@ -155,25 +168,25 @@ func (t *tx) Shut(gate int64, after string, each func(rules.Lane) (bool, error))
 			err := t.query(func(r row) (bool, error) {
 				l, err := readLane(r)
 				if found = err == nil; found {
-					last = l.Queue
+					last = l.List()
 					take(l)
 				}
 				return false, err
-			}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue > ? ORDER BY queue, head_rank, head_seq LIMIT 1`, gate, last)
+			}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ? AND (queue, uid) > (?, ?) ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue, int64(last.UID))
 			if err != nil {
 				return err
 			}
 			if !found {
-				last = ""
+				last = rules.List{}
 				break
 			}
 		}
-		if last != "" { // there may be more, after that one
-			maps.DeleteFunc(best, func(name string, _ rules.Lane) bool { return name > last })
+		if last != (rules.List{}) { // there may be more, after that one
+			maps.DeleteFunc(best, func(list rules.List, _ rules.Lane) bool { return list.Compare(last) > 0 })
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(best)) {
-		if more, err := each(best[name]); !more || err != nil {
+	for _, list := range slices.SortedFunc(maps.Keys(best), rules.List.Compare) {
+		if more, err := each(best[list]); !more || err != nil {
 			return err
 		}
 	}
@@ -209,20 +222,20 @@ func (t *tx) SetLane(l rules.Lane) error {
 		})
 		q := m.lanes.state(l.Queue)
 		t.tellQueue(q, true)
-		m.lanes.markStale(q)
-		t.undo = append(t.undo, func() { m.lanes.markStale(q) })
-		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, is, l.ID)
+		m.lanes.markStaleUser(q, l.UID)
+		t.undo = append(t.undo, func() { m.lanes.markStaleUser(q, l.UID) })
+		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, l.Priority, is, l.ID)
 		return err
 	}
 	t.tellLane(&l)
 	own := m.lanes.plain[laneName{l.Queue, l.UID}]
-	head, shut := own.Head, own.Shut
+	was := *own
 	t.undo = append(t.undo, func() {
-		own.Head, own.Shut = head, shut
+		own.Head, own.Priority, own.Shut = was.Head, was.Priority, was.Shut
 		m.lanes.place(own)
 	})
-	m.empties += bit(l.Shut == rules.Empty) - bit(shut == rules.Empty)
-	own.Head, own.Shut = l.Head, l.Shut
+	m.empties += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
+	own.Head, own.Priority, own.Shut = l.Head, l.Priority, l.Shut
 	m.lanes.place(own)
 	return nil
 }
@@ -268,16 +281,16 @@ func (ls *lanes) countOver(shut int64, n int) {
 }
 
 // laneColumns are the columns of a lane, in the order of readLane.
-const laneColumns = `id, queue, uid, needs, head_rank, head_seq, shut`
+const laneColumns = `id, queue, uid, needs, head_rank, head_seq, shut, priority`
 
-const laneWidth = 7
+const laneWidth = 8
 
 // firstOfLane is the first job that stands in a lane.
 const firstOfLane = `FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = lanes.id ORDER BY rank, seq LIMIT 1`
 
 // readLane makes a lane of a row of laneColumns.
 func readLane(r row) (rules.Lane, error) {
-	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)), Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, Shut: r.num(6), HeapIndex: -1}
+	l := rules.Lane{ID: r.num(0), Queue: r.text(1), UID: int(r.num(2)), Head: rules.Position{Rank: r.num(4), Seq: r.num(5)}, Shut: r.num(6), Priority: r.num(7), HeapIndex: -1}
 	for need := range strings.FieldsSeq(r.text(3)) {
 		gate, rest, _ := strings.Cut(need, "/")
 		kind, units, _ := strings.Cut(rest, "/")
@@ -302,7 +315,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 			t.tellLane(l) // other nodes may think that it is empty
 			return *l, nil
 		}
-		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Shut: rules.Empty, HeapIndex: -1}
+		l := &rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Priority: rules.Unknown, Shut: rules.Empty, HeapIndex: -1}
 		err := t.newLane(l, "", "")
 		if err == nil {
 			ls.add(l)
@@ -324,7 +337,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		}
 		return l, err
 	}
-	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Shut: rules.Empty, HeapIndex: -1}
+	l = rules.Lane{Queue: j.Queue, UID: j.UID, Head: rules.End, Priority: rules.Unknown, Shut: rules.Empty, HeapIndex: -1}
 	needs := ""
 	for _, d := range j.Demands {
 		gate, err := t.gate(j.UID, d)
@@ -352,8 +365,8 @@ func (t *tx) countLanes(name string, by int) {
 func (t *tx) newLane(l *rules.Lane, demands, needs string) (err error) {
 	t.s.mem.empties++
 	t.countLanes(l.Queue, 1)
-	l.ID, err = t.number(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, shut) VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Shut)
+	l.ID, err = t.number(`INSERT INTO lanes (queue, uid, demands, needs, head_rank, head_seq, priority, shut) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+		l.Queue, int64(l.UID), demands, needs, l.Head.Rank, l.Head.Seq, l.Priority, l.Shut)
 	return err
 }
 
@@ -453,7 +466,7 @@ func (s *engine) readLanes(all *reads) (take func()) {
 	var plain []rules.Lane
 	all.add(func(r row) (bool, error) {
 		l, err := readLane(r)
-		l.Head = rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}
+		l.Head, l.Priority = rules.Position{Rank: r.num(laneWidth), Seq: r.num(laneWidth + 1)}, rules.Unknown
 		plain = append(plain, l)
 		return true, err
 	}, `SELECT `+laneColumns+`, (SELECT rank `+firstOfLane+`), (SELECT seq `+firstOfLane+`) FROM lanes WHERE demands = ''`)

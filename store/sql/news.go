@@ -67,7 +67,9 @@ type newsLane struct {
 	Queue string         `json:"q"`
 	UID   int            `json:"u"`
 	Head  rules.Position `json:"h"`
-	Shut  int64          `json:"s,omitempty"`
+	// Priority is that of the job at Head.
+	Priority int64 `json:"p"`
+	Shut     int64 `json:"s,omitempty"`
 }
 
 // newsLeases are leases that are alike but for their jobs.
@@ -118,7 +120,7 @@ func (t *tx) tellQueue(q *queueState, keyed bool) {
 
 // newsVersion is that of what news mean. Whoever knows another one reads all anew: while one node after the other is brought up to
 // date there are two.
-const newsVersion = 2
+const newsVersion = 3
 
 // foreignMost is of how many jobs it is told which ones have changed.
 const foreignMost = 10_000
@@ -148,7 +150,7 @@ func (t *tx) news() ([]byte, error) {
 	for _, name := range slices.Compact(t.told.lanes) {
 		lane := newsLane{Queue: name.queue, UID: name.uid}
 		if l := m.lanes.plain[name]; l != nil {
-			if lane.ID, lane.Head, lane.Shut = l.ID, l.Head, l.Shut; m.strange(l) {
+			if lane.ID, lane.Head, lane.Priority, lane.Shut = l.ID, l.Head, l.Priority, l.Shut; m.strange(l) {
 				lane.Shut = rules.Open
 			}
 		}
@@ -322,9 +324,9 @@ func (ls *lanes) hear(is *newsLane) {
 		ls.remove(l)
 	case is.ID == 0:
 	case l == nil:
-		ls.add(&rules.Lane{ID: is.ID, Queue: is.Queue, UID: is.UID, Head: is.Head, Shut: is.Shut, HeapIndex: -1})
+		ls.add(&rules.Lane{ID: is.ID, Queue: is.Queue, UID: is.UID, Head: is.Head, Priority: is.Priority, Shut: is.Shut, HeapIndex: -1})
 	default:
-		l.ID, l.Head, l.Shut = is.ID, is.Head, is.Shut
+		l.ID, l.Head, l.Priority, l.Shut = is.ID, is.Head, is.Priority, is.Shut
 		ls.place(l)
 	}
 }
@@ -366,7 +368,7 @@ func (t *tx) whole(l *rules.Lease) (*rules.Lease, error) {
 		return nil, err
 	}
 	j.Fence, j.Node = l.Job.Fence, l.Job.Node
-	l = &rules.Lease{Job: j, Running: l.Running, Needs: l.Needs}
+	l = &rules.Lease{Job: j, Running: l.Running, Needs: l.Needs, Turn: l.Turn}
 	t.s.mem.leases[j.Seq] = l
 	return l, nil
 }

@@ -37,9 +37,9 @@ func TestDisowningGoesOnInSteps(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
 	ownedBy(t, s, 7, "alice", 600)
+	claimed(t, s, store.Report{Want: 2})
 	enqueueMany(t, s, 7000, of(8))
 	ownedBy(t, s, 7, "alice", 300)
-	claimed(t, s, store.Report{Want: 2})
 	most := counted(t, s)
 	most()
 	for range 3 {

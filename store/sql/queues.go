@@ -24,13 +24,25 @@ type queueState struct {
 	leased int
 	// kept is how many jobs ended while the queue had its own retention, and keptBytes the size of their outputs.
 	kept, keptBytes int64
-	lanes           int            // with those that have no job
-	open            open           // its plain lanes that are open
-	keyed           bool           // it may have open lanes that make demands
-	stale           bool           // best and next are not known
+	lanes           int          // with those that have no job
+	open            open         // its plain lanes that are open
+	keyed           bool         // it may have open lanes that make demands
+	listed          bool         // in lanes.stale
+	stale           bool         // users, best and next are not known
+	staleUsers      map[int]bool // of users these are not known
+	users           map[int]userLanes
 	best            *rules.Lane    // of those, nil if there is none
 	next            rules.Position // the head of the second one
-	at              int            // among the ready ones, -1 if it is not
+	// served is when each user was served last, by memory.served. Turns before servedFrom cannot be taken back.
+	served     map[int]int64
+	servedFrom int64
+	at         int // among the ready ones, -1 if it is not
+}
+
+// userLanes are the open lanes of a user that make demands.
+type userLanes struct {
+	best *rules.Lane
+	next rules.Position // the head of the second one
 }
 
 // readyQueues are queues, the one with the best head first.
@@ -87,9 +99,23 @@ func (ls *lanes) state(name string) *queueState {
 
 // markStale has the best lanes of a queue that make demands looked up again.
 func (ls *lanes) markStale(q *queueState) {
+	q.users, q.stale = nil, true
+	ls.forgetBest(q)
+}
+
+// markStaleUser has the best lanes of one user looked up again.
+func (ls *lanes) markStaleUser(q *queueState, uid int) {
+	if q.staleUsers == nil {
+		q.staleUsers = map[int]bool{}
+	}
+	q.staleUsers[uid] = true
+	ls.forgetBest(q)
+}
+
+func (ls *lanes) forgetBest(q *queueState) {
 	q.keyed, q.best, q.next = true, nil, rules.End
-	if !q.stale {
-		q.stale = true
+	if !q.listed {
+		q.listed = true
 		ls.stale = append(ls.stale, q)
 	}
 	ls.put(q)
@@ -126,27 +152,90 @@ func (t *tx) refresh() error {
 	ls := t.s.mem.lanes
 	for len(ls.stale) > 0 {
 		q := ls.stale[len(ls.stale)-1]
-		q.best, q.next = nil, rules.End
-		err := t.query(func(r row) (bool, error) {
-			l, err := readLane(r)
-			if ls.here[l.ID] != 0 {
-				return true, err
+		if q.stale {
+			if err := t.findUsers(q); err != nil {
+				return err
 			}
-			if q.best == nil {
-				q.best = &l
-				return true, err
-			}
-			q.next = l.Head
-			return false, err
-		}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? ORDER BY head_rank, head_seq LIMIT ?`, q.Name, int64(2+len(ls.here)))
-		if err != nil {
-			return err
 		}
-		q.stale, q.keyed = false, q.best != nil
+		if q.users == nil {
+			q.users = map[int]userLanes{}
+		}
+		for uid := range q.staleUsers {
+			if _, of, err := t.openLanes(q, `uid = ?`, uid); err != nil {
+				return err
+			} else if delete(q.users, uid); of.best != nil {
+				q.users[uid] = of
+			}
+			delete(q.staleUsers, uid)
+		}
+		q.best, q.next = nil, rules.End
+		for _, of := range q.users {
+			switch {
+			case q.best == nil:
+				q.best, q.next = of.best, of.next
+			case q.best.Head.After(of.best.Head):
+				q.best, q.next = of.best, before(q.best.Head, of.next)
+			default:
+				q.next = before(q.next, of.best.Head)
+			}
+		}
+		q.keyed, q.listed = q.best != nil, false
 		ls.stale = ls.stale[:len(ls.stale)-1]
 		ls.put(q)
 	}
 	return nil
+}
+
+// before returns the better one of two positions.
+func before(a, b rules.Position) rules.Position {
+	if a.After(b) {
+		return b
+	}
+	return a
+}
+
+// findUsers looks up the users with open lanes that make demands in a queue, one user after the other.
+func (t *tx) findUsers(q *queueState) error {
+	q.users = map[int]userLanes{}
+	for last := math.MinInt; ; {
+		uid, of, err := t.openLanes(q, `uid > ?`, last)
+		if err != nil {
+			return err
+		}
+		if uid == nil {
+			break
+		}
+		if last = *uid; of.best != nil {
+			q.users[last] = of
+		}
+	}
+	q.stale = false
+	clear(q.staleUsers)
+	return nil
+}
+
+// openLanes reads the two best open lanes that make demands, of the first user that meets a condition. uid is nil if none
+// does.
+func (t *tx) openLanes(q *queueState, condition string, than int) (uid *int, of userLanes, err error) {
+	here := t.s.mem.lanes.here
+	of.next = rules.End
+	err = t.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		if uid != nil && l.UID != *uid {
+			return false, err
+		}
+		uid = &l.UID
+		switch {
+		case here[l.ID] != 0:
+		case of.best == nil:
+			of.best = &l
+		default:
+			of.next = l.Head
+			return false, err
+		}
+		return true, err
+	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(than), int64(2+len(here)))
+	return uid, of, err
 }
 
 // Queues implements rules.Tx.
@@ -245,6 +334,74 @@ func (t *tx) Best(of *rules.Queue) (rules.Lane, rules.Position, error) {
 	return *l, next, nil
 }
 
+// Shared implements rules.Tx.
+func (t *tx) Shared(of *rules.Queue) bool {
+	q := t.s.mem.lanes.state(of.Name)
+	return len(q.open)+len(q.users) > 1
+}
+
+// Contenders implements rules.Tx.
+func (t *tx) Contenders(of *rules.Queue, each func(l *rules.Lane, served int64)) {
+	q := t.s.mem.lanes.state(of.Name)
+	for _, l := range q.open {
+		if own, keyed := q.users[l.UID]; keyed && l.Head.After(own.best.Head) {
+			l = own.best
+		}
+		each(l, q.served[l.UID])
+	}
+	for uid, own := range q.users {
+		if plain := t.s.mem.lanes.plain[laneName{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
+			each(own.best, q.served[uid])
+		}
+	}
+}
+
+// ServeUser implements rules.Tx.
+func (t *tx) ServeUser(of *rules.Queue, uid int) rules.Turn {
+	q, m := t.s.mem.lanes.state(of.Name), &t.s.mem
+	m.served++
+	turn := rules.Turn{At: m.served, Before: q.served[uid]}
+	t.setServed(q, uid, turn.At)
+	if int64(len(q.served)) > 2*servedKept { // a user with an older turn goes first in any case
+		old := m.served - servedKept
+		t.then = append(t.then, func() { maps.DeleteFunc(q.served, func(_ int, at int64) bool { return at < old }) })
+	}
+	return turn
+}
+
+// servedKept is the number of the node's last turns for which it is known whose they were.
+const servedKept = 1000
+
+// Unserve implements rules.Tx.
+func (t *tx) Unserve(of *rules.Queue, uid int, turn rules.Turn) {
+	if q := t.s.mem.lanes.state(of.Name); turn.At > q.servedFrom {
+		t.setServed(q, uid, min(q.served[uid], turn.Before))
+	}
+}
+
+func (t *tx) setServed(q *queueState, uid int, at int64) {
+	was := q.served[uid]
+	if q.served == nil {
+		q.served = map[int]int64{}
+	}
+	q.served[uid] = at
+	t.undo = append(t.undo, func() { q.served[uid] = was })
+	t.showServed(q)
+}
+
+// showServed makes the turns of a queue visible to readers once the transaction is stored.
+func (t *tx) showServed(q *queueState) {
+	if slices.Contains(t.servedIn, q) {
+		return
+	}
+	t.servedIn = append(t.servedIn, q)
+	t.then = append(t.then, func() {
+		t.s.mu.Lock()
+		defer t.s.mu.Unlock()
+		t.s.servedSeen[q.Name] = maps.Clone(q.served)
+	})
+}
+
 // tidyQueues forgets a step of the queues that have no lane, no leased job and no rule, and that a new
 // one of their name would be like, if there are many. It does so once the transaction is stored: till
 // then something may be undone that knows them.
@@ -259,8 +416,11 @@ func (t *tx) tidyQueues() {
 			if looked++; looked > moveStep {
 				return
 			}
-			if q.lanes == 0 && !q.stored() && !q.stale && q.at < 0 && q.Pass <= m.turn {
+			if q.lanes == 0 && !q.stored() && !q.listed && q.at < 0 && q.Pass <= m.turn {
 				delete(m.lanes.queues, name)
+				t.s.mu.Lock()
+				delete(t.s.servedSeen, name)
+				t.s.mu.Unlock()
 			}
 		}
 	})
@@ -286,7 +446,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 		return err
 	}
 	t.tellAll()
-	was, weights := q.rule, m.lanes.weights
+	was, weights, served, from := q.rule, m.lanes.weights, q.served, q.servedFrom
 	passes, turn := map[*queueState]int64{}, m.turn
 	for _, other := range m.lanes.queues {
 		if other.Pass != 0 {
@@ -296,6 +456,7 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 	}
 	t.undo = append(t.undo, func() {
 		q.obey(was)
+		q.served, q.servedFrom = served, from
 		m.lanes.weights, m.turn = weights, turn
 		for other, pass := range passes {
 			other.Pass = pass
@@ -303,6 +464,8 @@ func (t *tx) setRule(q *queueState, rule store.QueueRule) error {
 		m.lanes.put(q)
 	})
 	m.turn = 0
+	q.served, q.servedFrom = nil, m.served
+	t.showServed(q)
 	m.lanes.weights += int(bit(rule.Weight != 1) - bit(q.Weight != 1))
 	q.obey(rule)
 	m.lanes.put(q)

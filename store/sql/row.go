@@ -48,10 +48,13 @@ const missing = `{`
 
 // Where some stand among them.
 const (
-	uidColumn   = 3
-	placeColumn = 28
-	rankColumn  = 29
-	laneColumn  = 30
+	uidColumn      = 3
+	stateColumn    = 4
+	priorityColumn = 5
+	expiresColumn  = 16
+	placeColumn    = 28
+	rankColumn     = 29
+	laneColumn     = 30
 )
 
 // maxInline is the longest input, in bytes, that is stored in its job's row. Longer ones are in the table inputs.

@@ -120,11 +120,13 @@ var migrations = [][]string{{
 		needs     TEXT    NOT NULL, -- GATE/KIND/UNITS of each
 		head_rank INTEGER NOT NULL, -- at or before its first job
 		head_seq  INTEGER NOT NULL,
-		shut      INTEGER NOT NULL  -- the gate that it waits for, 0 if it is open; see rules.Lane
+		shut      INTEGER NOT NULL, -- the gate that it waits for, 0 if it is open; see rules.Lane
+		priority  INTEGER NOT NULL  -- of the job at the head; see rules.Lane
 	) STRICT`,
 	`CREATE UNIQUE INDEX lanes_name ON lanes (queue, uid, demands)`,
-	`CREATE INDEX lanes_open ON lanes (queue, head_rank, head_seq) WHERE demands <> '' AND shut = 0`,
+	`CREATE INDEX lanes_open ON lanes (queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut = 0`,
 	`CREATE INDEX lanes_shut ON lanes (shut, queue, head_rank, head_seq) WHERE demands <> '' AND shut <> 0`,
+	`CREATE INDEX lanes_shut_user ON lanes (shut, queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut <> 0`,
 	`CREATE TABLE gates (
 		id    INTEGER PRIMARY KEY,
 		uid   INTEGER NOT NULL, -- whose it is, queue.Everybody if nobody's

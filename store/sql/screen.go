@@ -32,7 +32,7 @@ func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store
 			read func(r *reader, rows int) ([]ranked, error)
 		}{
 			{&screen.Running, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Processing)},
-			{&screen.Ready, readyJobs},
+			{&screen.Ready, s.readyJobs(reserved)},
 			{&screen.Timed, timedJobs},
 			{&screen.Kept, ofStates(`SELECT seq, seq FROM jobs INDEXED BY jobs_state WHERE state = ? ORDER BY seq LIMIT ?`, queue.Held, queue.Blocked)},
 			{&screen.Dead, lastEnded(queue.Dead)},
@@ -111,48 +111,6 @@ func firstOf(sql string, of [][]any, order func(a, b ranked) int) func(*reader, 
 
 func timedJobs(r *reader, rows int) ([]ranked, error) {
 	return r.rankedBy(`SELECT due_at, seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 ORDER BY due_at, seq LIMIT ?`, int64(rows))
-}
-
-// readyJobs are the first of all lanes: of those lanes whose heads are first.
-func readyJobs(r *reader, rows int) ([]ranked, error) {
-	type lane struct {
-		id   int64
-		head ranked
-	}
-	var lanes []lane
-	var err error
-	for last := int64(-1); len(lanes) < maxScreenLanes; { // from one lane with jobs to the next
-		id := int64(-1)
-		err = r.query(func(r row) (bool, error) {
-			id = r.num(0)
-			return false, nil
-		}, `SELECT lane FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane > ? ORDER BY lane LIMIT 1`, last)
-		if err != nil || id < 0 {
-			break
-		}
-		lanes, last = append(lanes, lane{id: id}), id
-	}
-	first := func(id int64, n int) (part []ranked) {
-		if err == nil {
-			part, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? ORDER BY rank, seq LIMIT ?`, id, int64(n))
-		}
-		return part
-	}
-	for i := range lanes {
-		if head := first(lanes[i].id, 1); len(head) > 0 {
-			lanes[i].head = head[0]
-		}
-	}
-	slices.SortFunc(lanes, func(a, b lane) int { return a.head.compare(b.head) })
-	var list []ranked
-	if err == nil { // what is leased and has not started is in no lane
-		list, err = r.rankedBy(`SELECT rank, seq FROM jobs INDEXED BY jobs_running WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
-	}
-	for _, l := range lanes[:min(len(lanes), rows)] {
-		list = append(list, first(l.id, rows)...)
-	}
-	slices.SortFunc(list, ranked.compare)
-	return list[:min(len(list), rows)], err
 }
 
 // rankedBy reads what puts jobs in their place, and their seqs.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
 // reload reads anew what the tables' heads hold: another node has changed it. What nobody else knows stays. What is only foreseen
@@ -24,12 +25,21 @@ func (t *tx) reload() error {
 		return err
 	}
 	m := &s.mem
+	for seq, l := range m.leases {
+		if of := was.leases[seq]; of != nil && of.Job.Fence == l.Job.Fence {
+			m.leases[seq] = &rules.Lease{Job: l.Job, Running: l.Running, Needs: l.Needs, Turn: of.Turn}
+		}
+	}
 	m.nextDue, m.promoted, m.rechecked, m.tidied = was.nextDue, was.promoted, was.rechecked, was.tidied
 	m.lanes.node, m.lanes.here = was.lanes.node, was.lanes.here
-	m.turn, m.endedUID = was.turn, was.endedUID
+	m.turn, m.served, m.endedUID = was.turn, was.served, was.endedUID
 	for name, q := range was.lanes.queues {
 		if q.Pass != 0 {
 			m.lanes.state(name).Pass = q.Pass
+		}
+		if len(q.served) > 0 {
+			of := m.lanes.state(name)
+			of.served, of.servedFrom = q.served, q.servedFrom
 		}
 	}
 	for i := range m.disowning {

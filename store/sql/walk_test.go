@@ -40,13 +40,13 @@ func (t *tx) all() (lanes map[int64]rules.Lane, demands map[int64]string, err er
 	lanes, demands = map[int64]rules.Lane{}, map[int64]string{}
 	err = t.query(func(r row) (bool, error) {
 		l, err := readLane(r)
-		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.text(7) == "" && own != nil {
+		if own := t.s.mem.lanes.plain[laneName{l.Queue, l.UID}]; r.text(laneWidth) == "" && own != nil {
 			l = *own
 		}
 		if gate, here := t.s.mem.lanes.here[l.ID]; here && l.Shut == rules.Open {
 			l.Shut = gate
 		}
-		lanes[l.ID], demands[l.ID] = l, r.text(7)
+		lanes[l.ID], demands[l.ID] = l, r.text(laneWidth)
 		return true, err
 	}, `SELECT `+laneColumns+`, demands FROM lanes`)
 	return lanes, demands, err
@@ -187,22 +187,25 @@ func (v verified) query(each func(r row) (bool, error), sql string, args ...any)
 	return v.conn.query(each, sql, args...)
 }
 
-// forgottenLanes: where a lane that is shut on a gate fits there, an open lane of its queue with
-// that demand begins at or before the best such lane.
+// forgottenLanes: where a lane that is shut on a gate fits there, an open lane of its user and queue with that demand
+// begins at or before the best such lane.
 func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	needs := func(l rules.Lane) []rules.Need {
 		return append([]rules.Need{{Gate: rules.UserGate(l.UID), Kind: queue.GateUser, Units: 1}}, l.Needs...)
 	}
 	type list struct {
-		gate  int64
-		queue string
+		gate int64
+		of   rules.List
 	}
 	best := map[list]rules.Lane{}
 	for _, l := range lanes {
 		if l.Shut == rules.Open || l.Shut == rules.Empty {
 			continue
 		}
-		at := list{l.Shut, l.Queue}
+		at := list{l.Shut, l.List()}
+		if slices.ContainsFunc(l.Needs, func(n rules.Need) bool { return n.Gate == l.Shut && n.Kind == queue.GateResource }) {
+			at.of.UID = 0 // all lanes behind the first one wait, of any user
+		}
 		units := func(l rules.Lane) int {
 			i := slices.IndexFunc(needs(l), func(n rules.Need) bool { return n.Gate == at.gate })
 			return needs(l)[i].Units
@@ -215,7 +218,7 @@ func (t *tx) forgottenLanes(lanes map[int64]rules.Lane) error {
 	for at, l := range best {
 		covered := false
 		for _, other := range lanes {
-			if other.Shut == rules.Open && other.Queue == l.Queue && !other.Head.After(l.Head) {
+			if other.Shut == rules.Open && other.List() == l.List() && !other.Head.After(l.Head) {
 				covered = covered || slices.ContainsFunc(needs(other), func(n rules.Need) bool { return n.Gate == at.gate })
 			}
 		}

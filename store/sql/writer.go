@@ -24,6 +24,7 @@ const (
 // tx is the transaction of one group. It begins with its first statement: what
 // the writer's memory can say needs none.
 type tx struct {
+	servedIn []*queueState // whose turns of users have changed
 	conn
 	begun   bool
 	s       *engine

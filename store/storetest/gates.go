@@ -173,7 +173,7 @@ func resourced(r *rig) {
 
 func notOvertaken(r *rig) {
 	r.resources(map[string]int{"gpu": 4})
-	jobs := r.store(draft(demands(units("gpu", 2))), draft(demands(units("gpu", 4))), draft(demands(units("gpu", 1))), draft(of(7), demands(units("gpu", 1))),
+	jobs := r.store(draft(demands(units("gpu", 2))), draft(demands(units("gpu", 4))), draft(demands(units("gpu", 1))), draft(of(7), priority(4), demands(units("gpu", 1))),
 		draft(in("night"), demands(units("gpu", 1))), draft())
 	got := r.claims("those that do not wait behind the large one", jobs[0], jobs[4], jobs[5])
 	r.end(got[1], exit(0))
@@ -186,7 +186,7 @@ func notOvertaken(r *rig) {
 
 func holdsNoPlace(r *rig) {
 	r.resources(map[string]int{"gpu": 2})
-	jobs := r.store(draft(demands(lock("k", 1))), draft(demands(units("gpu", 1))), draft(demands(lock("k", 1), units("gpu", 2))), draft(of(7), demands(units("gpu", 1))))
+	jobs := r.store(draft(demands(lock("k", 1))), draft(demands(units("gpu", 1))), draft(demands(lock("k", 1), units("gpu", 2))), draft(of(7), priority(4), demands(units("gpu", 1))))
 	got := r.claims("the third one waits for its key", jobs[0], jobs[1], jobs[3])
 	next := r.one(demands(units("gpu", 1)))
 	r.end(got[1], exit(0))

@@ -49,7 +49,11 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := &pairWalk{T: t, dice: rand.New(rand.NewPCG(uint64(seed), 17))}
-			w.order = orders[w.dice.IntN(len(orders))]
+			w.orders = orders
+			if seed%4 == 1 {
+				w.orders = []queue.Order{byArrival}
+			}
+			w.order = w.orders[w.dice.IntN(len(w.orders))]
 			w.gated, w.weighted, w.hooked = seed%4 != 0, seed%3 == 0, seed%5 == 0
 			w.engine, w.model, w.advance = open(t, w.order)
 			w.leases, w.ours = map[int64]queue.Lease{}, map[int64]queue.Lease{}
@@ -69,6 +73,7 @@ func Walks(t *testing.T, runs, steps int, open func(t *testing.T, o queue.Order)
 	}
 }
 
+// orders are those by which users take turns.
 var orders = []queue.Order{
 	{Scheduling: queue.ByPriority},
 	{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
@@ -83,9 +88,10 @@ type pairWalk struct {
 	advance  func(time.Duration)
 	dice     *rand.Rand
 	order    queue.Order
-	gated    bool // jobs make demands
-	weighted bool // queues differ in weight
-	hooked   bool // each job that completes has a hook made
+	orders   []queue.Order // that it may change to
+	gated    bool          // jobs make demands
+	weighted bool          // queues differ in weight
+	hooked   bool          // each job that completes has a hook made
 	step     int
 	what     string                // this step does
 	seqs     []int64               // of jobs that are there
@@ -164,7 +170,7 @@ func (w *pairWalk) next() {
 		w.rule()
 	case n < 97:
 		w.what = "order"
-		w.order = orders[w.dice.IntN(len(orders))]
+		w.order = w.orders[w.dice.IntN(len(w.orders))]
 		w.act(func(s store.Store) error {
 			err := s.SetOrder(w.Context(), w.order)
 			for more := true; more && err == nil; {
@@ -287,7 +293,11 @@ func (w *pairWalk) demands() (list []queue.Demand) {
 		list = append(list, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("@r", w.dice.IntN(2)), N: 1 + w.dice.IntN(4), Per: time.Duration(1+w.dice.IntN(3)) * time.Second})
 	}
 	if w.dice.IntN(2) == 0 { // where a job that lacks several holds its place depends on when it was looked at
-		list = append(list, queue.Demand{Kind: queue.GateResource, Key: []string{"disk", "gpu"}[w.dice.IntN(2)], N: 1 + w.dice.IntN(3)})
+		n := 1 // where users take turns, a large job holds its place once a claim has found it to be the next one of its user
+		if w.order == byArrival {
+			n += w.dice.IntN(3)
+		}
+		list = append(list, queue.Demand{Kind: queue.GateResource, Key: []string{"disk", "gpu"}[w.dice.IntN(2)], N: n})
 	}
 	return list
 }

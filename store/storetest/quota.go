@@ -57,12 +57,12 @@ func userIsFull(r *rig) {
 		}
 	}
 	r.must(ask(2, 9, 0))
+	r.claim(9)
 	r.unchanged(func() { full("4 jobs where 3 may wait", ask(1, 4, 3)) })
 	r.must(ask(1, 3, 3))
 	full("one more", ask(1, 1, 3))
-	r.must(ask(3, 3, 3)) // another's own
-	r.claim(9)           // of user 2, who came first
 	jobs := r.claim(3)
+	r.must(ask(3, 3, 3)) // another's own
 	full("a reserved job still waits", ask(1, 1, 3))
 	r.end(jobs[0], exit(1))
 	full("a failed job still waits", ask(1, 1, 3))
@@ -135,7 +135,7 @@ func userStagedWaitToo(r *rig) {
 func userHasNoRoom(r *rig) {
 	r.bound(2)
 	mine := r.store(draft(of(1)), draft(of(1)), draft(of(1)), draft(of(1)))
-	other := r.one(of(2))
+	other := r.one(of(2), priority(4)) // no turn of user 2 comes between
 	r.news()
 	counts := r.s.Counts()
 	claimed := r.claim(9)
@@ -192,7 +192,7 @@ func keptBackInOrder(r *rig) {
 	same(r, "the last", seqs(r.claim(9)), []int64{jobs[0].Seq})
 }
 
-// Whoever has room runs by rank, as if there were no bounds.
+// Jobs of users who have room start in the usual order, as if there were no bounds.
 func keptBackAmongOthers(r *rig) {
 	r.bound(1)
 	a := r.store(draft(of(1), priority(9)), draft(of(1), priority(7)), draft(of(1), priority(4)))
@@ -208,8 +208,8 @@ func keptBackAmongOthers(r *rig) {
 	end(a[0], b[0])
 	same(r, "one worker", seqs(r.claim(1)), []int64{a[1].Seq})
 	c := r.one(of(3), priority(6))
-	same(r, "one worker more", seqs(r.claim(1)), []int64{b[1].Seq}) // it came before c
-	same(r, "another", seqs(r.claim(9)), []int64{c.Seq})
+	same(r, "one worker more", seqs(r.claim(1)), []int64{c.Seq}) // it came after b[1], and user 3 has the turn
+	same(r, "another", seqs(r.claim(9)), []int64{b[1].Seq})
 	end(b[1], a[1])
 	same(r, "the rest", seqs(r.claim(9)), []int64{b[2].Seq, a[2].Seq})
 }
@@ -410,6 +410,7 @@ func crowdOfOneUser(r *rig) {
 func walkOfUsers(r *rig, steps int) {
 	dice := rand.New(rand.NewPCG(5, 8))
 	n, held := 0, map[int64]queue.Job{}
+	turns := turnsSeen{served: map[int]int{}, before: map[int64]int{}}
 	some := func() (queue.Job, bool) {
 		if len(held) == 0 {
 			return queue.Job{}, false
@@ -426,11 +427,12 @@ func walkOfUsers(r *rig, steps int) {
 			}
 		case 3, 4, 5:
 			want := dice.IntN(4)
-			expect := r.expected(n, want, held)
+			expect := r.expected(n, want, held, turns)
 			got := r.claim(want)
 			same(r, "claimed", seqs(got), expect)
 			for _, j := range got {
 				held[j.Seq] = j
+				turns.serve(&j)
 			}
 		case 6, 7:
 			if j, ok := some(); ok {
@@ -441,6 +443,7 @@ func walkOfUsers(r *rig, steps int) {
 			if j, ok := some(); ok {
 				r.turn(store.Report{Released: []queue.Lease{j.Lease()}})
 				delete(held, j.Seq)
+				turns.giveBack(&j)
 			}
 		case 9:
 			jobs := r.all(store.Filter{})
@@ -471,8 +474,24 @@ func walkOfUsers(r *rig, steps int) {
 	r.counted()
 }
 
+// turnsSeen is what a walk has seen of the turns of users in one queue.
+type turnsSeen struct {
+	claims int
+	served map[int]int   // by uid: the last claim of a job of theirs
+	before map[int64]int // by job that is leased: the one before
+}
+
+func (t *turnsSeen) serve(j *queue.Job) {
+	t.claims++
+	t.before[j.Seq], t.served[j.UID] = t.served[j.UID], t.claims
+}
+
+func (t *turnsSeen) giveBack(j *queue.Job) {
+	t.served[j.UID] = min(t.served[j.UID], t.before[j.Seq])
+}
+
 // expected is what a claim must get, by a look at all jobs.
-func (r *rig) expected(bound, want int, held map[int64]queue.Job) (list []int64) {
+func (r *rig) expected(bound, want int, held map[int64]queue.Job, seen turnsSeen) (list []int64) {
 	leased := map[int]int{}
 	for _, j := range held {
 		leased[j.UID]++
@@ -487,11 +506,28 @@ func (r *rig) expected(bound, want int, held map[int64]queue.Job) (list []int64)
 	slices.SortFunc(ready, func(a, b queue.Job) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Seq, b.Seq))
 	})
-	for _, j := range ready {
-		if len(list) < want && (bound == 0 || leased[j.UID] < bound) {
-			leased[j.UID]++
-			list = append(list, j.Seq)
+	turns := turnsSeen{seen.claims, maps.Clone(seen.served), maps.Clone(seen.before)}
+	for len(list) < want {
+		best := -1
+		first, met := 0, map[int]bool{}
+		for i := range ready {
+			j := &ready[i]
+			if met[j.UID] || bound > 0 && leased[j.UID] >= bound {
+				continue
+			}
+			if met[j.UID] = true; best < 0 {
+				best, first = i, i
+			} else if j.Priority == ready[first].Priority && turns.served[j.UID] < turns.served[ready[best].UID] {
+				best = i
+			}
 		}
+		if best < 0 {
+			break
+		}
+		turns.serve(&ready[best])
+		leased[ready[best].UID]++
+		list = append(list, ready[best].Seq)
+		ready = slices.Delete(ready, best, best+1)
 	}
 	return list
 }

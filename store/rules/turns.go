@@ -1,0 +1,136 @@
+package rules
+
+import (
+	"math"
+	"slices"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// Users whose next jobs in a queue have the same priority take turns, except with fifo. A user's next job is the
+// best-ranked one that all its gates have room for, so the jobs of one user never change their order.
+//
+// An example: user 1 has 10,000 jobs of priority 5, then user 2 enqueues job 10001 of priority 5, and user 3 job 10002 of
+// priority 3. The lane with the best head is that of user 1. It decides that the next job is one of this queue with
+// priority 5. Users 1 and 2 have one, and user 2 was served less recently, so a claim takes job 10001. It gets the place
+// of job 1 (Job.Start): the runner starts it before job 1, and its own rank stays, so if it is given back it has lost
+// nothing. The next claim takes job 1. User 3 takes no turns with them: job 10002 waits until it is the best-ranked one.
+// A job that ranks behind k jobs of each of n users waits for at most k turns of each.
+//
+// When a user was served is a number that counts the claims of this node (Served). It is a hint, kept in memory and lost
+// with a restart. A user without waiting jobs saves up no turns, since each turn makes the user the one who was served
+// last. A job that is given back without having started gives its turn back too; otherwise a user whose jobs are always
+// taken back from behind those of others would never start one.
+
+// Unknown is the priority of a lane whose head is only known to be at or before its first job.
+const Unknown = math.MinInt64
+
+// Turn is when a user was served in a queue: at a claim, and at the one before it.
+type Turn struct{ At, Before int64 }
+
+// contender is the best open lane of a user, and when the user was served last.
+type contender struct {
+	lane   *Lane // the engine's own: to be copied before it is used
+	served int64
+}
+
+// pick sends a look to the lane of the queue whose turn it is. It returns how many jobs of the lane may be leased; 0 means
+// that the lanes have changed and that the caller chooses again.
+func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
+	r.claiming = true
+	defer func() { r.claiming = false }()
+	n, err = r.fits(&look.Lane)
+	if order, _ := r.tx.Order(); n == 0 || err != nil || order.Scheduling == queue.ByArrival || !r.tx.Shared(q) {
+		return n, err
+	}
+	first := &look.Lane
+	if changed, err := r.locate(first); changed || err != nil {
+		return 0, err
+	}
+	look.Want, look.Peek = 1, true
+	r.contenders = r.contenders[:0]
+	r.tx.Contenders(q, func(l *Lane, served int64) {
+		// A lane without demands holds nothing up that could start, so one of another priority needs no look.
+		if len(l.Needs) > 0 || l.Priority == Unknown || l.Priority == first.Priority {
+			r.contenders = append(r.contenders, contender{l, served})
+		}
+	})
+	for list := r.contenders; len(list) > 0 && r.Steps < StepsMost; {
+		at := 0
+		for i := range list {
+			if list[i].before(&list[at]) {
+				at = i
+			}
+		}
+		l := *list[at].lane
+		list[at] = list[len(list)-1]
+		list = list[:len(list)-1]
+		if l.UID == first.UID {
+			break
+		}
+		n, err := r.contends(&l)
+		if n == 0 || err != nil {
+			return 0, err
+		}
+		if l.Priority != first.Priority {
+			continue
+		}
+		if changed, err := r.holdPlaces(&l, list); changed || err != nil {
+			return 0, err
+		}
+		look.Start, look.Lane, look.Upto = new(queue.Place(first.Head)), l, End
+		return n, nil
+	}
+	return n, nil
+}
+
+func (c *contender) before(other *contender) bool {
+	return c.served < other.served || c.served == other.served && other.lane.Head.After(c.lane.Head)
+}
+
+// holdPlaces sees to it that a lane does not overtake others that lack room at a resource which both need: these are shut,
+// and hold their places there. It reports whether one was.
+func (r *Rules) holdPlaces(l *Lane, others []contender) (changed bool, err error) {
+	for i := range others {
+		other := *others[i].lane
+		if !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
+			return n.Kind == queue.GateResource && resource(&other, n.Gate)
+		}) {
+			continue
+		}
+		if n, err := r.contends(&other); n == 0 || err != nil {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// contends finds the priority of a lane, and how many of its jobs may be leased; 0 means that the lanes have changed.
+func (r *Rules) contends(l *Lane) (n int, err error) {
+	if changed, err := r.locate(l); changed || err != nil {
+		return 0, err
+	}
+	if len(l.Needs) > 0 {
+		r.Steps++
+	}
+	return r.fits(l)
+}
+
+// fits returns how many jobs of an open lane may be leased. A lane without room is shut.
+func (r *Rules) fits(l *Lane) (n int, err error) {
+	n, full, err := r.room(l)
+	if err == nil && n == 0 && full != Again {
+		err = r.set(l, l.Head, full)
+	}
+	return n, err
+}
+
+// locate moves the head of a lane to its first job, so that its priority is known. It reports whether the lane has changed
+// otherwise.
+func (r *Rules) locate(l *Lane) (changed bool, err error) {
+	if l.Priority != Unknown {
+		return false, nil
+	}
+	*r.taken()++
+	return r.toFirst(l)
+}

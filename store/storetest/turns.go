@@ -1,0 +1,235 @@
+package storetest
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+var turning = []promise{
+	{name: "users of one priority take turns", keep: usersTakeTurns},
+	{name: "users take turns within one claim", keep: turnsInOneClaim},
+	{name: "three users take turns", keep: threeUsers},
+	{name: "by arrival there are no turns", keep: noTurnsByArrival, order: byArrival},
+	{name: "by priority alone users take turns", keep: usersTakeTurns, order: byPriority},
+	{name: "a turn does not cross priorities", keep: turnsWithinPriority},
+	{name: "a job that has waited long goes before a turn", keep: ageBeforeTurn},
+	{name: "a user without jobs saves up no turns", keep: noBurst},
+	{name: "a user with many lanes has the turns of one user", keep: turnsOfManyLanes},
+	{name: "an edited priority changes the turn", keep: turnAfterEdit},
+	{name: "a cancelled job takes no turn", keep: turnAfterCancel},
+	{name: "what is given back takes no turn", keep: turnGivenBack},
+	{name: "users take turns at a resource", keep: func(r *rig) { turnsAtGate(r, units("gpu", 1)) }},
+	{name: "users take turns at a shared lock", keep: func(r *rig) { turnsAtGate(r, lock("@k", 1)) }},
+	{name: "a turn overtakes no job that waits for a resource", keep: turnBehindResource},
+	{name: "a job has the place of its turn", keep: placeOfTurn},
+	{name: "a screen shows what is next in turn", keep: screenInTurn},
+	{name: "a simulation takes turns and leaves no trace", keep: simulatedTurns},
+}
+
+// screenInTurn has a screen show what is next in the order of turns, also while some of it is claimed.
+func screenInTurn(r *rig) {
+	first := r.jobsOf(1, 30)
+	second := r.jobsOf(2, 3)
+	next := func(what string, want ...queue.Job) {
+		r.Helper()
+		screen, err := r.s.Screen(r.Context(), store.ScreenFilter{Rows: 6})
+		r.must(err)
+		same(r, what, seqs(screen.Ready), seqs(want))
+	}
+	next("next", first[0], second[0], first[1], second[1], first[2], second[2])
+	r.start(r.claimOne())
+	next("next after a start", second[0], first[1], second[1], first[2], second[2], first[3])
+	claimed := r.claim(3)
+	next("next with claimed ones", first[1], second[0], second[1], first[2], second[2], first[3])
+	r.release(claimed...)
+	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
+}
+
+// jobsOf enqueues n jobs of a user.
+func (r *rig) jobsOf(uid, n int, set ...func(*queue.Job)) []queue.Job {
+	r.Helper()
+	drafts := make([]queue.Job, n)
+	for i := range drafts {
+		drafts[i] = draft(append([]func(*queue.Job){of(uid)}, set...)...)
+	}
+	receipt := r.enqueue(uid, drafts...)
+	jobs := make([]queue.Job, n)
+	for i, id := range receipt.IDs {
+		jobs[i] = r.get(id)
+	}
+	return jobs
+}
+
+// users lists whose jobs the next n claims of one job take.
+func (r *rig) users(n int) (uids []int) {
+	r.Helper()
+	for range n {
+		uids = append(uids, r.claimOne().UID)
+	}
+	return uids
+}
+
+func usersTakeTurns(r *rig) {
+	const many = 1000
+	r.jobsOf(1, many)
+	r.advance(time.Second)
+	small := r.jobsOf(2, 3)
+	same(r, "users in turn", r.users(8), []int{1, 2, 1, 2, 1, 2, 1, 1})
+	for _, j := range small {
+		if r.get(j.ID).Fence == j.Fence {
+			r.Errorf("job %s has not started among the first", j.ID)
+		}
+	}
+}
+
+func turnsInOneClaim(r *rig) {
+	first := r.jobsOf(1, 100)
+	r.advance(time.Second)
+	second := r.jobsOf(2, 3)
+	got := r.claim(8)
+	want := []queue.Job{first[0], second[0], first[1], second[1], first[2], second[2], first[3], first[4]}
+	same(r, "jobs in turn", seqs(got), seqs(want))
+}
+
+func threeUsers(r *rig) {
+	r.jobsOf(1, 50)
+	r.jobsOf(2, 50)
+	r.advance(time.Minute)
+	r.jobsOf(3, 4)
+	same(r, "users in turn", r.users(14), []int{1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2})
+}
+
+func noTurnsByArrival(r *rig) {
+	r.jobsOf(1, 4)
+	r.advance(time.Second)
+	r.jobsOf(2, 2)
+	same(r, "users in order of arrival", r.users(6), []int{1, 1, 1, 1, 2, 2})
+}
+
+func turnsWithinPriority(r *rig) {
+	r.jobsOf(1, 3, priority(9))
+	r.jobsOf(2, 3)
+	r.jobsOf(3, 2, priority(9))
+	same(r, "users", r.users(8), []int{1, 3, 1, 3, 1, 2, 2, 2})
+}
+
+func ageBeforeTurn(r *rig) {
+	old := r.jobsOf(3, 1, priority(4))
+	r.advance(2 * time.Minute) // which is worth two points
+	r.jobsOf(1, 3)
+	r.jobsOf(2, 3)
+	if got := r.claimOne(); got.Seq != old[0].Seq {
+		r.Errorf("claimed job %s of user %d, want the one that has waited long", got.ID, got.UID)
+	}
+	same(r, "users in turn", r.users(4), []int{1, 2, 1, 2})
+}
+
+func noBurst(r *rig) {
+	r.jobsOf(1, 30)
+	r.jobsOf(2, 30)
+	r.jobsOf(3, 1)
+	same(r, "users in turn", r.users(3), []int{1, 2, 3})
+	r.users(20) // while user 3 has nothing that waits
+	r.jobsOf(3, 5)
+	same(r, "users in turn", r.users(6), []int{3, 1, 2, 3, 1, 2})
+}
+
+func turnsOfManyLanes(r *rig) {
+	r.jobsOf(1, 20)
+	for i := range 20 {
+		r.jobsOf(2, 1, demands(lock(fmt.Sprint("k", i), 1)))
+	}
+	same(r, "users in turn", r.users(8), []int{1, 2, 1, 2, 1, 2, 1, 2})
+}
+
+func turnAfterEdit(r *rig) {
+	r.jobsOf(1, 10)
+	moved := r.jobsOf(2, 2)
+	r.must(r.edit(moved[1], func(j *queue.Job) error { j.Priority = 9; return nil }))
+	if got := r.claimOne(); got.Seq != moved[1].Seq {
+		r.Errorf("claimed job %s, want the one whose priority was raised", got.ID)
+	}
+	same(r, "users in turn", r.users(3), []int{1, 2, 1})
+	moved = r.jobsOf(2, 3)
+	r.must(r.edit(moved[0], func(j *queue.Job) error { j.Priority = 1; return nil }))
+	same(r, "users in turn", r.users(4), []int{2, 1, 2, 1})
+	same(r, "the job of a low priority comes last", r.get(moved[0].ID).Fence, moved[0].Fence)
+}
+
+func turnAfterCancel(r *rig) {
+	r.jobsOf(1, 10)
+	other := r.jobsOf(2, 3)
+	r.users(2)
+	r.must(r.s.Change(r.Context(), other[1].Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
+	r.jobsOf(2, 1, priority(3))
+	same(r, "users in turn", r.users(6), []int{1, 2, 1, 1, 1, 1})
+}
+
+func turnGivenBack(r *rig) {
+	r.jobsOf(1, 10)
+	r.jobsOf(2, 10)
+	for range 3 {
+		got := r.claim(4)
+		same(r, "users in turn", each(got, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+		r.release(got...)
+	}
+	for range 3 { // user 2 is not passed over, though its job never starts
+		got := r.claim(2)
+		r.release(got[1])
+		same(r, "user of what is claimed next", r.claimOne().UID, 2)
+	}
+}
+
+func turnsAtGate(r *rig, need queue.Demand) {
+	r.resources(map[string]int{"gpu": 1})
+	r.jobsOf(1, 10, demands(need))
+	r.jobsOf(2, 3, demands(need))
+	var got []int
+	for range 7 {
+		jobs := r.claim(3)
+		if len(jobs) != 1 {
+			r.Fatalf("got %d jobs claimed, want the one that there is room for", len(jobs))
+		}
+		got = append(got, jobs[0].UID)
+		r.end(jobs[0], exit(0))
+	}
+	same(r, "users in turn", got, []int{1, 2, 1, 2, 1, 2, 1})
+}
+
+// A job that waits for more of a resource than is free keeps its place before the turns of others.
+func turnBehindResource(r *rig) {
+	r.resources(map[string]int{"gpu": 4})
+	running := r.claims("one that leaves a unit", r.jobsOf(3, 1, demands(units("gpu", 3)))...)
+	large := r.jobsOf(1, 1, demands(units("gpu", 4)))
+	small := r.jobsOf(2, 3, demands(units("gpu", 1)))
+	r.claims("no job overtakes the large one")
+	r.end(running[0], exit(0))
+	r.end(r.claims("the large one alone", large...)[0], exit(0))
+	r.claims("the small ones", small...)
+}
+
+// The runner starts jobs by their places, so a job that has the turn takes that of the job that it goes before.
+func placeOfTurn(r *rig) {
+	first := r.jobsOf(1, 3)
+	r.advance(time.Second)
+	second := r.jobsOf(2, 2)
+	done, err := r.s.Exchange(r.Context(), store.Report{Want: 5})
+	r.must(err)
+	got := done.Jobs
+	same(r, "jobs in turn", seqs(got), seqs([]queue.Job{first[0], second[0], first[1], second[1], first[2]}))
+	same(r, "places", each(got, func(j *queue.Job) int64 { return j.Start.Seq }), seqs([]queue.Job{first[0], first[1], first[1], first[2], first[2]}))
+}
+
+func simulatedTurns(r *rig) {
+	r.jobsOf(1, 5)
+	r.jobsOf(2, 5)
+	for range 3 {
+		jobs, err := r.s.Simulate(r.Context(), 4)
+		r.must(err)
+		same(r, "users in turn", each(jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+	}
+	same(r, "users in turn", r.users(4), []int{1, 2, 1, 2})
+}
