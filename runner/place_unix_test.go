@@ -15,7 +15,7 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(path string) error
-		want string // of the refusal; "" if there is none
+		want string // of the refusal; "" if it is accepted
 	}{
 		{"none", func(string) error { return nil }, ""},
 		{"private", func(path string) error { return os.Mkdir(path, 0o700) }, ""},
