@@ -26,5 +26,6 @@
 //
 // The file is written once, when the attempt has ended, and is on the disk before any result
 // names it. So one that ends without a trailer was cut or damaged later. While an attempt
-// runs, its log is read from the runner that keeps it.
+// runs, its log is read from the runner that keeps it. What is in the runner's own file for the log
+// has checksums in the runner's memory (extents.go), so damage there is reported too.
 package output

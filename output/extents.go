@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/crc32"
 	"io"
+	"os"
 	"slices"
 )
 
@@ -31,8 +32,8 @@ type checkedExtent struct {
 
 func (r *region) fileRoom() int64 { return r.room + extentBytes }
 
-// writeFile writes bytes to a region in a file that has so many blocks, and notes their checksums.
-func writeFile(f io.WriterAt, blocks *int64, r *region, at int64, p []byte) error {
+// writeFile writes bytes to a region in a file that has a number of blocks, and notes their checksums.
+func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	overwritten := at + int64(len(p)) - r.fileRoom()
 	r.extents = r.extents[r.after(overwritten-1):]
 	if err := writeBlocks(f, blocks, r, at, p); err != nil {
@@ -71,16 +72,16 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 			return n, ErrDamaged
 		}
 		e := r.extents[i]
-		if e.at == at+int64(n) && e.n <= int64(len(p)-n) { // no copy is needed
-			if err := s.readExtent(r, e, p[n:n+int(e.n)]); err != nil {
-				return n, err
-			}
-			n += int(e.n)
-			continue
-		}
 		if s.last.of != r || s.last.extent != e {
 			s.last.of, s.last.bytes = nil, slices.Grow(s.last.bytes[:0], extentBytes)[:e.n]
-			if err := s.readExtent(r, e, s.last.bytes); err != nil {
+			err := each(e.at, s.last.bytes, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
+				_, err := s.file.ReadAt(p, r.blocks[number]*fileBytes+from)
+				return err
+			})
+			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.last.bytes, castagnoli) != e.sum {
+				err = ErrDamaged
+			}
+			if err != nil {
 				return n, err
 			}
 			s.last.of, s.last.extent = r, e
@@ -88,18 +89,6 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 		n += copy(p[n:], s.last.bytes[at+int64(n)-e.at:])
 	}
 	return n, nil
-}
-
-// readExtent reads a whole extent and checks it.
-func (s *store) readExtent(r *region, e extent, p []byte) error {
-	err := each(e.at, p, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
-		_, err := s.file.ReadAt(p, r.blocks[number]*fileBytes+from)
-		return err
-	})
-	if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(p, castagnoli) != e.sum {
-		return ErrDamaged
-	}
-	return err
 }
 
 // damaged returns how many of n bytes belong to the extent of the first one, which is damaged.

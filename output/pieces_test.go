@@ -141,8 +141,9 @@ func TestRegionsAreReadBack(t *testing.T) {
 				defer s.discard()
 				r, other := &region{room: room}, &region{room: 1 << 20}
 				want := make([]byte, room)
+				var wantOther []byte
 				next := byte(0)
-				at, writes := int64(0), int64(0)
+				at := int64(0)
 				for at < 3*room+10 {
 					p := make([]byte, min(room, 1+at%memBytes, 5000))
 					for i := range p {
@@ -155,16 +156,20 @@ func TestRegionsAreReadBack(t *testing.T) {
 							t.Fatal(err)
 						}
 					}
-					if err := errors.Join(s.write(r, at, p), s.write(other, writes, p[:1])); err != nil {
+					if err := errors.Join(s.write(r, at, p), s.write(other, int64(len(wantOther)), p[:1])); err != nil {
 						t.Fatal(err)
 					}
 					at += int64(len(p))
-					writes++
+					wantOther = append(wantOther, p[0])
 				}
 				got, oldest := make([]byte, room), at%room
 				want = append(want[oldest:], want[:oldest]...)
 				if n, err := s.read(r, at-room, got); err != nil || n != len(got) || !slices.Equal(got, want) {
 					t.Errorf("what is read back is not what was written: %v", err)
+				}
+				got = make([]byte, len(wantOther))
+				if n, err := s.read(other, 0, got); err != nil || n != len(got) || !slices.Equal(got, wantOther) {
+					t.Errorf("what is read back of another region is not what was written: %v", err)
 				}
 				if info := s.used; s.file == nil && info > InMemory {
 					t.Errorf("%d bytes in memory", info)

@@ -1,8 +1,6 @@
 package output
 
 import (
-	"cmp"
-	"io"
 	"os"
 	"slices"
 )
@@ -105,45 +103,41 @@ func (s *store) toFile() error {
 		return err
 	}
 	var blocks int64
-	for _, p := range s.parts() {
-		if err := writeFile(f, &blocks, p.of, p.at, p.bytes); err != nil {
-			for _, b := range s.mem {
-				b.of.blocks, b.of.extents = nil, nil
-			}
-			discard(f)
-			return err
+	for i, b := range s.mem {
+		first := slices.IndexFunc(s.mem, func(other memBlock) bool { return other.of == b.of })
+		if err == nil && first == i { // each region once
+			err = s.copyRegion(f, &blocks, b.of)
 		}
+	}
+	if err != nil {
+		for _, b := range s.mem {
+			b.of.blocks, b.of.extents = nil, nil
+		}
+		discard(f)
+		return err
 	}
 	s.mem, s.used, s.file, s.blocks = nil, 0, f, blocks
 	return nil
 }
 
-// part is bytes in memory, and how far from their region's beginning they are.
-type part struct {
-	of    *region
-	at    int64
-	bytes []byte
-}
-
-// parts returns what is in memory in the order of writing. A block that the newest bytes of its region
-// end in is two parts: the rest of it was written when the region was gone through the time before.
-func (s *store) parts() (list []part) {
-	for _, b := range s.mem {
-		begin := b.of.end - b.of.end%b.of.room + b.number*memBytes // were it written this time
-		newer := min(max(b.of.end-begin, 0), int64(len(b.bytes)))
-		if newer > 0 {
-			list = append(list, part{b.of, begin, b.bytes[:newer]})
+// copyRegion writes what is in memory of a region to a file, from its oldest bytes on.
+func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
+	for at := max(0, r.end-r.room); at < r.end; {
+		place := at % r.room
+		from := place % memBytes
+		n := min(memBytes-from, r.room-place, r.end-at)
+		if b := s.block(r, place/memBytes); b != nil && from < int64(len(b.bytes)) {
+			if err := writeFile(f, blocks, r, at, b.bytes[from:min(from+n, int64(len(b.bytes)))]); err != nil {
+				return err
+			}
 		}
-		if older := begin + newer - b.of.room; newer < int64(len(b.bytes)) && older >= 0 {
-			list = append(list, part{b.of, older, b.bytes[newer:]})
-		}
+		at += n
 	}
-	slices.SortFunc(list, func(a, b part) int { return cmp.Compare(a.at, b.at) })
-	return list
+	return nil
 }
 
 // writeBlocks writes bytes to a region's blocks of a file that has so many.
-func writeBlocks(f io.WriterAt, blocks *int64, r *region, at int64, p []byte) error {
+func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return each(at, p, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
 		for int64(len(r.blocks)) <= number {
 			r.blocks = append(r.blocks, noBlock)

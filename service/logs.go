@@ -245,6 +245,8 @@ func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, 
 			return nil
 		case chunk.Dropped > 0:
 			chunk.Dropped = n
+		case chunk.Damaged > 0:
+			chunk.Damaged = n
 		default:
 			chunk.Data = chunk.Data[:n]
 		}

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -351,4 +352,40 @@ func TestLogsReportsDamage(t *testing.T) {
 			t.Errorf("the end was cut off, %s: exit code %d, %q after %d bytes", stream, r.code, r.err, len(r.out))
 		}
 	}
+}
+
+// Damage in the file where a runner keeps the output of a running attempt is not printed as output either, neither
+// while the job runs nor later.
+func TestLogsReportsDamageOfARunningJob(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "yes 0123456 | head -c 200000; echo last; until test -e go; do sleep 0.02; done", "cwd": q.dir})
+	q.until("all is printed", 10*time.Second, func() bool { return strings.Contains(q.cli("logs", "-n", "1", id).out, "last") })
+	files, _ := filepath.Glob(q.path("runner/*/log-*"))
+	if len(files) != 1 {
+		t.Fatalf("logs of running attempts: %v", files)
+	}
+	f, err := os.OpenFile(files[0], os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("X"), 100_000); err != nil {
+		t.Fatal(err)
+	}
+	reports := func(when string) {
+		t.Helper()
+		r := q.cli("logs", id)
+		said := regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]`).FindStringSubmatch(r.out)
+		if said == nil || r.code != 1 || strings.Contains(r.out, "X") || !strings.Contains(r.out, "last") {
+			t.Fatalf("%s: exit code %d, %v in %d bytes, %q", when, r.code, said, len(r.out), r.err)
+		}
+		if n, _ := strconv.Atoi(said[1]); n > 32<<10 || len(r.out) != 200_005-n+len(said[0])+1 {
+			t.Errorf("%s: %s, and %d bytes are printed", when, said[0], len(r.out))
+		}
+	}
+	reports("running")
+	q.write("go", "")
+	w.end(id)
+	reports("ended")
 }
