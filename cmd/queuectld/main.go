@@ -45,6 +45,7 @@ var verbs = []cli.Verb{
 	{Name: "whoami", Build: cli.WhoamiVerb},
 	{Name: "cleanup", Build: cli.CleanupVerb},
 	{Name: "reload", Build: cli.ReloadVerb},
+	{Name: "events", Build: cli.EventsVerb},
 }
 
 // of builds a verb on app.

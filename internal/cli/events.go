@@ -15,7 +15,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-func eventsVerb(a *App) *cobra.Command {
+// EventsVerb builds the verb events. Only queuectld has it, to keep the client small.
+func EventsVerb(a *App) *cobra.Command {
 	var p control.Events
 	var since string
 	var s selection

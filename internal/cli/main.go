@@ -101,7 +101,7 @@ func table() []Verb {
 		{Group: ofLook, Name: "tree", Short: "Draw what a job waits for, and what waits for it"},
 		{Group: ofLook, Name: "simulate", Short: "List the jobs that would start next, were there workers for them now"},
 		{Group: ofLook, Name: "stats", Short: "Show how many attempts ended how, and how long they waited and ran"},
-		{Group: ofLook, Name: "events", Build: eventsVerb},
+		{Group: ofLook, Name: "events", Short: "Print what has happened, and with -f what happens"},
 		{Group: ofLook, Name: "dlq", Build: dlqVerb},
 		{Group: ofLook, Name: "whoami", Short: "Say who the service takes you for, and what you may do"},
 

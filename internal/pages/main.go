@@ -93,7 +93,9 @@ JSON and the wire take RFC 3339 alone. The command line takes all of these, in y
 
 An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `) are refused, because programs disagree about what they mean. A month after January 31 is March 3 (March 2 in a leap year), as in at(1) and date(1).
 
-Your time zone is that of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a zone in the form of POSIX (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX zone has summer time but no rule for it, the rule is ` + "`M3.2.0,M11.1.0`" + `, as in the C libraries. Without ` + "`TZ`" + ` the zone is that of ` + "`/etc/localtime`" + `. A zone that is unknown is refused. The names of zones are known on machines without zone files too. On Windows the zone is that of the machine, and ` + "`TZ`" + ` has no effect.
+Your time zone is that of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a zone in the form of POSIX (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX zone has summer time but no rule for it, the rule is ` + "`M3.2.0,M11.1.0`" + `, as in the C libraries. Without ` + "`TZ`" + ` the zone is that of ` + "`/etc/localtime`" + `. An unknown zone is refused. The names of zones are known on machines without zone files too. On Windows the zone is that of the machine, and ` + "`TZ`" + ` has no effect.
+
+Each time that is printed for people has the abbreviation of its zone, which differs between summer and winter. In a table the abbreviation is in the head of the column (` + "`RUN_AT (CEST)`" + `) where all times of the column share it, and otherwise next to each time. JSON has UTC times.
 
 If a clock change skips a time, the first instant after the gap is meant; if the clock shows a time twice, the first of the two. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00.
 
