@@ -34,7 +34,7 @@ test:
 # The engine is watched over SQLite alone: over a server it is the same.
 # A random walk takes its steps one by one, so two of them are enough.
 race:
-	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test$$)
+	QUEUECTL_WALKS=2 CGO_ENABLED=1 $(GO) test -timeout 30m $(TESTFLAGS) -race -skip 'OfAServer$$|/^server$$' -gcflags='modernc.org/...=-race=false' $$($(GO) list ./... | grep -v /queuectl/test$$)
 
 # gofmt, vet for six targets, staticcheck here and for Windows, actionlint without the linters
 # of other languages that a machine may have, the import law, generated pages. Compiled as for
