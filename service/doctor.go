@@ -144,7 +144,7 @@ func (s *Service) examineInherited() (list []store.Finding) {
 	for _, attribute := range s.opt.Inherited {
 		list = append(list, store.Finding{
 			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
-			Next: "restart it from a login session (queuectl service stop --runners; queuectl service start), or register it: queuectl service install",
+			Next: "restart it and its runners from a login session, which ends running jobs (queuectl service stop; queuectl service stop --runners; queuectl service start), or register it: queuectl service install",
 		})
 	}
 	return list

@@ -268,6 +268,16 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 			t.Errorf("%s: %+v, want an error with %q", words, r, want)
 		}
 	}
+	_, advice, _ := strings.Cut(doctor.out, "restart it and its runners from a login session, which ends running jobs (")
+	advice, _, _ = strings.Cut(advice, ")")
+	for words := range strings.SplitSeq(advice, "; ") {
+		if r := s.run(nil, strings.Fields(words)[1:]...); r.code != 0 {
+			t.Errorf("doctor advises %q: %+v", words, r)
+		}
+	}
+	if got := s.run(nil, "doctor"); strings.Contains(got.out, "limit of open files is 300") {
+		t.Errorf("doctor after its advice was followed:\n%s", got.out)
+	}
 }
 
 // A service that a user runs in the foreground keeps the limits that the user chose for it, but
