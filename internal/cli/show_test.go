@@ -37,6 +37,10 @@ func TestShowTellsWhatWasSet(t *testing.T) {
 	if want := [][2]string{{"Timeout", "5s"}, {"Kept", "10.0 KiB of each stream"}, {"Stdin", "/in"}, {"Backoff", ""}}; !slices.Equal(rows, want) {
 		t.Errorf("got %q, want %q", rows, want)
 	}
+	small := settingsOf(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
+	if want := [2]string{"Kept", "11 bytes of each stream"}; small[0] != want {
+		t.Errorf("got %q, want %q", small[0], want)
+	}
 }
 
 // Each limit is shown beside what the last attempt used of it, or that this is not known.
