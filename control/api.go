@@ -271,7 +271,7 @@ type Show struct {
 
 // List selects jobs, newest first.
 type List struct {
-	State  Texts  `json:"state,omitempty"`  // any of them; "waiting" and "done" too
+	State  Texts  `json:"state,omitempty"`  // any of them; "waiting" is blocked, held, pending and failed, "done" is completed
 	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
 	Label  Labels `json:"label,omitempty"`  // all of them
 	Queue  string `json:"queue,omitempty"`

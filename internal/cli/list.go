@@ -94,7 +94,7 @@ func listVerb(a *App) *cobra.Command {
 		},
 	}
 	l.add(cmd)
-	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this `STATE`; waiting and done too")
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this `STATE`; also waiting (blocked, held, pending, failed) and done (completed)")
 	cmd.Flags().BoolVar(&l.failed, "failed", false, "that are dead or failed")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	return cmd

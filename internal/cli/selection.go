@@ -26,7 +26,7 @@ type selection struct {
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "all jobs that it can be done to")
-	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; waiting and done too")
+	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; also waiting (blocked, held, pending, failed) and done (completed)")
 	f.BoolVar(&s.Failed, "failed", false, "all jobs that are dead or failed")
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "all jobs that carry the label `NAME=VALUE`")
 	letter, name := "Q", "queue"
