@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -40,16 +41,16 @@ func (l *lines) Read(p []byte) (int, error) {
 		switch {
 		case len(bytes.TrimSpace(line)) == 0:
 		case !whole:
-			l.refuse(-32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLine))
+			l.refuse(null, -32600, fmt.Sprintf("the line is longer than %d bytes", control.MaxLine))
 		case !l.began:
 			l.begin(line)
 			l.began, l.rest = true, line
 			l.open.read(line)
 		case !json.Valid(line):
-			l.refuse(-32700, "the line is not JSON: "+queue.Clip(string(line)))
+			l.refuse(null, -32700, "the line is not JSON: "+queue.Clip(string(line)))
 		default:
-			if wrong := l.check(line); wrong != nil {
-				l.refuse(-32600, "the line is no JSON-RPC message: "+wrong.Error())
+			if id, wrong := l.check(line); wrong != "" {
+				l.refuse(id, -32600, wrong)
 				break
 			}
 			l.rest = line
@@ -77,30 +78,69 @@ func (l *lines) begin(line []byte) {
 	}
 }
 
-// check refuses a line that is neither a message nor, where there may be, many.
-func (l *lines) check(line []byte) error {
-	var list []json.RawMessage
-	if !l.many || json.Unmarshal(line, &list) != nil {
-		_, err := jsonrpc.DecodeMessage(line)
-		return err
+// check returns what is wrong with a line that is neither a message nor, in a session with batches, a batch; "" if it
+// is one. id is that of the answer: the message's own if it is valid, null otherwise and for a batch.
+func (l *lines) check(line []byte) (id json.RawMessage, wrong string) {
+	var batch []json.RawMessage
+	if json.Unmarshal(line, &batch) != nil || batch == nil {
+		return checkMessage(line)
 	}
-	if len(list) == 0 {
-		return errors.New("it is an empty list")
+	switch {
+	case !l.many:
+		return null, "batches are not supported; send one message a line"
+	case len(batch) == 0:
+		return null, "a batch must have at least one message"
 	}
 	ids := map[any]bool{}
-	for _, one := range list {
-		message, err := jsonrpc.DecodeMessage(one)
-		if err != nil {
-			return err
+	for _, one := range batch {
+		if _, wrong := checkMessage(one); wrong != "" {
+			return null, wrong
 		}
-		if asks, is := message.(*jsonrpc.Request); is && asks.ID.IsValid() {
-			if ids[asks.ID.Raw()] {
-				return fmt.Errorf("two of its requests have the id %v", asks.ID.Raw())
+		message, _ := jsonrpc.DecodeMessage(one) // checkMessage has decoded it
+		if request, is := message.(*jsonrpc.Request); is && request.ID.IsValid() {
+			if ids[request.ID.Raw()] {
+				return null, fmt.Sprintf("id: two requests of the batch have %v", request.ID.Raw())
 			}
-			ids[asks.ID.Raw()] = true
+			ids[request.ID.Raw()] = true
 		}
 	}
-	return nil
+	return null, ""
+}
+
+var null = json.RawMessage("null")
+
+// checkMessage is check for one message. Those that it accepts are requests, notifications and answers of JSON-RPC 2.0,
+// with the parameters by name that MCP requires.
+func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
+	var m map[string]json.RawMessage
+	if json.Unmarshal(raw, &m) != nil || m == nil {
+		return null, "a message must be an object"
+	}
+	begins := func(name, first string) bool { return strings.IndexByte(first, m[name][0]) >= 0 }
+	given := func(name string) bool { return m[name] != nil }
+	id = null
+	if given("id") && begins("id", `"-0123456789`) {
+		id = m["id"]
+	}
+	answers := given("result") || given("error")
+	switch {
+	case string(m["jsonrpc"]) != `"2.0"`:
+		return id, `jsonrpc: must be "2.0"`
+	case given("id") && bytes.Equal(id, null):
+		return null, "id: must be a number or text"
+	case given("method") && !begins("method", `"`):
+		return id, "method: must be text"
+	case !given("method") && !answers:
+		return id, "method: is missing"
+	case !given("method") && !given("id"):
+		return id, "id: is missing"
+	case given("params") && !begins("params", "{n"):
+		return id, "params: must be an object"
+	}
+	if _, err := jsonrpc.DecodeMessage(raw); err != nil {
+		return id, "the line is not a JSON-RPC 2.0 message"
+	}
+	return id, ""
 }
 
 // next is the next line, which is whole unless it is too long.
@@ -116,9 +156,9 @@ func (l *lines) next() (line []byte, whole bool, err error) {
 	}
 }
 
-// refuse answers a line of which nobody knows the request.
-func (l *lines) refuse(code int, why string) {
-	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": nil, "error": map[string]any{"code": code, "message": why}})
+// refuse answers a line that is not passed on.
+func (l *lines) refuse(id json.RawMessage, code int, why string) {
+	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
 	if err == nil {
 		l.out.Write(append(raw, '\n')) // where it fails the next answer does
 	}

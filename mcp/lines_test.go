@@ -1,0 +1,81 @@
+package mcp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"strings"
+	"testing"
+)
+
+// A line that is no JSON-RPC 2.0 message is answered with -32600 and with its id, if it has a valid one (section 5 of
+// the specification), in words that do not come from the implementation. It does not reach the library.
+func TestInvalidMessagesAreAnswered(t *testing.T) {
+	for _, c := range []struct{ line, id, why string }{
+		{`{"jsonrpc":"2.0","id":10}`, "10", "method: is missing"},
+		{`{"jsonrpc":"2.0","id":"a"}`, `"a"`, "method: is missing"},
+		{`{"jsonrpc":"2.0"}`, "null", "method: is missing"},
+		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, "null", "id: must be a number or text"},
+		{`{"jsonrpc":"2.0","id":{},"method":"ping"}`, "null", "id: must be a number or text"},
+		{`{"jsonrpc":"2.0","id":11,"method":5}`, "11", "method: must be text"},
+		{`{"jsonrpc":"2.0","id":11,"method":null}`, "11", "method: must be text"},
+		{`{"jsonrpc":"1.0","id":12,"method":"ping"}`, "12", `jsonrpc: must be "2.0"`},
+		{`{"id":13,"method":"ping"}`, "13", `jsonrpc: must be "2.0"`},
+		{`{"jsonrpc":"2.0","id":14,"method":"ping","params":"bar"}`, "14", "params: must be an object"},
+		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "null", "batches are not supported; send one message a line"},
+		{`[]`, "null", "batches are not supported; send one message a line"},
+		{`5`, "null", "a message must be an object"},
+		{`null`, "null", "a message must be an object"},
+	} {
+		got, passed := refusal(t, c.line, false)
+		if got.Error.Code != -32600 || string(got.ID) != c.id || got.Error.Message != c.why || passed != "" {
+			t.Errorf("%s: got %+v with the id %s, passed on %q; want %q for %s", c.line, got.Error, got.ID, passed, c.why, c.id)
+		}
+	}
+	for _, line := range []string{
+		`{"jsonrpc":"2.0","id":1,"method":"ping"}`, `{"jsonrpc":"2.0","method":"notifications/initialized"}`,
+		`{"jsonrpc":"2.0","id":1,"result":{}}`, `{"jsonrpc":"2.0","id":"x","error":{"code":1,"message":"no"}}`,
+	} {
+		if got, passed := refusal(t, line, false); got.Error.Code != 0 || strings.TrimSpace(passed) != line {
+			t.Errorf("%s: got %+v, passed on %q", line, got.Error, passed)
+		}
+	}
+	for line, want := range map[string]string{
+		`[]`:                  "a batch must have at least one message",
+		`[1]`:                 "a message must be an object",
+		`[{"jsonrpc":"2.0"}]`: "method: is missing",
+		`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`: "id: two requests of the batch have 1",
+	} {
+		if got, passed := refusal(t, line, true); got.Error.Code != -32600 || string(got.ID) != "null" || got.Error.Message != want || passed != "" {
+			t.Errorf("%s in a session with batches: got %+v with the id %s, passed on %q; want %q", line, got.Error, got.ID, passed, want)
+		}
+	}
+}
+
+type refused struct {
+	ID    json.RawMessage
+	Error struct {
+		Code    int
+		Message string
+	}
+}
+
+// refusal sends one line in a session that has begun. It returns the answer, if there is one, and what reaches the
+// library.
+func refusal(t *testing.T, line string, batches bool) (got refused, passed string) {
+	t.Helper()
+	var out bytes.Buffer
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // the end of the input does not wait for answers
+	l := &lines{in: bufio.NewReader(strings.NewReader(line + "\n")), out: &out, began: true, many: batches, open: &pending{}, ctx: ctx}
+	raw, err := io.ReadAll(l)
+	if err == nil && out.Len() > 0 {
+		err = json.Unmarshal(out.Bytes(), &got)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got, string(raw)
+}
