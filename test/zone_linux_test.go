@@ -46,6 +46,15 @@ func TestTimesHaveTheZoneOfTZ(t *testing.T) {
 			}
 		}
 	}
+	q.must("enqueue", "--id", "waits", "true")
+	for _, words := range []string{"version", "--help", "help list", "list --help", "completion bash", "whoami", "config list", "hold waits", "release waits", "cancel waits", "rm waits", "service --help", "metrics"} {
+		if got := q.withTZ("Foo/Bar", strings.Fields(words)...); got.code != 0 || got.err != "" {
+			t.Errorf("an unknown zone, %s, which has no times: %+v", words, got)
+		}
+	}
+	if got := q.withTZ("Foo/Bar", "enqueue", "--at", "23:00", "--", "ls", "--help"); got.code != 2 {
+		t.Errorf("an unknown zone, --help of a job's program: %+v", got)
+	}
 	if got := q.withTZ(":/etc/localtime", "list"); got.code != 0 {
 		t.Errorf("the machine's zone: %+v", got)
 	}
@@ -89,6 +98,21 @@ func TestEachTimeHasItsZone(t *testing.T) {
 	has(berlin("schedule", "list"), "-07-01 12:00:00 CEST", "-01-01 12:00:00 CET")
 	if first := strings.Join(strings.Fields(berlin("events"))[:4], " "); !strings.Contains(first, " CE") {
 		t.Errorf("the first event begins %q", first)
+	}
+}
+
+// A job that has an unknown zone still reports its progress, and a service is stopped, but not started, under one.
+func TestUnknownZoneHindersNoVerbWithoutTimes(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("run", "--id", "reports", "--env", "TZ=Foo/Bar", q.bin+" progress 50 half")
+	if got := q.must("show", "reports"); !strings.Contains(got, "50 %") && !strings.Contains(got, "completed") {
+		t.Errorf("show: %s", got)
+	}
+	if got := q.withTZ("Foo/Bar", "service", "stop"); got.code != 0 || strings.Contains(got.err, "TZ") {
+		t.Errorf("service stop: %+v", got)
+	}
+	if got := q.withTZ("Foo/Bar", "service", "start"); got.code == 0 || !strings.Contains(got.err, "TZ=Foo/Bar") {
+		t.Errorf("service start: %+v", got)
 	}
 }
 

@@ -84,11 +84,11 @@ func table() []Verb {
 		{Group: ofJobs, Name: "run", Build: runVerb},
 		{Group: ofJobs, Name: "attach", Build: attachVerb},
 		{Group: ofJobs, Name: "wait", Build: waitVerb},
-		{Group: ofJobs, Name: "progress", Build: progressVerb},
+		{Group: ofJobs, Name: "progress", Build: progressVerb, AnyTZ: true},
 		{Group: ofJobs, Name: "edit", Short: "Change jobs that wait: by flags, by JSON, or in $EDITOR"},
-		{Group: ofJobs, Name: "retry", Build: retryVerb, Alias: "rerun"},
-		{Group: ofJobs, Name: "cancel", Build: cancelVerb},
-		{Group: ofJobs, Name: "rm", Build: rmVerb},
+		{Group: ofJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AnyTZ: true},
+		{Group: ofJobs, Name: "cancel", Build: cancelVerb, AnyTZ: true},
+		{Group: ofJobs, Name: "rm", Build: rmVerb, AnyTZ: true},
 		{Group: ofJobs, Name: "dequeue", Build: dequeueVerb},
 
 		{Group: ofLook, Name: "status", Build: statusVerb},
@@ -103,42 +103,42 @@ func table() []Verb {
 		{Group: ofLook, Name: "stats", Short: "Show how many attempts ended how, and how long they waited and ran"},
 		{Group: ofLook, Name: "events", Short: "Print what has happened, and with -f what happens"},
 		{Group: ofLook, Name: "dlq", Build: dlqVerb},
-		{Group: ofLook, Name: "whoami", Short: "Say who the service takes you for, and what you may do"},
+		{Group: ofLook, Name: "whoami", Short: "Say who the service takes you for, and what you may do", AnyTZ: true},
 
 		{Group: ofControl, Name: "worker", Build: workerVerb},
-		{Group: ofControl, Name: "hold", Build: holdVerb},
-		{Group: ofControl, Name: "release", Build: releaseVerb},
+		{Group: ofControl, Name: "hold", Build: holdVerb, AnyTZ: true},
+		{Group: ofControl, Name: "release", Build: releaseVerb, AnyTZ: true},
 		{Group: ofControl, Name: "pause", Build: pauseVerb},
-		{Group: ofControl, Name: "resume", Build: resumeVerb},
-		{Group: ofControl, Name: "requeue", Build: requeueVerb},
-		{Group: ofControl, Name: "kill", Build: killVerb},
-		{Group: ofControl, Name: "drain", Build: drainVerb},
-		{Group: ofControl, Name: "clear", Build: clearVerb},
+		{Group: ofControl, Name: "resume", Build: resumeVerb, AnyTZ: true},
+		{Group: ofControl, Name: "requeue", Build: requeueVerb, AnyTZ: true},
+		{Group: ofControl, Name: "kill", Build: killVerb, AnyTZ: true},
+		{Group: ofControl, Name: "drain", Build: drainVerb, AnyTZ: true},
+		{Group: ofControl, Name: "clear", Build: clearVerb, AnyTZ: true},
 		{Group: ofControl, Name: "cleanup", Short: "Remove old jobs that have ended, and their history"},
 
 		{Group: ofQueues, Name: "queue", Short: "Named queues: how many of each run, their shares, and pauses"},
 		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
-		{Group: ofQueues, Name: "gate", Short: "Locks, rates and resources, and the rules of everybody's keys"},
-		{Group: ofQueues, Name: "hook", Short: "Hooks of the settings, and webhooks"},
+		{Group: ofQueues, Name: "gate", Short: "Locks, rates and resources, and the rules of everybody's keys", AnyTZ: true},
+		{Group: ofQueues, Name: "hook", Short: "Hooks of the settings, and webhooks", AnyTZ: true},
 
-		{Group: ofService, Name: "service", Short: "The service as the system sees it"},
+		{Group: ofService, Name: "service", Short: "The service as the system sees it", AnyTZ: true},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
 		{Group: ofService, Name: "node", Short: "The machines that share the queue"},
-		{Group: ofService, Name: "config", Short: "The settings of the service"},
-		{Group: ofService, Name: "reload", Short: "Have the service read its settings file again"},
+		{Group: ofService, Name: "config", Short: "The settings of the service", AnyTZ: true},
+		{Group: ofService, Name: "reload", Short: "Have the service read its settings file again", AnyTZ: true},
 		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
 		{Group: ofService, Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
 		{Group: ofService, Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
 		{Group: ofService, Name: "migrate", Short: "Move the queue to another store, while its service is stopped"},
 		{Group: ofService, Name: "web", Short: "The page of the queue, for browsers"},
-		{Group: ofService, Name: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it"},
-		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents, by the Model Context Protocol"},
+		{Group: ofService, Name: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it", AnyTZ: true},
+		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents, by the Model Context Protocol", AnyTZ: true},
 
-		{Group: ofInside, Name: "completion", Build: completionVerb},
-		{Group: ofInside, Name: "man", Short: "Write the manual pages into a folder"},
-		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one"},
-		{Group: ofInside, Name: "init", Build: initVerb},
-		{Group: ofInside, Name: "version", Build: versionVerb},
+		{Group: ofInside, Name: "completion", Build: completionVerb, AnyTZ: true},
+		{Group: ofInside, Name: "man", Short: "Write the manual pages into a folder", AnyTZ: true},
+		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one", AnyTZ: true},
+		{Group: ofInside, Name: "init", Build: initVerb, AnyTZ: true},
+		{Group: ofInside, Name: "version", Build: versionVerb, AnyTZ: true},
 	}
 }
 
@@ -197,7 +197,7 @@ func with(own []Verb) []Verb {
 
 func (a *App) main(ctx context.Context, args []string) int {
 	v := a.askedVerb(args)
-	leave, err := a.readZone(v)
+	leave, err := a.readZone(v, args)
 	switch {
 	case err != nil:
 	case leave || v != nil && v.Build == nil:
@@ -231,13 +231,32 @@ func (a *App) main(ctx context.Context, args []string) int {
 	return code
 }
 
+// asksHelp reports whether the command line asks for help before its verb or right after it; words further on may be
+// those of a job's program.
+func asksHelp(args []string) bool {
+	verb := false
+	for i := 0; i < len(args); i++ {
+		switch arg := args[i]; {
+		case arg == "--help", arg == "-h", arg == "help" && !verb:
+			return true
+		case verb:
+			return false
+		case arg == "--socket" || arg == "--dir":
+			i++
+		case !strings.HasPrefix(arg, "-"):
+			verb = true
+		}
+	}
+	return false
+}
+
 // readZone makes the zone that TZ names the local one, also where the time package could not read
-// it. It reports whether queuectld has to do that; an unknown zone is an error, for times in another
-// zone are wrong.
-func (a *App) readZone(v *Verb) (leave bool, err error) {
+// it. It reports whether queuectld has to do that. An unknown zone is an error for a verb that reads or
+// prints times, because they would be wrong.
+func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.Unread()
 	switch {
-	case !unread || v != nil && v.AnyTZ:
+	case !unread || v != nil && v.AnyTZ || asksHelp(args):
 		return false, nil
 	case a.zone == nil:
 		if _, err := a.other(); err != nil {
