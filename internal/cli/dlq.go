@@ -38,6 +38,9 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 				return Usage("name dead jobs, or --all, or --batch; give one of them")
 			}
 			c, err := a.Client()
+			if err == error(errNoQueue) && len(ids) == 0 {
+				return a.onNone(p.DryRun)
+			}
 			if err != nil {
 				return err
 			}

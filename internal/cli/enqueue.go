@@ -325,7 +325,8 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 		return up.add(raw, line)
 	})
 	if err == nil && up.jobs == 0 {
-		err = m.errNoJobs()
+		m.sayNoJobs(a)
+		return a.printStored(ctx, nil, nil)
 	}
 	if e, ok := errors.AsType[*lineError](err); ok && f == nil {
 		e.what = "argument"
@@ -380,6 +381,10 @@ func atLine(err error, line int) error {
 
 // enqueueBatch puts jobs in the queue, all or none.
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
+	if len(specs) == 0 {
+		fmt.Fprintln(a.Err, "queuectl: the array holds no jobs")
+		return a.printStored(ctx, nil, nil)
+	}
 	if len(specs) > queue.MaxBatch {
 		return queue.Errorf(queue.CodeTooLarge, "%d jobs are given; one batch may have %d, and %d bytes: split it", len(specs), queue.MaxBatch, control.MaxLine)
 	}

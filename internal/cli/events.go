@@ -23,7 +23,7 @@ func EventsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print what has happened, and with -f what happens",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p.ID, a.lists = ids, !p.Follow
+			p.ID, a.lists = ids, !p.Follow || s.Batch != "" // where there is no queue, a batch is empty
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {

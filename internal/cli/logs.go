@@ -36,6 +36,7 @@ func logsVerb(a *App) *cobra.Command {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
 			}
 			if len(ids) == 0 {
+				a.lists = true // where there is no queue, the selection is empty
 				c, err := a.readerUnless(cmd.Context(), p.Follow)
 				if err != nil {
 					return err

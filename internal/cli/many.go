@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"slices"
@@ -230,8 +231,8 @@ func (m *many) checkPlaces() error {
 	return nil
 }
 
-// errNoJobs refuses a source without any.
-func (m *many) errNoJobs() error {
+// sayNoJobs says that the source of the jobs is empty.
+func (m *many) sayNoJobs(a *App) {
 	flag, name := m.source()
-	return queue.Errorf(queue.CodeInvalid, "%s %s holds no jobs", flag, name)
+	fmt.Fprintf(a.Err, "queuectl: %s %s holds no jobs\n", flag, a.Clean(a.Err, name))
 }

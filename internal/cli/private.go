@@ -171,7 +171,7 @@ func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 	select {
 	case none := <-empty:
 		if none {
-			fmt.Fprintf(p.a.Err, "queuectl: %v\n", p.errNoJobs())
+			p.sayNoJobs(p.a)
 		}
 		return !none, nil
 	case <-told:
@@ -424,7 +424,7 @@ func (p *private) sameFlags() error {
 func (p *private) store() error {
 	err := p.each(p.list, p.line)
 	if err == nil && p.up.jobs == 0 && !p.resume {
-		fmt.Fprintf(p.a.Err, "queuectl: %v\n", p.errNoJobs())
+		p.sayNoJobs(p.a)
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {

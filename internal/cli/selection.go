@@ -159,6 +159,9 @@ func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become
 		return Usage("--all means every job that it can be done to; say that you mean it with --yes, or count them with --dry-run")
 	}
 	c, err := a.Client()
+	if err == error(errNoQueue) && p.Chosen() {
+		return a.onNone(p.DryRun)
+	}
 	if err != nil {
 		return err
 	}
@@ -181,6 +184,16 @@ func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become
 		}
 	}
 	return a.onJobs(become, ids, step(p))
+}
+
+// onNone prints the result of a verb on an empty selection.
+func (a *App) onNone(dryRun bool) error {
+	return a.onJobs("", nil, func([]string, string) (v control.BulkResult, _ error) {
+		if dryRun {
+			v.Matched = new(int)
+		}
+		return v, nil
+	})
 }
 
 // matched counts what a dry run matches.

@@ -18,7 +18,7 @@ import (
 // jobs.
 func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) error {
 	if !a.Structured() {
-		_, err := io.WriteString(a.Out, strings.Join(ids, "\n")+"\n")
+		_, err := io.WriteString(a.Out, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
 		return err
 	}
 	if err := a.printJobs(ctx, c, ids); err != nil {

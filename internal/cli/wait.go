@@ -47,6 +47,10 @@ If no job matches, wait says so and exits with 0.`,
 // waitSelected waits for the jobs that are selected, or named, as they are now.
 func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
+	if _, err := s.of(cmd, ids); err != nil {
+		return err
+	}
+	a.lists = len(ids) == 0 // where there is no queue, the selection is empty
 	c, err := a.Client()
 	if err != nil {
 		return err
