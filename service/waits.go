@@ -141,9 +141,10 @@ func (s *Service) stopReasons() (list []control.Reason) {
 	if s.looks {
 		return []control.Reason{{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"}}
 	}
-	switch {
-	case s.paused.Load() != nil:
-		list = append(list, control.Reason{Kind: "paused", Text: "everything is paused", Next: "queuectl resume --all"})
+	switch all := s.paused.Load(); {
+	case all != nil:
+		text := "everything is paused, by " + s.userName(all.UID)
+		list = append(list, control.Reason{Kind: "paused", Text: text, Next: "queuectl resume --all"})
 	case s.pool.Draining():
 		list = append(list, control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: s.endDrain()})
 	case s.pool.Workers() == 0:

@@ -464,7 +464,7 @@ func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	r := p.run("true\n", "--lines", "-", "--delay", "4s")
-	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "waits until it is due") != 1 {
+	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "waits: it is not due before then: ") != 1 {
 		t.Errorf("got %+v", r)
 	}
 }

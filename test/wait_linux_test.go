@@ -20,11 +20,11 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 	q.must("queue", "pause", "closed")
 	for _, c := range []struct{ words, says string }{
 		{"paused", "queuectl: job paused waits: it is paused, by "},
-		{"late", "queuectl: job late waits until it is due "},
-		{"held late", "queuectl: job held is held; let it run with: queuectl release held"},
+		{"late", "queuectl: job late waits: it is not due before then: "},
+		{"held late", "queuectl: job held waits: it is held; queuectl release held"},
 		{"locked", "queuectl: job locked waits: queue closed is paused"},
-		{"--batch b", "queuectl: job late waits until it is due "},
-		{"late --any --joblog log", "queuectl: job late waits until it is due "},
+		{"--batch b", "queuectl: job late waits: it is not due before then: "},
+		{"late --any --joblog log", "queuectl: job late waits: it is not due before then: "},
 	} {
 		t.Run(c.words, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +43,7 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
 	q.until("the job has failed", 20*time.Second, func() bool { return q.show("again").State == "failed" })
-	if r := q.display("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again waits until it is due ") != 1 {
+	if r := q.display("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again waits: ") != 1 {
 		t.Errorf("wait says %q", r.out)
 	}
 }

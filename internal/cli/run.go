@@ -356,66 +356,18 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print 
 	return nil
 }
 
-// sayWhy says why a job does not run now, and what to do about it.
+// sayWhy prints why a job does not run now, and what to do about it, as show, list and why do.
 func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || runs(&job.Job) || stateOf(job.State).Ended() {
 		return // the caller reports errors and ends
 	}
-	st, err := c.Status(ctx, control.Nothing{})
-	if err != nil {
-		return
-	}
-	text := waitsFor(&job.Job, &st, time.Now())
-	if text == "" {
-		why, err := c.Why(ctx, control.WhyParams{ID: control.Name(id)})
-		if err != nil {
-			return
-		}
-		text = "waits: " + reasonText(&why, st.Workers.Total)
+	text := "it may start at any moment"
+	if job.WaitsFor != nil {
+		text = reasonLine(job.WaitsFor, time.Now())
 	}
 	a.Progress("")
-	fmt.Fprintf(a.Err, "queuectl: job %s %s\n", id, a.Clean(a.Err, text))
-}
-
-// reasonText is the first reason of those, and what to do about it; that workers are busy comes last, for more of them help only if it is
-// the only one.
-func reasonText(why *control.Why, workers int) string {
-	for _, r := range why.Reasons {
-		if r.Kind != "workers" {
-			return r.Text + "; " + r.Next
-		}
-	}
-	if len(why.Reasons) > 0 {
-		return fmt.Sprintf("%s busy; have more with: queuectl worker start", areAll(workers))
-	}
-	return "it is started any moment"
-}
-
-// waitsFor is for what a job waits, and what to do about it; "" if that is to be asked.
-func waitsFor(j *control.Job, st *control.Status, now time.Time) string {
-	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time()
-	switch {
-	case j.State == queue.Held.String():
-		return "is held; let it run with: queuectl release " + j.ID
-	case due.After(now):
-		return "waits until it is " + dueText(due, now)
-	case st.PausedAt != 0:
-		return "waits: everything is paused, by " + or(st.PausedBy, "?") + "; go on with: queuectl resume --all"
-	case st.Draining:
-		return "waits: no job is started until queuectl drain --off"
-	case st.Workers.Total == 0:
-		return "waits, and there are no workers; start some with: queuectl worker start"
-	}
-	return ""
-}
-
-// areAll is "all 4 workers are".
-func areAll(n int) string {
-	if n == 1 {
-		return "the worker is"
-	}
-	return fmt.Sprintf("all %d workers are", n)
+	fmt.Fprintf(a.Err, "queuectl: job %s waits: %s\n", id, a.Clean(a.Err, text))
 }
 
 // tellAttempt says how an attempt ended, and when the job is run again.
