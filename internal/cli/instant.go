@@ -25,7 +25,7 @@ const (
 // noon tomorrow, 0930 UTC Nov 30), a length of time after one (4pm + 3 days), from now (in 2 hours,
 // next week) or before now (2 hours ago).
 func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && offsetInUse(t) {
 		return t, nil
 	}
 	words := strings.Fields(strings.ToLower(text))
@@ -59,14 +59,14 @@ func splitAtT(words []string) []string {
 }
 
 // cutZone returns words without the zone of their time of day, and that zone: UTC, GMT or Z, or an
-// offset like +0100, +01:00 or +01. An offset follows a time with a colon.
+// offset like +0100, +01:00 or +01. An offset follows the time of day; one after a space has its minutes.
 func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
 	named = in
 	for _, word := range words {
 		clock := ""
-		if at := strings.LastIndexAny(word, "+-z"); at > 0 && strings.Contains(word[:at], ":") {
+		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInClock([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
-		} else if len(word) >= len("+0100") && len(rest) > 0 && strings.Contains(rest[len(rest)-1], ":") {
+		} else if len(word) >= len("+0100") && endsInClock(rest) {
 			// an offset by itself, if it is one
 		} else if word != "utc" && word != "gmt" && word != "z" {
 			rest = append(rest, word)
@@ -86,13 +86,29 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 	return rest, named
 }
 
+// endsInClock reports whether the last of these words, or the last two like 3 pm, are a time of day.
+func endsInClock(words []string) bool {
+	for n := 1; n <= min(2, len(words)); n++ {
+		if _, ok := timeOfDay(words[len(words)-n:]); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// offsetInUse reports whether the time has an offset that some place on Earth uses: -12:00 to +14:00.
+func offsetInUse(t time.Time) bool {
+	_, seconds := t.Zone()
+	return seconds >= -12*60*60 && seconds <= 14*60*60
+}
+
 // parseOffset reads the zone of a time of day.
 func parseOffset(word string) (*time.Location, bool) {
 	if word == "utc" || word == "gmt" || word == "z" {
 		return time.UTC, true
 	}
 	for _, layout := range []string{"-0700", "-07:00", "-07"} {
-		if t, err := time.Parse(layout, word); err == nil {
+		if t, err := time.Parse(layout, word); err == nil && offsetInUse(t) {
 			_, seconds := t.Zone()
 			return time.FixedZone("", seconds), true
 		}
