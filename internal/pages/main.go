@@ -79,7 +79,7 @@ JSON and the wire take RFC 3339 alone. The command line takes all of these, in y
 |---|---|
 | ` + "`2026-03-01T15:04:05Z`, `2026-03-01T15:04:05+01:00`" + ` | RFC 3339 |
 | ` + "`2026-03-01 15:04`, `2026-03-01T15:04:05`, `2026-03-01`" + ` | a date, with a time of day or at midnight |
-| ` + "`2026-03-01T15:04:05+0100`, `15:04 UTC`, `2026-03-01 15:04 +02:00`" + ` | a time in a zone: UTC, GMT, Z or an offset |
+| ` + "`2026-03-01T15:04:05+0100`, `15:04 UTC`, `0930 +02:00`" + ` | a time in a zone: UTC, GMT, Z or an offset from -12:00 to +14:00 |
 | ` + "`11/30/2026`, `30.11.2026`, `11/30/26`, `26-11-30`" + ` | other dates of at(1) |
 | ` + "`15:04`, `15:04:05`, `0930`, `3am`, `3:30 pm`, `noon`, `midnight`, `teatime`" + ` | a time of day; teatime is 16:00 |
 | ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, at midnight |
