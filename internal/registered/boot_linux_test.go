@@ -12,10 +12,11 @@ import (
 // What the init process of a machine or container started comes back with it.
 func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
+	booted := t.TempDir()
 	own := Process{Kind: config.OwnService, Background: true, Parent: 1}
 	advice := func(p Process, want string) {
 		t.Helper()
-		if got := BootAdvice(p); got != want {
+		if got := bootAdvice(p, booted); got != want {
 			t.Errorf("%+v: got %q, want %q", p, got, want)
 		}
 	}
@@ -23,6 +24,12 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	advice(Process{Kind: config.OwnService, Parent: os.Getpid()}, "queuectl service install --user")
 	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, elsewhere)
 	advice(Process{Kind: config.DirectoryService, Parent: initPID}, "")
+
+	booted = filepath.Join(booted, "missing") // systemd does not run
+	advice(own, "have the init system start: queuectl serve")
+	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "have the init system start it")
+	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "have the init system start it")
+	booted = t.TempDir()
 
 	unit := filepath.Join(Folder(), Name+".service")
 	wants := filepath.Join(Folder(), "default.target.wants")

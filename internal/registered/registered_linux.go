@@ -36,9 +36,18 @@ const initPID = 1
 // BootAdvice returns how to make a service start at boot, or "" if it does. A registered service starts
 // at boot if its unit is enabled and, for a user's own service, if the user lingers. One that init started,
 // or that is init, is taken to start with the machine or the container.
-func BootAdvice(p Process) string {
+func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
+
+// bootAdvice is BootAdvice where this directory exists if systemd runs, see sd_booted(3).
+func bootAdvice(p Process, booted string) string {
 	if !p.Background && p.Unit == "" && (p.Parent == initPID || os.Getpid() == initPID) {
 		return ""
+	}
+	if !exists(booted) { // then no service can be registered
+		if p.Kind == config.OwnService {
+			return "have the init system start: queuectl serve"
+		}
+		return "have the init system start it"
 	}
 	switch p.Kind {
 	case config.SystemService:
