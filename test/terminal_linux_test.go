@@ -485,3 +485,28 @@ func TestCellsAreWithoutTheColoursOfJobs(t *testing.T) {
 		}
 	}
 }
+
+// The number of attempts is left out of what a terminal shows of jobs that will not run.
+func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "parent", "true")
+	q.must("cancel", "parent")
+	if err := os.WriteFile(q.path("lines"), []byte("true\nfalse\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, words := range [][]string{
+		{"--expires-at", "yesterday", "true"}, {"--expires-at", "yesterday", "--lines", q.path("lines")},
+		{`[{"command":"true","expires_at":"2020-01-01T00:00:00Z"}]`}, {"--after", "parent", "true"},
+	} {
+		r := q.display(append([]string{"enqueue", "--max-retries", "3"}, words...)...)
+		if words[0][0] == '[' {
+			r = q.display("enqueue", words[0])
+		}
+		if r.code != 0 || !strings.Contains(r.out, "enqueued") || strings.Contains(r.out, "attempts") {
+			t.Errorf("%q: %+v", words, r)
+		}
+	}
+	if r := q.display("enqueue", "--max-retries", "3", "true"); !strings.Contains(r.out, "up to 4 attempts") {
+		t.Errorf("a job that will run: %+v", r)
+	}
+}

@@ -275,7 +275,11 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		a.Say("job %s was enqueued with this key before", got.ID)
 		return nil
 	}
-	a.Say("job %s enqueued%s%s", got.ID, whenDue(s, time.Now()), attempts(got.MaxAttempts))
+	now := time.Now()
+	if hasExpired(s.ExpiresAt, now) || got.State == queue.Cancelled.String() {
+		got.MaxAttempts = 0 // it will not run
+	}
+	a.Say("job %s enqueued%s%s", got.ID, whenDue(s, now), attempts(got.MaxAttempts))
 	return nil
 }
 
@@ -418,6 +422,9 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	if err := a.printStored(ctx, c, got.IDs); err != nil {
 		return err
 	}
+	if expired.never == len(specs) {
+		got.MaxAttempts = 0
+	}
 	a.Say("%d jobs enqueued%s", len(got.IDs)-len(got.Found), attempts(got.MaxAttempts))
 	return nil
 }
@@ -425,10 +432,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 // warnExpired says that a job will not run, unless another sentence says so: it expires at a time that
 // has passed.
 func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
-	if s.ExpiresAt == nil || *s.ExpiresAt == 0 || !unsaid {
-		return
-	}
-	if now := time.Now(); !s.ExpiresAt.Time().After(now) {
+	if now := time.Now(); unsaid && hasExpired(s.ExpiresAt, now) {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", expiryText(s.ExpiresAt.Time(), now))
 	}
 }

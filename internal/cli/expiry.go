@@ -15,18 +15,27 @@ type expiries struct {
 	said  queue.Millis // the expires_at of all jobs, which was reported before
 	lines []string
 	count int
+	never int // jobs that will not run, with those that said covers
 }
 
 // add notes the job of a line of the list, or of a place in it.
 func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	now := time.Now()
-	if expires == nil || *expires == 0 || *expires == e.said || expires.Time().After(now) {
+	if !hasExpired(expires, now) {
+		return
+	}
+	if e.never++; *expires == e.said {
 		return
 	}
 	if e.count++; e.count <= expiryNamed {
 		text, _ := inFull(expires.Time(), now)
 		e.lines = append(e.lines, fmt.Sprintf("%s %d: expires_at: %s: it will not run", what, n, text))
 	}
+}
+
+// hasExpired reports whether a job with this expires_at will not run.
+func hasExpired(at *queue.Millis, now time.Time) bool {
+	return at != nil && *at != 0 && !at.Time().After(now)
 }
 
 // tellExpired reports the jobs that will not run.

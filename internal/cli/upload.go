@@ -514,6 +514,9 @@ func (u *upload) end(err error) error {
 	if err := u.a.printStored(u.ctx, u.c, u.ids); err != nil {
 		return err
 	}
+	if u.expired.never == u.jobs {
+		u.maxAttempts = 0
+	}
 	u.a.Say("%s enqueued%s%s", Jobs(len(u.ids)-len(u.found)), u.due, attempts(u.maxAttempts))
 	return nil
 }
