@@ -52,7 +52,7 @@ func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...qu
 		for _, name := range []string{"a", "b"} {
 			one := store.Schedule{Name: fmt.Sprint(name, i), Cron: strings.Repeat("0,", 500) + "0 * * * *", Zone: "UTC", Spec: string(spec), Draft: j}
 			is, _, _ := s.store.Schedule(ctx, one.Name)
-			is, err = s.store.PutSchedule(ctx, one, is.Gen, 0)
+			is, err = s.store.PutSchedule(ctx, store.SchedulePut{Schedule: one, Replaces: is.Gen})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -95,8 +95,12 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 		if is.PausedAt != 0 { // it stays so
 			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = is.PausedAt, is.PausedBy, is.Note, 0, 0
 		}
-		_, err = s.store.PutSchedule(ctx, put, is.Gen, want.UID)
-		return err
+		return s.withRoom(ctx, put.UID, func() error {
+			_, err := s.store.PutSchedule(ctx, store.SchedulePut{
+				Schedule: put, Replaces: is.Gen, By: want.UID, MaxBytesUser: s.maxBytesUser(),
+			})
+			return err
+		})
 	})
 	if err != nil {
 		return control.ScheduleDetail{}, err

@@ -79,6 +79,44 @@ func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	}
 }
 
+// fillQuota enqueues 8 large jobs of owner, and sets the quota so that no other job fits.
+func fillQuota(t *testing.T, s *Service, stdin string) {
+	t.Helper()
+	drafts := many("old", 8)
+	for i := range drafts {
+		drafts[i].Stdin = stdin
+	}
+	s.stores(t, drafts...)
+	c := *s.config.Load()
+	c.MaxBytesUser = s.store.UserBytes(owner) + 100
+	s.config.Store(&c)
+}
+
+// A schedule that exceeds the quota is refused, and removes inputs of ended jobs as a job does.
+func TestScheduleAddMakesRoom(t *testing.T) {
+	s := stored(t)
+	large := strings.Repeat("x", 10_000)
+	fillQuota(t, s, large)
+	mine := by(t, owner, control.Submit)
+	add := control.ScheduleAdd{Name: "nightly", Cron: "0 2 * * *", Spec: queue.Spec{Command: new("cat"), Stdin: new(large)}}
+	_, err := s.ScheduleAdd(mine, add)
+	var e *queue.Error
+	if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
+		t.Fatalf("while all jobs wait: %v, want %s refused as full", err, store.QuotaField)
+	}
+	before := s.store.UserBytes(owner)
+	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	if got, err := s.Cancel(mine, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	if _, err := s.ScheduleAdd(mine, add); err != nil {
+		t.Fatalf("once all are cancelled: %v", err)
+	}
+	if now := s.store.UserBytes(owner); now > s.maxBytesUser() || now < before-30_000 {
+		t.Errorf("%d bytes are used, of %d before and %d allowed", now, before, s.maxBytesUser())
+	}
+}
+
 // A request that exceeds the quota removes inputs of ended jobs, no more than it needs, those that ended first first. What can
 // still run keeps its input, and is the reason for a refusal.
 func TestEnqueueMakesRoom(t *testing.T) {
@@ -87,14 +125,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	spec := func(id string) control.Enqueue {
 		return control.Enqueue{Spec: queue.Spec{ID: new(id), Command: new("cat"), Stdin: new(large)}}
 	}
-	drafts := many("old", 8)
-	for i := range drafts {
-		drafts[i].Stdin = large
-	}
-	s.stores(t, drafts...)
-	c := *s.config.Load()
-	c.MaxBytesUser = s.store.UserBytes(owner) + 100
-	s.config.Store(&c)
+	fillQuota(t, s, large)
 	mine := by(t, owner, control.Submit)
 	_, err := s.Enqueue(mine, spec("refused"))
 	var e *queue.Error

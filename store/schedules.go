@@ -90,6 +90,17 @@ type ScheduleRun struct {
 	Note    string // why it was refused, or which job it was skipped for
 }
 
+// SchedulePut is a request to store a schedule.
+type SchedulePut struct {
+	Schedule
+	// Replaces is the Gen of the schedule that it replaces, which has the same name; 0 for a new schedule.
+	Replaces int64
+	// By is the uid of the user who asks.
+	By int
+	// MaxBytesUser is how many bytes the jobs and schedules of the schedule's user may use; 0 means unlimited.
+	MaxBytesUser int64
+}
+
 // Pausing is a change of what a schedule waits for.
 type Pausing struct {
 	Name  string
@@ -150,9 +161,9 @@ const DisownedNote = "its owner's uid belongs to another account now; add it aga
 // Schedules keeps recurring jobs, and what became of their instants. Names that no schedule has are
 // ErrNotFound.
 type Schedules interface {
-	// PutSchedule stores a schedule in the place of the one that has its name and gen, 0 for none:
-	// else it is ErrChanged. by is who asks. A user who has MaxSchedules is refused with ErrFull.
-	PutSchedule(ctx context.Context, s Schedule, gen int64, by int) (Schedule, error)
+	// PutSchedule stores a schedule, and returns it with its new Gen. It returns ErrChanged if the schedule that it
+	// replaces has changed, and ErrFull if its user has MaxSchedules or would use more than MaxBytesUser.
+	PutSchedule(ctx context.Context, p SchedulePut) (Schedule, error)
 	// Schedule reads a schedule and its newest runs, the newest first, up to MaxScheduleRuns.
 	Schedule(ctx context.Context, name string) (Schedule, []ScheduleRun, error)
 	// Schedules lists up to limit schedules whose names come after one, by name, without env and

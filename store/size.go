@@ -78,11 +78,11 @@ const JobBytes = 512
 // QuotaField is the field of the error that QuotaExceeded returns.
 const QuotaField = "max_bytes_per_user"
 
-// QuotaExceeded returns the error for a request that needs more bytes than the jobs of a user may still use.
+// QuotaExceeded returns the error for a request that needs more bytes than a user may still use.
 func QuotaExceeded(used, most, more int64) error {
 	return &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
-		"the jobs of this user use %d of %d bytes, and this needs %d more; "+
-			"cancel waiting jobs, remove ended ones (queuectl rm --state done), or ask an admin to raise the limit", used, most, more)}
+		"the jobs and schedules of this user use %d of %d bytes, and this needs %d more; "+
+			"cancel waiting jobs, remove ended ones (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}
 }
 
 // KeptInput is the longest input of a job, in bytes as it is stored, that stays until the job's row is removed. Longer ones

@@ -119,7 +119,7 @@ func planned(s store.Store, name, cron string, set func(*store.Schedule)) store.
 		}
 		one.NextAt, one.DueAt = f.NextAt, f.DueAt
 	}
-	one, err := s.PutSchedule(context.Background(), one, 0, 1)
+	one, err := s.PutSchedule(context.Background(), store.SchedulePut{Schedule: one, By: 1})
 	if err != nil {
 		panic(err)
 	}
@@ -335,7 +335,7 @@ func TestNonsenseIsPaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		broken.Zone = "Mars/Olympus"
-		if _, err := s.PutSchedule(t.Context(), broken, broken.Gen, 1); err != nil {
+		if _, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: broken, Replaces: broken.Gen, By: 1}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2*time.Minute + time.Second)

@@ -329,8 +329,8 @@ func (s *Store) Owners(ctx context.Context) (names map[int]string, moving []int,
 }
 
 // PutSchedule implements store.Store.
-func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, by int) (store.Schedule, error) {
-	return ask(ctx, s, "PutSchedule", put, func() (store.Schedule, error) { return s.Store.PutSchedule(ctx, put, gen, by) })
+func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (store.Schedule, error) {
+	return ask(ctx, s, "PutSchedule", put, func() (store.Schedule, error) { return s.Store.PutSchedule(ctx, put) })
 }
 
 // Schedule implements store.Store.

@@ -20,11 +20,25 @@ func stored(j *queue.Job) int64 {
 	return int64(len(raw)) + store.JobBytes
 }
 
-// held is how many bytes the jobs of a user hold in the queue, and in batches.
+// scheduleBytes returns about how many bytes an engine stores of a schedule.
+func scheduleBytes(s *store.Schedule) int64 {
+	raw, err := json.Marshal(&s.Draft)
+	if err != nil {
+		return store.JobBytes
+	}
+	return int64(len(raw)+len(s.Spec)) + store.JobBytes
+}
+
+// held returns how many bytes the jobs and schedules of a user use, and how many the jobs in the user's batches do.
 func (s *Store) held(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
 			n += stored(&j.Job) + j.Outputs
+		}
+	}
+	for _, one := range s.schedules {
+		if one.UID == uid {
+			n += scheduleBytes(&one.Schedule)
 		}
 	}
 	for _, b := range s.batches {
@@ -77,6 +91,9 @@ func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 	}
 	for _, b := range s.batches {
 		all[b.uid] = 0
+	}
+	for _, one := range s.schedules {
+		all[one.UID] = 0
 	}
 	for uid := range all {
 		if n, staged := s.held(uid); n+staged > keep {

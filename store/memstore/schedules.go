@@ -22,11 +22,11 @@ func errNoSchedule(name string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no schedule %s", name)
 }
 
-// PutSchedule stores a schedule in the place of the one of its name and gen.
-func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, by int) (stored store.Schedule, err error) {
+// PutSchedule implements store.Schedules.
+func (s *Store) PutSchedule(ctx context.Context, put store.SchedulePut) (stored store.Schedule, err error) {
 	err = s.update(ctx, func(now queue.Millis) error {
 		known := s.schedules[put.Name]
-		if known == nil && gen != 0 || known != nil && known.Gen != gen {
+		if known == nil && put.Replaces != 0 || known != nil && known.Gen != put.Replaces {
 			return store.ErrChanged
 		}
 		own := 0
@@ -38,12 +38,19 @@ func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, 
 		if own >= store.MaxSchedules {
 			return store.ErrManySchedules
 		}
+		more := scheduleBytes(&put.Schedule)
+		if known != nil && known.UID == put.UID {
+			more -= scheduleBytes(&known.Schedule)
+		}
+		if err := s.admitBytes(put.UID, more, put.MaxBytesUser); err != nil {
+			return err
+		}
 		first := copyJob(put.Draft)
 		if err := s.checkDependencies([]queue.Job{first}, put.UID); err != nil {
 			return err
 		}
 		s.gens++
-		stored = put
+		stored = put.Schedule
 		stored.Gen = s.gens
 		kept := &schedule{Schedule: copySchedule(stored)}
 		if known != nil {
@@ -51,7 +58,7 @@ func (s *Store) PutSchedule(ctx context.Context, put store.Schedule, gen int64, 
 		}
 		s.schedules[put.Name] = kept
 		s.dueAt(put.DueAt)
-		s.tell(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &by, Schedule: put.Name}, now)
+		s.tell(&job{}, queue.EventScheduleAdded, queue.EventDetail{UID: &put.By, Schedule: put.Name}, now)
 		return nil
 	})
 	return stored, err

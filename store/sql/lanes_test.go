@@ -335,6 +335,10 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	if err := s.Change(t.Context(), gone[0], store.Change{Verb: queue.VerbCancel}); err != nil {
 		t.Fatal(err)
 	}
+	plan := store.SchedulePut{Schedule: store.Schedule{Name: "nightly", UID: 7, Draft: draft(), Spec: "{}"}}
+	if _, err := s.PutSchedule(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
 	sound(t, s, "at first")
 	must := func(q string) {
 		t.Helper()
@@ -351,7 +355,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
 	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
 	got := strings.Join(wrong(t, s), "\n")
-	for _, want := range []string{"2 waiting jobs are counted of uid 7, but there are 3", "1 waiting jobs are counted of uid 8, but there are 0", "9 bytes are counted of the jobs of uid 7, but there are ", "2 waiting jobs are counted of queue default, but there are 3", "1 jobs kept by its own retention are counted of queue default, but there are 0", "5 bytes of their outputs are counted of queue default, but there are 0", "1 jobs stand where their state does not let them, like 4"} {
+	for _, want := range []string{"2 waiting jobs are counted of uid 7, but there are 3", "1 waiting jobs are counted of uid 8, but there are 0", "9 bytes are counted of the jobs and schedules of uid 7, but there are ", "2 waiting jobs are counted of queue default, but there are 3", "1 jobs kept by its own retention are counted of queue default, but there are 0", "5 bytes of their outputs are counted of queue default, but there are 0", "1 jobs stand where their state does not let them, like 4"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
@@ -360,5 +364,10 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	if err := recount(s.lite); err != nil {
 		t.Fatal(err)
 	}
+	must(`UPDATE schedules SET stored = stored + 1`)
+	if got := strings.Join(wrong(t, s), "\n"); !strings.Contains(got, "bytes are counted of the jobs and schedules of uid 7") {
+		t.Errorf("a schedule with another size: got %q", got)
+	}
+	must(`UPDATE schedules SET stored = stored - 1`)
 	sound(t, s, "counted anew")
 }

@@ -115,6 +115,12 @@ func (t *tx) beginDisowning(uid int) error {
 	if err := t.exec(`DELETE FROM owners WHERE uid = ?`, int64(uid)); err != nil {
 		return err
 	}
+	bytes, err := t.number(`SELECT sum(stored) FROM schedules INDEXED BY schedules_uid WHERE uid = ?`, int64(uid))
+	if err != nil {
+		return err
+	}
+	t.Holds(uid, -bytes)
+	t.Holds(d.former, bytes)
 	if err := t.exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
 		return err
 	}

@@ -302,7 +302,7 @@ func everySchedule(t *testing.T, s *Store) {
 			t.Fatal(err)
 		}
 	}
-	kept, err := s.PutSchedule(ctx, store.Schedule{Name: "n", Draft: draft(), Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}, 0, 0)
+	kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "n", Draft: draft(), Overlap: store.OverlapReplace, NextAt: 1, DueAt: 1}})
 	must(err)
 	for i := range 2 { // the second takes the place of the first
 		fired, err := s.Fire(ctx, store.Firing{Name: "n", Gen: kept.Gen, By: new(0), Runs: []queue.Millis{1}, IDs: func(queue.Millis, int) string { return fmt.Sprint("run ", i) }})

@@ -214,14 +214,18 @@ func nameOf(d queue.Demand, uid int) gateName {
 	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
 }
 
+// usedBytes reads how many bytes each job and each schedule uses, and whether it is a job that waits.
+const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes FROM jobs
+	UNION ALL SELECT uid, 0, stored FROM schedules`
+
 // userFaults holds the users' counts against the rows.
 func userFaults(c conn) (faults []string) {
 	const meta = `SELECT users FROM meta`
 	bytes := func(list string) (map[int64]int64, error) { return thirds(list), nil }
 	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs are counted of uid",
 		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
-	return append(waiting, countFaults(c, row.num, bytes, countSource{"bytes are counted of the jobs of uid",
-		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(stored + outputs) FROM jobs GROUP BY uid`})...)
+	return append(waiting, countFaults(c, row.num, bytes, countSource{"bytes are counted of the jobs and schedules of uid",
+		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})...)
 }
 
 // queueFaults holds the queues' counts against the rows.
@@ -320,7 +324,7 @@ func recount(c *liteConn) error {
 	return carryOutAll(c, []string{
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
-		`INSERT INTO users (uid, waiting, bytes) SELECT uid, sum(state < 5), sum(stored + outputs) FROM jobs GROUP BY uid`,
+		`INSERT INTO users (uid, waiting, bytes) SELECT uid, sum(waiting), sum(bytes) FROM (` + usedBytes + `) GROUP BY uid`,
 		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
 		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
 		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue

@@ -70,19 +70,22 @@ func draftTexts(j queue.Job) (draft, input string, err error) {
 	return string(raw), input, err
 }
 
-// PutSchedule stores a schedule in the place of the one of its name and gen.
-func (s *engine) PutSchedule(ctx context.Context, put store.Schedule, gen int64, by int) (stored store.Schedule, err error) {
+// PutSchedule implements store.Schedules.
+func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored store.Schedule, err error) {
+	put := p.Schedule
 	draft, input, err := draftTexts(put.Draft)
 	if err != nil {
 		return put, err
 	}
+	bytes := int64(len(draft)+len(input)+len(put.Spec)) + store.JobBytes
 	err = s.do(ctx, prompt, func(t *tx) error {
 		if err := t.s.host.room(); err != nil {
 			return err
 		}
-		if is, err := t.number(`SELECT gen FROM schedules WHERE name = ?`, put.Name); err != nil {
+		was, err := t.storedSchedule(put.Name)
+		if err != nil {
 			return err
-		} else if is != gen {
+		} else if was.gen != p.Replaces {
 			return store.ErrChanged
 		}
 		own, err := t.number(`SELECT count(*) FROM schedules INDEXED BY schedules_uid WHERE uid = ? AND name <> ?`, int64(put.UID), put.Name)
@@ -92,6 +95,13 @@ func (s *engine) PutSchedule(ctx context.Context, put store.Schedule, gen int64,
 		if own >= store.MaxSchedules {
 			return store.ErrManySchedules
 		}
+		more := bytes
+		if was.uid == put.UID {
+			more -= was.bytes
+		}
+		if err := rules.AdmitBytes(t, put.UID, more, p.MaxBytesUser); err != nil {
+			return err
+		}
 		first := put.Draft
 		first.After = slices.Clone(first.After)
 		if err := t.rules.Check([]queue.Job{first}, put.UID); err != nil {
@@ -99,24 +109,41 @@ func (s *engine) PutSchedule(ctx context.Context, put store.Schedule, gen int64,
 		}
 		stored = put
 		stored.Gen = t.s.mem.nextEvent
-		if err := t.exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec)
-			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+		if err := t.exec(`INSERT INTO schedules (name, gen, uid, cron, zone, jitter, catch_up, overlap, at_boot, boot, at, last_at, next_at, due_at, draft, input, spec, stored)
+			VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET gen = excluded.gen, uid = excluded.uid, cron = excluded.cron, zone = excluded.zone, jitter = excluded.jitter, catch_up = excluded.catch_up, overlap = excluded.overlap,
 			at_boot = excluded.at_boot, boot = excluded.boot, at = excluded.at, last_at = excluded.last_at, next_at = excluded.next_at, due_at = excluded.due_at, paused_at = 0, paused_by = NULL, note = '',
-			draft = excluded.draft, input = excluded.input, spec = excluded.spec`,
+			draft = excluded.draft, input = excluded.input, spec = excluded.spec, stored = excluded.stored`,
 			put.Name, stored.Gen, int64(put.UID), put.Cron, put.Zone, put.Jitter.Milliseconds(), string(put.CatchUp), string(put.Overlap), bit(put.AtBoot), put.Boot,
-			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec); err != nil {
+			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec, bytes); err != nil {
 			return err
 		}
+		t.Holds(was.uid, -was.bytes)
+		t.Holds(put.UID, bytes)
 		if put.PausedAt != 0 {
 			if err := t.SetTimes(&put); err != nil {
 				return err
 			}
 		}
 		t.wakeAt(put.DueAt)
-		return t.tellSchedule(queue.EventScheduleAdded, queue.EventDetail{UID: &by, Schedule: put.Name})
+		return t.tellSchedule(queue.EventScheduleAdded, queue.EventDetail{UID: &p.By, Schedule: put.Name})
 	})
 	return stored, err
+}
+
+// storedSchedule has the members of a schedule that a change of it needs.
+type storedSchedule struct {
+	gen   int64 // 0 if there is no schedule of the name
+	uid   int
+	bytes int64 // that count for the user
+}
+
+func (t *tx) storedSchedule(name string) (s storedSchedule, err error) {
+	err = t.query(func(r row) (bool, error) {
+		s = storedSchedule{r.num(0), int(r.num(1)), r.num(2)}
+		return false, nil
+	}, `SELECT gen, uid, stored FROM schedules WHERE name = ?`, name)
+	return s, err
 }
 
 // tellSchedule tells what happened to a schedule.
@@ -224,14 +251,16 @@ func (s *engine) Schedules(ctx context.Context, after string, limit int) (list [
 // RemoveSchedule forgets a schedule and its runs.
 func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by int) error {
 	return s.do(ctx, prompt, func(t *tx) error {
-		switch is, err := t.number(`SELECT gen FROM schedules WHERE name = ?`, name); {
+		was, err := t.storedSchedule(name)
+		switch {
 		case err != nil:
 			return err
-		case is == 0:
+		case was.gen == 0:
 			return errNoSchedule(name)
-		case is != gen:
+		case was.gen != gen:
 			return store.ErrChanged
 		}
+		t.Holds(was.uid, -was.bytes)
 		if err := t.exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
 			return err
 		}

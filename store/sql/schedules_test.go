@@ -16,7 +16,7 @@ func TestADamagedSchedule(t *testing.T) {
 	ctx := t.Context()
 	var gens []int64
 	for i := range 3 {
-		kept, err := s.PutSchedule(ctx, store.Schedule{Name: fmt.Sprint("s", i), Draft: draft(), NextAt: 1, DueAt: 1, CreatedAt: 1}, 0, 0)
+		kept, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: fmt.Sprint("s", i), Draft: draft(), NextAt: 1, DueAt: 1, CreatedAt: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestADamagedSchedule(t *testing.T) {
 	if due, _, err := s.DueSchedules(ctx, "", 9); err != nil || len(due) != 0 {
 		t.Errorf("due once it is paused: %v, %v", due, err)
 	}
-	if _, err := s.PutSchedule(ctx, store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1}, gens[1], 0); err != nil {
+	if _, err := s.PutSchedule(ctx, store.SchedulePut{Schedule: store.Schedule{Name: "s1", Draft: draft(), CreatedAt: 1}, Replaces: gens[1]}); err != nil {
 		t.Error(err)
 	}
 	if one, _, err := s.Schedule(ctx, "s1"); err != nil || one.Damaged || one.PausedAt != 0 {
@@ -57,7 +57,7 @@ func TestADamagedSchedule(t *testing.T) {
 func TestSchedulesAreKept(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
-	kept, err := s.PutSchedule(t.Context(), store.Schedule{Name: "n", Overlap: store.OverlapSkip, Draft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }), CreatedAt: 1}, 0, 0)
+	kept, err := s.PutSchedule(t.Context(), store.SchedulePut{Schedule: store.Schedule{Name: "n", Overlap: store.OverlapSkip, Draft: draft(func(j *queue.Job) { j.Env, j.Stdin = []string{"A=b"}, "in" }), CreatedAt: 1}})
 	if err != nil {
 		t.Fatal(err)
 	}

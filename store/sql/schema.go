@@ -249,7 +249,7 @@ var migrations = [][]string{{
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,
 		waiting INTEGER NOT NULL, -- jobs, kept
-		bytes   INTEGER NOT NULL  -- that jobs hold, kept; users of whom there are no jobs have no row
+		bytes   INTEGER NOT NULL  -- that the user's jobs and schedules use; users with 0 waiting jobs and 0 bytes have no row
 	) STRICT`,
 	`CREATE TABLE owners (
 		uid  INTEGER PRIMARY KEY, -- below 0 a former owner, whose uid is somebody else's now
@@ -279,7 +279,8 @@ var migrations = [][]string{{
 		note      TEXT    NOT NULL DEFAULT '',
 		draft     TEXT    NOT NULL, -- JSON of its jobs, but for env and stdin
 		input     TEXT    NOT NULL, -- JSON of these, '' if there are none
-		spec      TEXT    NOT NULL  -- JSON of what was asked for
+		spec      TEXT    NOT NULL, -- JSON of the request
+		stored    INTEGER NOT NULL  -- bytes of the schedule that count for its user
 	) STRICT`,
 	`CREATE INDEX schedules_due ON schedules (due_at, uid, name) WHERE due_at > 0 AND paused_at = 0`,
 	`CREATE INDEX schedules_boot ON schedules (boot) WHERE at_boot = 1 AND paused_at = 0`,

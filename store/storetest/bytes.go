@@ -17,6 +17,7 @@ var holding = []promise{
 	{name: "inputs of completed and cancelled jobs make room, their rows stay", keep: inputsTrimmed},
 	{name: "a job whose input was removed does not run again", keep: inputsGone},
 	{name: "jobs of a batch hold bytes before it is committed", keep: bytesStaged},
+	{name: "schedules hold bytes of their user", keep: bytesOfSchedules},
 	{name: "jobs that change hands take their bytes with them", keep: bytesDisowned},
 }
 
@@ -243,9 +244,56 @@ func bytesStaged(r *rig) {
 	r.must(r.s.AbortBatch(r.Context(), 1, "b"))
 }
 
+// sized changes a schedule so that its job has n bytes for its standard input, and its spec another n.
+func sized(uid, n int) func(*store.Schedule) {
+	return func(s *store.Schedule) {
+		s.UID, s.Draft = uid, large(uid, n)
+		s.Spec = `{"command":"true","stdin":"` + strings.Repeat("x", n) + `"}`
+	}
+}
+
+func bytesOfSchedules(r *rig) {
+	const most = 50_000
+	put := func(p store.SchedulePut) (store.Schedule, error) {
+		p.MaxBytesUser = most
+		return r.s.PutSchedule(r.Context(), p)
+	}
+	first := r.plan("first", sized(1, 10_000))
+	r.about("a schedule", r.held(1), 20_000, 1)
+	same(r, "users above", r.s.UsersOver(1000), []store.UserBytes{{UID: 1, Bytes: r.held(1)}})
+	more := first
+	more.Name = "more"
+	sized(1, 20_000)(&more)
+	r.unchanged(func() {
+		_, err := put(store.SchedulePut{Schedule: more})
+		r.refusedCode("a schedule beyond the limit", err, queue.CodeFull)
+		r.refusedCode("a job beyond the limit", r.enqueueLarge(1, most, large(1, 30_000)), queue.CodeFull)
+	})
+	same(r, "after refusals", r.s.UserBytes(2), int64(0))
+	grown := first
+	sized(1, 20_000)(&grown)
+	grown, err := put(store.SchedulePut{Schedule: grown, Replaces: first.Gen})
+	r.must(err)
+	r.about("after an edit to a larger one", r.held(1), 40_000, 1)
+	larger := grown
+	sized(1, 30_000)(&larger)
+	_, err = put(store.SchedulePut{Schedule: larger, Replaces: grown.Gen})
+	r.refusedCode("an edit beyond the limit", err, queue.CodeFull)
+	other := grown
+	sized(2, 20_000)(&other)
+	other, err = put(store.SchedulePut{Schedule: other, Replaces: grown.Gen, By: 2})
+	r.must(err)
+	same(r, "of the user whose schedule another one replaced", r.held(1), int64(0))
+	r.about("of the other user", r.held(2), 40_000, 1)
+	r.must(r.s.RemoveSchedule(r.Context(), "first", other.Gen, 2))
+	same(r, "once it is removed", r.held(2), int64(0))
+}
+
 func bytesDisowned(r *rig) {
 	j := r.as(7, "alice", func(j *queue.Job) { j.Stdin = strings.Repeat("x", 10_000) })
+	r.plan("nightly", sized(7, 10_000))
 	before := r.held(7)
+	r.about("a job and a schedule", before, 30_000, 2)
 	r.disown(7)
 	for next := time.Duration(0); next == 0; {
 		var err error

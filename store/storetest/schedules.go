@@ -44,7 +44,7 @@ func (r *rig) plan(name string, set ...func(*store.Schedule)) store.Schedule {
 	for _, f := range set {
 		f(&s)
 	}
-	stored, err := r.s.PutSchedule(r.Context(), s, 0, asker)
+	stored, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: s, By: asker})
 	r.must(err)
 	return stored
 }
@@ -113,13 +113,13 @@ func schedulesKept(r *rig) {
 	got, runs := r.planned("nightly")
 	same(r, "stored", got, want)
 	same(r, "runs", len(runs), 0)
-	_, err := r.s.PutSchedule(r.Context(), want, 0, asker)
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, By: asker})
 	r.changed("a second one", err)
-	_, err = r.s.PutSchedule(r.Context(), want, want.Gen+1, asker)
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen + 1, By: asker})
 	r.changed("another gen", err)
 	again := want
 	again.Cron, again.UID = "0 0 * * *", 7
-	again, err = r.s.PutSchedule(r.Context(), again, want.Gen, 7)
+	again, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: again, Replaces: want.Gen, By: 7})
 	r.must(err)
 	if again.Gen == want.Gen {
 		r.Error("the new one has the old one's number")
@@ -131,7 +131,7 @@ func schedulesKept(r *rig) {
 	_, _, err = r.s.Schedule(r.Context(), "nightly")
 	r.refused("a removed one", err, queue.CodeNotFound, "")
 	r.refused("a second removal", r.s.RemoveSchedule(r.Context(), "nightly", again.Gen, asker), queue.CodeNotFound, "")
-	_, err = r.s.PutSchedule(r.Context(), want, want.Gen, asker)
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: want, Replaces: want.Gen, By: asker})
 	r.changed("one in the place of none", err)
 	same(r, "events", r.toldOf(), []string{"schedule_added nightly ", "schedule_added nightly ", "schedule_removed nightly "})
 }
@@ -151,12 +151,12 @@ func schedulesBounded(r *rig) {
 	}
 	more := last
 	more.Name = "more"
-	_, err := r.s.PutSchedule(r.Context(), more, 0, asker)
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: asker})
 	r.refused("one more", err, queue.CodeFull, "")
-	_, err = r.s.PutSchedule(r.Context(), last, last.Gen, asker)
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: last, Replaces: last.Gen, By: asker})
 	r.must(err) // it takes the place of one
 	more.UID = 7
-	_, err = r.s.PutSchedule(r.Context(), more, 0, 7)
+	_, err = r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: more, By: 7})
 	r.must(err)
 }
 
@@ -391,7 +391,7 @@ func firedWaits(r *rig) {
 	nobody := stored
 	nobody.Name = "nobody"
 	waits("nobody")(&nobody)
-	_, err := r.s.PutSchedule(r.Context(), nobody, 0, asker)
+	_, err := r.s.PutSchedule(r.Context(), store.SchedulePut{Schedule: nobody, By: asker})
 	r.refusedCode("of a job that is not there", err, queue.CodeInvalid)
 	first, second := r.next("after").Runs[0], r.next("after").Runs[0]
 	for _, run := range []store.ScheduleRun{first, second} {
