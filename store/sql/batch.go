@@ -26,7 +26,7 @@ type batch struct {
 	node      int64            // that took it
 	jobs      int64            // that are not in the queue yet
 	names     int64            // of them that have a name of their own, as far as this process knows
-	bytes     int64            // of its jobs that are not in the queue yet; only this process counts them
+	bytes     int64            // that its jobs in frames use
 	of        map[string]int64 // jobs of each queue, as far as this process knows; replaced, not changed
 	committed bool
 	dropped   bool // it is removed, a frame a step
@@ -197,8 +197,8 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 			return err
 		}
 	}
-	err = t.exec(`INSERT INTO frames (batch, count, first, last, jobs) VALUES (?, ?, ?, ?, ?)`,
-		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], frame)
+	err = t.exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], storedAll(list), frame)
 	return err
 }
 
@@ -379,7 +379,7 @@ func (t *tx) finish(b batch) (more bool, err error) {
 		}
 	}
 	b.jobs -= f.count // they are counted now
-	b.bytes = max(0, b.bytes-storedAll(t.drafts))
+	b.bytes -= f.bytes
 	t.setBatch(b.n, b)
 	if !f.whole {
 		return true, t.detach(&b, &f)
@@ -414,7 +414,7 @@ func (t *tx) tidyBatches() (more bool, err error) {
 	return true, err
 }
 
-// readBatches reads which batches there are, and how many jobs their frames hold.
+// readBatches reads which batches there are, and how many jobs and bytes their frames have.
 func (s *engine) readBatches(all *reads) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
@@ -425,19 +425,20 @@ func (s *engine) readBatches(all *reads) {
 	}, `SELECT n, uid, name, stage, node FROM batches`)
 	all.add(func(r row) (bool, error) {
 		if b, there := m.batches[r.num(0)]; there && !b.dropped {
-			b.jobs = r.num(1)
+			b.jobs, b.bytes = r.num(1), r.num(2)
 			m.batches[b.n] = b
 		}
 		return true, nil
-	}, `SELECT batch, sum(count) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
+	}, `SELECT batch, sum(count), sum(bytes) FROM frames INDEXED BY frames_batch WHERE batch > 0 GROUP BY batch`)
 }
 
-// countBatches counts their jobs as their users'.
+// countBatches adds their jobs and bytes to those of their users.
 func (s *engine) countBatches() {
 	m := &s.mem
 	for _, b := range m.batches {
 		u := m.users[b.uid]
 		u.staged += b.jobs
+		u.stagedBytes += b.bytes
 		if b.committed {
 			m.committed += b.jobs
 		} else {

@@ -14,6 +14,7 @@ import (
 type frame struct {
 	n     int64
 	count int64 // of its jobs
+	bytes int64 // that its jobs use
 	jobs  []stagedJob
 	whole bool // all of them could be read
 }
@@ -21,11 +22,11 @@ type frame struct {
 // firstFrame reads the first frame of a batch.
 func (t *tx) firstFrame(batch int64) (f frame, found bool, err error) {
 	err = t.query(func(r row) (bool, error) {
-		f.n, f.count, found = r.num(0), r.num(1), true
-		f.jobs, f.whole = readFrame(r.view(2))
+		f.n, f.count, f.bytes, found = r.num(0), r.num(1), r.num(2), true
+		f.jobs, f.whole = readFrame(r.view(3))
 		f.whole = f.whole && int64(len(f.jobs)) == f.count
 		return false, nil
-	}, `SELECT n, count, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
+	}, `SELECT n, count, bytes, jobs FROM frames WHERE batch = ? ORDER BY n LIMIT 1`, batch)
 	return f, found, err
 }
 

@@ -118,6 +118,41 @@ func TestNodesShareAQueue(t *testing.T) {
 	}
 }
 
+// Bytes of a batch count on every node, whichever node takes its frames.
+func TestNodesCountBytesOfBatches(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	stage := func(s *Server, most int64) error {
+		_, err := s.StageBatch(t.Context(), store.Request{UID: 5, Batch: "x", Drafts: []queue.Job{draft()}, MaxBytesUser: most})
+		return err
+	}
+	if err := stage(a, 0); err != nil {
+		t.Fatal(err)
+	}
+	one := a.UserBytes(5)
+	hand(t, b, draft()) // a transaction of b reads what a changed
+	if got := b.UserBytes(5); got != one || one < store.JobBytes {
+		t.Errorf("the user's jobs use %d bytes on one node, %d on the other", one, got)
+	}
+	if err := stage(b, 2*one-1); !errors.Is(err, queue.ErrFull) {
+		t.Errorf("a second frame beyond the limit, on the other node: got %v, want %v", err, queue.ErrFull)
+	}
+	if err := stage(b, 2*one); err != nil {
+		t.Errorf("a second frame within the limit, on the other node: %v", err)
+	}
+	receipt, err := a.Enqueue(t.Context(), store.Request{UID: 5, Batch: "x"})
+	for more := receipt.Staged; more && err == nil; {
+		more, err = a.ApplyBatch(t.Context(), receipt.Batch)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	hand(t, b, draft())
+	if at, bt := a.UserBytes(5), b.UserBytes(5); at != 2*one || bt != at {
+		t.Errorf("after the commit the user's jobs use %d bytes on one node and %d on the other, want %d", at, bt, 2*one)
+	}
+}
+
 // What a node has leased whose own lease is over is another one's, with another fence, in one go; what it reports later changes
 // nothing, and its store is broken then.
 func TestNodeIsTakenOver(t *testing.T) {

@@ -210,12 +210,16 @@ func TestABatchThatIsNotFinishedAtOpenCounts(t *testing.T) {
 	if _, err := s.ApplyBatch(t.Context(), committed.Batch); err != nil { // one of two frames
 		t.Fatal(err)
 	}
+	before := s.UserBytes(0)
 	s.Close()
 	full := filepath.Join(dir, reserve) // no reserve can be made there
 	if err := errors.Join(os.Remove(full), os.Mkdir(full, 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	s = openStore(t, dir)
+	if after := s.UserBytes(0); after != before || before < 2000*store.JobBytes {
+		t.Errorf("the user's jobs use %d bytes after opening, %d before", after, before)
+	}
 	asks := func(what string, most int64, want error) {
 		t.Helper()
 		for _, r := range []store.Request{{MaxPending: most}, {MaxPendingUser: most}} {

@@ -241,6 +241,7 @@ var migrations = [][]string{{
 		count INTEGER NOT NULL, -- of its jobs; of those that were lost, if it is damaged
 		first INTEGER NOT NULL, -- their seqs
 		last  INTEGER NOT NULL,
+		bytes INTEGER NOT NULL, -- that its jobs use of their user's quota
 		jobs  BLOB    NOT NULL
 	) STRICT`,
 	`CREATE INDEX frames_batch ON frames (batch, n)`,

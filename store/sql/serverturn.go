@@ -63,10 +63,7 @@ func (t *tx) reload() error {
 				u.names += known.names - b.names
 				m.putUser(b.uid, u)
 			}
-			u := m.users[b.uid]
-			u.stagedBytes += known.bytes - b.bytes
-			m.putUser(b.uid, u)
-			b.names, b.bytes = known.names, known.bytes
+			b.names = known.names
 			m.batches[n] = b
 		}
 	}

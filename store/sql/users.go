@@ -19,7 +19,7 @@ type user struct {
 	batches int   // that are not committed
 	names   int64 // of jobs of those
 	bytes   int64 // that jobs hold; stored in the table users
-	// stagedBytes are those of jobs of batches that this process takes.
+	// stagedBytes is how many bytes the user's jobs in batches use.
 	stagedBytes int64
 }
 
