@@ -257,10 +257,10 @@ func (c *campaign) attemptFault(e *trackedJob, j *campaignView, i int, notes []l
 	return ""
 }
 
-// checkOutput holds the output of a completed job against what it prints.
+// checkOutput compares the stored output of a completed job with what the job prints.
 func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
+	o := outputRead{want: c.prints(&e.campaignJob), dropped: j.History[len(j.History)-1].Dropped, cut: c.damaged(j.Seq)}
 	var out []byte
-	var dropped int64
 	a := &asker{q: c.queue, within: answerBound}
 	got, err := a.ask("logs", fields{"id": j.ID, "stdout": true}, func(raw json.RawMessage) {
 		var p struct {
@@ -272,31 +272,26 @@ func (c *campaign) checkOutput(e *trackedJob, j *campaignView) {
 			}
 		}
 		if json.Unmarshal(raw, &p) != nil {
-			dropped++
+			o.unreadable++
 		}
 		out = append(append(out, p.Value.Text...), p.Value.Base64...)
-		dropped += p.Value.Dropped + p.Value.Damage.Bytes
+		o.dropped += p.Value.Dropped
+		o.damaged += p.Value.Damage.Bytes
 	})
 	if a.conn != nil {
 		a.conn.Close()
 	}
-	want := c.prints(&e.campaignJob)
-	last := j.History[len(j.History)-1]
+	if o.text = string(out); err == nil && got.Error != nil {
+		o.refused = got.Error.Message
+	}
+	count, wrong := o.verdict()
 	switch {
 	case err != nil:
 		c.violation("output", "%s (%s): %v", e.tag, j.ID, err)
-	case got.Error != nil && strings.Contains(got.Error.Message, "to make room"):
-		c.count("outputs forgotten")
-	case got.Error != nil && c.damaged(j.Seq):
-		c.count("outputs damaged")
-	case got.Error != nil:
-		c.violation("output", "%s (%s): %s", e.tag, j.ID, got.Error.Message)
-	case dropped > 0 || last.Dropped > 0:
-		c.count("outputs dropped")
-	case string(out) != want:
-		c.violation("output", "%s (%s): %d bytes are not the %d that it prints", e.tag, j.ID, len(out), len(want))
+	case wrong != "":
+		c.violation("output", "%s (%s): %s", e.tag, j.ID, wrong)
 	default:
-		c.count("outputs whole")
+		c.count(count)
 	}
 }
 
