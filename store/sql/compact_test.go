@@ -207,7 +207,7 @@ func TestCompactEmptiesLogOnShortDisk(t *testing.T) {
 	}
 }
 
-// The last part of the reserve is kept for what removes rows.
+// The last part of the reserve is kept for operations that may use all of it.
 func TestReserveKeepsRoomToRemove(t *testing.T) {
 	s := openStore(t, t.TempDir())
 	enqueueLarge(t, s, 1)

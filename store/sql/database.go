@@ -83,9 +83,9 @@ type host interface {
 	writeReserved(t *tx) (inMeta string, changed bool, err error)
 	// committed is called after one; changed says that what stands in meta has changed.
 	committed(changed bool)
-	// relieve makes room on a disk that is full, and reports whether it could. The last of it is only for
-	// operations that remove something.
-	relieve(removes bool) bool
+	// relieve releases disk space from the reserve, and reports whether it could. Without whole it leaves the last part
+	// for operations with wholeReserve.
+	relieve(whole bool) bool
 	// freed is called after jobs or outputs were removed.
 	freed()
 	// refusal is the answer to those who meet a full disk or a busy database.

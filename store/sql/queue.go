@@ -205,8 +205,8 @@ func errDrafts(n int) error {
 
 // Change carries out a verb on a job.
 func (s *engine) Change(ctx context.Context, seq int64, c store.Change) error {
-	removes := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel
-	return s.doOp(ctx, &op{run: func(t *tx) error { return t.rules.Change(seq, c) }, class: prompt, removes: removes})
+	reserve := c.Verb == queue.VerbRemove || c.Verb == queue.VerbCancel // so that a job which fills the disk can be ended
+	return s.doOp(ctx, &op{run: func(t *tx) error { return t.rules.Change(seq, c) }, class: prompt, wholeReserve: reserve})
 }
 
 // Pause records that a running job is paused, or is not any more.

@@ -18,8 +18,8 @@ import (
 // The reserve is given up when the disk is full, so that running jobs can end
 // and be recorded; new jobs are refused before that. Without a reserve of 8 MiB
 // no job at all could be recorded on a full disk, with it all 3,000 of a trial
-// were. Its last 2 MiB are only for what removes rows or compacts the file: a disk that
-// the database itself has filled would otherwise never have space again.
+// were. Its last 2 MiB are only for operations with wholeReserve, and for compaction: a
+// disk that the database itself has filled would otherwise never have space again.
 const (
 	reserveBytes = 8 << 20
 	removalBytes = 2 << 20
@@ -111,8 +111,8 @@ func checkFileLimit(path string) error {
 	return nil
 }
 
-// relieve implements host: it gives up the reserve, except for what removes rows its last part.
-func (s *Store) relieve(removes bool) bool {
+// relieve implements host.
+func (s *Store) relieve(whole bool) bool {
 	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the reserve for running jobs is used up; new ones are taken again once %s are free (queuectl cleanup removes ended jobs)",
 		s.dir, queue.FormatSize(reserveBytes+roomBytes)))
 	path := filepath.Join(s.dir, reserve)
@@ -122,7 +122,7 @@ func (s *Store) relieve(removes bool) bool {
 		return false
 	case info.Size() > removalBytes:
 		return os.Truncate(path, removalBytes) == nil
-	case removes:
+	case whole:
 		return os.Remove(path) == nil
 	}
 	return false

@@ -32,8 +32,9 @@ type op struct {
 	err   error
 	ended []store.Settlement // that it tells of, if these are known before it is carried out
 	wants int                // jobs that it claims, as far as is known then
-	// removes says that it makes room: on a full disk it may use the last part of the reserve.
-	removes bool
+	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals have it,
+	// and so have cancel and Promote, which write little and let jobs end that use disk space.
+	wholeReserve bool
 	reads   bool // it changes nothing: its caller waits no longer than its context lasts
 }
 
@@ -45,7 +46,7 @@ func (s *engine) do(ctx context.Context, c class, run func(*tx) error) error {
 
 // doRemoving is do for an operation that makes room.
 func (s *engine) doRemoving(ctx context.Context, c class, run func(*tx) error) error {
-	err := s.doOp(ctx, &op{run: run, class: c, removes: true})
+	err := s.doOp(ctx, &op{run: run, class: c, wholeReserve: true})
 	if err == nil {
 		s.host.freed()
 	}

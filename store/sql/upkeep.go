@@ -64,7 +64,7 @@ const (
 
 // Promote makes due jobs runnable, cancels expired ones and forgets old keys.
 func (s *engine) Promote(ctx context.Context) (next time.Duration, err error) {
-	err = s.doOp(ctx, &op{class: prompt, removes: true, run: func(t *tx) error {
+	err = s.doOp(ctx, &op{class: prompt, wholeReserve: true, run: func(t *tx) error {
 		s.host.keepRoom()
 		due, err := t.jobs(moveStep, `jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= ? ORDER BY due_at`, int64(t.now))
 		if err != nil {

@@ -127,13 +127,13 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 			fullTries++
 		case k == full:
 			refusal := s.host.refusal(k, err)
-			removing, others := removingOf(group)
+			last, others := splitByReserve(group)
 			s.refuse(others, refusal)
 			if len(others) == 0 && !s.host.relieve(true) {
-				s.refuse(removing, refusal)
+				s.refuse(last, refusal)
 				return nil, nil
 			}
-			group = removing // they need little, and may make room for the others
+			group = last // they write little, and free space for the others
 		case k == busy && busyTries < maxRetries:
 			busyTries++
 		case k == busy:
@@ -160,16 +160,16 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 	return nil, nil
 }
 
-// removingOf splits a group into operations that remove something and others.
-func removingOf(group []*op) (removing, others []*op) {
+// splitByReserve splits a group into the operations that may use the whole reserve and the others.
+func splitByReserve(group []*op) (whole, others []*op) {
 	for _, o := range group {
-		if o.removes {
-			removing = append(removing, o)
+		if o.wholeReserve {
+			whole = append(whole, o)
 		} else {
 			others = append(others, o)
 		}
 	}
-	return removing, others
+	return whole, others
 }
 
 func (s *engine) refuse(group []*op, err error) {
