@@ -32,20 +32,31 @@ func (s *Service) setWaitsFor(ctx context.Context, jobs []queue.Job, views []con
 			due = append(due, j)
 		}
 	}
-	if list := s.stopReasons(); len(list) > 0 {
-		for _, j := range due {
-			reasons[j.Seq] = list[0]
-		}
-	} else if obstacles, err := s.obstaclesOf(ctx, due); err == nil {
-		for _, j := range due {
-			if list := s.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
-				reasons[j.Seq] = list[0]
-			}
-		}
+	if len(due) > 0 {
+		s.addNodeReasons(ctx, due, reasons)
 	}
 	for i := range views {
 		if r, found := reasons[views[i].Seq]; found {
 			views[i].WaitsFor = &r
+		}
+	}
+}
+
+// addNodeReasons adds what keeps this node from starting jobs that are due, by job.
+func (s *Service) addNodeReasons(ctx context.Context, due []*queue.Job, reasons map[int64]control.Reason) {
+	if list := s.stopReasons(); len(list) > 0 {
+		for _, j := range due {
+			reasons[j.Seq] = list[0]
+		}
+		return
+	}
+	obstacles, err := s.obstaclesOf(ctx, due)
+	if err != nil {
+		return
+	}
+	for _, j := range due {
+		if list := s.nodeReasons(j, obstacles[j.Seq]); len(list) > 0 {
+			reasons[j.Seq] = list[0]
 		}
 	}
 }
