@@ -35,7 +35,7 @@ type op struct {
 	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals have it,
 	// and so have cancel and Promote, which write little and let jobs end that use disk space.
 	wholeReserve bool
-	reads   bool // it changes nothing: its caller waits no longer than its context lasts
+	reads        bool // it changes nothing: its caller waits no longer than its context lasts
 }
 
 // do carries an operation out and waits for its commit. The context ends the wait only until
