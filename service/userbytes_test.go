@@ -117,6 +117,29 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 }
 
+// Each frame of a batch that exceeds the quota makes room. The bytes of frames that are staged count, so the removals for
+// a frame take them into account.
+func TestEachFrameOfABatchMakesRoom(t *testing.T) {
+	s := stored(t)
+	large := strings.Repeat("x", 10_000)
+	fillQuota(t, s, large)
+	mine := by(t, owner, control.Submit)
+	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	if got, err := s.Cancel(mine, control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+	frame := []queue.Spec{{Command: new("cat"), Stdin: new(large)}}
+	for n := range 6 {
+		last := n == 5
+		if _, err := s.EnqueueBatch(mine, control.EnqueueBatch{Batch: "b", Jobs: frame, Commit: last}); err != nil {
+			t.Fatalf("frame %d: %v", n, err)
+		}
+		if used := s.store.UserBytes(owner); used > s.maxBytesUser() {
+			t.Errorf("after frame %d %d bytes are used, %d allowed", n, used, s.maxBytesUser())
+		}
+	}
+}
+
 // A request that exceeds the quota removes inputs of ended jobs, no more than it needs, those that ended first first. What can
 // still run keeps its input, and is the reason for a refusal.
 func TestEnqueueMakesRoom(t *testing.T) {

@@ -135,10 +135,10 @@ func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, e
 	return false, err
 }
 
-// over returns how many bytes the jobs of a user hold beyond keep.
+// over returns how many bytes a user uses beyond keep.
 func (s *Store) over(uid int, keep int64) int64 {
-	n, _ := s.held(uid)
-	return n - keep
+	n, staged := s.held(uid)
+	return n + staged - keep
 }
 
 // removeInput removes a long environment and standard input.

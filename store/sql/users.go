@@ -220,7 +220,7 @@ func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
 func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
-		over := func() int64 { return t.s.mem.users[uid].bytes - keep }
+		over := func() int64 { return t.s.mem.users[uid].held() - keep }
 		start := over()
 		if start <= 0 {
 			return nil

@@ -231,6 +231,10 @@ func bytesStaged(r *rig) {
 	}
 	r.must(stage(30_000))
 	r.about("staged", r.held(1), 20_000, 1)
+	old := r.retired(large(1, 5000), queue.Completed)
+	r.trimUser(1, r.held(1)-1)
+	same(r, "what the batch needs is removed of an ended job", r.get(old.ID).InputRemoved, queue.InputStdin)
+	r.must(r.s.Change(r.Context(), old.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
 	r.refusedCode("one more", stage(30_000), queue.CodeFull)
 	r.refusedCode("one in the queue", r.enqueueLarge(1, 30_000, large(1, 20_000)), queue.CodeFull)
 	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
