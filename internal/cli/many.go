@@ -207,7 +207,7 @@ func (m *many) argv(args []string, n int) []string {
 	argv, found := make([]string, len(m.program), len(m.program)+len(args)), false
 	for i, word := range m.parsed {
 		argv[i] = replaced(word, args, n)
-		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.whole != "" })
+		found = found || slices.ContainsFunc(word, func(p piece) bool { return p.whole != "" && p.arg <= len(args) })
 	}
 	if !found {
 		argv = append(argv, args...)
@@ -216,13 +216,17 @@ func (m *many) argv(args []string, n int) []string {
 }
 
 // checkPlaces refuses replacement strings that would be left in the program: {3} where there are fewer
-// arguments, and those of GNU parallel that are not known here, like {%} and {0}.
+// arguments, and those of GNU parallel that are not known here, like {%} and {0}. A number after ] or ), as in
+// [0-9]{4}, repeats a part of a regular expression if there is no such argument.
 func (m *many) checkPlaces() error {
+	given := max(1, len(m.words))
 	for _, word := range m.program {
+		before := ""
 		for _, p := range pieces(word) {
-			if p.arg > max(1, len(m.words)) {
-				return Usage("%s: there is no such argument; %d are given", p.whole, max(1, len(m.words)))
+			if p.arg > given && !(repeats(before) && len(p.whole) == len("{1}")) {
+				return Usage("%s: there is no such argument; %d are given", p.whole, given)
 			}
+			before = p.text
 			if text, found := foreignPlace(p.text); found {
 				return Usage("%s is not known here; write {}, {.}, {/}, {//}, {/.}, {#}, or {1} to {9} with the same endings", queue.Clip(text))
 			}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -81,17 +82,24 @@ func replacementAt(text string) (p piece, ok bool) {
 	return p, false
 }
 
-// foreignPlace finds a replacement string of GNU parallel in a text that has none of ours: signs and
-// digits between { and }, or a Perl expression between {= and =}. Others, like those of awk and of
-// JSON, have letters, blanks, quotes or commas in them.
+// parallelPlaces lists the text between { and } of the replacement strings of GNU parallel, also of its option
+// --plus, after the number of an argument if there is one.
+var parallelPlaces = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.", "+..", "+...", ":", "::"}
+
+// foreignPlace finds a replacement string of GNU parallel in a text that has none of ours, or a Perl expression
+// between {= and =}. Other braces are text, like {1..3} of bash, {2,3} of regular expressions, and those of awk and
+// JSON.
 func foreignPlace(text string) (place string, found bool) {
 	for {
-		_, rest, opened := strings.Cut(text, "{")
+		before, rest, opened := strings.Cut(text, "{")
 		inside, after, closed := strings.Cut(rest, "}")
-		switch {
-		case !opened || !closed:
+		if !opened || !closed {
 			return "", false
-		case inside != "" && strings.Trim(inside, "0123456789.%/#+-:") == "", strings.HasPrefix(inside, "="):
+		}
+		name := strings.TrimLeft(strings.TrimPrefix(inside, "-"), "0123456789")
+		switch {
+		case name == "" && repeats(before):
+		case inside != "" && inside != "-" && slices.Contains(parallelPlaces, name), strings.HasPrefix(inside, "="):
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
@@ -99,6 +107,12 @@ func foreignPlace(text string) (place string, found bool) {
 		}
 		text = after
 	}
+}
+
+// repeats reports whether {10} after this text repeats a part of a regular expression, as in [0-9]{10}. GNU parallel
+// would replace it all the same, by nothing if there is no such argument.
+func repeats(before string) bool {
+	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
 }
 
 // replaced is a word for the arguments of the nth job.
@@ -110,6 +124,8 @@ func replaced(list []piece, args []string, n int) string {
 			b.WriteString(p.text)
 		case p.of == nil:
 			b.WriteString(strconv.Itoa(n))
+		case p.arg > len(args):
+			b.WriteString(p.whole)
 		case p.arg > 0:
 			b.WriteString(p.of(args[p.arg-1]))
 		default:

@@ -57,7 +57,9 @@ func TestJobsOfArguments(t *testing.T) {
 // in the program; the braces of awk, JSON, sh and regular expressions stay as they are.
 func TestForeignPlace(t *testing.T) {
 	for text, want := range map[string]string{
-		"{%}": "{%}", "{0}": "{0}", "{10}": "{10}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}", "{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}", "{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
+		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}", "{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}", "{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
+		"{0#}": "{0#}", "{-2}": "{-2}", "{2..}": "{2..}", "{-1/.}": "{-1/.}", "{0%}": "{0%}", "{01}": "{01}", "{10}": "{10}", "a{12.}": "{12.}",
+		"{1..3}": "", "{01..10}": "", "{5..1..2}": "", "[0-9]{10}": "", "(ab){12}": "", "{5,}": "", "{0,3}": "", "{-5..5}": "", "{1..10..-2}": "", "{:3}": "", "{1.5}": "", "{--}": "", "{+/.}": "",
 		"{print $1}": "", "{1,3}": "", `{"a":1}`: "", "{a,b}": "", "${HOME}": "", "${#x}": "", "{ echo; }": "", "{": "", "}{": "", "": "", "{name}": "",
 	} {
 		var got string
@@ -68,6 +70,23 @@ func TestForeignPlace(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// A repetition of a regular expression is kept, and the argument still comes at the end.
+func TestRepetitionIsKept(t *testing.T) {
+	m := many{program: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
+	if err := m.checkPlaces(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := m.spec(&queue.Spec{}, []byte("f"))
+	if want := []string{"grep", "-E", "[0-9]{4}-(ab){2}", "f"}; err != nil || !slices.Equal(s.Argv, want) {
+		t.Errorf("got %q, %v, want %q", s.Argv, err, want)
+	}
+	for _, word := range []string{"{3}", "a{3}", "[0-9]{3/}"} {
+		if err := (&many{program: []string{word}, words: m.words}).checkPlaces(); err == nil {
+			t.Errorf("%s: accepted, want refused", word)
 		}
 	}
 }
