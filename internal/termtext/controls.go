@@ -1,62 +1,61 @@
 package termtext
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
-// Controls keeps those control sequences of a program's output that may have changed modes of its
-// terminal: each once, in the order in which they came last. Modes that read them are set as if they had
-// read all the output, with these exceptions: of several equal levels on a stack one is known, and
-// sequences whose effect a program repeats when it draws its screen again, like colours and regions, are
-// left out, as are those that begin with U+009B instead of ESC.
+// Controls keeps the control sequences of a program's output that may have changed modes of its terminal:
+// each once, in the order of their last occurrences. Modes that
+// read them set the same modes again as Modes that read all the output, with two exceptions: of several equal
+// levels on a stack one is known, and sequences that a program repeats when it redraws its screen, like
+// colours and regions, are left out.
 //
 // It is small because it is part of the runner. The zero value is ready for use.
 type Controls struct {
-	Text    string // the sequences
-	pending string // the beginning of a sequence
+	kept    []string // distinct sequences, oldest first
+	size    int      // bytes in kept
+	scanner scanner
 }
 
-// What Controls keeps at most, in bytes: all sequences, of which the oldest go first, and each.
+// Bounds of what Controls keeps. The oldest sequences are dropped first. A new sequence is compared with all that are
+// kept, so their number bounds its cost.
 const (
-	maxControls     = 4 << 10
-	maxControlBytes = 64
+	maxSequences = 128
+	maxControls  = 4 << 10 // bytes
 )
 
 // Write takes the next piece of output.
-func (c *Controls) Write(data []byte) {
-	for _, b := range data {
-		n := len(c.pending)
-		switch {
-		case b == 0x1b:
-			c.pending = "\x1b"
-		case n == 0 && b|1 == 0x0f: // SO and SI
-			c.keep(string(b))
-		case n > 1 && beginsString(c.pending[1]):
-			if b == '\a' {
-				c.pending = ""
-			}
-		case n > 0 && b >= ' ':
-			c.pending += string(rune(b))
-			if n == 1 && b >= '0' && b != '[' && !beginsString(b) || n > 1 && (b >= '@' || b >= '0' && c.pending[1] != '[') || n >= maxControlBytes {
-				c.keep(c.pending)
-				c.pending = ""
-			}
-		}
-	}
-}
+func (c *Controls) Write(data []byte) { c.scanner.write(data, c.keep) }
 
+// Text returns the sequences.
+func (c *Controls) Text() string { return strings.Join(c.kept, "") }
+
+// keep adds a sequence or string that the scanner has found, if it may change a mode.
 func (c *Controls) keep(s string) {
 	last := s[len(s)-1]
 	switch {
 	case s == "\x1bc": // a reset
-		c.Text = ""
+		c.kept, c.size = c.kept[:0], 0
+		return
+	case len(s) > 1 && beginsString(s[1]), s == "\x1b\\": // a string and its end
 		return
 	case len(s) < 3 || s[1] != '[' || s[2] >= '<' && s[2] <= '>':
-	case last == 'H' || last == 'f' || last == 'd': // a position on the screen, whichever it is
-		s = "\x1b[H"
-	case strings.IndexByte("hlqtug}~c", last) < 0:
+	case strings.IndexByte("Hfd", last) >= 0 && strings.Trim(s[2:len(s)-1], "0123456789:;") == "":
+		s = "\x1b[H" // represents any position on the screen
+	case strings.IndexByte("hlqtug}~cx", last) < 0:
 		return
 	}
-	c.Text = strings.Replace(c.Text, s, "", 1) + s
-	if len(c.Text) > maxControls {
-		c.Text = c.Text[strings.IndexByte(c.Text[1:], 0x1b)+1:]
+	if i := slices.Index(c.kept, s); i >= 0 {
+		c.drop(i)
 	}
+	c.kept, c.size = append(c.kept, s), c.size+len(s)
+	for c.size > maxControls || len(c.kept) > maxSequences {
+		c.drop(0)
+	}
+}
+
+func (c *Controls) drop(i int) {
+	c.size -= len(c.kept[i])
+	c.kept = slices.Delete(c.kept, i, i+1)
 }

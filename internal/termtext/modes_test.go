@@ -119,21 +119,21 @@ func TestControlsSetTheSameModes(t *testing.T) {
 		var c Controls
 		c.Write([]byte(printed))
 		all.Write([]byte(printed))
-		kept.Write([]byte(c.Text))
+		kept.Write([]byte(c.Text()))
 		if got, want := sorted(kept.Again()), sorted(all.Again()); got != want || kept.FullScreen() != all.FullScreen() {
-			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text, got, kept.FullScreen(), want, all.FullScreen())
+			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
 		}
 	})
 	var c Controls
 	c.Write([]byte("\x1b[>1u\x1b[<u\x1b[>1u"))
-	if got := c.Text; got != "\x1b[<u\x1b[>1u" {
+	if got := c.Text(); got != "\x1b[<u\x1b[>1u" {
 		t.Errorf("of a keyboard %q is kept", got)
 	}
 	for n := range 1 << 16 {
 		c.Write(fmt.Appendf(nil, "\x1b[?%dh\x1b[%d;%dr\x1b[%d;1H\x1b[3%dm", n, n, n, n, n))
 	}
-	if len(c.Text) > maxControls {
-		t.Errorf("%d bytes are kept", len(c.Text))
+	if len(c.Text()) > maxControls {
+		t.Errorf("%d bytes are kept", len(c.Text()))
 	}
 }
 
@@ -178,5 +178,67 @@ func TestModesAreBounded(t *testing.T) {
 	m.Write([]byte("\x1b]0;" + strings.Repeat("x", 1<<20)))
 	if len(m.changes) > 3*maxChanges || len(m.scanner.pending) > maxControl {
 		t.Errorf("%d changes and %d bytes are remembered", len(m.changes), len(m.scanner.pending))
+	}
+}
+
+// Modes that read what Controls keeps set the same modes again as Modes that read all the output, including sequences
+// that are cancelled, that a string contains, or that begin with U+009B.
+func TestControlsReadAsModesDo(t *testing.T) {
+	parts := []string{"\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090", "\u009c",
+		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",
+		"h", "l", "q", "x", "c", "H", "d", "(0", "(B", "=", "é", "hello"}
+	rapid.Check(t, func(t *rapid.T) {
+		piece := rapid.OneOf(rapid.SampledFrom(parts), rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
+		printed := strings.Join(rapid.SliceOfN(piece, 0, 40).Filter(func(p []string) bool {
+			return !strings.ContainsAny(strings.Join(p, ""), "rtu") // the stacks and regions, which Controls leaves out
+		}).Draw(t, "printed"), "")
+		at := rapid.IntRange(0, len(printed)).Draw(t, "at")
+		var all, kept Modes
+		var c Controls
+		c.Write([]byte(printed[:at]))
+		c.Write([]byte(printed[at:]))
+		all.Write([]byte(printed))
+		kept.Write([]byte(c.Text()))
+		if got, want := sorted(kept.Again()), sorted(all.Again()); got != want || kept.FullScreen() != all.FullScreen() {
+			t.Fatalf("%q: %q sets %q (%v), want %q (%v)", printed, c.Text(), got, kept.FullScreen(), want, all.FullScreen())
+		}
+	})
+	for printed, want := range map[string]string{
+		"\x1b[?1049\x18hello":      "",
+		"\x1b[?1049\x1ahello":      "",
+		"\x1bPa\ab\x1b\\":          "",
+		"\x1bP\a(0\x1b[?25l\x1b\\": "\x1b[?25l",
+		"\x1b]0;t\a\x1b(0":         "\x1b(0",
+		"\u009b?25l":               "\x1b[?25l",
+	} {
+		var c Controls
+		c.Write([]byte(printed))
+		if got := c.Text(); got != want {
+			t.Errorf("%q: %q is kept, want %q", printed, got, want)
+		}
+	}
+}
+
+// The sequences that Controls keeps are bounded in number and in bytes, and the newest are kept.
+func TestControlsAreBounded(t *testing.T) {
+	long := strings.Repeat("1;", 100)
+	for name, print := range map[string]func(n int) string{
+		"short":              func(n int) string { return fmt.Sprintf("\x1b[?%dh", n) },
+		"long":               func(n int) string { return fmt.Sprintf("\x1b[?%s%dh", long, n) },
+		"short, then long":   func(n int) string { return fmt.Sprintf("\x1b[?%s%dh", long[:len(long)*(n/2000)/2], n) },
+		"SO, then long":      func(n int) string { return fmt.Sprintf("\x0e\x0f\x1b[?%s%dh", long, n) },
+		"sequences too long": func(n int) string { return fmt.Sprintf("\x1b[?%s%s%dh", long, long, n) },
+	} {
+		var c Controls
+		last := "\x1b[?25l"
+		for n := range 4000 {
+			c.Write([]byte(print(n)))
+			if len(c.Text()) > maxControls || len(c.kept) > maxSequences {
+				t.Fatalf("%s: %d bytes in %d sequences are kept after %d", name, len(c.Text()), len(c.kept), n+1)
+			}
+		}
+		if c.Write([]byte(last)); !strings.HasSuffix(c.Text(), last) {
+			t.Errorf("%s: %q is not kept", name, last)
+		}
 	}
 }

@@ -73,7 +73,7 @@ func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
 	if !w.running || w.pid != pid || !w.typist.tty {
 		return t, false
 	}
-	t = Typed{min(len(data), maxTyped-len(w.typist.typed)), w.typist.controls.Text}
+	t = Typed{min(len(data), maxTyped-len(w.typist.typed)), w.typist.controls.Text()}
 	if t.Taken > 0 {
 		w.typist.typed = append(w.typist.typed, data[:t.Taken]...)
 		w.interrupt()
