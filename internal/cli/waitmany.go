@@ -176,10 +176,8 @@ func (w *manyWaited) end(ctx context.Context, i int) {
 	w.ended[i], w.last = true, i
 	w.done++
 	if w.log != nil {
-		detail, err := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
-		if err != nil && !errors.Is(err, queue.ErrNotFound) {
-			w.log.err = cmp.Or(w.log.err, err)
-		}
+		// The job may be removed, or the service busy: its line is worth more than the number of its bytes, which is then 0.
+		detail, _ := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
 		w.log.add(i+1, j, detail.StdoutBytes)
 	}
 	if w.a.JSONL && j.State != "removed" {
@@ -326,7 +324,7 @@ func (w *manyWaited) batchFlag() string {
 type jobLog struct {
 	f     *os.File
 	named bool  // f was opened by name, so it is closed
-	err   error // the first
+	err   error // the first of writing
 }
 
 // openJobLog begins a log, or appends to an existing one if resume is set. The name - is standard output.
