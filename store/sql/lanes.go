@@ -164,15 +164,7 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 	} else if ls.keyed && (gate > 0 || ls.over[gate] > 0) {
 		last := after
 		for n := 0; n < listsMost; n++ {
-			found := false
-			err := t.query(func(r row) (bool, error) {
-				l, err := readLane(r)
-				if found = err == nil; found {
-					last = l.List()
-					take(l)
-				}
-				return false, err
-			}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ? AND (queue, uid) > (?, ?) ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue, int64(last.UID))
+			l, found, err := t.listAfter(gate, last)
 			if err != nil {
 				return err
 			}
@@ -180,6 +172,8 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 				last = rules.List{}
 				break
 			}
+			last = l.List()
+			take(l)
 		}
 		if last != (rules.List{}) { // there may be more, after that one
 			maps.DeleteFunc(best, func(list rules.List, _ rules.Lane) bool { return list.Compare(last) > 0 })
@@ -191,6 +185,23 @@ func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, err
 		}
 	}
 	return nil
+}
+
+// listAfter returns the best lane of the first list of a gate that comes after another list. The rest of that one's queue
+// and the queues after it are two queries: of a condition on the pair (queue, uid), SQLite uses the index only up to the
+// queue, and reads all lanes of the list to get past them.
+func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
+	first := func(r row) (bool, error) {
+		l, err = readLane(r)
+		found = err == nil
+		return false, err
+	}
+	const shut = `SELECT ` + laneColumns + ` FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
+	err = t.query(first, shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`, gate, last.Queue, int64(last.UID))
+	if err == nil && !found {
+		err = t.query(first, shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue)
+	}
+	return l, found, err
 }
 
 // listsMost is how many lists of one gate are looked at in one transaction.

@@ -371,3 +371,30 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	must(`UPDATE schedules SET stored = stored - 1`)
 	sound(t, s, "counted anew")
 }
+
+// What a start and an end read does not depend on how many lanes of one user wait for the same lock.
+func TestClaimReadsAsMuchHoweverManyLanesAreShut(t *testing.T) {
+	lock := queue.Demand{Kind: queue.GateLock, Key: "k", N: 1}
+	read := map[int]int64{}
+	for _, n := range []int{50, 2000} {
+		s := openStore(t, t.TempDir())
+		for i := range n { // each of them is a lane
+			put(t, s, 1, 1, needing(lock, queue.Demand{Kind: queue.GateRate, Key: fmt.Sprint("r", i), N: 9, Per: time.Second}))
+		}
+		_, jobs := claimed(t, s, store.Report{Want: 1})
+		for range 3 * n / rules.StepsMost { // until all are known to be shut
+			claimed(t, s, store.Report{Want: 1})
+		}
+		put(t, s, 2, 20, needing(lock))
+		put(t, s, 2, 20)
+		steps(t, s)
+		for range 20 {
+			_, next := claimed(t, s, store.Report{Ended: []store.Settlement{done(&jobs[0])}, Want: 1})
+			jobs = next
+		}
+		read[n] = steps(t, s)
+	}
+	if read[2000] > 2*read[50] {
+		t.Errorf("20 starts and ends took %d steps of SQLite beside 50 lanes, and %d beside 2000", read[50], read[2000])
+	}
+}
