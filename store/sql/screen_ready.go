@@ -1,15 +1,17 @@
 package sql
 
 import (
+	"bytes"
 	"maps"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readyLane is a lane as a reader goes through it. A claimed job that is in no lane counts as a lane.
+// readyLane is a lane as a reader goes through it. The claimed jobs of a user and queue count as one more lane.
 type readyLane struct {
 	queue string
 	uid   int
@@ -21,46 +23,88 @@ type readyLane struct {
 type readyJob struct {
 	ranked
 	priority int64
-	claimed  bool
 }
 
 // readyPiece is how many jobs of a lane are read with one query, after the first one.
 const readyPiece = 20
 
 // readyJobs returns a function that reads the jobs that are ready in the order in which they start if no gate is full:
-// first what is claimed, then the others. Users take turns, see store/rules/turns.go.
+// first the claimed jobs, then the others. Users take turns, see store/rules/turns.go.
 func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]ranked, error) {
 	return func(r *reader, rows int) (list []ranked, err error) {
-		lanes, err := r.readyLanes(reserved, rows)
-		turns := turnsSeen{byArrival: s.Order().Scheduling == queue.ByArrival, served: map[string]map[int]int64{}, claimed: true}
-		for len(list) < rows && len(lanes) > 0 && err == nil {
-			at := turns.next(lanes)
-			if at < 0 { // nothing claimed is left
-				turns.claimed, turns.served = false, s.servedCopy()
-				continue
-			}
-			l := lanes[at]
-			job := l.list[0].ranked
-			list = append(list, job)
-			if l.list = l.list[1:]; len(l.list) == 0 && l.id != 0 {
-				err = r.readOn(l, rules.Position{Rank: job.at, Seq: job.seq}, readyPiece, reserved)
-			}
-			if len(l.list) == 0 {
-				lanes = slices.Delete(lanes, at, at+1)
-			}
+		lanes, err := r.claimedLanes(reserved, rows)
+		if err != nil {
+			return nil, err
 		}
-		return list, err
+		turns := turnsSeen{byArrival: s.Order().Scheduling == queue.ByArrival, served: map[string]map[int]int64{}}
+		if list, err = r.inTurn(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
+			return list, err
+		}
+		if lanes, err = r.readyLanes(reserved); err != nil {
+			return nil, err
+		}
+		turns.served = s.servedCopy()
+		others, err := r.inTurn(lanes, &turns, rows-len(list), reserved)
+		return append(list, others...), err
 	}
 }
 
-// readyLanes finds the lanes that have jobs, up to maxScreenLanes, each with its first job, and what is claimed and in no
-// lane.
-func (r *reader) readyLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
-	err = r.query(func(r row) (bool, error) {
-		job := readyJob{ranked{r.num(2), r.num(3)}, r.num(4), true}
-		lanes = append(lanes, &readyLane{queue: r.text(0), uid: int(r.num(1)), list: []readyJob{job}})
-		return true, nil
-	}, `SELECT queue, uid, rank, seq, priority FROM jobs INDEXED BY jobs_running WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
+// inTurn reads the jobs of lanes in the order of turns, up to most of them.
+func (r *reader) inTurn(lanes []*readyLane, turns *turnsSeen, most int, reserved map[int64]int64) (list []ranked, err error) {
+	for len(list) < most && len(lanes) > 0 && err == nil {
+		at := turns.next(lanes)
+		l := lanes[at]
+		job := l.list[0].ranked
+		list = append(list, job)
+		if l.list = l.list[1:]; len(l.list) == 0 && l.id != 0 {
+			err = r.readOn(l, rules.Position{Rank: job.at, Seq: job.seq}, readyPiece, reserved)
+		}
+		if len(l.list) == 0 {
+			lanes = slices.Delete(lanes, at, at+1)
+		}
+	}
+	return list, err
+}
+
+// claimedLanes reads the claimed jobs that have not started. Of those that have left their lanes, it reads up to rows.
+func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*readyLane, err error) {
+	const (
+		columns  = `queue, uid, rank, seq, priority, place`
+		laneless = 3
+		inLane   = 1
+	)
+	byName := map[laneName]*readyLane{}
+	add := func(place int64) func(row) (bool, error) {
+		return func(r row) (bool, error) {
+			if r.num(5) != place {
+				return true, nil
+			}
+			name := laneName{r.text(0), int(r.num(1))}
+			l := byName[name]
+			if l == nil {
+				l = &readyLane{queue: name.queue, uid: name.uid}
+				byName[name], lanes = l, append(lanes, l)
+			}
+			l.list = append(l.list, readyJob{ranked{r.num(2), r.num(3)}, r.num(4)})
+			return true, nil
+		}
+	}
+	err = r.query(add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
+	if err == nil && len(reserved) > 0 {
+		var seqs []byte
+		for seq := range reserved {
+			seqs = append(strconv.AppendInt(seqs, seq, 10), ' ')
+		}
+		err = r.query(add(inLane), `SELECT `+columns+` FROM jobs WHERE `+r.among("seq"), string(bytes.TrimSpace(seqs)))
+	}
+	for _, l := range lanes {
+		slices.SortFunc(l.list, func(a, b readyJob) int { return a.compare(b.ranked) })
+	}
+	return lanes, err
+}
+
+// readyLanes finds the lanes that have jobs that are not claimed, up to maxScreenLanes, each with its first such job.
+func (r *reader) readyLanes(reserved map[int64]int64) (lanes []*readyLane, err error) {
 	for last := int64(-1); len(lanes) < maxScreenLanes && err == nil; { // from one lane with jobs to the next
 		l := &readyLane{id: -1}
 		err = r.query(func(r row) (bool, error) {
@@ -78,14 +122,25 @@ func (r *reader) readyLanes(reserved map[int64]int64, rows int) (lanes []*readyL
 	return lanes, err
 }
 
-// readOn reads the next jobs of a lane.
+// readOn reads the next jobs of a lane that are not claimed, at least one if there is one.
 func (r *reader) readOn(l *readyLane, after rules.Position, most int, reserved map[int64]int64) error {
-	return r.query(func(r row) (bool, error) {
-		_, claimed := reserved[r.num(1)]
-		l.list = append(l.list, readyJob{ranked{r.num(0), r.num(1)}, r.num(2), claimed})
-		return true, nil
-	}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
-		l.id, after.Rank, after.Seq, int64(most))
+	for end := false; !end && len(l.list) == 0; most = readyPiece {
+		n := 0
+		err := r.query(func(r row) (bool, error) {
+			n++
+			after = rules.Position{Rank: r.num(0), Seq: r.num(1)}
+			if _, claimed := reserved[after.Seq]; !claimed {
+				l.list = append(l.list, readyJob{ranked{after.Rank, after.Seq}, r.num(2)})
+			}
+			return true, nil
+		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
+			l.id, after.Rank, after.Seq, int64(most))
+		if err != nil {
+			return err
+		}
+		end = n < most
+	}
+	return nil
 }
 
 // servedCopy returns when users were served last, by queue.
@@ -102,26 +157,25 @@ func (s *engine) servedCopy() map[string]map[int]int64 {
 // turnsSeen is what a reader knows of the turns of users.
 type turnsSeen struct {
 	byArrival bool // there are no turns
-	claimed   bool // only what is claimed counts, else only what is not
 	served    map[string]map[int]int64
 	claims    int64 // that were counted here
 }
 
-// next returns the index of the lane whose first job is next, and counts its claim; -1 if no job counts.
+// next returns the index of the lane whose first job is next, and counts its claim. There is at least one lane.
 func (t *turnsSeen) next(lanes []*readyLane) int {
-	before := func(i, j int) bool { return j < 0 || lanes[i].list[0].compare(lanes[j].list[0].ranked) < 0 }
-	first := -1
-	for i, l := range lanes {
-		if l.list[0].claimed == t.claimed && before(i, first) {
+	before := func(i, j int) bool { return lanes[i].list[0].compare(lanes[j].list[0].ranked) < 0 }
+	first := 0
+	for i := range lanes {
+		if before(i, first) {
 			first = i
 		}
 	}
-	if first < 0 || t.byArrival {
+	if t.byArrival {
 		return first
 	}
 	best := map[int]int{} // by uid: the best lane in the queue of the first one
 	for i, l := range lanes {
-		if l.list[0].claimed != t.claimed || l.queue != lanes[first].queue {
+		if l.queue != lanes[first].queue {
 			continue
 		}
 		if other, known := best[l.uid]; !known || before(i, other) {

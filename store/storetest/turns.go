@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -26,6 +27,8 @@ var turning = []promise{
 	{name: "a turn overtakes no job that waits for a resource", keep: turnBehindResource},
 	{name: "a job has the place of its turn", keep: placeOfTurn},
 	{name: "a screen shows what is next in turn", keep: screenInTurn},
+	{name: "a screen shows a claimed job before a job that overtakes it", keep: screenOvertaken},
+	{name: "a screen shows the later of two claimed jobs first when the other one is given back", keep: screenGivenBack},
 	{name: "a simulation takes turns and leaves no trace", keep: simulatedTurns},
 }
 
@@ -46,6 +49,32 @@ func screenInTurn(r *rig) {
 	next("next with claimed ones", first[1], second[0], second[1], first[2], second[2], first[3])
 	r.release(claimed...)
 	next("next after they were given back", second[0], first[1], second[1], first[2], second[2], first[3])
+}
+
+// A user who enqueues a more urgent job does not change the claim of an earlier one: it still starts first.
+func screenOvertaken(r *rig) {
+	jobs := r.jobsOf(1, 2)
+	other := r.jobsOf(2, 2)
+	same(r, "claimed job", r.claimOne().Seq, jobs[0].Seq)
+	urgent := r.jobsOf(1, 1, priority(9))
+	r.showsReady("ready jobs", jobs[0], urgent[0], other[0], jobs[1], other[1])
+}
+
+func screenGivenBack(r *rig) {
+	jobs := r.jobsOf(1, 4)
+	claimed := r.claim(2)
+	r.release(claimed[0])
+	r.showsReady("ready jobs", jobs[1], jobs[0], jobs[2], jobs[3])
+}
+
+// showsReady checks the ready jobs of a screen, in order.
+func (r *rig) showsReady(what string, want ...queue.Job) {
+	r.Helper()
+	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	defer cancel()
+	screen, err := r.s.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen})
+	r.must(err)
+	same(r, what, seqs(screen.Ready), seqs(want))
 }
 
 // jobsOf enqueues n jobs of a user.
