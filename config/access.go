@@ -34,7 +34,7 @@ var Tables = []string{accessTable, "hooks", "traces", "web"}
 const accessTable = "access"
 
 // atStart are the settings that hold from the next start of the service.
-var atStart = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease"}
+var atStart = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease", "job_tmpdir"}
 
 // AtStart reports whether a change of the setting holds from the next start only.
 func (k *Key) AtStart() bool { return slices.Contains(atStart, k.Name) }

@@ -30,6 +30,7 @@ type Settings struct {
 	KillAfter          time.Duration
 	OutputGrace        time.Duration
 	OutputLimit        int64
+	JobTmpdir          string // absolute path; "" is a directory below that of the runners
 	Priority           int64
 	PriorityRange      int64 // how far from the default a user with only the right submit may set a priority
 	Shell              string
@@ -143,6 +144,9 @@ func keys() []Key {
 		duration("kill_after", "10s", "time between SIGTERM and SIGKILL", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
 		duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 		size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
+		textOrNone("job_tmpdir", "directory for the private directories of jobs (QUEUECTL_TMPDIR): the full path of one that only the service's account can change; none is runner/jobs in the state directory; "+
+			"root's runners read job_tmpdir in runner.conf instead; in the file or the environment alone; holds from the next start",
+			func(s *Settings) *string { return &s.JobTmpdir }, wholePath),
 		integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
 		integer("priority_range", "10", "how far from the default of its queue a user may set the priority of a job, up or down; "+
 			"users with the right operate may set any", 0, 2*queue.MaxPriority,

@@ -21,10 +21,11 @@ const StoreSQLite = "sqlite"
 // credential is how store_file names one that systemd hands to the service.
 const credential = "credential:"
 
-// placed are the settings that say where the stored ones are: so these cannot be among them.
-var placed = []string{"store", "store_file", "node", "node_labels", "node_lease"}
+// placed are the settings that say where the queue is, or that belong to one machine. They cannot be stored in the
+// queue, which several machines may share.
+var placed = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
-// Placed reports whether the setting says where the queue is, or which of its nodes this one is, and so cannot be stored in it.
+// Placed reports whether the setting cannot be stored in the queue: see placed.
 func (k *Key) Placed() bool { return slices.Contains(placed, k.Name) }
 
 func storeKey() Key {

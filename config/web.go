@@ -63,7 +63,7 @@ func whereToListen(text string) error {
 
 func wholePath(text string) error {
 	if !filepath.IsAbs(text) {
-		return fmt.Errorf("%q is no whole path", text)
+		return fmt.Errorf("%q is not an absolute path; give the full path", text)
 	}
 	return nil
 }

@@ -87,6 +87,9 @@ func hungUp(c *net.UnixConn) bool {
 	return err == nil && closed
 }
 
+// maxAsked bounds a request for a runner, in bytes: it may contain a path.
+const maxAsked = 16 << 10
+
 // Asked is a runner of root's that somebody has asked for by a connection.
 type Asked struct {
 	Options
@@ -131,7 +134,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	if err != nil {
 		return err
 	}
-	line, err := bufio.NewReader(io.LimitReader(a.conn, 1024)).ReadString('\n')
+	line, err := bufio.NewReader(io.LimitReader(a.conn, maxAsked)).ReadString('\n')
 	if err != nil {
 		return fmt.Errorf("read what the service asks: %w", err)
 	}
@@ -139,6 +142,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	if !ok {
 		return fmt.Errorf("%q asks for no runner", line)
 	}
+	words, a.Tmpdir, _ = strings.Cut(words, " "+tmpdirWord) // of root's runners it is replaced below
 	a.Root, a.Policy, a.Service = base, policy, int(peer.Uid)
 	as := ""
 	for _, word := range strings.Fields(words) {
@@ -178,6 +182,15 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	if own {
 		return nil
 	}
+	rules, err := readPolicy(policy)
+	if err != nil {
+		return err
+	}
+	if a.Tmpdir = rules.tmpdir; a.Tmpdir != "" {
+		if err := checkTmpdir(a.Tmpdir, base, true); err != nil {
+			return err
+		}
+	}
 	if err := process.Expendable(); err != nil || as == "" {
 		return err
 	}
@@ -209,6 +222,13 @@ func (a *Asked) become(name, policy string, gid int) error {
 	a.Root, a.Policy = filepath.Join(a.Root, asPrefix+known.Name), ""
 	if err := shareFolder(a.Root, int(known.UID), gid, asMode); err != nil {
 		return err
+	}
+	if a.Tmpdir != "" {
+		a.Tmpdir = filepath.Join(a.Tmpdir, asPrefix+known.Name)
+		os.Mkdir(a.Tmpdir, 0o700) // if that fails, so does Lchown, unless the directory exists
+		if err := os.Lchown(a.Tmpdir, int(known.UID), int(known.GID)); err != nil {
+			return err
+		}
 	}
 	if a.Cgroups != nil {
 		if err := a.Cgroups.GiveTo(int(known.UID), int(known.GID)); err != nil {

@@ -29,6 +29,8 @@ type Home struct {
 	// Own says that the socket starts runners of the service's own account, in the
 	// service's own folder: it is a user's systemd that does.
 	Own bool
+	// Tmpdir is the setting job_tmpdir for runners of the service's own account; "" is a directory below Dir.
+	Tmpdir string
 	// Launcher is the pid of the launcher that listens on Socket, 0 if this service started none.
 	Launcher int
 }
@@ -122,10 +124,12 @@ func (h Home) Output(ref string) (*os.File, error) {
 }
 
 // aloneWord asks for a runner that runs one job alone, and asWord, with a name behind it,
-// for one that becomes an account.
+// for one that becomes an account. tmpdirWord begins the job_tmpdir of a
+// runner of the service's own account: the rest of the line.
 const (
-	aloneWord = "alone"
-	asWord    = "as="
+	aloneWord  = "alone"
+	asWord     = "as="
+	tmpdirWord = "tmpdir="
 )
 
 // readyWord begins the line by which a new runner names its folder, and refusedWord the
@@ -149,6 +153,9 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 		}
 		if h.As != "" {
 			words = append(words, asWord+h.As)
+		}
+		if h.Tmpdir != "" {
+			words = append(words, tmpdirWord+h.Tmpdir)
 		}
 		name, err = h.say(words...)
 	} else {

@@ -113,8 +113,8 @@ func (in *inside) begin(c *process.Command) error {
 	f := in.folder
 	deps := in.a.start.Deps
 	err := f.Open(c.As)
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // somebody has removed where it is to be
-		if _, failed := makePlace(in.s.Root, in.s.name, in.s.accounts != nil); failed == nil {
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // its parent directory was removed
+		if _, err = makePlace(&in.s.Options, in.s.name, in.s.accounts != nil); err == nil {
 			err = f.Open(c.As)
 		}
 	}

@@ -3,8 +3,10 @@
 package runner
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -25,4 +27,35 @@ func checkPlace(dir string) error {
 		return fmt.Errorf("%s: other accounts may write there (mode %03o); run: chmod go-w %[1]s", dir, info.Mode().Perm())
 	}
 	return nil
+}
+
+// checkPrivate refuses a directory, for the private directories of jobs, that another account could change or replace.
+// real is its path without symbolic links. With pass, every account must be able to enter it.
+func checkPrivate(path, real string, pass bool) error {
+	if real != path {
+		return errors.New(path + " leads through a symbolic link; name the directory itself, " + real)
+	}
+	if err := checkPlace(path); err != nil {
+		return err
+	}
+	for dir := path; ; dir = filepath.Dir(dir) {
+		info, err := os.Stat(dir)
+		if err != nil {
+			return err
+		}
+		owner, mode, fault := int(info.Sys().(*syscall.Stat_t).Uid), info.Mode(), ""
+		switch {
+		case owner != 0 && owner != os.Geteuid():
+			fault = "belongs to another account"
+		case mode.Perm()&0o022 != 0 && mode&os.ModeSticky == 0:
+			fault = "can be written to by other accounts"
+		case pass && mode.Perm()&0o001 == 0:
+			fault = "cannot be entered by the accounts of jobs"
+		case dir == filepath.Dir(dir):
+			return nil
+		}
+		if fault != "" {
+			return errors.New(dir + " " + fault + "; change that with chmod or chown, or choose another directory")
+		}
+	}
 }

@@ -3,6 +3,7 @@
 package runner
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,7 +36,7 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 		if err := c.make(path); err != nil {
 			t.Fatal(err)
 		}
-		_, err := makePlace(root, "runner", false)
+		_, err := makePlace(&Options{Root: root}, "runner", false)
 		switch {
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v, want no error", c.name, err)
@@ -54,7 +55,67 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 	if err := os.Chown(path, 61300, 61300); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := makePlace(root, "runner", true); err == nil || !strings.Contains(err.Error(), "belongs to uid 61300, and the runner has uid 0; run: chown 0 "+path) {
+	if _, err := makePlace(&Options{Root: root}, "runner", true); err == nil || !strings.Contains(err.Error(), "belongs to uid 61300, and the runner has uid 0; run: chown 0 "+path) {
 		t.Errorf("of another account: %v", err)
+	}
+}
+
+// A job_tmpdir is a directory of the runners' account alone, outside their own directory. No other account can rename
+// it, and where each job has its own account, all accounts can enter it.
+func TestTmpdirIsChecked(t *testing.T) {
+	base, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, outer := filepath.Join(base, "runner"), filepath.Join(base, "outer")
+	inner := filepath.Join(outer, "inner")
+	for _, dir := range []string{filepath.Join(root, "in"), inner} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for dir := base; len(dir) > len(os.TempDir()); dir = filepath.Dir(dir) {
+		os.Chmod(dir, 0o755)
+	}
+	file, link := filepath.Join(base, "file"), filepath.Join(base, "link")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Symlink(outer, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, path   string
+		outer, inner os.FileMode
+		pass         bool
+		want         string // of the refusal; "" if it is accepted
+	}{
+		{"private", inner, 0o755, 0o700, false, ""},
+		{"for all accounts", inner, 0o711, 0o711, true, ""},
+		{"in a sticky directory", inner, 0o777 | os.ModeSticky, 0o700, false, ""},
+		{"missing", filepath.Join(inner, "none"), 0o755, 0o700, false, "no such file or directory; make this directory"},
+		{"a file", file, 0o755, 0o700, false, "must be a directory"},
+		{"through a link", filepath.Join(link, "inner"), 0o755, 0o700, false, "name the directory itself, " + inner},
+		{"writable by others", inner, 0o755, 0o702, false, "other accounts may write there (mode 702); run: chmod go-w " + inner},
+		{"writable by others, sticky", inner, 0o755, 0o777 | os.ModeSticky, false, "run: chmod go-w " + inner},
+		{"in a directory of all", inner, 0o777, 0o700, false, outer + " can be written to by other accounts; change that"},
+		{"closed to other accounts", inner, 0o755, 0o700, true, inner + " cannot be entered by the accounts of jobs"},
+		{"in a closed directory", inner, 0o700, 0o711, true, outer + " cannot be entered by the accounts of jobs"},
+		{"the runners' directory", root, 0o755, 0o700, false, "is in the directory of the runners"},
+		{"in the runners' directory", filepath.Join(root, "in"), 0o755, 0o700, false, "is in the directory of the runners"},
+	} {
+		if err := errors.Join(os.Chmod(outer, c.outer), os.Chmod(inner, c.inner)); err != nil {
+			t.Fatal(err)
+		}
+		err := checkTmpdir(c.path, root, c.pass)
+		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.HasPrefix(err.Error(), "job_tmpdir: ") || !strings.Contains(err.Error(), c.want)) {
+			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		}
+	}
+	if os.Geteuid() != 0 {
+		return
+	}
+	if err := errors.Join(os.Chmod(outer, 0o755), os.Chmod(inner, 0o711), os.Chown(outer, 61300, -1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkTmpdir(inner, root, true); err == nil || !strings.Contains(err.Error(), outer+" belongs to another account; change that") {
+		t.Errorf("in a directory of another account: %v", err)
 	}
 }

@@ -1,4 +1,41 @@
 package runner
 
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/queuectl/queuectl/internal/accounts"
+)
+
 // checkPlace accepts any directory: its parent admits no other account.
 func checkPlace(string) error { return nil }
+
+// checkPrivate refuses a directory, for the private directories of jobs, that another account could change.
+func checkPrivate(path, _ string, _ bool) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s: must be a directory; remove the file, or change the setting", path)
+	}
+	sd, err := accounts.AccessTo(path)
+	if err != nil {
+		return err
+	}
+	owner, trusted, err := accounts.Owner(sd)
+	if err != nil {
+		return err
+	}
+	if !trusted {
+		return fmt.Errorf(`%s: belongs to %s; choose another directory, or in an elevated prompt run: icacls "%[1]s" /setowner *S-1-5-32-544`,
+			path, accounts.Called(owner))
+	}
+	others, err := accounts.OthersBy(sd, accounts.Changes)
+	if err == nil && len(others) > 0 {
+		err = fmt.Errorf(`%s: other accounts may change it (%s); run: icacls "%[1]s" /inheritance:r /grant:r `+
+			`"%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, path, strings.Join(others, ", "))
+	}
+	return err
+}

@@ -3,6 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,6 +15,7 @@ import (
 type policy struct {
 	file      string
 	allowRoot bool
+	tmpdir    string // job_tmpdir, "" if none is set
 	// accounts are names of users, @ and the name of a group for its members, or * for
 	// every account but root.
 	accounts []string
@@ -27,37 +29,42 @@ const credentialKey = "credential."
 // parsePolicy reads lines of key = value; # begins a comment.
 func parsePolicy(file, text string) (policy, error) {
 	p := policy{file: file}
-	n := 0
 	seen := map[string]bool{}
-	for line := range strings.Lines(text) {
-		n++
+	for i, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
 			continue
 		}
 		key, value, ok := strings.Cut(line, "=")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
-		fault := func(format string, args ...any) error {
-			return fmt.Errorf("%s:%d: %s", file, n, fmt.Sprintf(format, args...))
-		}
+		fault := ""
 		switch {
 		case !ok:
-			return p, fault("is not of the form key = value")
+			fault = "is not of the form key = value"
 		case seen[key]:
-			return p, fault("%s is given twice", key)
-		case key == "allow_root_jobs" && (value == "true" || value == "false"):
-			p.allowRoot = value == "true"
+			fault = key + " is given twice"
 		case key == "allow_root_jobs":
-			return p, fault("allow_root_jobs is true or false, not %q", value)
+			if p.allowRoot = value == "true"; !p.allowRoot && value != "false" {
+				fault = "allow_root_jobs is true or false, not " + value
+			}
 		case key == "accounts":
 			p.accounts = strings.Fields(value)
+		case key == tmpdirKey:
+			if filepath.IsAbs(value) {
+				p.tmpdir = filepath.Clean(value)
+			} else if value != "none" {
+				fault = "job_tmpdir is the full path of a directory or none, not " + value
+			}
 		case strings.HasPrefix(key, credentialKey):
 			if p.credentials == nil {
 				p.credentials = map[string][]string{}
 			}
 			p.credentials[strings.TrimPrefix(key, credentialKey)] = strings.Fields(value)
 		default:
-			return p, fault("there is no %q here; there are allow_root_jobs, accounts and %sNAME", key, credentialKey)
+			fault = "there is no " + key + " here; there are allow_root_jobs, accounts, job_tmpdir and " + credentialKey + "NAME"
+		}
+		if fault != "" {
+			return p, fmt.Errorf("%s:%d: %s", file, i+1, fault)
 		}
 		seen[key] = true
 	}

@@ -13,14 +13,22 @@ func TestPolicyIsRead(t *testing.T) {
 	if err != nil || !p.allowRoot || strings.Join(p.accounts, " ") != "@queuectl alice" {
 		t.Errorf("got %+v, %v", p, err)
 	}
+	if p, err := parsePolicy("f", "job_tmpdir = /a b/c/ # fast\r\n"); err != nil || p.tmpdir != "/a b/c" {
+		t.Errorf("job_tmpdir: got %+v, %v", p, err)
+	}
+	if p, err := parsePolicy("f", "job_tmpdir = none"); err != nil || p.tmpdir != "" {
+		t.Errorf("job_tmpdir = none: got %+v, %v", p, err)
+	}
 	if p, err := parsePolicy("f", ""); err != nil || p.allowRoot || p.accounts != nil {
 		t.Errorf("an empty file: got %+v, %v, want that it allows nobody", p, err)
 	}
 	for text, want := range map[string]string{
 		"accounts":                             "f:1: is not of the form",
 		"\nallow_root_jobs = yes":              "f:2: allow_root_jobs is true or false",
-		"allow_root = true":                    `f:1: there is no "allow_root"`,
+		"allow_root = true":                    `f:1: there is no allow_root`,
 		"accounts = a\naccounts = b":           "f:2: accounts is given twice",
+		"job_tmpdir = scratch":                 `f:1: job_tmpdir is the full path of a directory or none, not scratch`,
+		"job_tmpdir =":                         `f:1: job_tmpdir is the full path`,
 		"allow_root_jobs = true # really true": "",
 	} {
 		_, err := parsePolicy("f", text)

@@ -139,23 +139,32 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 
 // bootOf is the boot that a runner noted, "" if its note is gone, or damaged.
 func bootOf(dir string) (string, error) {
-	noted, err := readPlain(filepath.Join(dir, bootName), 64)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	boot, err := readNote(filepath.Join(dir, bootName), 64)
+	if err != nil {
 		return "", fmt.Errorf("read the runner's boot: %w", err)
 	}
-	boot := string(noted[:max(0, len(noted)-noteSum)])
-	if string(noted) != NoteOf(boot) {
-		return "", nil // it was cut short, or a bit of it is another one
-	}
 	return boot, nil
+}
+
+// readNote returns the text of a note of at most most bytes, "" if the note is missing or damaged.
+func readNote(path string, most int64) (string, error) {
+	noted, err := readPlain(path, most)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	text := string(noted[:max(0, len(noted)-noteSum)])
+	if string(noted) != NoteOf(text) {
+		return "", nil
+	}
+	return text, nil
 }
 
 // noteSum is how long the checksum of a note is.
 const noteSum = 8
 
-// NoteOf is a boot as a runner notes it in its folder.
-func NoteOf(boot string) string {
-	return fmt.Sprintf("%s%0*x", boot, noteSum, crc32.ChecksumIEEE([]byte(boot)))
+// NoteOf returns a text as a runner stores it in its directory: followed by its checksum.
+func NoteOf(text string) string {
+	return fmt.Sprintf("%s%0*x", text, noteSum, crc32.ChecksumIEEE([]byte(text)))
 }
 
 // readPlain reads a file of a runner's folder, and no more of it than that has.

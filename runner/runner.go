@@ -25,6 +25,7 @@ const (
 	journalName  = "journal" // results, in segments journal.1, journal.2, …
 	tableName    = "running" // what runs, one slot a worker
 	sparedName   = "spared"  // process groups that may live on
+	tmpdirName   = "tmpdir"  // its job_tmpdir, if it was started with one
 )
 
 // OutputPath is the file that an OutputRef names.

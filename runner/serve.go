@@ -26,6 +26,7 @@ const (
 // Options are how a runner is started.
 type Options struct {
 	Root    string // the runners' folder
+	Tmpdir  string // job_tmpdir: holds the private directories of jobs; "" is a directory below Root
 	Version string
 	Alone   bool // it runs one job only
 	// Service is the uid that it obeys beside its own and root's.
@@ -137,9 +138,6 @@ func Serve(ctx context.Context, o Options) error {
 	if err := os.MkdirAll(filepath.Join(o.Root, outputsName), s.mode(0o700)); err != nil {
 		return fmt.Errorf("make the outputs' folder: %w", err)
 	}
-	if s.place, err = makePlace(o.Root, s.name, s.accounts != nil); err != nil {
-		return err
-	}
 	lock, err := s.setUp(pid)
 	if err != nil {
 		return err
@@ -232,6 +230,18 @@ func (s *server) setUp(pid int) (*os.File, error) {
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(NoteOf(boot)), s.mode(0o600)); err != nil {
 		return nil, fmt.Errorf("note the boot: %w", err)
+	}
+	if s.Tmpdir != "" {
+		note := filepath.Join(s.dir, tmpdirName)
+		err := os.WriteFile(note, []byte(NoteOf(s.Tmpdir)), s.mode(0o600))
+		if err = errors.Join(err, syncFolder(note)); err != nil {
+			return nil, err
+		}
+	}
+	if s.place, err = makePlace(&s.Options, s.name, s.accounts != nil); err != nil {
+		lock.Close()
+		os.RemoveAll(s.dir) // what stays is removed as a dead runner's
+		return nil, err
 	}
 	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
 		return nil, err

@@ -3,7 +3,6 @@
 package runner
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -21,10 +20,11 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
 	}
-	if err := checkPlace(filepath.Join(h.Dir, placesName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := h.checkPlace(); err != nil {
 		return "", err // the runner can only log it
 	}
 	words := append([]string{"--dir", h.Dir}, h.logWords()...)
+	words = append(words, h.tmpdirWords()...)
 	if alone {
 		words = append(words, "--alone")
 	}

@@ -26,6 +26,9 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("make the runners' folder: %w", err)
 	}
+	if err := h.checkPlace(); err != nil {
+		return "", err // the runner can only log it
+	}
 	own := filepath.Join(h.Dir, programsName)
 	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), own)
 	if err == nil && program == "" {
@@ -36,6 +39,7 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 		return "", fmt.Errorf("copy the program for the runner: %w", err)
 	}
 	words := append(h.Command[1:len(h.Command):len(h.Command)], "--dir", h.Dir)
+	words = append(words, h.tmpdirWords()...)
 	if alone {
 		words = append(words, "--alone")
 	}

@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,38 +21,52 @@ const (
 	clearWithin = 20 * time.Second
 )
 
-// makePlace makes the place of a runner's folders of attempts. With pass other accounts may
-// go through it to what is theirs, and see no names.
-func makePlace(root, name string, pass bool) (string, error) {
+// makePlace creates the directory that holds the private directories of a runner's jobs, and returns it. With pass,
+// other accounts can enter it to reach what belongs to them, but cannot list it.
+func makePlace(o *Options, name string, pass bool) (string, error) {
+	all := o.Tmpdir
+	err := error(nil)
+	if all == "" {
+		all = filepath.Join(o.Root, placesName)
+		err = makePlaceDir(all, pass)
+	} else {
+		err = checkTmpdir(all, o.Root, pass)
+	}
+	if err != nil {
+		return "", err
+	}
+	place := filepath.Join(all, name)
+	return place, makePlaceDir(place, pass)
+}
+
+func makePlaceDir(dir string, pass bool) error {
 	mode := os.FileMode(0o700)
 	if pass {
 		mode = 0o711
 	}
-	all := filepath.Join(root, placesName)
-	for _, dir := range []string{all, filepath.Join(all, name)} {
-		err := os.Mkdir(dir, mode)
-		if err == nil {
-			err = os.Chmod(dir, mode) // without what it has from the folder that it is in, or not from the umask
-		}
-		if errors.Is(err, os.ErrExist) {
-			err = checkPlace(dir)
-		}
-		if err != nil {
-			return "", fmt.Errorf("make the directory of jobs' private directories: %w", err)
+	err := os.Mkdir(dir, mode)
+	if err == nil {
+		err = os.Chmod(dir, mode) // neither the umask nor a setgid parent counts
+	}
+	if errors.Is(err, os.ErrExist) {
+		err = checkPlace(dir)
+	}
+	if err != nil {
+		return fmt.Errorf("make the directory of jobs' private directories: %w", err)
+	}
+	return nil
+}
+
+// removeRunner removes a dead runner's directory and the private directories of its jobs, each with the rights of
+// the account that it belongs to. Private directories that cannot be removed stay.
+func removeRunner(dir string) error {
+	tmpdir, err := tmpdirOf(dir)
+	for _, all := range []string{filepath.Join(filepath.Dir(dir), placesName), tmpdir} {
+		if all != "" {
+			err = cmp.Or(clearPlace(filepath.Join(all, filepath.Base(dir)), time.Now().Add(clearWithin)), err)
 		}
 	}
-	return filepath.Join(all, name), nil
-}
-
-// placeOf is the place of the runner of a folder.
-func placeOf(dir string) string {
-	return filepath.Join(filepath.Dir(dir), placesName, filepath.Base(dir))
-}
-
-// removeRunner removes a dead runner's folder, and what its attempts had in theirs: each with
-// the rights of the account that it belongs to. What cannot be removed of those stays.
-func removeRunner(dir string) error {
-	return errors.Join(clearPlace(placeOf(dir), time.Now().Add(clearWithin)), os.RemoveAll(dir))
+	return errors.Join(err, os.RemoveAll(dir))
 }
 
 // clearPlace removes the place of a runner's folders of attempts, once none of them runs.

@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -25,6 +26,23 @@ func (s *Service) settleAccount() (err error) {
 	}
 	s.home.Dir, s.home.As = r.Dir, s.config.Load().FixedUser()
 	s.accounts = &runner.Accounts{Policy: r.Policy, Service: accounts.Self(), Directory: &s.directory}
+	return nil
+}
+
+// settleTmpdir gives job_tmpdir to the service's own runners. Root's runners obey their policy alone.
+func (s *Service) settleTmpdir() error {
+	tmpdir := s.config.Load().JobTmpdir
+	switch {
+	case tmpdir == "":
+		return nil
+	case s.opt.Runners.rooted():
+		return queue.Invalid("job_tmpdir", "root's runners take no directory from the service; remove it here and set job_tmpdir in %s",
+			s.opt.Runners.Policy)
+	}
+	s.home.Tmpdir = filepath.Clean(tmpdir)
+	if err := s.home.CheckTmpdir(); err != nil { // it may be mounted later
+		s.log.Error("no job starts until this is corrected", "error", err)
+	}
 	return nil
 }
 

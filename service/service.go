@@ -271,6 +271,9 @@ func (s *Service) open(ctx context.Context) error {
 	if err := s.settleAccount(); err != nil {
 		return s.unstarted("run_as", errors.Join(err, s.store.Close()))
 	}
+	if err := s.settleTmpdir(); err != nil {
+		return &ExitError{ExitConfig, errors.Join(err, s.store.Close())}
+	}
 	s.programs = programFiles(s.opt.Runner[0])
 	if err := s.bindHooks(ctx); err != nil && !errors.Is(err, queue.ErrInvalid) {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}

@@ -67,11 +67,11 @@ func (r *runners) remove(conn *runnerConn) {
 	conn.forsake()
 }
 
-// fits reports whether new jobs go to a runner that was there: one of this version, for
-// all jobs, and of the kind that the settings ask for. One that was just started takes
-// them whatever its version: the program on the disk may be newer than this one.
+// fits reports whether new jobs go to a runner that an earlier service started: it must have this version, take any
+// job, and be of the kind and have the job_tmpdir that the settings ask for. One that this service has just started
+// takes new jobs whatever its version, because the program on the disk may be newer than this one.
 func (r *runners) fits(c *runner.Client) bool {
-	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) && filepath.Dir(c.Dir) == r.cfg.Runners.Root()
+	return c.Reply.Version == r.cfg.Version && !runner.Isolated(c.Dir) && filepath.Dir(c.Dir) == r.cfg.Runners.Root() && r.cfg.Runners.HasTmpdir(c.Dir)
 }
 
 // needed reports whether there is no runner for new jobs, and none is to be expected.

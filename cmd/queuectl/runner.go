@@ -22,7 +22,7 @@ import (
 // runnerVerb is the second process. People do not start it.
 func runnerVerb(a *cli.App) *cobra.Command {
 	var alone, accepted, delegated, stop, watchdog bool
-	var policy, unit, launcher, logFile string
+	var policy, unit, launcher, logFile, tmpdir string
 	cmd := &cobra.Command{
 		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -45,7 +45,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			go reopenLog(a.Err, logFile)                         // ends with this process
 			ctx, end := untilTold(cmd.Context(), log)
 			defer end()
-			o := runner.Options{Root: a.Dir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
+			o := runner.Options{Root: a.Dir, Tmpdir: tmpdir, Alone: alone, Service: os.Geteuid(), Ready: runner.Ready}
 			refuse := func(error) {}
 			if accepted {
 				asked, err := runner.Accept(a.Dir, policy, unit != "")
@@ -84,6 +84,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
 	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
 	f.StringVar(&launcher, "launcher", "", "start a runner for each connection that `UID:GID` makes")
+	f.StringVar(&tmpdir, "job-tmpdir", "", "job_tmpdir")
 	f.StringVar(&logFile, "log", "", "log `FILE`")
 	f.BoolVar(&watchdog, "watchdog", false, "end what the runner of this folder starts and what hangs before it is a program of its own, and what it leaves when it dies")
 	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")

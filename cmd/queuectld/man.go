@@ -196,7 +196,7 @@ settings of the system's service; all there are stand in
 .I /usr/share/doc/queuectl/queuectl.toml.example
 .TP
 .I /etc/queuectl/runner.conf
-whose jobs the runner, which is root, starts at all
+whose jobs the runner, which is root, starts at all, and where their private directories are
 .TP
 .I /var/lib/queuectl
 the queue

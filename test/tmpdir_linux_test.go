@@ -1,0 +1,263 @@
+package test
+
+import (
+	"bufio"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// scratch makes a directory for job_tmpdir that every account can enter.
+func scratch(t *testing.T) string {
+	t.Helper()
+	base, err := os.MkdirTemp("", "qt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(base) })
+	path := filepath.Join(base, "scratch")
+	if err := os.Mkdir(path, 0o711); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{base, path} {
+		if err := os.Chmod(dir, 0o711); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return path
+}
+
+func names(t *testing.T, dir string) (list []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		list = append(list, e.Name())
+	}
+	return list
+}
+
+// tmpdirOf runs a job that leaves a file in its private directory, and returns the path of the directory.
+func (q *queue) tmpdirOf() string {
+	q.Helper()
+	return q.must("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
+}
+
+// job_tmpdir says where the private directories of jobs are. A job's is removed at its end, and so is what a killed
+// runner leaves, though the setting names another directory by then. A running job keeps its directory, while new
+// jobs get theirs where the changed setting says.
+func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	first, second := scratch(t), scratch(t)
+	set := func(dir string) { q.write("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir)) }
+	set(first + "/")
+	q.start("--workers", "2", "--keep-jobs")
+	path := q.tmpdirOf()
+	if !strings.HasPrefix(path, first+"/") {
+		t.Fatalf("a job has its directory at %s, want it in %s", path, first)
+	}
+	q.until("the directory of the ended job is gone", 10*time.Second, func() bool {
+		_, err := os.Stat(path)
+		return os.IsNotExist(err)
+	})
+	gate := q.path("gate")
+	long := q.must("enqueue", `touch "$QUEUECTL_TMPDIR/mine"; echo up; `+untilGate(gate)+`; ls "$QUEUECTL_TMPDIR"`)
+	q.until("the long job runs", 10*time.Second, func() bool { return strings.Contains(q.show(long).Output, "up") })
+	q.kill()
+	set(second)
+	q.start("--workers", "2", "--keep-jobs")
+	if path := q.tmpdirOf(); !strings.HasPrefix(path, second+"/") {
+		t.Errorf("with the changed setting a job has its directory at %s, want it in %s", path, second)
+	}
+	q.write("gate", "")
+	q.must("wait", long)
+	if got := q.show(long).Output; !strings.HasSuffix(got, "\nmine\n") {
+		t.Errorf("the job that ran when the setting changed finds %q in its directory, want mine", got)
+	}
+	q.until("nothing is left where the directories were", 20*time.Second, func() bool { return len(names(t, first)) == 0 })
+
+	lost := q.must("enqueue", "--on-lost", "dead", `mkdir "$QUEUECTL_TMPDIR/a"; touch "$QUEUECTL_TMPDIR/a/b"; echo up; exec sleep 300`)
+	q.until("the job to lose runs", 10*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
+	q.kill()
+	q.killRunners()
+	if len(names(t, second)) == 0 {
+		t.Fatal("a killed runner has left nothing, so this test shows nothing")
+	}
+	q.write("queuectl.toml", "")
+	q.start("--workers", "2", "--keep-jobs")
+	q.cli("wait", lost)
+	q.until("what the killed runner left is gone", 20*time.Second, func() bool { return len(names(t, second)) == 0 })
+	if path := q.tmpdirOf(); !strings.HasPrefix(path, q.path("runner/jobs")+"/") {
+		t.Errorf("without the setting a job has its directory at %s", path)
+	}
+}
+
+// With a job_tmpdir that other accounts can change no job starts. The log, status, why and doctor name the setting and what
+// to do, and the job starts once that is done.
+func TestJobTmpdirMustBePrivate(t *testing.T) {
+	t.Parallel()
+	dir := scratch(t)
+	link := filepath.Join(filepath.Dir(dir), "link")
+	if err := os.Symlink(dir, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name, path, want string
+		undo             func() error
+	}{
+		{"missing", dir + "/none", "job_tmpdir: lstat " + dir + "/none: no such file or directory; make this directory, or change the setting", func() error { return os.Mkdir(dir+"/none", 0o700) }},
+		{"a link", link, "job_tmpdir: " + link + " leads through a symbolic link; name the directory itself, " + dir, nil},
+		{"writable", dir, "job_tmpdir: " + dir + ": other accounts may write there (mode 777); run: chmod go-w " + dir, func() error { return os.Chmod(dir, 0o711) }},
+	} {
+		if c.name == "writable" {
+			if err := os.Chmod(dir, 0o777); err != nil {
+				t.Fatal(err)
+			}
+		}
+		q := newQueue(t, "")
+		q.write("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", c.path))
+		q.start("--workers", "1")
+		q.must("enqueue", "--id", "waits", "true")
+		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
+			q.until(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, c.want) })
+		}
+		if lines := q.logged("no job starts until this is corrected"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
+			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
+		}
+		if c.undo != nil {
+			if err := c.undo(); err != nil {
+				t.Fatal(err)
+			}
+			q.must("wait", "--timeout", "20s", "waits")
+		}
+		q.stop()
+	}
+	q := newQueue(t, "")
+	q.write("queuectl.toml", "job_tmpdir = \"scratch\"\n")
+	if err := q.tryStart("--workers", "1"); err == nil || !strings.Contains(fmt.Sprint(err, q.log), `job_tmpdir: "scratch" is not an absolute path; give the full path`) {
+		t.Errorf("a relative path: %v\n%s", err, q.log)
+	}
+}
+
+// A service with root's runners does not start with job_tmpdir in its settings: it must not choose where root writes.
+func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
+	q, rules := rootedFiles(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
+	q.launcher(rules)
+	err := q.tryStart("--workers", "1", "--runner-dir", q.roots, "--runner-socket", filepath.Join(q.roots, "spawn.sock"), "--runner-policy", rules)
+	want := "job_tmpdir: root's runners take no directory from the service; remove it here and set job_tmpdir in " + rules
+	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
+		t.Errorf("it starts, or says %v, want %s", err, want)
+	}
+}
+
+// askForTmpdir asks root's launcher for a runner, as a service could that was taken over, with a path that is not in
+// runner.conf. The runner does not use it.
+func (q *queue) askForTmpdir(path string) {
+	q.Helper()
+	runtime.LockOSThread() // the group is of this thread alone, and that of the connection
+	defer runtime.UnlockOSThread()
+	effectiveGroup := func(gid int) {
+		if _, _, errno := syscall.RawSyscall(syscall.SYS_SETRESGID, ^uintptr(0), uintptr(gid), ^uintptr(0)); errno != 0 {
+			q.Fatal(errno)
+		}
+	}
+	effectiveGroup(keeper.gid)
+	c, err := net.Dial("unix", filepath.Join(q.roots, "spawn.sock"))
+	effectiveGroup(0)
+	if err != nil {
+		q.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintln(c, "queuectl wants a runner tmpdir="+path)
+	line, err := bufio.NewReader(c).ReadString('\n')
+	name, ok := strings.CutPrefix(strings.TrimSpace(line), "queuectl runner ")
+	if err != nil || !ok {
+		q.Fatalf("asked for a runner, the launcher says %q: %v", line, err)
+	}
+	if _, err := os.Stat(filepath.Join(path, name)); !os.IsNotExist(err) {
+		q.Errorf("root's runner uses %s, which the service named: %v", path, err)
+	}
+	if _, err := os.Stat(filepath.Join(path, "scratch", name)); err != nil {
+		q.Errorf("root's runner does not use the directory of runner.conf: %v", err)
+	}
+}
+
+// Where a user's systemd starts the runners, the service sends job_tmpdir with its request.
+func TestJobTmpdirOfRunnersOfASocket(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	dir := filepath.Join(scratch(t), "with a space")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: q.path("spawn.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() { // ends with the listener
+		for {
+			c, err := l.AcceptUnix()
+			if err != nil {
+				return
+			}
+			in, err := c.File()
+			c.Close()
+			if err != nil {
+				continue
+			}
+			cmd := exec.Command(q.bin, "runner", "--dir", q.runners(), "--policy=", "--accepted")
+			cmd.Stdin = in
+			if cmd.Start() == nil {
+				go cmd.Wait()
+			}
+			in.Close()
+		}
+	}()
+	q.write("queuectl.toml", fmt.Sprintf("job_tmpdir = %q\n", dir))
+	q.start("--workers", "1", "--runner-socket", q.path("spawn.sock"), "--runner-own")
+	if path := q.tmpdirOf(); !strings.HasPrefix(path, dir+"/") {
+		t.Errorf("a job has its directory at %s, want it in %s", path, dir)
+	}
+}
+
+// Root's runners take job_tmpdir from runner.conf alone. A job reaches its directory there whatever its account is.
+func TestJobTmpdirOfRootsRunners(t *testing.T) {
+	dir := ""
+	if os.Geteuid() == 0 {
+		dir = scratch(t)
+	}
+	for name, settings := range map[string]string{"submitter": "run_as = \"submitter\"\n", "fixed": "run_as = \"fixed:daemon\"\n"} {
+		t.Run(name, func(t *testing.T) {
+			q := rooted(t, settings, "accounts = *\njob_tmpdir = "+dir+"\n")
+			q.askForTmpdir(filepath.Dir(dir))
+			got := q.outputOf(someone, "--cwd", "/", `echo x >"$QUEUECTL_TMPDIR/x" && stat -c '%a %U' "$QUEUECTL_TMPDIR"; echo "$QUEUECTL_TMPDIR"`)
+			if !strings.HasPrefix(got, "700 daemon\n"+dir+"/") {
+				t.Errorf("a job says %q, want a private directory in %s", got, dir)
+			}
+			lost := q.mustAs(someone, "enqueue", "--cwd", "/", "--on-lost", "dead", `touch "$QUEUECTL_TMPDIR/x"; echo up; exec sleep 300`)
+			q.until("the job to lose runs", 20*time.Second, func() bool { return strings.Contains(q.show(lost).Output, "up") })
+			q.killRunners()
+			q.cli("wait", lost)
+			q.until("what the killed runner left is gone", 20*time.Second, func() bool {
+				left := false
+				filepath.WalkDir(dir, func(path string, _ fs.DirEntry, _ error) error {
+					left = left || filepath.Base(path) == "x"
+					return nil
+				})
+				return !left
+			})
+		})
+	}
+}
