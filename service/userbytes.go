@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/queuectl/queuectl/control"
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
@@ -39,26 +38,38 @@ func (s *Service) roomyBytes() int64 {
 	return max(0, most-most/10-1)
 }
 
-// makeRoomSteps is how often one request may make room. Each time frees a tenth of the quota.
-const makeRoomSteps = 9
+// makeRoomTries is how often one request may make room: more than once only if others use it up in the meantime.
+const makeRoomTries = 3
 
-// withRoom makes a request that needs bytes of a user's quota. While it is refused for want of them, it removes inputs
-// and outputs of the user's ended jobs, as upkeep does, and repeats the request.
+// withRoom makes a request that needs bytes of a user's quota. If it is refused because they are used up, it removes
+// inputs and outputs of the user's ended jobs and repeats the request. A request of another user removes nothing.
 func (s *Service) withRoom(ctx context.Context, uid int, request func() error) error {
 	err := request()
-	for range makeRoomSteps {
-		var e *queue.Error
-		if !errors.As(err, &e) || e.Code != queue.CodeFull || e.Field != store.QuotaField {
-			return err
-		}
-		used := s.store.UserBytes(uid)
-		keep := min(s.roomyBytes(), used-s.maxBytesUser()/10)
-		if _, failed := s.store.TrimUser(ctx, uid, keep); failed != nil || s.store.UserBytes(uid) >= used {
+	for range makeRoomTries {
+		var full *store.QuotaError
+		if !errors.As(err, &full) || control.PeerFrom(ctx).UID != uid || !s.makeRoom(ctx, uid, full) {
 			return err
 		}
 		err = request()
 	}
 	return err
+}
+
+// makeRoom removes as many bytes of a user's ended jobs as a refused request needs, and reports whether there is room
+// now. It removes nothing if all that may be removed is not enough.
+func (s *Service) makeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
+	keep := full.Most - full.More
+	if keep < 0 {
+		return false
+	}
+	removable, err := s.store.RemovableBytes(ctx, uid)
+	if err != nil || full.Used-removable > keep {
+		return false
+	}
+	for more := true; more && err == nil; {
+		more, err = s.store.TrimUser(ctx, uid, keep)
+	}
+	return err == nil && s.store.UserBytes(uid) <= keep
 }
 
 // maxNearQuota is how many users near their quota a status lists.

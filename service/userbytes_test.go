@@ -183,3 +183,80 @@ func TestEnqueueMakesRoom(t *testing.T) {
 		t.Errorf("why of a job without its input: %+v, %v", why, err)
 	}
 }
+
+// cancelAll cancels the jobs of fillQuota.
+func cancelAll(t *testing.T, s *Service) {
+	t.Helper()
+	all := control.Names{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7"}
+	if got, err := s.Cancel(by(t, owner, control.Submit), control.Selection{IDs: all}); err != nil || len(got.Refused) > 0 {
+		t.Fatal(got, err)
+	}
+}
+
+// A request that does not fit even without all inputs and outputs of ended jobs removes none of them.
+func TestRequestThatNeverFitsRemovesNothing(t *testing.T) {
+	s := stored(t)
+	large := strings.Repeat("x", 10_000)
+	fillQuota(t, s, large)
+	mine := by(t, owner, control.Submit)
+	cancelAll(t, s)
+	before := s.store.UserBytes(owner)
+	refused := func(size int) {
+		t.Helper()
+		spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", size))}
+		if _, err := s.Enqueue(mine, control.Enqueue{Spec: spec}); !errors.Is(err, queue.ErrFull) {
+			t.Errorf("a job of %d bytes: %v, want it refused as full", size, err)
+		}
+		if now := s.store.UserBytes(owner); now != before {
+			t.Errorf("a job of %d bytes was refused, and %d of %d bytes are left", size, now, before)
+		}
+	}
+	refused(2 * int(s.maxBytesUser())) // more than the quota
+	refused(int(before) - 1000)        // less than the quota, more than can be removed
+}
+
+// An operator's edit of another user's job removes nothing of that user's jobs.
+func TestEditByOperatorRemovesNothing(t *testing.T) {
+	s := stored(t)
+	waiting := queue.Spec{ID: new("waiting"), Command: new("cat"), Delay: new(time.Hour)}
+	if _, err := s.Enqueue(by(t, owner, control.Submit), control.Enqueue{Spec: waiting}); err != nil {
+		t.Fatal(err)
+	}
+	fillQuota(t, s, strings.Repeat("x", 10_000))
+	cancelAll(t, s)
+	before := s.store.UserBytes(owner)
+	edit := control.Edit{
+		Selection: control.Selection{ID: "waiting"},
+		Set:       []byte(`{"stdin":"` + strings.Repeat("y", 5000) + `"}`),
+	}
+	got, err := s.Edit(by(t, owner+1, control.Operate), edit)
+	if now := s.store.UserBytes(owner); !strings.Contains(fmt.Sprint(got, err), store.QuotaField) || now != before {
+		t.Errorf("an edit by an operator: %+v, %v, and %d of %d bytes are left; want it refused as full", got, err, now, before)
+	}
+	if got, err := s.Edit(by(t, owner, control.Submit), edit); err != nil || len(got.Refused) > 0 {
+		t.Errorf("the owner's edit: %+v, %v", got, err)
+	}
+}
+
+// A request makes all the room that it needs, however many ended jobs there are.
+func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
+	s := stored(t)
+	drafts := many("old", 120)
+	for i := range drafts {
+		drafts[i].Stdin = strings.Repeat("x", 2000)
+	}
+	s.stores(t, drafts...)
+	c := *s.config.Load()
+	c.MaxBytesUser = s.store.UserBytes(owner) + 100
+	s.config.Store(&c)
+	mine := by(t, owner, control.Submit)
+	for i := range drafts {
+		if got, err := s.Cancel(mine, control.Selection{ID: control.Name(drafts[i].ID)}); err != nil || len(got.Refused) > 0 {
+			t.Fatal(got, err)
+		}
+	}
+	spec := queue.Spec{Command: new("cat"), Stdin: new(strings.Repeat("x", 220_000))}
+	if _, err := s.Enqueue(mine, control.Enqueue{Spec: spec}); err != nil {
+		t.Errorf("a job for which the inputs of 110 jobs are removed: %v", err)
+	}
+}

@@ -78,11 +78,23 @@ const JobBytes = 512
 // QuotaField is the field of the error that QuotaExceeded returns.
 const QuotaField = "max_bytes_per_user"
 
+// QuotaError refuses a request that needs more bytes than a user may still use. It wraps a queue.Error.
+type QuotaError struct {
+	Used, Most, More int64 // bytes in use, allowed in all, and needed in addition by the request
+	refused          *queue.Error
+}
+
+// Error implements error.
+func (e *QuotaError) Error() string { return e.refused.Error() }
+
+// Unwrap returns the queue.Error.
+func (e *QuotaError) Unwrap() error { return e.refused }
+
 // QuotaExceeded returns the error for a request that needs more bytes than a user may still use.
 func QuotaExceeded(used, most, more int64) error {
-	return &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
+	return &QuotaError{Used: used, Most: most, More: more, refused: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
 		"the jobs and schedules of this user use %d of %d bytes, and this needs %d more; "+
-			"cancel waiting jobs, remove ended ones (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}
+			"cancel waiting jobs, remove ended ones (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}}
 }
 
 // KeptInput is the longest input of a job, in bytes as it is stored, that stays until the job's row is removed. Longer ones

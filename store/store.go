@@ -537,7 +537,9 @@ type Upkeep interface {
 	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
 	// they tell of, and are not refused for want of room in the queue.
 	SetHooks(ctx context.Context, h Hooks) error
-	// TrimUser removes inputs and outputs of a user's ended jobs while the user's jobs hold more than keep bytes: a
+	// RemovableBytes returns how many bytes TrimUser can remove of a user.
+	RemovableBytes(ctx context.Context, uid int) (int64, error)
+	// TrimUser removes inputs and outputs of a user's ended jobs while the user holds more than keep bytes (UserBytes): a
 	// bounded number, those of the job that ended first first. It removes the outputs of all states, and the inputs
 	// above KeptInput of those that LosesInput names. The rows stay. It reports whether there is more to remove.
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)

@@ -309,6 +309,11 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) ([]string, erro
 	return ask(ctx, s, "DeletableOutputs", limit, func() ([]string, error) { return s.Store.DeletableOutputs(ctx, limit) })
 }
 
+// RemovableBytes implements store.Store.
+func (s *Store) RemovableBytes(ctx context.Context, uid int) (int64, error) {
+	return ask(ctx, s, "RemovableBytes", uid, func() (int64, error) { return s.Store.RemovableBytes(ctx, uid) })
+}
+
 // TrimUser implements store.Store.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (bool, error) {
 	return ask(ctx, s, "TrimUser", uid, func() (bool, error) { return s.Store.TrimUser(ctx, uid, keep) })

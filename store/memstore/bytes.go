@@ -104,8 +104,25 @@ func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 	return list
 }
 
-// TrimUser removes inputs and outputs of those of a user's jobs that ended first while the user's jobs hold more than
-// keep bytes.
+// RemovableBytes implements store.Store.
+func (s *Store) RemovableBytes(ctx context.Context, uid int) (bytes int64, err error) {
+	err = s.read(ctx, func() error {
+		for _, j := range s.jobs {
+			if j.UID != uid || !j.State.Ended() {
+				continue
+			}
+			bytes += j.Outputs
+			if trimmed := (job{Job: copyJob(j.Job)}); store.LosesInput(j.State) {
+				trimmed.removeInput()
+				bytes += stored(&j.Job) - stored(&trimmed.Job)
+			}
+		}
+		return nil
+	})
+	return bytes, err
+}
+
+// TrimUser implements store.Store.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	var ended []*job
 	err = s.update(ctx, func(queue.Millis) error {

@@ -404,6 +404,8 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.TrimJobs(ctx, "", 1<<40, 1)
 	must(err)
+	_, err = s.RemovableBytes(ctx, 0)
+	must(err)
 	_, err = s.TrimUser(ctx, 0, s.UserBytes(0)-1) // one output
 	must(err)
 	_, err = s.TrimOutputsOf(ctx, own, -1)

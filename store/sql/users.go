@@ -215,8 +215,19 @@ func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
 	return list
 }
 
-// TrimUser removes inputs and outputs of those of a user's jobs that ended first while the user's jobs hold more than
-// keep bytes.
+// RemovableBytes implements store.Store.
+func (s *engine) RemovableBytes(ctx context.Context, uid int) (bytes int64, err error) {
+	err = s.reading(ctx, func(r *reader) error {
+		bytes, err = r.number(`SELECT CAST(coalesce(sum(
+				CASE WHEN input IS NULL AND state <> 7 THEN coalesce((SELECT octet_length(i.input) FROM inputs AS i WHERE i.seq = jobs.seq), 0) ELSE 0 END
+				+ CASE WHEN outputs > 0 THEN coalesce((SELECT sum(a.output_bytes) FROM attempts AS a WHERE a.seq = jobs.seq AND a.output_bytes > 0), 0) ELSE 0 END
+			), 0) AS BIGINT) FROM jobs INDEXED BY jobs_held WHERE uid = ? AND state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7)`, int64(uid))
+		return err
+	})
+	return bytes, err
+}
+
+// TrimUser implements store.Store.
 func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false

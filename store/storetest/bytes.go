@@ -109,6 +109,7 @@ func bytesTrimmed(r *rig) {
 	}
 	other, old, young := ended(2, 9000), ended(1, 4000), ended(1, 3000)
 	before := r.held(1)
+	same(r, "removable bytes", r.removable(1), int64(7000))
 	over := []store.UserBytes{{UID: 2, Bytes: r.held(2)}, {UID: 1, Bytes: before}}
 	same(r, "users above", r.s.UsersOver(before), over[:1])
 	same(r, "users above less, most bytes first", r.s.UsersOver(1000), over)
@@ -121,6 +122,14 @@ func bytesTrimmed(r *rig) {
 		left = append(left, a.OutputBytes)
 	}
 	same(r, "outputs", left, []int64{9000, queue.OutputOverQuota, 3000})
+}
+
+// removable returns how many bytes can be removed of a user's ended jobs.
+func (r *rig) removable(uid int) int64 {
+	r.Helper()
+	n, err := r.s.RemovableBytes(r.Context(), uid)
+	r.must(err)
+	return n
 }
 
 // trimUser removes what may go of a user's ended jobs while their jobs hold more than keep bytes.
@@ -180,7 +189,10 @@ func inputsTrimmed(r *rig) {
 	if n := before - r.held(1); n < 7000 || n > 7100 {
 		r.Errorf("an input of 7000 bytes gave %d back", n)
 	}
+	now, removable := r.held(1), r.removable(1)
 	r.trimUser(1, 0)
+	same(r, "bytes that were removable", now-r.held(1), removable)
+	same(r, "bytes that are removable after that", r.removable(1), int64(0))
 	shows("for all", map[int64]queue.InputParts{first.Seq: queue.InputStdin, second.Seq: queue.InputEnv, cancelled.Seq: queue.InputEnv | queue.InputStdin})
 	for _, j := range []queue.Job{small, dead, waiting, other} {
 		if n := store.InputSize(new(r.get(j.ID).Execution)); n < kept {
@@ -229,6 +241,12 @@ func bytesStaged(r *rig) {
 		_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{large(1, 20_000)}, UID: 1, Batch: "b", MaxBytesUser: most})
 		return err
 	}
+	r.retired(large(2, 7000), queue.Completed)
+	_, err := r.s.StageBatch(r.Context(), store.Request{Drafts: []queue.Job{large(2, 20_000)}, UID: 2, Batch: "b"})
+	r.must(err)
+	before := r.held(2)
+	r.trimUser(2, before-1)
+	same(r, "staged bytes count where room is made", r.held(2) < before-7000, true)
 	r.must(stage(30_000))
 	r.about("staged", r.held(1), 20_000, 1)
 	old := r.retired(large(1, 5000), queue.Completed)
