@@ -34,7 +34,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	if out := q.must("status"); strings.Contains(out, "used") {
 		t.Errorf("status shows bytes that are far from the limit: %s", out)
 	}
-	if out := q.must("status", "--verbose"); !strings.Contains(out, "Your jobs: 0.0 KiB of 2.0 MiB used") {
+	if out := q.must("status", "--verbose"); !strings.Contains(out, "Your jobs: 0 bytes of 2.0 MiB used") {
 		t.Errorf("status --verbose: %s", out)
 	}
 	for range 8 {

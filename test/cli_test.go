@@ -76,7 +76,6 @@ func TestBatchIsWhole(t *testing.T) {
 		{"too long", lines[0] + "\n" + `{"command":"` + strings.Repeat("x", 8<<20) + `"}`, "line 2: is longer than 8388608"},
 		{"no end of the array", "[" + lines[0] + ",\n" + lines[0], "line 2: not JSON"},
 		{"more after the array", "[" + lines[0] + "]\n{}", "line 2: something follows"},
-		{"empty", "\n\n", "no jobs"},
 	} {
 		if r := q.cliIn(c.text, "enqueue", "--file", "-"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, c.err) || r.out != "" || count() != 0 {
 			t.Errorf("%s: code %d, stderr %q; %d jobs", c.name, r.code, r.err, count())

@@ -90,7 +90,7 @@ func TestEveryVerbAnswersInJSON(t *testing.T) {
 			t.Errorf("%s has jobs of %q\nlist of %q", way, jobKeys[way], jobKeys["list"])
 		}
 	}
-	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "result", "output", "spec", "stderr")
+	more := append(strings.Fields(jobKeys["list"]), "history", "history_total", "result", "output", "spec", "stderr", "stdout_bytes")
 	slices.Sort(more)
 	if want := strings.Join(more, " "); jobKeys["show done"] != want {
 		t.Errorf("show has jobs of %q\nwant %q", jobKeys["show done"], want)

@@ -49,7 +49,7 @@ func progressLine(args []string) (string, error) {
 	}
 	line := strconv.Itoa(n)
 	if len(args) == 2 {
-		line += " " + oneLine(args[1])
+		line += " " + strings.Join(strings.Fields(args[1]), " ")
 	}
 	if len(line) > queue.MaxProgress {
 		line = strings.ToValidUTF8(line[:queue.MaxProgress], "")
