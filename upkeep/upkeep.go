@@ -2,6 +2,7 @@
 package upkeep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -19,6 +20,10 @@ const look = 30 * time.Second
 // many times a second.
 const retainAgain = 5 * time.Second
 
+// changesAgain is the longest time until upkeep looks again once jobs were enqueued, have ended or were removed: their
+// outputs may exceed a limit, or their files may be removed.
+const changesAgain = retainAgain
+
 // sweepStep is how many files are deleted at a time.
 const sweepStep = 100
 
@@ -27,6 +32,7 @@ type Store interface {
 	store.Upkeep
 	Schedules
 	Now() queue.Millis
+	Counts() store.Counts
 }
 
 // Run makes due jobs runnable, ranks jobs anew whose order has changed, cancels expired
@@ -41,6 +47,7 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 	var retained time.Time // no more was found then
 	last := time.Now()
 	for {
+		counts := s.Counts()
 		wait, err := s.Promote(ctx)
 		if err == nil {
 			var more bool
@@ -58,9 +65,9 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 				retained = time.Now()
 			}
 		}
-		if err == nil {
-			var more bool
-			if more, err = sweep(ctx, s, purge); more {
+		if err == nil || isFull(err) { // files are removed before anything is written
+			more, failed := sweep(ctx, s, purge)
+			if err = cmp.Or(err, failed); more {
 				wait = 0
 			}
 		}
@@ -78,22 +85,50 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 			log.Warn("upkeep put off", "error", err)
 			wait = time.Second
 		}
-		timer := time.NewTimer(min(wait, look))
 		if now := time.Now(); looked != nil && now.Sub(last) >= look {
 			last = now
 			looked()
 		}
+		if pause(ctx, s, counts, min(wait, look), wake, fire.replaced) {
+			retained = time.Time{}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// pause waits for at most a duration, or until there is something to do: jobs have changed since counts were taken,
+// something is due sooner, a job was replaced, or a value of wake came, which it reports.
+func pause(ctx context.Context, s Store, counts store.Counts, wait time.Duration, wake, replaced <-chan struct{}) bool {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	changes := time.NewTicker(changesAgain)
+	defer changes.Stop()
+	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return false
 		case <-s.DueSooner():
+			return false
 		case <-wake:
-			retained = time.Time{}
-		case <-fire.replaced:
+			return true
+		case <-replaced:
+			return false
 		case <-timer.C:
+			return false
+		case <-changes.C:
+			if s.Counts() != counts {
+				return false
+			}
 		}
-		timer.Stop()
 	}
+}
+
+// isFull reports whether an error says that the disk is full.
+func isFull(err error) bool {
+	var e *queue.Error
+	return errors.As(err, &e) && e.Code == queue.CodeNoSpace
 }
 
 // Purge deletes output files, what is gone already too, and reports whether that was done.

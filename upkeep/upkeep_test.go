@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,12 +28,17 @@ type keeper struct {
 	away   int // so many purges fail first
 	looked int
 
+	enqueued atomic.Int64
+
 	ended   [queue.Cancelled + 1]int64
 	expels  []string // what was expelled
 	trimmed []string
 	keeps   []store.KeepingQueue
 }
 
+func (k *keeper) Counts() store.Counts {
+	return store.Counts{States: k.ended, Enqueued: k.enqueued.Load()}
+}
 func (k *keeper) Now() queue.Millis                                     { return queue.MillisOf(time.Now()) }
 func (k *keeper) Keeping(context.Context) ([]store.KeepingQueue, error) { return k.keeps, nil }
 func (k *keeper) TrimJobs(ctx context.Context, of string, keep int64, limit int) (bool, error) {
@@ -130,6 +136,28 @@ func TestTheClockIsReadEvery30Seconds(t *testing.T) {
 	}
 	if len(k.asked) != 4 || k.asked[3] != 90*time.Second || k.looked != 3 {
 		t.Errorf("asked after %v, and told of %d looks; want each 30 s", k.asked, k.looked)
+	}
+}
+
+// Once jobs were enqueued, have ended or were removed, upkeep looks again within 5 s: a user may exceed a limit, and
+// files may be removed.
+func TestChangesAreLookedAtWithin5Seconds(t *testing.T) {
+	k := &keeper{next: time.Hour}
+	_, err := upkeep(t, k, func() {
+		time.Sleep(7 * time.Second)
+		k.enqueued.Add(1)
+		time.Sleep(15 * time.Second)
+	})
+	if err != nil || len(k.asked) != 2 || k.asked[1] != 10*time.Second {
+		t.Errorf("asked after %v, %v, want 0 and 10 s", k.asked, err)
+	}
+}
+
+// On a full disk the files of removed jobs are deleted, though nothing can be written.
+func TestFilesAreDeletedOnAFullDisk(t *testing.T) {
+	k := &keeper{next: time.Hour, err: queue.ErrNoSpace, refs: make([]string, 7)}
+	if purged, err := upkeep(t, k, func() {}); err != nil || purged != 7 {
+		t.Errorf("deleted %d files of 7, %v", purged, err)
 	}
 }
 
