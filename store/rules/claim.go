@@ -10,6 +10,8 @@ import (
 // MaxClaimBytes. If it gets none and says that there is more, another transaction is to go on.
 func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 	bytes := 0
+	r.turnSteps = 0
+	clear(r.roomy)
 	for len(jobs) < want && bytes < MaxClaimBytes {
 		if err := r.Reopen(); err != nil {
 			return nil, false, err
@@ -191,6 +193,9 @@ func (r *Rules) take(j *Job, l *Lane, turn Turn) error {
 	lease := &Lease{Job: *j, Needs: l.Needs, Turn: turn}
 	lease.Job.Execution = queue.Execution{}
 	r.tx.Hold(lease)
+	if len(l.Needs) > 0 { // other lanes may lack room now
+		clear(r.roomy)
+	}
 	if j.Units == "" {
 		return nil
 	}

@@ -118,6 +118,7 @@ func (r *Rules) setHead(l *Lane, head Position, shut int64) error {
 		r.Recheck(l.Shut)
 	}
 	l.Head, l.Shut = head, shut
+	delete(r.roomy, l.ID)
 	return r.tx.SetLane(*l)
 }
 
@@ -417,6 +418,7 @@ func (r *Rules) leaveLane(j *Job) error {
 		return nil // the names of its lane may be damaged too; the claim that found the job continues behind it
 	}
 	l, err := r.tx.Lane(j)
+	delete(r.roomy, l.ID)
 	if err == nil && resource(&l, l.Shut) {
 		r.Recheck(l.Shut)
 	}

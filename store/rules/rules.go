@@ -351,6 +351,10 @@ type Rules struct {
 	claiming bool               // what room looks at is a step of a claim
 
 	contenders []contender // of pick, which uses the memory again
+	// turnSteps is how many steps this claim has taken to look at contenders. roomy has the priorities of the lanes that
+	// it found to have room and a priority that is not the one in turn, by ID; what may change that removes them.
+	turnSteps int
+	roomy     map[int64]int64
 	// Bytes of jobs were read by claims.
 	Bytes int
 	// HookBytes were read and written for hooks: a job that has some may be large, whatever is done with it.

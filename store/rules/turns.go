@@ -55,12 +55,10 @@ func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
 			r.contenders = append(r.contenders, contender{l, served})
 		}
 	})
-	for list := r.contenders; len(list) > 0 && r.Steps < StepsMost; {
-		at := 0
-		for i := range list {
-			if list[i].before(&list[at]) {
-				at = i
-			}
+	for list := r.contenders; ; {
+		at := r.nextContender(list, first)
+		if at < 0 {
+			break
 		}
 		l := *list[at].lane
 		list[at] = list[len(list)-1]
@@ -68,11 +66,17 @@ func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
 		if l.UID == first.UID {
 			break
 		}
+		steps := r.Steps
 		n, err := r.contends(&l)
+		r.turnSteps += r.Steps - steps
 		if n == 0 || err != nil {
 			return 0, err
 		}
 		if l.Priority != first.Priority {
+			if r.roomy == nil {
+				r.roomy = map[int64]int64{}
+			}
+			r.roomy[l.ID] = l.Priority
 			continue
 		}
 		if changed, err := r.holdPlaces(&l, list); changed || err != nil {
@@ -84,6 +88,37 @@ func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
 	return n, nil
 }
 
+// turnStepsMost is how many steps a claim takes to look at contenders, and demandStepsMost how many of these may be spent
+// before it looks at no more lanes that make demands. So there are always steps left to find the priority of the other
+// lanes, which is not known after a restart, and to lease jobs. After that, only the lanes that are known to have the right
+// priority take turns.
+const (
+	turnStepsMost   = StepsMost / 2
+	demandStepsMost = turnStepsMost / 2
+)
+
+// nextContender returns the index of the contender to look at next, or -1 if there is none: of those that may have a job of
+// the priority of the first lane, the one whose user was served least recently. Lanes that were looked at in this claim and
+// have a job of another priority are passed over, or each job of a claim would have all of them looked at again.
+func (r *Rules) nextContender(list []contender, first *Lane) int {
+	at := -1
+	for i := range list {
+		l := list[i].lane
+		priority, seen := r.roomy[l.ID]
+		if !seen {
+			priority = l.Priority
+		}
+		spent := r.turnSteps >= turnStepsMost || r.Steps >= StepsMost || len(l.Needs) > 0 && r.turnSteps >= demandStepsMost
+		if l.UID != first.UID && priority != first.Priority && (seen || spent) {
+			continue
+		}
+		if at < 0 || list[i].before(&list[at]) {
+			at = i
+		}
+	}
+	return at
+}
+
 func (c *contender) before(other *contender) bool {
 	return c.served < other.served || c.served == other.served && other.lane.Head.After(c.lane.Head)
 }
@@ -93,7 +128,7 @@ func (c *contender) before(other *contender) bool {
 func (r *Rules) holdPlaces(l *Lane, others []contender) (changed bool, err error) {
 	for i := range others {
 		other := *others[i].lane
-		if !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
+		if _, roomy := r.roomy[other.ID]; roomy || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
 			return n.Kind == queue.GateResource && resource(&other, n.Gate)
 		}) {
 			continue

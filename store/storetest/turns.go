@@ -21,6 +21,8 @@ var turning = []promise{
 	{name: "a user with many lanes has the turns of one user", keep: turnsOfManyLanes},
 	{name: "an edited priority changes the turn", keep: turnAfterEdit},
 	{name: "a cancelled job takes no turn", keep: turnAfterCancel},
+	{name: "users take turns in one claim among many lanes of another priority", keep: turnsAmongManyLanes},
+	{name: "users take turns among many lanes whose jobs expire", keep: turnsAmongExpiring},
 	{name: "what is given back takes no turn", keep: turnGivenBack},
 	{name: "users take turns at a resource", keep: func(r *rig) { turnsAtGate(r, units("gpu", 1)) }},
 	{name: "users take turns at a shared lock", keep: func(r *rig) { turnsAtGate(r, lock("@k", 1)) }},
@@ -195,6 +197,42 @@ func turnAfterCancel(r *rig) {
 	r.must(r.s.Change(r.Context(), other[1].Seq, store.Change{Verb: queue.VerbCancel, UID: asker}))
 	r.jobsOf(2, 1, priority(3))
 	same(r, "users in turn", r.users(6), []int{1, 2, 1, 1, 1, 1})
+}
+
+// Lanes that make demands may have to be read before a user's next job is known. They are read once a claim, not once a job.
+func turnsAmongManyLanes(r *rig) {
+	others := func(from, n int) {
+		for i := range n {
+			r.jobsOf(from+i, 1, priority(-1), demands(lock("k", 1)))
+		}
+	}
+	r.jobsOf(1, 100)
+	r.jobsOf(2, 100)
+	others(100, 60)
+	r.takesTurns("in turn among 60 lanes", r.claim(64), 64)
+	others(200, 240)
+	for range 2 {
+		r.takesTurns("in turn among 300 lanes", r.claim(20), 20)
+	}
+}
+
+func turnsAmongExpiring(r *rig) {
+	r.jobsOf(1, 40)
+	r.jobsOf(2, 40)
+	for i := range 200 {
+		r.jobsOf(100+i, 1, priority(-1), expires(r.s.Now().Add(time.Hour)))
+	}
+	r.takesTurns("in turn among jobs that expire", r.claim(30), 30)
+}
+
+// takesTurns checks that there are n claimed jobs, of users 1 and 2 in turn.
+func (r *rig) takesTurns(what string, jobs []queue.Job, n int) {
+	r.Helper()
+	want := make([]int, n)
+	for i := range want {
+		want[i] = 1 + i%2
+	}
+	same(r, what, each(jobs, func(j *queue.Job) int { return j.UID }), want)
 }
 
 func turnGivenBack(r *rig) {
