@@ -124,6 +124,7 @@ func TestWalksOfAServer(t *testing.T) {
 func TestServerSQL(t *testing.T) {
 	for is, want := range map[string]string{
 		`SELECT a FROM t INDEXED BY t_a WHERE a = ? AND b = '?'`: `SELECT a FROM t  WHERE a = $1 AND b = '?'`,
+		"SELECT a FROM t INDEXED BY t_a\n\tWHERE a = ?":          "SELECT a FROM t \n\tWHERE a = $1",
 		`UPDATE t SET a = ?, b = ? WHERE c = ?3`:                 `UPDATE t SET a = $1, b = $2 WHERE c = $3`,
 		`SELECT 1 FROM a CROSS JOIN b ON c = ?`:                  `SELECT 1 FROM a JOIN b ON c = $1`,
 	} {

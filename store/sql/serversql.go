@@ -85,7 +85,7 @@ func serverSQL(sql string) string {
 			i = end - 1
 		case strings.HasPrefix(sql[i:], "INDEXED BY "):
 			i += len("INDEXED BY ")
-			for i+1 < len(sql) && sql[i+1] != ' ' {
+			for i+1 < len(sql) && !strings.ContainsRune(" \t\n)", rune(sql[i+1])) {
 				i++
 			}
 		case strings.HasPrefix(sql[i:], "CROSS JOIN "):
