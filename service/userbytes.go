@@ -31,11 +31,14 @@ func (s *Service) maxBytesUser() int64 {
 	return most
 }
 
-// roomyBytes returns how many bytes the jobs of a user may hold without being near the limit: less than 90 % of it, 0 for
-// unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
+// roomyBytes returns how many bytes a user may hold without being near the limit: less than 90 % of it and at least 1, or
+// 0 for unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
 func (s *Service) roomyBytes() int64 {
 	most := s.maxBytesUser()
-	return max(0, most-most/10-1)
+	if most == 0 {
+		return 0
+	}
+	return max(1, most-most/10-1)
 }
 
 // makeRoomTries is how often one request may make room: more than once only if others use it up in the meantime.

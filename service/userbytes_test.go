@@ -260,3 +260,16 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 		t.Errorf("a job for which the inputs of 110 jobs are removed: %v", err)
 	}
 }
+
+// With a limit of 1 byte upkeep removes what it can. Only 0 means unlimited.
+func TestRoomyBytesOfASmallLimit(t *testing.T) {
+	s := stored(t)
+	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {
+		set := *s.config.Load()
+		set.MaxBytesUser = c[0]
+		s.config.Store(&set)
+		if got := s.roomyBytes(); got != c[1] {
+			t.Errorf("of %d bytes %d leave enough room, want %d", c[0], got, c[1])
+		}
+	}
+}
