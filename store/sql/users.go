@@ -232,49 +232,58 @@ func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, 
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
 		more = false
 		over := func() int64 { return t.s.mem.users[uid].held() - keep }
-		start := over()
-		if start <= 0 {
+		if over() <= 0 {
 			return nil
 		}
-		jobs, err := t.trimmable(uid)
-		if err != nil {
-			return err
-		}
-		for i, j := range jobs {
-			if j.input {
-				if err := t.removeInput(uid, j.seq); err != nil {
+		from := trimmableJob{}
+		for freed := 0; freed < outputStep; {
+			jobs, err := t.trimmable(uid, from)
+			if err != nil || len(jobs) == 0 {
+				return err
+			}
+			for _, from = range jobs {
+				before := over()
+				left, err := t.trimJob(uid, from, over)
+				if more = left; left || err != nil || over() <= 0 {
 					return err
 				}
+				freed += int(bit(over() < before)) // not for a job whose input or outputs are missing
 			}
-			if n := over(); n > 0 && j.outputs {
-				left, err := t.trim(n, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, j.seq)
-				if more = left; left || err != nil {
-					return err
-				}
-			}
-			if over() <= 0 {
-				return nil
-			}
-			more = i+1 == outputStep && over() < start
 		}
+		more = true
 		return nil
 	})
 	return more, err
 }
 
+// trimJob removes the input of an ended job, and as many of its outputs as the user has bytes over. It reports whether
+// the job has more outputs to remove.
+func (t *tx) trimJob(uid int, j trimmableJob, over func() int64) (more bool, err error) {
+	if j.input {
+		if err := t.removeInput(uid, j.seq); err != nil {
+			return false, err
+		}
+	}
+	if n := over(); n > 0 && j.outputs {
+		return t.trim(n, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, j.seq)
+	}
+	return false, nil
+}
+
 // trimmableJob is an ended job that has an input or outputs to remove.
 type trimmableJob struct {
-	seq            int64
+	seq, endedAt   int64
 	input, outputs bool
 }
 
-// trimmable lists up to outputStep of them of a user, in the order in which they ended.
-func (t *tx) trimmable(uid int) (jobs []trimmableJob, err error) {
+// trimmable lists up to outputStep of them of a user after one of them, in the order in which they ended.
+func (t *tx) trimmable(uid int, after trimmableJob) (jobs []trimmableJob, err error) {
 	err = t.query(func(r row) (bool, error) {
-		jobs = append(jobs, trimmableJob{r.num(0), r.num(1) != 0, r.num(2) > 0})
+		jobs = append(jobs, trimmableJob{r.num(0), r.num(1), r.num(2) != 0, r.num(3) > 0})
 		return true, nil
-	}, `SELECT seq, CASE WHEN input IS NULL AND state <> 7 THEN 1 ELSE 0 END, outputs FROM jobs INDEXED BY jobs_held
-		WHERE uid = ? AND state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7) ORDER BY ended_at LIMIT ?`, int64(uid), int64(outputStep))
+	}, `SELECT seq, ended_at, CASE WHEN input IS NULL AND state <> 7 THEN 1 ELSE 0 END, outputs FROM jobs INDEXED BY jobs_held WHERE uid = ?
+		AND state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7) AND (ended_at, seq) > (?, ?) ORDER BY ended_at, seq LIMIT ?`,
+		int64(uid), after.endedAt, after.seq, int64(outputStep))
 	return jobs, err
 }
 

@@ -1,0 +1,38 @@
+package sql
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// Jobs whose inputs are missing from the database do not keep TrimUser from those that ended after them.
+func TestTrimUserSkipsDamagedJobs(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	const all = 2*outputStep + 20
+	for range all {
+		got, err := s.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) {
+			j.Stdin = strings.Repeat("x", 2*store.KeptInput)
+		})}})
+		if err == nil {
+			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	err := s.do(t.Context(), urgent, func(t *tx) error { return t.exec(`DELETE FROM inputs WHERE seq <= ?`, int64(all-20)) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.UserBytes(0)
+	removable, err := s.RemovableBytes(t.Context(), 0)
+	if err != nil || removable < 20*2*store.KeptInput || removable > 21*2*store.KeptInput {
+		t.Errorf("%d bytes can be removed, %v; want those of 20 inputs", removable, err)
+	}
+	if _, err := s.TrimUser(t.Context(), 0, before-removable); err != nil || s.UserBytes(0) != before-removable {
+		t.Errorf("%d bytes were removed, %v; want %d", before-s.UserBytes(0), err, removable)
+	}
+}
