@@ -593,3 +593,29 @@ func TestNodesDeleteTheirOwnOutputs(t *testing.T) {
 		}
 	}
 }
+
+// A change of a queue's rule forgets the turns before it, also once the node has read everything again. A queue that has
+// been removed does not return with its turns.
+func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
+	s := node(t, pgserver.Shared(t).Create(t), "a")
+	if err := s.SetQueue(t.Context(), "q", store.QueueRule{Weight: 2}); err != nil {
+		t.Fatal(err)
+	}
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
+		s.mem.lanes.state("q").servedFrom = 7
+		s.mem.lanes.state("gone").served = map[int]int64{1: 8}
+		if err := tx.reload(); err != nil {
+			return err
+		}
+		if from := s.mem.lanes.state("q").servedFrom; from != 7 {
+			t.Errorf("turns may be taken back from %d after reload, want from 7", from)
+		}
+		if s.mem.lanes.queues["gone"] != nil {
+			t.Error("reload made a queue that does not exist")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -2,6 +2,7 @@ package sql
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -37,11 +38,13 @@ func (t *tx) reload() error {
 		if q.Pass != 0 {
 			m.lanes.state(name).Pass = q.Pass
 		}
-		if len(q.served) > 0 {
-			of := m.lanes.state(name)
-			of.served, of.servedFrom = q.served, q.servedFrom
+		if is := m.lanes.queues[name]; is != nil {
+			is.served, is.servedFrom = q.served, q.servedFrom
 		}
 	}
+	s.mu.Lock()
+	maps.DeleteFunc(s.servedSeen, func(name string, _ map[int]int64) bool { return m.lanes.queues[name] == nil })
+	s.mu.Unlock()
 	for i := range m.disowning {
 		d := &m.disowning[i]
 		if at := slices.IndexFunc(was.disowning, func(o disowning) bool { return o.former == d.former }); at >= 0 {
