@@ -88,18 +88,18 @@ func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
 	return n, nil
 }
 
-// turnStepsMost is how many steps a claim takes to look at contenders, and demandStepsMost how many of these may be spent
-// before it looks at no more lanes that make demands. So there are always steps left to find the priority of the other
-// lanes, which is not known after a restart, and to lease jobs. After that, only the lanes that are known to have the right
-// priority take turns.
+// turnStepsMost is how many steps a claim takes to look at contenders, and demandStepsMost how many of these may be
+// spent before it looks at no more lanes that make demands. So there are always steps left to find the priority of the
+// other lanes, which is not known after a restart, and to lease jobs. After that, only the lanes that are known to have
+// the right priority take turns.
 const (
 	turnStepsMost   = StepsMost / 2
 	demandStepsMost = turnStepsMost / 2
 )
 
-// nextContender returns the index of the contender to look at next, or -1 if there is none: of those that may have a job of
-// the priority of the first lane, the one whose user was served least recently. Lanes that were looked at in this claim and
-// have a job of another priority are passed over, or each job of a claim would have all of them looked at again.
+// nextContender returns the index of the contender to look at next, or -1 if there is none: of those that may have a job
+// of the priority of the first lane, the one whose user was served least recently. It skips the lanes that this claim has
+// looked at and that have a job of another priority, so that it does not read them again for each job that it leases.
 func (r *Rules) nextContender(list []contender, first *Lane) int {
 	at := -1
 	for i := range list {
@@ -108,7 +108,8 @@ func (r *Rules) nextContender(list []contender, first *Lane) int {
 		if !seen {
 			priority = l.Priority
 		}
-		spent := r.turnSteps >= turnStepsMost || r.Steps >= StepsMost || len(l.Needs) > 0 && r.turnSteps >= demandStepsMost
+		spent := r.turnSteps >= turnStepsMost || r.Steps >= StepsMost ||
+			len(l.Needs) > 0 && r.turnSteps >= demandStepsMost
 		if l.UID != first.UID && priority != first.Priority && (seen || spent) {
 			continue
 		}
@@ -128,7 +129,8 @@ func (c *contender) before(other *contender) bool {
 func (r *Rules) holdPlaces(l *Lane, others []contender) (changed bool, err error) {
 	for i := range others {
 		other := *others[i].lane
-		if _, roomy := r.roomy[other.ID]; roomy || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
+		_, roomy := r.roomy[other.ID]
+		if roomy || !l.Head.After(other.Head) || !slices.ContainsFunc(l.Needs, func(n Need) bool {
 			return n.Kind == queue.GateResource && resource(&other, n.Gate)
 		}) {
 			continue

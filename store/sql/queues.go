@@ -396,9 +396,10 @@ func (t *tx) showServed(q *queueState) {
 	}
 	t.servedIn = append(t.servedIn, q)
 	t.then = append(t.then, func() {
+		served := maps.Clone(q.served)
 		t.s.mu.Lock()
 		defer t.s.mu.Unlock()
-		t.s.servedSeen[q.Name] = maps.Clone(q.served)
+		t.s.servedSeen[q.Name] = served
 	})
 }
 

@@ -36,21 +36,25 @@ func (s *engine) readyJobs(reserved map[int64]int64) func(*reader, int) ([]ranke
 		if err != nil {
 			return nil, err
 		}
-		turns := turnsSeen{byArrival: s.Order().Scheduling == queue.ByArrival, served: map[string]map[int]int64{}}
+		turns := turnsSeen{
+			byArrival: s.Order().Scheduling == queue.ByArrival, served: map[string]map[int]int64{}, own: map[string]bool{},
+		}
 		if list, err = r.inTurn(lanes, &turns, rows, reserved); err != nil || len(list) == rows {
 			return list, err
 		}
 		if lanes, err = r.readyLanes(reserved); err != nil {
 			return nil, err
 		}
-		turns.served = s.servedCopy()
+		turns.served, turns.own = s.servedCopy(), map[string]bool{}
 		others, err := r.inTurn(lanes, &turns, rows-len(list), reserved)
 		return append(list, others...), err
 	}
 }
 
 // inTurn reads the jobs of lanes in the order of turns, up to most of them.
-func (r *reader) inTurn(lanes []*readyLane, turns *turnsSeen, most int, reserved map[int64]int64) (list []ranked, err error) {
+func (r *reader) inTurn(
+	lanes []*readyLane, turns *turnsSeen, most int, reserved map[int64]int64,
+) (list []ranked, err error) {
 	for len(list) < most && len(lanes) > 0 && err == nil {
 		at := turns.next(lanes)
 		l := lanes[at]
@@ -89,7 +93,8 @@ func (r *reader) claimedLanes(reserved map[int64]int64, rows int) (lanes []*read
 			return true, nil
 		}
 	}
-	err = r.query(add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
+	err = r.query(add(laneless), `SELECT `+columns+` FROM jobs INDEXED BY jobs_running
+		WHERE place = 3 AND state < 5 ORDER BY seq LIMIT ?`, int64(rows))
 	if err == nil && len(reserved) > 0 {
 		var seqs []byte
 		for seq := range reserved {
@@ -133,7 +138,8 @@ func (r *reader) readOn(l *readyLane, after rules.Position, most int, reserved m
 				l.list = append(l.list, readyJob{ranked{after.Rank, after.Seq}, r.num(2)})
 			}
 			return true, nil
-		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
+		}, `SELECT rank, seq, priority FROM jobs INDEXED BY jobs_ready
+			WHERE place = 1 AND lane = ? AND (rank, seq) > (?, ?) ORDER BY rank, seq LIMIT ?`,
 			l.id, after.Rank, after.Seq, int64(most))
 		if err != nil {
 			return err
@@ -143,22 +149,19 @@ func (r *reader) readOn(l *readyLane, after rules.Position, most int, reserved m
 	return nil
 }
 
-// servedCopy returns when users were served last, by queue.
+// servedCopy returns when users were served last, by queue. The inner maps are shared and must not be changed.
 func (s *engine) servedCopy() map[string]map[int]int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := map[string]map[int]int64{}
-	for name, served := range s.servedSeen {
-		all[name] = maps.Clone(served)
-	}
-	return all
+	return maps.Clone(s.servedSeen)
 }
 
 // turnsSeen is what a reader knows of the turns of users.
 type turnsSeen struct {
 	byArrival bool // there are no turns
 	served    map[string]map[int]int64
-	claims    int64 // that were counted here
+	own       map[string]bool // queues whose map in served is a copy that may be changed
+	claims    int64           // that were counted here
 }
 
 // next returns the index of the lane whose first job is next, and counts its claim. There is at least one lane.
@@ -182,11 +185,14 @@ func (t *turnsSeen) next(lanes []*readyLane) int {
 			best[l.uid] = i
 		}
 	}
-	served := t.served[lanes[first].queue]
-	if served == nil {
-		served = map[int]int64{}
-		t.served[lanes[first].queue] = served
+	name := lanes[first].queue
+	if !t.own[name] {
+		t.own[name] = true
+		if t.served[name] = maps.Clone(t.served[name]); t.served[name] == nil {
+			t.served[name] = map[int]int64{}
+		}
 	}
+	served := t.served[name]
 	at := first
 	for uid, i := range best {
 		if was, than := served[uid], served[lanes[at].uid]; lanes[i].list[0].priority == lanes[first].list[0].priority &&
