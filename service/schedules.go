@@ -47,7 +47,8 @@ func (s *Service) recurring() upkeep.Recurring {
 			c := s.config.Load()
 			return s.ownerName(uid), c.MaxPending, c.MaxPendingUser, s.maxBytesUser()
 		},
-		End: s.endLeased,
+		MakeRoom: s.makeRoom,
+		End:      s.endLeased,
 	}
 }
 

@@ -31,8 +31,8 @@ func (s *Service) maxBytesUser() int64 {
 	return most
 }
 
-// roomyBytes returns how many bytes a user may hold without being near the limit: less than 90 % of it and at least 1, or
-// 0 for unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
+// roomyBytes returns how many bytes a user may hold without being near the limit: less than 90 % of it and at least 1,
+// or 0 for unlimited. Above it, inputs and outputs of the ended jobs of the user are removed.
 func (s *Service) roomyBytes() int64 {
 	most := s.maxBytesUser()
 	if most == 0 {

@@ -135,6 +135,9 @@ type Firing struct {
 	Owner                      string // the name that the schedule's user has now; see Request
 	MaxPending, MaxPendingUser int64  // as in Request
 	MaxBytesUser               int64  // as in Request
+	// FailOverQuota returns the QuotaError that refuses the job of the first of Runs, and changes nothing. Otherwise the
+	// run is recorded as refused.
+	FailOverQuota bool
 }
 
 // MaxIDs is how many ids of an instant are tried: of the last ones nobody can take any before.

@@ -32,6 +32,9 @@ type Recurring struct {
 	// Limits are the name that a user has now, how many jobs may wait, in all and of one user, and how many
 	// bytes the jobs of one user may hold.
 	Limits func(uid int) (owner string, maxPending, maxPendingUser, maxBytesUser int64)
+	// MakeRoom removes inputs and outputs of a user's ended jobs for a job that was refused, if that makes enough room. It
+	// reports whether there is room now. It may be nil.
+	MakeRoom func(ctx context.Context, uid int, full *store.QuotaError) bool
 	// End ends a job that is leased, on behalf of a user, and waits for that.
 	End func(ctx context.Context, seq int64, uid int) error
 }
@@ -137,7 +140,7 @@ func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 		return gone(err)
 	}
 	plan.Owner, plan.MaxPending, plan.MaxPendingUser, plan.MaxBytesUser = f.r.Limits(s.UID)
-	fired, err := f.s.Fire(ctx, plan)
+	fired, err := f.fire(ctx, s.UID, plan)
 	if err != nil || len(fired.Leased) == 0 {
 		return gone(err)
 	}
@@ -146,6 +149,23 @@ func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 	f.mu.Unlock()
 	f.replacing.Go(func() { f.replace(ctx, s.UID, plan, fired.Leased) })
 	return nil
+}
+
+// fire carries out a firing. If its user has too few bytes left, it makes room first: for all runs, or else for one.
+func (f *firer) fire(ctx context.Context, uid int, plan store.Firing) (store.Fired, error) {
+	plan.FailOverQuota = f.r.MakeRoom != nil
+	fired, err := f.s.Fire(ctx, plan)
+	var full *store.QuotaError
+	if !errors.As(err, &full) {
+		return fired, err
+	}
+	all := *full
+	all.More *= int64(len(plan.Runs))
+	if !f.r.MakeRoom(ctx, uid, &all) {
+		f.r.MakeRoom(ctx, uid, full)
+	}
+	plan.FailOverQuota = false
+	return f.s.Fire(ctx, plan)
 }
 
 // gone is an error unless it says that the schedule is not there any more, or another one.
@@ -168,7 +188,7 @@ func (f *firer) replace(ctx context.Context, uid int, plan store.Firing, leased 
 		for _, seq := range leased {
 			failed = errors.Join(failed, f.r.End(ctx, seq, uid))
 		}
-		fired, err := f.s.Fire(ctx, plan)
+		fired, err := f.fire(ctx, uid, plan)
 		if err = gone(err); err == nil && len(fired.Leased) == 0 || !paused(ctx, replaceAgain) {
 			break
 		}

@@ -348,3 +348,34 @@ func TestNonsenseIsPaused(t *testing.T) {
 		}
 	})
 }
+
+// A run that is due makes room for its job, as a request does.
+func TestDueRunMakesRoom(t *testing.T) {
+	var s *memstore.Store
+	var most int64
+	r := recurring("", nil)
+	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most }
+	r.MakeRoom = func(ctx context.Context, uid int, full *store.QuotaError) bool {
+		_, err := s.TrimUser(ctx, uid, full.Most-full.More)
+		return err == nil && s.UserBytes(uid) <= full.Most-full.More
+	}
+	world(t, r, func(is *memstore.Store) {
+		s = is
+		large := strings.Repeat("x", 5000)
+		old := queue.Job{UID: 1, State: queue.Pending, Queue: "default", MaxAttempts: 1, Execution: queue.Execution{Command: "true", Stdin: large}}
+		got, err := s.Enqueue(t.Context(), store.Request{UID: 1, Drafts: []queue.Job{old}})
+		if err == nil {
+			err = s.Change(t.Context(), got.Seqs[0], store.Change{Verb: queue.VerbCancel, UID: 1})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		planned(s, "n", "@every 90s", func(one *store.Schedule) { one.Draft.Stdin = large })
+		most = s.UserBytes(1) + 2000
+		time.Sleep(4 * time.Minute)
+		synctest.Wait()
+		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 refused"}) {
+			t.Errorf("outcomes: %q, want room for one job", got)
+		}
+	})
+}

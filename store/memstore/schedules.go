@@ -232,6 +232,11 @@ func (s *Store) Fire(ctx context.Context, f store.Firing) (fired store.Fired, er
 				return err
 			}
 		}
+		var full *store.QuotaError
+		opens := len(open) == 0 || known.Overlap != store.OverlapSkip && len(open) < store.MaxUnfinished
+		if f.FailOverQuota && len(f.Runs) > 0 && opens && errors.As(may(), &full) {
+			return full
+		}
 		for i, at := range f.Missed {
 			s.ran(known, store.ScheduleRun{Instant: at, Outcome: store.OutcomeMissed}, now)
 			if i == len(f.Missed)-1 {
@@ -288,7 +293,7 @@ func (s *Store) mayMake(known *schedule, f *store.Firing, now queue.Millis) erro
 	draft := copyJob(known.Draft)
 	draft.UID = known.UID
 	of := map[string]int64{draft.Queue: 1}
-	if err := errors.Join(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitBytes(known.UID, stored(&draft), f.MaxBytesUser), s.admitQueues(of), s.admitNew(known.UID, of), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
+	if err := cmp.Or(s.admit(1, f.MaxPending), s.admitUser(known.UID, 1, f.MaxPendingUser), s.admitBytes(known.UID, stored(&draft), f.MaxBytesUser), s.admitQueues(of), s.admitNew(known.UID, of), s.checkDependencies([]queue.Job{draft}, known.UID)); err != nil {
 		return err
 	}
 	holds, err := s.conflict(&draft, now)

@@ -42,7 +42,7 @@ func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id str
 		return fired, err
 	}
 	for _, at := range f.Runs {
-		run, err := b.run(at)
+		run, err := b.run(at, f.FailOverQuota && len(fired.Runs) == 0)
 		if err != nil {
 			return fired, err
 		}
@@ -102,14 +102,18 @@ type firing struct {
 	enqueue  func(queue.Job) (seq int64, id string, err error)
 }
 
-// run carries out one instant. What a person asks for and is not done is an error.
-func (b *firing) run(at queue.Millis) (store.ScheduleRun, error) {
+// run carries out one instant. It returns an error for a refused job if a person requested the run, or if failOverQuota is
+// set and the quota is the reason.
+func (b *firing) run(at queue.Millis, failOverQuota bool) (store.ScheduleRun, error) {
 	run := store.ScheduleRun{Instant: at, Outcome: store.OutcomeFired, By: b.f.By}
 	kind := queue.EventScheduleFired
 	var j Job
 	var refused *queue.Error
 	err := b.job(at, &j)
+	var full *store.QuotaError
 	switch {
+	case failOverQuota && errors.As(err, &full):
+		return run, err
 	case err == nil:
 		run.Job, run.ID = j.Seq, j.ID
 	case !errors.As(err, &refused) || b.f.By != nil || refused.Code == queue.CodeNoSpace || refused.Code == queue.CodeUnavailable:

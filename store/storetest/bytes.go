@@ -18,6 +18,7 @@ var holding = []promise{
 	{name: "a job whose input was removed does not run again", keep: inputsGone},
 	{name: "jobs of a batch hold bytes before it is committed", keep: bytesStaged},
 	{name: "schedules hold bytes of their user", keep: bytesOfSchedules},
+	{name: "a run of a schedule above the quota fails, or is recorded as refused", keep: bytesOfFirings},
 	{name: "jobs that change hands take their bytes with them", keep: bytesDisowned},
 }
 
@@ -324,4 +325,24 @@ func bytesDisowned(r *rig) {
 	}
 	same(r, "bytes of the uid", r.held(7), int64(0))
 	same(r, "bytes of the former owner", r.held(r.get(j.ID).UID), before)
+}
+
+func bytesOfFirings(r *rig) {
+	is := r.plan("hourly", sized(1, 10_000))
+	f := store.Firing{
+		Name: is.Name, Gen: is.Gen, Last: is.LastAt, Boot: is.Boot, LastAt: r.s.Now(), NextBoot: is.Boot, Runs: []queue.Millis{r.s.Now()},
+		IDs:          func(queue.Millis, int) string { return "hourly-1" },
+		MaxBytesUser: r.held(1) + 1000, FailOverQuota: true,
+	}
+	r.unchanged(func() {
+		_, err := r.s.Fire(r.Context(), f)
+		var full *store.QuotaError
+		if !errors.As(err, &full) || full.Used != r.held(1) || full.Most != f.MaxBytesUser || full.More < 10_000 {
+			r.Errorf("a run above the quota: %+v, want the bytes that it needs", err)
+		}
+	})
+	f.FailOverQuota = false
+	fired, err := r.s.Fire(r.Context(), f)
+	r.must(err)
+	same(r, "outcome without the option", fired.Runs[0].Outcome, store.OutcomeRefused)
 }
