@@ -384,7 +384,7 @@ func TestTerminalsOfAttempts(t *testing.T) {
 		t.Errorf("got %+v", j)
 	}
 	s = q.sit(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
-	s.sees("waits until")
+	s.sees("job w waits: it is not due before then")
 	s.types("\x03")
 	s.sees("queuectl attach w")
 	s.ends(130)
