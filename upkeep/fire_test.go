@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -352,9 +353,9 @@ func TestNonsenseIsPaused(t *testing.T) {
 // A run that is due makes room for its job, as a request does.
 func TestDueRunMakesRoom(t *testing.T) {
 	var s *memstore.Store
-	var most int64
+	var most atomic.Int64 // set after s, and read before it
 	r := recurring("", nil)
-	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most }
+	r.Limits = func(int) (string, int64, int64, int64) { return "", 0, 0, most.Load() }
 	r.MakeRoom = func(ctx context.Context, uid int, full *store.QuotaError) bool {
 		_, err := s.TrimUser(ctx, uid, full.Most-full.More)
 		return err == nil && s.UserBytes(uid) <= full.Most-full.More
@@ -371,7 +372,7 @@ func TestDueRunMakesRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		planned(s, "n", "@every 90s", func(one *store.Schedule) { one.Draft.Stdin = large })
-		most = s.UserBytes(1) + 2000
+		most.Store(s.UserBytes(1) + 2000)
 		time.Sleep(4 * time.Minute)
 		synctest.Wait()
 		if got := outcomes(t, s, "n"); !slices.Equal(got, []string{"00:01:30 fired", "00:03:00 refused"}) {
