@@ -160,7 +160,7 @@ func keys() []Key {
 		duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
 		integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
 		integer("max_pending_per_user", "0", "jobs of one user that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
-		sizeOrAuto("max_bytes_per_user", "disk space that the jobs of one user may use, for inputs and kept outputs; auto is a fifth of the disk, at most 10GiB; 0 is no limit", func(s *Settings) *int64 { return &s.MaxBytesUser }),
+		sizeOrAuto("max_bytes_per_user", "disk space that the jobs of one user may use, for inputs and kept outputs; auto is a fifth of the disk, at most 10GiB; 0 means unlimited", func(s *Settings) *int64 { return &s.MaxBytesUser }),
 		integer("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
 		integer("max_connections", "1024", "connections at once", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
 		integer("max_connections_per_user", "256", "connections of one user at once", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),

@@ -148,7 +148,7 @@ func listRules() map[reflect.Type]*ruleset {
 			free("without_env", "leave the environment out"),
 		}},
 		reflect.TypeFor[List](): {params: append([]param{
-			opt("state", "only jobs in any of these states; waiting stands for blocked, held, pending and failed, done for completed", anyStates),
+			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed; done means completed", anyStates),
 			free("failed", "only jobs in the states dead and failed"),
 		}, filters()...)},
 		reflect.TypeFor[DLQList](): {params: filters()},

@@ -126,7 +126,7 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 			names = with.own()
 			for i := range own.NumField() {
 				if f := own.Field(i); f.Type() != reflect.TypeFor[queue.Spec]() && !holds(names, f) {
-					t.Errorf("%s: %s.%s is no parameter", s.Method, kind.Name(), kind.Field(i).Name)
+					t.Errorf("%s: %s.%s is not a parameter", s.Method, kind.Name(), kind.Field(i).Name)
 				}
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputLines turns the pieces of a job's output into lines of a page. Output from a terminal becomes text: each
+// outputLines turns the pieces of a job's output into lines of a page. Output from a terminal is rendered as text: each
 // line as it was when the cursor left it, and the unfinished one each time that it changes. The zero value is ready
 // for use.
 type outputLines struct {

@@ -222,7 +222,7 @@ type line struct {
 	Runs    [][2]string `json:"runs,omitempty"`    // text and its colour, "" or the digit of SGR's 30 to 37
 	First   bool        `json:"first,omitempty"`   // the lines before this one are sent again, beginning with it
 	Part    bool        `json:"part,omitempty"`    // it is unfinished: the next line takes its place
-	Dropped string      `json:"dropped,omitempty"` // shown in place of output that was not kept
+	Dropped string      `json:"dropped,omitempty"` // shown instead of output that was not kept
 }
 
 // size is how many bytes of memory a line takes.

@@ -227,7 +227,7 @@ func slipIn(word string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// abbreviated returns the only known word that begins with this one, "" if there are none or several.
+// abbreviated returns the only known word that begins with this one, "" if no word or several do.
 func abbreviated(word string, known []string) (full string) {
 	const shortest = 4 // letters
 	if len(strings.TrimLeft(word, "-")) < shortest {

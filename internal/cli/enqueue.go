@@ -257,7 +257,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	a.tellUnique(s, got.ID, got.Duplicate)
 	a.warnExpired(s, a.Quiet || !IsTerminal(a.Err))
 	a.tellAtOnce(&got)
-	a.tellNotes(got.Notes)
+	a.printNotes(got.Notes)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
 		if err != nil {
@@ -411,14 +411,14 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		dirs.warn(a, &specs[i])
 		expired.add("job", i+1, specs[i].ExpiresAt)
 	}
-	a.tellExpired(&expired)
+	a.printExpired(&expired)
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
 	for i := range got.Found {
 		got.Found[i]++
 	}
 	a.tellFound("job", got.Found, len(got.IDs))
-	a.tellNotes(got.Notes)
+	a.printNotes(got.Notes)
 	if err := a.printStored(ctx, c, got.IDs); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func EventsVerb(a *App) *cobra.Command {
 	var since string
 	var s selection
 	cmd := &cobra.Command{
-		Use: "events [ID…]", Short: "Print what has happened, and with -f what happens",
+		Use: "events [ID…]", Short: "Print past events, and with -f new ones",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			p.ID, a.lists = ids, !p.Follow || s.Batch != "" // where there is no queue, a batch is empty
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
@@ -195,7 +195,7 @@ func drainVerb(a *App) *cobra.Command {
 // ReloadVerb builds the verb reload. Only queuectld has it, to keep the client small.
 func ReloadVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "reload", Short: "Have the service read its settings file again", Args: Exactly(0, "no arguments"),
+		Use: "reload", Short: "Make the service read its settings file again", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
 				if len(got.Hidden) > 0 {

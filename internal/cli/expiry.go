@@ -38,8 +38,8 @@ func hasExpired(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && !at.Time().After(now)
 }
 
-// tellExpired reports the jobs that will not run.
-func (a *App) tellExpired(e *expiries) {
+// printExpired reports the jobs that will not run.
+func (a *App) printExpired(e *expiries) {
 	for _, line := range e.lines {
 		fmt.Fprintln(a.Err, "queuectl: "+line)
 	}

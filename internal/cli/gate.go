@@ -11,7 +11,7 @@ import (
 
 // GateVerb is the verb gate, which queuectld alone has: it is seldom asked for.
 func GateVerb(a *App) *cobra.Command {
-	return Group("gate", "Locks, rates and resources, and the rules of everybody's keys", gateListVerb(a), gateSetVerb(a))
+	return Group("gate", "Locks, rates and resources, and the rules of shared keys", gateListVerb(a), gateSetVerb(a))
 }
 
 func gateListVerb(a *App) *cobra.Command {

@@ -35,7 +35,7 @@ func whenOf(j *control.Job, now time.Time) string {
 	return cmp.Or(waitsForText(j), "-")
 }
 
-// waitsForText is why a job that is due does not run, in a few words; "" if it only waits for a worker to become free,
+// waitsForText is why a job that is due does not run, in a few words; "" if it only waits for a free worker,
 // or waits for nothing.
 func waitsForText(j *control.Job) string {
 	r := or(j.WaitsFor, control.Reason{})

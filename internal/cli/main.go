@@ -101,7 +101,7 @@ func table() []Verb {
 		{Group: ofLook, Name: "tree", Short: "Draw what a job waits for, and what waits for it"},
 		{Group: ofLook, Name: "simulate", Short: "List the jobs that would start next, were there workers for them now"},
 		{Group: ofLook, Name: "stats", Short: "Show how many attempts ended how, and how long they waited and ran"},
-		{Group: ofLook, Name: "events", Short: "Print what has happened, and with -f what happens"},
+		{Group: ofLook, Name: "events", Short: "Print past events, and with -f new ones"},
 		{Group: ofLook, Name: "dlq", Build: dlqVerb},
 		{Group: ofLook, Name: "whoami", Short: "Say who the service takes you for, and what you may do", AnyTZ: true},
 
@@ -118,14 +118,14 @@ func table() []Verb {
 
 		{Group: ofQueues, Name: "queue", Short: "Named queues: how many of each run, their shares, and pauses"},
 		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
-		{Group: ofQueues, Name: "gate", Short: "Locks, rates and resources, and the rules of everybody's keys", AnyTZ: true},
+		{Group: ofQueues, Name: "gate", Short: "Locks, rates and resources, and the rules of shared keys", AnyTZ: true},
 		{Group: ofQueues, Name: "hook", Short: "Hooks of the settings, and webhooks", AnyTZ: true},
 
 		{Group: ofService, Name: "service", Short: "The service as the system sees it", AnyTZ: true},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
 		{Group: ofService, Name: "node", Short: "The machines that share the queue"},
 		{Group: ofService, Name: "config", Short: "The settings of the service", AnyTZ: true},
-		{Group: ofService, Name: "reload", Short: "Have the service read its settings file again", AnyTZ: true},
+		{Group: ofService, Name: "reload", Short: "Make the service read its settings file again", AnyTZ: true},
 		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
 		{Group: ofService, Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
 		{Group: ofService, Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
@@ -135,7 +135,7 @@ func table() []Verb {
 		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents, by the Model Context Protocol", AnyTZ: true},
 
 		{Group: ofInside, Name: "completion", Build: completionVerb, AnyTZ: true},
-		{Group: ofInside, Name: "man", Short: "Write the manual pages into a folder", AnyTZ: true},
+		{Group: ofInside, Name: "man", Short: "Write the manual pages into a directory", AnyTZ: true},
 		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one", AnyTZ: true},
 		{Group: ofInside, Name: "init", Build: initVerb, AnyTZ: true},
 		{Group: ofInside, Name: "version", Build: versionVerb, AnyTZ: true},

@@ -106,7 +106,7 @@ with --dir look into the folder, whether it runs or not.
 // oneAlone refuses many jobs of a program, and says how they are run.
 func oneAlone(program []string) error {
 	line := programText(program)
-	return Usage("run takes one job; run many in the foreground, in a queue of their own, with: queuectl run --private -- %s ::: …, or put them into this one with: queuectl enqueue -- %s ::: …", line, line)
+	return Usage("run takes one job; run many in the foreground, in a separate queue, with: queuectl run --private -- %s ::: …, or put them into this one with: queuectl enqueue -- %s ::: …", line, line)
 }
 
 // programText returns a program and its arguments quoted for the shell, except words with replacement strings like {}.
@@ -155,7 +155,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	a.warnExpired(s, true)
 	a.tellUnique(s, got.ID, got.Duplicate)
 	a.tellAtOnce(&got)
-	a.tellNotes(got.Notes)
+	a.printNotes(got.Notes)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 

@@ -116,7 +116,7 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 	return answer(ctx, a, add, *p, func(d control.ScheduleDetail) error {
 		workDirs{}.warn(a, &p.Spec)
 		a.tellUnenforced(d.Unenforced)
-		a.tellNotes(d.Notes)
+		a.printNotes(d.Notes)
 		if d.Existed {
 			fmt.Fprintf(a.Err, "queuectl: the schedule %s is there already, and is the same\n", d.Name)
 		}

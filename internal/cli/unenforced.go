@@ -14,8 +14,8 @@ func (a *App) requireFlag(f *pflag.FlagSet) {
 	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {ofLimits}}
 }
 
-// tellNotes prints what the service notes about new jobs.
-func (a *App) tellNotes(notes []string) {
+// printNotes prints what the service notes about new jobs.
+func (a *App) printNotes(notes []string) {
 	if a.Quiet || a.Structured() {
 		return
 	}

@@ -531,8 +531,8 @@ func (u *upload) finish(err error) error {
 		u.a.tellUnenforced(u.unenforced)
 		u.a.tellNewQueues(u.newQueues)
 		u.a.tellFound("line", u.found, len(u.ids))
-		u.a.tellNotes(u.notes)
-		u.a.tellExpired(&u.expired)
+		u.a.printNotes(u.notes)
+		u.a.printExpired(&u.expired)
 	}
 	if err == nil || u.batch == "" {
 		return err

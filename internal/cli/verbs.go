@@ -256,7 +256,7 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 	}
 	if all.Notes == nil { // likewise
 		all.Notes = v.Notes
-		a.tellNotes(v.Notes)
+		a.printNotes(v.Notes)
 	}
 	switch {
 	case a.JSONL:

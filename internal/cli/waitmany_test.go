@@ -10,7 +10,7 @@ import (
 )
 
 // The job log has a line for each ended job even if the service does not say how much the job printed.
-func TestJobLogGoesOnWithoutTheService(t *testing.T) {
+func TestJobLogContinuesWithoutTheService(t *testing.T) {
 	dir := t.TempDir()
 	log, err := openJobLog(filepath.Join(dir, "log"), nil, false)
 	if err != nil {

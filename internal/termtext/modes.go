@@ -305,8 +305,8 @@ func (m *Modes) onAlternate() bool {
 	return m.find("?47") >= 0 || m.find("?1047") >= 0 || m.find("?1049") >= 0
 }
 
-// FullScreen reports whether the program has drawn a screen of its own. It can draw that again, and what
-// it has printed last is no part of it.
+// FullScreen reports whether the program fills the screen. Such a program can draw it again, and the last lines that
+// it printed are not a part of it.
 func (m *Modes) FullScreen() bool { return m.painted || m.onAlternate() }
 
 // Again returns what gives another terminal the same modes.

@@ -121,7 +121,7 @@ func (r *Renderer) step(text string) int {
 	}
 	char, n := utf8.DecodeRuneInString(text)
 	switch {
-	case char == utf8.RuneError && n == 1: // a byte that is no text; two of them must not join into a character
+	case char == utf8.RuneError && n == 1: // an invalid byte; two of them must not join into a character
 		r.put(string(utf8.RuneError), 1)
 	case char == 0x9b:
 		return r.sequence(text, n)

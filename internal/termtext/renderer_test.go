@@ -46,9 +46,9 @@ func TestRendererShowsWhatATerminalShows(t *testing.T) {
 		{"line drawing", "\x1b(0lqk\x1b(Bq\x1b)0\x0ex\x0fx\n", "┌─┐q│x\n"},
 		{"an incomplete sequence", "abc\x1b[3", "abc"},
 		{"an incomplete character", "abc\xe4\xb8", "abc\ufffd"},
-		{"bytes that are no text", "a\xff\xfeb\n", "a\ufffd\ufffdb\n"},
-		{"bytes that become a character only together", "\xc2\x1b!\x85\xc2-\b\x1b[P\x85\n", "\ufffd\ufffd\ufffd\ufffd\n"},
-		{"a sequence that ends in a byte that is no text", "a\x1b(ä\n", "aä\n"},
+		{"invalid bytes", "a\xff\xfeb\n", "a\ufffd\ufffdb\n"},
+		{"bytes that form a character only together", "\xc2\x1b!\x85\xc2-\b\x1b[P\x85\n", "\ufffd\ufffd\ufffd\ufffd\n"},
+		{"a sequence that ends in an invalid byte", "a\x1b(ä\n", "aä\n"},
 	} {
 		var whole, pieces Renderer
 		if got := whole.Write(c.text) + whole.End(); got != c.want {
@@ -130,7 +130,7 @@ func TestRendererLeavesNoControls(t *testing.T) {
 }
 
 // Of a control sequence that is longer than any that means something, the beginning is left out and the rest is text.
-func TestEndlessSequenceBecomesText(t *testing.T) {
+func TestEndlessSequenceIsText(t *testing.T) {
 	const n = 200
 	got := Text("a\x1b["+strings.Repeat("1", n)+"mb", false)
 	if rest, kept := strings.CutSuffix(got, "1mb"); !kept || rest != "a"+strings.Repeat("1", len(rest)-1) || len(rest) < n-maxSequence || len(rest) > n-maxSequence+2 {
