@@ -73,12 +73,7 @@ func TestDrainTakesBackFromEveryRunner(t *testing.T) {
 
 // A runner that is met during a drain gives back what it has not started.
 func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
-	f.keepsQuiet()
-	p.Scale(2)
-	s.put(0)
-	hears[*wire.Start](t, f, 2)
+	s, f, p := oneUnstarted(t)
 	dropped := len(heard[*wire.Drop](f))
 	p.Drain(true)
 	hears[*wire.Drop](t, f, dropped+1)

@@ -191,14 +191,21 @@ func TestScaleActsAtOnce(t *testing.T) {
 	check(t, "workers", p.Workers(), 3)
 }
 
-// Fewer workers: what has not been started is given back, what runs goes on.
-func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
+// oneUnstarted begins a pool of two workers: job 1 runs, and job 2 was sent to the runner, which does not answer.
+func oneUnstarted(t *testing.T) (*hub, *fakeRunner, *worker.Pool) {
+	t.Helper()
 	s, f, p := begin(t, 1, 0)
 	s.becomes(1, queue.Processing)
 	f.keepsQuiet()
 	p.Scale(2)
 	s.put(0)
 	hears[*wire.Start](t, f, 2)
+	return s, f, p
+}
+
+// Fewer workers: what has not been started is given back, what runs goes on.
+func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
+	s, f, p := oneUnstarted(t)
 	n := len(heard[*wire.Setup](f))
 	p.Scale(1)
 	_, told := hears[*wire.Setup](t, f, n+1)
@@ -422,12 +429,7 @@ func TestStopLetsJobsFinish(t *testing.T) {
 // At the deadline of a stop what runs is ended and given back, with no more grace than the stop
 // has, and what has not started is taken back.
 func TestStopEndsJobsAtTheDeadline(t *testing.T) {
-	s, f, p := begin(t, 1, 0)
-	s.becomes(1, queue.Processing)
-	f.keepsQuiet()
-	p.Scale(2)
-	s.put(0)
-	hears[*wire.Start](t, f, 2)
+	s, f, p := oneUnstarted(t)
 	stopped := make(chan struct{})
 	go func() {
 		defer close(stopped)
