@@ -60,8 +60,8 @@ type Job struct {
 	Submitter         string              `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
 	Schedule          string              `json:"schedule,omitempty"`  // that made it
 	queue.HookLines
-	// InputRemoved names what was removed, to make room, of the input of a job that has ended: env, stdin. Such a job
-	// cannot run again.
+	// InputRemoved lists the parts of an ended job's input (env, stdin) that were removed to make room. Such a job cannot
+	// run again.
 	InputRemoved []string `json:"input_removed,omitempty"`
 	// Hidden names what is left out, because the job is another's: command, env, output.
 	Hidden []string `json:"hidden,omitempty"`

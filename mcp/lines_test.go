@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A line that is no JSON-RPC 2.0 message is answered with -32600 and with its id, if it has a valid one (section 5 of
+// A line that is not a JSON-RPC 2.0 message is answered with -32600 and with its id, if it has a valid one (section 5 of
 // the specification), in words that do not come from the implementation. It does not reach the library.
 func TestInvalidMessagesAreAnswered(t *testing.T) {
 	for _, c := range []struct{ line, id, why string }{

@@ -236,9 +236,9 @@ func (d *fileReader) end(t trailer) error {
 	return errors.Join(d.missing(Stdout, d.last[0], t.printed[0]), d.missing(Stderr, d.last[1], t.printed[1]))
 }
 
-// lost hands over what is missing of a file that has no trailer, and whose last n bytes hold no records. Nothing shows
-// which stream these bytes were of. The same holds for bytes that were skipped, because they may be of the stream that
-// no later record is of.
+// lost reports what is missing of a file that has no trailer, and whose last n bytes hold no records. Nothing shows
+// which stream these bytes belonged to. That is also unknown for bytes that were skipped: they may belong to a stream
+// that has no later record.
 func (d *fileReader) lost(n int64) error {
 	if err := d.end(trailer{printed: d.printed}); err != nil {
 		return err

@@ -18,7 +18,7 @@ type store struct {
 	last   checkedExtent
 }
 
-// region is a row of bytes that begins again at its end, and keeps the last room bytes.
+// region is a ring buffer in the file. It keeps the last bytes written, at most room of them.
 type region struct {
 	room    int64
 	end     int64   // bytes up to the end of the newest, from the beginning of the region
@@ -177,8 +177,8 @@ func discard(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// each divides bytes, so far from the beginning of a region with some room, into those of its blocks: their
-// number, and how far from the block's beginning they are.
+// each divides bytes that are written at an offset of a region into those of its blocks. It calls do with the number of
+// each block and the offset in that block. The region is a ring of room bytes.
 func each(at int64, p []byte, size, room int64, do func(number, from int64, p []byte) error) error {
 	for at %= room; len(p) > 0; at %= room {
 		n := min(int64(len(p)), size-at%size, room-at)

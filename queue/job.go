@@ -291,7 +291,7 @@ type Progress struct {
 	At      Millis `json:"at"`
 }
 
-// What stands for the size of an output that was removed to make room.
+// Values of an attempt's output size once the output was removed to make room.
 const (
 	OutputForgotten = -1 // all outputs, or those of a queue, were over retention_output
 	OutputOverQuota = -2 // the jobs of the user were over max_bytes_per_user

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The directory that has the private directories of jobs may be made by the operator. One that is not a directory of
-// this account alone is refused, with the command that helps.
+// The operator may make the directory that contains the private directories of jobs. It is refused if another account
+// owns it or may write to it, and the error shows the command that corrects this.
 func TestPlaceOfJobsIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name string

@@ -10,7 +10,7 @@ import (
 // longDelay is the longest wait of a new job about which nothing is said: within it a reboot is unlikely.
 const longDelay = time.Hour
 
-// remarks are what the receipt of new or edited jobs says besides their ids.
+// remarks holds what the receipt of new or edited jobs contains in addition to their ids.
 type remarks struct {
 	unenforced  []string // limits that are not enforced here
 	maxAttempts int      // the largest number of attempts of one of the jobs

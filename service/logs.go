@@ -138,8 +138,8 @@ func (f *follower) tellLast() error {
 	return nil
 }
 
-// wanted reports whether a chunk is among what was asked for. Lost bytes of an unknown stream are, whichever stream was
-// asked for; they were printed at the time of the chunk or later.
+// wanted reports whether the request selects a chunk. Lost bytes of an unknown stream are selected by a request for
+// either stream. They were printed at the time of the chunk or later.
 func (f *follower) wanted(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return f.p.Until == 0 || c.At < int64(f.p.Until)
@@ -183,7 +183,7 @@ func (f *follower) tell(c output.Chunk) error {
 	}
 }
 
-// pieceOf returns what is sent of a chunk besides its data.
+// pieceOf returns the piece that is sent for a chunk, without the chunk's data.
 func pieceOf(c *output.Chunk) control.Piece {
 	p := control.Piece{Stream: "stdout", At: control.Time(c.At), Dropped: c.Dropped}
 	if c.Stream == output.Stderr {

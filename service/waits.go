@@ -62,12 +62,12 @@ func (s *Service) addNodeReasons(ctx context.Context, due []*queue.Job, reasons 
 }
 
 // sameGates identifies the gates of a job: jobs that share it have the same reasons to wait. A resource is also reserved
-// for jobs of a higher rank, so each job that needs one is looked up by itself.
+// for jobs of a higher rank, so each job that needs one is checked individually.
 type sameGates struct {
 	queue   string
 	uid     int
 	demands string // see queue.DemandsText
-	seq     int64  // 0 unless the job is asked about by itself
+	seq     int64  // of a job that is checked individually, otherwise 0
 }
 
 // obstaclesOf looks up the obstacles of jobs that are due, of one job for all that wait for the same.

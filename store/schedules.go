@@ -95,7 +95,7 @@ type SchedulePut struct {
 	Schedule
 	// Replaces is the Gen of the schedule that it replaces, which has the same name; 0 for a new schedule.
 	Replaces int64
-	// By is the uid of the user who asks.
+	// By is the uid of the user who made the request.
 	By int
 	// MaxBytesUser is how many bytes the jobs and schedules of the schedule's user may use; 0 means unlimited.
 	MaxBytesUser int64

@@ -566,7 +566,7 @@ type Upkeep interface {
 	// before an instant or more than keep are there. It says whether there are more.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
 	// TrimOutputs removes a bounded number of outputs: the oldest, while all take more
-	// than keep bytes. Their attempts stay, with OutputForgotten as the size. It reports whether there
+	// than keep bytes. The attempts stay, and their output size is set to OutputForgotten. It reports whether there
 	// are more. TrimOutputsOf does so with those jobs of a queue that ended while it had its own retention.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// outputRead is what logs returned of the standard output of a completed job, and what the campaign knows of that.
+// outputRead holds the standard output of a completed job as logs returned it, and the output that is expected.
 type outputRead struct {
 	text, want string // what logs returned, and what the job prints
 	dropped    int64  // bytes that the service says it did not store

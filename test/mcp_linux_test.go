@@ -364,7 +364,7 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	}
 }
 
-// A server whose input has ended does not outlive its agent by the time that a call waits for a job. The job goes on.
+// A server ends soon after its input does, even if a call still waits for a job. The job continues.
 func TestMCPEndsThoughACallWaits(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	cmd := q.command("mcp", "--write")

@@ -53,8 +53,8 @@ func (q *queue) tmpdirOf() string {
 	return q.must("run", `touch "$QUEUECTL_TMPDIR/left"; echo "$QUEUECTL_TMPDIR"`)
 }
 
-// job_tmpdir says where the private directories of jobs are. A job's is removed at its end, and so is what a killed
-// runner leaves, though the setting names another directory by then. A running job keeps its directory, while new
+// job_tmpdir says where the private directories of jobs are. A job's directory is removed at its end. Directories that a
+// killed runner leaves are removed too, even if the setting names another directory by then. A running job keeps its directory, while new
 // jobs get theirs where the changed setting says.
 func TestJobTmpdirIsWhereTheSettingSays(t *testing.T) {
 	t.Parallel()

@@ -151,7 +151,8 @@ func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 	return nil
 }
 
-// fire carries out a firing. If its user has too few bytes left, it makes room first: for all runs, or else for one.
+// fire carries out a firing. If too little of its user's byte quota is left, it makes room first: for all runs if
+// possible, otherwise for one.
 func (f *firer) fire(ctx context.Context, uid int, plan store.Firing) (store.Fired, error) {
 	plan.FailOverQuota = f.r.MakeRoom != nil
 	fired, err := f.s.Fire(ctx, plan)

@@ -141,7 +141,7 @@ func TestTheClockIsReadEvery30Seconds(t *testing.T) {
 
 // Once jobs were enqueued, have ended or were removed, upkeep looks again within 5 s: a user may exceed a limit, and
 // files may be removed.
-func TestChangesAreLookedAtWithin5Seconds(t *testing.T) {
+func TestChangesAreNoticedWithin5Seconds(t *testing.T) {
 	k := &keeper{next: time.Hour}
 	_, err := upkeep(t, k, func() {
 		time.Sleep(7 * time.Second)

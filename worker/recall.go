@@ -26,8 +26,8 @@ import (
 // The rules do not cover runners that are not the current one: the runner of a suspect, of a user whose starts hang, or
 // one that does not answer. Their jobs must not delay those of others.
 
-// recall takes back the jobs that a runner has not started, as far as the caller selects them. A claim that is under way
-// counts as made before it, even if no job is taken back: its jobs are returned too. The caller holds mu.
+// recall takes back the selected jobs that runners have not started. A claim that is in progress counts as made before
+// the recall, so its jobs go back to the queue too, even if the recall finds no other job. The caller holds mu.
 func (p *Pool) recall(selects func(*leaseState) bool) {
 	p.recalls++
 	p.dropUnstarted(selects)

@@ -18,7 +18,7 @@ type expiries struct {
 	never int // jobs that will not run, with those that said covers
 }
 
-// add notes the job of a line of the list, or of a place in it.
+// add notes the job at line n of a list, or at index n of a JSON array, if it has expired. what is "line" or "job".
 func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !hasExpired(expires, now) {

@@ -34,8 +34,8 @@ func lingers() bool {
 const initPID = 1
 
 // BootAdvice returns how to make a service start at boot, or "" if it does. A registered service starts
-// at boot if its unit is enabled and, for a user's own service, if the user lingers. One that init started,
-// or that is init, is taken to start with the machine or the container.
+// at boot if its unit is enabled and, for a user's own service, if the user lingers. A service that
+// init started, or that is init, is assumed to start with the machine or the container.
 func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
 
 // bootAdvice is BootAdvice where this directory exists if systemd runs, see sd_booted(3).

@@ -26,7 +26,7 @@ type Modes struct {
 	painted bool // the cursor was moved to a position on the screen
 }
 
-// change is one difference from a terminal after a reset.
+// change is one difference between the terminal's state and its state after a reset.
 type change struct {
 	name  string // control function and number: "?25", "m", "(", "]4"
 	again string // makes the same change again
@@ -305,8 +305,8 @@ func (m *Modes) onAlternate() bool {
 	return m.find("?47") >= 0 || m.find("?1047") >= 0 || m.find("?1049") >= 0
 }
 
-// FullScreen reports whether the program fills the screen. Such a program can draw it again, and the last lines that
-// it printed are not a part of it.
+// FullScreen reports whether the program draws the whole screen, as an editor does. A client that attaches to it
+// asks it to redraw the screen; printing its last output again would not restore the screen.
 func (m *Modes) FullScreen() bool { return m.painted || m.onAlternate() }
 
 // Again returns what gives another terminal the same modes.

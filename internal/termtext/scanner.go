@@ -14,8 +14,8 @@ type scanner struct {
 const maxControl = 256
 
 // write takes the next piece of output and calls found for what is complete: SO, SI, a sequence from ESC
-// to its last byte, or a string from ESC to the byte before its end. ESC stands for it where both are one
-// character.
+// to its last byte, or a string from ESC to the byte before its end. Where one C1 character replaces ESC and the byte
+// after it, found gets these two.
 func (s *scanner) write(data []byte, found func(string)) {
 	for _, c := range data {
 		if len(s.pending) == 0 && !s.c1 && c >= ' ' && c != 0xc2 { // the usual case

@@ -49,7 +49,7 @@ func TestLoadRefusesWhatIsNoZone(t *testing.T) {
 	}
 }
 
-// TZ holds more than a name: a colon may stand before it.
+// TZ may have a colon before the name.
 func TestFromTZ(t *testing.T) {
 	for value, want := range map[string]string{"": "UTC", ":": "UTC", "UTC": "UTC", ":Europe/Berlin": "CEST", ":JST-9": "JST"} {
 		l, err := FromTZ(value)

@@ -109,9 +109,9 @@ func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok
 	return status, usage, ok, err
 }
 
-// list reads the list as far as the buffer holds it: the kernel returns a page of it at a time. A page begins with a
-// whole number only if the last read of the same open file was of the page before. So noOrphans and look have one each:
-// file is 0 or 1. ok is false where the system keeps no list.
+// list reads as much of the list as fits into the buffer: the kernel returns a page of it at a time. A page begins at
+// the first digit of a number only if the last read of the same open file returned the page before it. So noOrphans and
+// look have an open file each: file is 0 or 1. ok is false where the system keeps no list.
 func (o *orphanage) list(file int, buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
 		pid := os.Getpid()

@@ -305,7 +305,8 @@ func (r *Rules) toFirst(l *Lane) (changed bool, err error) {
 	return changed, err
 }
 
-// lasting is the priority of a lane whose head is a job. One that expires is read each time.
+// lasting returns the priority to store for a lane whose head is this job. It is Unknown for a job that expires, so that
+// each claim reads the job again.
 func lasting(j *Job) int64 {
 	if j.ExpiresAt != 0 {
 		return Unknown

@@ -351,8 +351,8 @@ type Rules struct {
 	claiming bool               // what room looks at is a step of a claim
 
 	contenders []contender // of pick, which uses the memory again
-	// turnSteps is how many steps this claim has taken to look at contenders. roomy has the priorities of the lanes that
-	// it found to have room and a priority that is not the one in turn, by ID; what may change that removes them.
+	// turnSteps counts the steps that this claim has taken to check contenders. roomy maps the IDs of lanes that had room,
+	// but a priority other than the one in turn, to that priority; a change of the lane removes it.
 	turnSteps int
 	roomy     map[int64]int64
 	// Bytes of jobs were read by claims.

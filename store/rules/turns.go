@@ -88,8 +88,8 @@ func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
 	return n, nil
 }
 
-// turnStepsMost is how many steps a claim takes to look at contenders, and demandStepsMost how many of these may be
-// spent before it looks at no more lanes that make demands. So there are always steps left to find the priority of the
+// turnStepsMost bounds the steps that a claim takes to check contenders. After demandStepsMost of them it checks no more
+// lanes that make demands. So there are always steps left to find the priority of the
 // other lanes, which is not known after a restart, and to lease jobs. After that, only the lanes that are known to have
 // the right priority take turns.
 const (
@@ -97,9 +97,9 @@ const (
 	demandStepsMost = turnStepsMost / 2
 )
 
-// nextContender returns the index of the contender to look at next, or -1 if there is none: of those that may have a job
-// of the priority of the first lane, the one whose user was served least recently. It skips the lanes that this claim has
-// looked at and that have a job of another priority, so that it does not read them again for each job that it leases.
+// nextContender returns the index of the contender to check next, or -1. Among those that may have a job of the first
+// lane's priority, it is the one whose user was served least recently. It skips lanes that this claim has checked and
+// whose next job has another priority, so that the claim does not read them again for each job that it leases.
 func (r *Rules) nextContender(list []contender, first *Lane) int {
 	at := -1
 	for i := range list {

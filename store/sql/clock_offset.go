@@ -8,8 +8,8 @@ import (
 
 // clockOffset is how far this machine's clock is behind the server's, in milliseconds.
 //
-// The server reads its clock between the request and the reply, so a reading says only that the offset is between two
-// values. The offset is moved as far as a reading proves it wrong. An example: the clocks are equal, and the reply to a
+// The server reads its clock between the request and the reply, so a reading shows only that the offset is between two
+// values. An offset outside of them is moved to the nearer one. An example: the clocks are equal, and the reply to a
 // reading is 200 ms late. The server's time is then 200 ms before the time at which the reply is received, but not
 // before that of the request, so the offset stays 0.
 type clockOffset struct{ atomic.Int64 }

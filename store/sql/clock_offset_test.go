@@ -89,7 +89,7 @@ func TestClockOffsetIsCorrectedByReadings(t *testing.T) {
 		"before the server":                    {[]reading{{61_000, 1001, 61_002}}, -59_999},
 		"better known with each reading":       {[]reading{{1000, 61_001, 1500}, {2000, 62_001, 2002}}, 59_999},
 		"kept, where a reading allows it":      {[]reading{{1000, 61_001, 1002}, {2000, 62_001, 9000}}, 59_999},
-		"set forward meanwhile":                {[]reading{{1000, 61_001, 1002}, {62_002, 62_003, 62_004}}, 1},
+		"set forward during the request":       {[]reading{{1000, 61_001, 1002}, {62_002, 62_003, 62_004}}, 1},
 		"set back between request and reply":   {[]reading{{5000, 5001, 1000}, {1001, 5002, 1003}}, 3999},
 		"the server's clock was set back then": {[]reading{{1000, 61_001, 1002}, {2000, 2001, 2002}}, 1},
 	} {

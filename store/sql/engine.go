@@ -85,7 +85,7 @@ type engine struct {
 	last     int64                 // event that is stored; guarded by mu
 	// servedSeen is, by queue, queueState.served as of the last commit. The inner maps never change; guarded by mu.
 	servedSeen map[string]map[int]int64
-	newer      chan struct{} // closed by the next one, nil if nobody waits; guarded by mu
+	newer      chan struct{} // closed by the next event, nil if no caller waits; guarded by mu
 }
 
 // foreigners are jobs that another node has changed, or any.

@@ -395,6 +395,6 @@ func TestClaimReadsAsMuchHoweverManyLanesAreShut(t *testing.T) {
 		read[n] = steps(t, s)
 	}
 	if read[2000] > 2*read[50] {
-		t.Errorf("20 starts and ends took %d steps of SQLite beside 50 lanes, and %d beside 2000", read[50], read[2000])
+		t.Errorf("20 starts and ends took %d steps of SQLite with 50 lanes, and %d with 2000", read[50], read[2000])
 	}
 }

@@ -393,8 +393,8 @@ func otherTables(c *liteConn, column string) error {
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code, "the database %s was made by another version of queuectl: it has no %s; use that version, or move the directory away to begin with an empty queue", file, column)))
 }
 
-// hasTables reports whether all tables were created by exactly these statements: then no column is missing, and none has
-// to be looked for.
+// hasTables reports whether all tables were created by exactly these statements. If so, no column is missing, and the
+// columns need not be compared.
 func hasTables(c *liteConn, statements []string) (bool, error) {
 	tables := map[string]bool{}
 	err := c.query(func(r row) (bool, error) {

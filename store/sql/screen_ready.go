@@ -156,7 +156,7 @@ func (s *engine) servedCopy() map[string]map[int]int64 {
 	return maps.Clone(s.servedSeen)
 }
 
-// turnsSeen is what a reader knows of the turns of users.
+// turnsSeen holds what a reader knows about the turns of users.
 type turnsSeen struct {
 	byArrival bool // there are no turns
 	served    map[string]map[int]int64

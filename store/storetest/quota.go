@@ -474,7 +474,7 @@ func walkOfUsers(r *rig, steps int) {
 	r.counted()
 }
 
-// turnsSeen is what a walk has seen of the turns of users in one queue.
+// turnsSeen records the turns of users in one queue during a walk.
 type turnsSeen struct {
 	claims int
 	served map[int]int   // by uid: the last claim of a job of theirs
