@@ -184,7 +184,7 @@ func ParseInstant(text string) (Millis, error) {
 }
 
 // CommandText returns the command, or else the program and its arguments as a line that a shell reads back as these
-// words. The line ends in … where it is longer than a command may be.
+// words. A line that takes more than MaxCommand bytes as JSON is cut and ends in ….
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
 		return command
@@ -196,11 +196,7 @@ func CommandText(command string, argv []string) string {
 	if strings.Contains(argv[0], "=") { // unquoted, it would assign a variable
 		words[0] = quoted(argv[0])
 	}
-	line := strings.Join(words, " ")
-	if len(line) <= MaxCommand {
-		return line
-	}
-	return strings.ToValidUTF8(line[:MaxCommand-len("…")], "") + "…"
+	return ClipJSON(strings.Join(words, " "), MaxCommand)
 }
 
 // Word returns a text as one word of a shell's line.

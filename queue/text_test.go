@@ -50,8 +50,8 @@ func TestCommandTextIsBounded(t *testing.T) {
 	}
 	for n, cut := range map[int]bool{MaxCommand - len("x "): false, MaxCommand - len("x ") + 1: true} {
 		got := CommandText("", []string{"x", strings.Repeat("y", n)})
-		if len(got) > MaxCommand || strings.HasSuffix(got, "…") != cut {
-			t.Errorf("an argument of %d bytes: got %d bytes, cut: %v, want at most %d, cut: %v", n, len(got), strings.HasSuffix(got, "…"), MaxCommand, cut)
+		if len(got) > MaxCommand+len("…") || strings.HasSuffix(got, "…") != cut {
+			t.Errorf("an argument of %d bytes: got %d bytes, cut: %v, want at most %d, cut: %v", n, len(got), strings.HasSuffix(got, "…"), MaxCommand+len("…"), cut)
 		}
 	}
 	if got := CommandText("", []string{"x", strings.Repeat("é", MaxCommand)}); !utf8.ValidString(got) {

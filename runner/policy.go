@@ -3,7 +3,7 @@ package runner
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
+	"path"
 	"slices"
 	"strings"
 
@@ -11,7 +11,7 @@ import (
 )
 
 // policy says whose jobs a root runner may run. It is read from a file of root's, which
-// the service cannot change.
+// the service cannot change. Only Unix has it.
 type policy struct {
 	file      string
 	allowRoot bool
@@ -50,8 +50,8 @@ func parsePolicy(file, text string) (policy, error) {
 		case key == "accounts":
 			p.accounts = strings.Fields(value)
 		case key == tmpdirKey:
-			if filepath.IsAbs(value) {
-				p.tmpdir = filepath.Clean(value)
+			if path.IsAbs(value) {
+				p.tmpdir = path.Clean(value)
 			} else if value != "none" {
 				fault = "job_tmpdir is the full path of a directory or none, not " + value
 			}

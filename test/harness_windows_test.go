@@ -499,6 +499,10 @@ func (s *shell) seen(text string) string {
 	text = pathsHere.ReplaceAllStringFunc(text, func(path string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
 	})
+	belowWork := regexp.MustCompile(regexp.QuoteMeta(s.work) + `\\[^ :;"']*`)
+	text = belowWork.ReplaceAllStringFunc(text, func(path string) string {
+		return s.work + strings.ReplaceAll(strings.ReplaceAll(path[len(s.work):], `\\`, "/"), `\`, "/")
+	})
 	for _, h := range here {
 		text = regexp.MustCompile(h.find).ReplaceAllString(text, h.there)
 	}
