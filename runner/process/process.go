@@ -174,8 +174,12 @@ type Left struct {
 // ErrUnsupported says that commands cannot be run on this operating system.
 var ErrUnsupported = errors.New("running jobs is not supported on this operating system yet; run the service on Linux")
 
+// errNotDirectory says that a working directory is something else, on Windows too, where Stat has no such error.
+var errNotDirectory = errors.New("not a directory")
+
 // noWorkDir reports whether an error about a working directory is for good: it does not exist, is none, or may not be
 // entered. A disk or a server that fails is not.
 func noWorkDir(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR)
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) ||
+		errors.Is(err, errNotDirectory)
 }

@@ -353,7 +353,7 @@ func enterable(dir string) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is not a directory (%w)", dir, unix.ENOTDIR)
+		return fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
 	return unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS)
 }

@@ -350,7 +350,7 @@ func openFolder(dir string) (windows.Handle, error) {
 	case err != nil:
 		return 0, err // which says of most what is wrong
 	case !info.IsDir():
-		return 0, fmt.Errorf("%s is not a folder", dir)
+		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
 	dir16, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
