@@ -58,21 +58,24 @@ func (s *Service) withRoom(ctx context.Context, uid int, request func() error) e
 	return err
 }
 
-// makeRoom removes as many bytes of a user's ended jobs as a refused request needs, and reports whether there is room
+// makeRoom removes as many bytes of a user's jobs as a refused request needs, and reports whether there is room
 // now. It removes nothing if all that may be removed is not enough.
 func (s *Service) makeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
 	keep := full.Most - full.More
 	if keep < 0 {
 		return false
 	}
-	removable, err := s.store.RemovableBytes(ctx, uid)
-	if err != nil || full.Used-removable > keep {
+	need := full.Used - keep
+	if removable, err := s.store.RemovableBytes(ctx, uid, need); err != nil || removable < need {
 		return false
 	}
-	for more := true; more && err == nil; {
-		more, err = s.store.TrimUser(ctx, uid, keep)
+	for more := true; more; {
+		var err error
+		if more, err = s.store.TrimUser(ctx, uid, keep); err != nil {
+			return false
+		}
 	}
-	return err == nil && s.store.UserBytes(uid) <= keep
+	return s.store.UserBytes(uid) <= keep
 }
 
 // maxNearQuota is how many users near their quota a status lists.

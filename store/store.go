@@ -537,11 +537,13 @@ type Upkeep interface {
 	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
 	// they tell of, and are not refused for want of room in the queue.
 	SetHooks(ctx context.Context, h Hooks) error
-	// RemovableBytes returns how many bytes TrimUser can remove of a user.
-	RemovableBytes(ctx context.Context, uid int) (int64, error)
-	// TrimUser removes inputs and outputs of a user's ended jobs while the user holds more than keep bytes (UserBytes): a
-	// bounded number, those of the job that ended first first. It removes the outputs of all states, and the inputs
-	// above KeptInput of those that LosesInput names. The rows stay. It reports whether there is more to remove.
+	// RemovableBytes returns how many bytes TrimUser can remove of a user. It stops counting once it has counted need
+	// bytes.
+	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
+	// TrimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes (UserBytes): a
+	// bounded number, first of jobs that have not ended, then of the job that ended first. It removes the outputs of all
+	// attempts that have ended, and the inputs above KeptInput of jobs in a state that LosesInput names. The rows stay. It
+	// reports whether there is more to remove.
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
 	// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first. It reads what
 	// UserBytes reads.
@@ -565,9 +567,10 @@ type Upkeep interface {
 	// TrimEvents forgets a bounded number of events: the oldest, while they are from
 	// before an instant or more than keep are there. It says whether there are more.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
-	// TrimOutputs removes a bounded number of outputs: the oldest, while all take more
-	// than keep bytes. The attempts stay, and their output size is set to OutputForgotten. It reports whether there
-	// are more. TrimOutputsOf does so with those jobs of a queue that ended while it had its own retention.
+	// TrimOutputs removes a bounded number of outputs while all take more than keep bytes: of the users whose outputs take
+	// most, so that no user loses outputs while another one has more; of one user in the order of TrimUser. The attempts
+	// stay, and their output size is set to OutputForgotten. It reports whether there are more. TrimOutputsOf does so with
+	// those jobs of a queue that ended while it had its own retention: of the job that ended first.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
 	// Owners lists the name that each uid had when it enqueued first, and those of

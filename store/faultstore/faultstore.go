@@ -310,8 +310,8 @@ func (s *Store) DeletableOutputs(ctx context.Context, limit int) ([]string, erro
 }
 
 // RemovableBytes implements store.Store.
-func (s *Store) RemovableBytes(ctx context.Context, uid int) (int64, error) {
-	return ask(ctx, s, "RemovableBytes", uid, func() (int64, error) { return s.Store.RemovableBytes(ctx, uid) })
+func (s *Store) RemovableBytes(ctx context.Context, uid int, need int64) (int64, error) {
+	return ask(ctx, s, "RemovableBytes", uid, func() (int64, error) { return s.Store.RemovableBytes(ctx, uid, need) })
 }
 
 // TrimUser implements store.Store.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -105,10 +104,10 @@ func (s *Store) UsersOver(keep int64) (list []store.UserBytes) {
 }
 
 // RemovableBytes implements store.Store.
-func (s *Store) RemovableBytes(ctx context.Context, uid int) (bytes int64, err error) {
+func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int64, err error) {
 	err = s.read(ctx, func() error {
 		for _, j := range s.jobs {
-			if j.UID != uid || !j.State.Ended() {
+			if j.UID != uid {
 				continue
 			}
 			bytes += j.Outputs
@@ -124,32 +123,42 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int) (bytes int64, err e
 
 // TrimUser implements store.Store.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	var ended []*job
-	err = s.update(ctx, func(queue.Millis) error {
-		for _, j := range s.all() {
-			if j.UID == uid && j.State.Ended() {
-				ended = append(ended, j)
-			}
-		}
-		slices.SortStableFunc(ended, func(a, b *job) int { return cmp.Compare(a.EndedAt, b.EndedAt) })
+	return false, s.update(ctx, func(queue.Millis) error {
+		s.trimUser(uid, keep)
 		return nil
 	})
-	for _, j := range ended {
-		over := int64(0)
-		err = errors.Join(err, s.update(ctx, func(queue.Millis) error {
-			over = s.over(uid, keep)
-			if over > 0 && store.LosesInput(j.State) {
-				j.removeInput()
-				over = s.over(uid, keep)
-			}
-			return nil
-		}))
-		if err != nil || over <= 0 {
-			return false, err
+}
+
+// trimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes.
+func (s *Store) trimUser(uid int, keep int64) {
+	for _, j := range s.byEnd() {
+		if j.UID != uid {
+			continue
 		}
-		err = s.trim(ctx, max(0, j.Outputs-over), queue.OutputOverQuota, func(of *job) bool { return of == j }, func(_ *job, a *queue.Attempt) queue.Millis { return queue.Millis(a.N) })
+		if s.over(uid, keep) > 0 && store.LosesInput(j.State) {
+			j.removeInput()
+		}
+		for i := range j.attempts {
+			if s.over(uid, keep) > 0 {
+				s.removeOutput(j, i, queue.OutputOverQuota)
+			}
+		}
 	}
-	return false, err
+}
+
+// byEnd lists the jobs in the order in which they ended: first those that have not.
+func (s *Store) byEnd() []*job {
+	list := s.all()
+	slices.SortStableFunc(list, func(a, b *job) int { return cmp.Compare(a.endedAt(), b.endedAt()) })
+	return list
+}
+
+// endedAt returns when the job ended, 0 if it has not.
+func (j *job) endedAt() queue.Millis {
+	if !j.State.Ended() {
+		return 0
+	}
+	return j.EndedAt
 }
 
 // over returns how many bytes a user uses beyond keep.

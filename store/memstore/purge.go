@@ -107,45 +107,66 @@ func (s *Store) expel(j *job, detail queue.EventDetail, now queue.Millis) {
 	s.tell(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes the oldest outputs while all take more than keep bytes.
+// TrimOutputs removes outputs while all take more than keep bytes, each of the user whose outputs take most.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
-	return false, s.trim(ctx, keep, queue.OutputForgotten, func(*job) bool { return true }, func(_ *job, a *queue.Attempt) queue.Millis { return a.EndedAt })
+	return false, s.update(ctx, func(queue.Millis) error {
+		for s.outputs() > keep {
+			of := map[int]int64{}
+			for _, j := range s.jobs {
+				of[j.UID] += j.Outputs
+			}
+			most := 0
+			for uid, n := range of {
+				if n > of[most] || n == of[most] && uid < most {
+					most = uid
+				}
+			}
+			s.removeFirst(func(j *job) bool { return j.UID == most })
+		}
+		return nil
+	})
 }
 
 // TrimOutputsOf does so with jobs of a queue.
 func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more bool, err error) {
-	return false, s.trim(ctx, keep, queue.OutputForgotten, func(j *job) bool { return j.Kept && j.Queue == of }, func(j *job, _ *queue.Attempt) queue.Millis { return j.EndedAt })
+	return false, s.update(ctx, func(queue.Millis) error {
+		meant := func(j *job) bool { return j.Kept && j.Queue == of }
+		all := func() (n int64) {
+			for _, j := range s.jobs {
+				if meant(j) {
+					n += j.Outputs
+				}
+			}
+			return n
+		}
+		for all() > keep {
+			s.removeFirst(meant)
+		}
+		return nil
+	})
 }
 
-// trim removes the oldest outputs of some jobs while these take more than keep bytes, and stores mark as their size.
-func (s *Store) trim(ctx context.Context, keep, mark int64, meant func(*job) bool, at func(*job, *queue.Attempt) queue.Millis) error {
-	return s.update(ctx, func(queue.Millis) error {
-		for {
-			var oldest *queue.Attempt
-			var of *job
-			all := int64(0)
-			for _, j := range s.all() {
-				if !meant(j) {
-					continue
-				}
-				for i := range j.attempts {
-					a := &j.attempts[i]
-					all += max(0, a.OutputBytes)
-					if a.OutputBytes > 0 && (oldest == nil || at(j, a) < at(of, oldest)) {
-						oldest, of = a, j
-					}
-				}
-			}
-			if all <= keep {
-				return nil
-			}
-			if oldest.OutputRef != "" {
-				s.garbage = append(s.garbage, oldest.OutputRef)
-			}
-			of.Outputs -= oldest.OutputBytes
-			oldest.Output, oldest.OutputRef, oldest.Result, oldest.OutputBytes = nil, "", nil, mark
+// removeFirst removes the first output that some of the jobs have, in the order in which the jobs ended.
+func (s *Store) removeFirst(of func(*job) bool) {
+	for _, j := range s.byEnd() {
+		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); of(j) && i >= 0 {
+			s.removeOutput(j, i, queue.OutputForgotten)
+			return
 		}
-	})
+	}
+}
+
+// removeOutput removes the output of an attempt, and stores mark as its size.
+func (s *Store) removeOutput(j *job, i int, mark int64) {
+	a := &j.attempts[i]
+	if a.OutputBytes <= 0 {
+		return
+	}
+	if a.OutputRef != "" {
+		s.garbage = append(s.garbage, a.OutputRef)
+	}
+	j.Outputs -= a.OutputBytes
+	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, mark
 }
 
 // outputs is how many bytes all outputs take.

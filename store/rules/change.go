@@ -218,7 +218,7 @@ func (r *Rules) insert(j *Job, draft *queue.Job, at, uid int, seq int64, id stri
 	if err := r.tx.Insert(j, at); err != nil {
 		return err
 	}
-	r.tx.Holds(j.UID, j.Stored)
+	r.tx.Holds(j.UID, j.Stored, 0)
 	r.tx.Moved(j, 0, j.State)
 	if err := r.tx.AddEvent(queue.EventEnqueued, &j.Job, j.State, ByUID(uid)); err != nil {
 		return err

@@ -164,7 +164,7 @@ func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
 		}
 	}
 	ran(j, e)
-	r.tx.Holds(j.UID, store.OutputSize(a))
+	r.tx.Holds(j.UID, 0, store.OutputSize(a))
 	if err := r.tx.AddAttempt(j, e); err != nil {
 		return err
 	}

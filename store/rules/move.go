@@ -167,8 +167,8 @@ func (r *Rules) Disown(j *Job, former int) error {
 	}
 	was := *j
 	j.UID = former
-	r.tx.Holds(was.UID, -j.Bytes())
-	r.tx.Holds(former, j.Bytes())
+	r.tx.Holds(was.UID, -j.Stored, -j.Outputs)
+	r.tx.Holds(former, j.Stored, j.Outputs)
 	if from.Waiting() {
 		r.tx.Moved(j, 0, from)
 	}
@@ -227,7 +227,7 @@ func (r *Rules) Remove(j *Job, detail []byte) error {
 	if err := r.tx.Remove(j.Seq); err != nil {
 		return err
 	}
-	r.tx.Holds(j.UID, -j.Bytes())
+	r.tx.Holds(j.UID, -j.Stored, -j.Outputs)
 	r.tx.Moved(j, j.State, 0)
 	if j.Kept {
 		r.tx.CountKept(j, -1)

@@ -57,9 +57,6 @@ type Job struct {
 	Damaged bool
 }
 
-// Bytes is how many bytes the job holds, with its outputs.
-func (j *Job) Bytes() int64 { return j.Stored + j.Outputs }
-
 // Position is where the job stands in its lane, or would.
 func (j *Job) Position() Position { return Position{j.Rank, j.Seq} }
 
@@ -93,7 +90,8 @@ type User struct {
 	Hooks   int64 // that wait and are for jobs of this user, whoever runs them
 	Staged  int64 // jobs of batches that are not in the queue yet
 	Leased  int
-	Bytes   int64 // that their jobs hold; see store.Upkeep
+	Bytes   int64 // that their jobs and schedules hold; see store.Reader
+	Outputs int64 // bytes of these that are outputs
 }
 
 // Counts is what is known of all jobs.
@@ -160,8 +158,9 @@ type Tx interface {
 	Touched(seq int64)
 	// StoredSize returns the Job.Stored that the job has once it is written with everything.
 	StoredSize(j *queue.Job) (int64, error)
-	// Holds counts bytes that jobs of a user hold from now on, or no longer hold.
-	Holds(uid int, n int64)
+	// Holds adds to the bytes that a user's jobs and schedules hold: those that are stored of them, and those of their
+	// outputs.
+	Holds(uid int, stored, outputs int64)
 
 	// HasEdges says that some job waits for another one, or has done so. AddEdge notes that a job does, or
 	// what had come of that before, and

@@ -63,6 +63,19 @@ var duties = []struct {
 		_, err := s.TrimUser(t.Context(), 3, before-300)
 		return errors.Join(err, want(s.UserBytes(3), before-300))
 	}},
+	{"TrimUser of a job with many attempts", func(t *testing.T, s *Store) error {
+		before := s.UserBytes(manyAttempts)
+		_, err := s.TrimUser(t.Context(), manyAttempts, before-300)
+		return errors.Join(err, want(s.UserBytes(manyAttempts), before-300))
+	}},
+	{"RemovableBytes", func(t *testing.T, s *Store) error {
+		n, err := s.RemovableBytes(t.Context(), 3, 300)
+		return errors.Join(err, want(n >= 300, true))
+	}},
+	{"RemovableBytes of inputs", func(t *testing.T, s *Store) error {
+		n, err := s.RemovableBytes(t.Context(), withInputs, 5000)
+		return errors.Join(err, want(n >= 5000 && n < 10_000, true))
+	}},
 	{"TrimEvents", func(t *testing.T, s *Store) error {
 		last, _ := s.LastEvent()
 		more, err := s.TrimEvents(t.Context(), 0, last/2)
@@ -105,8 +118,15 @@ func want[T comparable](got, want T) error {
 	return nil
 }
 
+// Users of storeOfEnded: one whose only job waits to be run again after n attempts, with the outputs of the newest ten, and
+// one whose n jobs each have an input that may be removed, and no output.
+const (
+	manyAttempts = 8
+	withInputs   = 9
+)
+
 // storeOfEnded is a store with n jobs that have ended, each with an attempt, an output and two events. Half of them
-// ended while their queue had its own retention.
+// ended while their queue had its own retention. It also has the jobs of manyAttempts and withInputs.
 func storeOfEnded(t *testing.T, n int) *Store {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -120,6 +140,13 @@ func storeOfEnded(t *testing.T, n int) *Store {
 		SELECT i, i, i % 7, iif(i % 5 = 0, 8, 6), 0, 0, i, 5, 4, 1, 1, 1, ?2 - i, ?2, ?2, ?2, ?2, i, ?2, ?2 - i, 0, i % 2, 10, iif(i % 2, 'own', 'default'), '{"command":"true"}', 600 FROM n`, count, now)
 	harm(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
 		SELECT i, 1, 1, 'w1', 'here', 4711, ?2 - i, ?2 - i, 0, 0, '', '', 1, 900, 2000000, 0, 0, 10, x'00112233445566778899' FROM n`, count, now)
+	const columns = `INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
+		ended_at, outputs, terms, stored, input) `
+	harm(t, s, columns+`SELECT ?1 + 1, ?1 + 1, 8, 4, 2, 0, 1, 5, 1000000, ?1, 1, ?2, ?2, ?2, ?2 + 3600000, ?2, 1, 0, 1000, '{"command":"true"}', 600, ''`, count, now)
+	harm(t, s, numbers+`INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped, output_bytes, output)
+		SELECT ?1 + 1, i, 1, 'w1', 'here', 4711, ?2, ?2, 1, 0, '', '', 1, 900, 2000000, 0, 0, iif(i > ?1 - 10, 100, -2), iif(i > ?1 - 10, zeroblob(100), NULL) FROM n`, count, now)
+	harm(t, s, numbers+columns+`SELECT ?1 + 1 + i, ?1 + 1 + i, 9, 6, 0, 0, 1, 5, 1, 1, 1, ?2, ?2, ?2, ?2, ?2, 1, ?2 - i, 0, '{"command":"true"}', 2600, NULL FROM n`, count, now)
+	harm(t, s, numbers+`INSERT INTO inputs (seq, input) SELECT ?1 + 1 + i, printf('{"env":["A=%01990d"]}', 0) FROM n`, count)
 	harm(t, s, numbers+`INSERT INTO events (seq, at, kind, job, id, state, detail) SELECT i, ?2 - i, 'ended', i, i, 6, '{}' FROM n`, 2*count, now)
 	harm(t, s, numbers+`INSERT INTO keys (n, uid, key, at, sum, ids) SELECT i, 1, i, ?2, x'00', '' FROM n`, count, now)
 	harm(t, s, numbers+`INSERT INTO garbage (ref, node) SELECT 'g' || i || '-1', '' FROM n`, count)
@@ -129,7 +156,7 @@ func storeOfEnded(t *testing.T, n int) *Store {
 	}
 	c, err := openConn(filepath.Join(dir, fileName))
 	if err == nil {
-		err = errors.Join(c.exec(`UPDATE meta SET next_seq = ? + 1, enqueued = ?, next_event = 2 * ? + 1`, count, count, count), recount(c), c.close())
+		err = errors.Join(c.exec(`UPDATE meta SET next_seq = 2 * ? + 2, enqueued = ?, next_event = 2 * ? + 1`, count, count, count), recount(c), c.close())
 	}
 	if err != nil {
 		t.Fatal(err)

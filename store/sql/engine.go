@@ -254,7 +254,7 @@ func (s *engine) loadHeads() error {
 			return err
 		}
 	}
-	nodes := thirds(reserved)
+	nodes := fieldOf(reserved, 2)
 	for seq, fence := range held {
 		if l := s.mem.leases[seq]; l != nil { // else its row is lost
 			l.Job.Fence, l.Job.Node = fence, nodes[seq]

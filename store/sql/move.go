@@ -206,7 +206,7 @@ func (m *move) refuseNodes(c conn) error {
 		return err
 	}
 	others, err := c.number(`SELECT count(*) FROM jobs INDEXED BY jobs_running WHERE place = 3 AND node <> ?`, own)
-	for _, node := range thirds(reserved) {
+	for _, node := range fieldOf(reserved, 2) {
 		others += bit(node != own)
 	}
 	if err == nil && others > 0 {

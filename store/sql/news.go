@@ -49,6 +49,7 @@ type newsUser struct {
 	Waiting int64 `json:"w"`
 	Hooks   int64 `json:"h,omitempty"`
 	Bytes   int64 `json:"y,omitempty"` // that their jobs hold
+	Outputs int64 `json:"o,omitempty"` // bytes of these that are outputs
 }
 
 type newsQueue struct {
@@ -120,7 +121,7 @@ func (t *tx) tellQueue(q *queueState, keyed bool) {
 
 // newsVersion is that of what news mean. Whoever knows another one reads all anew: while one node after the other is brought up to
 // date there are two.
-const newsVersion = 3
+const newsVersion = 4
 
 // foreignMost is of how many jobs it is told which ones have changed.
 const foreignMost = 10_000
@@ -138,7 +139,7 @@ func (t *tx) news() ([]byte, error) {
 		Empties: m.empties, Keyed: m.lanes.keyed, Gathered: m.gathered, Due: t.due, Over: m.lanes.over, List: m.list, Listed: m.queues}
 	for uid := range t.users {
 		u := m.users[uid]
-		n.Users = append(n.Users, newsUser{uid, u.waiting, u.hooks, u.bytes})
+		n.Users = append(n.Users, newsUser{uid, u.waiting, u.hooks, u.bytes, u.outputs})
 	}
 	for q := range t.queues {
 		t.tellQueue(q, false)
@@ -233,7 +234,7 @@ func (t *tx) hear(commits int64, text []byte) error {
 	}
 	for _, is := range n.Users {
 		u := m.users[is.UID]
-		u.waiting, u.hooks, u.bytes = is.Waiting, is.Hooks, is.Bytes
+		u.waiting, u.hooks, u.bytes, u.outputs = is.Waiting, is.Hooks, is.Bytes, is.Outputs
 		m.putUser(is.UID, u)
 		s.foreign.uids = append(s.foreign.uids, is.UID)
 	}

@@ -119,8 +119,8 @@ func (t *tx) beginDisowning(uid int) error {
 	if err != nil {
 		return err
 	}
-	t.Holds(uid, -bytes)
-	t.Holds(d.former, bytes)
+	t.Holds(uid, -bytes, 0)
+	t.Holds(d.former, bytes, 0)
 	if err := t.exec(`UPDATE schedules SET uid = ?, paused_at = CASE paused_at WHEN 0 THEN ? ELSE paused_at END, next_at = 0, due_at = 0, note = ? WHERE uid = ?`, int64(d.former), int64(t.now), store.DisownedNote, int64(uid)); err != nil {
 		return err
 	}

@@ -152,20 +152,53 @@ func (s *engine) TrimEvents(ctx context.Context, before queue.Millis, keep int64
 	return more, err
 }
 
-// TrimOutputs removes the oldest outputs while all take more than keep bytes.
+// TrimOutputs implements store.Store.
 func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	if s.counted().Outputs <= keep {
 		return false, nil
 	}
 	err = s.doRemoving(ctx, normal, func(t *tx) error {
-		over := t.s.mem.outputs - keep
+		more = false
+		over, limit := t.s.mem.outputs-keep, outputStep
 		if over <= 0 {
 			return nil
 		}
-		more, err = t.trim(over, queue.OutputForgotten, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE output_bytes > 0 AND ended_at >= 0 ORDER BY ended_at LIMIT ?`)
-		return err
+		above, share := t.aboveShare(over)
+		for _, u := range above {
+			got, err := t.trim(trimming{over: min(over, u.Bytes-share), mark: queue.OutputForgotten, limit: limit}, `SELECT jobs.seq, n, output_bytes
+				FROM jobs INDEXED BY jobs_user_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
+				WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`, int64(u.UID))
+			if err != nil {
+				return err
+			}
+			over, limit = over-got.bytes, limit-got.n
+			if more = over > 0 && limit == 0; more || over <= 0 {
+				return nil
+			}
+		}
+		return nil
 	})
 	return more, err
+}
+
+// aboveShare returns how many bytes of outputs each user may keep if the outputs of all users are to take over bytes less,
+// and the users who have more, with what they have: those who have most first.
+func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
+	for uid, u := range t.s.mem.users {
+		if u.outputs > 0 {
+			above = append(above, store.UserBytes{UID: uid, Bytes: u.outputs})
+		}
+	}
+	store.SortUserBytes(above)
+	all := int64(0)
+	for i := range above { // as if only the users up to this one gave up something
+		all += above[i].Bytes
+		share = max(0, (all-over)/int64(i+1))
+		if i+1 == len(above) || share >= above[i+1].Bytes {
+			return above[:i+1], share
+		}
+	}
+	return above, share
 }
 
 // TrimOutputsOf does so with the jobs of a queue that ended while it had its own retention.
@@ -176,40 +209,54 @@ func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 		if over <= 0 {
 			return nil
 		}
-		more, err = t.trim(over, queue.OutputForgotten, `SELECT attempts.seq, n, output_bytes FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts ON attempts.seq = jobs.seq WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
+		got, err := t.trim(trimming{over: over, mark: queue.OutputForgotten, limit: outputStep}, `SELECT jobs.seq, n, output_bytes
+			FROM jobs INDEXED BY jobs_outputs CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
+			WHERE queue = ? AND kept = 1 AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at LIMIT ?`, name)
+		more = got.n == outputStep && got.bytes < over
 		return err
 	})
 	return more, err
 }
 
-// trim removes up to outputStep outputs until over bytes are gone, and stores mark as their size. It reports whether
-// more have to go.
-func (t *tx) trim(over, mark int64, oldest string, args ...any) (more bool, err error) {
+// trimming says how many bytes of outputs are to go, how many outputs may go at once, and what to store as their size.
+type trimming struct {
+	over, mark int64
+	limit      int
+}
+
+// trimmed is how many outputs went, and how many bytes these had.
+type trimmed struct {
+	n     int
+	bytes int64
+}
+
+// trim removes outputs, in the order of a query for their job, number and size.
+func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err error) {
 	type kept struct {
 		seq, n, bytes int64
 	}
 	var list []kept
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, kept{r.num(0), r.num(1), r.num(2)})
-		over -= r.num(2)
-		return over > 0 && len(list) < outputStep, nil
-	}, oldest, append(slices.Clip(args), int64(outputStep))...)
+		got.n, got.bytes = got.n+1, got.bytes+r.num(2)
+		return got.bytes < of.over && got.n < of.limit, nil
+	}, oldest, append(slices.Clip(args), int64(of.limit))...)
 	if err != nil {
-		return false, err
+		return trimmed{}, err
 	}
 	for _, a := range list {
 		if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, a.seq, a.n); err != nil {
-			return false, err
+			return trimmed{}, err
 		}
-		if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ? WHERE seq = ? AND n = ?`, mark, a.seq, a.n); err != nil {
-			return false, err
+		if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ? WHERE seq = ? AND n = ?`, of.mark, a.seq, a.n); err != nil {
+			return trimmed{}, err
 		}
 		if err := t.forgetOutput(a.seq, a.bytes); err != nil {
-			return false, err
+			return trimmed{}, err
 		}
 		t.s.mem.outputs -= a.bytes
 	}
-	return over > 0 && len(list) == outputStep, nil
+	return got, nil
 }
 
 // outputStep is how many outputs are removed in one transaction.

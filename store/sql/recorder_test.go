@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -404,7 +405,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(err)
 	_, err = s.TrimJobs(ctx, "", 1<<40, 1)
 	must(err)
-	_, err = s.RemovableBytes(ctx, 0)
+	_, err = s.RemovableBytes(ctx, 0, math.MaxInt64)
 	must(err)
 	_, err = s.TrimUser(ctx, 0, s.UserBytes(0)-1) // one output
 	must(err)

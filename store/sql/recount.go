@@ -214,18 +214,24 @@ func nameOf(d queue.Demand, uid int) gateName {
 	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
 }
 
-// usedBytes reads how many bytes each job and each schedule uses, and whether it is a job that waits.
-const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes FROM jobs
-	UNION ALL SELECT uid, 0, stored FROM schedules`
+// usedBytes reads how many bytes each job and each schedule uses, how many of them are outputs, and whether it is a job
+// that waits.
+const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs FROM jobs
+	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 
 // userFaults holds the users' counts against the rows.
 func userFaults(c conn) (faults []string) {
 	const meta = `SELECT users FROM meta`
-	bytes := func(list string) (map[int64]int64, error) { return thirds(list), nil }
+	field := func(i int) func(string) (map[int64]int64, error) {
+		return func(list string) (map[int64]int64, error) { return fieldOf(list, i), nil }
+	}
 	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs are counted of uid",
 		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
-	return append(waiting, countFaults(c, row.num, bytes, countSource{"bytes are counted of the jobs and schedules of uid",
-		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})...)
+	bytes := countFaults(c, row.num, field(2), countSource{"bytes are counted of the jobs and schedules of uid",
+		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})
+	outputs := countFaults(c, row.num, field(3), countSource{"bytes of output are counted of uid",
+		meta, `SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`})
+	return slices.Concat(waiting, bytes, outputs)
 }
 
 // queueFaults holds the queues' counts against the rows.
@@ -324,7 +330,7 @@ func recount(c *liteConn) error {
 	return carryOutAll(c, []string{
 		`DELETE FROM frames WHERE batch < 0`,
 		`DELETE FROM users`,
-		`INSERT INTO users (uid, waiting, bytes) SELECT uid, sum(waiting), sum(bytes) FROM (` + usedBytes + `) GROUP BY uid`,
+		`INSERT INTO users (uid, waiting, bytes, outputs) SELECT uid, sum(waiting), sum(bytes), sum(outputs) FROM (` + usedBytes + `) GROUP BY uid`,
 		`UPDATE queues SET waiting = 0, kept = 0, kept_bytes = 0`,
 		`INSERT INTO queues (name, waiting, uid) SELECT queue, count(*), min(uid) FROM jobs WHERE state < 5 GROUP BY queue ON CONFLICT (name) DO UPDATE SET waiting = excluded.waiting, uid = excluded.uid`,
 		`INSERT INTO queues (name, waiting, uid, kept, kept_bytes) SELECT queue, 0, min(uid), count(*), sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue

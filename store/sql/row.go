@@ -258,7 +258,7 @@ func readAttempt(r row) queue.Attempt {
 	}
 }
 
-// numbers reads meta.reserved or meta.users: pairs of numbers, some of which have a third one.
+// numbers reads the first two numbers of each entry of meta.reserved or meta.users; see fieldOf for the others.
 func numbers(list string) (map[int64]int64, error) {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
@@ -274,13 +274,13 @@ func numbers(list string) (map[int64]int64, error) {
 	return of, nil
 }
 
-// thirds are the third numbers of such a list, by the first ones.
-func thirds(list string) map[int64]int64 {
+// fieldOf returns field i of each entry of such a list, by the entry's first number. Entries without that field are left out.
+func fieldOf(list string, i int) map[int64]int64 {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
-		if parts := strings.Split(entry, "/"); len(parts) == 3 {
+		if parts := strings.Split(entry, "/"); len(parts) > i {
 			first, _ := strconv.ParseInt(parts[0], 10, 64) // numbers has looked at these
-			of[first], _ = strconv.ParseInt(parts[2], 10, 64)
+			of[first], _ = strconv.ParseInt(parts[i], 10, 64)
 		}
 	}
 	return of

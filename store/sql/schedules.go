@@ -118,8 +118,8 @@ func (s *engine) PutSchedule(ctx context.Context, p store.SchedulePut) (stored s
 			int64(put.CreatedAt), int64(put.LastAt), int64(put.NextAt), int64(put.DueAt), draft, input, put.Spec, bytes); err != nil {
 			return err
 		}
-		t.Holds(was.uid, -was.bytes)
-		t.Holds(put.UID, bytes)
+		t.Holds(was.uid, -was.bytes, 0)
+		t.Holds(put.UID, bytes, 0)
 		if put.PausedAt != 0 {
 			if err := t.SetTimes(&put); err != nil {
 				return err
@@ -260,7 +260,7 @@ func (s *engine) RemoveSchedule(ctx context.Context, name string, gen int64, by 
 		case was.gen != gen:
 			return store.ErrChanged
 		}
-		t.Holds(was.uid, -was.bytes)
+		t.Holds(was.uid, -was.bytes, 0)
 		if err := t.exec(`DELETE FROM schedules WHERE name = ?`, name); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ var migrations = [][]string{{
 		output_bytes INTEGER NOT NULL DEFAULT 0,  -- of all outputs, kept
 		ranked_by    TEXT    NOT NULL DEFAULT '', -- the order of all ranks, '' while they are being made anew
 		ordered_by   TEXT    NOT NULL DEFAULT '', -- the order that new ranks are made by
-		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING/BYTES of each user that has changed since its row was written
+		users        TEXT    NOT NULL DEFAULT '', -- UID/WAITING/BYTES/OUTPUTS of each user that has changed since its row was written
 		queues       TEXT    NOT NULL DEFAULT '', -- NAME=WAITING/UID/KEPT/KEPT_BYTES of each queue that has changed since its row was written
 		hours_upto   INTEGER NOT NULL DEFAULT 0,  -- figures of minutes before are in those of hours
 		days_upto    INTEGER NOT NULL DEFAULT 0,  -- and those of hours before in those of days
@@ -109,7 +109,8 @@ var migrations = [][]string{{
 	`CREATE INDEX jobs_ended ON jobs (kept, state, ended_at) WHERE state > 5`,
 	`CREATE INDEX jobs_kept ON jobs (queue, state, ended_at) WHERE kept = 1`,
 	`CREATE INDEX jobs_outputs ON jobs (queue, ended_at, outputs) WHERE kept = 1 AND outputs > 0`,
-	`CREATE INDEX jobs_held ON jobs (uid, ended_at) WHERE state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7)`,
+	`CREATE INDEX jobs_inputs ON jobs (uid, ended_at) WHERE state > 5 AND input IS NULL AND state <> 7`,
+	`CREATE INDEX jobs_user_outputs ON jobs (uid, ended_at) WHERE outputs > 0`,
 	`CREATE INDEX jobs_hooks ON jobs (hook_uid) WHERE hooks > 127 AND state < 5`,
 	`CREATE INDEX jobs_schedule ON jobs (schedule, seq) WHERE schedule <> '' AND state < 6`,
 	`CREATE TABLE lanes (
@@ -204,7 +205,7 @@ var migrations = [][]string{{
 		PRIMARY KEY (seq, n)
 	) STRICT, WITHOUT ROWID`,
 	`CREATE INDEX attempts_ref ON attempts (output_ref) WHERE output_ref IS NOT NULL`,
-	`CREATE INDEX attempts_output ON attempts (ended_at) WHERE output_bytes > 0`,
+	`CREATE INDEX attempts_output ON attempts (seq, n) WHERE output_bytes > 0`,
 	`CREATE TABLE removed (seq INTEGER PRIMARY KEY) STRICT`, // jobs whose attempts or edges are still there
 	`CREATE TABLE events (
 		seq    INTEGER PRIMARY KEY,
@@ -250,7 +251,8 @@ var migrations = [][]string{{
 	`CREATE TABLE users (
 		uid     INTEGER PRIMARY KEY,
 		waiting INTEGER NOT NULL, -- jobs, kept
-		bytes   INTEGER NOT NULL  -- that the user's jobs and schedules use; users with 0 waiting jobs and 0 bytes have no row
+		bytes   INTEGER NOT NULL, -- that the user's jobs and schedules use; users with 0 waiting jobs and 0 bytes have no row
+		outputs INTEGER NOT NULL  -- bytes of these that are outputs
 	) STRICT`,
 	`CREATE TABLE owners (
 		uid  INTEGER PRIMARY KEY, -- below 0 a former owner, whose uid is somebody else's now

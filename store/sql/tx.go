@@ -37,7 +37,7 @@ func (t *tx) Counts() rules.Counts {
 // User implements rules.Tx.
 func (t *tx) User(uid int) rules.User {
 	u := t.s.mem.users[uid]
-	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.held()}
+	return rules.User{Waiting: u.waiting, Staged: u.staged, Hooks: u.hooks, Leased: u.leased, Bytes: u.held(), Outputs: u.outputs}
 }
 
 // Hooks implements rules.Tx.
@@ -138,7 +138,7 @@ func (t *tx) Put(j *rules.Job) error {
 	if err != nil {
 		return err
 	}
-	t.Holds(j.UID, text.stored()-j.Stored)
+	t.Holds(j.UID, text.stored()-j.Stored, 0)
 	j.Stored = text.stored()
 	if err = t.exec(set+`, terms = ?37, labels = ?38, input = ?39, queue = ?40, demands = ?41, unique_key = ?42, unique_for = ?43, hooks = ?44, parents = ?45, stored = ?46 WHERE seq = ?36`, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents), j.Stored)...); err != nil {
 		return err
@@ -210,7 +210,7 @@ func (t *tx) forgetOutput(seq, bytes int64) error {
 	name, kept := "", false
 	err := t.query(func(r row) (bool, error) { // a job that was removed holds nothing any more
 		name, kept = r.text(0), r.num(1) != 0
-		t.Holds(int(r.num(2)), -bytes)
+		t.Holds(int(r.num(2)), 0, -bytes)
 		return false, nil
 	}, `SELECT queue, kept, uid FROM jobs WHERE seq = ?`, seq)
 	if err != nil {
@@ -328,10 +328,11 @@ func (t *tx) StoredSize(j *queue.Job) (int64, error) {
 }
 
 // Holds implements rules.Tx.
-func (t *tx) Holds(uid int, n int64) {
-	if n != 0 {
+func (t *tx) Holds(uid int, stored, outputs int64) {
+	if stored != 0 || outputs != 0 {
 		u := t.s.mem.users[uid]
-		u.bytes += n
+		u.bytes += stored + outputs
+		u.outputs += outputs
 		t.setUser(uid, u)
 	}
 }

@@ -1,11 +1,9 @@
 package sql
 
 import (
-	"context"
 	"fmt"
 	"slices"
 
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -18,7 +16,8 @@ type user struct {
 	staged  int64 // jobs of batches
 	batches int   // that are not committed
 	names   int64 // of jobs of those
-	bytes   int64 // that jobs hold; stored in the table users
+	bytes   int64 // that the user's jobs and schedules hold; stored in the table users
+	outputs int64 // bytes of these that are outputs; stored there too
 	// stagedBytes is how many bytes the user's jobs in batches use.
 	stagedBytes int64
 }
@@ -103,7 +102,7 @@ func (t *tx) listUsers() error {
 	m := &t.s.mem
 	changed := false
 	for uid, before := range t.users {
-		if now := m.users[uid]; now.waiting == before.waiting && now.bytes == before.bytes {
+		if now := m.users[uid]; now.waiting == before.waiting && now.bytes == before.bytes && now.outputs == before.outputs {
 			continue
 		}
 		changed = true
@@ -124,7 +123,8 @@ func (t *tx) listUsers() error {
 	}
 	var list []byte
 	for _, uid := range m.listed {
-		list = fmt.Appendf(list, "%d/%d/%d ", uid, m.users[uid].waiting, m.users[uid].bytes)
+		u := m.users[uid]
+		list = fmt.Appendf(list, "%d/%d/%d/%d ", uid, u.waiting, u.bytes, u.outputs)
 	}
 	m.list = string(list)
 	return nil
@@ -135,8 +135,8 @@ func (t *tx) writeUser(uid int64, u user) (err error) {
 		err = t.exec(`DELETE FROM users WHERE uid = ?`, uid)
 		return err
 	}
-	err = t.exec(`INSERT INTO users (uid, waiting, bytes) VALUES (?, ?, ?) ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes`, uid, u.waiting, u.bytes)
-	return err
+	return t.exec(`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (?, ?, ?, ?)
+		ON CONFLICT (uid) DO UPDATE SET waiting = excluded.waiting, bytes = excluded.bytes, outputs = excluded.outputs`, uid, u.waiting, u.bytes, u.outputs)
 }
 
 // readUsers reads the users' counts.
@@ -144,10 +144,10 @@ func (s *engine) readUsers(all *reads) {
 	m := &s.mem
 	all.add(func(r row) (bool, error) {
 		u := m.users[int(r.num(0))]
-		u.waiting, u.bytes = r.num(1), r.num(2)
+		u.waiting, u.bytes, u.outputs = r.num(1), r.num(2), r.num(3)
 		m.users[int(r.num(0))] = u
 		return true, nil
-	}, `SELECT uid, waiting, bytes FROM users`)
+	}, `SELECT uid, waiting, bytes, outputs FROM users`)
 	all.add(func(r row) (bool, error) {
 		u := m.users[int(r.num(0))]
 		u.hooks = r.num(1)
@@ -163,11 +163,11 @@ func (s *engine) countUsers() error {
 	if err != nil {
 		return err
 	}
-	bytes := thirds(m.list)
+	bytes, outputs := fieldOf(m.list, 2), fieldOf(m.list, 3)
 	for uid, waiting := range list {
 		m.listed = append(m.listed, int(uid))
 		u := m.users[int(uid)]
-		u.waiting, u.bytes = waiting, bytes[uid]
+		u.waiting, u.bytes, u.outputs = waiting, bytes[uid], outputs[uid]
 		m.putUser(int(uid), u)
 	}
 	for _, l := range m.leases {
@@ -213,97 +213,4 @@ func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
 	}
 	store.SortUserBytes(list)
 	return list
-}
-
-// RemovableBytes implements store.Store.
-func (s *engine) RemovableBytes(ctx context.Context, uid int) (bytes int64, err error) {
-	err = s.reading(ctx, func(r *reader) error {
-		bytes, err = r.number(`SELECT CAST(coalesce(sum(
-				CASE WHEN input IS NULL AND state <> 7 THEN coalesce((SELECT octet_length(i.input) FROM inputs AS i WHERE i.seq = jobs.seq), 0) ELSE 0 END
-				+ CASE WHEN outputs > 0 THEN coalesce((SELECT sum(a.output_bytes) FROM attempts AS a WHERE a.seq = jobs.seq AND a.output_bytes > 0), 0) ELSE 0 END
-			), 0) AS BIGINT) FROM jobs INDEXED BY jobs_held WHERE uid = ? AND state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7)`, int64(uid))
-		return err
-	})
-	return bytes, err
-}
-
-// TrimUser implements store.Store.
-func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, normal, func(t *tx) error {
-		more = false
-		over := func() int64 { return t.s.mem.users[uid].held() - keep }
-		if over() <= 0 {
-			return nil
-		}
-		from := trimmableJob{}
-		for freed := 0; freed < outputStep; {
-			jobs, err := t.trimmable(uid, from)
-			if err != nil || len(jobs) == 0 {
-				return err
-			}
-			for _, from = range jobs {
-				before := over()
-				left, err := t.trimJob(uid, from, over)
-				if more = left; left || err != nil || over() <= 0 {
-					return err
-				}
-				freed += int(bit(over() < before)) // not for a job whose input or outputs are missing
-			}
-		}
-		more = true
-		return nil
-	})
-	return more, err
-}
-
-// trimJob removes the input of an ended job, and as many of its outputs as the user has bytes over. It reports whether
-// the job has more outputs to remove.
-func (t *tx) trimJob(uid int, j trimmableJob, over func() int64) (more bool, err error) {
-	if j.input {
-		if err := t.removeInput(uid, j.seq); err != nil {
-			return false, err
-		}
-	}
-	if n := over(); n > 0 && j.outputs {
-		return t.trim(n, queue.OutputOverQuota, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, j.seq)
-	}
-	return false, nil
-}
-
-// trimmableJob is an ended job that has an input or outputs to remove.
-type trimmableJob struct {
-	seq, endedAt   int64
-	input, outputs bool
-}
-
-// trimmable lists up to outputStep of them of a user after one of them, in the order in which they ended.
-func (t *tx) trimmable(uid int, after trimmableJob) (jobs []trimmableJob, err error) {
-	err = t.query(func(r row) (bool, error) {
-		jobs = append(jobs, trimmableJob{r.num(0), r.num(1), r.num(2) != 0, r.num(3) > 0})
-		return true, nil
-	}, `SELECT seq, ended_at, CASE WHEN input IS NULL AND state <> 7 THEN 1 ELSE 0 END, outputs FROM jobs INDEXED BY jobs_held WHERE uid = ?
-		AND state > 5 AND (outputs > 0 OR input IS NULL AND state <> 7) AND (ended_at, seq) > (?, ?) ORDER BY ended_at, seq LIMIT ?`,
-		int64(uid), after.endedAt, after.seq, int64(outputStep))
-	return jobs, err
-}
-
-// removeInput removes the input of a user's job that has a row in inputs. inputOf wrote it, so its first and last bytes
-// say which parts it has.
-func (t *tx) removeInput(uid int, seq int64) error {
-	bytes, parts := int64(0), queue.InputParts(0)
-	err := t.query(func(r row) (bool, error) {
-		bytes = r.num(0)
-		if r.text(1) == `{"env":` {
-			parts |= queue.InputEnv
-		}
-		if r.text(2) != `]}` {
-			parts |= queue.InputStdin
-		}
-		return false, nil
-	}, `SELECT octet_length(input), substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, seq)
-	if err != nil || bytes == 0 { // a damaged database; doctor reports it
-		return err
-	}
-	t.Holds(uid, -bytes)
-	return t.forgetInput(seq, bytes, parts)
 }

@@ -1,6 +1,7 @@
 package sql
 
 import (
+	"math"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := s.UserBytes(0)
-	removable, err := s.RemovableBytes(t.Context(), 0)
+	removable, err := s.RemovableBytes(t.Context(), 0, math.MaxInt64)
 	if err != nil || removable < 20*2*store.KeptInput || removable > 21*2*store.KeptInput {
 		t.Errorf("%d bytes can be removed, %v; want those of 20 inputs", removable, err)
 	}

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"time"
 
@@ -14,6 +15,8 @@ var holding = []promise{
 	{name: "the bytes that a user's jobs hold are counted from their enqueue to their removal", keep: bytesCounted},
 	{name: "of a user whose jobs hold too much nothing more is taken", keep: bytesFull},
 	{name: "outputs of one user make room for the same user alone", keep: bytesTrimmed},
+	{name: "outputs of earlier attempts of a job that has not ended make room", keep: outputsOfRetriedTrimmed},
+	{name: "when all outputs take too much, users with most of them give", keep: outputsOfMostTrimmed},
 	{name: "inputs of completed and cancelled jobs make room, their rows stay", keep: inputsTrimmed},
 	{name: "a job whose input was removed does not run again", keep: inputsGone},
 	{name: "jobs of a batch hold bytes before it is committed", keep: bytesStaged},
@@ -125,15 +128,15 @@ func bytesTrimmed(r *rig) {
 	same(r, "outputs", left, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
-// removable returns how many bytes can be removed of a user's ended jobs.
+// removable returns how many bytes can be removed of a user's jobs.
 func (r *rig) removable(uid int) int64 {
 	r.Helper()
-	n, err := r.s.RemovableBytes(r.Context(), uid)
+	n, err := r.s.RemovableBytes(r.Context(), uid, math.MaxInt64)
 	r.must(err)
 	return n
 }
 
-// trimUser removes what may go of a user's ended jobs while their jobs hold more than keep bytes.
+// trimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes.
 func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {

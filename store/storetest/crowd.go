@@ -61,7 +61,7 @@ func (r *rig) methods(ctx context.Context, seq int64, l queue.Lease) map[string]
 	try("Unowned", func() error { _, err := r.s.Unowned(ctx, []string{"9-9"}); return err })
 	try("DeletableOutputs", func() error { _, err := r.s.DeletableOutputs(ctx, 1); return err })
 	try("OutputsDeleted", func() error { return r.s.OutputsDeleted(ctx, []string{"x"}) })
-	try("RemovableBytes", func() error { _, err := r.s.RemovableBytes(ctx, asker); return err })
+	try("RemovableBytes", func() error { _, err := r.s.RemovableBytes(ctx, asker, 1); return err })
 	try("TrimUser", func() error { _, err := r.s.TrimUser(ctx, asker, 0); return err })
 	return failed
 }
