@@ -144,6 +144,7 @@ const addedVariables = 8
 
 // execute runs one attempt and keeps its result.
 func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
+	failpoint.Hit("attempt-noted")
 	st := a.start
 	c := &process.Command{
 		Argv: st.Argv, Env: append(slices.Grow(st.Env, addedVariables), "QUEUECTL_WORKER="+Worker(s.dir, a.slot)),

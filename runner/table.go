@@ -182,14 +182,14 @@ func readTable(dir string) (t runningTable, err error) {
 	return t, nil
 }
 
-// Begun tells which of these attempts the living runner of a folder has begun, by its table
-// and, if they have ended, by its journal; it need not answer for that. ok is false if these
-// cannot tell.
+// Begun returns those of these attempts that the living runner of a directory has begun, from its table and, if they have
+// ended, from its journal. The value is false while the table does not name the attempt's process: the runner may not have
+// started it yet. The runner need not answer for that. ok is false if these files cannot be read.
 func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
 	begun = map[wire.Lease]bool{}
-	t, err := readTable(dir) // first: an attempt leaves it when its result stands in the journal
+	t, err := readTable(dir) // first: an attempt leaves the table once its result is in the journal
 	for _, a := range t.running {
-		begun[a.Lease] = true
+		begun[a.Lease] = a.PID != 0
 	}
 	results, whole, err2 := readJournal(dir, t.journal, func(l wire.Lease) bool { return slices.Contains(leases, l) })
 	for _, r := range results {

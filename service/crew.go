@@ -305,7 +305,7 @@ func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 		case a.Do == "freeze":
 			is.Done, err = p.PauseAll(c.s.paused.Load() != nil)(ctx)
 		default:
-			err = p.AwaitNoStarts(ctx)
+			err = p.AwaitNoStarts(ctx, worker.NoStartsWithin)
 		}
 	case "quiet":
 		is.Held = true

@@ -164,7 +164,7 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		return err
 	})
 	if err == nil {
-		err = s.pool.AwaitNoStarts(ctx)
+		err = s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
 	}
 	if err != nil {
 		return control.Draining{}, err

@@ -12,6 +12,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // nodes are the machines that share the queue: this one alone, if its store is no others'.
@@ -167,7 +168,7 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 	switch {
 	case n.This:
 		s.setDrained(!p.Off)
-		if err := s.pool.AwaitNoStarts(ctx); err != nil {
+		if err := s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin); err != nil {
 			return v, err
 		}
 	case n.Alive:

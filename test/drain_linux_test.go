@@ -2,6 +2,8 @@ package test
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -33,4 +35,47 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	}
 	q.must("drain", "--off")
 	w.end(sent)
+}
+
+// begun counts the attempts that the running tables of the runners note.
+func (q *queue) begun() (n int) {
+	const slot = 64 // bytes; the first one is the header
+	tables, _ := filepath.Glob(q.runners() + "/*/running")
+	for _, name := range tables {
+		raw, _ := os.ReadFile(name)
+		for at := slot; at+slot <= len(raw); at += slot {
+			if strings.Trim(string(raw[at:at+8]), "\x00") != "" { // the number of a job
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// A runner that is stopped after it has noted an attempt and before it starts the process may start that job once it is
+// continued. A drain says so, also after a restart of the service, and is complete once the job has started.
+func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
+	q := newQueue(t, "failpoint")
+	q.env = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.path("go")}
+	q.start("--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "echo started"})
+	q.until("its attempt is noted", 10*time.Second, func() bool { return q.begun() == 1 })
+	_, thaw := q.freeze()
+	for _, when := range []string{"at first", "after a restart"} {
+		got := q.quickly(15*time.Second, "drain")
+		if got.code != 3 || !strings.Contains(got.err, "does not answer, and job "+id+" is with it") || !strings.Contains(got.err, "the drain is on, but this job may still start") {
+			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
+		}
+		if when == "at first" {
+			q.kill()
+			q.start("--workers", "1")
+		}
+	}
+	q.write("go", "")
+	thaw()
+	q.until("a drain is complete", 20*time.Second, func() bool { return q.cli("drain").code == 0 })
+	if j := q.dial().end(id); j.Output != "started\n" || len(j.History) != 1 {
+		t.Errorf("got %+v, want one attempt", j)
+	}
 }

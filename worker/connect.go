@@ -265,6 +265,9 @@ func (l *loop) running(h *leaseState, a wire.Attempt) {
 	h.runs()
 	h.pid, h.at, h.worker = int(a.PID), queue.Millis(a.StartedAt), runner.Worker(h.conn.Dir, a.Slot)
 	if !known {
+		if l.draining {
+			l.leases.wake()
+		}
 		l.session.pending.Started = append(l.session.pending.Started, store.Started{Lease: queue.Lease(a.Lease), At: h.at, Worker: h.worker, PID: h.pid})
 	}
 }

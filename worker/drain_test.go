@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 func awaitStarts(t *testing.T, p *worker.Pool) <-chan error {
 	t.Helper()
 	result := make(chan error, 1)
-	go func() { result <- p.AwaitNoStarts(t.Context()) }()
+	go func() { result <- p.AwaitNoStarts(t.Context(), patience) }()
 	return result
 }
 
@@ -28,8 +29,8 @@ func stillWaits(t *testing.T, result <-chan error, what string) {
 	}
 }
 
-// A drain is complete once the runner has said of each job that it was sent whether that has
-// started: until then any of them may.
+// A drain is complete once each job that the runner was sent has started, has ended, or was dropped: until then it may
+// start. That it is too late to drop a job does not mean that its process was started yet.
 func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
 	s, f, p := begin(t, 3)
 	f.keepsQuiet()
@@ -45,10 +46,12 @@ func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
 	f.settled()
 	stillWaits(t, result, "job 1 may start")
 	f.say(&wire.Dropped{Lease: lease(1)})
+	f.settled()
+	stillWaits(t, result, "the process of job 1 may not have been started")
+	f.say(&wire.Started{Attempt: running(lease(1))})
 	if err := from(t, "the drain was complete", result); err != nil {
 		t.Error(err)
 	}
-	f.say(&wire.Started{Attempt: running(lease(1))})
 	s.becomes(1, queue.Processing)
 	s.becomes(3, queue.Pending)
 	check(t, "started", f.started(), []int64{1, 2, 3})
@@ -88,17 +91,41 @@ func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
 	s.becomes(2, queue.Pending)
 }
 
-// A runner that does not answer, and whose notes cannot be read, is named: what it was sent may start.
+// A runner that does not answer, and whose notes cannot be read, is named: the jobs that it was sent may start.
 func TestDrainNamesARunnerThatHangs(t *testing.T) {
-	s, f, p := begin(t, 1)
+	s, f, p := begin(t, 2)
 	f.keepsQuiet()
 	f.keepsDeaf(true)
+	s.put(0, 0)
+	hears[*wire.Start](t, f, 2)
+	p.Drain(true)
+	err := p.AwaitNoStarts(t.Context(), 0)
+	for _, want := range []string{"the runner with pid 1 does not answer, and job ", "; the drain is on, but up to 2 jobs may still start"} {
+		if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to contain %q", err, want)
+		}
+	}
+}
+
+// A drain names a start that hangs in a runner that answers, even if further drains begin while it waits.
+func TestDrainNamesAStartThatHangs(t *testing.T) {
+	s, f, p := begin(t, 1)
+	f.keepsQuiet()
 	s.put(0)
 	hears[*wire.Start](t, f, 1)
 	p.Drain(true)
-	want := "the runner with pid 1 does not answer, and job 1 is with it; "
-	if err := p.AwaitNoStarts(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
+	hears[*wire.Drop](t, f, 1)
+	f.say(&wire.Dropped{Lease: lease(1)})
+	result := make(chan error, 1)
+	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
+	until(t, "the drain gave up", func() bool { p.Drain(true); return len(result) > 0 })
+	want := "the start of job 1 takes long; the drain is on, but this job may still start"
+	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
+	}
+	f.say(&wire.Started{Attempt: running(lease(1))})
+	if err := p.AwaitNoStarts(t.Context(), patience); err != nil {
+		t.Errorf("after the start: got %v, want no error", err)
 	}
 }
 
@@ -118,7 +145,7 @@ func TestDrainThatIsOverIsNotAwaited(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
 	defer cancel()
-	if err := p.AwaitNoStarts(ctx); err != nil {
+	if err := p.AwaitNoStarts(ctx, 0); err != nil {
 		t.Error(err)
 	}
 }

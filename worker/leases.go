@@ -33,7 +33,8 @@ type leaseState struct {
 	recalled bool        // the DROP is to return the job as it is
 	heard    time.Time   // its runner, last, while that is not connected
 	running  bool        // STARTED was heard, or the runner said so
-	begun    bool        // a DROP came too late: it runs, or has ended
+	begun    bool        // a DROP came too late: its runner has noted it, and starts it or has started it
+	launched bool        // the notes of its runner name its process, or hold its result
 	worker   string
 	pid      int
 	at       queue.Millis
@@ -104,14 +105,15 @@ func (s *leases) open() (n int) {
 	return n
 }
 
-// unstarted returns a lease whose job is not known to have started, or nil.
-func (s *leases) unstarted() *leaseState {
+// startable lists the leases whose jobs are not known to have started or ended, in the order in which they were claimed.
+func (s *leases) startable() (list []*leaseState) {
 	for _, h := range s.all {
-		if !h.running && !h.begun && !h.over {
-			return h
+		if !h.running && !h.launched && !h.over {
+			list = append(list, h)
 		}
 	}
-	return nil
+	slices.SortFunc(list, func(a, b *leaseState) int { return cmp.Compare(a.number, b.number) })
+	return list
 }
 
 // byAge lists all leases, the oldest first; a clock may be too coarse to tell those of one

@@ -161,8 +161,8 @@ func (l *loop) nextTimer() time.Duration {
 	now := time.Now()
 	for _, h := range l.leases.all {
 		switch {
-		case h.running || h.begun || h.over || h.waiting:
-		case h.conn != nil && !h.dropSent:
+		case h.running || h.over || h.waiting || h.begun && !l.looksAgain(h):
+		case h.conn != nil && !h.dropSent && !h.begun:
 			wait = min(wait, h.sent.Add(staleAfter).Sub(now))
 		default:
 			wait = min(wait, max(h.sent.Add(startBy+startSpare).Sub(now), time.Second))
@@ -202,12 +202,12 @@ func (l *loop) dropStale() {
 			l.giveBack(h)
 		case h.waiting:
 		case h.conn == nil:
-			if !h.begun && since >= startBy+startSpare {
+			if (!h.begun || l.looksAgain(h)) && since >= startBy+startSpare {
 				late[place{dir: h.dir}] = append(late[place{dir: h.dir}], h)
 			}
 		case !h.dropSent && !h.begun && since >= staleAfter:
 			stale[h.conn] = true
-		case h.dropSent && !h.begun && h.conn.silent && since >= startBy+startSpare:
+		case (h.dropSent && !h.begun && h.conn.silent || l.looksAgain(h)) && since >= startBy+startSpare:
 			late[place{h.conn, h.dir}] = append(late[place{h.conn, h.dir}], h)
 		}
 	}
@@ -218,6 +218,12 @@ func (l *loop) dropStale() {
 	for at, list := range late {
 		l.expire(at, list)
 	}
+}
+
+// looksAgain reports whether a drain waits for a job whose runner has begun it and hangs or cannot be reached: then the
+// notes of the runner are read again and again until they name the process. The caller holds mu.
+func (l *loop) looksAgain(h *leaseState) bool {
+	return l.draining && h.begun && !h.launched && (h.conn == nil || h.conn.silent)
 }
 
 // dropWaiting recalls all jobs that wait in a runner. If it is the current one, jobs run for longer than was expected,

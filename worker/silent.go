@@ -87,14 +87,16 @@ func (l *loop) expire(at place, list []*leaseState) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i, h := range list {
+		launched, found := begun[leases[i]]
 		switch {
 		case h.over || h.running || h.conn != at.conn: // meanwhile something was heard of it
-		case begun[leases[i]]:
-			h.begun = true
+		case launched:
+			h.begun, h.launched = true, true
 			l.leases.wake()
-		case ok:
+		case !found && !h.begun && ok:
 			l.giveBack(h)
-		default: // its notes cannot be read now
+		default: // its notes cannot be read now, or do not name its process yet
+			h.begun = h.begun || found
 			h.sent = time.Now().Add(-startBy)
 		}
 	}
