@@ -504,6 +504,18 @@ func (p *Piece) Bytes() []byte {
 	return []byte(p.Text)
 }
 
+// AppendTo appends the piece to the text before it: its output or, on a separate line, what Gap returns.
+func (p *Piece) AppendTo(text []byte) []byte {
+	gap := p.Gap()
+	if gap == "" {
+		return append(text, p.Bytes()...)
+	}
+	if len(text) > 0 && text[len(text)-1] != '\n' {
+		text = append(text, '\n')
+	}
+	return append(append(text, gap...), '\n')
+}
+
 // LogsEnd says where the job stood when the output ended.
 type LogsEnd struct {
 	State string `json:"state"`

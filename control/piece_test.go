@@ -15,3 +15,21 @@ func TestGapNamesBytesAndStream(t *testing.T) {
 		}
 	}
 }
+
+// What says that output is missing is a separate line between the lines around it; other output follows as it is.
+func TestAppendToMarksGapsOnTheirOwnLine(t *testing.T) {
+	for _, c := range []struct {
+		before, want string
+		p            Piece
+	}{
+		{"ab", "abc", Piece{Text: "c"}},
+		{"ab", "ab\xff", Piece{Base64: []byte{0xff}}},
+		{"", "[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", Dropped: 3}},
+		{"ab", "ab\n[3 bytes of stdout were not kept]\n", Piece{Stream: "stdout", Dropped: 3}},
+		{"ab\n", "ab\n[4 bytes of output are damaged]\n", Piece{Damage: &Damage{Bytes: 4}}},
+	} {
+		if got := string(c.p.AppendTo([]byte(c.before))); got != c.want {
+			t.Errorf("%+v after %q: got %q, want %q", c.p, c.before, got, c.want)
+		}
+	}
+}

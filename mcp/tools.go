@@ -268,18 +268,25 @@ func (s *server) logs(ctx context.Context, a arguments) (any, error) {
 	return s.output(ctx, p)
 }
 
-// output is the end of both streams of a job.
+// output returns the end of both streams of a job, with a line where bytes are missing.
 func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.N == nil {
 		p.N = new(lastLines)
 	}
 	streams, cut, damaged, tty := map[string][]byte{}, false, int64(0), false
 	end, err := s.api.Logs(ctx, p, func(piece control.Piece) error {
-		text := append(streams[piece.Stream], piece.Bytes()...)
-		if len(text) > mostOutput {
-			text, cut = append(text[:0], output.End(text, mostOutput)...), true
+		names := []string{piece.Stream}
+		if piece.Stream == "" {
+			names = []string{"stdout", "stderr"}
 		}
-		streams[piece.Stream], tty = text, piece.TTY
+		for _, name := range names {
+			text := piece.AppendTo(streams[name])
+			if len(text) > mostOutput {
+				text, cut = append(text[:0], output.End(text, mostOutput)...), true
+			}
+			streams[name] = text
+		}
+		tty = piece.TTY
 		cut = cut || piece.Dropped > 0
 		if piece.Damage != nil {
 			damaged += piece.Damage.Bytes

@@ -148,19 +148,17 @@ func (t *tails) add(c output.Chunk) error {
 	return keepTail(&t.text)(c)
 }
 
-// keepTail keeps the last bytes of each stream, from the first whole character on. Where some are damaged it keeps a
-// line that says so, in both streams if either may have lost them.
+// keepTail keeps the last bytes of each stream, from the first whole character on. Where bytes were not kept or are
+// damaged it keeps a line that says so, in both streams if either may have lost them.
 func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
-		if c.Damaged > 0 {
-			p := pieceOf(&c)
-			c.Data = []byte("\n" + p.Gap() + "\n")
-		}
+		p := pieceOf(&c)
+		p.Base64 = c.Data
 		for s := range tails {
 			if s != int(c.Stream) && !c.StreamUnknown {
 				continue
 			}
-			tail := append(tails[s], c.Data...)
+			tail := p.AppendTo(tails[s])
 			if len(tail) > showTail {
 				tail = bytes.Clone(output.End(tail, showTail)) // so that the rest of a large chunk can be freed
 			}

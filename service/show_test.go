@@ -124,3 +124,25 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 		t.Errorf("got %d bytes of %d, %v", len(got), len(text), err)
 	}
 }
+
+// The end of an output has a line where bytes are missing, whether they were not kept or are damaged.
+func TestTailMarksMissingOutput(t *testing.T) {
+	var got tails
+	for _, c := range []output.Chunk{
+		{Data: []byte("first")}, {Dropped: 70}, {Data: []byte("last\n")}, {Stream: output.Stderr, Data: []byte("oops\n")},
+		{Stream: output.Stderr, Damaged: 5}, {Stream: output.Stderr, Data: []byte("end")}, {Damaged: 2, StreamUnknown: true},
+	} {
+		if err := got.add(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const both = "[2 bytes of output are damaged]\n"
+	for s, want := range map[output.Stream]string{
+		output.Stdout: "first\n[70 bytes of stdout were not kept]\nlast\n" + both,
+		output.Stderr: "oops\n[5 bytes of stderr are damaged]\nend\n" + both,
+	} {
+		if string(got.text[s]) != want {
+			t.Errorf("stream %d: got %q, want %q", s, got.text[s], want)
+		}
+	}
+}

@@ -114,6 +114,24 @@ func TestFlood(t *testing.T) {
 	}
 }
 
+// A line takes the place of output that was not kept, wherever the end of the output is shown.
+func TestShowMarksOutputThatWasNotKept(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	id := w.enqueue(fields{"command": "printf first; sleep 0.1; printf '%70s'; sleep 0.1; printf last!", "output_limit": 10})
+	w.end(id)
+	const want = "first\n[70 bytes of stdout were not kept]\nlast!"
+	if r := q.cli("logs", id); r.code != 0 || r.out != want {
+		t.Errorf("logs: exit code %d, got %q, want %q", r.code, r.out, want)
+	}
+	if r := q.cli("show", id); !strings.Contains(r.out, "\nOutput:\n  "+strings.ReplaceAll(want, "\n", "\n  ")+"\n") {
+		t.Errorf("show: got %q, want %q in it", r.out, want)
+	}
+	if got := w.show(id).Output; got != want {
+		t.Errorf("show in JSON: got %q, want %q", got, want)
+	}
+}
+
 // Followed output comes while the job runs, over all its attempts, and show has
 // what there is so far.
 func TestFollow(t *testing.T) {

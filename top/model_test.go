@@ -420,6 +420,19 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	}
 }
 
+// What says that output is missing is a separate line, also after a line that has not ended.
+func TestMissingOutputHasItsOwnLine(t *testing.T) {
+	s := newScreen(t, control.Admin, 80, 24)
+	s.types("f")
+	for _, one := range []piece{{text: "first"}, {text: "[3 bytes were not kept]\n", gap: true}, {text: "last\n"}} {
+		one.stream = "stdout"
+		s.does(printed{of: s.out.of, text: []piece{one}})
+	}
+	if got := s.lines()[1:4]; !slices.Equal(got, []string{"first", "[3 bytes were not kept]", "last"}) {
+		t.Errorf("the output is %q", got)
+	}
+}
+
 // The output of the chosen job is read, and that of no other; each is read again once its job begins anew.
 func TestOutputOfTheChosenJob(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)

@@ -66,6 +66,8 @@ func (o *output) add(p *printed) {
 				shown = o.tty.Line() + "\n" + shown
 			}
 			o.tty = termtext.Renderer{Midway: true}
+		case one.gap && part.text != "":
+			shown = "\n" + shown
 		case one.tty:
 			part.text = "" // which it makes again
 			shown = o.tty.Write(shown) + o.tty.Line()

@@ -1,0 +1,45 @@
+package mcp
+
+import (
+	"context"
+	"testing"
+
+	"github.com/queuectl/queuectl/control"
+)
+
+// printed answers with pieces of output.
+type printed struct {
+	control.API
+	pieces []control.Piece
+}
+
+func (p printed) Logs(_ context.Context, _ control.Logs, each func(control.Piece) error) (control.LogsEnd, error) {
+	for _, piece := range p.pieces {
+		if err := each(piece); err != nil {
+			return control.LogsEnd{}, err
+		}
+	}
+	return control.LogsEnd{State: "completed"}, nil
+}
+
+// The output that a tool answers with has a line where bytes are missing, in both streams if either may have lost them.
+func TestOutputMarksMissingBytes(t *testing.T) {
+	s := &server{api: printed{pieces: []control.Piece{
+		{Stream: "stdout", Text: "first"}, {Stream: "stdout", Dropped: 70}, {Stream: "stdout", Text: "last"},
+		{Stream: "stderr", Text: "oops\n"}, {Damage: &control.Damage{Bytes: 2}},
+	}}}
+	got, err := s.output(t.Context(), control.Logs{ID: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for member, want := range map[string]any{
+		"stdout":        "first\n[70 bytes of stdout were not kept]\nlast\n[2 bytes of output are damaged]\n",
+		"stderr":        "oops\n[2 bytes of output are damaged]\n",
+		"cut":           true,
+		"damaged_bytes": int64(2),
+	} {
+		if got[member] != want {
+			t.Errorf("%s: got %q, want %q", member, got[member], want)
+		}
+	}
+}
