@@ -94,7 +94,7 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 		case a.Quiet:
 			return a.Println(strconv.FormatInt(e.Seq, 10))
 		}
-		return a.Println(a.Clean(a.Out, a.plain(eventLine(&e))))
+		return a.Println(a.said(eventLine(&e)))
 	})
 	if err != nil || !whole {
 		return err

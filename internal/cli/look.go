@@ -53,7 +53,11 @@ func Span(d time.Duration) string { return roughly(d) }
 
 // Shown is what somebody has said as one line that steers no terminal, has no colours of its own and
 // takes the columns that it is counted for.
-func Shown(s string) string { return oneLine(termtext.Visible(sanitize(uncoloured(s)))) }
+func Shown(s string) string { return oneLine(cell(uncoloured(s))) }
+
+// cell escapes what of a text without colours would steer a terminal, or does not take the columns that are counted
+// for it.
+func cell(s string) string { return termtext.Unjoined(termtext.Visible(sanitize(s))) }
 
 // tabStop is how many columns a tab of a job's output is shown as, at most.
 const tabStop = 8
@@ -66,7 +70,7 @@ func ShownLine(s string) string {
 	var b strings.Builder
 	for part := range strings.SplitAfterSeq(s, "\t") {
 		text, tab := strings.CutSuffix(part, "\t")
-		b.WriteString(termtext.Visible(sanitize(strings.ReplaceAll(text, "\n", " "))))
+		b.WriteString(cell(strings.ReplaceAll(text, "\n", " ")))
 		if tab {
 			b.WriteString(strings.Repeat(" ", tabStop-room(b.String())%tabStop))
 		}

@@ -187,28 +187,29 @@ const (
 	mostHeight = 500
 )
 
-// Clean makes text from a job safe to show on a stream, if that is a terminal;
-// colours end with the text.
+// Clean escapes the control characters and the invisible characters of a text that people read. Colours take effect on
+// a terminal, where they end with the text; elsewhere they are escaped too.
 func (a *App) Clean(to *os.File, s string) string {
 	if to == a.Err { // a message, which the service may have clipped
 		s = strings.ReplaceAll(s, "…", Sign("…"))
 	}
-	if a.raw || !IsTerminal(to) {
+	if a.raw {
 		return s
 	}
-	if os.Getenv("NO_COLOR") != "" {
-		s = a.plain(s)
+	terminal := IsTerminal(to)
+	if terminal && os.Getenv("NO_COLOR") != "" {
+		s = uncoloured(s)
 	}
-	s = sanitize(s)
+	s = termtext.Visible(escape(s, "\n\t", terminal))
 	if last := strings.LastIndex(s, "\x1b["); last >= 0 && !strings.HasPrefix(s[last:], uncolour) {
 		s += uncolour
 	}
 	return s
 }
 
-// plain is a text without the colours of the job that it comes from.
+// plain returns a text without the colours of the job that it comes from, for a terminal. Elsewhere Clean escapes them.
 func (a *App) plain(s string) string {
-	if a.raw {
+	if a.raw || !IsTerminal(a.Out) {
 		return s
 	}
 	return uncoloured(s)
@@ -232,13 +233,9 @@ func uncoloured(s string) string {
 	return b.String()
 }
 
-// said is what a job has said, to be read among our own words: also in a pipe it steers nothing.
-func (a *App) said(s string) string {
-	if a.raw {
-		return s
-	}
-	return sanitize(a.plain(s))
-}
+// said returns text of a job to be read among our own words, on standard output: Clean, and without its colours on a
+// terminal, where colours tell of states.
+func (a *App) said(s string) string { return a.Clean(a.Out, a.plain(s)) }
 
 // rows prints names, and their values where there are any.
 func (a *App) rows(width int, rows [][2]string) error {
@@ -276,14 +273,14 @@ const uncolour = "\x1b[0m"
 
 // sanitize shows control characters other than tab, newline and colours as
 // escapes, and so characters that turn the direction of writing.
-func sanitize(s string) string { return escape(s, "\n\t") }
+func sanitize(s string) string { return escape(s, "\n\t", true) }
 
 // onScreen is sanitize for the output of a job as it comes: a carriage return, by which
 // programs show how far they have come, stays.
-func onScreen(s string) string { return escape(s, "\n\t\r") }
+func onScreen(s string) string { return escape(s, "\n\t\r", true) }
 
-// escape shows control characters as escapes, but for colours and those of plain.
-func escape(s, plain string) string {
+// escape shows control characters as escapes, except those of plain and, where they take effect, colours.
+func escape(s, plain string, colours bool) string {
 	var stays [256]bool // what needs no look at characters is most of what jobs print
 	for c := ' '; c <= '~'; c++ {
 		stays[c] = true
@@ -310,7 +307,7 @@ func escape(s, plain string) string {
 		if i == len(s) {
 			break
 		}
-		if n := termtext.Colour(s[i:]); n > 0 {
+		if n := termtext.Colour(s[i:]); n > 0 && colours {
 			b.WriteString(s[i : i+n])
 			i += n
 			continue

@@ -408,9 +408,9 @@ func (p *screenPrinter) parts() []part {
 	running, told := part{head: []string{"RUNNING", "QUEUE", "NODE", "FOR", "USUALLY", "COMMAND", "LAST LINE"}}, false
 	for i := range s.Running {
 		j := &s.Running[i]
-		last := p.a.said(j.LastLine)
+		last := j.LastLine
 		if last == "" && j.Progress != nil {
-			last = p.a.said(j.Progress.Text)
+			last = j.Progress.Text
 		}
 		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), usuallyRuns(&j.Job), title(&j.Job), last})
 		told = told || j.Progress != nil
@@ -454,8 +454,8 @@ func (p *screenPrinter) parts() []part {
 
 // why is why a job failed, with its last words if that is only an exit code.
 func (p *screenPrinter) why(j *control.ScreenJob) string {
-	text := p.a.said(or(j.Error, standing(&j.Job)))
-	if last := p.a.said(j.LastLine); last != "" {
+	text := or(j.Error, standing(&j.Job))
+	if last := j.LastLine; last != "" {
 		text += ": " + last
 	}
 	return text

@@ -53,12 +53,12 @@ func (a *App) paintedTable(head []string, rows [][]string, paint func(column int
 	rows = append([][]string{NameZones(head, rows)}, rows...)
 	for _, row := range rows {
 		for i := range row {
-			row[i] = oneLine(a.Clean(a.Out, a.plain(row[i])))
+			row[i] = oneLine(a.said(row[i]))
 			if i < len(row)-1 { // two spaces separate columns
 				row[i] = strings.Join(strings.Fields(row[i]), " ")
 			}
 			if limit > 0 && !a.raw {
-				row[i] = termtext.Visible(row[i])
+				row[i] = termtext.Unjoined(row[i])
 			}
 			widths[i] = max(widths[i], room(row[i]))
 		}

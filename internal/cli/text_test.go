@@ -580,14 +580,54 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 	}
 }
 
+// Where text of a job is printed among ours, also in a pipe, nothing of it is dropped: what is not seen by itself, and
+// every colour, is an escape. Joiners of emoji stay.
+func TestTextsInAPipeAreEscaped(t *testing.T) {
+	const (
+		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"
+		want = `a\u200bb\x1b[31mc\x1b[0m\u202ed\x9be\u2060g ` + "👩\u200d💻 ❤\ufe0f" + ` h\u200di`
+	)
+	said := evil
+	j := control.Job{ID: "1", State: "dead", Command: evil, Error: &said, Cwd: evil, Labels: map[string]string{"l": evil}}
+	ended, reason := j, "failed"
+	ended.Reason = &reason
+	shown := control.JobDetail{Job: j, Output: evil, Stderr: evil, History: []control.Attempt{{Attempt: 1, Error: &said}}}
+	for name, c := range map[string]struct {
+		times int
+		print func(*App) error
+	}{
+		"show": {7, func(a *App) error { return a.showJob(&shown) }},
+		"list": {2, func(a *App) error {
+			return a.table([]string{"ID", "ERROR", "COMMAND"}, [][]string{{j.ID, evil, title(&j)}})
+		}},
+		"status": {2, func(a *App) error {
+			p := screenPrinter{a: a, s: &control.Screen{Dead: []control.ScreenJob{{Job: j, LastLine: "last"}}}}
+			return p.printPart(&p.parts()[2])
+		}},
+		"events":   {1, func(a *App) error { return a.Println(a.said(eventLine(&control.Event{Event: "audit", Verb: evil}))) }},
+		"messages": {1, func(a *App) error { a.Exit, a.Err = 1, a.Out; a.tellEnd(&ended); return nil }},
+		"doctor": {1, func(a *App) error {
+			return a.PrintFinding(&control.Finding{Check: "disk", Level: "failure", Message: evil})
+		}},
+	} {
+		got := printed(t, c.print)
+		if n := strings.Count(got, want); n != c.times {
+			t.Errorf("%s: got %q, which has %q %d times, want %d times", name, got, want, n, c.times)
+		}
+	}
+	if got := printed(t, func(a *App) error { a.raw = true; return a.showJob(&shown) }); strings.Count(got, "a\u200bb\x1b[31mc") != 7 {
+		t.Errorf("show --raw: got %q, want the text as it is", got)
+	}
+}
+
 // Every character of a cell is seen, and takes the columns that it is counted for.
 func TestCellsHideNothing(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,
-		"a\u3164b": `a\u3164b`, "a\u034fb": `a\u034fb`, "a\u115fb": `a\u115fb`, "x\U000e0100": `x\U000e0100`, "a\ufe0f": `a\ufe0f`,
+		"a\u3164b": `a\u3164b`, "a\u034fb": `a\u034fb`, "a\u115fb": `a\u115fb`, "x\U000e0100": `x\U000e0100`, "a\ufe0f": `a\ufe0f`, "a\u200db": `a\u200db`,
 		"👩\u200d💻": "👩💻", "ü e\u0301 漢": "ü e\u0301 漢", "plain": "plain",
 	} {
-		got := termtext.Visible(text)
+		got := cell(text)
 		if got != want || room(got) != runewidth.StringWidth(got) {
 			t.Errorf("%q: got %q of %d columns, want %q of %d", text, got, room(got), want, runewidth.StringWidth(want))
 		}

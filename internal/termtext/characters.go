@@ -37,9 +37,8 @@ func Invisible(r rune) bool {
 // Joins reports whether an invisible character is part of a visible one: it joins parts of an emoji, or selects its variant.
 func Joins(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
-// Visible returns a text whose every character takes the columns that Columns counts for it: invisible characters are
-// escaped. Exceptions are joiners, which are left out because terminals do not agree on how wide the whole is, and the
-// variation selectors of symbols, which most emoji have.
+// Visible returns a text whose invisible characters are escaped. Exceptions are joiners between characters that are
+// not ASCII, as in emoji and in Persian words, and the variation selectors of symbols, which most emoji have.
 func Visible(s string) string {
 	if !strings.ContainsFunc(s, Invisible) {
 		return s
@@ -48,9 +47,8 @@ func Visible(s string) string {
 	last := rune(0)
 	for _, r := range s {
 		switch {
-		case !Invisible(r), unicode.Is(unicode.Variation_Selector, r) && unicode.Is(unicode.S, last):
+		case !Invisible(r), unicode.Is(unicode.Variation_Selector, r) && unicode.Is(unicode.S, last), unicode.Is(unicode.Join_Control, r) && last > unicode.MaxASCII:
 			b.WriteRune(r)
-		case unicode.Is(unicode.Join_Control, r):
 		case r > 0xffff:
 			fmt.Fprintf(&b, `\U%08x`, r)
 		default:
@@ -59,6 +57,12 @@ func Visible(s string) string {
 		last = r
 	}
 	return b.String()
+}
+
+// Unjoined returns a text without joiners, so that each character takes the columns that Columns counts for it:
+// terminals do not agree on how wide joined characters are.
+func Unjoined(s string) string {
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "") // all of Join_Control
 }
 
 // Colour returns the length of the colour sequence that s begins with, 0 if it begins with none. A
