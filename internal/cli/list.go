@@ -130,9 +130,10 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 	}
 	var total int64
 	wanted := stateNames(p.State)
-	slices.Sort(wanted)
-	for _, name := range slices.Compact(wanted) {
-		total += s.Status.Jobs[name]
+	for name, n := range s.Status.Jobs {
+		if slices.Contains(wanted, name) {
+			total += n
+		}
 	}
 	of := func(list []control.Job) []control.Job {
 		return slices.DeleteFunc(list, func(j control.Job) bool { return !slices.Contains(wanted, j.State) })
