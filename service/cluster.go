@@ -191,6 +191,7 @@ func (s *Service) prolong(ctx context.Context) error {
 	asked := time.Now()
 	within, cancel := context.WithTimeout(ctx, lease/3)
 	defer cancel()
+	applyDrain := s.beginDrainRead()
 	m, err := s.cluster.Extend(within, s.load())
 	if err != nil {
 		return err
@@ -200,7 +201,7 @@ func (s *Service) prolong(ctx context.Context) error {
 	} else {
 		s.pool.Prolong(time.Time{})
 	}
-	s.setDrained(m.Drained)
+	applyDrain(m.Drained)
 	if m.Orphans {
 		select {
 		case s.orphans <- struct{}{}:
@@ -208,31 +209,6 @@ func (s *Service) prolong(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// setDrained has this node claim nothing, or again.
-func (s *Service) setDrained(on bool) {
-	s.mu.Lock()
-	s.drained = on
-	s.mu.Unlock()
-	s.obeyDrain()
-}
-
-// endDrain is the command that ends the drain of this service.
-func (s *Service) endDrain() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.drained && !s.drains {
-		return "queuectl node drain " + queue.Word(s.node) + " --off"
-	}
-	return "queuectl drain --off"
-}
-
-// obeyDrain has the pool claim nothing, if all nodes are to or this one is.
-func (s *Service) obeyDrain() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pool.Drain(s.drains || s.drained)
 }
 
 // inheritAll takes over, until ctx ends, what nodes have left. It keeps no lease from being prolonged.

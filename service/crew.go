@@ -297,14 +297,14 @@ func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 		if err != nil && within.Err() != nil && ctx.Err() == nil && a.On {
 			is.Again, is.Held, err = true, true, nil
 		}
-	case "obey", "freeze":
+	case "obey", "freeze", "drained":
 		is.Held = true
 		err = c.s.obey(ctx)
 		switch {
 		case err != nil:
 		case a.Do == "freeze":
 			is.Done, err = p.PauseAll(c.s.paused.Load() != nil)(ctx)
-		default:
+		case a.Do == "drained":
 			err = p.AwaitNoStarts(ctx, worker.NoStartsWithin)
 		}
 	case "quiet":

@@ -143,44 +143,6 @@ func (s *Service) viewEvent(e *queue.Event) control.Event {
 	return v
 }
 
-// drainKey is the stored setting that keeps a drain over restarts. It is no key of
-// the configuration.
-const drainKey = "drain"
-
-// Drain implements control.API.
-func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
-	value := "on"
-	if p.Off {
-		value = ""
-	}
-	err := s.inTurnOfAll(ctx, func() error {
-		err := s.storeSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
-		if err == nil {
-			s.mu.Lock()
-			s.drains = !p.Off
-			s.mu.Unlock()
-			s.obeyDrain()
-		}
-		return err
-	})
-	if err == nil {
-		err = s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
-	}
-	if err != nil {
-		return control.Draining{}, err
-	}
-	if p.Wait {
-		if err := s.allQuiet(ctx); err != nil {
-			return control.Draining{}, err
-		}
-	}
-	is := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
-	if s.cluster != nil { // what runs elsewhere is as the store knows it
-		is.Running = int(s.store.Counts().States[queue.Processing])
-	}
-	return is, nil
-}
-
 // maxEvents is how many events are kept at most.
 const maxEvents = 1_000_000
 

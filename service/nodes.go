@@ -12,7 +12,6 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
-	"github.com/queuectl/queuectl/worker"
 )
 
 // nodes are the machines that share the queue: this one alone, if its store is no others'.
@@ -147,44 +146,6 @@ func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.
 		}
 	}
 	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, names), "; queuectl node list names them"))
-}
-
-// NodeDrain implements control.API.
-func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
-	n, err := s.nodeNamed(ctx, p.Name, "queuectl drain")
-	if err != nil {
-		return v, err
-	}
-	verb := "node.drain"
-	if p.Off {
-		verb = "node.drain off"
-	}
-	if err := s.audit(ctx, verb, p.Name, nil); err != nil {
-		return v, err
-	}
-	if err := s.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
-		return v, err
-	}
-	switch {
-	case n.This:
-		s.setDrained(!p.Off)
-		if err := s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin); err != nil {
-			return v, err
-		}
-	case n.Alive:
-		within, cancel := context.WithTimeout(ctx, othersWithin)
-		defer cancel()
-		s.crew().ask(within, n.ID, ask{Do: "obey"}) // else it hears of it by itself
-	}
-	if p.Wait && n.Alive {
-		if err := s.quiet(ctx, &n); err != nil {
-			return v, err
-		}
-	}
-	if n, err = s.nodeNamed(ctx, p.Name, ""); err != nil {
-		return v, err
-	}
-	return viewNode(&n), nil
 }
 
 // NodeRemove implements control.API.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,20 +35,25 @@ func (s *Service) askOthers(ctx context.Context, a ask) ([]fromNode, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes = slices.DeleteFunc(nodes, func(n store.NodeState) bool { return n.This || !n.Alive })
+	return s.askNodes(ctx, nodes, a), nil
+}
+
+// askNodes asks those of these nodes that are alive, except this one, all concurrently, and waits until ctx ends at most.
+func (s *Service) askNodes(ctx context.Context, nodes []store.NodeState, a ask) []fromNode {
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
 	list := make([]fromNode, len(nodes))
 	places := make(chan struct{}, asksAtOnce)
 	var all sync.WaitGroup
-	for i := range nodes {
+	for i, n := range nodes {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			is, err := s.crew().ask(ctx, nodes[i].ID, a)
-			list[i] = fromNode{nodes[i], is, err}
+			is, err := s.crew().ask(ctx, n.ID, a)
+			list[i] = fromNode{n, is, err}
 		})
 	}
 	all.Wait()
-	return list, nil
+	return list
 }
 
 // inTurnOfAll calls f as inTurn does, and has what it has changed for all nodes hold on each of them. One that does not answer obeys
@@ -63,27 +69,25 @@ func (s *Service) inTurnOfAll(ctx context.Context, f func() error) error {
 // tellOthers has the others obey what was changed.
 func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 	list, err := s.askOthers(ctx, a)
-	for i := range list {
-		if list[i].failed != nil {
-			s.log.Warn("a node has not said that it obeys what was changed for all; it does once it hears of it", "node", list[i].node.Name, "error", list[i].failed)
-		}
-	}
+	s.warnSilent(list)
 	if err != nil {
 		s.log.Warn("what was changed for all holds on other nodes once they hear of it", "error", err)
 	}
 	return list
 }
 
-// obey applies what was changed on another node, for all of them or for this one.
+// warnSilent logs which nodes have not confirmed a change.
+func (s *Service) warnSilent(list []fromNode) {
+	for i := range list {
+		if list[i].failed != nil {
+			s.log.Warn("a node has not confirmed a change; it applies the change once it reads what is stored", "node", list[i].node.Name, "error", list[i].failed)
+		}
+	}
+}
+
+// obey applies what is stored for all nodes, or for this one.
 func (s *Service) obey(ctx context.Context) error {
-	if err := s.takeShared(ctx); err != nil {
-		return err
-	}
-	drained, err := s.cluster.Drained(ctx)
-	if err == nil {
-		s.setDrained(drained)
-	}
-	return err
+	return errors.Join(s.readDrained(ctx), s.takeShared(ctx))
 }
 
 // quiet waits until nothing runs on a node, which drains. What runs on one that is lost is not waited for.

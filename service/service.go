@@ -151,12 +151,14 @@ type Service struct {
 	// hold in the order in which they are stored.
 	setting chan struct{}
 
-	mu      sync.Mutex
-	layers  []config.Layer  // file, stored, environment, flag, running; guarded by mu
-	drains  bool            // as stored; guarded by mu
-	drained bool            // this node is, by somebody on any node; guarded by mu
-	own     bool            // settings were changed here since then; as the next
-	shared  []store.Setting // as they were taken last from what nodes share; whoever has the turn of setting
+	mu            sync.Mutex
+	layers        []config.Layer  // file, stored, environment, flag, running; guarded by mu
+	drains        bool            // all nodes are drained, as stored; guarded by mu
+	drained       bool            // this node is drained, as stored; guarded by mu
+	drainReads    int             // reads of that which have begun; guarded by mu
+	lastDrainRead int             // number of the read that was applied last; guarded by mu
+	own           bool            // settings were changed here since then; as the next
+	shared        []store.Setting // as last read from the store; guarded by the turn of setting
 }
 
 var _ control.API = (*Service)(nil)

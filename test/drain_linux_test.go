@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/queuectl/queuectl/test/pgserver"
 )
 
 // drain answers once no job can start any more, also where the runner does not answer: a job
@@ -78,4 +80,35 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	if j := q.dial().end(id); j.Output != "started\n" || len(j.History) != 1 {
 		t.Errorf("got %+v, want one attempt", j)
 	}
+}
+
+// If the runner of a node has noted a job and does not start it, a drain fails, also on other nodes. Other changes that
+// hold for all nodes are not affected.
+func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	a, b := machine(t, p, "a"), machine(t, p, "b")
+	b.bin = binary(t, "failpoint")
+	b.env = append(b.env, "QUEUECTL_FAILPOINTS=attempt-noted=wait:"+b.path("go"))
+	a.start("--workers", "1")
+	b.start("--workers", "1")
+	id := a.must("enqueue", "--on", "b", "echo started")
+	a.until("its attempt is noted", 10*time.Second, func() bool { return b.begun() == 1 })
+	want := "on b: the start of job " + id + " takes long; the drain is on, but this job may still start"
+	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
+		if got := a.quickly(20*time.Second, verb...); got.code != 3 || !strings.Contains(got.err, want) {
+			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)
+		}
+	}
+	a.must("config", "set", "priority", "3")
+	logs, _ := filepath.Glob(a.path("stderr-*"))
+	for _, name := range logs {
+		if text, _ := os.ReadFile(name); strings.Contains(string(text), "has not confirmed a change") {
+			t.Error("a node that drains counts as one that has not confirmed another change")
+		}
+	}
+	b.write("go", "")
+	a.until("the job has run", 20*time.Second, func() bool { return a.show(id).State == "completed" })
+	a.must("node", "drain", "b", "--wait")
+	a.must("drain", "--wait")
 }

@@ -429,7 +429,10 @@ func TestSettingsChangeInTurn(t *testing.T) {
 			calls.Go(func() {
 				w := q.dial()
 				w.good("config.set", fields{"key": "priority", "value": n + 1}, nil)
-				w.good("drain", fields{"off": n%2 == 0}, nil)
+				// Another call may end a drain before it is complete.
+				if got := w.call("drain", fields{"off": n%2 == 0}); got.Error != nil && got.Error.Data.Code != "wrong_state" {
+					t.Errorf("drain: %+v", *got.Error)
+				}
 			})
 		}
 		calls.Wait()

@@ -1,0 +1,215 @@
+package service
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
+)
+
+// A drain is stored: one of all nodes as a setting, one of a single node in its row. Each node that it concerns is then
+// asked to confirm it. A node confirms once it has read what is stored and no job can start there any more. The answer to
+// the user is an error if a node does not confirm in time.
+
+// drainKey is the stored setting that keeps a drain over restarts. It is no key of
+// the configuration.
+const drainKey = "drain"
+
+// confirmWithin is how long a drain waits for nodes: each of them waits for its runners.
+const confirmWithin = worker.NoStartsWithin + othersWithin
+
+// Drain implements control.API.
+func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {
+	value := "on"
+	if p.Off {
+		value = ""
+	}
+	err := s.inTurn(ctx, func() error {
+		err := s.storeSetting(ctx, store.Setting{Key: drainKey, Value: value, UID: control.PeerFrom(ctx).UID})
+		if err == nil {
+			s.mu.Lock()
+			s.drains = !p.Off
+			s.mu.Unlock()
+			s.obeyDrain()
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+	case p.Off:
+		s.tellOthers(ctx, ask{Do: "obey"})
+	default:
+		err = s.confirmDrainOfAll(ctx, p.Wait)
+	}
+	if err != nil {
+		return control.Draining{}, err
+	}
+	is := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
+	if s.cluster != nil { // what runs elsewhere is as the store knows it
+		is.Running = int(s.store.Counts().States[queue.Processing])
+	}
+	return is, nil
+}
+
+// confirmDrainOfAll waits until no job can start on any node and, if wait is set, until none runs.
+func (s *Service) confirmDrainOfAll(ctx context.Context, wait bool) error {
+	nodes, err := s.nodes(ctx)
+	if err == nil {
+		err = s.confirmDrain(ctx, nodes)
+	}
+	if err == nil && wait {
+		err = s.allQuiet(ctx)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && !s.drains {
+		return errDrainEnded
+	}
+	return err
+}
+
+// errDrainEnded answers a drain that was ended while it waited.
+var errDrainEnded = queue.Errorf(queue.CodeWrongState, "the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
+
+// NodeDrain implements control.API.
+func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control.NodeView, err error) {
+	n, err := s.nodeNamed(ctx, p.Name, "queuectl drain")
+	if err != nil {
+		return v, err
+	}
+	verb := "node.drain"
+	if p.Off {
+		verb = "node.drain off"
+	}
+	if err := s.audit(ctx, verb, p.Name, nil); err != nil {
+		return v, err
+	}
+	if err := s.cluster.DrainNode(ctx, p.Name, !p.Off); err != nil {
+		return v, err
+	}
+	if p.Off {
+		err = s.endNodeDrain(ctx, n)
+	} else {
+		err = s.confirmDrain(ctx, []store.NodeState{n})
+	}
+	if err == nil && p.Wait && n.Alive {
+		err = s.quiet(ctx, &n)
+	}
+	if err == nil {
+		n, err = s.nodeNamed(ctx, p.Name, "")
+	}
+	if err == nil && !p.Off && !n.Drained {
+		err = errDrainEnded
+	}
+	if err != nil {
+		return v, err
+	}
+	return viewNode(&n), nil
+}
+
+// endNodeDrain has a node start jobs again. One that does not answer does so once it reads what is stored.
+func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
+	if n.This {
+		return s.readDrained(ctx)
+	}
+	within, cancel := context.WithTimeout(ctx, othersWithin)
+	defer cancel()
+	s.warnSilent(s.askNodes(within, []store.NodeState{n}, ask{Do: "obey"}))
+	return nil
+}
+
+// confirmDrain waits until no job can start on these nodes any more. The error names the nodes where one can, or which
+// do not say. A node whose lease has ended starts nothing.
+func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
+	within, cancel := context.WithTimeout(ctx, confirmWithin)
+	defer cancel()
+	this := fromNode{}
+	var local sync.WaitGroup
+	if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.This }); at >= 0 {
+		this.node = nodes[at]
+		local.Go(func() { this.failed = s.confirmHere(within) })
+	}
+	others := s.askNodes(within, nodes, ask{Do: "drained"})
+	local.Wait()
+	var problems []string
+	for _, from := range append(others, this) {
+		switch err := from.failed; {
+		case err == nil || isLost(err):
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.cluster == nil:
+			return err
+		case from.node.This || from.Error != "":
+			problems = append(problems, "on "+from.node.Name+": "+err.Error())
+		default:
+			problems = append(problems, fmt.Sprintf("the drain is on, but %s does not answer: jobs may still start there until it learns of the drain, for at most %v (node_lease)", from.node.Name, s.cluster.Lease()))
+		}
+	}
+	if more := len(problems) - namesTold; more > 0 {
+		problems = append(problems[:namesTold], fmt.Sprintf("the same holds for %d more nodes", more))
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return queue.Errorf(queue.CodeUnavailable, "%s", strings.Join(problems, "; "))
+}
+
+// confirmHere waits until no job can start on this node any more.
+func (s *Service) confirmHere(ctx context.Context) error {
+	if s.cluster != nil {
+		if err := s.readDrained(ctx); err != nil {
+			return err
+		}
+	}
+	return s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
+}
+
+// beginDrainRead is called before a read of whether this node is drained. apply applies the result, unless that of a read
+// which began later is already applied: reads may finish in another order than they began.
+func (s *Service) beginDrainRead() (apply func(on bool)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drainReads++
+	number := s.drainReads
+	return func(on bool) {
+		s.mu.Lock()
+		if number > s.lastDrainRead {
+			s.lastDrainRead, s.drained = number, on
+		}
+		s.mu.Unlock()
+		s.obeyDrain()
+	}
+}
+
+// readDrained has this node start no jobs, or start them again, as the store says.
+func (s *Service) readDrained(ctx context.Context) error {
+	apply := s.beginDrainRead()
+	drained, err := s.cluster.Drained(ctx)
+	if err == nil {
+		apply(drained)
+	}
+	return err
+}
+
+// endDrain is the command that ends the drain of this service.
+func (s *Service) endDrain() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.drained && !s.drains {
+		return "queuectl node drain " + queue.Word(s.node) + " --off"
+	}
+	return "queuectl drain --off"
+}
+
+// obeyDrain has the pool claim nothing, if all nodes are to or this one is.
+func (s *Service) obeyDrain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pool.Drain(s.drains || s.drained)
+}

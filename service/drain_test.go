@@ -1,0 +1,161 @@
+package service
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// drainCluster is a store that this node, a, shares with other nodes.
+type drainCluster struct {
+	store.Cluster
+	nodes   []store.NodeState
+	answers map[int64]string // to each ask, by node; a node that is missing here does not answer
+	asked   []string         // what the nodes were asked for
+}
+
+func (c *drainCluster) HasOthers() bool      { return true }
+func (c *drainCluster) Lease() time.Duration { return 30 * time.Second }
+
+func (c *drainCluster) Nodes(context.Context, string) ([]store.NodeState, error) { return c.nodes, nil }
+
+func (c *drainCluster) DrainNode(_ context.Context, name string, on bool) error {
+	for i := range c.nodes {
+		if c.nodes[i].Name == name {
+			c.nodes[i].Drained = on
+		}
+	}
+	return nil
+}
+
+func (c *drainCluster) Drained(context.Context) (bool, error) { return c.nodes[0].Drained, nil }
+
+func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([]byte, error) {
+	var a ask
+	if err := json.Unmarshal(raw, &a); err != nil {
+		return nil, err
+	}
+	c.asked = append(c.asked, a.Do)
+	answer, ok := c.answers[node]
+	if !ok {
+		return nil, context.DeadlineExceeded
+	}
+	return []byte(answer), nil
+}
+
+// sharing returns a service whose node, a, shares its store with b.
+func sharing(t *testing.T) (*Service, *drainCluster) {
+	t.Helper()
+	s := stored(t)
+	c := &drainCluster{answers: map[int64]string{2: `{}`}, nodes: []store.NodeState{
+		{Node: store.Node{ID: 1, Name: "a"}, This: true, Alive: true},
+		{Node: store.Node{ID: 2, Name: "b"}, Alive: true},
+	}}
+	s.cluster, s.node, s.setting = c, "a", make(chan struct{}, 1)
+	return s, c
+}
+
+// A drain of another node, and one of all nodes, answers with what each node says: without an error only if no job can
+// start on any of them.
+func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
+	const hangs = `{"code":"unavailable","error":"the start of job 7 takes long; the drain is on, but this job may still start"}`
+	drains := map[string]func(*Service) error{
+		"node drain b": func(s *Service) error {
+			_, err := s.NodeDrain(by(t, owner, control.Admin), control.NodeDrain{Name: "b"})
+			return err
+		},
+		"drain": func(s *Service) error {
+			_, err := s.Drain(by(t, owner, control.Admin), control.Drain{})
+			return err
+		},
+	}
+	for verb, drain := range drains {
+		for name, c := range map[string]struct {
+			answers map[int64]string
+			want    string
+		}{
+			"it confirms":          {map[int64]string{2: `{"held":true}`}, ""},
+			"its start hangs":      {map[int64]string{2: hangs}, "on b: the start of job 7 takes long; the drain is on, but this job may still start"},
+			"it does not answer":   {nil, "the drain is on, but b does not answer: jobs may still start there until it learns of the drain, for at most 30s (node_lease)"},
+			"its lease has ended":  {map[int64]string{}, ""},
+			"it answers otherwise": {map[int64]string{2: `{"error":"database away"}`}, "on b: database away"},
+		} {
+			s, cluster := sharing(t)
+			cluster.answers = c.answers
+			if name == "its lease has ended" {
+				cluster.nodes[1].Alive = false
+			}
+			err := drain(s)
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("%s, %s: got %v, want no error", verb, name, err)
+			case c.want != "" && (!errors.Is(err, queue.ErrUnavailable) || err.Error() != c.want):
+				t.Errorf("%s, %s: got %v, want %q", verb, name, err, c.want)
+			}
+		}
+	}
+}
+
+// Nodes are asked to confirm only a drain: what else changes for all of them waits for no runner.
+func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
+	s, c := sharing(t)
+	ctx := by(t, owner, control.Admin)
+	_, err := s.Drain(ctx, control.Drain{})
+	_, err2 := s.Drain(ctx, control.Drain{Off: true})
+	_, err3 := s.NodeDrain(ctx, control.NodeDrain{Name: "b"})
+	_, err4 := s.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true})
+	if got, want := strings.Join(c.asked, " "), "drained obey drained obey"; got != want || errors.Join(err, err2, err3, err4) != nil {
+		t.Errorf("asked for %q, want %q; errors %v", got, want, errors.Join(err, err2, err3, err4))
+	}
+}
+
+// A drain that somebody ends before it is answered is an error, because jobs start again.
+func TestDrainThatIsEndedMeanwhileIsAnError(t *testing.T) {
+	s, c := sharing(t)
+	ctx := by(t, owner, control.Admin)
+	ends := &endsDrain{c, func() { s.Drain(ctx, control.Drain{Off: true}) }}
+	s.cluster = ends
+	if _, err := s.Drain(ctx, control.Drain{}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("drain: got %v, want the wrong state", err)
+	}
+	ends.end = func() { s.NodeDrain(ctx, control.NodeDrain{Name: "b", Off: true}) }
+	if _, err := s.NodeDrain(ctx, control.NodeDrain{Name: "b"}); !errors.Is(err, queue.ErrWrongState) {
+		t.Errorf("node drain: got %v, want the wrong state", err)
+	}
+}
+
+// endsDrain calls end while the first node is asked.
+type endsDrain struct {
+	*drainCluster
+	end func()
+}
+
+func (c *endsDrain) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+	if end := c.end; end != nil {
+		c.end = nil
+		end()
+	}
+	return c.drainCluster.Ask(ctx, node, raw, slow)
+}
+
+// The result of an older read of the store does not undo what a newer one has applied.
+func TestOlderReadDoesNotEndADrain(t *testing.T) {
+	s, _ := sharing(t)
+	older, newer := s.beginDrainRead(), s.beginDrainRead()
+	newer(true)
+	older(false)
+	if !s.pool.Draining() {
+		t.Error("the older read has ended the drain")
+	}
+	s.beginDrainRead()(false)
+	if s.pool.Draining() {
+		t.Error("a later read has not ended the drain")
+	}
+}
