@@ -157,19 +157,19 @@ type Why struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"`
 	Reasons []Reason `json:"reasons"`
-	// Position is how many of those that could start do so before it; nil if more than Behind do, or if it could not
-	// start.
-	Position *int `json:"position"`
-	// Behind is how many jobs were found that start before it, if there may be more.
-	Behind int `json:"behind,omitempty"`
-	// Ahead are the users that most of these jobs belong to.
-	Ahead []Ahead `json:"ahead,omitempty"`
+	// Ahead is how many jobs will start before this one, 0 if it is next. It is null if the job cannot start yet, or if
+	// there are too many to count.
+	Ahead *int `json:"ahead"`
+	// AheadAtLeast is how many jobs were counted that will start before this one, if there may be more.
+	AheadAtLeast int `json:"ahead_at_least,omitempty"`
+	// AheadByUser lists the users who own most of the jobs that will start before this one.
+	AheadByUser []AheadOfUser `json:"ahead_by_user,omitempty"`
 	// Earliest is when it could start at the earliest, null if that hangs on others.
 	Earliest Time `json:"earliest"`
 }
 
-// Ahead is the jobs of one user that start before a job.
-type Ahead struct {
+// AheadOfUser counts the jobs of one user that will start before a job.
+type AheadOfUser struct {
 	User     string `json:"user"`
 	Jobs     int    `json:"jobs"`
 	Priority int64  `json:"priority"` // the highest of them

@@ -24,17 +24,17 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 		}
 		ahead := screen.Ready
 		if at := slices.IndexFunc(ahead, func(other queue.Job) bool { return other.Seq == j.Seq }); at >= 0 {
-			w.Position, ahead = &at, ahead[:at]
+			w.Ahead, ahead = &at, ahead[:at]
 		} else {
-			w.Behind = len(ahead)
+			w.AheadAtLeast = len(ahead)
 		}
-		w.Ahead = s.ahead(j, slices.DeleteFunc(slices.Clone(ahead), func(other queue.Job) bool { return s.hides(&peer, &other) }))
+		w.AheadByUser = s.aheadByUser(j, slices.DeleteFunc(slices.Clone(ahead), func(other queue.Job) bool { return s.hides(&peer, &other) }))
 		return nil
 	})
 }
 
-// ahead groups the jobs that start before another one by user, the user with the most jobs first.
-func (s *Service) ahead(j *queue.Job, list []queue.Job) (groups []control.Ahead) {
+// aheadByUser groups the jobs that will start before another one by user, the user with the most jobs first.
+func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := s.store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
 	of := map[int]int{}        // index in groups, by uid
@@ -45,14 +45,14 @@ func (s *Service) ahead(j *queue.Job, list []queue.Job) (groups []control.Ahead)
 		if !known {
 			at = len(groups)
 			of[other.UID] = at
-			groups = append(groups, control.Ahead{User: s.userName(other.UID), Priority: other.Priority})
+			groups = append(groups, control.AheadOfUser{User: s.userName(other.UID), Priority: other.Priority})
 		}
 		g := &groups[at]
 		g.Jobs++
 		g.Priority = max(g.Priority, other.Priority)
 		turns[g.User] = turns[g.User] || cmp.Or(cmp.Compare(rank(other), rank(j)), cmp.Compare(other.Seq, j.Seq)) > 0
 	}
-	slices.SortStableFunc(groups, func(a, b control.Ahead) int { return cmp.Compare(b.Jobs, a.Jobs) })
+	slices.SortStableFunc(groups, func(a, b control.AheadOfUser) int { return cmp.Compare(b.Jobs, a.Jobs) })
 	groups = groups[:min(len(groups), maxAheadUsers)]
 	for i := range groups {
 		g := &groups[i]

@@ -1,8 +1,10 @@
 package service
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/queuectl/queuectl/control"
@@ -41,11 +43,11 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	want := []string{fmt.Sprintf("3 of %d with a priority up to 15", other), fmt.Sprintf("1 of %d that waited longer", third)}
 	w := why("mine")
 	var got []string
-	for _, a := range w.Ahead {
+	for _, a := range w.AheadByUser {
 		got = append(got, a.Text)
 	}
-	if w.Position == nil || *w.Position != 4 || !slices.Equal(got, want) {
-		t.Errorf("of %v jobs: %q, want %q", w.Position, got, want)
+	if w.Ahead == nil || *w.Ahead != 4 || !slices.Equal(got, want) {
+		t.Errorf("of %v jobs: %q, want %q", w.Ahead, got, want)
 	}
 	j = jobNamed("mine2")
 	j.Priority = 5
@@ -53,14 +55,18 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	put(third, 1, 5) // it came later too, but its user has the turn
 	want = []string{fmt.Sprintf("4 of %d with a priority up to 15", other), fmt.Sprintf("2 of %d, by turns", third), fmt.Sprintf("1 of %d that waited longer", owner)}
 	got = nil
-	for _, a := range why("mine2").Ahead {
+	for _, a := range why("mine2").AheadByUser {
 		got = append(got, a.Text)
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	put(other, store.MaxScreen, 15)
-	if w = why("mine"); w.Position != nil || w.Behind != store.MaxScreen || len(w.Ahead) != 1 || w.Ahead[0].Jobs != store.MaxScreen {
-		t.Errorf("behind more jobs than are looked at: %+v", w)
+	if w = why("mine"); w.Ahead != nil || w.AheadAtLeast != store.MaxScreen || len(w.AheadByUser) != 1 || w.AheadByUser[0].Jobs != store.MaxScreen {
+		t.Errorf("after more jobs than are counted: %+v", w)
+	}
+	raw, err := json.Marshal(w)
+	if err != nil || !strings.Contains(string(raw), fmt.Sprintf(`"ahead":null,"ahead_at_least":%d,"ahead_by_user":[{`, store.MaxScreen)) {
+		t.Errorf("in JSON: %s, %v", raw, err)
 	}
 }

@@ -192,7 +192,7 @@ func TestScreens(t *testing.T) {
 		"keys":     func(s *screen) { s.types("?") },
 		"why": func(s *screen) {
 			s.types("2 j w")
-			s.does(explained{id: "locked", why: control.Why{ID: "locked", State: "pending", Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build", Next: "it starts when that has ended"}}, Position: new(3)}})
+			s.does(explained{id: "locked", why: control.Why{ID: "locked", State: "pending", Reasons: []control.Reason{{Kind: "lock", Text: "the lock db is taken by build", Next: "it starts when that has ended"}}, Ahead: new(3)}})
 		},
 		"refused": func(s *screen) {
 			s.types("c y")

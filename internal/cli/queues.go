@@ -438,16 +438,16 @@ func reasonLine(r *control.Reason, now time.Time) string {
 
 // before says how many jobs start before one, of which users and why, "" if none do.
 func before(w *control.Why) string {
-	n := or(w.Position, w.Behind)
+	n := or(w.Ahead, w.AheadAtLeast)
 	if n == 0 {
 		return ""
 	}
 	text := plural(n, "job") + " before it"
-	if w.Position == nil {
+	if w.Ahead == nil {
 		text = "at least " + text
 	}
-	parts := make([]string, 0, len(w.Ahead))
-	for _, a := range w.Ahead {
+	parts := make([]string, 0, len(w.AheadByUser))
+	for _, a := range w.AheadByUser {
 		parts = append(parts, a.Text)
 	}
 	if len(parts) > 0 {
