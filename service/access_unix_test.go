@@ -5,8 +5,10 @@ package service
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/internal/accounts"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // runsAs reports whether a service can have this run_as here.
@@ -141,12 +144,39 @@ func TestJobsKeepTheirUser(t *testing.T) {
 // The socket may be as open as the settings, or its unit, have it, and no more.
 func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	p := config.In(t.TempDir())
-	if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
+	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
 		t.Fatal(err)
 	}
 	for wanted, found := range map[fs.FileMode]int{0o600: 1, 0o660: 0, 0o666: 0, 0o777: 0} {
 		if list := examinePlaces(p, wanted); len(list) != found {
 			t.Errorf("a socket of mode 660 that is to have %o: %+v", wanted, list)
+		}
+	}
+}
+
+// A state directory that other accounts can list is a warning that names the mode to set. They keep the way to a
+// socket in it that is open to them.
+func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
+	p := config.In(filepath.Join(t.TempDir(), "a b"))
+	if err := os.Mkdir(p.State, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		dir, socket fs.FileMode
+		advice      string // "" for no warning
+	}{
+		{0o700, 0o600, ""}, {0o711, 0o600, ""}, {0o755, 0o600, "700"}, {0o750, 0o600, "700"}, {0o704, 0o600, "700"},
+		{0o755, 0o666, "711"}, {0o750, 0o660, "710"}, {0o711, 0o666, ""},
+	} {
+		if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, c.socket), os.Chmod(p.State, c.dir)); err != nil {
+			t.Fatal(err)
+		}
+		want := []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other accounts can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" + p.State + "'"}}
+		if c.advice == "" {
+			want = nil
+		}
+		if got := examinePlaces(p, c.socket); !reflect.DeepEqual(got, want) {
+			t.Errorf("mode %o with a socket of mode %o: got %+v, want %+v", c.dir, c.socket, got, want)
 		}
 	}
 }

@@ -7,14 +7,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/queuectl/queuectl/config"
+	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/runner"
 	"github.com/queuectl/queuectl/store"
 )
 
-// examinePlaces looks at who may use the socket, whose mode is to be socket, and read
-// the outputs.
+// examinePlaces reports whether other accounts may use the socket, whose mode is to be socket, read the outputs or list
+// the state directory.
 func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	var list []store.Finding
 	for _, c := range []struct {
@@ -23,8 +25,22 @@ func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	}{{p.Socket, socket}, {runnersOf(p), 0o700}, {filepath.Dir(runner.OutputPath(runnersOf(p), "1")), 0o700}} {
 		info, err := os.Lstat(c.path)
 		if err == nil && info.Mode().Perm()&0o077&^c.mode != 0 {
-			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, c.path)})
+			list = append(list, store.Finding{Check: "permissions", Level: store.Failure, Message: fmt.Sprintf("%s is open to others (mode %03o)", c.path, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", c.mode, queue.Word(c.path))})
 		}
 	}
-	return list
+	return append(list, examineStateDir(p)...)
+}
+
+// examineStateDir warns of a state directory of the service's account that other accounts can list. The mode that it
+// names leaves them the way to a socket in the directory that is open to them.
+func examineStateDir(p config.Places) []store.Finding {
+	info, err := os.Stat(p.State)
+	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		return nil
+	}
+	mode := fs.FileMode(0o700)
+	if socket, err := os.Lstat(p.Socket); err == nil && filepath.Dir(p.Socket) == p.State && socket.Mode().Perm()&0o066 != 0 {
+		mode |= info.Mode().Perm() & 0o011
+	}
+	return []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other accounts can list %s (mode %03o)", p.State, info.Mode().Perm()), Next: fmt.Sprintf("run: chmod %03o %s", mode, queue.Word(p.State))}}
 }

@@ -138,7 +138,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 		}
 	}
 	if len(list) == before {
-		add("permissions", store.Fine, "", "the folder is the service's alone")
+		add("permissions", store.Fine, "", "only the service can read or change the files of the queue")
 	}
 	return list
 }
