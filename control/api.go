@@ -170,12 +170,14 @@ type GroupID struct {
 	Name string `json:"name"`
 }
 
-// Enqueue asks for one job. Its members are the fields of the spec, key and require_limits.
+// Enqueue asks for one job. Its members are the fields of the spec, key, next and require_limits.
 type Enqueue struct {
 	Spec queue.Spec
 	Key  string // makes the request repeatable; at most queue.MaxKey bytes
 	// RequireLimits has a job refused that asks for a limit which is not enforced here.
 	RequireLimits bool
+	// Next makes the service choose the priority, so that the job starts before the caller's own waiting jobs.
+	Next bool
 }
 
 // Enqueued is the receipt of one job. Duplicate means that an earlier request
@@ -209,6 +211,8 @@ type EnqueueBatch struct {
 	Abort  bool         `json:"abort,omitempty"`
 	// RequireLimits is as that of Enqueue, for the jobs of this request.
 	RequireLimits bool `json:"require_limits,omitempty"`
+	// Next is as that of Enqueue, for the jobs of this request.
+	Next bool `json:"next,omitempty"`
 	// Encoded, if not nil, stands for Jobs: specs that are JSON already, on one line.
 	Encoded []json.RawMessage `json:"-"`
 }
@@ -224,7 +228,8 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 		Commit bool   `json:"commit"`
 		Key    string `json:"key,omitempty"`
 		Limits bool   `json:"require_limits,omitempty"`
-	}{p.Batch, p.Commit, p.Key, p.RequireLimits})
+		Next   bool   `json:"next,omitempty"`
+	}{p.Batch, p.Commit, p.Key, p.RequireLimits, p.Next})
 	if err != nil {
 		return nil, err
 	}

@@ -117,10 +117,11 @@ func selection(more ...param) *ruleset {
 
 // enqueueRules are those of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
+	next := free("next", "start before your own waiting jobs: the service chooses the priority")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Enqueue](): {params: []param{
 			opt("key", "makes the request repeatable: the same key gets the same answer", upTo(queue.MaxKey)),
-			free("require_limits", "refuse a job with a limit that is not enforced here"),
+			free("require_limits", "refuse a job with a limit that is not enforced here"), next,
 		}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
 			opt("batch", "name of the batch, where it takes several requests", filledUpTo(queue.MaxKey)),
@@ -129,7 +130,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			opt("key", "makes the request with commit repeatable: the same key gets the same answer",
 				filledUpTo(queue.MaxKey)),
 			free("abort", "give the batch up"),
-			free("require_limits", "refuse jobs with a limit that is not enforced here"),
+			free("require_limits", "refuse jobs with a limit that is not enforced here"), next,
 		}, []group{
 			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
 			requires("goes with batch alone", []string{"abort"}, []string{"batch"}),

@@ -303,7 +303,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 	}
 }
 
-// decode reads the fields of a spec, key and require_limits.
+// decode reads the fields of a spec, and the other members of the request.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.own())
 	return p.Spec.Decode(raw, d.decodeOwn)
@@ -313,6 +313,7 @@ func (p *Enqueue) decode(raw json.RawMessage) error {
 func (p *Enqueue) own() map[string]reflect.Value {
 	return map[string]reflect.Value{
 		"key": reflect.ValueOf(&p.Key).Elem(), "require_limits": reflect.ValueOf(&p.RequireLimits).Elem(),
+		"next": reflect.ValueOf(&p.Next).Elem(),
 	}
 }
 
@@ -324,7 +325,7 @@ func (d *paramDecoder) decodeOwn(name string, value json.RawMessage) (bool, erro
 	return true, d.decode(name, value)
 }
 
-// MarshalJSON writes the fields of the spec, key and require_limits.
+// MarshalJSON writes the fields of the spec, and the other members that are given.
 func (p Enqueue) MarshalJSON() ([]byte, error) {
 	m := p.Spec.Given()
 	if p.Key != "" {
@@ -332,6 +333,9 @@ func (p Enqueue) MarshalJSON() ([]byte, error) {
 	}
 	if p.RequireLimits {
 		m["require_limits"] = true
+	}
+	if p.Next {
+		m["next"] = true
 	}
 	return json.Marshal(m)
 }

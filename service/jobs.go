@@ -5,7 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"io"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -19,7 +19,7 @@ import (
 
 // Enqueue implements control.API.
 func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enqueued, error) {
-	receipt, said, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits})
+	receipt, said, err := s.enqueue(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, key: p.Key, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
 		return control.Enqueued{}, err
 	}
@@ -60,7 +60,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case p.Abort:
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
-		receipt, said, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits})
+		receipt, said, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
 		out := control.EnqueuedBatch{
 			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: foundOf(&receipt), Unenforced: said.unenforced,
 			NewQueues: s.newQueues(ctx, &receipt),
@@ -72,7 +72,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	case len(p.Jobs) == 0 || len(p.Jobs) > control.BatchStep:
 		return control.EnqueuedBatch{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken in each request of a batch but the last", len(p.Jobs), control.BatchStep)
 	}
-	r, said, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits})
+	r, said, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {
 		return control.EnqueuedBatch{}, err
 	}
@@ -92,6 +92,7 @@ type enqueueRequest struct {
 	specs         []queue.Spec
 	batch, key    string
 	requireLimits bool
+	next          bool // before the caller's own waiting jobs
 }
 
 // enqueue stores jobs, or commits the batch whose last they are, and returns once
@@ -138,6 +139,12 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
 		r.Owner = name
 	}
+	best, next := int64(nothingWaits), []string(nil)
+	if a.next {
+		if best, err = s.bestWaiting(ctx, uid); err != nil {
+			return r, said, err
+		}
+	}
 	nodes := sync.OnceValues(func() ([]store.NodeState, error) { return s.nodes(ctx) })
 	for i := range a.specs {
 		spec, err := s.withDefaults(&a.specs[i])
@@ -145,7 +152,13 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		if err == nil {
 			j, err = s.draft(spec, c.Defaults(), name, &as)
 		}
-		if err == nil && a.specs[i].Priority != nil {
+		switch given := a.specs[i].Priority != nil; {
+		case err != nil:
+		case a.next && given:
+			err = queue.Invalid("next", "cannot be combined with priority; leave one of them out")
+		case a.next:
+			next = s.putNext(&peer, &j, best)
+		case given:
 			err = s.checkPriority(&peer, &j)
 		}
 		var fault *queue.Error
@@ -170,24 +183,25 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		r.Drafts[i] = j
 	}
 	s.remark(&said, r.Drafts)
+	said.notes = append(said.notes, next...)
 	if said.unenforced, err = s.unenforced(ctx, r.Drafts, a.requireLimits); err != nil || a.key == "" {
 		return r, said, err
 	}
-	r.Sum, err = sum(a.specs, a.batch)
+	r.Sum, err = sum(&a)
 	return r, said, err
 }
 
-// sum tells what a request with a key asks for from other requests.
-func sum(specs []queue.Spec, batch string) (of [sha256.Size]byte, err error) {
+// sum returns a hash of what a request asks for. A repeated key with another hash is refused.
+func sum(a *enqueueRequest) (of [sha256.Size]byte, err error) {
 	h := sha256.New()
-	for i := range specs {
-		raw, err := specs[i].WithoutTrace().MarshalJSON()
+	for i := range a.specs {
+		raw, err := a.specs[i].WithoutTrace().MarshalJSON()
 		if err != nil {
 			return of, err
 		}
 		h.Write(append(raw, '\n'))
 	}
-	io.WriteString(h, batch)
+	fmt.Fprintf(h, "%s\n%t", a.batch, a.next)
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 

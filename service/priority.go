@@ -10,17 +10,22 @@ import (
 // checkPriority refuses a priority that is too far from the default of the job's queue. Without it a user with only the
 // right submit could rank all of their jobs before those of others for ever.
 func (s *Service) checkPriority(p *control.Peer, j *queue.Job) error {
-	if p.Right.Covers(control.Operate) {
-		return nil
-	}
-	most := s.config.Load().PriorityRange
-	usual := s.defaultPriority(j.Queue)
-	low, high := max(usual-most, -queue.MaxPriority), min(usual+most, queue.MaxPriority)
+	low, high := s.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
 		return nil
 	}
 	return queue.Invalid("priority", "%d is not between %d and %d, which the right submit allows in queue %s; "+
 		"give one of these, or ask a user with the right operate to set it", j.Priority, low, high, j.Queue)
+}
+
+// priorityBounds returns the lowest and the highest priority that a caller may set in a queue.
+func (s *Service) priorityBounds(p *control.Peer, name string) (low, high int64) {
+	if p.Right.Covers(control.Operate) {
+		return -queue.MaxPriority, queue.MaxPriority
+	}
+	most := s.config.Load().PriorityRange
+	usual := s.defaultPriority(name)
+	return max(usual-most, -queue.MaxPriority), min(usual+most, queue.MaxPriority)
 }
 
 // defaultPriority is the priority of jobs of a queue that name none.

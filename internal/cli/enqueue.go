@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,7 +21,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var m many
 	var key, batch, afterBatch string
-	var noCwd, next bool
+	var noCwd bool
 	cmd := &cobra.Command{
 		Use:   "enqueue ['shell line' | '{json}' | -- program args…]",
 		Short: "Put a job in the queue, or many",
@@ -59,10 +58,8 @@ Many are stored all or none, and may have a name together:
 			if err := a.afterBatch(ctx, &spec, afterBatch); err != nil {
 				return err
 			}
-			if next {
-				if err := a.putNext(ctx, &spec); err != nil {
-					return err
-				}
+			if a.next && spec.Priority != nil {
+				return Usage("--next: cannot be combined with --priority; leave one of them out")
 			}
 			if m.given() {
 				return a.enqueueMany(ctx, &m, &spec, noCwd, key)
@@ -86,57 +83,8 @@ Many are stored all or none, and may have a name together:
 	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
 	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
 	a.requireFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&next, "next", false, "before all of your own that wait: with a priority above theirs")
+	cmd.Flags().BoolVar(&a.next, "next", false, "start it before your own waiting jobs: the service chooses the priority")
 	return cmd
-}
-
-// lookedForNext bounds how many pages of a person's waiting jobs are read for the best one.
-const lookedForNext = 50
-
-// putNext gives a spec the priority that puts it before all jobs of its owner that wait.
-func (a *App) putNext(ctx context.Context, s *queue.Spec) error {
-	if s.Priority != nil {
-		return Usage("--next chooses the priority; leave --priority out")
-	}
-	c, err := a.clientStarting(ctx)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	who, err := c.Whoami(ctx, control.Nothing{})
-	if err != nil {
-		return err
-	}
-	screen, err := c.Screen(ctx, control.ScreenRows{Rows: mostRows})
-	if err != nil {
-		return err
-	}
-	for i := range screen.Ready {
-		if j := &screen.Ready[i]; j.User == who.User || j.Submitter == who.User {
-			s.Priority = new(max(or(s.Priority, math.MinInt64), min(j.EffectivePriority+1, queue.MaxPriority)))
-		}
-	}
-	if s.Priority != nil {
-		return nil
-	}
-	p := control.List{State: control.Texts{queue.Pending.String(), queue.Failed.String()}, User: who.User}
-	for range lookedForNext {
-		page, err := c.List(ctx, p)
-		if err != nil {
-			return err
-		}
-		for i := range page.Jobs {
-			above := min(page.Jobs[i].EffectivePriority+1, queue.MaxPriority)
-			if s.Priority == nil || above > *s.Priority {
-				s.Priority = &above
-			}
-		}
-		if page.Next == nil {
-			break
-		}
-		p.Cursor = *page.Next
-	}
-	return nil
 }
 
 // manyInBatch is up to where the jobs of a batch are counted.
@@ -247,7 +195,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return err
 	}
 	defer c.Close()
-	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.requireLimits})
+	got, err := c.Enqueue(ctx, control.Enqueue{Spec: *s, Key: key, RequireLimits: a.requireLimits, Next: a.next})
 	if err != nil {
 		return err
 	}
@@ -402,7 +350,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return err
 	}
 	defer c.Close()
-	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key, RequireLimits: a.requireLimits})
+	got, err := c.EnqueueBatch(ctx, control.EnqueueBatch{Jobs: specs, Commit: true, Key: key, RequireLimits: a.requireLimits, Next: a.next})
 	if err != nil {
 		return err
 	}

@@ -148,6 +148,7 @@ type App struct {
 	JSON, JSONL   bool
 	Quiet         bool
 	requireLimits bool // of enqueue and run
+	next          bool // of enqueue
 	raw           bool
 	full          bool        // jobs are printed with their environment
 	progresses    atomic.Bool // progress is shown
@@ -165,6 +166,7 @@ type App struct {
 	look          func(ctx context.Context, a *App, dir string) (*control.Client, error)
 	looked        *control.Client // from the files of a folder, nil before
 	args          []string        // the words of the command line
+	cmd           *cobra.Command  // the verb that runs, nil before
 	settings      func(path string, required bool) (config.Layer, error)
 	tables        func(name string, text []byte) (map[string]any, error)
 	hash          func() hash.Hash
@@ -288,7 +290,10 @@ func (a *App) Root(args []string) *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
-		PersistentPreRunE: notEmpty,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			a.cmd = cmd
+			return checkLists(cmd)
+		},
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):

@@ -20,6 +20,9 @@ func (a *App) printNotes(notes []string) {
 		return
 	}
 	for _, note := range notes {
+		if field, text, found := strings.Cut(note, ": "); found && flagsByField(a.cmd)[field] != "" {
+			note = flagsByField(a.cmd)[field] + ": " + text
+		}
 		fmt.Fprintln(a.Err, "queuectl: "+a.Clean(a.Err, note))
 	}
 }

@@ -399,7 +399,7 @@ func (u *upload) send(commit bool) error {
 	if !commit && u.batch == "" {
 		u.batch = control.NewKey()
 	}
-	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(u.part)), Commit: commit, RequireLimits: u.a.requireLimits}
+	p := control.EnqueueBatch{Batch: u.batch, Encoded: make([]json.RawMessage, len(u.part)), Commit: commit, RequireLimits: u.a.requireLimits, Next: u.a.next}
 	if commit {
 		p.Key = u.key
 	}

@@ -118,9 +118,9 @@ func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	})
 }
 
-// notEmpty refuses flags that hold a list, were given and hold nothing, for the same
-// reason.
-func notEmpty(cmd *cobra.Command, _ []string) (err error) {
+// checkLists refuses flags that were given an empty list: where a script's variable is not set, the flag would
+// have no effect.
+func checkLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {
 			err = Usage("--%s: is empty", f.Name)
