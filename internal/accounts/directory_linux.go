@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
@@ -27,13 +28,14 @@ type Directory struct {
 
 	others others[string] // lines, "" where nobody is known
 
-	mu     sync.Mutex
-	stamps [2]Stamp // guarded by mu, as is:
-	local  *local   // what the files say
+	local atomic.Pointer[local] // what the files say; nil until they are read
+
+	reading sync.Mutex // held while the files are read
 }
 
 // local is what the files say. It is never changed.
 type local struct {
+	stamps [2]Stamp // of the files when they were read
 	users  []Account
 	groups map[string]uint32
 	names  map[uint32]string // of groups
@@ -174,19 +176,23 @@ func StampOf(path string) (Stamp, error) {
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }
 
-// refresh reads again what has changed.
+// refresh returns what the files say, and reads them if they have changed. While they have not, callers do not wait for each
+// other: every request on the socket needs accounts.
 func (d *Directory) refresh() (*local, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock() // held over reading: who comes meanwhile needs what is read
-	var now [2]Stamp
-	var err1, err2 error
-	now[0], err1 = StampOf(passwdFile)
-	now[1], err2 = StampOf(groupFile)
-	if err := errors.Join(err1, err2); err != nil {
+	stamps, err := stampFiles()
+	if err != nil {
 		return nil, err
 	}
-	if now == d.stamps && d.local != nil {
-		return d.local, nil
+	if l := d.local.Load(); l != nil && l.stamps == stamps {
+		return l, nil
+	}
+	d.reading.Lock() // the next callers need the same files, so one reads them for all
+	defer d.reading.Unlock()
+	if stamps, err = stampFiles(); err != nil {
+		return nil, err
+	}
+	if l := d.local.Load(); l != nil && l.stamps == stamps {
+		return l, nil
 	}
 	passwd, err1 := os.ReadFile(passwdFile)
 	group, err2 := os.ReadFile(groupFile)
@@ -195,9 +201,19 @@ func (d *Directory) refresh() (*local, error) {
 			return nil, err
 		}
 	}
-	d.stamps, d.local = now, parseFiles(string(passwd), string(group))
+	l := parseFiles(string(passwd), string(group))
+	l.stamps = stamps
+	d.local.Store(l)
 	d.others.forget()
-	return d.local, nil
+	return l, nil
+}
+
+// stampFiles returns the stamps of the files as they are now.
+func stampFiles() (stamps [2]Stamp, err error) {
+	var err1, err2 error
+	stamps[0], err1 = StampOf(passwdFile)
+	stamps[1], err2 = StampOf(groupFile)
+	return stamps, errors.Join(err1, err2)
 }
 
 // parseFiles reads passwd(5) and group(5). Of several lines with one number or name the

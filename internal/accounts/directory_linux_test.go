@@ -31,6 +31,29 @@ func TestFilesAreRead(t *testing.T) {
 	}
 }
 
+// While the files have not changed, no caller waits for another one, not even for one that reads them.
+func TestUnchangedFilesNeedNoWait(t *testing.T) {
+	d := new(Directory)
+	if _, err := d.User(0); err != nil {
+		t.Fatal(err)
+	}
+	d.reading.Lock()
+	defer d.reading.Unlock()
+	found := make(chan error, 1)
+	go func() { // ends at the latest with the lock
+		_, err := d.User(0)
+		found <- err
+	}()
+	select {
+	case err := <-found:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("a caller waits although the files have not changed")
+	}
+}
+
 // elsewhere is a directory beside the files, and what was asked of it.
 type elsewhere struct {
 	mu    sync.Mutex
