@@ -132,8 +132,8 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.since, c.active == 0 && !c.evicted
 }
 
-// isGone reports whether the client has hung up, and ends what it has under way.
-func (c *serverConn) isGone() bool {
+// endIfGone ends what the connection has under way if its client has hung up, and reports whether that is so.
+func (c *serverConn) endIfGone() bool {
 	gone := hungUp(c.net)
 	if gone {
 		c.hangUp()

@@ -213,11 +213,11 @@ func (s *Server) serve(ctx context.Context, nc net.Conn, arrived func()) {
 	}
 	arrived()
 	defer s.leave(c)
-	gone := c.isGone
+	endIfGone := c.endIfGone
 	if s.within || isKnown {
-		gone = func() bool { return false } // it ends with its server
+		endIfGone = func() bool { return false } // it ends with its server
 	}
-	c.room = s.shares.connect(c.peer.UID, gone)
+	c.room = s.shares.connect(c.peer.UID, endIfGone)
 	defer c.room.close()
 	ctx = WithPeer(ctx, c.peer)
 	var calls sync.WaitGroup

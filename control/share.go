@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -20,12 +19,6 @@ const (
 	connBytes    = 16 << 10
 )
 
-// roomWait is how long a request waits for room in its user's share.
-const roomWait = 5 * time.Second
-
-// roomLook is the time between looks, while a request waits, whether its client is there.
-const roomLook = 500 * time.Millisecond
-
 // Shares divides the service among its users: it bounds what each user has under way, and
 // gives users in turn the places for heavy work. The zero Shares is ready. Its methods may
 // be called at once.
@@ -33,6 +26,7 @@ type Shares struct {
 	mu      sync.Mutex
 	users   map[int]*share // by uid; guarded by mu, as is all below
 	places  places
+	looking bool // a timer is set that calls look, or look is running
 	unbound bool // bytes have no limit: there is one user, who may take any time to read
 }
 
@@ -44,9 +38,10 @@ type share struct {
 	streams  int
 	lists    int
 	helpers  int
-	bytes    int64         // of all connections, without what each has free
-	growing  *connShare    // whose line grows beyond what is free; nil if none does
-	changed  chan struct{} // closed once something is given back; nil if no request waits for that
+	bytes    int64      // that count for the user: of all connections, beyond connBytes of each
+	growing  *connShare // the connection whose line grows beyond connBytes; nil if none does
+
+	roomRequests [roomKinds][]*roomRequest // requests that wait for room, in the order of their arrival
 
 	waiting   [classes][2][]*waiter // for a place; the second ones take bytes
 	taken     [classes]int          // places
@@ -57,7 +52,9 @@ type share struct {
 type connShare struct {
 	s    *Shares
 	user *share
-	gone func() bool // asked now and then while something is waited for: the client has hung up
+	// endIfGone is called every roomLook while the connection waits for room. It ends the connection's requests if the client
+	// has hung up, and reports whether it did.
+	endIfGone func() bool
 
 	bytes    int64 // guarded by Shares.mu, as is:
 	requests int
@@ -91,12 +88,12 @@ func (s *Shares) forget(u *share) {
 }
 
 // connect begins a connection of a user.
-func (s *Shares) connect(uid int, gone func() bool) *connShare {
+func (s *Shares) connect(uid int, endIfGone func() bool) *connShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.of(uid)
 	u.conns++
-	return &connShare{s: s, user: u, gone: gone}
+	return &connShare{s: s, user: u, endIfGone: endIfGone}
 }
 
 // close ends a connection, with what it has under way.
@@ -116,74 +113,16 @@ func (c *connShare) add(n int64) {
 	c.bytes += n
 	c.user.bytes += max(0, c.bytes-connBytes) - before
 	if n < 0 {
-		c.s.freed(c.user)
+		c.s.grantRoomLocked(c.user, byteRoom)
 		if before > 0 { // a waiter may have room now
 			c.s.dispatch()
 		}
 	}
 }
 
-// freed wakes the requests that wait for room in a share. The caller holds mu.
-func (s *Shares) freed(u *share) {
-	if u.changed != nil {
-		close(u.changed)
-		u.changed = nil
-	}
-}
-
-// await calls take, with mu held, until it reports that it has taken what it needs. It gives
-// up after roomWait.
-func (c *connShare) await(ctx context.Context, take func() bool) bool {
-	var late, look <-chan time.Time
-	for {
-		c.s.mu.Lock()
-		if take() {
-			c.s.mu.Unlock()
-			return true
-		}
-		if c.user.changed == nil {
-			c.user.changed = make(chan struct{})
-		}
-		changed := c.user.changed
-		c.s.mu.Unlock()
-		if late == nil {
-			timer := time.NewTimer(roomWait)
-			defer timer.Stop()
-			tick := time.NewTicker(roomLook)
-			defer tick.Stop()
-			late, look = timer.C, tick.C
-		}
-		select {
-		case <-changed:
-		case <-look:
-			if c.gone() {
-				return false
-			}
-		case <-late:
-			return false
-		case <-ctx.Done():
-			return false
-		}
-	}
-}
-
-// room takes n bytes for a line, which may not be whole yet. Only one line of a user at a
-// time grows beyond what its connection has free: two that each had a half of the room
-// would wait for each other.
+// room takes n bytes for a line, which may not be whole yet.
 func (c *connShare) room(ctx context.Context, n int64, whole bool) error {
-	u := c.user
-	if c.await(ctx, func() bool {
-		more := max(0, c.bytes+n-connBytes) - max(0, c.bytes-connBytes)
-		switch {
-		case more == 0:
-		case !c.s.unbound && u.bytes+more > userBytes, !whole && u.growing != nil && u.growing != c:
-			return false
-		case !whole:
-			u.growing = c
-		}
-		c.add(n)
-		return true
-	}) {
+	if c.await(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, whole: whole}) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers that are under way take %d bytes, which is as much as one user may have; read the answers, and send less at once", userBytes)
@@ -200,7 +139,7 @@ func (c *connShare) lineEnded() {
 func (c *connShare) stopGrowing() {
 	if c.user.growing == c {
 		c.user.growing = nil
-		c.s.freed(c.user)
+		c.s.grantRoomLocked(c.user, byteRoom)
 	}
 }
 
@@ -213,15 +152,7 @@ func (c *connShare) charge(n int) {
 
 // begin takes room for a request, which end gives back.
 func (c *connShare) begin(ctx context.Context) error {
-	u := c.user
-	if c.await(ctx, func() bool {
-		if c.requests >= connRequests || u.requests >= userRequests {
-			return false
-		}
-		c.requests++
-		u.requests++
-		return true
-	}) {
+	if c.await(ctx, roomRequest{conn: c, kind: requestRoom}) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%d requests of a connection may be under way, and %d of a user; wait for an answer before you ask more", connRequests, userRequests)
@@ -234,9 +165,9 @@ func (c *connShare) end(begun bool, bytes int) {
 	if begun {
 		c.requests--
 		c.user.requests--
+		c.s.grantRoomLocked(c.user, requestRoom)
 	}
 	c.add(int64(-bytes))
-	c.s.freed(c.user)
 }
 
 // stream takes room for a stream, which end gives back. It does not wait: streams last.
@@ -256,21 +187,14 @@ func (c *connShare) stream() (end func(), err error) {
 
 // list takes room for a request about many jobs, which end gives back.
 func (c *connShare) list(ctx context.Context) (end func(), err error) {
-	u := c.user
-	if !c.await(ctx, func() bool {
-		if u.lists >= userLists {
-			return false
-		}
-		u.lists++
-		return true
-	}) {
+	if !c.await(ctx, roomRequest{conn: c, kind: listRoom}) {
 		return nil, queue.Errorf(queue.CodeUnavailable, "%d lists and verbs on many jobs of yours are under way, which is as many as one user may have; wait until one is answered", userLists)
 	}
 	return func() {
 		c.s.mu.Lock()
 		defer c.s.mu.Unlock()
-		u.lists--
-		c.s.freed(u)
+		c.user.lists--
+		c.s.grantRoomLocked(c.user, listRoom)
 	}, nil
 }
 

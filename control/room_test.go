@@ -1,0 +1,103 @@
+package control
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// fill takes all requests that a user may have, on new connections.
+func fill(t *testing.T, s *Shares, uid int) (conns []*connShare) {
+	t.Helper()
+	for range userRequests / connRequests {
+		c := s.connect(uid, stays)
+		conns = append(conns, c)
+		for range connRequests {
+			if err := c.begin(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return conns
+}
+
+// Requests get room in the order in which they began to wait, one for each that ends.
+func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		busy := fill(t, s, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var got []int
+		var all sync.WaitGroup
+		var waiting []*connShare
+		for i := range 50 {
+			c := s.connect(1, stays)
+			waiting = append(waiting, c)
+			all.Go(func() {
+				if c.begin(ctx) == nil {
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, i)
+				}
+			})
+			synctest.Wait()
+		}
+		for i := range 20 {
+			busy[i%len(busy)].end(true, 0)
+			synctest.Wait()
+			if want := i + 1; len(got) != want {
+				t.Fatalf("after the end of %d requests %d others have begun", want, len(got))
+			}
+		}
+		if !slices.IsSorted(got) || got[len(got)-1] != len(got)-1 {
+			t.Errorf("the requests that waited began in the order %v", got)
+		}
+		cancel()
+		all.Wait()
+		for _, c := range append(busy, waiting...) {
+			c.close()
+		}
+		nothingLeft(t, s)
+	})
+}
+
+// A client that hangs up while its connection waits for room is noticed after roomLook, also if the wait began while
+// others were checked.
+func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(Shares)
+		busy := fill(t, s, 1)
+		waits := func(onLook func()) *connShare {
+			ctx, cancel := context.WithCancel(t.Context())
+			c := s.connect(1, func() bool {
+				if onLook != nil {
+					onLook()
+				}
+				cancel()
+				return true
+			})
+			go func() { // ends with its client
+				began := time.Now()
+				if err := c.begin(ctx); err == nil || time.Since(began) > 2*roomLook {
+					t.Errorf("the request of a client that has gone ended after %v, %v", time.Since(began), err)
+				}
+			}()
+			return c
+		}
+		var second *connShare
+		first := waits(func() {
+			second = waits(nil)
+			time.Sleep(roomLook / 10) // until that one waits
+		})
+		time.Sleep(3 * roomLook)
+		synctest.Wait()
+		for _, c := range append(busy, first, second) {
+			c.close()
+		}
+		nothingLeft(t, s)
+	})
+}
