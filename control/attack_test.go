@@ -182,7 +182,7 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 		io.WriteString(c, requests) // which may be refused by then
 		c.Close()
 	}
-	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxArriving {
+	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxRefusing {
 		t.Errorf("%d goroutines are busy with 2000 connections of which 20 may be there", n)
 	}
 	if text := <-v.ask(v.dial(3), "show", `{"id":"a"}`); !strings.Contains(text, "result") {

@@ -143,7 +143,7 @@ func FuzzLines(f *testing.F) {
 		server := NewServer(yes{}, Limits{many}, gate, shares, slog.New(slog.DiscardHandler))
 		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 7}, nil }
 		c := &script{in: bytes.NewReader(lines)}
-		server.serve(t.Context(), c, func() {})
+		server.serve(t.Context(), c)
 		nothingLeft(t, shares)
 		asked, answered := 0, 0
 		for line := range bytes.Lines(lines) {

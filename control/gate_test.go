@@ -153,9 +153,9 @@ func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
 		defer c.Close()
 		open = append(open, c)
 	}
-	for deadline := time.Now().Add(10 * time.Second); server.open.Load() != forOutside+1; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); server.conns.open.Load() != forOutside+1; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d connections were let in", server.open.Load())
+			t.Fatalf("%d connections were let in", server.conns.open.Load())
 		}
 	}
 	if got := askOnce(t, socket, `{"id":1,"method":"whoami"}`); !strings.Contains(got, `"id":null`) || !strings.Contains(got, "denied") {

@@ -25,7 +25,6 @@ const (
 	answerLimit = 5 * time.Second  // for an answer to be taken
 	tellLimit   = time.Minute      // for a piece of a stream to be taken
 	stallLimit  = 10 * time.Second // for more of a line that is longer than connBytes
-	maxArriving = 64               // connections that are neither admitted nor refused yet
 	forAdmins   = 8                // connections kept for root and admins
 	forOutside  = 8                // connections at once of people who have no right
 	outsideLine = 64 << 10         // bytes of a line of theirs
@@ -78,9 +77,7 @@ type Server struct {
 
 	stopping chan struct{} // closed when Run is to end
 
-	mu    sync.Mutex
-	conns map[*serverConn]bool // guarded by mu
-	open  atomic.Int64         // of conns
+	conns connTable
 
 	denied atomic.Int64 // when that was last logged, in nanoseconds since 1970
 }
@@ -88,7 +85,7 @@ type Server struct {
 // NewServer makes a server, whose users have shares of what it does. The API takes its
 // places from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slog.Logger) *Server {
-	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{}), conns: map[*serverConn]bool{}}
+	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
 }
 
 // Within makes a client in this process, which is served as p; Run serves nobody else then.
@@ -97,7 +94,7 @@ func (s *Server) Within(p Peer) *Client {
 	s.within = true
 	return &Client{within: func() net.Conn {
 		client, server := net.Pipe()
-		go s.serve(context.Background(), server, func() {}) // ends with the connection
+		go s.serve(context.Background(), server) // ends with the connection
 		return client
 	}}
 }
@@ -107,7 +104,7 @@ func (s *Server) Within(p Peer) *Client {
 func (s *Server) As(p Peer) *Client {
 	return &Client{within: func() net.Conn {
 		client, server := net.Pipe()
-		go s.serve(context.Background(), knownConn{server, p}, func() {}) // ends with the connection
+		go s.serve(context.Background(), knownConn{server, p}) // ends with the connection
 		return client
 	}}
 }
@@ -121,21 +118,20 @@ type knownConn struct {
 // Run serves until ctx ends; then it lets requests under way be answered for a
 // moment, and closes what is left.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
-	var conns sync.WaitGroup
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
-	defer conns.Wait()
 	s.shares.setUnbound(s.Patience == 0)
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()
-		s.closeIdle()
+		s.conns.each(func(c *serverConn) { c.net.SetReadDeadline(time.Now()) }) // requests under way are answered
 		time.AfterFunc(stopLimit, hangUp)
 	})
 	defer stop()
-	context.AfterFunc(calls, s.closeAll)
+	context.AfterFunc(calls, func() { s.conns.each(func(c *serverConn) { c.net.Close() }) })
 	pause := 5 * time.Millisecond
-	arriving := make(chan struct{}, maxArriving)
+	arrivals := &arrivals{starting: make(chan struct{}, maxStarting), refusing: make(chan struct{}, maxRefusing)}
+	defer arrivals.conns.Wait()
 	spare := openSpare()
 	defer func() { spare.Close() }()
 	for {
@@ -143,8 +139,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 5 * time.Millisecond
-			arriving <- struct{}{}
-			conns.Go(func() { s.serve(calls, c, sync.OnceFunc(func() { <-arriving })) })
+			s.arrive(calls, c, arrivals)
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
@@ -184,51 +179,6 @@ func turnAway(l net.Listener) {
 		defer c.Close()
 		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has no descriptors left; try again later, or raise its limit of open files")), answerLimit)
 	}
-}
-
-// serve answers one connection. It calls arrived once that is admitted, or refused.
-func (s *Server) serve(ctx context.Context, nc net.Conn, arrived func()) {
-	defer arrived()
-	defer nc.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	c := &serverConn{net: nc, since: time.Now(), hangUp: cancel}
-	var err error
-	if waitsForPeer {
-		arrived() // who says nothing keeps nobody else out
-	}
-	stop := context.AfterFunc(ctx, func() { nc.Close() })
-	known, isKnown := nc.(knownConn)
-	if c.peer = known.peer; !isKnown {
-		c.peer, err = s.peerOf(nc)
-	}
-	if stop(); err == nil {
-		c.peer.Right = s.gate.Right(&c.peer)
-		err = s.admit(c)
-	}
-	if err != nil {
-		s.logDenied(c.peer, err)
-		c.send(answerLine(nil, nil, err), answerLimit)
-		return
-	}
-	arrived()
-	defer s.leave(c)
-	endIfGone := c.endIfGone
-	if s.within || isKnown {
-		endIfGone = func() bool { return false } // it ends with its server
-	}
-	c.room = s.shares.connect(c.peer.UID, endIfGone)
-	defer c.room.close()
-	ctx = WithPeer(ctx, c.peer)
-	var calls sync.WaitGroup
-	if err = s.gate.Admit(ctx, &c.peer); err == nil {
-		err = s.read(ctx, c, &calls)
-	}
-	if err != nil {
-		c.send(answerLine(nil, nil, err), answerLimit)
-		cancel()
-	}
-	s.finish(c, &calls, cancel)
 }
 
 // read reads lines and has them answered until the client sends no more. An
@@ -304,7 +254,7 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 		s.answer(ctx, t)
 		return nil
 	}
-	if c.asking.Add(1) > 1 || s.open.Load() > 1 {
+	if c.asking.Add(1) > 1 || s.conns.open.Load() > 1 {
 		s.Crowded()
 	}
 	calls.Go(func() {
@@ -334,7 +284,11 @@ func (s *Server) isStopping() bool {
 
 // finish lets requests under way be answered after the client has sent its
 // last; a client that has gone altogether is not waited for.
-func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
+func (s *Server) finish(c *serverConn, calls *sync.WaitGroup) {
+	if _, idle := c.idleSince(); idle {
+		calls.Wait() // they have ended, or end now
+		return
+	}
 	done := make(chan struct{})
 	go func() { // ends with the last call
 		calls.Wait()
@@ -345,9 +299,7 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup, cancel func()) {
 		case <-done:
 			return
 		case <-time.After(hangUpLook):
-			if hungUp(c.net) {
-				cancel()
-			}
+			c.endIfGone()
 		}
 	}
 }
@@ -430,95 +382,6 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 		}
 	}
 	return m.does.call(ctx, s.api, params, t.tell)
-}
-
-// admit takes a connection in. At a limit the one that has been idle longest
-// makes room: of the same user, if its share is full. People without any right make
-// nobody leave; why they are refused may take a look-up of names, for which nobody else
-// waits.
-func (s *Server) admit(c *serverConn) error {
-	err := s.makeRoom(c)
-	if errors.Is(err, errOutside) {
-		return s.gate.Refuse(&c.peer, "", Read)
-	}
-	return err
-}
-
-// errOutside refuses a connection whose peer has no right.
-var errOutside = errors.New("no room for people without a right")
-
-func (s *Server) makeRoom(c *serverConn) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	limit, share := s.limits.Connections()
-	if !c.peer.Right.Covers(Admin) {
-		limit -= forAdmins
-	}
-	own, outside := 0, 0
-	for o := range s.conns {
-		if o.peer.UID == c.peer.UID {
-			own++
-		}
-		if o.outside() {
-			outside++
-		}
-	}
-	switch {
-	case c.outside() && (outside >= forOutside || len(s.conns) >= limit):
-		return errOutside
-	case own >= share && !s.evict(func(o *serverConn) bool { return o.peer.UID == c.peer.UID }):
-		return queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", own)
-	case len(s.conns) >= limit && !s.evict(func(*serverConn) bool { return true }):
-		return queue.Errorf(queue.CodeUnavailable, "%d connections are open, all in use; try again later, or raise max_connections", len(s.conns))
-	}
-	s.conns[c] = true
-	s.open.Store(int64(len(s.conns)))
-	return nil
-}
-
-// evict closes the connection that has been idle longest. The caller holds mu.
-func (s *Server) evict(may func(*serverConn) bool) bool {
-	var longest *serverConn
-	var since time.Time
-	for o := range s.conns {
-		if t, idle := o.idleSince(); idle && may(o) && (longest == nil || t.Before(since)) {
-			longest, since = o, t
-		}
-	}
-	if longest == nil {
-		return false
-	}
-	longest.mu.Lock()
-	longest.evicted = true
-	longest.mu.Unlock()
-	longest.hangUp() // it may wait for room
-	longest.net.Close()
-	delete(s.conns, longest)
-	return true // admit counts anew
-}
-
-func (s *Server) leave(c *serverConn) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.conns, c)
-	s.open.Store(int64(len(s.conns)))
-}
-
-// closeIdle ends the connections that ask nothing.
-func (s *Server) closeIdle() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		c.net.SetReadDeadline(time.Now()) // what is under way is answered
-	}
-}
-
-func (s *Server) closeAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		c.net.Close()
-	}
 }
 
 type peerKey struct{}

@@ -1,0 +1,128 @@
+package control
+
+import (
+	"errors"
+	"iter"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// connTable lists the connections that a server serves. What it does under its lock waits for nothing and is about the
+// connections of one user, except where all users together have as many as allowed: a user who connects without end
+// does not delay the others. The zero connTable is empty.
+type connTable struct {
+	open atomic.Int64 // the number of connections
+
+	mu      sync.Mutex
+	byUser  map[int]map[*serverConn]bool // by uid; guarded by mu
+	outside int                          // connections of people without a right; guarded by mu
+}
+
+// errOutside refuses a connection whose peer has no right.
+var errOutside = errors.New("no room for people without a right")
+
+// add adds a connection, if the limits allow it. The caller closes the evicted connections, which are no longer listed.
+func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
+	limit, share := limits.Connections()
+	if !c.peer.Right.Covers(Admin) {
+		limit -= forAdmins
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	evict := func(among iter.Seq[*serverConn]) bool {
+		o := t.evictLocked(among)
+		if o != nil {
+			evicted = append(evicted, o)
+		}
+		return o != nil
+	}
+	full := func() bool { return t.open.Load() >= int64(limit) }
+	own := t.byUser[c.peer.UID]
+	switch {
+	case c.outside() && (t.outside >= forOutside || full()):
+		return nil, errOutside
+	case len(own) >= share && !evict(maps.Keys(own)):
+		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", len(own))
+	case full() && !evict(t.allLocked()):
+		return evicted, queue.Errorf(queue.CodeUnavailable, "%d connections are open, all in use; try again later, or raise max_connections", t.open.Load())
+	}
+	if t.byUser == nil {
+		t.byUser = map[int]map[*serverConn]bool{}
+	}
+	if t.byUser[c.peer.UID] == nil {
+		t.byUser[c.peer.UID] = map[*serverConn]bool{}
+	}
+	t.byUser[c.peer.UID][c] = true
+	t.countLocked(c, 1)
+	return evicted, nil
+}
+
+// evictLocked removes the connection that has been idle longest and returns it, nil if all are in use.
+func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
+	var longest *serverConn
+	var since time.Time
+	for o := range among {
+		if at, idle := o.idleSince(); idle && (longest == nil || at.Before(since)) {
+			longest, since = o, at
+		}
+	}
+	if longest != nil {
+		longest.mu.Lock()
+		longest.evicted = true
+		longest.mu.Unlock()
+		t.removeLocked(longest)
+	}
+	return longest
+}
+
+// remove removes a connection, unless it was evicted.
+func (t *connTable) remove(c *serverConn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.removeLocked(c)
+}
+
+func (t *connTable) removeLocked(c *serverConn) {
+	own := t.byUser[c.peer.UID]
+	if !own[c] {
+		return
+	}
+	delete(own, c)
+	if len(own) == 0 {
+		delete(t.byUser, c.peer.UID)
+	}
+	t.countLocked(c, -1)
+}
+
+// countLocked adds n to the number of connections like c.
+func (t *connTable) countLocked(c *serverConn, n int) {
+	t.open.Add(int64(n))
+	if c.outside() {
+		t.outside += n
+	}
+}
+
+func (t *connTable) allLocked() iter.Seq[*serverConn] {
+	return func(yield func(*serverConn) bool) {
+		for _, own := range t.byUser {
+			for c := range own {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// each calls f, which must not use the table, for every connection.
+func (t *connTable) each(f func(*serverConn)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for c := range t.allLocked() {
+		f(c)
+	}
+}

@@ -1,0 +1,100 @@
+//go:build linux || windows
+
+package control
+
+import (
+	"bufio"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// slowToClose is a connection of a user whose Close sends to closing and returns once release is closed.
+type slowToClose struct {
+	net.Conn
+	uid              int
+	closing, release chan struct{}
+}
+
+func (c slowToClose) Close() error {
+	select {
+	case c.closing <- struct{}{}:
+	case <-c.release:
+	}
+	<-c.release
+	return c.Conn.Close()
+}
+
+// handedIn is a listener that accepts the connections that it is given.
+type handedIn struct {
+	conns chan net.Conn
+	done  chan struct{}
+	close sync.Once
+}
+
+func (l *handedIn) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *handedIn) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
+func (l *handedIn) Addr() net.Addr { return &net.UnixAddr{} }
+
+// While a connection that makes room for another one of its user is being closed, other users connect and are answered.
+func TestEvictionDelaysNoOtherUser(t *testing.T) {
+	l := &handedIn{conns: make(chan net.Conn), done: make(chan struct{})}
+	one := func() (all, user int) { return 100, 1 }
+	server := NewServer(yes{}, Limits{one}, &door{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
+	server.peerOf = func(c net.Conn) (Peer, error) { return Peer{UID: c.(slowToClose).uid}, nil }
+	closing, release := make(chan struct{}), make(chan struct{})
+	var running sync.WaitGroup
+	running.Go(func() { server.Run(t.Context(), l) })
+	t.Cleanup(func() {
+		close(release)
+		l.Close()
+		running.Wait()
+	})
+	connect := func(uid int) net.Conn {
+		client, served := net.Pipe()
+		t.Cleanup(func() { client.Close() })
+		select {
+		case l.conns <- slowToClose{served, uid, closing, release}:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("a connection of user %d is not accepted", uid)
+		}
+		return client
+	}
+	ask := func(c net.Conn) {
+		t.Helper()
+		c.SetDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.WriteString(c, `{"id":1,"method":"show","params":{"id":"a"}}`+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := bufio.NewReader(c).ReadString('\n'); err != nil || !strings.Contains(text, `"result"`) {
+			t.Fatalf("the answer is %q, %v", text, err)
+		}
+	}
+	ask(connect(1))
+	idle := func() (idle bool) {
+		server.conns.each(func(c *serverConn) { _, idle = c.idleSince() })
+		return idle
+	}
+	for !idle() { // its request ends after the answer is sent
+		time.Sleep(time.Millisecond)
+	}
+	connect(1) // which has the first one closed
+	select {
+	case <-closing:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the second connection did not have the first one closed")
+	}
+	ask(connect(2))
+}
