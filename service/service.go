@@ -491,6 +491,7 @@ func (s *Service) poolConfig() worker.Config {
 		StopTimeout: func() time.Duration { return now().StopTimeout },
 		OutputGrace: func() time.Duration { return now().OutputGrace },
 		SettleDelay: func() time.Duration { return now().SettleDelay },
+		UserQuota:   s.maxBytesUser,
 		Disowned:    s.disowned,
 		Units:       s.unitVariables,
 		Traceparent: s.traces.Parent,

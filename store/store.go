@@ -291,6 +291,10 @@ type Report struct {
 	// jobs changed, as if Change had met them waiting.
 	Changed []Changed
 	Want    int
+	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. Where an attempt that ended would
+	// exceed it, outputs and inputs of the same user are removed as by TrimUser. If that is not enough, the attempt is
+	// recorded without its output, with OutputOverQuota for its size.
+	MaxBytesUser int64
 }
 
 // Changed is a change of a job that was leased when it was asked for.

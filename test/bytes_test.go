@@ -3,6 +3,7 @@
 package test
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,5 +77,36 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.until("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "output").out, "xxx") })
 	if r := q.cli("logs", "output"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (max_bytes_per_user)") {
 		t.Errorf("logs of an output that the quota removed: %+v", r)
+	}
+}
+
+// A job that prints a lot and is run again and again never takes its user above max_bytes_per_user, and the output of its
+// last attempt is kept.
+func TestRetriedOutputsAreBounded(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("config", "set", "max_bytes_per_user", "1MiB")
+	q.must("enqueue", "--id", "prints", "--max-retries", "15", "--backoff-max", "1ms", "head -c 300000 /dev/zero | tr '\\0' x; exit 1")
+	most := 0
+	q.until("the job is dead", time.Minute, func() bool {
+		var st struct {
+			Bytes int `json:"user_bytes"`
+		}
+		if err := json.Unmarshal([]byte(q.must("status", "--json")), &st); err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, st.Bytes)
+		return strings.Contains(q.must("show", "prints", "--json"), `"state":"dead"`)
+	})
+	if most > 1<<20 || most < 300_000 {
+		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", most)
+	}
+	if r := q.cli("logs", "prints", "--attempt", "1"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (max_bytes_per_user)") {
+		t.Errorf("logs of the first attempt: exit code %d, %s", r.code, r.err)
+	}
+	if r := q.cli("logs", "prints"); len(r.out) < 300_000 {
+		t.Errorf("logs of the last attempt: exit code %d, %d bytes, %s", r.code, len(r.out), r.err)
+	}
+	if r := q.cli("doctor", "--verify"); r.code != 0 {
+		t.Errorf("doctor --verify: exit code %d, %s%s", r.code, r.out, r.err)
 	}
 }

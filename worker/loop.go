@@ -259,6 +259,9 @@ func (l *loop) flush() error {
 	}
 	var remarks []remark
 	if len(turn.Started)+len(turn.Progress)+len(turn.Ended)+len(turn.Released)+len(turn.Changed) > 0 { // else waiting claims as well
+		if l.cfg.UserQuota != nil {
+			turn.MaxBytesUser = l.cfg.UserQuota()
+		}
 		turned, err := s.store.Exchange(context.WithoutCancel(l.ctx), turn) // it happened: a stop must not lose it
 		if err != nil {
 			return s.failed(err)

@@ -72,6 +72,29 @@ func storedAll(list []queue.Job) (n int64) {
 	return n
 }
 
+// keepOutput makes room for the output of an attempt that has ended, or removes it from the settlement.
+func (s *Store) keepOutput(j *job, e *store.Settlement, most int64) {
+	size := store.OutputSize(&e.Attempt)
+	if most <= 0 || size <= 0 || !e.Decision.Started {
+		return
+	}
+	n, staged := s.held(j.UID)
+	for _, other := range s.jobs {
+		if other.UID == j.UID {
+			n -= other.Outputs
+		}
+	}
+	if n+staged+size <= most {
+		s.trimUser(j.UID, most-size)
+		return
+	}
+	a := &e.Attempt
+	if a.OutputRef != "" {
+		s.garbage = append(s.garbage, a.OutputRef)
+	}
+	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
+}
+
 // UserBytes returns how many bytes the jobs of a user hold.
 func (s *Store) UserBytes(uid int) int64 {
 	s.mu.Lock()

@@ -41,6 +41,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant,
 			if j := s.lease(e.Lease); j == nil {
 				done.Stale = append(done.Stale, e.Lease)
 			} else {
+				s.keepOutput(j, &e, t.MaxBytesUser)
 				s.settle(j, e, now)
 			}
 		}
@@ -175,7 +176,7 @@ func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bo
 	j.Error, j.ExitCode, j.Signal, j.StartedAt = e.Decision.Error, a.ExitCode, a.Signal, a.StartedAt
 	a.N = j.Runs
 	a.Output, a.Result = slices.Clone(a.Output), slices.Clone(a.Result)
-	if a.OutputRef == "" {
+	if a.OutputRef == "" && a.OutputBytes >= 0 {
 		a.OutputBytes = int64(len(a.Output) + len(a.Result))
 	}
 	if !ran {
@@ -185,7 +186,7 @@ func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bo
 		j.Progress = new(*e.Progress)
 	}
 	j.attempts = append(j.attempts, *a)
-	j.Outputs += a.OutputBytes
+	j.Outputs += max(0, a.OutputBytes)
 	if j.State == queue.Failed {
 		j.moment = queue.HookFailed
 	}

@@ -24,7 +24,7 @@ func (r *Rules) Exchange(t *store.Report) (g store.Grant, err error) {
 		}
 	}
 	for i := range t.Ended {
-		if err := r.ended(&t.Ended[i], stale); err != nil {
+		if err := r.ended(&t.Ended[i], t.MaxBytesUser, stale); err != nil {
 			return g, err
 		}
 	}
@@ -120,11 +120,19 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
 	return r.tx.PutProgress(j)
 }
 
-func (r *Rules) ended(e *store.Settlement, stale func(queue.Lease)) error {
+// ended records the end of a lease, whose user may hold mostBytes; 0 means unlimited.
+func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lease)) error {
 	l := r.lease(e.Lease)
 	if l == nil {
 		stale(e.Lease)
 		return nil
+	}
+	if e.Decision.Started {
+		var err error
+		if e, err = r.keepOutput(e, l.Job.UID, mostBytes); err != nil {
+			return err
+		}
+		l = r.lease(e.Lease) // outputs of its earlier attempts may be gone
 	}
 	if e.DeletableOutput != "" {
 		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
@@ -189,11 +197,15 @@ func ran(j *Job, e *store.Settlement) {
 	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
-// Foresee is what will be written of a job whose attempt ends it, as far as is known now, or nil. It changes nothing.
-func (r *Rules) Foresee(e *store.Settlement) *Job {
+// Foresee returns the row that a job will get whose attempt ends it, or nil if that cannot be foreseen. Its user may hold
+// mostBytes; 0 means unlimited. It changes nothing.
+func (r *Rules) Foresee(e *store.Settlement, mostBytes int64) *Job {
 	l := r.lease(e.Lease)
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
+	}
+	if mostBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt) > mostBytes {
+		return nil // room has to be made first
 	}
 	j := l.Job
 	stopped(&j, e)

@@ -158,6 +158,9 @@ type Tx interface {
 	Touched(seq int64)
 	// StoredSize returns the Job.Stored that the job has once it is written with everything.
 	StoredSize(j *queue.Job) (int64, error)
+	// TrimUser removes a bounded number of a user's outputs and inputs while the user holds more than keep bytes, as
+	// store.Upkeep.TrimUser does.
+	TrimUser(uid int, keep int64) error
 	// Holds adds to the bytes that a user's jobs and schedules hold: those that are stored of them, and those of their
 	// outputs.
 	Holds(uid int, stored, outputs int64)

@@ -16,7 +16,7 @@ import (
 func plainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
 	if d.State != queue.Completed || !d.Counts || d.Reason != "" || d.Error != "" || a.ExitCode != 0 || a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||
-		len(a.Output) > 0 || a.OutputRef != "" || len(a.Result) > 0 || a.ResultError != "" || strings.Contains(a.Worker, " ") {
+		len(a.Output) > 0 || a.OutputRef != "" || a.OutputBytes < 0 || len(a.Result) > 0 || a.ResultError != "" || strings.Contains(a.Worker, " ") {
 		return ""
 	}
 	b := make([]byte, 0, 64)

@@ -30,8 +30,9 @@ type notForeseen struct{ error }
 
 func (notForeseen) kind() kind { return busy }
 
-// foresee writes what is known of the attempts that a group tells the end of.
-func (t *tx) foresee(ended []store.Settlement) error {
+// foresee writes the rows of attempts that have ended, before the group that records them has its turn. A user may hold
+// mostBytes.
+func (t *tx) foresee(ended []store.Settlement, mostBytes int64) error {
 	f := &foreseen{early: true, jobs: map[int64]*jobRow{}, attempts: map[int64]foreseenAttempt{}}
 	t.foreseen = f
 	for i := range ended {
@@ -39,7 +40,7 @@ func (t *tx) foresee(ended []store.Settlement) error {
 		if f.jobs[e.Seq] != nil {
 			continue
 		}
-		j := t.rules.Foresee(e)
+		j := t.rules.Foresee(e, mostBytes)
 		if j == nil || j.Node != t.s.node {
 			continue
 		}
@@ -93,6 +94,19 @@ func (f *foreseen) hasAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
 	}
 	delete(f.attempts, e.Seq)
 	return true, nil
+}
+
+// foreseenOf reports whether an attempt of a user's job is in the database that the rules have not recorded yet.
+func (t *tx) foreseenOf(uid int) bool {
+	if t.foreseen == nil {
+		return false
+	}
+	for seq := range t.foreseen.attempts {
+		if l := t.s.mem.leases[seq]; l != nil && l.Job.UID == uid {
+			return true
+		}
+	}
+	return false
 }
 
 // left is an error if something was written that did not come about.

@@ -29,16 +29,18 @@ type granted struct {
 
 // Exchange records what happened to leases and claims more, in one commit.
 func (s *engine) Exchange(ctx context.Context, report store.Report) (store.Grant, error) {
-	return s.exchange(ctx, report.Ended, report.Want, func(*tx) *store.Report { return &report })
+	o := &op{ended: report.Ended, quota: report.MaxBytesUser, wants: report.Want}
+	return s.exchange(ctx, o, func(*tx) *store.Report { return &report })
 }
 
-// exchange is Exchange of what report says in the transaction. Of the attempts that it tells the end of, ended are as they are there.
-func (s *engine) exchange(ctx context.Context, ended []store.Settlement, wants int, report func(t *tx) *store.Report) (grant store.Grant, err error) {
-	err = s.doOp(ctx, &op{class: urgent, ended: ended, wants: wants, run: func(t *tx) (err error) {
+// exchange does that with what report returns in the transaction; o has what is known of it before.
+func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.Report) (grant store.Grant, err error) {
+	o.class = urgent
+	o.run = func(t *tx) (err error) {
 		grant, err = t.rules.Exchange(report(t))
 		return err
-	}})
-	if err != nil {
+	}
+	if err := s.doOp(ctx, o); err != nil {
 		return store.Grant{}, err
 	}
 	return grant, nil

@@ -113,7 +113,7 @@ func (s *Server) Exchange(ctx context.Context, report store.Report) (store.Grant
 	if behind > -clockSlack && behind < clockSlack {
 		return s.engine.Exchange(ctx, report)
 	}
-	return s.exchange(ctx, nil, report.Want, func(t *tx) *store.Report {
+	return s.exchange(ctx, &op{wants: report.Want}, func(t *tx) *store.Report {
 		by := report
 		by.Started, by.Ended = slices.Clone(report.Started), slices.Clone(report.Ended)
 		for i := range by.Started {

@@ -218,7 +218,7 @@ func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 	return more, err
 }
 
-// trimming says how many bytes of outputs are to go, how many outputs may go at once, and what to store as their size.
+// trimming says how many bytes of outputs have to go, the most outputs that may go, and what is stored as their size.
 type trimming struct {
 	over, mark int64
 	limit      int
@@ -259,5 +259,8 @@ func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err err
 	return got, nil
 }
 
-// outputStep is how many outputs are removed in one transaction.
-const outputStep = 50
+// Limits of the outputs and inputs that are removed in one transaction.
+const (
+	outputStep = 50  // by one operation
+	trimMost   = 500 // for attempts that end in the transaction; the step that reaches it is the last
+)

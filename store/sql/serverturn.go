@@ -97,7 +97,7 @@ func (s *Server) takeTurn(t *tx) error {
 		return err
 	}
 	if len(t.ended) > 0 && s.others.Load() > 0 {
-		if err := t.foresee(t.ended); err != nil {
+		if err := t.foresee(t.ended, t.quota); err != nil {
 			return err
 		}
 	}

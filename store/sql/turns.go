@@ -32,6 +32,7 @@ type op struct {
 	err   error
 	ended []store.Settlement // that it tells of, if these are known before it is carried out
 	wants int                // jobs that it claims, as far as is known then
+	quota int64              // bytes that the jobs of one user may hold with ended; 0 means unlimited
 	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals have it,
 	// and so have cancel and Promote, which write little and let jobs end that use disk space.
 	wholeReserve bool

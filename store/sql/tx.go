@@ -258,6 +258,10 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 		return nil
 	}
 	kept := store.OutputSize(a)
+	size := kept
+	if a.OutputBytes < 0 {
+		size = a.OutputBytes // gives the reason why it was not kept
+	}
 	if t.foreseen.writing() {
 		t.foreseen.attempts[e.Seq] = foreseenAttempt{e, j.Runs}
 	} else {
@@ -267,7 +271,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 		}
 	}
 	return t.insertAttempt(e.Seq, &queue.Attempt{N: j.Runs, Fence: e.Fence, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: a.StartedAt, EndedAt: a.EndedAt, ExitCode: a.ExitCode, Signal: a.Signal,
-		Reason: d.Reason, Error: d.Error, Counted: d.Counts, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: kept, Result: a.Result, ResultError: a.ResultError})
+		Reason: d.Reason, Error: d.Error, Counted: d.Counts, CPU: a.CPU, PeakRSS: a.PeakRSS, PeakTasks: a.PeakTasks, Leftovers: a.Leftovers, Dropped: a.Dropped, Output: a.Output, OutputRef: a.OutputRef, OutputBytes: size, Result: a.Result, ResultError: a.ResultError})
 }
 
 // AddGarbage implements rules.Tx.

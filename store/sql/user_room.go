@@ -39,6 +39,18 @@ func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, 
 	return more, err
 }
 
+// TrimUser implements rules.Tx.
+func (t *tx) TrimUser(uid int, keep int64) error {
+	if t.trimmed >= trimMost {
+		return nil
+	}
+	if t.foreseenOf(uid) { // an output that is in the database, and that nothing counts yet
+		return errForeseen
+	}
+	_, err := t.trimUser(uid, keep)
+	return err
+}
+
 // trimUser removes up to outputStep inputs and outputs of a user's jobs while the user holds more than keep bytes. It
 // reports whether there is more to remove.
 func (t *tx) trimUser(uid int, keep int64) (more bool, err error) {
@@ -57,6 +69,7 @@ func (t *tx) trimUser(uid int, keep int64) (more bool, err error) {
 			if err != nil {
 				return false, err
 			}
+			t.trimmed += got.n
 			left -= got.n // 0 for a job whose input or outputs are missing
 			if over() <= 0 || left <= 0 {
 				break
@@ -75,7 +88,7 @@ func (t *tx) removePart(uid int, of removable, by trimming) (got trimmed, err er
 	return trimmed{n: int(bit(bytes > 0)), bytes: bytes}, err
 }
 
-// removable is what a user's job has that may be removed: its outputs, or else its input.
+// removable names a part of a user's job that may be removed: its outputs, or else its input.
 type removable struct {
 	seq, endedAt int64
 	outputs      bool

@@ -41,6 +41,7 @@ type tx struct {
 	users    map[int]user // those that changed, as they were
 	queues   map[*queueState]queueCount
 	removed  int                 // attempts and edges
+	trimmed  int                 // outputs and inputs that TrimUser removed
 	uncut    *waiter             // who waits still, though its claim was cut short
 	read     int                 // bytes of jobs that were read, or will be moved by SQLite
 	bound    int64               // what the connection had bound when its turn came
@@ -52,6 +53,7 @@ type tx struct {
 	taking   int64               // the submission that is being enqueued
 	met      error               // by what could not say so
 	ended    []store.Settlement  // that its first operation tells of
+	quota    int64               // bytes that the jobs of one user may hold with these; 0 means unlimited
 	wants    int                 // jobs, its first operation, if that is known
 	expected *expectation        // nil if nothing was asked that is not read
 	foreseen *foreseen           // nil if nothing was written before its turn
@@ -200,7 +202,7 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 		}
 	}()
 	if !s.surprised {
-		t.ended = group[0].ended
+		t.ended, t.quota = group[0].ended, group[0].quota
 	}
 	t.wants = group[0].wants
 	s.surprised = false

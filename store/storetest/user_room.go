@@ -12,12 +12,12 @@ func (r *rig) prints(j queue.Job, o queue.Outcome, n int, most int64) queue.Job 
 	r.Helper()
 	e := r.settlement(j, o)
 	e.Attempt.Output = make([]byte, n)
-	same(r, "stale leases", r.turn(store.Report{Ended: []store.Settlement{e}}).Stale, nil)
+	same(r, "stale leases", r.turn(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most}).Stale, nil)
 	r.advance(time.Second)
 	return r.get(j.ID)
 }
 
-// attempt stores a job if there is none to run, runs it once and fails it with an output of n bytes.
+// attempt fails an attempt of a leased job that has an output of n bytes.
 func (r *rig) attempt(j queue.Job, n int, most int64) queue.Job {
 	r.Helper()
 	got := r.prints(j, exit(1), n, most)
@@ -98,4 +98,47 @@ func outputsOfMostTrimmed(r *rig) {
 	same(r, "down to the next user", left(6000), [3]int64{100, 2900, 3000})
 	same(r, "then that one gives", left(5999), [3]int64{100, 2900, 0})
 	same(r, "users with least are last", left(200), [3]int64{100, 100, 0})
+}
+
+func outputsOfAttemptsBounded(r *rig) {
+	other := r.prints(r.claimOf(2), exit(0), 9000, 0)
+	old := r.prints(r.claimOf(1), exit(0), 2000, 0)
+	j := r.claimOf(1, maxAttempts(9))
+	most := r.held(1) + 1500
+	for n := range 6 {
+		j = r.attempt(j, 1000, most)
+		if held := r.held(1); held > most {
+			r.Fatalf("after attempt %d of a printing job its user holds %d of %d bytes", n+1, held, most)
+		}
+		same(r, "output of the last attempt", r.sizes(j, n+1)[n], int64(1000))
+		j = r.again()
+	}
+	same(r, "outputs of the attempts", r.sizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
+	same(r, "output of the job that ended before", r.sizes(old, 1), []int64{2000})
+	same(r, "output of another user", r.sizes(other, 1), []int64{9000})
+	j = r.prints(j, exit(0), 3400, most)
+	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs}, []any{queue.Completed, int64(3400), int64(0)})
+}
+
+func outputWithoutRoom(r *rig) {
+	j := r.claimOf(1)
+	old := r.prints(r.claimOf(1), exit(0), 100, 0)
+	r.must(r.enqueueLarge(1, 0, large(1, 10_000)))
+	most := r.held(1) + 500
+	e := r.settlement(j, exit(0))
+	e.Attempt.OutputRef, e.Attempt.OutputBytes = "1-1", 5000
+	e.Attempt.Result = []byte(`{}`)
+	before := r.held(1)
+	r.turn(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most})
+	got := r.get(j.ID)
+	same(r, "the job", []any{got.State, got.Outputs, got.Runs}, []any{queue.Completed, int64(0), 1})
+	same(r, "bytes that the user holds", r.held(1), before)
+	a, err := r.s.Attempt(r.Context(), j.Seq, 1)
+	r.must(err)
+	same(r, "the attempt", []any{a.OutputBytes, a.OutputRef, len(a.Result), a.ExitCode}, []any{int64(queue.OutputOverQuota), "", 0, int64(0)})
+	refs, err := r.s.DeletableOutputs(r.Context(), 9)
+	r.must(err)
+	same(r, "garbage", refs, []string{"1-1"})
+	same(r, "an output that would not have made enough room", r.sizes(old, 1), []int64{100})
+	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(100))
 }
