@@ -88,7 +88,7 @@ func (s *Service) bindHooks(ctx context.Context) error {
 	if missing != nil {
 		s.log.Error("hooks", "error", missing)
 	}
-	err := s.store.SetHooks(ctx, store.Hooks{On: m.wants(), Make: m.make, UID: m.as.UID, Owner: m.as.User})
+	err := s.store.SetHooks(ctx, store.Hooks{On: m.wants(), Make: m.make, UID: m.as.UID, Owner: m.as.User, MaxBytesUser: s.maxBytesUser()})
 	return cmp.Or(err, missing)
 }
 

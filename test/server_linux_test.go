@@ -427,3 +427,24 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Errorf("doctor says %s", out)
 	}
 }
+
+// A job that an application enqueues makes room in its user's quota, as other requests of the user do.
+func TestEnqueueInATransactionMakesRoom(t *testing.T) {
+	t.Parallel()
+	q, _ := onServer(t)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.start("--workers", "1")
+	q.must("run", "--id", "old", "head -c 60000 /dev/zero | tr '\\0' x")
+	q.must("config", "set", "store_roles", "app="+me.Username)
+	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
+	q.until("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
+	q.must("config", "set", "max_bytes_per_user", "70000") // upkeep keeps it below 63,000
+	pgserver.Query(t, pgserver.As(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
+	q.until("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
+	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (max_bytes_per_user)") {
+		t.Errorf("logs of the job that made room: %+v", r)
+	}
+}

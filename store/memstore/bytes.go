@@ -74,18 +74,7 @@ func storedAll(list []queue.Job) (n int64) {
 
 // keepOutput makes room for the output of an attempt that has ended, or removes it from the settlement.
 func (s *Store) keepOutput(j *job, e *store.Settlement, most int64) {
-	size := store.OutputSize(&e.Attempt)
-	if most <= 0 || size <= 0 || !e.Decision.Started {
-		return
-	}
-	n, staged := s.held(j.UID)
-	for _, other := range s.jobs {
-		if other.UID == j.UID {
-			n -= other.Outputs
-		}
-	}
-	if n+staged+size <= most {
-		s.trimUser(j.UID, most-size)
+	if !e.Decision.Started || s.makeRoom(j.UID, store.OutputSize(&e.Attempt), most) {
 		return
 	}
 	a := &e.Attempt
@@ -93,6 +82,25 @@ func (s *Store) keepOutput(j *job, e *store.Settlement, most int64) {
 		s.garbage = append(s.garbage, a.OutputRef)
 	}
 	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
+}
+
+// makeRoom reports whether a user may hold more bytes, at most most in all, after outputs and inputs of the user were
+// removed if these are in the way and the outputs can make enough room.
+func (s *Store) makeRoom(uid int, more, most int64) bool {
+	if most <= 0 || more <= 0 {
+		return true
+	}
+	n, staged := s.held(uid)
+	for _, j := range s.jobs {
+		if j.UID == uid {
+			n -= j.Outputs
+		}
+	}
+	if n+staged+more > most {
+		return false
+	}
+	s.trimUser(uid, most-more)
+	return true
 }
 
 // UserBytes returns how many bytes the jobs of a user hold.

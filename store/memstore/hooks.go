@@ -24,7 +24,7 @@ func (s *Store) hook(j *job, on queue.HookSet, now queue.Millis) {
 		return
 	}
 	for _, draft := range s.hooks.Make(new(copyJob(j.Job)), on) {
-		if waits() >= queue.MaxHooks {
+		if waits() >= queue.MaxHooks || !s.makeRoom(draft.UID, stored(&draft), s.hooks.MaxBytesUser) {
 			s.tell(j, queue.EventNoHook, queue.EventDetail{}, now)
 			continue
 		}

@@ -26,16 +26,32 @@ func (r *Rules) hook(j *Job) error {
 	for _, draft := range h.Make(&whole.Job, on) {
 		r.HookBytes += 2 * store.InputSize(&draft.Execution) // it has been read, too
 		draft.Hooks, draft.HookUID = draft.Hooks|queue.HookItself, j.UID
-		if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
-			err = r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
-		} else {
+		fits, err := r.hookFits(j, &draft, h.MaxBytesUser)
+		switch {
+		case err != nil:
+		case fits:
 			err = r.make(&draft)
+		default:
+			err = r.tx.AddEvent(queue.EventNoHook, &j.Job, j.State, noDetail)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// hookFits reports whether one more hook for a job's user may wait, and whether the hook's own user has room for it: that
+// user may hold mostBytes.
+func (r *Rules) hookFits(j *Job, draft *queue.Job, mostBytes int64) (bool, error) {
+	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
+		return false, nil
+	}
+	size, err := r.tx.StoredSize(draft)
+	if err != nil {
+		return false, err
+	}
+	return r.makeRoom(draft.UID, size, mostBytes)
 }
 
 var noDetail = []byte(`{}`)

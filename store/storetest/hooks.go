@@ -16,6 +16,7 @@ var hooking = []promise{
 	{name: "jobs of a batch have their hooks", keep: hookOfBatch},
 	{name: "an edit gives a job another hook", keep: hookEdited},
 	{name: "a hook is made though the queue is full, unless too many of the user wait", keep: hooksAreBounded},
+	{name: "a hook makes room in its user's quota, and is not made without", keep: hooksInQuota},
 	{name: "a hook names the account of the settings alone", keep: hookNamesNobody},
 	{name: "nobody has a hook run whose account is no more", keep: hookOfNobody},
 }
@@ -195,6 +196,33 @@ func hooksAreBounded(r *rig) {
 		kinds = append(kinds, e.Kind)
 	}
 	same(r, "events", kinds, []queue.EventKind{queue.EventEnqueued, queue.EventCancelled, queue.EventNoHook})
+}
+
+func hooksInQuota(r *rig) {
+	quota := func(n int64) {
+		r.Helper()
+		r.must(r.s.SetHooks(r.Context(), store.Hooks{Make: hooksOf, Owner: "hooks", MaxBytesUser: n}))
+	}
+	old := r.prints(r.claimOf(1), exit(0), 5000, 0)
+	first, second := r.claimOf(1, hooked(queue.HookCompleted)), r.claimOf(1, hooked(queue.HookCompleted))
+	most := r.held(1) + 100
+	quota(most)
+	r.hooks()
+	r.end(first, exit(0))
+	same(r, "hooks with room", len(r.hooks()), 1)
+	same(r, "output that made room", r.sizes(old, 1), []int64{queue.OutputOverQuota})
+	if held := r.held(1); held > most {
+		r.Errorf("with a hook its user holds %d of %d bytes", held, most)
+	}
+	before := r.held(1)
+	quota(before + 100)
+	r.end(second, exit(0))
+	var kinds []queue.EventKind
+	for _, e := range r.news() {
+		kinds = append(kinds, e.Kind)
+	}
+	same(r, "events without room", kinds, []queue.EventKind{queue.EventEnded, queue.EventNoHook})
+	same(r, "bytes without room", r.held(1), before)
 }
 
 func hookOfNobody(r *rig) {
