@@ -161,7 +161,7 @@ func (s *sorter) add(jobs []control.Job) {
 
 // keep sorts what there is and drops what does not fit.
 func (s *sorter) keep() []control.Job {
-	slices.SortStableFunc(s.jobs, func(a, b control.Job) int { return s.compare(&a, &b) }) // a third of the code of SortFunc
+	sortList(s.jobs, s.compare)
 	if len(s.jobs) > s.limit {
 		s.jobs = slices.Delete(s.jobs, s.limit, len(s.jobs))
 	}

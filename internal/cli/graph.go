@@ -47,7 +47,8 @@ func (a *App) eachTable(name string, in io.Reader, with func(raw []byte, line in
 		}
 	}
 	lines := linesOfTables(string(text))
-	ids := slices.SortedFunc(maps.Keys(jobs), func(a, b string) int { return cmp.Or(lines[a]-lines[b], strings.Compare(a, b)) })
+	ids := slices.Collect(maps.Keys(jobs))
+	sortList(ids, func(a, b *string) int { return cmp.Or(lines[*a]-lines[*b], strings.Compare(*a, *b)) })
 	for _, id := range ids {
 		own, is := jobs[id].(map[string]any)
 		if !is {

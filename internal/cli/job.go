@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -98,9 +97,9 @@ func arranged(jobs []control.Job, now time.Time) {
 		}
 		return 3, j.Seq
 	}
-	slices.SortStableFunc(jobs, func(a, b control.Job) int {
-		groupA, atA := place(&a)
-		groupB, atB := place(&b)
+	sortList(jobs, func(a, b *control.Job) int {
+		groupA, atA := place(a)
+		groupB, atB := place(b)
 		return cmp.Or(cmp.Compare(groupA, groupB), cmp.Compare(atA, atB), cmp.Compare(a.Seq, b.Seq))
 	})
 }
