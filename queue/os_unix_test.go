@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 )
 
-// The expected values follow from the rules for quoting in POSIX.1-2024, Shell Command Language, 2.2.
+// The expected values follow from the rules for quoting in POSIX.1-2024, Shell Command Language, 2.2, and from the
+// formats of printf there.
 func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -19,7 +21,10 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 		{[]string{"echo", ""}, `echo ''`},
 		{[]string{"echo", "it's", "a\\b", "$HOME", "*", "~", "a;b", "é"}, `echo 'it'\''s' 'a\b' '$HOME' '*' '~' 'a;b' é`},
 		{[]string{"A=b", "C=d"}, `'A=b' C=d`},
-		{[]string{"printf", "a\nb\tc'\\\x01\x7f"}, `printf $'a\nb\tc\'\\\x01\x7f'`},
+		{[]string{"time", "if", "time"}, `'time' if time`},
+		{[]string{"printf", "a\nb\tc'\\%\x01\x7f\xff!"}, `printf "$(printf 'a\nb\tc\047\\%%\001\177\377\041')"`},
+		{[]string{"echo", "-\u200b\u00a0é"}, `echo "$(printf '\055\342\200\213\302\240é')"`},
+		{[]string{"sh", "-c", "make all %\n"}, `sh -c $'make all %\n'`},
 	} {
 		if got := CommandText("", c.argv); got != c.want {
 			t.Errorf("%q: got %s, want %s", c.argv, got, c.want)
@@ -27,10 +32,66 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	}
 }
 
+// awkward are words that a shell reads as something else unless they are quoted.
+var awkward = []string{
+	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b", "-n", "%s", `\n`, `\101`,
+	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx", "it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
+}
+
+// shells returns the commands that read a line on standard input, each as its user would paste it: dash has nothing that
+// POSIX.1-2017 does not have, and bash expands its history.
+func shells(t *testing.T) map[string]string {
+	found := map[string]string{"sh": ""}
+	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
+		if _, err := exec.LookPath(name); err != nil {
+			t.Logf("no %s here", name)
+			continue
+		}
+		found[name] = first
+	}
+	return found
+}
+
+// The text of a command is one printable line, which a shell reads back as the same words.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
-	words := []string{"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "{a,b}", "[x]", "2>x", "é", "A=b", "-n"}
-	out, err := exec.Command("sh", "-c", CommandText("", append([]string{"printf", `%s\0`}, words...))).Output()
-	if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, words) {
-		t.Errorf("sh reads %q, %v, want %q", got, err, words)
+	line := CommandText("", append([]string{"printf", `%s\0`}, awkward...))
+	if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
+		t.Errorf("%q does not print at byte %d", line, i)
+	}
+	for shell, first := range shells(t) {
+		cmd := exec.Command(shell)
+		cmd.Stdin = strings.NewReader(first + line + "\n")
+		out, err := cmd.Output()
+		if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, awkward) {
+			t.Errorf("%s reads %q, %v, want %q", shell, got, err, awkward)
+		}
+	}
+}
+
+// A program whose name is a reserved word of the shell, or assigns a variable, is run as a program.
+func TestCommandTextRunsAnyProgram(t *testing.T) {
+	names := []string{
+		"A=b", "a b", "two\nlines", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in",
+		"function", "time", "coproc", "{", "}", "!", "[[", "]]",
+	}
+	for shell, first := range shells(t) {
+		for _, name := range names {
+			cmd := exec.Command(shell)
+			cmd.Env = []string{"PATH=/nowhere"}
+			cmd.Stdin = strings.NewReader(first + CommandText("", []string{name, "x"}) + "\n")
+			out, err := cmd.CombinedOutput()
+			if cmd.ProcessState.ExitCode() != 127 || !strings.Contains(string(out), "not found") {
+				t.Errorf("%s, for the program %q: got %q, %v, want that it is not found", shell, name, out, err)
+			}
+		}
+	}
+}
+
+// A newline at the end is what no line of a POSIX shell can have in a word: bash reads it back.
+func TestCommandTextEndsInANewline(t *testing.T) {
+	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
+	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()
+	if got := strings.Split(strings.TrimSuffix(string(out), "\x00"), "\x00"); err != nil || !slices.Equal(got, want) {
+		t.Errorf("bash reads %q, %v, want %q", got, err, want)
 	}
 }

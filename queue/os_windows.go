@@ -1,12 +1,20 @@
 package queue
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // maxExitCode is the highest exit code of a process.
 const maxExitCode = 1<<32 - 1
 
 // plainSigns have no meaning to cmd.exe.
 const plainSigns = `+,-./:=@_\~`
+
+// reserved reports whether a word has a meaning to cmd.exe where the name of a program is expected.
+func reserved(word string) bool {
+	return slices.Contains([]string{"for", "if", "rem"}, strings.ToLower(word))
+}
 
 // quoted quotes a text so that cmd.exe passes it on whole and CommandLineToArgvW reads it back: a backslash is literal
 // except before a quote.

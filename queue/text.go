@@ -193,7 +193,7 @@ func CommandText(command string, argv []string) string {
 	for i, word := range argv {
 		words[i] = Word(word)
 	}
-	if strings.Contains(argv[0], "=") { // unquoted, it would assign a variable
+	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || reserved(argv[0])) { // it would assign a variable, or begin a compound command
 		words[0] = quoted(argv[0])
 	}
 	return ClipJSON(strings.Join(words, " "), MaxCommand)

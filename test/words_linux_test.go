@@ -76,7 +76,7 @@ func TestWordsAreUTF8(t *testing.T) {
 
 func TestArgumentsAreShownAsAShellReadsThem(t *testing.T) {
 	q := serving(t, "--workers", "0")
-	const shown = `cp 'c  lip1.mov' 'it'\''s' $'two\nlines'`
+	const shown = `cp 'c  lip1.mov' 'it'\''s' "$(printf 'two\nlines')"`
 	argv := []string{"cp", "c  lip1.mov", "it's", "two\nlines"}
 	q.must(append([]string{"enqueue", "--id", "a", "--"}, argv...)...)
 	q.must(append([]string{"schedule", "add", "nightly", "0 3 * * *", "--"}, argv...)...)
