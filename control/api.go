@@ -611,11 +611,17 @@ func (r BulkResult) MarshalJSON() ([]byte, error) {
 	}{r.Done, r.Refused, whole(r)})
 }
 
-// Refusal is why a verb was not carried out on a job.
+// Refusal says why a verb was not carried out on a job.
 type Refusal struct {
 	ID      string     `json:"id"`
 	Code    queue.Code `json:"code"`
+	Field   string     `json:"field,omitempty"` // the field of the job that is wrong, "" if none is
 	Message string     `json:"message"`
+}
+
+// Err returns the refusal as an error.
+func (r *Refusal) Err() *queue.Error {
+	return &queue.Error{Code: r.Code, Field: r.Field, Message: r.Message}
 }
 
 // DLQRetry names dead jobs to put back: by id, or all, or all of a batch of the caller's,

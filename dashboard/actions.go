@@ -123,7 +123,7 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 
 // refusal is why a verb was not carried out on a job.
 func refusal(r *control.Refusal) error {
-	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Message}
+	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Err().Error()}
 }
 
 // outcome is what came of a verb on many jobs.
@@ -144,7 +144,7 @@ func (o *outcome) refusal(verb string) error {
 	if o.refused == 0 {
 		return nil
 	}
-	return queue.Errorf(o.first.Code, "%s was carried out on %d jobs, and refused for %d; the first: %s: %s", verb, o.done, o.refused, o.first.ID, o.first.Message)
+	return queue.Errorf(o.first.Code, "%s was carried out on %d jobs, and refused for %d; the first: %s: %s", verb, o.done, o.refused, o.first.ID, o.first.Err())
 }
 
 // pathOf is where a job's page is. Ids hold slashes, and some what browsers take for steps of a path.

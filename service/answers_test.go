@@ -109,7 +109,7 @@ func TestAnswersFit(t *testing.T) {
 	}
 	refused := make([]control.Refusal, control.MaxNames)
 	for i := range refused {
-		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Message: queue.ClipJSON(worst(queue.MaxErrorBytes), maxRefusal)}
+		refused[i] = control.Refusal{ID: names[0], Code: queue.CodeOutcomeUnknown, Field: queue.Clip(worst(100)), Message: queue.ClipJSON(worst(queue.MaxErrorBytes), maxRefusal)}
 	}
 	verdict := func() []any { return []any{control.BulkResult{Done: names}, control.BulkResult{Refused: refused}} }
 	removed := func() []any { return []any{control.Removed{Removed: 1 << 62, Of: 1 << 62}} }

@@ -131,10 +131,16 @@ func (b *batch) verdict(err error) (control.BulkResult, error) {
 			v.Done = append(v.Done, b.ids[i])
 		case errors.Is(err, store.ErrMoved): // it is not meant any more
 		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
-			v.Refused = append(v.Refused, control.Refusal{ID: b.ids[i], Code: refused.Code, Message: queue.ClipJSON(strings.TrimSpace(refused.Error()), maxRefusal)})
+			v.Refused = append(v.Refused, refusalOf(b.ids[i], refused))
 		default:
 			return v, err
 		}
 	}
 	return v, nil
+}
+
+// refusalOf returns an error about one job as a part of an answer.
+func refusalOf(id string, err *queue.Error) control.Refusal {
+	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxRefusal)
+	return control.Refusal{ID: id, Code: err.Code, Field: queue.Clip(err.Field), Message: text}
 }

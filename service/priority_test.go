@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -62,7 +61,7 @@ func (s *Service) edits(ctx context.Context, id, set string) error {
 	one := control.Selection{ID: control.Name(id)}
 	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
 	if err == nil && len(done.Refused) > 0 {
-		err = errors.New(done.Refused[0].Message)
+		err = done.Refused[0].Err()
 	}
 	return err
 }

@@ -153,7 +153,7 @@ func (a *acted) text() string {
 		return message(a.err)
 	case len(a.result.Refused) > 0:
 		first := a.result.Refused[0]
-		text := message(&queue.Error{Code: first.Code, Message: first.Message})
+		text := message(first.Err())
 		if n := len(a.result.Refused) - 1; n > 0 {
 			text += fmt.Sprintf("; %d more were refused", n)
 		}

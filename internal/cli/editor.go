@@ -77,7 +77,7 @@ func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit,
 		return err
 	}
 	if len(v.Refused) > 0 {
-		return &queue.Error{Code: v.Refused[0].Code, Message: v.Refused[0].Message}
+		return v.Refused[0].Err()
 	}
 	var changed queue.Spec
 	_ = changed.UnmarshalJSON(p.Set) // the service has taken it

@@ -288,7 +288,7 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 		return err
 	}
 	if len(verdict.Refused) > 0 {
-		fmt.Fprintf(a.Err, "queuectl: %s\n", verdict.Refused[0].Message)
+		fmt.Fprintf(a.Err, "queuectl: %s\n", verdict.Refused[0].Err())
 		return nil
 	}
 	fmt.Fprintf(a.Err, "queuectl: job %s cancelled\n", id)

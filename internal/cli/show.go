@@ -74,7 +74,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		shown++
 	}
 	var failed error
-	for _, line := range refusals(missing) {
+	for _, line := range refusals(a.cmd, missing) {
 		failed = errors.Join(failed, queue.Errorf(queue.CodeNotFound, "%s", line))
 	}
 	if a.JSON && !a.JSONL && !one && !a.Quiet {

@@ -266,7 +266,7 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 		all.Done, all.Refused = append(all.Done, v.Done...), append(all.Refused, v.Refused...)
 		return nil
 	}
-	for _, line := range refusals(v.Refused) {
+	for _, line := range refusals(a.cmd, v.Refused) {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, line))
 	}
 	for _, id := range v.Done {
@@ -278,33 +278,44 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 	return nil
 }
 
-// namedAlike is how many jobs are named that were refused alike, beside the first.
-const namedAlike = 5
+// maxRefusedNamed is how many jobs a line about a refusal lists.
+const maxRefusedNamed = 5
 
-// refusals are the lines that tell why jobs were refused: one for all that were refused alike.
-func refusals(list []control.Refusal) (lines []string) {
-	ids := map[string][]string{} // by the message without the id
-	var kinds []string
+// refusals returns lines that say why jobs were refused, one line for each reason. They name the flags that were
+// typed.
+func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
+	ids := map[string][]string{} // by reason
+	var reasons []string
 	first := map[string]string{}
 	for _, r := range list {
-		kind := string(r.Code) + strings.ReplaceAll(r.Message, r.ID, "\x00")
-		if ids[kind] == nil {
-			kinds = append(kinds, kind)
-			first[kind] = Message(&queue.Error{Code: r.Code, Message: r.Message})
+		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00").Replace(r.Message)
+		reason := string(r.Code) + r.Field + withoutID
+		if ids[reason] == nil {
+			reasons = append(reasons, reason)
+			first[reason] = Message(nameFlags(cmd, r.Err()))
 		}
-		ids[kind] = append(ids[kind], r.ID)
+		ids[reason] = append(ids[reason], r.ID)
 	}
-	for _, kind := range kinds {
-		line, alike := first[kind], ids[kind][1:]
-		if n := len(alike); n > 0 {
-			line += fmt.Sprintf("; the same of %s: %s", Jobs(n)[:len(fmt.Sprint(n))]+" more", strings.Join(alike[:min(n, namedAlike)], ", "))
-			if n > namedAlike {
-				line += Sign(" …")
-			}
+	for _, reason := range reasons {
+		line, others := first[reason], ids[reason][1:]
+		switch n := len(others); {
+		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message names no job
+			line += "; refused for " + someOf(ids[reason])
+		case n > 0:
+			line += fmt.Sprintf("; the same of %d more: %s", n, someOf(others))
 		}
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// someOf lists at most maxRefusedNamed ids.
+func someOf(ids []string) string {
+	text := strings.Join(ids[:min(len(ids), maxRefusedNamed)], ", ")
+	if len(ids) > maxRefusedNamed {
+		text += Sign(" …")
+	}
+	return text
 }
 
 // EditVerb is the verb edit, which only queuectld has, to keep the client small.
