@@ -57,5 +57,5 @@ func main() {
 	if len(os.Args) == 2 && os.Args[1] == webhookName { // a job that the service made
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
-	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
+	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, EachTable: (*cli.App).EachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})
 }

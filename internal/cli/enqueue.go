@@ -261,7 +261,7 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 	plain := m.file != "" && len(common.Given()) == 0 // then a job is sent as it stands
 	each := m.each
 	if m.ofTables() {
-		each = func(in io.Reader, with func([]byte, int) error) error { return a.eachTable(m.file, in, with) }
+		each = func(in io.Reader, with func([]byte, int) error) error { return a.eachTable(a, m.file, in, with) }
 	}
 	err = each(in, func(raw []byte, line int) error {
 		if plain {

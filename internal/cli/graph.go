@@ -22,9 +22,9 @@ func (m *many) ofTables() bool { return filepath.Ext(m.file) == tablesName }
 // jobTable is the table that has one of each job, by its id; what stands beside it is for all of them.
 const jobTable = "jobs"
 
-// eachTable calls with with each job of a file of tables, and the line on which it begins, 0 if that is not known:
+// EachTable calls with with each job of a file of tables, and the line on which it begins, 0 if that is not known:
 // in the order of the file, where that is.
-func (a *App) eachTable(name string, in io.Reader, with func(raw []byte, line int) error) error {
+func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line int) error) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {
 		return err

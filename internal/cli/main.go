@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -57,6 +58,8 @@ type Program struct {
 	Settings func(path string, required bool) (config.Layer, error)
 	// Tables reads the text of a file of tables, as Settings does.
 	Tables func(name string, text []byte) (map[string]any, error)
+	// EachTable is App.EachTable, likewise.
+	EachTable func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
 	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
 	// the client larger by a tenth.
 	Hash func() hash.Hash
@@ -169,6 +172,7 @@ type App struct {
 	cmd           *cobra.Command  // the verb that runs, nil before
 	settings      func(path string, required bool) (config.Layer, error)
 	tables        func(name string, text []byte) (map[string]any, error)
+	eachTable     func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
 	hash          func() hash.Hash
 	help          func(args []string) func(*cobra.Command, []string)
 	helpFailed    error // queuectld, which has the help, could not be started
@@ -180,7 +184,7 @@ type App struct {
 // Main carries out what the words of the process ask for, and ends it.
 func Main(p Program) {
 	cobra.MousetrapHelpText = "" // else whatever Explorer starts, as at logon, ends with a message
-	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
+	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, eachTable: p.EachTable, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
 	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
 }
 
