@@ -148,8 +148,8 @@ func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, e
 func outline(j *queue.Job) queue.Job {
 	return queue.Job{
 		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason, Runs: j.Runs,
-		Attempts: j.Attempts, DueAt: j.DueAt, PausedAt: j.PausedAt, PausedBy: j.PausedBy, InputRemoved: j.InputRemoved,
-		Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
+		Attempts: j.Attempts, DueAt: j.DueAt, Since: j.Since, Arrival: j.Arrival, PausedAt: j.PausedAt, PausedBy: j.PausedBy,
+		InputRemoved: j.InputRemoved, Execution: queue.Execution{OutputLimit: j.OutputLimit, TTY: j.TTY},
 	}
 }
 

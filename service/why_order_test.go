@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -68,5 +69,28 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	raw, err := json.Marshal(w)
 	if err != nil || !strings.Contains(string(raw), fmt.Sprintf(`"ahead":null,"ahead_at_least":%d,"ahead_by_user":[{`, store.MaxScreen)) {
 		t.Errorf("in JSON: %s, %v", raw, err)
+	}
+}
+
+// A job of the same priority that was enqueued earlier has waited longer, unless jobs are ordered by priority alone.
+func TestWhyComparesHowLongJobsWait(t *testing.T) {
+	const other = owner + 1
+	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging, Interval: time.Minute},
+		{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}} {
+		s := stored(t)
+		if err := s.store.SetOrder(t.Context(), order); err != nil {
+			t.Fatal(err)
+		}
+		theirs, mine := jobNamed("theirs"), jobNamed("mine")
+		theirs.UID = other
+		for _, j := range []queue.Job{theirs, mine} {
+			if _, err := s.store.Enqueue(t.Context(), store.Request{UID: j.UID, Drafts: []queue.Job{j}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		w, err := s.Why(by(t, owner, control.Submit), control.WhyParams{ID: "mine"})
+		if want := fmt.Sprintf("1 of %d that waited longer", other); err != nil || len(w.AheadByUser) != 1 || w.AheadByUser[0].Text != want {
+			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)
+		}
 	}
 }
