@@ -211,7 +211,10 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 
 // looksLikeYear reports whether a time of day of four digits may be meant as the year of the day that
 // follows it.
-func looksLikeYear(word string) bool { return len(word) == 4 && word >= "1970" && word <= "9999" }
+func looksLikeYear(word string) bool {
+	year, err := strconv.Atoi(word)
+	return err == nil && len(word) == len("2006") && year >= 1970
+}
 
 // tonight is what is meant by it where no time of day is named.
 const tonight = 20 * time.Hour
