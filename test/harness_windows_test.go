@@ -481,6 +481,9 @@ var here = []struct{ find, there string }{
 	{`(?m)^(shell +)environment  `, "${1}default  "},
 }
 
+// timeZone finds the name that Windows has for UTC.
+var timeZone = regexp.MustCompile(`([( ])GMT([) \n])`)
+
 // pathsHere are paths below the home.
 var pathsHere = regexp.MustCompile(`~[^ :;"']*`)
 
@@ -494,8 +497,8 @@ func (s *shell) seen(text string) string {
 		pipeName(filepath.Join(s.work, "nowhere")), "$WORK/nowhere/queuectl.sock",
 		strings.ReplaceAll(s.home, `\`, `\\`), "~", s.home, "~", filepath.ToSlash(s.home), "~",
 		strings.ReplaceAll(s.work, `\`, `\\`), s.work, filepath.ToSlash(s.work), s.work,
-		"(GMT)", "(UTC)", " GMT\n", " UTC\n",
 	).Replace(text)
+	text = timeZone.ReplaceAllString(text, "${1}UTC$2")
 	text = pathsHere.ReplaceAllStringFunc(text, func(path string) string {
 		return strings.ReplaceAll(strings.ReplaceAll(path, `\\`, "/"), `\`, "/")
 	})
