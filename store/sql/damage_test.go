@@ -2,8 +2,10 @@ package sql
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -437,13 +439,58 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	}
 }
 
-// No damage to a page makes a job that exists look as if it did not: asking for it finds it, or
-// is an error of damage.
+// A changed bit of a page of the jobs or of the index of their ids makes no job that exists look as if it did not: a
+// lookup finds it, or is an error of damage.
 func TestDamageIsNeverNotFound(t *testing.T) {
-	const jobs = 30
-	dir := t.TempDir()
+	for _, jobs := range []int{30, 600} { // the index has one page, or several
+		dir := t.TempDir()
+		ids, roots := manyNamed(t, dir, jobs)
+		path := filepath.Join(dir, fileName)
+		whole, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages := []int{roots["jobs"], roots["jobs_id"]}
+		if root := whole[(roots["jobs_id"]-1)*pageSize:][:pageSize]; root[0] == interiorIndex {
+			first := int(binary.BigEndian.Uint16(root[12:]))
+			pages = append(pages[1:], int(binary.BigEndian.Uint32(root[first:])), int(binary.BigEndian.Uint32(root[8:])))
+		}
+		if (jobs > 100) != (len(pages) == 3) {
+			t.Fatalf("%d jobs: pages %v", jobs, pages)
+		}
+		found, refused := 0, 0
+		for _, page := range pages {
+			start := (page - 1) * pageSize
+			for at := range pageSize {
+				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
+				if at > 16 { // of the entries a sample is enough
+					masks = []byte{0x11}
+				}
+				if at > 16 && at%((jobs/30)*29) != 0 {
+					continue
+				}
+				for _, mask := range masks {
+					harmed := slices.Clone(whole)
+					harmed[start+at] ^= mask
+					if err := os.WriteFile(path, harmed, 0o600); err != nil {
+						t.Fatal(err)
+					}
+					f, r := lookUpAll(t, path, ids, fmt.Sprintf("byte %d of page %d, bits %x", at, page, mask))
+					found, refused = found+f, refused+r
+				}
+			}
+		}
+		if found == 0 || refused == 0 {
+			t.Errorf("%d were found, %d damaged; want some of each", found, refused)
+		}
+	}
+}
+
+// manyNamed makes a database of jobs, each second one with a given id, and returns their ids and the first page of
+// the jobs and of the index of these ids.
+func manyNamed(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
+	t.Helper()
 	s := openStore(t, dir)
-	var ids []string
 	for i := range jobs {
 		id := ""
 		if i%2 == 0 {
@@ -455,54 +502,75 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 		}
 		ids = append(ids, got.IDs[0])
 	}
-	roots := map[string]int64{}
+	roots = map[string]int{}
 	err := s.lite.query(func(r row) (bool, error) {
-		roots[r.text(0)] = r.num(1)
+		roots[r.text(0)] = int(r.num(1))
 		return true, nil
 	}, `SELECT name, rootpage FROM sqlite_schema WHERE name IN ('jobs', 'jobs_id')`)
 	if err = errors.Join(err, s.Close()); err != nil || len(roots) != 2 {
 		t.Fatalf("%v, %v", roots, err)
 	}
-	path := filepath.Join(dir, fileName)
-	whole, err := os.ReadFile(path)
+	return ids, roots
+}
+
+// lookUpAll looks up ids in a damaged database. It counts those that were found and those that were refused because of
+// the damage, and reports all others.
+func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
+	t.Helper()
+	c, err := openAs(path, sqlite3.SQLITE_OPEN_READONLY)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, refused := 0, 0
-	for name, root := range roots {
-		page := int(root-1) * 4096
-		for at := page; at < page+4096; at++ {
-			if at > page+16 && at%7 != 0 {
-				continue // of the cells a sample is enough
-			}
-			harmed := slices.Clone(whole)
-			harmed[at] ^= 0x11
-			if err := os.WriteFile(path, harmed, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			c, err := openAs(path, sqlite3.SQLITE_OPEN_READONLY)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, id := range ids {
-				_, is, err := (&reader{c, t.Context()}).job(nil, jobColumns, `WHERE `+hasID, argsOfID(id)...)
-				if err == nil && !is {
-					err = checkMissing(c, id)
-				}
-				switch {
-				case err != nil && saidBySQLite(err) != nil:
-					refused++
-				case err != nil || !is:
-					t.Errorf("byte %d of %s: job %s: found %t, %v", at-page, name, id, is, err)
-				default:
-					found++
-				}
-			}
-			c.close()
+	defer c.close()
+	for i, id := range ids {
+		if len(ids) > 100 && i%13 > 0 && i < len(ids)-10 {
+			continue
+		}
+		_, is, err := (&reader{c, t.Context()}).job(nil, jobColumns, `WHERE `+hasID, argsOfID(id)...)
+		if err == nil && !is {
+			err = checkMissing(c, id)
+		}
+		switch {
+		case err != nil && saidBySQLite(err) != nil:
+			refused++
+		case err != nil || !is:
+			t.Errorf("%s: job %s: found %t, %v", what, id, is, err)
+		default:
+			found++
 		}
 	}
-	if found == 0 || refused == 0 {
-		t.Errorf("%d were found, %d damaged; want some of each", found, refused)
+	return found, refused
+}
+
+// The index of a sound database is never taken for damaged, whatever was added to it and removed from it.
+func TestSoundIndexIsNeverDamaged(t *testing.T) {
+	c, err := openConn(":memory:")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	if err := c.exec(`CREATE TABLE jobs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL)`); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.exec(`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`); err != nil {
+		t.Fatal(err)
+	}
+	dice := rand.New(rand.NewPCG(1, 2))
+	name := func() string { return fmt.Sprintf("%0*d", 1+dice.IntN(120), dice.IntN(5000)) }
+	for step := range 20_000 {
+		statement, arg := `INSERT OR IGNORE INTO jobs (id) VALUES (?)`, name()
+		if step%12_000 > 7000 && dice.IntN(8) > 0 || dice.IntN(3) == 0 {
+			statement = `DELETE FROM jobs WHERE seq IN (SELECT seq FROM jobs INDEXED BY jobs_id WHERE id >= ? AND id <> CAST(seq AS TEXT) ORDER BY id LIMIT 2)`
+		}
+		if err := c.exec(statement, arg); err != nil {
+			t.Fatal(err)
+		}
+		if step%3 == 0 {
+			missing := name() + "-"
+			if err := checkMissing(c, missing); err != nil {
+				t.Fatalf("step %d, id %q: %v", step, missing, err)
+			}
+		}
 	}
 }
 

@@ -11,11 +11,11 @@ import (
 // was not found.
 const neighbours = 50
 
-// checkMissing returns an error of damage if a job that was not found must exist: an index has
-// an entry for it, or entries next to its place in the index of ids do not agree with their
-// rows. So a damaged database does not answer that a job does not exist. It cannot see that
-// the index of ids has lost entries without a trace: doctor --verify does. Only SQLite's file
-// is checked: a PostgreSQL server has its own checksums, and its reads have no common snapshot.
+// checkMissing returns an error of damage if a job that was not found may exist: an index has an entry for it, a page of
+// the index of ids on the way to it is damaged, or entries next to its place in that index do not agree with their rows.
+// So a damaged database does not answer that a job does not exist. Only doctor --verify finds pages that are older than
+// the database. Only SQLite's file is checked: a PostgreSQL server has its own checksums, and its reads have no common
+// snapshot.
 func checkMissing(c conn, id string) error {
 	lite, is := c.(*liteConn)
 	if !is {
@@ -25,6 +25,9 @@ func checkMissing(c conn, id string) error {
 		if err := checkNumber(lite, n); err != nil {
 			return err
 		}
+	}
+	if err := checkIndexPath(lite, id); err != nil {
+		return err
 	}
 	for _, side := range []string{`id <= ? ORDER BY id DESC`, `id > ? ORDER BY id`} {
 		err := checkIDs(lite, `SELECT id, seq FROM jobs INDEXED BY jobs_id WHERE id <> CAST(seq AS TEXT) AND `+side+` LIMIT ?`, id, int64(neighbours))
