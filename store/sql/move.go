@@ -177,12 +177,24 @@ func (m *move) server(p Place) (conn, error) {
 		there, err = s.hasTables()
 	}
 	if err == nil && there {
+		err = m.refuseTables(s.writer)
+	}
+	if err == nil && there {
 		err = m.refuseNodes(s.writer)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.writer.close())
 	}
 	return s.writer, nil
+}
+
+// refuseTables refuses tables on a server that this program would not use.
+func (m *move) refuseTables(c *serverConn) error {
+	version, err := schemaVersion(c, serverScript(0, migrations, serverMigrations))
+	if err == nil {
+		_, err = checkServerSchema(c, version, migrations, serverMigrations)
+	}
+	return err
 }
 
 // refuseNodes refuses a database that other services use, or of which they have jobs.

@@ -2,7 +2,9 @@ package sql
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -42,11 +44,21 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	if err != nil {
 		return []store.Finding{serverFailure(err)}
 	}
-	there, err := c.number(hasMeta)
-	if err == nil && there == 0 {
+	version, err := schemaVersion(c, serverScript(0, migrations, serverMigrations))
+	if err == nil && version == 0 {
 		return []store.Finding{{Check: "database", Level: store.Fine, Message: "the database " + config.Database + " has no queue yet: the first start of the service makes it"}}
 	}
-	list, err := examineServer(c, config.Database, oldTransaction)
+	var list []store.Finding
+	if err == nil {
+		_, err = checkServerSchema(c, version, migrations, serverMigrations)
+	}
+	if errors.Is(err, store.ErrNewerSchema) {
+		message := strings.TrimSuffix(err.Error(), "; "+afterOtherSchema)
+		return []store.Finding{{Check: "database", Level: store.Failure, Message: message, Next: afterOtherSchema}}
+	}
+	if err == nil {
+		list, err = examineServer(c, config.Database, oldTransaction)
+	}
 	if err != nil {
 		return []store.Finding{serverFailure(err)}
 	}

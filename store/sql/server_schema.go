@@ -1,0 +1,299 @@
+package sql
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// A service uses tables on a server only if they are exactly those that it would create. Two builds of queuectl may
+// create different tables under one version number, and an administrator may change tables by hand.
+//
+// One query has the server describe the schema: tables, columns, indexes, constraints, triggers and the function
+// enqueue, one line each. A fingerprint of these lines, and of the statements that create the tables, is stored with
+// the version number. If it is the same, the check is over. Otherwise the statements create temporary tables in a
+// transaction that is rolled back, and the server describes those too. So both descriptions come from the same server,
+// whatever its version, and the first difference can be named. If there is none, the new fingerprint is stored.
+//
+// An administrator may add views, tables, functions and indexes that are not unique: they change nothing for the
+// service.
+
+// serverScript returns the statements that bring the tables from a version to the newest one.
+func serverScript(from int, steps, own [][]string) (script []string) {
+	if from == 0 {
+		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
+			`INSERT INTO schema VALUES (0, '')`)
+	}
+	for i := from; i < len(steps); i++ {
+		for _, statement := range steps[i] {
+			script = append(script, serverTable(statement))
+		}
+		script = append(script, own[i]...)
+	}
+	return script
+}
+
+// schemaLine describes one part of a schema.
+type schemaLine struct {
+	what string // like "column jobs.seq"
+	how  string // like "bigint NOT NULL"
+}
+
+var (
+	createdTable = regexp.MustCompile(`^CREATE TABLE (\w+)`)
+	createdIndex = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
+)
+
+// createdNames returns the names of what a script creates, separated by spaces.
+func createdNames(script []string, statement *regexp.Regexp) string {
+	var names []string
+	for _, s := range script {
+		if found := statement.FindStringSubmatch(s); found != nil {
+			names = append(names, found[1])
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// describedIn returns the query that describes the tables ?1 and their indexes, and the function enqueue, in a schema.
+func describedIn(schema string) string {
+	return `WITH own (oid, name, how) AS (
+		SELECT oid, relname, concat_ws(', ', CASE WHEN relrowsecurity THEN 'row security' END,
+				CASE WHEN relhasrules THEN 'rules' END)
+			FROM pg_class WHERE relnamespace = ` + schema + ` AND relkind IN ('r', 'p')
+			AND relname = ANY (string_to_array(?1, ' '))
+	), found (place, what, how) AS (
+		SELECT 0, 'table ' || name, how FROM own
+		UNION ALL SELECT 1, 'column ' || own.name || '.' || a.attname,
+				concat_ws(' ', format_type(a.atttypid, a.atttypmod), 'COLLATE ' || c.collname,
+					CASE WHEN a.attnotnull THEN 'NOT NULL' END, 'IDENTITY ' || nullif(a.attidentity::text, ''),
+					'GENERATED ' || nullif(a.attgenerated::text, ''), 'DEFAULT ' || pg_get_expr(d.adbin, d.adrelid))
+			FROM own JOIN pg_attribute AS a ON a.attrelid = own.oid
+			LEFT JOIN pg_attrdef AS d ON d.adrelid = own.oid AND d.adnum = a.attnum
+			LEFT JOIN pg_collation AS c ON c.oid = a.attcollation AND c.collname <> 'default'
+			WHERE a.attnum > 0 AND NOT a.attisdropped
+		UNION ALL SELECT 2, 'index ' || i.relname, regexp_replace(pg_get_indexdef(i.oid), ' ON [a-z_]+[.]', ' ON ')
+				|| CASE WHEN x.indisvalid THEN '' ELSE ', not valid' END
+			FROM own JOIN pg_index AS x ON x.indrelid = own.oid JOIN pg_class AS i ON i.oid = x.indexrelid
+			WHERE x.indisunique OR i.relname = ANY (string_to_array(?2, ' '))
+		UNION ALL SELECT 3, 'constraint ' || c.conname || ' of ' || own.name, pg_get_constraintdef(c.oid)
+			FROM own JOIN pg_constraint AS c ON c.conrelid = own.oid WHERE c.contype IN ('c', 'f', 'p', 'u', 'x')
+		UNION ALL SELECT 4, 'trigger ' || t.tgname || ' of ' || own.name, pg_get_triggerdef(t.oid)
+			FROM own JOIN pg_trigger AS t ON t.tgrelid = own.oid WHERE NOT t.tgisinternal
+		UNION ALL SELECT 5, 'function ' || p.proname || '(' || pg_get_function_identity_arguments(p.oid) || ')',
+				concat_ws(' ', pg_get_function_result(p.oid), l.lanname, p.prosecdef, p.proconfig, p.prosrc)
+			FROM pg_proc AS p JOIN pg_language AS l ON l.oid = p.prolang
+			WHERE p.pronamespace = ` + schema + ` AND p.proname = 'enqueue'
+	)
+	SELECT what, how FROM found ORDER BY place, what COLLATE "C"`
+}
+
+// describe reads the lines that describe a schema.
+func describe(c *serverConn, schema string, script []string) (lines []schemaLine, err error) {
+	err = c.query(func(r row) (bool, error) {
+		lines = append(lines, schemaLine{r.text(0), r.text(1)})
+		return true, nil
+	}, describedIn(schema), createdNames(script, createdTable), createdNames(script, createdIndex))
+	return lines, err
+}
+
+// serversSchema is the number of the schema in a query.
+const serversSchema = `to_regnamespace('` + serverSchema + `')`
+
+// fingerprint returns a hash of the description of a schema and of the statements that create it.
+func fingerprint(lines []schemaLine, script []string) string {
+	h := sha256.New()
+	for _, l := range lines {
+		fmt.Fprintf(h, "%q %q\n", l.what, l.how)
+	}
+	for _, s := range append(slices.Clip(script), enqueueFunction()...) {
+		fmt.Fprintf(h, "%q\n", s)
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// checkShape refuses tables that differ from those that a script creates, and names the first difference. It returns
+// the fingerprint to store if there is a new one, else "".
+func checkShape(c *serverConn, script []string) (changed string, err error) {
+	lines, err := describe(c, serversSchema, script)
+	if err != nil {
+		return "", err
+	}
+	known := ""
+	err = c.query(func(r row) (bool, error) { // as JSON, since the column may be missing
+		known = r.text(0)
+		return false, nil
+	}, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
+	is := fingerprint(lines, script)
+	if err != nil || is == known {
+		return "", err
+	}
+	want, err := describeCreated(c, script)
+	if err != nil && kindOf(err) == mistake { // the role may make no temporary tables
+		return "", otherSchema(c, fmt.Sprintf("it differs, and a comparison failed (%v)", err))
+	}
+	if err != nil {
+		return "", err
+	}
+	if difference := schemaDifference(want, lines); difference != "" {
+		return "", otherSchema(c, difference)
+	}
+	return is, nil
+}
+
+// describeCreated has a script create temporary tables, describes them, and rolls that back.
+func describeCreated(c *serverConn, script []string) (lines []schemaLine, err error) {
+	function := strings.Replace(enqueueFunction()[0], " FUNCTION ", " FUNCTION pg_temp.", 1)
+	statements := slices.Concat([]string{`BEGIN`, `SET LOCAL search_path = pg_temp`}, script, []string{function})
+	for _, s := range statements {
+		if err == nil {
+			err = serverError(c.pg.Exec(c.ctx, s).Close(), s)
+		}
+	}
+	if err == nil {
+		lines, err = describe(c, `pg_my_temp_schema()`, script)
+	}
+	return lines, cmp.Or(err, serverError(c.pg.Exec(c.ctx, `ROLLBACK`).Close(), `ROLLBACK`))
+}
+
+// schemaDifference returns the first difference between what a schema should have and what it has, "" if there is none.
+func schemaDifference(want, got []schemaLine) string {
+	has, wanted := map[string]string{}, map[string]bool{}
+	for _, l := range got {
+		has[l.what] = l.how
+	}
+	for _, l := range want {
+		wanted[l.what] = true
+		switch how, found := has[l.what]; {
+		case !found:
+			return "it has no " + l.what
+		case how != l.how && strings.HasPrefix(l.what, "function "):
+			return fmt.Sprintf("its %s is a different one", l.what)
+		case how != l.how:
+			return fmt.Sprintf("its %s is %q instead of %q", l.what, how, l.how)
+		}
+	}
+	for _, l := range got {
+		if !wanted[l.what] {
+			return fmt.Sprintf("it has the %s, which this version does not have", l.what)
+		}
+	}
+	return ""
+}
+
+// afterOtherSchema is what to do about tables that differ.
+const afterOtherSchema = "use that version, undo the change, or set store to an empty database"
+
+// otherSchema refuses a database whose tables differ.
+func otherSchema(c *serverConn, difference string) error {
+	name := ""
+	err := c.query(func(r row) (bool, error) {
+		name = r.text(0)
+		return false, nil
+	}, `SELECT current_database()`)
+	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
+		"the database %s was made by another version of queuectl, or changed since: %s; %s",
+		name, difference, afterOtherSchema)))
+}
+
+// schemaVersion returns the version of the tables, 0 if there are none.
+func schemaVersion(c *serverConn, script []string) (version int64, err error) {
+	var tables []string
+	err = c.query(func(r row) (bool, error) {
+		tables = append(tables, r.text(0))
+		return true, nil
+	}, `SELECT relname FROM pg_class WHERE relnamespace = `+serversSchema+` AND relname = ANY (string_to_array(?, ' '))
+		ORDER BY relname`, createdNames(script, createdTable))
+	switch {
+	case err != nil || len(tables) == 0:
+		return 0, err
+	case !slices.Contains(tables, "schema"):
+		return 0, otherSchema(c, fmt.Sprintf("it has a table %s and no table schema", tables[0]))
+	case !slices.Contains(tables, "meta"):
+		return 0, otherSchema(c, "it has no table meta")
+	}
+	return c.number(`SELECT version FROM schema`)
+}
+
+// checkServerSchema refuses tables that this program cannot use: those of a newer version, unless min_reader allows
+// it, and different ones of the same version. It returns what checkShape returns.
+func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (changed string, err error) {
+	if version == int64(len(steps)) {
+		return checkShape(c, serverScript(0, steps, own))
+	}
+	oldest, err := c.number(`SELECT min_reader FROM meta`)
+	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
+		err = queue.Errorf(store.ErrNewerSchema.Code,
+			"the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
+	}
+	return "", err
+}
+
+// acceptTables checks tables of this program's version or a newer one, and stores their fingerprint if it is a new one.
+func (s *Server) acceptTables(version int64, steps, own [][]string) error {
+	changed, err := checkServerSchema(s.writer, version, steps, own)
+	if err == nil && changed != "" {
+		err = s.writer.exec(`UPDATE schema SET fingerprint = ?`, changed)
+	}
+	return err
+}
+
+// makeTables creates the tables or brings them up to date, in one transaction, or checks them. Two programs that do so
+// at the same time wait for each other. Services of the previous version continue meanwhile.
+func (s *Server) makeTables(steps, own [][]string) (err error) {
+	run := func(statement string) error {
+		return serverError(s.writer.pg.Exec(context.Background(), statement).Close(), statement)
+	}
+	if err := s.checkOwners(); err != nil {
+		return err
+	}
+	all := serverScript(0, steps, own)
+	version, err := schemaVersion(s.writer, all)
+	if err != nil || version >= int64(len(steps)) {
+		return cmp.Or(err, s.acceptTables(version, steps, own))
+	}
+	err = run(`BEGIN; SET LOCAL lock_timeout = ` + tablesWait + `; SET LOCAL search_path = ` + serverSchema)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			run(`ROLLBACK`) // the first error is the one to report
+		}
+	}()
+	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLock) + `)`); err != nil {
+		return err
+	}
+	if version, err = schemaVersion(s.writer, all); err != nil {
+		return err
+	}
+	if version >= int64(len(steps)) { // another program has been faster
+		return cmp.Or(run(`ROLLBACK`), s.acceptTables(version, steps, own))
+	}
+	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + serverSchema}, serverScript(int(version), steps, own)...)
+	for _, statement := range append(script, enqueueFunction()...) {
+		if err := run(statement); err != nil {
+			return err
+		}
+	}
+	lines, err := describe(s.writer, serversSchema, all)
+	if err != nil {
+		return err
+	}
+	err = run(fmt.Sprintf(`UPDATE schema SET version = %d, fingerprint = '%s'`, len(steps), fingerprint(lines, all)))
+	if err != nil {
+		return err
+	}
+	if err := s.checkOwners(); err != nil { // another role may have made the schema meanwhile
+		return err
+	}
+	return run(`COMMIT`)
+}
