@@ -604,6 +604,9 @@ func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		s.mem.lanes.state("q").servedFrom = 7
 		s.mem.lanes.state("gone").served = map[int]int64{1: 8}
+		s.mem.turn = 5
+		s.mem.lanes.state("gone").Pass = 5 // as of a new queue
+		s.mem.lanes.state("waits").Pass = 6
 		if err := tx.reload(); err != nil {
 			return err
 		}
@@ -612,6 +615,9 @@ func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 		}
 		if s.mem.lanes.queues["gone"] != nil {
 			t.Error("reload made a queue that does not exist")
+		}
+		if q := s.mem.lanes.queues["waits"]; q == nil || q.Pass != 6 {
+			t.Errorf("reload lost when it is a queue's turn: %+v", q)
 		}
 		return nil
 	})
