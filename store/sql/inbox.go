@@ -77,8 +77,11 @@ BEGIN
 	IF wrong IS NOT NULL THEN
 		RAISE EXCEPTION 'a job has no field %', wrong USING ERRCODE = '22023', HINT = 'queuectl schema enqueue lists the fields';
 	END IF;
-	IF (spec ? 'command') = (spec ? 'argv') THEN
-		RAISE EXCEPTION 'command: a job has either command or argv' USING ERRCODE = '22023';
+	IF spec ->> 'command' IS NULL AND spec ->> 'argv' IS NULL THEN
+		RAISE EXCEPTION 'command: is missing; give a command or an argv' USING ERRCODE = '22023';
+	END IF;
+	IF spec ->> 'command' IS NOT NULL AND spec ->> 'argv' IS NOT NULL THEN -- only the service can compare them
+		RAISE EXCEPTION 'command: is given with argv; give one of them' USING ERRCODE = '22023';
 	END IF;
 	IF octet_length(spec::text) > ` + strconv.Itoa(maxSubmissionBytes) + ` THEN
 		RAISE EXCEPTION 'the job has more than ` + strconv.Itoa(maxSubmissionBytes) + ` bytes' USING ERRCODE = '54000';
