@@ -4,30 +4,71 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
 
 // Limits of connections that are not served yet.
 const (
-	maxStarting = 8  // connections whose goroutines do not run yet
+	maxStarting = 4  // connections of one user whose goroutines do not run yet
 	maxRefusing = 64 // connections of people who are told that they have no right
 )
 
 // arrivals are the connections that a server has accepted.
 type arrivals struct {
 	conns    sync.WaitGroup
-	starting chan struct{} // has a value for each goroutine that does not run yet
 	refusing chan struct{} // has a value for each connection that is refused for lack of a right
+
+	mu    sync.Mutex
+	users map[int]*starting // by uid; guarded by mu
 }
 
-// start serves a connection in its own goroutine. It returns once few goroutines still have to begin: accepting a
-// connection is so much faster than serving it that hundreds would wait for a processor otherwise, ahead of all requests.
-func (a *arrivals) start(serve func()) {
-	a.starting <- struct{}{}
+// starting are a user's connections that are admitted and not served yet. There are no more of them than a user may have
+// connections.
+type starting struct {
+	goroutines int      // that do not run yet
+	waiting    []func() // serve the connections that have no goroutine yet
+}
+
+// start serves a connection of a user in its own goroutine, and does not wait. A few goroutines of each user at a time
+// begin to run, each with the next one: accepting a connection is so much faster than serving it that hundreds of one user
+// would wait for a processor otherwise, ahead of the requests and connections of all other users.
+func (a *arrivals) start(uid int, serve func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := a.users[uid]
+	if u == nil {
+		u = new(starting)
+		a.users[uid] = u
+	}
+	if u.goroutines >= maxStarting {
+		u.waiting = append(u.waiting, serve)
+		return
+	}
+	u.goroutines++
 	a.conns.Go(func() {
-		<-a.starting
+		a.started(uid)
 		serve()
+	})
+}
+
+// started is called by a goroutine of a user that begins to run.
+func (a *arrivals) started(uid int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := a.users[uid]
+	if len(u.waiting) == 0 {
+		if u.goroutines--; u.goroutines == 0 {
+			delete(a.users, uid)
+		}
+		return
+	}
+	next := u.waiting[0]
+	u.waiting = slices.Delete(u.waiting, 0, 1)
+	a.conns.Go(func() {
+		a.started(uid)
+		next()
 	})
 }
 
@@ -35,14 +76,14 @@ func (a *arrivals) start(serve func()) {
 // wait: a user who connects without end occupies this one goroutine, and not one for each connection.
 func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
 	if waitsForPeer { // a client that sends nothing delays no other
-		a.start(func() { s.serve(ctx, nc) })
+		a.conns.Go(func() { s.serve(ctx, nc) })
 		return
 	}
 	ctx, c := newConn(ctx, nc)
 	evicted, err := s.admit(ctx, c)
 	switch {
 	case err == nil:
-		a.start(func() { s.converse(ctx, c, evicted, nil) })
+		a.start(c.peer.UID, func() { s.converse(ctx, c, evicted, nil) })
 	case errors.Is(err, errOutside): // why may take a look-up of names
 		a.refusing <- struct{}{}
 		a.conns.Go(func() {

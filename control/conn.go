@@ -29,6 +29,9 @@ type serverConn struct {
 	active  int       // requests that are not answered; guarded by mu
 	since   time.Time // of the last change of active; guarded by mu
 	evicted bool      // guarded by mu
+	// idle counts the connections of the user that have no request, and so this one; nil while it is not listed. The
+	// pointer is guarded by mu.
+	idle *atomic.Int64
 }
 
 // readLine reads a line without its end, at most MaxLine bytes, into a buffer of its own,
@@ -120,8 +123,24 @@ func (c *serverConn) finished() { c.count(-1) }
 func (c *serverConn) count(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	wasIdle := c.active == 0
 	c.active += n
 	c.since = time.Now()
+	if isIdle := c.active == 0; c.idle != nil && isIdle != wasIdle {
+		c.idle.Add(int64(-n))
+	}
+}
+
+// listed counts the connection among the idle ones of its user, while it is one; nil stops that.
+func (c *serverConn) listed(idle *atomic.Int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.active == 0 && c.idle != nil {
+		c.idle.Add(-1)
+	}
+	if c.idle = idle; c.active == 0 && idle != nil {
+		idle.Add(1)
+	}
 }
 
 // idleSince is since when a connection has had no request under way; ok is false

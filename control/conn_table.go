@@ -18,8 +18,14 @@ type connTable struct {
 	open atomic.Int64 // the number of connections
 
 	mu      sync.Mutex
-	byUser  map[int]map[*serverConn]bool // by uid; guarded by mu
-	outside int                          // connections of people without a right; guarded by mu
+	byUser  map[int]*userConns // by uid; guarded by mu
+	outside int                // connections of people without a right; guarded by mu
+}
+
+// userConns are the connections of a user, at least one.
+type userConns struct {
+	idle  atomic.Int64         // the number of connections without a request
+	conns map[*serverConn]bool // guarded by the table's mu
 }
 
 // errOutside refuses a connection whose peer has no right.
@@ -42,21 +48,23 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	}
 	full := func() bool { return t.open.Load() >= int64(limit) }
 	own := t.byUser[c.peer.UID]
+	if own == nil {
+		own = &userConns{conns: map[*serverConn]bool{}}
+	}
 	switch {
 	case c.outside() && (t.outside >= forOutside || full()):
 		return nil, errOutside
-	case len(own) >= share && !evict(maps.Keys(own)):
-		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", len(own))
+	case len(own.conns) >= share && (own.idle.Load() == 0 || !evict(maps.Keys(own.conns))):
+		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", len(own.conns))
 	case full() && !evict(t.allLocked()):
 		return evicted, queue.Errorf(queue.CodeUnavailable, "%d connections are open, all in use; try again later, or raise max_connections", t.open.Load())
 	}
 	if t.byUser == nil {
-		t.byUser = map[int]map[*serverConn]bool{}
+		t.byUser = map[int]*userConns{}
 	}
-	if t.byUser[c.peer.UID] == nil {
-		t.byUser[c.peer.UID] = map[*serverConn]bool{}
-	}
-	t.byUser[c.peer.UID][c] = true
+	t.byUser[c.peer.UID] = own
+	own.conns[c] = true
+	c.listed(&own.idle)
 	t.countLocked(c, 1)
 	return evicted, nil
 }
@@ -88,11 +96,12 @@ func (t *connTable) remove(c *serverConn) {
 
 func (t *connTable) removeLocked(c *serverConn) {
 	own := t.byUser[c.peer.UID]
-	if !own[c] {
+	if own == nil || !own.conns[c] {
 		return
 	}
-	delete(own, c)
-	if len(own) == 0 {
+	c.listed(nil)
+	delete(own.conns, c)
+	if len(own.conns) == 0 {
 		delete(t.byUser, c.peer.UID)
 	}
 	t.countLocked(c, -1)
@@ -109,7 +118,7 @@ func (t *connTable) countLocked(c *serverConn, n int) {
 func (t *connTable) allLocked() iter.Seq[*serverConn] {
 	return func(yield func(*serverConn) bool) {
 		for _, own := range t.byUser {
-			for c := range own {
+			for c := range own.conns {
 				if !yield(c) {
 					return
 				}

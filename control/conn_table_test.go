@@ -98,3 +98,39 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	}
 	ask(connect(2))
 }
+
+// Requests that begin and end, and connections that come and go, keep the number of idle connections that decides whether
+// one of them can make room.
+func TestIdleConnectionsAreCounted(t *testing.T) {
+	table := new(connTable)
+	two := Limits{func() (all, user int) { return 100, 2 }}
+	conn := func() *serverConn { return &serverConn{peer: Peer{UID: 1, Right: Submit}} }
+	add := func(c *serverConn, evicts *serverConn, ok bool) {
+		t.Helper()
+		evicted, err := table.add(c, two)
+		if (err == nil) != ok || (evicts == nil) != (len(evicted) == 0) || evicts != nil && evicted[0] != evicts {
+			t.Fatalf("added with %v, evicting %v", err, evicted)
+		}
+	}
+	first, second, third := conn(), conn(), conn()
+	add(first, nil, true)
+	first.begin()
+	add(second, nil, true)
+	second.begin()
+	second.begin()
+	second.finished()
+	add(third, nil, false) // both have requests
+	second.finished()
+	add(third, second, true)
+	second.begin() // too late
+	third.begin()
+	add(conn(), nil, false)
+	table.remove(first)
+	fourth := conn()
+	add(fourth, nil, true)
+	add(conn(), fourth, true)
+	third.finished()
+	if n := table.byUser[1].idle.Load(); n != 2 {
+		t.Errorf("%d connections of 2 are idle, want both", n)
+	}
+}

@@ -1,0 +1,29 @@
+package control
+
+import (
+	"sync/atomic"
+	"testing"
+)
+
+// A user's connections that wait to be served delay the ones of no other user, and each of them is served once.
+func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
+	a := &arrivals{users: map[int]*starting{}}
+	var served atomic.Int64
+	a.users[1] = &starting{goroutines: maxStarting} // goroutines that have no processor yet
+	for range 1000 {
+		a.start(1, func() { served.Add(1) })
+	}
+	other := make(chan struct{})
+	a.start(2, func() { close(other) })
+	<-other
+	if n := served.Load(); n != 0 {
+		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)
+	}
+	for range maxStarting {
+		a.started(1)
+	}
+	a.conns.Wait()
+	if n := served.Load(); n != 1000 || len(a.users) != 0 {
+		t.Errorf("%d of 1000 connections are served, and %d users have some that wait", n, len(a.users))
+	}
+}
