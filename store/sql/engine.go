@@ -58,6 +58,7 @@ type engine struct {
 	serving   int64
 	slow      map[int]bool // users whose last operation took slowOp or longer; the writer's
 	surprised bool         // the last transaction met errForeseen; the writer's
+	shared    time.Time    // when operations of several users waited last; the writer's
 	late      *op          // of such a user, which is to be committed next, alone; the writer's
 
 	looked  string // the queue that was claimed from last; the writer's

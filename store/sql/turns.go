@@ -174,6 +174,7 @@ func (s *engine) takeGroup() []*op {
 		}
 	}
 	if s.several() {
+		s.shared = time.Now()
 		return s.takeTurns(group)
 	}
 	for c := range s.waiting {
@@ -252,6 +253,14 @@ type served struct {
 
 // slowOp is how long an operation took at least for its user's next one to be committed alone: others would wait for it.
 const slowOp = 10 * time.Millisecond
+
+// groupTime is how long the operations of one commit take, without urgent ones, while users share the writer; the operation
+// that reaches it is the last. A user waits for the commit that is under way and for its own, and a job needs three commits: to be stored, to
+// be claimed and to be settled.
+const groupTime = slowOp
+
+// sharedFor is how long users are taken to share the writer after operations of several users have waited.
+const sharedFor = time.Second
 
 // maxServed bounds of how many it is known when they were served, and of whom that their last operation took long.
 const maxServed = 1000

@@ -3,6 +3,8 @@ package sql
 import (
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/queuectl/queuectl/queue"
 )
@@ -75,4 +77,36 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	if len(commits) < 3 {
 		t.Errorf("%d commits", len(commits))
 	}
+}
+
+// While operations of several users wait, a commit ends with the operation that brings it to groupTime: no user waits until
+// everything is carried out that another one asks for.
+func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := openStore(t, t.TempDir())
+		release := occupied(t, s)
+		var all sync.WaitGroup
+		commits := map[*tx]int{}
+		ask := func(uid int) {
+			all.Go(func() {
+				s.do(queue.WithUser(t.Context(), uid), prompt, func(tx *tx) error {
+					time.Sleep(groupTime / 4)
+					commits[tx]++
+					return nil
+				})
+			})
+		}
+		for i := range 40 {
+			ask(1 + i/39) // the last one is of user 2
+			waits(t, s, i+1)
+		}
+		release()
+		all.Wait()
+		for _, n := range commits {
+			if n > 4 {
+				t.Errorf("a commit has %d operations that take a quarter of the time each, want at most 4", n)
+			}
+		}
+		s.Close()
+	})
 }

@@ -211,21 +211,8 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	}
 	t.bound = s.db.carried()
 	t.undo = append(t.undo, s.rechecks.Keep())
-	for n < len(group) && t.size() < maxGroupBytes {
-		o := group[n]
-		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slow[o.uid] {
-			s.late = o // those before it are not to wait for it; it comes next
-			break
-		}
-		n++
-		began := time.Now()
-		o.err = o.run(t)
-		if o.class != urgent {
-			s.took(o, time.Since(began))
-		}
-		if o.err != nil && kindOf(o.err) != refusal {
-			return n, nil, o, o.err
-		}
+	if n, culprit, err = t.carryOut(group); err != nil {
+		return n, nil, culprit, err
 	}
 	if _, err = t.rules.DecideDependants(); err != nil {
 		return n, nil, nil, err
@@ -263,6 +250,33 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	}
 	t.publish(grant)
 	return n, grant, nil, nil
+}
+
+// carryOut carries out the operations of a group, or the first n of them if these are large, or take long while users share
+// the writer. culprit is the operation that met an error.
+func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
+	s, now := t.s, time.Now()
+	users := now // when the first operation that is not urgent began
+	shared := now.Sub(s.shared) < sharedFor
+	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
+		o := group[n]
+		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slow[o.uid] {
+			s.late = o // those before it are not to wait for it; it comes next
+			break
+		}
+		n++
+		o.err = o.run(t)
+		ended := time.Now()
+		if o.class == urgent {
+			users = ended
+		} else {
+			s.took(o, ended.Sub(now))
+		}
+		if now = ended; o.err != nil && kindOf(o.err) != refusal {
+			return n, o, o.err
+		}
+	}
+	return n, nil, nil
 }
 
 // size is how many bytes the transaction has carried so far.
