@@ -12,13 +12,13 @@ import (
 // Limits of connections that are not served yet.
 const (
 	maxStarting = 4  // connections of one user whose goroutines do not run yet
-	maxRefusing = 64 // connections of people who are told that they have no right
+	maxRefusing = 64 // connections that are refused because their users have no right
 )
 
 // arrivals are the connections that a server has accepted.
 type arrivals struct {
 	conns    sync.WaitGroup
-	refusing chan struct{} // has a value for each connection that is refused for lack of a right
+	refusing chan struct{} // has a value for each connection that is refused because its user has no right
 
 	mu    sync.Mutex
 	users map[int]*starting // by uid; guarded by mu
@@ -31,9 +31,9 @@ type starting struct {
 	waiting    []func() // serve the connections that have no goroutine yet
 }
 
-// start serves a connection of a user in its own goroutine, and does not wait. A few goroutines of each user at a time
-// begin to run, each with the next one: accepting a connection is so much faster than serving it that hundreds of one user
-// would wait for a processor otherwise, ahead of the requests and connections of all other users.
+// start serves a connection of a user in its own goroutine, and does not wait. Only a few goroutines of each user are
+// started before they run. Accepting a connection is faster than serving it, so otherwise hundreds of one user would wait
+// for a processor, ahead of the requests and connections of all other users.
 func (a *arrivals) start(uid int, serve func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +108,7 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	return ctx, &serverConn{net: nc, since: time.Now(), hangUp: cancel}
 }
 
-// admit finds out who has connected and adds the connection to those that are served. At a limit, the one that has been
+// admit asks for the peer and adds the connection to those that are served. At a limit, the one that has been
 // idle longest is evicted: of the same user, if that user has as many as allowed. People without any right evict none.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
@@ -123,7 +123,7 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 	return s.conns.add(c, s.limits)
 }
 
-// converse serves a connection that was admitted, or tells its client why it was not.
+// converse serves a connection that was admitted, or answers its client why it was not.
 func (s *Server) converse(ctx context.Context, c *serverConn, evicted []*serverConn, err error) {
 	defer c.net.Close()
 	defer c.hangUp()
