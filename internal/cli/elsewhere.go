@@ -98,7 +98,7 @@ func argumentHint(verb string, args []string) string {
 			value, given = args[1], true
 		}
 		switch {
-		case !strings.ContainsAny(key, "_."):
+		case !strings.ContainsAny(key, "_.") && !slices.Contains(strings.Fields(plainSettings), key):
 			return ""
 		case given:
 			ours = "config set " + queue.Word(queue.Clip(key)) + " " + queue.Word(queue.Clip(value))
@@ -111,6 +111,10 @@ func argumentHint(verb string, args []string) string {
 	}
 	return "; here it is: " + ours
 }
+
+// plainSettings names the settings that have neither _ nor . in their names. The table of settings itself would make
+// the client too large.
+const plainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagsElsewhere are flags of a verb.
 func flagsElsewhere(verb string) (table []elsewhere) {

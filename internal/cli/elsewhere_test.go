@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/pflag"
 
+	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 )
@@ -63,10 +65,21 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"max_retries 5": "; here it is: config set max_retries 5", "max_retries=5": "; here it is: config set max_retries 5",
 		"max_retries": "; here it is: config get max_retries", "web.listen": "; here it is: config get web.listen", "gett": "",
+		"workers 4": "; here it is: config set workers 4", "timeout=2h": "; here it is: config set timeout 2h",
+		"scheduling": "; here it is: config get scheduling", "gett workers": "", "show workers": "",
 	} {
 		if got := argumentHint("config", strings.Fields(line)); got != want {
 			t.Errorf("config %s: got %q, want %q", line, got, want)
 		}
+	}
+	var plain []string
+	for _, k := range config.Keys() {
+		if !strings.ContainsAny(k.Name, "_.") {
+			plain = append(plain, k.Name)
+		}
+	}
+	if got := strings.Fields(plainSettings); !slices.Equal(got, plain) {
+		t.Errorf("settings with plain names: %q, want %q", got, plain)
 	}
 	if got := refusal(t, "worker", "list", "dead"); strings.Contains(got, "here it is") {
 		t.Errorf("worker list dead: got %q, want no hint to jobs", got)
