@@ -78,8 +78,6 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 		return Usage("%s needs a program after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
 	case !perArgument && len(args) > 0:
 		return Usage("%s and a command are both given; give one of them", sources[0])
-	case slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 }):
-		return Usage("no words follow :::; say what the program is to be run for")
 	}
 	for _, name := range manyFlags {
 		if f.Changed(name) {
@@ -235,8 +233,13 @@ func (m *many) checkPlaces() error {
 	return nil
 }
 
+// noWords reports whether no word follows some :::, so that there are no jobs.
+func (m *many) noWords() bool {
+	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
+}
+
 // sayNoJobs says that the source of the jobs is empty.
 func (m *many) sayNoJobs(a *App) {
 	flag, name := m.source()
-	fmt.Fprintf(a.Err, "queuectl: %s %s holds no jobs\n", flag, a.Clean(a.Err, name))
+	fmt.Fprintf(a.Err, "queuectl: %s holds no jobs\n", strings.TrimSpace(flag+" "+a.Clean(a.Err, name)))
 }

@@ -158,8 +158,14 @@ func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 		return false, err
 	}
 	f, err := p.open(p.a.in)
-	if f == nil || err != nil {
-		return err == nil, err
+	switch {
+	case err != nil:
+		return false, err
+	case p.noWords() && !exists(dir):
+		p.sayNoJobs(p.a)
+		return false, nil
+	case f == nil:
+		return true, nil
 	}
 	in := bufio.NewReaderSize(p.up.from(f), 64<<10)
 	p.list = in
