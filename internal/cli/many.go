@@ -184,8 +184,7 @@ func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 		}
 		s.Over(&own)
 	case m.lines != "":
-		text := strings.TrimSpace(string(raw))
-		s.Command = &text
+		s.Command = new(string(raw))
 	case m.argFile != "" && !m.null && strings.Contains(string(raw), "\x00"):
 		return nil, queue.Invalid("argv", "the line has a NUL byte in it; is it a list for --null?")
 	default:

@@ -90,3 +90,14 @@ func TestRepetitionIsKept(t *testing.T) {
 		}
 	}
 }
+
+// A line of --lines is the command as it is written: a blank at its end may be escaped, and the job log of GNU parallel
+// has the blanks at its beginning too.
+func TestLinesKeepTheirBlanks(t *testing.T) {
+	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
+		s, err := (&many{lines: "list"}).spec(&queue.Spec{}, []byte(line))
+		if err != nil || s.Command == nil || *s.Command != line {
+			t.Errorf("%q: got %+v, %v", line, s, err)
+		}
+	}
+}
