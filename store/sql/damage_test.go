@@ -385,6 +385,28 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	broken(t, s)
 }
 
+// The verdict of a check at the start is one line, because programs show the last line of the log.
+func TestDamageIsReportedInOneLine(t *testing.T) {
+	dir := t.TempDir()
+	s := openStore(t, dir)
+	enqueueMany(t, s, 2000, func(*queue.Job) {})
+	if err := errors.Join(s.Close(), os.WriteFile(filepath.Join(dir, doubtName), nil, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, fileName), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = f.WriteAt(make([]byte, pageSize), 120*pageSize)
+	if err = errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = Open(t.Context(), Options{Dir: dir, Order: usual})
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "is damaged (*** in database main *** ") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // What a person does with SQLite's own means while the service runs is no damage: the
 // WAL emptied by a checkpoint, the database made smaller by VACUUM.
 func TestCheckpointsOfOthersAreNoDamage(t *testing.T) {

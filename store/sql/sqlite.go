@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -268,6 +269,7 @@ func (s *Store) checkDoubt() error {
 		return err
 	}
 	if verdict != "ok" {
+		verdict = strings.ReplaceAll(verdict, "\n", " ")
 		return fmt.Errorf("the database in %s is damaged (%s): it was left as it is; keep a copy, then put a backup in its place", s.dir, verdict)
 	}
 	return os.Remove(doubt)
