@@ -22,7 +22,7 @@ const (
 	leafIndex     = 10
 )
 
-// maxIndexDepth bounds the descent: an index of so many levels would be larger than a file can be.
+// maxIndexDepth bounds the descent: an index with this many levels would be larger than a file can be.
 const maxIndexDepth = 20
 
 // indexEntry is one entry of a page of the index of ids. child is the page of the ids before it, 0 on a leaf.
@@ -174,7 +174,7 @@ func parseIndexEntry(b []byte, interior bool) (e indexEntry, size int, ok bool) 
 }
 
 // shortVarint reads a number of SQLite's variable length that has one or two bytes, as those of an id's entry have. n is 0
-// if there is none.
+// if b has no such number.
 func shortVarint(b []byte) (value, n int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:
