@@ -109,7 +109,8 @@ type API interface {
 	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
 	// Doctor looks for what is wrong, telling how far it has come.
 	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
-	// Drain has no more jobs started, also after a restart, until it is turned off.
+	// Drain has no more jobs started, also after a restart, until it is turned off. It returns once no job can start any
+	// more. If one still can after a while, the drain is on and the error says where.
 	Drain(ctx context.Context, p Drain) (Draining, error)
 	// Reload reads the settings file again.
 	Reload(ctx context.Context, p Nothing) (Reloaded, error)

@@ -171,6 +171,30 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// A drain that waits until no job runs is joined by another drain and fails if drain --off ends it.
+func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	w := q.dial()
+	gate := q.path("gate")
+	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
+	w.runs(running)
+	waits := make(chan answer, 1)
+	go func() { waits <- q.dial().call("drain", fields{"wait": true}) }() // ends with the drain
+	q.until("it drains", 10*time.Second, func() bool { return strings.Contains(q.must("status"), "drain") })
+	q.must("drain")
+	select {
+	case got := <-waits:
+		t.Fatalf("got %+v while a job runs", got)
+	default:
+	}
+	q.must("drain", "--off")
+	if got := <-waits; got.Error == nil || got.Error.Data.Code != "wrong_state" {
+		t.Errorf("got %+v, want wrong_state", got)
+	}
+	q.write("gate", "")
+	w.end(running)
+}
+
 // reload takes over the file's settings and names those that something hides.
 func TestReloadVerb(t *testing.T) {
 	q := newQueue(t, "")
