@@ -72,8 +72,22 @@ func OutputSize(a *queue.Attempt) int64 {
 	return int64(len(a.Output) + len(a.Result))
 }
 
-// JobBytes is counted for the row of a job and its index entries, in bytes. Its texts are counted on their own.
-const JobBytes = 512
+// Bytes that count for rows with their index entries. Texts are counted on their own.
+const (
+	JobBytes        = 512 // a job, with its first attempt
+	AttemptBytes    = 128 // each further attempt
+	DependencyBytes = 64  // each job that a job waits for, or has waited for
+)
+
+// RecordSize returns how many bytes the record of an attempt takes, without the output, if the job had so many attempts
+// before.
+func RecordSize(e *Settlement, before int) int64 {
+	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
+	if before > 0 {
+		n += AttemptBytes
+	}
+	return n
+}
 
 // QuotaField is the field of the error that QuotaExceeded returns.
 const QuotaField = "max_bytes_per_user"

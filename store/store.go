@@ -378,8 +378,8 @@ type Reader interface {
 	// enqueued; it reads no table.
 	Counts() Counts
 	// UserBytes returns how many bytes the jobs of a user hold as of the last commit: what they run by, as it is
-	// stored, JobBytes for the rest of each row, and their outputs; with those of batches that are not in the queue
-	// yet. Like Counts it reads no table and waits for no commit.
+	// stored, JobBytes for the rest of each row, DependencyBytes for each dependency, RecordSize of each attempt, and
+	// their outputs; with those of batches that are not in the queue yet. Like Counts it reads no table and waits for no commit.
 	UserBytes(uid int) int64
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)

@@ -16,7 +16,11 @@ func stored(j *queue.Job) int64 {
 	if err != nil {
 		return store.JobBytes
 	}
-	return int64(len(raw)) + store.JobBytes
+	dependencies := j.Parents
+	if j.After != nil {
+		dependencies = len(j.After)
+	}
+	return int64(len(raw)) + store.JobBytes + int64(dependencies)*store.DependencyBytes
 }
 
 // scheduleBytes returns about how many bytes an engine stores of a schedule.
@@ -32,7 +36,7 @@ func scheduleBytes(s *store.Schedule) int64 {
 func (s *Store) held(uid int) (n, staged int64) {
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			n += stored(&j.Job) + j.Outputs
+			n += stored(&j.Job) + j.records + j.Outputs
 		}
 	}
 	for _, one := range s.schedules {
@@ -74,7 +78,8 @@ func storedAll(list []queue.Job) (n int64) {
 
 // keepOutput makes room for the output of an attempt that has ended, or removes it from the settlement.
 func (s *Store) keepOutput(j *job, e *store.Settlement, most int64) {
-	if !e.Decision.Started || s.makeRoom(j.UID, store.OutputSize(&e.Attempt), most) {
+	size := store.OutputSize(&e.Attempt)
+	if !e.Decision.Started || s.makeRoom(j.UID, size+store.RecordSize(e, j.Runs), most) || size == 0 {
 		return
 	}
 	a := &e.Attempt

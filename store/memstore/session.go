@@ -167,6 +167,7 @@ func (s *Store) settle(j *job, e store.Settlement, now queue.Millis) {
 
 // keepAttempt adds an attempt to what is known of its job; ran says whether it had been told as started.
 func (s *Store) keepAttempt(j *job, a *queue.Attempt, e store.Settlement, ran bool) {
+	j.records += store.RecordSize(&e, j.Runs)
 	j.Runs++
 	j.Refunds = 0
 	j.Suspect = e.Decision.Suspect

@@ -436,19 +436,25 @@ func (r *Rules) checkEdit(was, j *Job) error {
 // changed.
 func (r *Rules) edit(j *Job, c *store.Change) error {
 	was := *j
+	before, err := r.tx.StoredSize(&was.Job)
+	if err != nil {
+		return err
+	}
 	if err := c.Edit(&j.Job); err != nil {
 		return err
 	}
 	if err := r.checkEdit(&was, j); err != nil {
 		return err
 	}
-	stored, err := r.tx.StoredSize(&j.Job)
+	after, err := r.tx.StoredSize(&j.Job)
 	if err == nil {
-		err = AdmitBytes(r.tx, j.UID, stored-was.Stored, c.MaxBytesUser)
+		err = AdmitBytes(r.tx, j.UID, after-before, c.MaxBytesUser)
 	}
 	if err != nil {
 		return err
 	}
+	j.Stored += after - before
+	r.tx.Holds(j.UID, after-before, 0)
 	if was.Queue != j.Queue {
 		r.tx.Moved(&was, was.State, 0)
 		r.tx.Moved(j, 0, was.State)

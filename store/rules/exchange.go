@@ -129,7 +129,7 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 	}
 	if e.Decision.Started {
 		var err error
-		if e, err = r.keepOutput(e, l.Job.UID, mostBytes); err != nil {
+		if e, err = r.keepOutput(e, &l.Job, mostBytes); err != nil {
 			return err
 		}
 		l = r.lease(e.Lease) // outputs of its earlier attempts may be gone
@@ -172,7 +172,7 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 		}
 	}
 	ran(j, e)
-	r.tx.Holds(j.UID, 0, store.OutputSize(a))
+	r.tx.Holds(j.UID, j.Stored-l.Job.Stored, store.OutputSize(a))
 	if err := r.tx.AddAttempt(j, e); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func stopped(j *Job, e *store.Settlement) {
 func ran(j *Job, e *store.Settlement) {
 	d, a := &e.Decision, &e.Attempt
 	j.EndedAt = a.EndedAt
-	j.Outputs += store.OutputSize(a)
+	j.Outputs, j.Stored = j.Outputs+store.OutputSize(a), j.Stored+store.RecordSize(e, j.Runs)
 	j.Runs++
 	j.Attempts, j.Deferred, j.Crashes = j.Attempts+bit(d.Counts), j.Deferred+bit(d.Defers), j.Crashes+bit(d.Crashed)
 	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
@@ -204,7 +204,7 @@ func (r *Rules) Foresee(e *store.Settlement, mostBytes int64) *Job {
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
 	}
-	if mostBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt) > mostBytes {
+	if mostBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt)+store.RecordSize(e, l.Job.Runs) > mostBytes {
 		return nil // room has to be made first
 	}
 	j := l.Job

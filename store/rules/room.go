@@ -32,11 +32,12 @@ func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	return r.tx.User(uid).Bytes+more <= most, nil
 }
 
-// keepOutput returns the settlement with the output that may be kept: all, or none if its user would hold more than most
-// bytes with it. An output file that is not kept is garbage.
-func (r *Rules) keepOutput(e *store.Settlement, uid int, most int64) (*store.Settlement, error) {
-	fits, err := r.makeRoom(uid, store.OutputSize(&e.Attempt), most)
-	if err != nil || fits {
+// keepOutput returns the settlement of a job with the output that may be kept: all, or none if the job's user would hold
+// more than most bytes with it. An output file that is not kept is garbage.
+func (r *Rules) keepOutput(e *store.Settlement, j *Job, most int64) (*store.Settlement, error) {
+	size := store.OutputSize(&e.Attempt)
+	fits, err := r.makeRoom(j.UID, size+store.RecordSize(e, j.Runs), most)
+	if err != nil || fits || size == 0 {
 		return e, err
 	}
 	bare := *e

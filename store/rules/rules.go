@@ -50,7 +50,7 @@ type Job struct {
 	Node     int64   // the node that had it leased last, as the engine numbers them; 0 of one that has one alone
 	Lane     int64   // that it stands in, if it is Ready
 	NewError *string // its new error; nil leaves the one that it has
-	Stored   int64   // bytes of its row and its input, as the engine stores them
+	Stored   int64   // bytes of its row, input, dependencies and attempts, without outputs, as the engine stores them
 	Ran      string  // the engine's, which keeps the last attempt there if it can
 	Rewrite  Rewrite
 	// Damaged says that a part that was asked for cannot be read; Error tells why.
@@ -156,7 +156,8 @@ type Tx interface {
 	Measure(m Measured)
 	// Touched has whoever watches a job told.
 	Touched(seq int64)
-	// StoredSize returns the Job.Stored that the job has once it is written with everything.
+	// StoredSize returns how many bytes the row, the input and the dependencies of a job take once it is written with
+	// everything.
 	StoredSize(j *queue.Job) (int64, error)
 	// TrimUser removes a bounded number of a user's outputs and inputs while the user holds more than keep bytes, as
 	// store.Upkeep.TrimUser does.

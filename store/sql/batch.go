@@ -129,7 +129,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	if err := rules.AdmitUser(t, r.UID, int64(len(r.Drafts)), r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, storedAll(list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, storedAll(r.Drafts, list), r.MaxBytesUser); err != nil {
 		return receipt, err
 	}
 	for i := range r.Drafts {
@@ -169,7 +169,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	b.jobs += int64(len(r.Drafts))
 	b.names += names
-	b.bytes += storedAll(list)
+	b.bytes += storedAll(r.Drafts, list)
 	b.at = t.now
 	t.setBatch(b.n, b)
 	return receipt, nil
@@ -198,7 +198,7 @@ func (t *tx) addFrame(n int64, drafts []queue.Job, list []texts, receipt *store.
 		}
 	}
 	err = t.exec(`INSERT INTO frames (batch, count, first, last, bytes, jobs) VALUES (?, ?, ?, ?, ?, ?)`,
-		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], storedAll(list), frame)
+		n, int64(len(drafts)), receipt.Seqs[0], receipt.Seqs[len(drafts)-1], storedAll(drafts, list), frame)
 	return err
 }
 

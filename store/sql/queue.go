@@ -79,7 +79,7 @@ func (t *tx) enqueueAll(r store.Request, list []texts) (receipt store.Receipt, e
 	if err := rules.Admit(t, r.UID, int64(len(r.Drafts)), r.MaxPending, r.MaxPendingUser); err != nil {
 		return receipt, err
 	}
-	if err := rules.AdmitBytes(t, r.UID, storedAll(list), r.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, r.UID, storedAll(r.Drafts, list), r.MaxBytesUser); err != nil {
 		return receipt, err
 	}
 	if err := t.admitQueues(r.UID, rules.PerQueue(r.Drafts)); err != nil {

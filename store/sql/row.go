@@ -66,15 +66,15 @@ var errDamaged = errors.New("damaged")
 // texts are what a job runs by, as its row and its input have it.
 type texts struct{ labels, terms, input string }
 
-// stored is how many bytes a job with these texts takes.
-func (t *texts) stored() int64 {
-	return int64(len(t.labels)+len(t.terms)+len(t.input)) + store.JobBytes
+// stored returns how many bytes a job with these texts takes that waits for so many others.
+func (t *texts) stored(dependencies int) int64 {
+	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// storedAll is how many bytes the jobs of these texts take.
-func storedAll(list []texts) (n int64) {
+// storedAll returns how many bytes the jobs of these drafts take, which have these texts.
+func storedAll(drafts []queue.Job, list []texts) (n int64) {
 	for i := range list {
-		n += list[i].stored()
+		n += list[i].stored(len(drafts[i].After))
 	}
 	return n
 }

@@ -373,7 +373,7 @@ func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string,
 	if err := rules.Admit(t, draft.UID, 1, f.MaxPending, f.MaxPendingUser); err != nil {
 		return 0, "", err
 	}
-	if err := rules.AdmitBytes(t, draft.UID, storedAll(list), f.MaxBytesUser); err != nil {
+	if err := rules.AdmitBytes(t, draft.UID, storedAll(drafts, list), f.MaxBytesUser); err != nil {
 		return 0, "", err
 	}
 	if err := t.admitQueues(draft.UID, rules.PerQueue(drafts)); err != nil {

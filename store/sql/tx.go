@@ -93,7 +93,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 		return err
 	}
 	t.expected = nil
-	j.Stored = text.stored()
+	j.Stored = text.stored(j.Parents)
 	err = t.row(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -109,7 +109,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 // Put implements rules.Tx: the one place where a job's row is written.
 func (t *tx) Put(j *rules.Job) error {
 	const set = `UPDATE jobs SET uid = ?, state = ?, place = ?, lane = ?, rank = ?, priority = ?, max_attempts = ?, attempts = ?, runs = ?, deferred = ?, refunds = ?, crashes = ?, suspect = ?, fence = ?,
-		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?,
+		updated_at = ?, run_at = ?, due_at = ?, since = ?, arrival = ?, expires_at = ?, started_at = ?, ended_at = ?, exit_code = ?, signal = ?, pid = ?, paused_at = ?, paused_by = ?, kept = ?, outputs = ?, node = ?, stored = ?,
 		worker = ?, units = ?, reason = ?, ran = ?, error = coalesce(?, error)`
 	if j.Ran != "" && j.State != queue.Completed {
 		if err := t.setApart(j); err != nil {
@@ -123,7 +123,7 @@ func (t *tx) Put(j *rules.Job) error {
 	t.putting(j)
 	args := row.args(j.Seq)
 	if j.Rewrite == rules.RowAlone {
-		err := t.row(set+` WHERE seq = ?36`, args...)
+		err := t.row(set+` WHERE seq = ?37`, args...)
 		return err
 	}
 	text, err := textsOf(j.Execution)
@@ -131,16 +131,15 @@ func (t *tx) Put(j *rules.Job) error {
 		return err
 	}
 	if j.Rewrite == rules.WithTerms {
-		err = t.exec(set+`, terms = ?37 WHERE seq = ?36`, append(args, text.terms)...)
+		err = t.exec(set+`, terms = ?38 WHERE seq = ?37`, append(args, text.terms)...)
 		return err
 	}
 	demands, err := demandsText(j.Demands)
 	if err != nil {
 		return err
 	}
-	t.Holds(j.UID, text.stored()-j.Stored, 0)
-	j.Stored = text.stored()
-	if err = t.exec(set+`, terms = ?37, labels = ?38, input = ?39, queue = ?40, demands = ?41, unique_key = ?42, unique_for = ?43, hooks = ?44, parents = ?45, stored = ?46 WHERE seq = ?36`, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents), j.Stored)...); err != nil {
+	all := set + `, terms = ?38, labels = ?39, input = ?40, queue = ?41, demands = ?42, unique_key = ?43, unique_for = ?44, hooks = ?45, parents = ?46 WHERE seq = ?37`
+	if err = t.exec(all, append(args, text.terms, text.labels, text.inline(), j.Queue, demands, j.Unique, j.UniqueFor.Milliseconds(), int64(j.Hooks), int64(j.Parents))...); err != nil {
 		return err
 	}
 	return t.writeInput(j.Seq, &text)
@@ -148,7 +147,7 @@ func (t *tx) Put(j *rules.Job) error {
 
 // jobRow is what Put writes of a job, in the order of the columns there.
 type jobRow struct {
-	numbers [30]int64
+	numbers [31]int64
 	texts   [4]string
 	fault   string // a new error, if there is one
 	faulty  bool
@@ -160,7 +159,7 @@ const rowUpdatedAt = 14
 func rowOf(j *rules.Job) jobRow {
 	row := jobRow{
 		numbers: [...]int64{int64(j.UID), int64(j.State), int64(j.Standing), j.Lane, j.Rank, j.Priority, int64(j.MaxAttempts), int64(j.Attempts), int64(j.Runs), int64(j.Deferred), int64(j.Refunds), int64(j.Crashes), bit(j.Suspect), j.Fence,
-			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node},
+			int64(j.UpdatedAt), int64(j.RunAt), int64(j.DueAt), int64(j.Since), j.Arrival, int64(j.ExpiresAt), int64(j.StartedAt), int64(j.EndedAt), j.ExitCode, int64(j.Signal), int64(j.PID), int64(j.PausedAt), int64(j.PausedBy), bit(j.Kept), j.Outputs, j.Node, j.Stored},
 		texts:  [...]string{j.WorkerID, j.Units, string(j.Reason), j.Ran},
 		faulty: j.NewError != nil,
 	}
@@ -328,7 +327,11 @@ func (t *tx) Touched(seq int64) { t.touched = append(t.touched, seq) }
 // StoredSize implements rules.Tx.
 func (t *tx) StoredSize(j *queue.Job) (int64, error) {
 	text, err := textsOf(j.Execution)
-	return text.stored(), err
+	dependencies := j.Parents
+	if j.After != nil {
+		dependencies = len(j.After)
+	}
+	return text.stored(dependencies), err
 }
 
 // Holds implements rules.Tx.

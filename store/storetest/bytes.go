@@ -19,6 +19,8 @@ var holding = []promise{
 	{name: "when all outputs take too much, users with most of them give", keep: outputsOfMostTrimmed},
 	{name: "outputs of attempts that end never take a user above the quota", keep: outputsOfAttemptsBounded},
 	{name: "an output that there is no room for is not kept", keep: outputWithoutRoom},
+	{name: "what a job waits for counts, also in a batch and after an edit", keep: bytesOfDependencies},
+	{name: "records of attempts count", keep: bytesOfAttempts},
 	{name: "inputs of completed and cancelled jobs make room, their rows stay", keep: inputsTrimmed},
 	{name: "a job whose input was removed does not run again", keep: inputsGone},
 	{name: "jobs of a batch hold bytes before it is committed", keep: bytesStaged},

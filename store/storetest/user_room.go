@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"strings"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -104,7 +105,7 @@ func outputsOfAttemptsBounded(r *rig) {
 	other := r.prints(r.claimOf(2), exit(0), 9000, 0)
 	old := r.prints(r.claimOf(1), exit(0), 2000, 0)
 	j := r.claimOf(1, maxAttempts(9))
-	most := r.held(1) + 1500
+	most := r.held(1) + 1500 + 6*(store.AttemptBytes+16) // room for one output, and for the records of all attempts
 	for n := range 6 {
 		j = r.attempt(j, 1000, most)
 		if held := r.held(1); held > most {
@@ -118,6 +119,77 @@ func outputsOfAttemptsBounded(r *rig) {
 	same(r, "output of another user", r.sizes(other, 1), []int64{9000})
 	j = r.prints(j, exit(0), 3400, most)
 	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs}, []any{queue.Completed, int64(3400), int64(0)})
+}
+
+func bytesOfDependencies(r *rig) {
+	var after []queue.Dependency
+	for range 5 {
+		after = append(after, queue.Dependency{Job: r.claimOf(2).Seq, How: queue.ParentCompleted})
+	}
+	held := func(n int) int64 {
+		r.Helper()
+		before := r.held(1)
+		r.must(r.enqueueLarge(1, 0, draft(of(1), func(j *queue.Job) { j.After = after[:n] })))
+		return r.held(1) - before
+	}
+	alone, child := held(0), held(5)
+	same(r, "bytes of five dependencies", child-alone, int64(5*store.DependencyBytes))
+	most := r.held(1) + alone + 4*store.DependencyBytes
+	waits := draft(of(1), func(j *queue.Job) { j.After = after })
+	r.refusedCode("a job with five dependencies where there is room for four", r.enqueueLarge(1, most, waits), queue.CodeFull)
+	last := r.all(store.Filter{UID: new(1)})[0]
+	edit := func(n int, most int64) error {
+		return r.s.Change(r.Context(), last.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, MaxBytesUser: most, Edit: func(j *queue.Job) error {
+			j.After = after[:n]
+			return nil
+		}})
+	}
+	before := r.held(1)
+	r.must(edit(2, 0))
+	same(r, "after an edit to two", r.held(1), before-3*store.DependencyBytes)
+	r.refusedCode("an edit to five where there is room for four", edit(5, before-store.DependencyBytes), queue.CodeFull)
+	before = r.held(1)
+	stage := store.Request{Drafts: []queue.Job{waits}, UID: 1, Batch: "b"}
+	_, err := r.s.StageBatch(r.Context(), stage)
+	r.must(err)
+	same(r, "in a batch", r.held(1)-before, child)
+	receipt, err := r.s.Enqueue(r.Context(), store.Request{UID: 1, Batch: "b"})
+	r.must(err)
+	for more := receipt.Staged; more; {
+		more, err = r.s.ApplyBatch(r.Context(), receipt.Batch)
+		r.must(err)
+	}
+	same(r, "once it is in the queue", r.held(1)-before, child)
+	for _, j := range r.all(store.Filter{UID: new(1)}) {
+		r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	}
+	same(r, "once all are removed", r.held(1), int64(0))
+}
+
+func bytesOfAttempts(r *rig) {
+	j := r.claimOf(1, maxAttempts(4))
+	before := r.held(1)
+	want := before
+	for n := range 3 {
+		e := r.settlement(j, exit(1))
+		e.Decision.Error = strings.Repeat("e", 100)
+		r.turn(store.Report{Ended: []store.Settlement{e}})
+		if want += 100; n > 0 {
+			want += store.AttemptBytes
+		}
+		same(r, "after an attempt", r.held(1), want)
+		j = r.again()
+	}
+	r.turn(store.Report{Released: []queue.Lease{j.Lease()}})
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbEdit, UID: 1, Edit: func(j *queue.Job) error {
+		j.Stdin = strings.Repeat("x", 5000)
+		return nil
+	}}))
+	if got := r.held(1); got < want+5000 || got > want+5100 {
+		r.Errorf("after an edit that adds 5000 bytes %d are held, and there were %d", got, want)
+	}
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	same(r, "once it is removed", r.held(1), int64(0))
 }
 
 func outputWithoutRoom(r *rig) {
