@@ -74,13 +74,13 @@ func OutputSize(a *queue.Attempt) int64 {
 
 // Bytes that count for rows with their index entries. Texts are counted on their own.
 const (
-	JobBytes        = 512 // a job, with its first attempt
+	JobBytes        = 512 // a job, with one attempt
 	AttemptBytes    = 128 // each further attempt
 	DependencyBytes = 64  // each job that a job waits for, or has waited for
 )
 
-// RecordSize returns how many bytes the record of an attempt takes, without the output, if the job had so many attempts
-// before.
+// RecordSize returns how many bytes the record of an attempt takes, without the output. before is the number of earlier
+// attempts of the job.
 func RecordSize(e *Settlement, before int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
 	if before > 0 {

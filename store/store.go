@@ -293,7 +293,8 @@ type Report struct {
 	Want    int
 	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. Where an attempt that ended would
 	// exceed it, outputs and inputs of the same user are removed as by TrimUser. If that is not enough, the attempt is
-	// recorded without its output, with OutputOverQuota for its size.
+	// recorded without its output, with OutputOverQuota for its size. If not even the record fits, it takes the place of
+	// the oldest record of the job.
 	MaxBytesUser int64
 }
 

@@ -76,17 +76,28 @@ func storedAll(list []queue.Job) (n int64) {
 	return n
 }
 
-// keepOutput makes room for the output of an attempt that has ended, or removes it from the settlement.
-func (s *Store) keepOutput(j *job, e *store.Settlement, most int64) {
-	size := store.OutputSize(&e.Attempt)
-	if !e.Decision.Started || s.makeRoom(j.UID, size+store.RecordSize(e, j.Runs), most) || size == 0 {
+// makeRoomFor makes room for an attempt of a job that has ended. If there is no room for its output, it removes that from
+// the settlement; if its record does not fit either, the job's oldest record goes.
+func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
+	size, record := store.OutputSize(&e.Attempt), store.RecordSize(e, j.Runs)
+	if !e.Decision.Started || s.makeRoom(j.UID, size+record, most) {
 		return
 	}
 	a := &e.Attempt
 	if a.OutputRef != "" {
 		s.garbage = append(s.garbage, a.OutputRef)
+		hint(s.alarm)
 	}
-	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
+	if size > 0 {
+		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
+	}
+	if s.makeRoom(j.UID, record, most) || len(j.attempts) == 0 {
+		return
+	}
+	s.removeOutput(j, 0, queue.OutputOverQuota)
+	oldest := &j.attempts[0]
+	j.records -= int64(len(oldest.Error)+len(oldest.ResultError)) + store.AttemptBytes
+	j.attempts = j.attempts[1:]
 }
 
 // makeRoom reports whether a user may hold more bytes, at most most in all, after outputs and inputs of the user were
@@ -104,7 +115,10 @@ func (s *Store) makeRoom(uid int, more, most int64) bool {
 	if n+staged+more > most {
 		return false
 	}
-	s.trimUser(uid, most-more)
+	if s.over(uid, most-more) > 0 {
+		s.trimUser(uid, most-more)
+		hint(s.alarm)
+	}
 	return true
 }
 

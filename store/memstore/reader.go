@@ -269,13 +269,14 @@ func (s *Store) Attempt(ctx context.Context, seq int64, n int) (found queue.Atte
 		if err != nil {
 			return err
 		}
-		if n == 0 {
-			n = len(j.attempts)
+		at := len(j.attempts) - 1
+		if n != 0 {
+			at = slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.N == n })
 		}
-		if n < 1 || n > len(j.attempts) {
+		if at < 0 {
 			return queue.ErrNotFound
 		}
-		found = j.attempts[n-1]
+		found = j.attempts[at]
 		found.Output, found.Result = slices.Clone(found.Output), slices.Clone(found.Result)
 		return nil
 	})

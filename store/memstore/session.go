@@ -41,7 +41,7 @@ func (s *Store) Exchange(ctx context.Context, t store.Report) (done store.Grant,
 			if j := s.lease(e.Lease); j == nil {
 				done.Stale = append(done.Stale, e.Lease)
 			} else {
-				s.keepOutput(j, &e, t.MaxBytesUser)
+				s.makeRoomFor(j, &e, t.MaxBytesUser)
 				s.settle(j, e, now)
 			}
 		}

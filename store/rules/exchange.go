@@ -129,10 +129,10 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 	}
 	if e.Decision.Started {
 		var err error
-		if e, err = r.keepOutput(e, &l.Job, mostBytes); err != nil {
+		if e, err = r.makeRoomFor(e, &l.Job, mostBytes); err != nil {
 			return err
 		}
-		l = r.lease(e.Lease) // outputs of its earlier attempts may be gone
+		l = r.lease(e.Lease) // earlier attempts may have lost their output or their record
 	}
 	if e.DeletableOutput != "" {
 		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {

@@ -14,7 +14,7 @@ import (
 //
 // Example: a user may hold 10 MB, holds 9.5 MB, and an attempt ends that printed 1 MB. The oldest outputs of the user go,
 // until 9 MB are left. If the 9.5 MB are jobs that wait, nothing can be removed, and the attempt is recorded without its
-// output.
+// output. Once not even its record fits, each attempt of a job that is retried takes the place of the job's oldest one.
 
 // makeRoom reports whether a user may hold more bytes, at most most in all; 0 means unlimited. It removes a bounded number
 // of outputs and inputs of the user if they may not, but only if the outputs can make enough room.
@@ -29,15 +29,17 @@ func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	if err := r.tx.TrimUser(uid, most-more); err != nil {
 		return false, err
 	}
+	r.tx.WakeAt(r.tx.Now()) // there may be output files to delete
 	return r.tx.User(uid).Bytes+more <= most, nil
 }
 
-// keepOutput returns the settlement of a job with the output that may be kept: all, or none if the job's user would hold
-// more than most bytes with it. An output file that is not kept is garbage.
-func (r *Rules) keepOutput(e *store.Settlement, j *Job, most int64) (*store.Settlement, error) {
-	size := store.OutputSize(&e.Attempt)
-	fits, err := r.makeRoom(j.UID, size+store.RecordSize(e, j.Runs), most)
-	if err != nil || fits || size == 0 {
+// makeRoomFor makes room for an attempt of a job that has ended, whose user may hold most bytes. It returns the settlement
+// without the output if there is no room for that; an output file is garbage then. If there is no room for the record either,
+// the job's oldest record goes, so that its history does not grow.
+func (r *Rules) makeRoomFor(e *store.Settlement, j *Job, most int64) (*store.Settlement, error) {
+	record := store.RecordSize(e, j.Runs)
+	fits, err := r.makeRoom(j.UID, record+store.OutputSize(&e.Attempt), most)
+	if err != nil || fits {
 		return e, err
 	}
 	bare := *e
@@ -46,7 +48,13 @@ func (r *Rules) keepOutput(e *store.Settlement, j *Job, most int64) (*store.Sett
 		if err := r.tx.AddGarbage(a.OutputRef, a.Node); err != nil {
 			return nil, err
 		}
+		r.tx.WakeAt(r.tx.Now())
 	}
-	a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
-	return &bare, nil
+	if store.OutputSize(a) > 0 {
+		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
+	}
+	if fits, err = r.makeRoom(j.UID, record, most); err == nil && !fits {
+		err = r.tx.ForgetAttempt(j.Seq)
+	}
+	return &bare, err
 }

@@ -139,6 +139,8 @@ type Tx interface {
 	Remove(seq int64) error
 	// AddAttempt records an attempt of a job, which has been numbered: Job.Runs.
 	AddAttempt(j *Job, e *store.Settlement) error
+	// ForgetAttempt deletes the oldest record of an attempt of a leased job, with its output. A job may have none.
+	ForgetAttempt(seq int64) error
 	// AddGarbage names an output file of a node that nobody needs.
 	AddGarbage(ref, node string) error
 	// AddEvent tells what happened to a job, which is in this state after it, or to something else

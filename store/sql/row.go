@@ -66,7 +66,7 @@ var errDamaged = errors.New("damaged")
 // texts are what a job runs by, as its row and its input have it.
 type texts struct{ labels, terms, input string }
 
-// stored returns how many bytes a job with these texts takes that waits for so many others.
+// stored returns how many bytes a job with these texts and this number of dependencies takes.
 func (t *texts) stored(dependencies int) int64 {
 	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
 }

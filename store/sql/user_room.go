@@ -130,3 +130,27 @@ func (t *tx) removeInput(uid int, seq int64) (bytes int64, err error) {
 	t.Holds(uid, -bytes, 0)
 	return bytes, t.forgetInput(seq, bytes, parts)
 }
+
+// ForgetAttempt implements rules.Tx.
+func (t *tx) ForgetAttempt(seq int64) error {
+	n, record := int64(0), int64(0)
+	err := t.query(func(r row) (bool, error) {
+		n, record = r.num(0), r.num(1)+store.AttemptBytes // the next one is counted as if this one stayed
+		return false, nil
+	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
+	if err != nil || n == 0 {
+		return err
+	}
+	of := trimming{over: 1, mark: queue.OutputOverQuota, limit: 1}
+	if _, err := t.trim(of, `SELECT seq, n, output_bytes FROM attempts WHERE seq = ? AND n = ? AND output_bytes > 0 LIMIT ?`, seq, n); err != nil {
+		return err
+	}
+	if err := t.exec(`DELETE FROM attempts WHERE seq = ? AND n = ?`, seq, n); err != nil {
+		return err
+	}
+	with := *t.Lease(seq)
+	with.Job.Stored -= record // the row is written with the end of the lease
+	t.Hold(&with)
+	t.Holds(with.Job.UID, -record, 0)
+	return nil
+}

@@ -38,23 +38,29 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// everyTrim removes the output of an attempt because all outputs take too much.
+// everyTrim runs a job twice whose user has no room: its outputs are removed, and its first record.
 func everyTrim(t *testing.T, s *Store) {
 	t.Helper()
 	seq := put(t, s, 0, 1)[0]
-	g, err := s.Exchange(t.Context(), store.Report{Want: 1000})
-	var r store.Report
-	for _, j := range g.Jobs {
-		if j.Seq != seq {
-			r.Released = append(r.Released, j.Lease())
-			continue
+	fail := func(quota int64) {
+		t.Helper()
+		g, err := s.Exchange(t.Context(), store.Report{Want: 1000})
+		var r store.Report
+		for _, j := range g.Jobs {
+			if j.Seq != seq {
+				r.Released = append(r.Released, j.Lease())
+				continue
+			}
+			r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")}, Decision: queue.Decision{State: queue.Failed, Counts: true, Started: true}})
 		}
-		r.Ended = append(r.Ended, store.Settlement{Lease: j.Lease(), Attempt: queue.Attempt{Output: []byte("x")}, Decision: queue.Decision{State: queue.Failed, Counts: true, Started: true}})
+		r.MaxBytesUser = quota
+		if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Ended) != 1 {
+			t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Ended), len(g.Jobs), err, err2)
+		}
 	}
-	if _, err2 := s.Exchange(t.Context(), r); err != nil || err2 != nil || len(r.Ended) != 1 {
-		t.Fatalf("%d of %d claimed jobs ended: %v, %v", len(r.Ended), len(g.Jobs), err, err2)
-	}
+	fail(0)
 	if _, err := s.TrimOutputs(t.Context(), -1); err != nil {
 		t.Fatal(err)
 	}
+	fail(1)
 }

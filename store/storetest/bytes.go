@@ -21,6 +21,7 @@ var holding = []promise{
 	{name: "an output that there is no room for is not kept", keep: outputWithoutRoom},
 	{name: "what a job waits for counts, also in a batch and after an edit", keep: bytesOfDependencies},
 	{name: "records of attempts count", keep: bytesOfAttempts},
+	{name: "records of attempts that there is no room for take the place of older ones", keep: recordsBounded},
 	{name: "inputs of completed and cancelled jobs make room, their rows stay", keep: inputsTrimmed},
 	{name: "a job whose input was removed does not run again", keep: inputsGone},
 	{name: "jobs of a batch hold bytes before it is committed", keep: bytesStaged},

@@ -38,11 +38,17 @@ func (r *rig) again() queue.Job {
 func (r *rig) sizes(j queue.Job, attempts int) (list []int64) {
 	r.Helper()
 	for n := range attempts {
-		a, err := r.s.Attempt(r.Context(), j.Seq, n+1)
-		r.must(err)
-		list = append(list, a.OutputBytes)
+		list = append(list, r.sizeOf(j, n+1))
 	}
 	return list
+}
+
+// sizeOf returns the output size of one attempt of a job.
+func (r *rig) sizeOf(j queue.Job, n int) int64 {
+	r.Helper()
+	a, err := r.s.Attempt(r.Context(), j.Seq, n)
+	r.must(err)
+	return a.OutputBytes
 }
 
 func outputsOfRetriedTrimmed(r *rig) {
@@ -63,6 +69,26 @@ func outputsOfRetriedTrimmed(r *rig) {
 	r.trimUser(1, 0)
 	same(r, "removable at last", r.removable(1), int64(0))
 	same(r, "bytes of outputs at last", r.get(j.ID).Outputs, int64(0))
+}
+
+// deletes fails unless Promote is to be called immediately after something was done: output files are deleted then.
+func (r *rig) deletes(what string, do func()) {
+	r.Helper()
+	r.promote()
+	hinted := func() bool {
+		select {
+		case <-r.s.DueSooner():
+			return true
+		default:
+			return false
+		}
+	}
+	for hinted() {
+	}
+	do()
+	if !hinted() {
+		r.Errorf("%s: no hint that there is something to delete", what)
+	}
 }
 
 // claimOf stores a job of a user and claims it.
@@ -117,7 +143,7 @@ func outputsOfAttemptsBounded(r *rig) {
 	same(r, "outputs of the attempts", r.sizes(j, 3), []int64{queue.OutputOverQuota, queue.OutputOverQuota, queue.OutputOverQuota})
 	same(r, "output of the job that ended before", r.sizes(old, 1), []int64{2000})
 	same(r, "output of another user", r.sizes(other, 1), []int64{9000})
-	j = r.prints(j, exit(0), 3400, most)
+	r.deletes("outputs that make room", func() { j = r.prints(j, exit(0), 3400, most) })
 	same(r, "a job whose output needs the room of all others", []any{j.State, j.Outputs, r.get(old.ID).Outputs}, []any{queue.Completed, int64(3400), int64(0)})
 }
 
@@ -192,6 +218,41 @@ func bytesOfAttempts(r *rig) {
 	same(r, "once it is removed", r.held(1), int64(0))
 }
 
+func recordsBounded(r *rig) {
+	j := r.claimOf(1, maxAttempts(9))
+	attempt := func(most int64, output string) {
+		r.Helper()
+		e := r.settlement(j, exit(1))
+		e.Attempt.Output = []byte(output)
+		r.turn(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most})
+		j = r.again()
+	}
+	for range 3 {
+		attempt(0, "")
+	}
+	most := r.held(1)
+	for n, output := range []string{"printed", "", ""} {
+		attempt(most, output)
+		if held := r.held(1); held > most {
+			r.Errorf("after attempt %d the user holds %d of %d bytes", n+4, held, most)
+		}
+	}
+	list, err := r.s.History(r.Context(), j.Seq, 0, 9)
+	r.must(err)
+	var kept []int
+	for i := range list {
+		kept = append(kept, list[i].N)
+	}
+	same(r, "attempts with a record", kept, []int{4, 5, 6})
+	same(r, "runs", j.Runs, 6)
+	same(r, "output without room", r.sizeOf(j, 4), int64(queue.OutputOverQuota))
+	_, err = r.s.Attempt(r.Context(), j.Seq, 1)
+	r.refusedCode("an attempt without a record", err, queue.CodeNotFound)
+	r.end(j, exit(0))
+	r.must(r.s.Change(r.Context(), j.Seq, store.Change{Verb: queue.VerbRemove, UID: 1}))
+	same(r, "once it is removed", r.held(1), int64(0))
+}
+
 func outputWithoutRoom(r *rig) {
 	j := r.claimOf(1)
 	old := r.prints(r.claimOf(1), exit(0), 100, 0)
@@ -201,7 +262,7 @@ func outputWithoutRoom(r *rig) {
 	e.Attempt.OutputRef, e.Attempt.OutputBytes = "1-1", 5000
 	e.Attempt.Result = []byte(`{}`)
 	before := r.held(1)
-	r.turn(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most})
+	r.deletes("an output file that is not kept", func() { r.turn(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most}) })
 	got := r.get(j.ID)
 	same(r, "the job", []any{got.State, got.Outputs, got.Runs}, []any{queue.Completed, int64(0), 1})
 	same(r, "bytes that the user holds", r.held(1), before)
