@@ -28,7 +28,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			break
 		}
 		r.Steps++
-		n, err := r.pick(q, &look)
+		n, err := r.pick(q, &look, want-len(jobs))
 		if err != nil {
 			return nil, false, err
 		}
@@ -36,6 +36,7 @@ func (r *Rules) Claim(want int) (jobs []queue.Job, more bool, err error) {
 			continue
 		}
 		l := &look.Lane
+		look.Likely = min(n, look.Likely)
 		look.Part, look.Want, look.Steps, look.Bytes = Whole, min(n, look.Want, want-len(jobs), q.Room), StepsMost-r.Steps, bytes
 		if err := r.limit(&look); err != nil {
 			return nil, false, err

@@ -22,18 +22,15 @@ type Rule struct {
 
 var errNoKind = errors.New("a lane needs a gate of a kind that there is not")
 
-// rateLook is what the room at a rate depends on beside its starts, and rateRoom what was found: in a
-// transaction many lanes may ask for the same.
-type (
-	rateLook struct {
-		n, used int
-		since   queue.Millis
-	}
-	rateRoom struct {
-		rateLook
-		Gate
-	}
-)
+// rateRoom caches the room at a rate for a transaction: how many starts there were since the beginning of its period,
+// and the room that these and the used units of the leases leave.
+type rateRoom struct {
+	since  queue.Millis
+	starts int
+	n      int // the units of the rule
+	used   int
+	Gate
+}
 
 // Gate is the gate that a user's job needs room at, and what is held of it.
 func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
@@ -72,15 +69,21 @@ func (r *Rules) Gate(uid int, need Need) (g Gate, err error) {
 // rate is the room at a rate: what has started in the period before now counts, and what was
 // claimed and is not known to have started. When a start leaves the period it is looked at again.
 func (r *Rules) rate(gate int64, rule *Rule) (Gate, error) {
-	asked := rateLook{rule.N, rule.Used, r.tx.Now() - queue.Millis(rule.Per.Milliseconds())}
-	if known, found := r.rates[gate]; found && known.rateLook == asked {
+	since := r.tx.Now() - queue.Millis(rule.Per.Milliseconds())
+	known, found := r.rates[gate]
+	found = found && known.since == since
+	if found && known.n == rule.N && known.used == rule.Used {
 		return known.Gate, nil
 	}
-	starts, err := r.tx.Starts(gate, asked.since)
+	starts := known.starts
+	var err error
+	if !found {
+		starts, err = r.tx.Starts(gate, since)
+	}
 	g := Gate{Room: rule.N - rule.Used - starts, Most: rule.N}
 	if err == nil && g.Room <= 0 && starts > 0 {
 		var first queue.Millis
-		if first, err = r.tx.StartBefore(gate, asked.since, max(0, rule.N-rule.Used-1)); err == nil && first != 0 {
+		if first, err = r.tx.StartBefore(gate, since, max(0, rule.N-rule.Used-1)); err == nil && first != 0 {
 			g.Opens = first.Add(rule.Per) + 1
 			err = r.tx.SetOpens(gate, g.Opens)
 		}
@@ -91,7 +94,7 @@ func (r *Rules) rate(gate int64, rule *Rule) (Gate, error) {
 	if r.rates == nil {
 		r.rates = map[int64]rateRoom{}
 	}
-	r.rates[gate] = rateRoom{asked, g}
+	r.rates[gate] = rateRoom{since: since, starts: starts, n: rule.N, used: rule.Used, Gate: g}
 	return g, nil
 }
 

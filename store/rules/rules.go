@@ -284,7 +284,12 @@ type Look struct {
 	Want  int      // jobs
 	Steps int      // damaged jobs that may be met
 	Bytes int      // that jobs take, with those found before; the one that reaches MaxClaimBytes is the last
-	Peek  bool     // read one job more, for the priority of Next
+	Peek  bool     // find the priority of Next, too
+	// Likely is about how many jobs the claim will take from this lane and from each upcoming one. It is 0 unless users
+	// take turns.
+	Likely int
+	// Upcoming returns up to n other lanes that probably have the next turns, in that order; nil unless users take turns.
+	Upcoming func(n int) []Lane
 	// Start is the place that the jobs take in the order of starts, nil for their own.
 	Start *queue.Place
 

@@ -34,9 +34,9 @@ type contender struct {
 	served int64
 }
 
-// pick sends a look to the lane of the queue whose turn it is. It returns how many jobs of the lane may be leased; 0 means
-// that the lanes have changed and that the caller chooses again.
-func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
+// pick sends a look to the lane of the queue whose turn it is, for a claim that takes up to want jobs more. It returns
+// how many jobs of the lane may be leased; 0 means that the lanes have changed and that the caller chooses again.
+func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
 	r.claiming = true
 	defer func() { r.claiming = false }()
 	n, err = r.fits(&look.Lane)
@@ -55,13 +55,16 @@ func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
 			r.contenders = append(r.contenders, contender{l, served})
 		}
 	})
+	look.Likely = (want + len(r.contenders) - 1) / max(1, len(r.contenders))
+	priority := first.Priority
+	look.Upcoming = func(n int) []Lane { return r.upcoming(priority, min(n, want)) }
 	for list := r.contenders; ; {
 		at := r.nextContender(list, first)
 		if at < 0 {
 			break
 		}
 		l := *list[at].lane
-		list[at] = list[len(list)-1]
+		list[at], list[len(list)-1] = list[len(list)-1], list[at]
 		list = list[:len(list)-1]
 		if l.UID == first.UID {
 			break
@@ -86,6 +89,27 @@ func (r *Rules) pick(q *Queue, look *Look) (n int, err error) {
 		return n, nil
 	}
 	return n, nil
+}
+
+// upcoming returns the lanes of up to n contenders whose next job is known to have a priority. Those that were served
+// least recently come first.
+func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
+	next := slices.Clone(r.contenders)
+	slices.SortFunc(next, func(a, b contender) int {
+		switch {
+		case a.before(&b):
+			return -1
+		case b.before(&a):
+			return 1
+		}
+		return 0
+	})
+	for i := range next {
+		if len(list) < n && next[i].lane.Priority == priority {
+			list = append(list, *next[i].lane)
+		}
+	}
+	return list
 }
 
 // turnStepsMost bounds the steps that a claim takes to check contenders. After demandStepsMost of them it checks no more

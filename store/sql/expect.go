@@ -1,8 +1,6 @@
 package sql
 
 import (
-	"slices"
-
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store/rules"
 )
@@ -29,38 +27,16 @@ func (s *Server) expect(t *tx) error {
 	e := &expectation{of: s.writer, args: findArgs(lane.ID, lane.Head, t.ahead(t.wants, s.typical)), ended: map[int64]bool{}}
 	if t.foreseen != nil || len(t.ended) == 0 {
 		t.expected = e
-		return e.of.expect(findJobs(rules.Whole), e.args...)
+		return e.of.expect(findJobs(wholeColumns), e.args...)
 	}
 	// What has ended is written in this turn, and the server would not begin with that before somebody has read the jobs.
 	e.rows = make([]serverRow, 0, t.wants)
 	err := e.of.query(func(r row) (bool, error) {
 		e.rows = append(e.rows, r.of.clone())
 		return true, nil
-	}, findJobs(rules.Whole), e.args...)
+	}, findJobs(wholeColumns), e.args...)
 	t.expected = e
 	return err
-}
-
-// findJobs is the statement that reads a lane's jobs, and findArgs are its arguments.
-func findJobs(part rules.Part) string {
-	return `SELECT ` + columnsOf(part) + ` FROM jobs INDEXED BY jobs_ready WHERE place = 1 AND lane = ? AND (rank, seq) >= (?, ?) ORDER BY rank, seq LIMIT ?`
-}
-
-func findArgs(lane int64, from rules.Position, most int) []any {
-	return []any{lane, from.Rank, from.Seq, int64(most)}
-}
-
-// find reads a lane's jobs. gone says of a row that its job has ended since it was asked for.
-func (t *tx) find(each func(r row, gone bool) (more bool, err error), part rules.Part, args []any) error {
-	e := t.expected
-	t.expected = nil
-	if e != nil && part == rules.Whole && slices.Equal(e.args, args) {
-		answered, err := e.answered(func(r row) (bool, error) { return each(r, e.ended[r.num(0)]) })
-		if answered || err != nil {
-			return err
-		}
-	}
-	return t.query(func(r row) (bool, error) { return each(r, false) }, findJobs(part), args...)
 }
 
 // answered tells the rows; ok is false if they are lost.
@@ -85,4 +61,11 @@ func (t *tx) putting(j *rules.Job) {
 	default:
 		t.expected = nil
 	}
+	t.readAhead.putting(j, t.s.mem.leases[j.Seq] != nil)
+}
+
+// forgetReads forgets which rows were read ahead.
+func (t *tx) forgetReads() {
+	t.expected = nil
+	t.readAhead.forget()
 }

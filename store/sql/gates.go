@@ -101,6 +101,7 @@ func (t *tx) tidyGates() (more bool, err error) {
 // removeGate forgets a gate.
 func (t *tx) removeGate(id int64) error {
 	t.forgetResource(id)
+	delete(t.gateRules, id)
 	err := t.exec(`DELETE FROM starts WHERE gate = ?`, id)
 	if err == nil {
 		err = t.exec(`DELETE FROM gates WHERE id = ?`, id)
@@ -115,18 +116,27 @@ func (t *tx) Quota() int { return t.s.mem.maxUser }
 func (t *tx) Node() *store.Node { return &t.s.mem.lanes.node }
 
 // Rule implements rules.Tx.
-func (t *tx) Rule(gate int64) (rule rules.Rule, err error) {
-	rule.Used = t.s.mem.used[gate]
-	found := false
-	err = t.query(func(r row) (bool, error) {
-		found = true
-		rule.N, rule.Per, rule.Key = int(r.num(0)), time.Duration(r.num(1))*time.Millisecond, r.text(2)
-		return false, nil
-	}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
-	if err == nil && !found {
-		err = damagedLane
+func (t *tx) Rule(gate int64) (rules.Rule, error) {
+	rule, found := t.gateRules[gate]
+	if !found {
+		err := t.query(func(r row) (bool, error) {
+			found = true
+			rule.N, rule.Per, rule.Key = int(r.num(0)), time.Duration(r.num(1))*time.Millisecond, r.text(2)
+			return false, nil
+		}, `SELECT n, per, key FROM gates WHERE id = ?`, gate)
+		if err != nil {
+			return rule, err
+		}
+		if !found {
+			return rule, damagedLane
+		}
+		if t.gateRules == nil {
+			t.gateRules = map[int64]rules.Rule{}
+		}
+		t.gateRules[gate] = rule
 	}
-	return rule, err
+	rule.Used = t.s.mem.used[gate]
+	return rule, nil
 }
 
 // Starts implements rules.Tx.
@@ -176,6 +186,7 @@ func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 
 // putRule has a lock or a rate go by other numbers.
 func (t *tx) putRule(gate, n, per int64) error {
+	delete(t.gateRules, gate)
 	if err := t.forgetStarts(gate); err != nil { // a longer period does not bring them back
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -83,130 +82,6 @@ func (ls *lanes) place(l *rules.Lane) {
 	ls.put(q)
 }
 
-// FirstShut implements rules.Tx.
-func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err error) {
-	return t.firstShut(gate, of, nil)
-}
-
-// NextShut implements rules.Tx.
-func (t *tx) NextShut(gate int64, of rules.List) (l rules.Lane, found bool, err error) {
-	return t.firstShut(gate, of.Queue, &of.UID)
-}
-
-// firstShut returns the best lane of a queue that is shut on a gate: of one user, or of all if uid is nil.
-func (t *tx) firstShut(gate int64, of string, uid *int) (l rules.Lane, found bool, err error) {
-	ls := t.s.mem.lanes
-	if gate < 0 {
-		if own := ls.plain[laneName{of, userOf(gate)}]; own != nil && own.Shut == gate {
-			l, found = *own, true
-		}
-	}
-	here := ls.shutHere(gate)
-	if here == "" && (!ls.keyed || gate < 0 && ls.over[gate] == 0) {
-		return l, found, nil
-	}
-	best := func(r row) (bool, error) {
-		other, err := readLane(r)
-		if err == nil && (uid == nil || other.UID == *uid) && (!found || l.Head.After(other.Head)) {
-			l, found = other, true
-			l.Shut = gate
-		}
-		return here != "", err
-	}
-	switch {
-	case here != "":
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ?`, here, of)
-	case uid != nil:
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of, int64(*uid))
-	default:
-		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`, gate, of)
-	}
-	return l, found, err
-}
-
-// shutHere lists the lanes that are shut to this node alone, on a gate.
-func (ls *lanes) shutHere(gate int64) string {
-	var list []byte
-	for lane, shut := range ls.here {
-		if shut == gate {
-			list = append(strconv.AppendInt(list, lane, 10), ' ')
-		}
-	}
-	return strings.TrimSpace(string(list))
-}
-
-// Shut implements rules.Tx. The lanes are read before the first call: each may change them.
-func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, error)) error {
-	ls := t.s.mem.lanes
-	best := map[rules.List]rules.Lane{}
-	take := func(l rules.Lane) {
-		if first, found := best[l.List()]; l.List().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
-			best[l.List()] = l
-		}
-	}
-	if gate < 0 {
-		for _, l := range ls.of[userOf(gate)] {
-			if l.Shut == gate {
-				take(*l)
-			}
-		}
-	}
-	if list := ls.shutHere(gate); list != "" {
-		err := t.query(func(r row) (bool, error) {
-			l, err := readLane(r)
-			l.Shut = gate
-			take(l)
-			return true, err
-		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id"), list)
-		if err != nil {
-			return err
-		}
-	} else if ls.keyed && (gate > 0 || ls.over[gate] > 0) {
-		last := after
-		for n := 0; n < listsMost; n++ {
-			l, found, err := t.listAfter(gate, last)
-			if err != nil {
-				return err
-			}
-			if !found {
-				last = rules.List{}
-				break
-			}
-			last = l.List()
-			take(l)
-		}
-		if last != (rules.List{}) { // there may be more, after that one
-			maps.DeleteFunc(best, func(list rules.List, _ rules.Lane) bool { return list.Compare(last) > 0 })
-		}
-	}
-	for _, list := range slices.SortedFunc(maps.Keys(best), rules.List.Compare) {
-		if more, err := each(best[list]); !more || err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// listAfter returns the best lane of the first list of a gate that comes after another list. The rest of that one's queue
-// and the queues after it are two queries: of a condition on the pair (queue, uid), SQLite uses the index only up to the
-// queue, and reads all lanes of the list to get past them.
-func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
-	first := func(r row) (bool, error) {
-		l, err = readLane(r)
-		found = err == nil
-		return false, err
-	}
-	const shut = `SELECT ` + laneColumns + ` FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = ?`
-	err = t.query(first, shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`, gate, last.Queue, int64(last.UID))
-	if err == nil && !found {
-		err = t.query(first, shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue)
-	}
-	return l, found, err
-}
-
-// listsMost is how many lists of one gate are looked at in one transaction.
-const listsMost = 250
-
 // userOf is the user of a quota; see rules.UserGate.
 func userOf(gate int64) int {
 	if gate%2 != 0 {
@@ -219,24 +94,7 @@ func userOf(gate int64) int {
 func (t *tx) SetLane(l rules.Lane) error {
 	m := &t.s.mem
 	if len(l.Needs) > 0 {
-		was, err := t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
-		if err != nil {
-			return err
-		}
-		m.empties += bit(l.Shut == rules.Empty) - bit(was == rules.Empty)
-		is := t.shutHere(&l)
-		m.lanes.countOver(was, -1)
-		m.lanes.countOver(is, 1)
-		t.undo = append(t.undo, func() {
-			m.lanes.countOver(is, -1)
-			m.lanes.countOver(was, 1)
-		})
-		q := m.lanes.state(l.Queue)
-		t.tellQueue(q, true)
-		m.lanes.markStaleUser(q, l.UID)
-		t.undo = append(t.undo, func() { m.lanes.markStaleUser(q, l.UID) })
-		err = t.exec(`UPDATE lanes SET head_rank = ?, head_seq = ?, priority = ?, shut = ? WHERE id = ?`, l.Head.Rank, l.Head.Seq, l.Priority, is, l.ID)
-		return err
+		return t.setKeyed(l)
 	}
 	t.tellLane(&l)
 	own := m.lanes.plain[laneName{l.Queue, l.UID}]
@@ -248,6 +106,39 @@ func (t *tx) SetLane(l rules.Lane) error {
 	m.empties += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
 	own.Head, own.Priority, own.Shut = l.Head, l.Priority, l.Shut
 	m.lanes.place(own)
+	return nil
+}
+
+// setKeyed implements SetLane for a lane that makes demands.
+func (t *tx) setKeyed(l rules.Lane) error {
+	m := &t.s.mem
+	q := m.lanes.state(l.Queue)
+	known := !q.stale && !q.staleUsers[l.UID] &&
+		slices.ContainsFunc(q.openOf(l.UID).open, func(o *rules.Lane) bool { return o.ID == l.ID })
+	was, written := t.unwritten[l.ID]
+	if !known && !written { // a known lane is open
+		shut, err := t.number(`SELECT shut FROM lanes WHERE id = ?`, l.ID)
+		if err != nil {
+			return err
+		}
+		was.Shut = shut
+	}
+	m.empties += bit(l.Shut == rules.Empty) - bit(was.Shut == rules.Empty)
+	is := t.shutHere(&l)
+	m.lanes.countOver(was.Shut, -1)
+	m.lanes.countOver(is, 1)
+	t.undo = append(t.undo, func() {
+		m.lanes.countOver(is, -1)
+		m.lanes.countOver(was.Shut, 1)
+		m.lanes.markStaleUser(q, l.UID)
+	})
+	t.noteOpenLanes(q, l.UID)
+	m.lanes.setOpen(q, l)
+	if !known || l.Shut != rules.Open {
+		t.shut = nil
+	}
+	l.Shut = is
+	t.writeLater(l)
 	return nil
 }
 
@@ -336,7 +227,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		return *l, err
 	}
 	demands := queue.DemandsText(j.Demands)
-	t.tellQueue(ls.state(j.Queue), true) // a job comes into it, or leaves it
+	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job comes into the lane, or leaves it
 	var l rules.Lane
 	err := t.query(func(r row) (_ bool, err error) {
 		l, err = readLane(r)
@@ -368,7 +259,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 // countLanes counts a lane that a queue has more, or less.
 func (t *tx) countLanes(name string, by int) {
 	q := t.s.mem.lanes.state(name)
-	t.tellQueue(q, false)
+	t.noteQueue(q)
 	q.lanes += by
 	t.undo = append(t.undo, func() { q.lanes -= by })
 }
@@ -467,6 +358,7 @@ func (t *tx) openHere() {
 		stale()
 	})
 	ls.here = map[int64]int64{}
+	t.shut = nil
 	stale()
 	t.rules.Readied = true
 }

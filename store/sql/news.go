@@ -59,7 +59,7 @@ type newsQueue struct {
 	Kept    int64  `json:"e,omitempty"`
 	Bytes   int64  `json:"o,omitempty"` // of the outputs of those
 	Lanes   int    `json:"l"`
-	Keyed   bool   `json:"k,omitempty"` // its lanes that make demands have changed
+	Keyed   []int  `json:"k,omitempty"` // the users whose lanes that make demands have changed
 }
 
 // newsLane is a plain lane, or that there is none.
@@ -96,8 +96,8 @@ type newsFigures struct {
 type told struct {
 	whole  bool // something has changed that news do not have: the others read all anew
 	lanes  []laneName
-	queues map[*queueState]bool // and whether lanes that make demands are among what has changed
-	minute []string             // of the figures
+	queues map[*queueState]map[int]bool // with the users whose lanes that make demands have changed
+	minute []string                     // of the figures
 }
 
 // tellAll has the others read all anew.
@@ -113,15 +113,22 @@ func (t *tx) tellLane(l *rules.Lane) {
 	}
 }
 
-func (t *tx) tellQueue(q *queueState, keyed bool) {
-	if t.told != nil {
-		t.told.queues[q] = t.told.queues[q] || keyed
+func (t *tx) noteQueue(q *queueState) {
+	if t.told != nil && t.told.queues[q] == nil {
+		t.told.queues[q] = map[int]bool{}
 	}
 }
 
-// newsVersion is that of what news mean. Whoever knows another one reads all anew: while one node after the other is brought up to
-// date there are two.
-const newsVersion = 4
+// noteOpenLanes has the other nodes read again which lanes of a user that make demands are open.
+func (t *tx) noteOpenLanes(q *queueState, uid int) {
+	if t.noteQueue(q); t.told != nil {
+		t.told.queues[q][uid] = true
+	}
+}
+
+// newsVersion is the version of the format. A node that does not know it reads everything again: while one node after
+// the other is upgraded, there are two versions.
+const newsVersion = 5
 
 // foreignMost is of how many jobs it is told which ones have changed.
 const foreignMost = 10_000
@@ -142,10 +149,11 @@ func (t *tx) news() ([]byte, error) {
 		n.Users = append(n.Users, newsUser{uid, u.waiting, u.hooks, u.bytes, u.outputs})
 	}
 	for q := range t.queues {
-		t.tellQueue(q, false)
+		t.noteQueue(q)
 	}
-	for q, keyed := range t.told.queues {
-		n.Queues = append(n.Queues, newsQueue{Name: q.Name, Waiting: q.Waiting, UID: q.uid, Kept: q.kept, Bytes: q.keptBytes, Lanes: q.lanes, Keyed: keyed})
+	for q, users := range t.told.queues {
+		n.Queues = append(n.Queues, newsQueue{Name: q.Name, Waiting: q.Waiting, UID: q.uid, Kept: q.kept, Bytes: q.keptBytes,
+			Lanes: q.lanes, Keyed: slices.Sorted(maps.Keys(users))})
 	}
 	slices.SortFunc(t.told.lanes, func(a, b laneName) int { return cmp.Or(strings.Compare(a.queue, b.queue), a.uid-b.uid) })
 	for _, name := range slices.Compact(t.told.lanes) {
@@ -243,8 +251,8 @@ func (t *tx) hear(commits int64, text []byte) error {
 		m.kept += is.Kept - q.kept
 		q.setCount(queueCount{is.Waiting, is.UID, is.Kept, is.Bytes})
 		q.lanes = is.Lanes
-		if is.Keyed {
-			ls.markStale(q)
+		for _, uid := range is.Keyed {
+			ls.markStaleUser(q, uid)
 		}
 	}
 	for i := range n.Lanes {
@@ -270,7 +278,8 @@ func (t *tx) hear(commits int64, text []byte) error {
 	if ls.over == nil {
 		ls.over = map[int64]int{}
 	}
-	if slices.ContainsFunc(n.Queues, func(q newsQueue) bool { return q.Keyed }) || slices.ContainsFunc(n.Leases, func(l newsLeases) bool { return len(l.Needs) > 0 }) || needy {
+	if slices.ContainsFunc(n.Queues, func(q newsQueue) bool { return len(q.Keyed) > 0 }) ||
+		slices.ContainsFunc(n.Leases, func(l newsLeases) bool { return len(l.Needs) > 0 }) || needy {
 		s.hereStale = true // who stood before a lane that is shut here may not any more
 		s.standIn(t.now, t.now)
 	}

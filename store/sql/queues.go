@@ -91,13 +91,13 @@ func (ls *lanes) state(name string) *queueState {
 	return q
 }
 
-// markStale has the best lanes of a queue that make demands looked up again.
+// markStale has the open lanes of a queue that make demands looked up again.
 func (ls *lanes) markStale(q *queueState) {
 	q.users, q.stale = nil, true
 	ls.forgetBest(q)
 }
 
-// markStaleUser has the best lanes of one user looked up again.
+// markStaleUser has the open lanes of one user that make demands looked up again.
 func (ls *lanes) markStaleUser(q *queueState, uid int) {
 	if q.staleUsers == nil {
 		q.staleUsers = map[int]bool{}
@@ -146,31 +146,20 @@ func (t *tx) refresh() error {
 	ls := t.s.mem.lanes
 	for len(ls.stale) > 0 {
 		q := ls.stale[len(ls.stale)-1]
-		if q.stale {
+		if q.stale || len(q.staleUsers) > 0 {
 			if err := t.findUsers(q); err != nil {
 				return err
 			}
 		}
-		if q.users == nil {
-			q.users = map[int]userLanes{}
-		}
-		for uid := range q.staleUsers {
-			if _, of, err := t.openLanes(q, `uid = ?`, uid); err != nil {
-				return err
-			} else if delete(q.users, uid); of.best != nil {
-				q.users[uid] = of
-			}
-			delete(q.staleUsers, uid)
-		}
 		q.best, q.next = nil, rules.End
-		for _, of := range q.users {
-			switch {
+		for _, own := range q.users {
+			switch best := own.open[0]; {
 			case q.best == nil:
-				q.best, q.next = of.best, of.next
-			case q.best.Head.After(of.best.Head):
-				q.best, q.next = of.best, before(q.best.Head, of.next)
+				q.best, q.next = best, own.second()
+			case q.best.Head.After(best.Head):
+				q.best, q.next = best, before(q.best.Head, own.second())
 			default:
-				q.next = before(q.next, of.best.Head)
+				q.next = before(q.next, best.Head)
 			}
 		}
 		q.keyed, q.listed = q.best != nil, false

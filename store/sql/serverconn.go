@@ -32,6 +32,7 @@ type serverConn struct {
 	wrote   bool                        // something since begin
 	held    map[string]*serverStatement // whose rows were not sent yet, by their table
 	trips   int64                       // times that an answer was waited for
+	asked   int64                       // statements that were sent
 
 	since string // when its process at the server began
 }
@@ -119,6 +120,7 @@ func (c *serverConn) sendValues(s *serverStatement, values [][]byte, formats []i
 	}
 	c.sent = append(c.sent, serverSent{serverStatement: s})
 	c.wrote, c.open = c.wrote || s.writes, true
+	c.asked++
 	return nil
 }
 

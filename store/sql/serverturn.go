@@ -130,8 +130,9 @@ func (s *Server) takeTurn(t *tx) error {
 		return err
 	}
 	t.rules.Readied = s.readied
+	t.readAhead = &readAhead{}
 	if s.others.Load() > 0 {
-		t.told = &told{queues: map[*queueState]bool{}}
+		t.told = &told{queues: map[*queueState]map[int]bool{}}
 	}
 	return s.expect(t)
 }

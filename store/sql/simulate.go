@@ -56,6 +56,8 @@ func (t *tx) Attempt(part func() error) error {
 	begun := t.begun
 	*t = was
 	t.begun = begun
+	t.forgetReads()
+	t.laneCache = laneCache{}
 	t.rules.Undone()
 	s.mem = m
 	maps.Copy(s.mem.users, users)

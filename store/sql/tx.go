@@ -92,7 +92,7 @@ func (t *tx) Insert(j *rules.Job, draft int) error {
 	if err != nil {
 		return err
 	}
-	t.expected = nil
+	t.forgetReads()
 	j.Stored = text.stored(j.Parents)
 	err = t.row(`INSERT INTO jobs (seq, id, queue, uid, state, place, lane, rank, priority, max_attempts,
 		created_at, updated_at, run_at, due_at, since, arrival, expires_at, hooks, hook_uid, parents, unique_for, stored, unique_key, demands, schedule, labels, terms, input)
@@ -414,63 +414,6 @@ func (t *tx) countUse(l *rules.Lease, sign int) {
 		put(was + sign*n.Units)
 		t.undo = append(t.undo, func() { put(was) })
 	}
-}
-
-// Find implements rules.Tx. What cannot be read, or does not belong there, would stop all others. Jobs are read
-// a piece at a time: of more than are wanted a server would send all.
-func (t *tx) Find(l *rules.Look) error {
-	l.Next, l.NextPriority, l.End = l.Lane.Head, rules.Unknown, true
-	enough, full := false, false
-	more := func() bool { l.End, enough = false, true; return false }
-	if l.Part == rules.Whole {
-		t.s.looked = l.Lane.Queue
-	}
-	for all := false; !all && !enough; {
-		rows, piece := 0, t.ahead(l.Want-len(l.Jobs)+int(bit(l.Peek)), t.s.typical)
-		err := t.find(func(r row, gone bool) (bool, error) {
-			rows++
-			p := rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)}
-			leased := gone || t.s.mem.leases[p.Seq] != nil
-			if p.After(l.Upto) || full && !leased {
-				if l.Next = p; !leased {
-					l.NextPriority = headPriority(r)
-				}
-				return more(), nil
-			}
-			l.Next = rules.Position{Rank: p.Rank, Seq: p.Seq + 1}
-			if leased {
-				return true, nil
-			}
-			j := readMoved(r, columnsOf(l.Part))
-			if j.Damaged || !j.State.Runnable() {
-				l.Damaged = append(l.Damaged, j)
-				return len(l.Damaged) < l.Steps || more(), nil
-			}
-			if l.Jobs == nil {
-				l.Jobs = make([]rules.Job, 0, min(l.Want, usualBlock))
-			}
-			l.Jobs = append(l.Jobs, j)
-			took := weight(&j.Job)
-			l.Bytes += took
-			t.s.typical += (took - t.s.typical) / 8
-			full = len(l.Jobs) >= l.Want || l.Bytes >= rules.MaxClaimBytes
-			return !full || l.Peek || more(), nil
-		}, l.Part, findArgs(l.Lane.ID, l.Next, piece))
-		if err != nil {
-			return err
-		}
-		all = rows < piece
-	}
-	return nil
-}
-
-// headPriority is the priority of a lane whose first job is in a row; see rules.Lane. A job that expires, or that may be
-// damaged, is read each time.
-func headPriority(r row) int64 {
-	if r.num(expiresColumn) != 0 || !queue.State(r.num(stateColumn)).Runnable() {
-		return rules.Unknown
-	}
-	return r.num(priorityColumn)
 }
 
 // usualBlock is how many jobs a claim makes room for at once.

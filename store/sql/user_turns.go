@@ -8,10 +8,44 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// userLanes are the open lanes of a user that make demands.
+// userLanes are the best open lanes of a user in a queue, of those that make demands.
 type userLanes struct {
-	best *rules.Lane
-	next rules.Position // the head of the second one
+	open []*rules.Lane  // in the order of their heads, at least one
+	rest rules.Position // all other open lanes have their heads here or after it
+}
+
+// openKept is how many open lanes of each user are kept in memory, at most. A claim that moves their heads finds the
+// best one in memory.
+const openKept = 4
+
+// second returns the head of the second lane, or a position at or before it.
+func (u *userLanes) second() rules.Position {
+	if len(u.open) > 1 {
+		return u.open[1].Head
+	}
+	return u.rest
+}
+
+// set notes the head of one of the user's lanes, and whether it is open.
+func (u *userLanes) set(l rules.Lane) {
+	u.open = slices.DeleteFunc(slices.Clone(u.open), func(other *rules.Lane) bool { return other.ID == l.ID })
+	if l.Shut == rules.Open {
+		u.add(l)
+	}
+}
+
+// add adds an open lane.
+func (u *userLanes) add(l rules.Lane) {
+	if l.Head.After(u.rest) {
+		return
+	}
+	at := slices.IndexFunc(u.open, func(other *rules.Lane) bool { return other.Head.After(l.Head) })
+	if at < 0 {
+		at = len(u.open)
+	}
+	if u.open = slices.Insert(u.open, at, &l); len(u.open) > openKept {
+		u.rest, u.open = u.open[openKept].Head, u.open[:openKept]
+	}
 }
 
 // Shared implements rules.Tx.
@@ -24,14 +58,14 @@ func (t *tx) Shared(of *rules.Queue) bool {
 func (t *tx) Contenders(of *rules.Queue, each func(l *rules.Lane, served int64)) {
 	q := t.s.mem.lanes.state(of.Name)
 	for _, l := range q.open {
-		if own, keyed := q.users[l.UID]; keyed && l.Head.After(own.best.Head) {
-			l = own.best
+		if own, keyed := q.users[l.UID]; keyed && l.Head.After(own.open[0].Head) {
+			l = own.open[0]
 		}
 		each(l, q.served[l.UID])
 	}
 	for uid, own := range q.users {
 		if plain := t.s.mem.lanes.plain[laneName{q.Name, uid}]; plain == nil || plain.HeapIndex < 0 {
-			each(own.best, q.served[uid])
+			each(own.open[0], q.served[uid])
 		}
 	}
 }
@@ -91,46 +125,94 @@ func before(a, b rules.Position) rules.Position {
 	return a
 }
 
-// findUsers looks up the users with open lanes that make demands in a queue, one user after the other.
+// findUsers reads the open lanes of a queue that make demands, of all users or of those in staleUsers.
 func (t *tx) findUsers(q *queueState) error {
-	q.users = map[int]userLanes{}
-	for last := math.MinInt; ; {
-		uid, of, err := t.openLanes(q, `uid > ?`, last)
-		if err != nil {
-			return err
-		}
-		if uid == nil {
-			break
-		}
-		if last = *uid; of.best != nil {
-			q.users[last] = of
-		}
+	if q.stale || q.users == nil {
+		q.users = map[int]userLanes{}
+	}
+	for uid := range q.staleUsers {
+		delete(q.users, uid)
+	}
+	if err := t.openLanes(q); err != nil {
+		return err
 	}
 	q.stale = false
 	clear(q.staleUsers)
 	return nil
 }
 
-// openLanes reads the two best open lanes that make demands, of the first user that meets a condition. uid is nil if none
-// does.
-func (t *tx) openLanes(q *queueState, condition string, than int) (uid *int, of userLanes, err error) {
-	here := t.s.mem.lanes.here
-	of.next = rules.End
+// openLanes reads the lanes that findUsers needs: with one query for each user, or with one for all where a query
+// takes a round trip.
+func (t *tx) openLanes(q *queueState) error {
+	if t.remote() {
+		return t.openLanesOfUsers(q)
+	}
+	if !q.stale {
+		for uid := range q.staleUsers {
+			if _, err := t.nextOpenLanes(q, `uid = ?`, uid); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for last := math.MinInt; ; {
+		uid, err := t.nextOpenLanes(q, `uid > ?`, last)
+		if err != nil || uid == nil {
+			return err
+		}
+		last = *uid
+	}
+}
+
+// nextOpenLanes reads the open lanes of the first user that meets a condition. uid is nil if none does.
+func (t *tx) nextOpenLanes(q *queueState, condition string, than int) (uid *int, err error) {
 	err = t.query(func(r row) (bool, error) {
 		l, err := readLane(r)
-		if uid != nil && l.UID != *uid {
+		if err != nil || uid != nil && l.UID != *uid {
 			return false, err
 		}
 		uid = &l.UID
-		switch {
-		case here[l.ID] != 0:
-		case of.best == nil:
-			of.best = &l
-		default:
-			of.next = l.Head
-			return false, err
+		q.addOpen(l)
+		return true, nil
+	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+
+		condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(than), int64(openKept+1))
+	return uid, err
+}
+
+// addOpen adds a lane that is open in the database.
+func (q *queueState) addOpen(l rules.Lane) {
+	own := q.openOf(l.UID)
+	own.add(l)
+	q.users[l.UID] = own
+}
+
+// openOf returns the open lanes of a user that make demands.
+func (q *queueState) openOf(uid int) userLanes {
+	if own, known := q.users[uid]; known {
+		return own
+	}
+	return userLanes{rest: rules.End}
+}
+
+// setOpen keeps the open lanes of a user up to date when a lane that makes demands changes. Only if none is left in
+// memory are they read again.
+func (ls *lanes) setOpen(q *queueState, l rules.Lane) {
+	if q.stale || q.staleUsers[l.UID] {
+		ls.markStaleUser(q, l.UID)
+		return
+	}
+	own := q.openOf(l.UID)
+	switch own.set(l); {
+	case len(own.open) > 0:
+		if q.users == nil {
+			q.users = map[int]userLanes{}
 		}
-		return true, err
-	}, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_open WHERE demands <> '' AND shut = 0 AND queue = ? AND `+condition+` ORDER BY uid, head_rank, head_seq LIMIT ?`, q.Name, int64(than), int64(2+len(here)))
-	return uid, of, err
+		q.users[l.UID] = own
+	case own.rest != rules.End: // there are others
+		ls.markStaleUser(q, l.UID)
+		return
+	default:
+		delete(q.users, l.UID)
+	}
+	ls.forgetBest(q)
 }

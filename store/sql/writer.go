@@ -56,7 +56,10 @@ type tx struct {
 	quota    int64               // bytes that the jobs of one user may hold with these; 0 means unlimited
 	wants    int                 // jobs, its first operation, if that is known
 	expected *expectation        // nil if nothing was asked that is not read
-	foreseen *foreseen           // nil if nothing was written before its turn
+	// readAhead holds rows of lanes that were read before they are needed; nil unless remote.
+	readAhead *readAhead
+	laneCache
+	foreseen *foreseen // nil if nothing was written before its turn
 }
 
 // lead commits what waits, or the first part of it, in one transaction and answers. The
@@ -235,6 +238,9 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	if err := t.writeFigures(); err != nil {
 		return n, nil, nil, err
 	}
+	if err := t.writeLanes(); err != nil {
+		return n, nil, nil, err
+	}
 	if err := t.writeMeta(); err != nil {
 		return n, nil, nil, err
 	}
@@ -279,6 +285,9 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	return n, nil, nil
 }
 
+// remote reports whether each query waits for a round trip to a server.
+func (t *tx) remote() bool { return t.readAhead != nil }
+
 // size is how many bytes the transaction has carried so far.
 func (t *tx) size() int { return int(t.conn.carried()-t.bound) + t.read + t.rules.Bytes }
 
@@ -291,10 +300,10 @@ func (t *tx) beginOnce() (err error) {
 }
 
 func (t *tx) exec(sql string, args ...any) error {
-	if err := t.beginOnce(); err != nil {
+	if err := t.writeLanes(); err != nil {
 		return err
 	}
-	t.expected = nil // it may change anything
+	t.forgetReads() // it may change anything
 	return t.conn.exec(sql, args...)
 }
 
@@ -306,22 +315,22 @@ func (t *tx) row(sql string, args ...any) error {
 }
 
 func (t *tx) count(sql string, args ...any) (int64, error) {
-	if err := t.beginOnce(); err != nil {
+	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
-	t.expected = nil
+	t.forgetReads()
 	return t.conn.count(sql, args...)
 }
 
 func (t *tx) query(each func(r row) (more bool, err error), sql string, args ...any) error {
-	if err := t.beginOnce(); err != nil {
+	if err := t.writeLanes(); err != nil {
 		return err
 	}
 	return t.conn.query(each, sql, args...)
 }
 
 func (t *tx) number(sql string, args ...any) (int64, error) {
-	if err := t.beginOnce(); err != nil {
+	if err := t.writeLanes(); err != nil {
 		return 0, err
 	}
 	return t.conn.number(sql, args...)

@@ -1,0 +1,44 @@
+package sql
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// openLanesOfUsers does with one query what openLanes does with one for each user. It reads only the first lanes of
+// each user from the index, however many lanes a user has. It leaves out lanes that are shut to this node only.
+func (t *tx) openLanesOfUsers(q *queueState) error {
+	const (
+		open = ` FROM lanes WHERE demands <> '' AND shut = 0 AND queue = ?1`
+		all  = `(WITH RECURSIVE known (uid) AS ((SELECT uid` + open + ` ORDER BY uid LIMIT 1) UNION ALL
+			SELECT (SELECT lanes.uid` + open + ` AND lanes.uid > known.uid ORDER BY lanes.uid LIMIT 1)
+				FROM known WHERE known.uid IS NOT NULL) SELECT uid FROM known WHERE uid IS NOT NULL)`
+		these = `unnest(string_to_array(?4, ' ')::bigint[])`
+		best  = ` AS users (of_user), LATERAL (SELECT ` + laneColumns + open + `
+			AND uid = of_user AND id NOT IN (SELECT unnest(string_to_array(?3, ' ')::bigint[]))
+			ORDER BY head_rank, head_seq LIMIT ?2) AS l`
+	)
+	var here []string
+	for id := range t.s.mem.lanes.here {
+		here = append(here, strconv.FormatInt(id, 10))
+	}
+	args := []any{q.Name, int64(openKept + 1), strings.Join(here, " ")}
+	from := all
+	if !q.stale {
+		var uids []string
+		for _, uid := range slices.Sorted(maps.Keys(q.staleUsers)) {
+			uids = append(uids, strconv.Itoa(uid))
+		}
+		from, args = these, append(args, strings.Join(uids, " "))
+	}
+	return t.query(func(r row) (bool, error) {
+		l, err := readLane(r)
+		if err != nil {
+			return false, err
+		}
+		q.addOpen(l)
+		return true, nil
+	}, `SELECT l.* FROM `+from+best, args...)
+}

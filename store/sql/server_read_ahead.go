@@ -1,0 +1,184 @@
+package sql
+
+import (
+	"cmp"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// readAhead holds jobs that a transaction has read before it claims them. Where users take turns, a claim takes each
+// job from another lane. One query for each job would be one round trip for each, while the writer lock keeps all
+// other nodes waiting. Instead, the first query reads the jobs that the whole claim will probably take, from all the
+// lanes that probably have the next turns.
+//
+// An example: three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from each of
+// the three lanes, and the position and priority of the eleventh. The other 29 turns find their jobs here. If the
+// claim takes more jobs from a lane than expected, because another lane runs out of jobs, the next query reads twice
+// as many.
+//
+// Other nodes change nothing while this one has the writer lock. The transaction's own changes are noted by putting, or
+// forget drops all rows.
+type readAhead struct {
+	lanes map[int64]*laneRows
+	ended map[int64]bool // jobs that have left their lanes since they were read
+}
+
+// laneRows are consecutive jobs of a lane.
+type laneRows struct {
+	from rules.Position
+	rows []serverRow // with wholeColumns
+	next *laneHead   // the job after these, nil if there is none
+	size int         // the LIMIT of the query
+}
+
+// laneHead is what a lane needs to know about its first job.
+type laneHead struct {
+	at       rules.Position
+	priority int64
+}
+
+// laneHeadColumns are the columns of a job that readLaneHead takes.
+const laneHeadColumns = `lane, seq, rank, state, priority, expires_at`
+
+func readLaneHead(r row) laneHead {
+	return laneHead{rules.Position{Rank: r.num(2), Seq: r.num(1)}, headPriority(r.num(3), r.num(4), r.num(5))}
+}
+
+func comparePositions(a, b rules.Position) int {
+	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Seq, b.Seq))
+}
+
+// following returns the first position after another one.
+func following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
+
+// gone reports whether a job has left its lane since it was read.
+func (t *tx) gone(seq int64) bool { return t.remote() && t.readAhead.ended[seq] }
+
+// putting notes that a job's row is written. The row of a leased job changes nothing here.
+func (a *readAhead) putting(j *rules.Job, leased bool) {
+	switch {
+	case a == nil || leased || len(a.lanes) == 0:
+	case j.Standing == rules.Ready:
+		a.forget()
+	default:
+		if a.ended == nil {
+			a.ended = map[int64]bool{}
+		}
+		a.ended[j.Seq] = true
+	}
+}
+
+func (a *readAhead) forget() {
+	if a != nil {
+		*a = readAhead{}
+	}
+}
+
+// head returns the first job of a lane from a position on, nil if there is none, and whether that is known.
+func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bool) {
+	if a == nil || !a.lanes[lane].covers(from) {
+		return nil, false
+	}
+	l := a.lanes[lane]
+	for i := range l.rows {
+		r := row{of: &l.rows[i]}
+		if at := position(r); !from.After(at) {
+			return &laneHead{at, headPriority(r.num(stateColumn), r.num(priorityColumn), r.num(expiresColumn))}, true
+		}
+	}
+	return l.next, true
+}
+
+// position returns the position of a row with wholeColumns in its lane.
+func position(r row) rules.Position { return rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)} }
+
+// covers reports whether the first job from a position on is known.
+func (l *laneRows) covers(from rules.Position) bool {
+	return l != nil && !l.from.After(from) && (l.next == nil || !from.After(l.next.at))
+}
+
+// findAhead passes the jobs of a lane from l.Next on to each, and reads them first if that was not done before. It
+// reports whether the lane has no others.
+func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
+	from := l.Next
+	known := t.readAhead.lanes[l.Lane.ID]
+	if !known.covers(from) || known.next != nil && !known.next.at.After(from) {
+		if err := t.fillAhead(l, known); err != nil {
+			return false, err
+		}
+		known = t.readAhead.lanes[l.Lane.ID]
+	}
+	for i := range known.rows {
+		r := row{of: &known.rows[i]}
+		if from.After(position(r)) {
+			continue
+		}
+		if more, err := each(r, t.gone(r.num(0))); !more || err != nil {
+			return false, err
+		}
+	}
+	if known.next != nil {
+		l.Next = known.next.at
+	}
+	return known.next == nil, nil
+}
+
+// fillAhead reads the next jobs of a look's lane, and of the lanes that probably have the next turns. before is what
+// was read from the look's lane before, nil if nothing was.
+func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
+	most, size := t.ahead(math.MaxInt32, t.s.typical), max(1, l.Likely)
+	if before != nil {
+		size = 2 * before.size
+	}
+	size = min(size, most)
+	lanes := map[int64]*laneRows{}
+	var ids, ranks, seqs []string
+	add := func(id int64, from rules.Position) {
+		lanes[id] = &laneRows{from: from, size: size}
+		ids = append(ids, strconv.FormatInt(id, 10))
+		ranks = append(ranks, strconv.FormatInt(from.Rank, 10))
+		seqs = append(seqs, strconv.FormatInt(from.Seq, 10))
+	}
+	add(l.Lane.ID, l.Next)
+	for _, other := range l.Upcoming(most / size) {
+		if lanes[other.ID] == nil && !t.readAhead.lanes[other.ID].covers(other.Head) {
+			add(other.ID, other.Head)
+		}
+	}
+	if err := t.beginOnce(); err != nil {
+		return err
+	}
+	const from = ` FROM unnest(string_to_array(?1, ' ')::bigint[], string_to_array(?2, ' ')::bigint[],
+		string_to_array(?3, ' ')::bigint[]) AS l (of_lane, from_rank, from_seq), LATERAL (SELECT `
+	const where = ` FROM jobs WHERE place = 1 AND lane = of_lane AND (rank, seq) >= (from_rank, from_seq)
+		ORDER BY rank, seq `
+	args := []any{strings.Join(ids, " "), strings.Join(ranks, " "), strings.Join(seqs, " "), int64(size)}
+	var all reads
+	all.add(func(r row) (bool, error) {
+		of := lanes[r.num(laneColumn)]
+		of.rows = append(of.rows, r.of.clone())
+		return true, nil
+	}, `SELECT j.*`+from+wholeColumns+where+`LIMIT ?4) AS j`, args...)
+	all.add(func(r row) (bool, error) {
+		lanes[r.num(0)].next = new(readLaneHead(r))
+		return true, nil
+	}, `SELECT j.*`+from+laneHeadColumns+where+`LIMIT 1 OFFSET ?4) AS j`, args...)
+	if err := t.conn.queries(all.list); err != nil {
+		return err
+	}
+	for _, of := range lanes { // the order of a join is not defined
+		slices.SortFunc(of.rows, func(a, b serverRow) int {
+			return comparePositions(position(row{of: &a}), position(row{of: &b}))
+		})
+	}
+	if t.readAhead.lanes == nil {
+		t.readAhead.lanes = map[int64]*laneRows{}
+	}
+	maps.Copy(t.readAhead.lanes, lanes)
+	return nil
+}

@@ -1,0 +1,196 @@
+package sql
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/queuectl/queuectl/store/rules"
+)
+
+// shutLook is a search for lanes that make demands and are shut on a gate: for the best one of a queue, of one user or
+// of all, or for the best one of each list.
+type shutLook struct {
+	gate  int64
+	queue string
+	uid   int
+	all   bool
+	lists bool
+}
+
+func (t *tx) rememberShut(look shutLook, list []rules.Lane) {
+	if t.shut == nil {
+		t.shut = map[shutLook][]rules.Lane{}
+	}
+	t.shut[look] = list
+}
+
+// FirstShut implements rules.Tx.
+func (t *tx) FirstShut(gate int64, of string) (l rules.Lane, found bool, err error) {
+	return t.firstShut(gate, of, nil)
+}
+
+// NextShut implements rules.Tx.
+func (t *tx) NextShut(gate int64, of rules.List) (l rules.Lane, found bool, err error) {
+	return t.firstShut(gate, of.Queue, &of.UID)
+}
+
+// firstShut returns the best lane of a queue that is shut on a gate: of one user, or of all if uid is nil.
+func (t *tx) firstShut(gate int64, of string, uid *int) (l rules.Lane, found bool, err error) {
+	ls := t.s.mem.lanes
+	if gate < 0 {
+		if own := ls.plain[laneName{of, userOf(gate)}]; own != nil && own.Shut == gate {
+			l, found = *own, true
+		}
+	}
+	here := ls.shutHere(gate)
+	if here == "" && (!ls.keyed || gate < 0 && ls.over[gate] == 0) {
+		return l, found, nil
+	}
+	look := shutLook{gate: gate, queue: of, all: uid == nil}
+	if uid != nil {
+		look.uid = *uid
+	}
+	other, known := t.shut[look]
+	if !known {
+		if other, err = t.findShut(look, here); err != nil {
+			return l, found, err
+		}
+		t.rememberShut(look, other)
+	}
+	if len(other) > 0 && (!found || l.Head.After(other[0].Head)) {
+		l, found = other[0], true
+	}
+	return l, found, nil
+}
+
+// findShut reads the best lane that makes demands and is shut on a gate. here lists the lanes that are shut to this
+// node only.
+func (t *tx) findShut(look shutLook, here string) (list []rules.Lane, err error) {
+	best := func(r row) (bool, error) {
+		l, err := readLane(r)
+		if err == nil && (look.all || l.UID == look.uid) && (len(list) == 0 || list[0].Head.After(l.Head)) {
+			l.Shut = look.gate
+			list = []rules.Lane{l}
+		}
+		return here != "", err
+	}
+	switch {
+	case here != "":
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id")+` AND queue = ?`, here, look.queue)
+	case look.all:
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut
+			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? ORDER BY head_rank, head_seq LIMIT 1`,
+			look.gate, look.queue)
+	default:
+		err = t.query(best, `SELECT `+laneColumns+` FROM lanes INDEXED BY lanes_shut_user
+			WHERE demands <> '' AND shut <> 0 AND shut = ? AND queue = ? AND uid = ? ORDER BY head_rank, head_seq LIMIT 1`,
+			look.gate, look.queue, int64(look.uid))
+	}
+	return list, err
+}
+
+// shutHere lists the lanes that are shut to this node alone, on a gate.
+func (ls *lanes) shutHere(gate int64) string {
+	var list []byte
+	for lane, shut := range ls.here {
+		if shut == gate {
+			list = append(strconv.AppendInt(list, lane, 10), ' ')
+		}
+	}
+	return strings.TrimSpace(string(list))
+}
+
+// Shut implements rules.Tx. The lanes are read before the first call: each may change them.
+func (t *tx) Shut(gate int64, after rules.List, each func(rules.Lane) (bool, error)) error {
+	ls := t.s.mem.lanes
+	best := map[rules.List]rules.Lane{}
+	take := func(l rules.Lane) {
+		if first, found := best[l.List()]; l.List().Compare(after) > 0 && (!found || first.Head.After(l.Head)) {
+			best[l.List()] = l
+		}
+	}
+	if gate < 0 {
+		for _, l := range ls.of[userOf(gate)] {
+			if l.Shut == gate {
+				take(*l)
+			}
+		}
+	}
+	if here := ls.shutHere(gate); here != "" || ls.keyed && (gate > 0 || ls.over[gate] > 0) {
+		list, more, err := t.shutLists(gate, after, here)
+		if err != nil {
+			return err
+		}
+		for _, l := range list {
+			take(l)
+		}
+		if more { // lanes of lists behind the last one wait for the next call
+			last := list[len(list)-1].List()
+			maps.DeleteFunc(best, func(list rules.List, _ rules.Lane) bool { return list.Compare(last) > 0 })
+		}
+	}
+	for _, list := range slices.SortedFunc(maps.Keys(best), rules.List.Compare) {
+		if more, err := each(best[list]); !more || err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// shutLists returns lanes that make demands and are shut on a gate: all those that are shut to this node only, if here
+// lists any, else the best one of each list after another list. more is true if there may be further lists.
+func (t *tx) shutLists(gate int64, after rules.List, here string) (list []rules.Lane, more bool, err error) {
+	look := shutLook{gate: gate, all: true, lists: true}
+	if known, found := t.shut[look]; found && after == (rules.List{}) {
+		return known, len(known) == listsMost && here == "", nil
+	}
+	if here != "" {
+		err = t.query(func(r row) (bool, error) {
+			l, err := readLane(r)
+			l.Shut = gate
+			list = append(list, l)
+			return true, err
+		}, `SELECT `+laneColumns+` FROM lanes WHERE `+t.among("id"), here)
+	} else {
+		for last := after; len(list) < listsMost; last = list[len(list)-1].List() {
+			l, found, err := t.listAfter(gate, last)
+			if err != nil {
+				return nil, false, err
+			}
+			if !found {
+				break
+			}
+			list = append(list, l)
+		}
+	}
+	if err == nil && after == (rules.List{}) {
+		t.rememberShut(look, list)
+	}
+	return list, len(list) == listsMost && here == "", err
+}
+
+// listAfter returns the best lane of the first list of a gate that comes after another list; a zero list is before all
+// others. The rest of that list's queue and the queues after it are two queries: for a condition on the pair (queue,
+// uid) SQLite uses the index only up to the queue, and reads all lanes of the list to get past them.
+func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, err error) {
+	first := func(r row) (bool, error) {
+		l, err = readLane(r)
+		found = err == nil
+		return false, err
+	}
+	const shut = `SELECT ` + laneColumns + ` FROM lanes INDEXED BY lanes_shut_user
+		WHERE demands <> '' AND shut <> 0 AND shut = ?`
+	if last != (rules.List{}) {
+		err = t.query(first, shut+` AND queue = ? AND uid > ? ORDER BY uid, head_rank, head_seq LIMIT 1`,
+			gate, last.Queue, int64(last.UID))
+	}
+	if err == nil && !found {
+		err = t.query(first, shut+` AND queue > ? ORDER BY queue, uid, head_rank, head_seq LIMIT 1`, gate, last.Queue)
+	}
+	return l, found, err
+}
+
+// listsMost is how many lists of one gate a transaction reads at once.
+const listsMost = 250

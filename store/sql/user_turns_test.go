@@ -1,0 +1,162 @@
+package sql
+
+import (
+	"testing"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/test/pgserver"
+)
+
+// turnsNode returns a node of a database, in which jobs are claimed by priority.
+func turnsNode(t *testing.T, url, name string) *Server {
+	t.Helper()
+	s, err := OpenServer(t.Context(), url, Options{
+		Order:  queue.Order{Scheduling: queue.ByPriority, Aging: "time", Interval: time.Minute},
+		Member: Member{Name: name, Folder: name, Lease: time.Hour},
+	})
+	if err == nil {
+		err = s.SetNode(t.Context(), store.Node{Name: name, Resources: map[string]int{"gpu": 10000}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// handEach enqueues a job with each of these lists of demands for each of the users 1 to n, and repeats that.
+func handEach(t *testing.T, s *Server, users, times int, demands ...[]queue.Demand) {
+	t.Helper()
+	for uid := 1; uid <= users; uid++ {
+		var list []queue.Job
+		for range times {
+			for _, d := range demands {
+				list = append(list, draft(func(j *queue.Job) { j.UID, j.Demands = uid, d }))
+			}
+		}
+		if _, err := s.Enqueue(t.Context(), store.Request{Drafts: list, UID: uid}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func lock(key string, n int) []queue.Demand {
+	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
+}
+
+// cost is what a node has asked its server for.
+type cost struct{ statements, trips int64 }
+
+// costOf returns what a call costs.
+func costOf(s *Server, call func()) cost {
+	before := cost{s.writer.asked, s.writer.trips}
+	call()
+	return cost{s.writer.asked - before.statements, s.writer.trips - before.trips}
+}
+
+// Users take turns job by job, but a claim asks the server by lanes: what it costs does not grow with the number of
+// jobs.
+func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
+	const users, few, many = 8, 48, 128
+	for name, demands := range map[string][][]queue.Demand{
+		"no demands":          {nil},
+		"a lock":              {lock("l", 10000)},
+		"a rate":              {{{Kind: queue.GateRate, Key: "r", N: 10000, Per: time.Hour}}},
+		"a resource":          {{{Kind: queue.GateResource, Key: "gpu", N: 1}}},
+		"lanes by turns":      {nil, lock("l", 10000), lock("m", 10000)},
+		"a lock that is full": {nil, lock("l", 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := turnsNode(t, pgserver.Shared(t).Create(t), "a")
+			handEach(t, s, users, 60/len(demands), demands...)
+			take := func(want int) cost {
+				of := map[int]int{}
+				c := costOf(s, func() {
+					for _, j := range claim(t, s, want) {
+						of[j.UID]++
+					}
+				})
+				if len(of) != users {
+					t.Errorf("a claim of %d jobs got these: %v", want, of)
+				}
+				return c
+			}
+			take(2 * users) // finds the first jobs of the lanes
+			short, long := take(few), take(many)
+			t.Logf("%d jobs cost %+v, %d cost %+v", few, short, many, long)
+			const rare = 2 // now and then a node reads the size of the database, too
+			if long.statements > short.statements+rare || long.trips > short.trips+rare {
+				t.Errorf("%d jobs cost %+v, %d cost %+v; want no more", few, short, many, long)
+			}
+		})
+	}
+}
+
+// A node that another one tells of a change looks up the lanes of the users that it concerns, and of all users with
+// one query.
+func TestChangedLanesTakeOneQuery(t *testing.T) {
+	var told, all []cost
+	for _, users := range []int{4, 40} {
+		url := pgserver.Shared(t).Create(t)
+		a, b := turnsNode(t, url, "a"), turnsNode(t, url, "b")
+		handEach(t, a, users, 3, lock("l", 10000))
+		claim(t, a, users)
+		handEach(t, b, 1, 1, lock("l", 10000))
+		claim(t, a, 0)
+		refresh := func(stale func(q *queueState)) (c cost) {
+			err := a.do(t.Context(), urgent, func(tx *tx) error {
+				q := a.mem.lanes.state("default")
+				stale(q)
+				c = costOf(a, func() {
+					if err := tx.refresh(); err != nil {
+						t.Error(err)
+					}
+				})
+				if len(q.users) != users {
+					t.Errorf("%d of %d users have open lanes", len(q.users), users)
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		told = append(told, refresh(func(q *queueState) {
+			if q.stale || len(q.staleUsers) != 1 {
+				t.Errorf("of %d users, these are looked up: %v, all: %v; want user 1", users, q.staleUsers, q.stale)
+			}
+		}))
+		all = append(all, refresh(a.mem.lanes.markStale))
+	}
+	t.Logf("after a change: %+v, of all: %+v", told, all)
+	for _, c := range append(told, all...) {
+		if c.trips != 1 {
+			t.Errorf("to look up the lanes of users took %+v, want one round trip", c)
+		}
+	}
+}
+
+// A claim reads whole jobs only as far as it takes them. Of the next job of a lane it reads what the lane is ranked by.
+func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
+	s := turnsNode(t, pgserver.Shared(t).Create(t), "a")
+	handEach(t, s, 2, 3, nil)
+	claim(t, s, 2) // finds the first jobs of the lanes
+	err := s.do(t.Context(), urgent, func(tx *tx) error {
+		jobs, _, err := tx.rules.Claim(2)
+		for id, l := range tx.readAhead.lanes {
+			if len(l.rows) != 1 || l.next == nil {
+				t.Errorf("of lane %d, %d jobs were read, and of the next one %v; want 1 and its rank", id, len(l.rows), l.next)
+			}
+		}
+		if len(jobs) != 2 || len(tx.readAhead.lanes) != 2 {
+			t.Errorf("claimed %v of %d lanes", jobs, len(tx.readAhead.lanes))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
