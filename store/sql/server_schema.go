@@ -21,7 +21,7 @@ import (
 // enqueue, one line each. A fingerprint of these lines, and of the statements that create the tables, is stored with
 // the version number. If it is the same, the check is over. Otherwise the statements create temporary tables in a
 // transaction that is rolled back, and the server describes those too. So both descriptions come from the same server,
-// whatever its version, and the first difference can be named. If there is none, the new fingerprint is stored.
+// whatever its version, and the first difference can be named. If they are equal, the new fingerprint is stored.
 //
 // An administrator may add views, tables, functions and indexes that are not unique: they change nothing for the
 // service.
@@ -164,7 +164,7 @@ func describeCreated(c *serverConn, script []string) (lines []schemaLine, err er
 	return lines, cmp.Or(err, serverError(c.pg.Exec(c.ctx, `ROLLBACK`).Close(), `ROLLBACK`))
 }
 
-// schemaDifference returns the first difference between what a schema should have and what it has, "" if there is none.
+// schemaDifference returns the first difference between what a schema should have and what it has, "" if they are equal.
 func schemaDifference(want, got []schemaLine) string {
 	has, wanted := map[string]string{}, map[string]bool{}
 	for _, l := range got {
@@ -189,7 +189,7 @@ func schemaDifference(want, got []schemaLine) string {
 	return ""
 }
 
-// afterOtherSchema is what to do about tables that differ.
+// afterOtherSchema names the next step for tables that differ.
 const afterOtherSchema = "use that version, undo the change, or set store to an empty database"
 
 // otherSchema refuses a database whose tables differ.
@@ -204,7 +204,7 @@ func otherSchema(c *serverConn, difference string) error {
 		name, difference, afterOtherSchema)))
 }
 
-// schemaVersion returns the version of the tables, 0 if there are none.
+// schemaVersion returns the version of the tables, 0 if none exist.
 func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	var tables []string
 	err = c.query(func(r row) (bool, error) {
@@ -247,7 +247,7 @@ func (s *Server) acceptTables(version int64, steps, own [][]string) error {
 }
 
 // makeTables creates the tables or brings them up to date, in one transaction, or checks them. Two programs that do so
-// at the same time wait for each other. Services of the previous version continue meanwhile.
+// at the same time wait for each other. Services of the previous version continue.
 func (s *Server) makeTables(steps, own [][]string) (err error) {
 	run := func(statement string) error {
 		return serverError(s.writer.pg.Exec(context.Background(), statement).Close(), statement)
