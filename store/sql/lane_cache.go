@@ -14,8 +14,8 @@ import (
 // Changed lanes are written before the next statement that may read them: exec, count, query and number do that. Method
 // row does not, since it writes rows of other tables only, and neither does fillAhead, which reads jobs only.
 type laneCache struct {
-	unwritten map[int64]rules.Lane // changed lanes to write, with Shut as the database has it
-	// shut holds the lanes that searches found to be shut on a gate. It is cleared when a lane becomes shut or open.
+	unwritten map[int64]rules.Lane // changed lanes to write, with the Shut to store
+	// shut holds the lanes that searches found to be shut on a gate. It is cleared when a lane is shut or opened.
 	shut      map[shutLook][]rules.Lane
 	gateRules map[int64]rules.Rule // without Used
 }

@@ -32,11 +32,11 @@ type readAhead struct {
 type laneRows struct {
 	from rules.Position
 	rows []serverRow // with wholeColumns
-	next *laneHead   // the job after these, nil if there is none
+	next *laneHead   // the job after these, nil if these are all
 	size int         // the LIMIT of the query
 }
 
-// laneHead is what a lane needs to know about its first job.
+// laneHead holds what a lane needs to know about its first job.
 type laneHead struct {
 	at       rules.Position
 	priority int64
@@ -79,7 +79,7 @@ func (a *readAhead) forget() {
 	}
 }
 
-// head returns the first job of a lane from a position on, nil if there is none, and whether that is known.
+// head returns the first job of a lane from a position on, nil at the end of the lane, and whether that is known.
 func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bool) {
 	if a == nil || !a.lanes[lane].covers(from) {
 		return nil, false
@@ -128,8 +128,8 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 	return known.next == nil, nil
 }
 
-// fillAhead reads the next jobs of a look's lane, and of the lanes that probably have the next turns. before is what
-// was read from the look's lane before, nil if nothing was.
+// fillAhead reads the next jobs of a look's lane, and of the lanes that probably have the next turns. before holds the
+// rows that were read from this lane before; nil means none.
 func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 	most, size := t.ahead(math.MaxInt32, t.s.typical), max(1, l.Likely)
 	if before != nil {

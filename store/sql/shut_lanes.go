@@ -192,5 +192,5 @@ func (t *tx) listAfter(gate int64, last rules.List) (l rules.Lane, found bool, e
 	return l, found, err
 }
 
-// listsMost is how many lists of one gate a transaction reads at once.
+// listsMost is how many lists of one gate Shut reads in one call.
 const listsMost = 250

@@ -46,7 +46,7 @@ func lock(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
 }
 
-// cost is what a node has asked its server for.
+// cost counts what a node sends to its server.
 type cost struct{ statements, trips int64 }
 
 // costOf returns what a call costs.
@@ -94,10 +94,10 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	}
 }
 
-// A node that another one tells of a change looks up the lanes of the users that it concerns, and of all users with
-// one query.
+// After a change by another node, a node reads again only the lanes of the users concerned. It reads the lanes of
+// several users, or of all, with one query.
 func TestChangedLanesTakeOneQuery(t *testing.T) {
-	var told, all []cost
+	var changed, all []cost
 	for _, users := range []int{4, 40} {
 		url := pgserver.Shared(t).Create(t)
 		a, b := turnsNode(t, url, "a"), turnsNode(t, url, "b")
@@ -124,22 +124,22 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 			}
 			return c
 		}
-		told = append(told, refresh(func(q *queueState) {
+		changed = append(changed, refresh(func(q *queueState) {
 			if q.stale || len(q.staleUsers) != 1 {
-				t.Errorf("of %d users, these are looked up: %v, all: %v; want user 1", users, q.staleUsers, q.stale)
+				t.Errorf("of %d users, a node reads the lanes of %v, of all: %v; want user 1", users, q.staleUsers, q.stale)
 			}
 		}))
 		all = append(all, refresh(a.mem.lanes.markStale))
 	}
-	t.Logf("after a change: %+v, of all: %+v", told, all)
-	for _, c := range append(told, all...) {
+	t.Logf("after a change: %+v, of all: %+v", changed, all)
+	for _, c := range append(changed, all...) {
 		if c.trips != 1 {
-			t.Errorf("to look up the lanes of users took %+v, want one round trip", c)
+			t.Errorf("the query for the lanes of users took %+v, want one round trip", c)
 		}
 	}
 }
 
-// A claim reads whole jobs only as far as it takes them. Of the next job of a lane it reads what the lane is ranked by.
+// A claim reads whole only the jobs that it takes. Of the next job of a lane it reads only what the lane is ranked by.
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := turnsNode(t, pgserver.Shared(t).Create(t), "a")
 	handEach(t, s, 2, 3, nil)
