@@ -17,7 +17,7 @@ const maxExitCode = 255
 const plainSigns = "%+,-./:=@_"
 
 // reserved reports whether a word has a meaning to POSIX shells or to bash where the name of a program is expected.
-// Those that are no letters, such as { and !, are always quoted.
+// Reserved words of other characters, such as { and !, are always quoted.
 func reserved(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time", "until", "while",

@@ -87,7 +87,7 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// A newline at the end is what no line of a POSIX shell can have in a word: bash reads it back.
+// On one line of a POSIX shell no word can end with a newline. bash reads such a word back.
 func TestCommandTextEndsInANewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()
