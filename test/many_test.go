@@ -4,6 +4,7 @@ package test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -82,5 +83,18 @@ func TestManyAreCleanedUp(t *testing.T) {
 	}
 	if times < n/200/4 || worst > stepMost { // a step is 200 jobs
 		t.Errorf("%d enqueues meanwhile, the slowest took %v", times, worst)
+	}
+}
+
+// enqueue warns of an argument inside code for a shell, also in a pipe, and names a form that is safe. It takes the jobs
+// all the same.
+func TestManyWarnsOfArgumentsInShellCode(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	r := q.cli("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")
+	if want := "queuectl: warning: {} is inside the code that sh runs"; r.code != 0 || !strings.HasPrefix(r.err, want) || !strings.Contains(r.err, `"$1"' sh {}`) {
+		t.Errorf("exit code %d, got %q, want %q and a safe form", r.code, r.err, want)
+	}
+	if r := q.cli("enqueue", "--", "sh", "-c", `gzip "$1"`, "sh", "{}", ":::", "a.log"); r.code != 0 || strings.Contains(r.err, "warning") {
+		t.Errorf("the safe form: exit code %d, %q", r.code, r.err)
 	}
 }

@@ -49,6 +49,7 @@ Many are stored all or none, and may have a name together:
 			if err := m.take("enqueue", cmd.Flags(), args, dash); err != nil {
 				return err
 			}
+			m.warnOfCode(a)
 			if m.ofTables() && a.tables == nil {
 				return a.become()
 			}

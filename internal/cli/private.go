@@ -100,6 +100,7 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	if err := timerslack.Restart(func() {}); err != nil {
 		return err
 	}
+	f.warnOfCode(a)
 	PrivateFiles()
 	a.Dir = a.privateDir()
 	p := &private{privateFlags: f, a: a, common: *common, known: map[int]string{}, follows: make(chan struct{}), quiet: make(chan struct{})}

@@ -1,0 +1,85 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// This file finds arguments that would be run as code. In
+//
+//	queuectl enqueue -- sh -c 'gzip {}' ::: *.log
+//
+// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would run rm. A shell takes
+// arguments after the command line: sh -c 'gzip "$1"' sh {}. xargs -I and find -exec have the same trap. GNU parallel
+// quotes the argument, but only for the shell that it starts itself, not for one that the command line starts.
+
+// interpreters lists programs that take code as an argument.
+var interpreters = []struct {
+	names  []string
+	option string // the option that code follows; of one letter it may end a group of options, as in -ec
+	rest   bool   // all words after the option are code
+	form   string // how the code reads its first argument; "" if there is no way
+}{
+	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
+	{[]string{"su", "runuser"}, "-c", false, ""},
+	{[]string{"python", "python3"}, "-c", false, ""},
+	{[]string{"perl", "ruby", "node", "lua"}, "-e", false, ""},
+	{[]string{"fish", "csh", "tcsh"}, "-c", false, ""},
+	{[]string{"cmd"}, "/c", true, ""},
+	{[]string{"powershell", "pwsh"}, "-command", true, ""},
+}
+
+// warnOfCode warns of an argument that an interpreter would read as code.
+func (m *many) warnOfCode(a *App) {
+	shell, place, form := codePlace(m.program)
+	if place == "" {
+		return
+	}
+	text := fmt.Sprintf("%s is inside the code that %s runs, so an argument such as $(reboot) would be run as code", place, shell)
+	if form != "" {
+		text += fmt.Sprintf("; pass it as an argument: %s -c '%s' %[1]s %[3]s", shell, form, place)
+	}
+	fmt.Fprintf(a.Err, "queuectl: warning: %s\n", oneLine(a.Clean(a.Err, text)))
+}
+
+// codePlace finds the first replacement string for an argument that is a part of code for an interpreter, and returns
+// the interpreter, the replacement string, and how the code should read the argument instead, "" if there is no way. A
+// word that is nothing but a replacement string does not count: there the argument is meant to be code.
+func codePlace(program []string) (shell, place, form string) {
+	for i, word := range program {
+		name := strings.TrimSuffix(strings.ToLower(baseOf(word)), ".exe")
+		for _, in := range interpreters {
+			if !slices.Contains(in.names, name) {
+				continue
+			}
+			for _, code := range codeAfter(program[i+1:], in.option, in.rest) {
+				list := pieces(code)
+				if at := slices.IndexFunc(list, func(p piece) bool { return p.of != nil }); at >= 0 && len(list) > 1 {
+					return word, list[at].whole, in.form
+				}
+			}
+		}
+	}
+	return "", "", ""
+}
+
+// codeAfter returns the words after the name of an interpreter that it reads as code.
+func codeAfter(words []string, option string, rest bool) []string {
+	group := len(option) == len("-c") && option[0] == '-'
+	for i, word := range words {
+		lower := strings.ToLower(word)
+		switch found := lower == option || group && strings.HasPrefix(word, "-") && !strings.HasPrefix(word, "--") && strings.HasSuffix(word, option[1:]); {
+		case word == "--" || !found:
+		case rest:
+			return words[i+1:]
+		default:
+			words = words[i+1:]
+			for len(words) > 1 && (strings.HasPrefix(words[0], "-") || strings.HasPrefix(words[0], "+")) { // options between -c and the code
+				words = words[1:]
+			}
+			return words[:min(1, len(words))]
+		}
+	}
+	return nil
+}
