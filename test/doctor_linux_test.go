@@ -19,6 +19,21 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	os.Chmod(q.path("queuectl.sock"), 0o666)
 	q.diagnosed("an open socket", "permissions", "chmod 600 "+q.path("queuectl.sock"))
 	os.Chmod(q.path("queuectl.sock"), 0o600)
+	for _, c := range []struct {
+		mode   os.FileMode
+		advice string // "" for no finding
+	}{{0o711, ""}, {0o755, "run: chmod 700 " + q.dir}, {0o700, ""}} {
+		os.Chmod(q.dir, c.mode)
+		var got []string
+		for _, f := range q.doctor().Findings {
+			if f.Check == "permissions" && f.Level != "ok" {
+				got = append(got, f.Level+": "+f.Next)
+			}
+		}
+		if want := "warning: " + c.advice; c.advice == "" && len(got) > 0 || c.advice != "" && (len(got) != 1 || got[0] != want) {
+			t.Errorf("a state directory of mode %o: doctor finds %q, want %q", c.mode, got, c.advice)
+		}
+	}
 	q.healthy("with its modes back")
 
 	pid := q.runnerPid()

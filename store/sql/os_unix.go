@@ -49,8 +49,9 @@ func fileLimit() (n int64, ok bool) {
 	return int64(limit.Cur), true
 }
 
-// checkPrivate refuses a file or folder that another user could read or write.
-func checkPrivate(path string, info os.FileInfo) error {
+// checkPrivate refuses a file or directory of another account, or one that has any of the permissions in open, which are
+// those of other accounts.
+func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return nil
@@ -58,7 +59,7 @@ func checkPrivate(path string, info os.FileInfo) error {
 	if int(st.Uid) != os.Geteuid() { // who may have planted it
 		return fmt.Errorf("%s belongs to uid %d, who may have planted it; put a backup of your own in its place (queuectl restore FILE), or name another folder with --dir", path, st.Uid)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
+	if info.Mode().Perm()&open != 0 {
 		mode := "600"
 		if info.IsDir() {
 			mode = "700"

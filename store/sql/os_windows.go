@@ -36,9 +36,8 @@ func totalBytes(dir string) (int64, error) {
 	return int64(total), err
 }
 
-// checkPrivate refuses a file or folder that another user could read or write; on
-// Windows the folder's access list keeps others out.
-func checkPrivate(string, os.FileInfo) error { return nil }
+// checkPrivate accepts every file: on Windows the access list of the directory keeps other accounts out.
+func checkPrivate(string, os.FileInfo, os.FileMode) error { return nil }
 
 // findsReaders is what tells who has a file open.
 func findsReaders(path string) string {

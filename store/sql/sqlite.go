@@ -206,7 +206,7 @@ func checkFolder(dir, path string) error {
 			return fmt.Errorf("the database %s is empty, but it has held jobs: put a copy back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
 		}
 	}
-	if err := checkPrivate(path, info); err != nil {
+	if err := checkPrivate(path, info, 0o077); err != nil {
 		return fmt.Errorf("the database %w", err)
 	}
 	return nil

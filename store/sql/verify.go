@@ -122,16 +122,16 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	}
 	before := len(list)
 	for _, name := range []string{".", fileName, fileName + "-wal", fileName + "-shm", markName, reserve} {
-		path, look := filepath.Join(dir, name), os.Lstat
-		if name == "." { // which may be a link; its own mode means nothing
-			look = os.Stat
+		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
+		if name == "." { // it may be a link, whose mode means nothing; others may pass through it to a socket
+			look, open = os.Stat, 0o022
 		}
 		info, err := look(path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err == nil {
-			err = checkPrivate(path, info)
+			err = checkPrivate(path, info, open)
 		}
 		if err != nil {
 			add("permissions", store.Failure, "run what it says", "%v", err)
