@@ -33,7 +33,7 @@ func textOrNone(name, doc string, at func(*Settings) *string, check func(string)
 		case text == nobody:
 			text = ""
 		case text == "" || len(text) > 4096 || strings.ContainsAny(text, "\x00\n"):
-			return fmt.Errorf("is no text of one line, or none")
+			return fmt.Errorf("is empty, too long or has several lines; give one line, or none")
 		case check != nil:
 			if err := check(text); err != nil {
 				return err
@@ -56,7 +56,7 @@ func whereToListen(text string) error {
 		return wholePath(path)
 	}
 	if _, err := netip.ParseAddrPort(text); err != nil {
-		return fmt.Errorf("%q is no ADDRESS:PORT like 127.0.0.1:7070, and no unix:/PATH", text)
+		return fmt.Errorf("%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", text)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package control
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -89,10 +90,11 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 		if err := queue.CheckText(value); err != nil {
 			return queue.Invalid(name, "%s", err)
 		}
-	} else if _, bytes := into.(*[]byte); bytes {
-		return queue.Invalid(name, "must be text in base64")
 	}
 	err := json.Unmarshal(value, into)
+	if _, bytes := into.(*[]byte); bytes && (err != nil || value[0] != '"') {
+		return queue.Invalid(name, "must be text in base64")
+	}
 	var e *queue.Error
 	var wrong *json.UnmarshalTypeError
 	switch {
@@ -102,10 +104,26 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 		return queue.Invalid(name, "%s", e.Message)
 	case errors.As(err, &e):
 		return e
+	case errors.As(err, &wrong) && strings.HasPrefix(wrong.Value, "number"):
+		return queue.Invalid(name, "%s", numberFault(wrong.Type, value))
 	case errors.As(err, &wrong):
 		return queue.Invalid(name, "must be %s, not %s", kindOf(wrong.Type), queue.Clip(wrong.Value))
 	}
 	return queue.Invalid(name, "%v", err)
+}
+
+// numberFault says why a type does not hold a JSON number.
+func numberFault(t reflect.Type, value json.RawMessage) (err error) {
+	switch t.Kind() {
+	case reflect.Int, reflect.Int64:
+		_, err = queue.ReadInteger(string(value))
+	case reflect.Float64:
+		_, err = queue.ReadNumber(string(value))
+	}
+	if err == nil {
+		err = fmt.Errorf("must be %s, not a number", kindOf(t))
+	}
+	return err
 }
 
 // kindOf is what a value of a type is in JSON, for people.
@@ -114,7 +132,7 @@ func kindOf(t reflect.Type) string {
 	case reflect.Bool:
 		return "true or false"
 	case reflect.Int, reflect.Int64:
-		return "an integer"
+		return "a whole number"
 	case reflect.Float64:
 		return "a number"
 	case reflect.Map, reflect.Struct:

@@ -282,13 +282,7 @@ func (s Span) MarshalJSON() ([]byte, error) {
 
 // UnmarshalJSON reads a duration.
 func (s *Span) UnmarshalJSON(raw []byte) error {
-	text := string(raw)
-	if len(raw) > 0 && raw[0] == '"' {
-		if err := json.Unmarshal(raw, &text); err != nil {
-			return err
-		}
-	}
-	d, err := queue.ParseDuration(text)
+	d, err := queue.ReadDuration(raw)
 	*s = Span(d)
 	return err
 }

@@ -98,7 +98,7 @@ var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "u
 
 // selection is what a verb on jobs takes, with more parameters of its own.
 func selection(more ...param) *ruleset {
-	pick := "is missing, or given with a selection; name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all; give one of the two"
+	pick := "is missing; name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all"
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
 		opt("ids", "ids of jobs", some(atMost(MaxNames))),
@@ -133,9 +133,9 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("require_limits", "refuse jobs with a limit that is not enforced here"), next,
 		}, []group{
 			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
-			requires("goes with batch alone", []string{"abort"}, []string{"batch"}),
-			excludes("goes with batch alone", []string{"abort"}, []string{"commit", "jobs"}),
-			requires("goes with the last request of a batch, which has commit", []string{"key"}, []string{"commit"}),
+			requires("works only with batch; name the batch to give up", []string{"abort"}, []string{"batch"}),
+			excludes("works only with batch; leave commit and jobs out", []string{"abort"}, []string{"commit", "jobs"}),
+			requires("works only with commit, which the last request of a batch has; leave key out of the others", []string{"key"}, []string{"commit"}),
 		}},
 	}
 }
@@ -198,11 +198,11 @@ func outputRules() map[reflect.Type]*ruleset {
 			opt("base64", "bytes to type, in base64", upTo(MaxTyped)),
 			free("controls", "also answer the control sequences that the job has printed to change modes of its terminal"),
 		}, []group{
-			requires("goes with cols; give both, or neither to leave the size as it is",
+			requires("works only with cols; give both, or neither to leave the size as it is",
 				[]string{"rows"}, []string{"cols"}),
-			requires("goes with rows; give both, or neither to leave the size as it is",
+			requires("works only with rows; give both, or neither to leave the size as it is",
 				[]string{"cols"}, []string{"rows"}),
-			excludes("and base64 are both given; give one of them", []string{"text"}, []string{"base64"}),
+			excludes("cannot be combined with base64; give one of them", []string{"text"}, []string{"base64"}),
 		}},
 	}
 }
@@ -224,7 +224,7 @@ func verbRules() map[reflect.Type]*ruleset {
 			batchLabel,
 			opt("timeout", "timeout of the jobs from now on", duration),
 			dryRun, pageCursor,
-		}, []group{either("name dead jobs, or give all, or a batch; one of these",
+		}, []group{either("is missing; name dead jobs, or give a batch or all",
 			[]string{"ids", "id"}, []string{"all", "batch"})}},
 		reflect.TypeFor[Sure](): {[]param{
 			free("yes", "confirms that the jobs are removed for good; not needed with dry_run"),
@@ -256,7 +256,7 @@ func queueRules() map[reflect.Type]*ruleset {
 		names = append(names, p.name)
 	}
 	nothing := "is missing, as are " + strings.Join(names[1:], ", ") + "; give at least one"
-	oneOrAll := either("is missing, or given with all; give one of them", []string{"name"}, []string{"all"})
+	oneOrAll := either("is missing; name a queue, or give all", []string{"name"}, []string{"all"})
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Queues](): {params: []param{
@@ -272,7 +272,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			free("freeze", "freeze the jobs that run, too"),
 		}, []group{
 			oneOrAll,
-			excludes("and until are both given; give one of them", []string{"for"}, []string{"until"}),
+			excludes("cannot be combined with until; give one of them", []string{"for"}, []string{"until"}),
 			excludes("lasts until the queue is resumed; leave until and for out",
 				[]string{"freeze"}, []string{"until", "for"}),
 		}},
@@ -311,9 +311,9 @@ func gateRules() map[reflect.Type]*ruleset {
 			opt("rate", "most starts with the key in a period, like 10/m", formed(rate)),
 			opt("unset", "remove this rule", words("lock", "rate")),
 		}, []group{
-			either("rate and unset exclude each other; give exactly one of them",
+			either("is missing, as are rate and unset; give one of them",
 				[]string{"lock"}, []string{"rate", "unset"}),
-			excludes("and unset are both given; give one of them", []string{"rate"}, []string{"unset"}),
+			excludes("cannot be combined with unset; give one of them", []string{"rate"}, []string{"unset"}),
 		}},
 		reflect.TypeFor[Gates](): {params: goOn(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
 	}
@@ -321,7 +321,7 @@ func gateRules() map[reflect.Type]*ruleset {
 
 // workerRules are those of methods about workers and nodes.
 func workerRules() map[reflect.Type]*ruleset {
-	drain := []group{excludes("waits for a drain; leave it out with off", []string{"wait"}, []string{"off"})}
+	drain := []group{excludes("cannot be combined with off; give one of them", []string{"wait"}, []string{"off"})}
 	off := free("off", "end the drain")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Nodes](): {params: goOn(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
@@ -333,7 +333,7 @@ func workerRules() map[reflect.Type]*ruleset {
 			free("all", "remove all workers"),
 			opt("timeout", "how long running jobs may take to finish (default: 30s)", duration),
 			free("force", "do not let running jobs finish"),
-		}, []group{excludes("and all are both given; give one of them", []string{"count"}, []string{"all"})}},
+		}, []group{excludes("cannot be combined with all; give one of them", []string{"count"}, []string{"all"})}},
 		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
 		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
 			aName), off, free("wait", "answer once no job runs there")}, drain},

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"maps"
 	"reflect"
 	"sync"
@@ -56,37 +57,41 @@ func (r *ruleset) param(name string) *param {
 }
 
 // group is a condition on parameters of two sets: whether any of each is given. A parameter that is false counts as not
-// given.
+// given. An error names the parameter of the first set that is given, or else the first of the set.
 type group struct {
-	a, b           []string
-	accepts        func(a, b bool) bool
-	declare        func(a, b schema) schema
-	field, message string // of the error
+	a, b    []string
+	accepts func(a, b bool) bool
+	declare func(a, b schema) schema
+	message string // of the error
+	// exclusive refuses parameters of both sets with a separate message, which names one of each.
+	exclusive bool
 }
 
 // anyOf asks for at least one of the parameters.
 func anyOf(message string, names ...string) group {
-	return group{names, nil, func(a, _ bool) bool { return a }, func(a, _ schema) schema { return a }, names[0], message}
+	accepts := func(a, _ bool) bool { return a }
+	return group{a: names, accepts: accepts, declare: func(a, _ schema) schema { return a }, message: message}
 }
 
-// either asks for parameters of one set, and for none of the other.
+// either asks for parameters of one set, and for none of the other. The message is for a request that has neither.
 func either(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return a != b }
-	return group{a, b, accepts, func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }, a[0], message}
+	declare := func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }
+	return group{a, b, accepts, declare, message, true}
 }
 
 // excludes refuses parameters of one set together with those of the other.
 func excludes(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return !a || !b }
 	declare := func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }
-	return group{a, b, accepts, declare, a[0], message}
+	return group{a, b, accepts, declare, message, false}
 }
 
 // requires asks for one of the second set where one of the first is given.
 func requires(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return !a || b }
 	declare := func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }
-	return group{a, b, accepts, declare, a[0], message}
+	return group{a, b, accepts, declare, message, false}
 }
 
 // check refuses what is missing of the given parameters, or does not belong together.
@@ -96,17 +101,21 @@ func (r *ruleset) check(given map[string]bool) error {
 			return queue.Invalid(p.name, "is missing; give the %s", p.doc)
 		}
 	}
-	some := func(names []string) bool {
+	some := func(names []string) string { // the first of them that is given
 		for _, name := range names {
 			if given[name] {
-				return true
+				return name
 			}
 		}
-		return false
+		return ""
 	}
 	for _, g := range r.groups {
-		if !g.accepts(some(g.a), some(g.b)) {
-			return queue.Invalid(g.field, "%s", g.message)
+		switch a, b := some(g.a), some(g.b); {
+		case g.accepts(a != "", b != ""):
+		case g.exclusive && a != "":
+			return queue.Invalid(b, "cannot be combined with %s; give one of them", a)
+		default:
+			return queue.Invalid(cmp.Or(a, g.a[0]), "%s", g.message)
 		}
 	}
 	return nil
@@ -118,9 +127,9 @@ func (p *param) checkValue(v reflect.Value) error {
 	case Time:
 		return nil
 	case Span:
-		return p.CheckNumber(p.name, time.Duration(v).Seconds())
+		return p.CheckDuration(p.name, time.Duration(v))
 	case *Span:
-		return p.CheckNumber(p.name, time.Duration(*v).Seconds())
+		return p.CheckDuration(p.name, time.Duration(*v))
 	case *Age:
 		return nil // it has read itself
 	case []byte:

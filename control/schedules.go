@@ -26,6 +26,14 @@ type ScheduleAdd struct {
 // backoffJitter is what the field jitter of a job is called beside a schedule's own.
 const backoffJitter = "backoff_jitter"
 
+// ScheduleFault returns an error about the job of a schedule with the name that schedule.add has for the field.
+func ScheduleFault(err error) error {
+	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
+		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
+	}
+	return err
+}
+
 // own returns where the members go that are not the spec's.
 func (p *ScheduleAdd) own() map[string]reflect.Value {
 	own := map[string]reflect.Value{}

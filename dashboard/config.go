@@ -43,7 +43,7 @@ func (c *Config) Check() error {
 	at, err := netip.ParseAddrPort(c.Listen)
 	switch {
 	case err != nil:
-		return queue.Invalid("web.listen", "%q is no ADDRESS:PORT like 127.0.0.1:7070, and no unix:/PATH", queue.Clip(c.Listen))
+		return queue.Invalid("web.listen", "%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", queue.Clip(c.Listen))
 	case at.Addr().Unmap().IsLoopback():
 		return nil
 	case c.TLSCert == "" && !c.Proxy:

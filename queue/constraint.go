@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Constraint says which values a field of a job, or a parameter of a method, accepts. The check of a value and the
@@ -115,13 +117,46 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 
 // CheckNumber refuses a number that the constraint does not accept.
 func (c *Constraint) CheckNumber(field string, n float64) error {
-	if r := c.Range; r != nil && (n < r.Min || n > r.Max || r.Above && n == r.Min) {
-		if r.Above {
-			return Invalid(field, "%s is not above %s and at most %s%s", plain(n), plain(r.Min), plain(r.Max), c.Note)
-		}
-		return Invalid(field, "%s is not between %s and %s%s", plain(n), plain(r.Min), plain(r.Max), c.Note)
+	return c.checkRange(field, n, quantity{"a number", "small", "large", plain})
+}
+
+// CheckDuration refuses a duration that the constraint does not accept.
+func (c *Constraint) CheckDuration(field string, d time.Duration) error {
+	text := func(seconds float64) string {
+		return FormatDuration(time.Duration(math.Round(seconds * float64(time.Second))))
 	}
-	return nil
+	return c.checkRange(field, d.Seconds(), quantity{"a duration", "short", "long", text})
+}
+
+// checkSize refuses a number of bytes that the constraint does not accept.
+func (c *Constraint) checkSize(field string, n int64) error {
+	text := func(n float64) string { return FormatSize(int64(n)) }
+	return c.checkRange(field, float64(n), quantity{"a size", "small", "large", text})
+}
+
+// quantity is how messages write values of a kind.
+type quantity struct {
+	name, less, more string // "a duration", and "short" or "long" for one out of range
+	text             func(float64) string
+}
+
+func (c *Constraint) checkRange(field string, n float64, q quantity) error {
+	r := c.Range
+	if r == nil || n >= r.Min && n <= r.Max && !(r.Above && n == r.Min) {
+		return nil
+	}
+	wrong := q.less
+	if n > r.Max {
+		wrong = q.more
+	}
+	give := "from " + q.text(r.Min) + " to " + q.text(r.Max)
+	switch {
+	case r.Above:
+		give = "above " + q.text(r.Min) + ", at most " + q.text(r.Max)
+	case r.Max >= math.MaxInt64:
+		give = "of " + q.text(r.Min) + " or more"
+	}
+	return Invalid(field, "%s is too %s; give %s %s%s", q.text(n), wrong, q.name, give, c.Note)
 }
 
 // CheckText refuses a text that the constraint does not accept.
@@ -142,7 +177,7 @@ func (c *Constraint) checkWord(field, text string) error {
 	if near := Nearest(text, c.Enum); near != "" {
 		return Invalid(field, "%q is not known%s", Clip(text), near)
 	}
-	return Invalid(field, "%q is not %s", Clip(text), alternatives(c.Enum))
+	return Invalid(field, "%q is not known; give %s", Clip(text), alternatives(c.Enum))
 }
 
 // CheckCount refuses a list or a map of n entries that the constraint does not accept.
@@ -151,7 +186,7 @@ func (c *Constraint) CheckCount(field string, n int) error {
 	case n < c.MinItems:
 		return Invalid(field, "has %d entries; give %d or more", n, c.MinItems)
 	case c.MaxItems > 0 && n > c.MaxItems:
-		return Invalid(field, "has %d entries; at most %d are taken", n, c.MaxItems)
+		return Invalid(field, "has %d entries; give at most %d", n, c.MaxItems)
 	}
 	return nil
 }
@@ -167,13 +202,13 @@ func (c *Constraint) CheckEntry(field, text string) error {
 func checkForm(field, text string, form *Form, most int) error {
 	switch {
 	case most > 0 && len(text) > most:
-		return Invalid(field, "is %d bytes; at most %d are taken", len(text), most)
+		return Invalid(field, "is %d bytes long; give at most %d", len(text), most)
 	case form == nil || form.Valid(text):
 		return nil
 	case !withoutNUL(text):
 		return Invalid(field, "must not hold a NUL")
 	case form == formFilled:
-		return Invalid(field, "is empty")
+		return Invalid(field, "is empty; give a value")
 	}
 	return Invalid(field, "%q is not %s", Clip(text), form.Is)
 }
@@ -210,15 +245,16 @@ func (f *Field) check(c *Constraint, v any) *Error {
 	var err error
 	switch v := v.(type) {
 	case int64:
-		if err = c.CheckNumber(f.Name, float64(v)); err != nil && f.Kind == KindSize {
-			least, most := FormatSize(int64(c.Range.Min)), FormatSize(int64(c.Range.Max))
-			err = Invalid(f.Name, "must be between %s and %s%s", least, most, c.Note)
+		if f.Kind == KindSize {
+			err = c.checkSize(f.Name, v)
+		} else {
+			err = c.CheckNumber(f.Name, float64(v))
 		}
 	case float64:
 		err = c.CheckNumber(f.Name, v)
 	case string:
 		if d, parsed := ParseDuration(v); f.Kind == KindDuration && parsed == nil {
-			err = c.CheckNumber(f.Name, d.Seconds())
+			err = c.CheckDuration(f.Name, d)
 			break
 		}
 		err = c.CheckText(f.Name, v)

@@ -75,7 +75,7 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	j.Secrets = resolveSecrets(check, s)
 
 	j.MaxAttempts = resolveAttempts(check, s, d)
-	check(s.Delay == nil || s.RunAt == nil, "delay", "and run_at are both given; give one of them")
+	check(s.Delay == nil || s.RunAt == nil, "delay", "cannot be combined with run_at; give one of them")
 	resolveBackoff(check, s, &j)
 	checkLabels(check, s.Labels)
 	j.Demands = resolveDemands(&wrong, s)
@@ -98,13 +98,16 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	default:
 		j.Command = "" // an answer of ours shows the words as a command too
 		check(len(s.Argv) == 0 || s.Argv[0] != "", "argv", "begins with an empty entry; give the name of the program there")
-		check(s.Shell == nil, "shell", "goes with command, not with argv")
+		check(s.Shell == nil, "shell", "works only with command; leave it out with argv")
 	}
-	check(s.Stdin == nil || s.StdinFile == nil, "stdin", "and stdin_file are both given; give one of them")
-	check(!j.TTY || s.Stdin == nil, "tty", "and stdin are both given; a job with a terminal reads what is typed there: give one of them")
-	check(!j.TTY || s.StdinFile == nil, "tty", "and stdin_file are both given; a job with a terminal reads what is typed there: give one of them")
+	check(s.Stdin == nil || s.StdinFile == nil, "stdin", "cannot be combined with stdin_file; give one of them")
+	check(!j.TTY || s.Stdin == nil, "tty", "cannot be combined with stdin; "+terminalReads)
+	check(!j.TTY || s.StdinFile == nil, "tty", "cannot be combined with stdin_file; "+terminalReads)
 	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
 }
+
+// terminalReads is why a job with a terminal has no other standard input.
+const terminalReads = "a job with a terminal reads what is typed there, so leave one of them out"
 
 func resolveBackoff(check checker, s *Spec, j *Job) {
 	j.Backoff.Base = or(s.BackoffBase, 0)
@@ -114,8 +117,8 @@ func resolveBackoff(check checker, s *Spec, j *Job) {
 
 func resolveUnique(check checker, s *Spec, j *Job) {
 	j.Unique, j.UniqueFor = or(s.Unique, ""), or(s.UniqueFor, 0)
-	check(s.UniqueFor == nil || s.Unique != nil, "unique_for", "goes with unique")
-	check(s.OnConflict == nil || s.Unique != nil, "on_conflict", "goes with unique")
+	check(s.UniqueFor == nil || s.Unique != nil, "unique_for", "works only with unique; give both, or leave it out")
+	check(s.OnConflict == nil || s.Unique != nil, "on_conflict", "works only with unique; give both, or leave it out")
 	j.OnConflict = Conflict(max(0, slices.Index(conflicts, or(s.OnConflict, ""))))
 }
 

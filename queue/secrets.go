@@ -17,7 +17,7 @@ func CredentialName(reference string) (name string, ok bool) {
 // resolveSecrets checks what refers to secrets. What these are is known to the runner alone.
 func resolveSecrets(check checker, s *Spec) []string {
 	const field = "env_secret"
-	check(!or(s.MaskSecrets, false) || len(s.EnvSecret) > 0, "mask_secrets", "has nothing to mask; it goes with env_secret")
+	check(!or(s.MaskSecrets, false) || len(s.EnvSecret) > 0, "mask_secrets", "works only with env_secret; give both, or leave it out")
 	var list []string
 	for name, reference := range s.EnvSecret {
 		check(name != "" && !strings.ContainsAny(name, "=\x00"), field, "%q is not a name of a variable", Clip(name))

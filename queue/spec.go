@@ -3,6 +3,7 @@ package queue
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -294,9 +295,21 @@ func (f *Field) setText(s *Spec, value string) error {
 		return err
 	}
 	switch f.Kind {
-	case KindInteger, KindNumber, KindBool:
-		if !json.Valid([]byte(value)) {
-			return fmt.Errorf("%q is not %s", Clip(value), [...]string{KindInteger: "an integer", KindNumber: "a number", KindBool: "true or false"}[f.Kind])
+	case KindInteger:
+		n, err := ReadInteger(value)
+		if err != nil {
+			return err
+		}
+		return setAny(f, s, n)
+	case KindNumber:
+		n, err := ReadNumber(value)
+		if err != nil {
+			return err
+		}
+		return setAny(f, s, n)
+	case KindBool:
+		if value != "true" && value != "false" {
+			return fmt.Errorf("%q is not true or false", Clip(value))
 		}
 		return f.set(s, json.RawMessage(value))
 	case KindList:
@@ -305,7 +318,7 @@ func (f *Field) setText(s *Spec, value string) error {
 	case KindMap:
 		k, v, found := strings.Cut(value, "=")
 		if !found {
-			return fmt.Errorf("%q is not NAME=value", Clip(value))
+			return fmt.Errorf("%q is not NAME=value; write it like A=1", Clip(value))
 		}
 		m, _ := f.get(s).(map[string]string)
 		m = maps.Clone(m)
@@ -319,8 +332,8 @@ func (f *Field) setText(s *Spec, value string) error {
 		list = slices.Clone(list)
 		for part := range strings.SplitSeq(value, ",") {
 			n, err := strconv.Atoi(strings.TrimSpace(part))
-			if err != nil {
-				return fmt.Errorf("%q is not a list of exit codes like 0,3", Clip(value))
+			if errors.Is(err, strconv.ErrSyntax) {
+				return fmt.Errorf("%q is not a list of exit codes; write it like 0,3", Clip(value))
 			}
 			list = append(list, n)
 		}
@@ -398,9 +411,12 @@ func integer(name, usage string, at func(*Spec) **int64) Field {
 
 func number(name, usage string, at func(*Spec) **float64) Field {
 	return Field{name, "", KindNumber, usage, func(s *Spec, v json.RawMessage) error {
-		n, err := strconv.ParseFloat(string(v), 64)
+		if !isNumber(v) {
+			return fmt.Errorf("must be a number, without quotes")
+		}
+		n, err := ReadNumber(string(v))
 		if err != nil {
-			return fmt.Errorf("must be a number")
+			return err
 		}
 		*at(s) = &n
 		return nil
@@ -409,7 +425,7 @@ func number(name, usage string, at func(*Spec) **float64) Field {
 
 func duration(name, alias, usage string, at func(*Spec) **time.Duration) Field {
 	return Field{name, alias, KindDuration, usage, func(s *Spec, v json.RawMessage) error {
-		d, err := readDuration(v)
+		d, err := ReadDuration(v)
 		if err != nil {
 			return err
 		}

@@ -29,8 +29,13 @@ var units = []unit{
 // ParseDuration reads a duration such as 90, 90s, 1.5h, 1h30m or 7d; a number
 // alone is seconds. Negative durations and those above MaxDuration are refused.
 func ParseDuration(text string) (time.Duration, error) {
-	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
+	if seconds, err := parseDecimal(text); err == nil {
 		return Seconds(seconds)
+	}
+	if rest, negative := strings.CutPrefix(text, "-"); negative {
+		if _, err := ParseDuration(rest); err == nil {
+			return 0, ErrNegative
+		}
 	}
 	var total time.Duration // exact: nanoseconds in a float would be lost above 104 days
 	rest := text
@@ -54,7 +59,7 @@ func ParseDuration(text string) (time.Duration, error) {
 			return 0, err
 		}
 		if total += part; total > MaxDuration {
-			return 0, errTooLong
+			return 0, ErrTooLong
 		}
 		rest = rest[u:]
 	}
@@ -64,15 +69,63 @@ func ParseDuration(text string) (time.Duration, error) {
 	return total, nil
 }
 
-var errTooLong = errors.New("must be at most ten years")
+// parseDecimal reads a number in decimal notation. One that is beyond what a float64 holds is infinite.
+func parseDecimal(text string) (float64, error) {
+	if strings.Trim(text, "+-.0123456789eE") != "" {
+		return 0, strconv.ErrSyntax
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if errors.Is(err, strconv.ErrRange) {
+		err = nil
+	}
+	return n, err
+}
+
+// What ParseDuration returns for a duration that is out of range.
+var (
+	ErrTooLong  = errors.New("is too long; give at most 3650d, which is ten years")
+	ErrNegative = errors.New("is negative; give 0 or more")
+)
+
+// ReadInteger reads a whole number. An error says what is wrong with it, and what to write.
+func ReadInteger(text string) (int64, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, strconv.ErrRange):
+		return 0, outOfRange(text)
+	}
+	return 0, fmt.Errorf("%q is not a whole number; write it like 10", Clip(text))
+}
+
+// ReadNumber reads a number, as ReadInteger does.
+func ReadNumber(text string) (float64, error) {
+	n, err := parseDecimal(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("%q is not a number; write it like 0.5", Clip(text))
+	case math.IsInf(n, 0):
+		return 0, outOfRange(text)
+	}
+	return n, nil
+}
+
+// outOfRange refuses a number that is too large, or too small, to be stored.
+func outOfRange(text string) error {
+	if strings.HasPrefix(text, "-") {
+		return fmt.Errorf("%s is too small; give a larger number", Clip(text))
+	}
+	return fmt.Errorf("%s is too large; give a smaller number", Clip(text))
+}
 
 // Seconds turns seconds into a duration, within 0 and MaxDuration.
 func Seconds(seconds float64) (time.Duration, error) {
 	switch {
-	case math.IsNaN(seconds) || seconds < 0:
-		return 0, fmt.Errorf("must not be negative")
+	case seconds < 0:
+		return 0, ErrNegative
 	case seconds > MaxDuration.Seconds():
-		return 0, errTooLong
+		return 0, ErrTooLong
 	}
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }
@@ -123,16 +176,22 @@ func ParseSize(text string) (int64, error) {
 		if !found || number == "" {
 			continue
 		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil {
-			break
-		}
-		if !(n >= 0 && n*float64(s.bytes) <= 1<<50) {
-			return 0, fmt.Errorf("must be between 0 and 1PiB")
+		n, err := parseDecimal(strings.TrimSpace(number))
+		switch {
+		case err != nil:
+			return 0, notSize(text)
+		case n < 0:
+			return 0, ErrNegative
+		case n*float64(s.bytes) > 1<<50:
+			return 0, fmt.Errorf("is too large; give at most 1PiB")
 		}
 		return int64(n * float64(s.bytes)), nil
 	}
-	return 0, fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", Clip(text))
+	return 0, notSize(text)
+}
+
+func notSize(text string) error {
+	return fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", Clip(text))
 }
 
 // FormatSize writes a number of bytes so that ParseSize reads it back exactly.

@@ -18,22 +18,25 @@ func readText(v json.RawMessage) (string, error) {
 }
 
 func readInteger(v json.RawMessage) (int64, error) {
-	n, err := strconv.ParseInt(string(v), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("must be an integer")
+	if !isNumber(v) {
+		return 0, fmt.Errorf("must be a whole number, without quotes")
 	}
-	return n, nil
+	return ReadInteger(string(v))
 }
 
-func readDuration(v json.RawMessage) (time.Duration, error) {
+// isNumber reports whether a JSON value is a number.
+func isNumber(v json.RawMessage) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
+
+// ReadDuration reads a JSON value that is a number of seconds, or text like "90s".
+func ReadDuration(v json.RawMessage) (time.Duration, error) {
 	t := string(v)
 	if v[0] == '"' {
 		var err error
 		if t, err = Text(v); err != nil {
 			return 0, err
 		}
-	} else if _, err := strconv.ParseFloat(t, 64); err != nil {
-		return 0, fmt.Errorf("must be seconds or text like \"90s\"")
+	} else if !isNumber(v) {
+		return 0, fmt.Errorf("must be a number of seconds, or text like \"90s\"")
 	}
 	return ParseDuration(t)
 }
@@ -67,7 +70,7 @@ func setUmask(s *Spec, v json.RawMessage) error {
 	}
 	n, err := strconv.ParseUint(t, 8, 16)
 	if err != nil || n > 0o777 {
-		return fmt.Errorf("%q is not an octal umask like 022", Clip(t))
+		return fmt.Errorf("%q is not an octal umask; write it like 022", Clip(t))
 	}
 	umask := int(n)
 	s.Umask = &umask
@@ -97,8 +100,10 @@ func setSize(to **int64, v json.RawMessage) error {
 		if t, err = Text(v); err != nil {
 			return err
 		}
-	} else if _, err := readInteger(v); err != nil {
+	} else if !isNumber(v) {
 		return fmt.Errorf("must be a number of bytes, or text like \"64MiB\"")
+	} else if _, err := ReadInteger(t); err != nil {
+		return err
 	}
 	n, err := ParseSize(t)
 	if err != nil {
@@ -198,7 +203,7 @@ func setCodes(to *[]int, v json.RawMessage) error {
 		n, err := readInteger(e)
 		list = append(list, int(n))
 		if err != nil || n < 0 || n > maxExitCode {
-			return fmt.Errorf("must be a list of exit codes, which are 0 to %d here", int64(maxExitCode))
+			return fmt.Errorf("must be a list of exit codes; give numbers from 0 to %d", int64(maxExitCode))
 		}
 		return nil
 	})

@@ -133,7 +133,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	uid, as := peer.UID, users{s: s, peer: &peer}
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(), Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
-		return r, said, queue.Invalid("key", "is %d bytes long; at most %d are taken", len(a.key), queue.MaxKey)
+		return r, said, queue.Invalid("key", "is %d bytes long; give at most %d", len(a.key), queue.MaxKey)
 	}
 	name := s.userName(uid)
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now

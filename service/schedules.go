@@ -126,7 +126,7 @@ func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want as
 	peer := control.PeerFrom(ctx)
 	r, said, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
 	if err != nil {
-		return want, err
+		return want, control.ScheduleFault(err)
 	}
 	spec, err := p.Spec.MarshalJSON()
 	if err != nil {

@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"math"
 
 	"github.com/queuectl/queuectl/config"
@@ -74,8 +75,8 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if err == nil {
 		err = k.Check(text)
 	}
-	if err != nil {
-		return err
+	if e, ok := errors.AsType[*queue.Error](err); ok {
+		return queue.Invalid("listen", "%s", e.Message) // the parameter, not the setting
 	}
 	if err := s.audit(ctx, verb, text, nil); err != nil {
 		return err

@@ -41,3 +41,108 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 		t.Errorf("edit --on nope: %+v", r)
 	}
 }
+
+// A bad value of a flag is refused by the flag that was typed: what is wrong with it, and what to do. The words of Go's
+// libraries are not for users, and a number that is too large is not called something else.
+func TestRefusalsNameTheFlag(t *testing.T) {
+	q := serving(t, "--workers", "0")
+	q.must("enqueue", "--id", "a", "true")
+	const huge = "99999999999999999999"
+	const number, tooLarge = `"x" is not a whole number; write it like 10`, huge + " is too large; give a smaller number"
+	const duration = `"x" is not a duration; write it like 90s, 1h30m, 7d, 5min or "2 hours"`
+	const empty = "is empty; give a value, or leave the flag out"
+	for _, c := range []struct {
+		args, want string
+		code       int
+	}{
+		{"enqueue --priority x -- true", "--priority: " + number, 2},
+		{"enqueue --priority= -- true", `--priority: "" is not a whole number; write it like 10`, 2},
+		{"enqueue --priority 1.5 -- true", `--priority: "1.5" is not a whole number; write it like 10`, 2},
+		{"enqueue --priority " + huge + " -- true", "--priority: " + tooLarge, 2},
+		{"enqueue --priority 1000001 -- true", "--priority: 1000001 is too large; give a number from -1000000 to 1000000", 2},
+		{"enqueue --jitter NaN -- true", `--jitter: "NaN" is not a number; write it like 0.5`, 2},
+		{"enqueue --jitter 2 -- true", "--jitter: 2 is too large; give a number from 0 to 1", 2},
+		{"enqueue --cpus 1e400 -- true", "--cpus: 1e400 is too large; give a smaller number", 2},
+		{"enqueue --timeout x -- true", "--timeout: " + duration, 2},
+		{"enqueue --timeout= -- true", "--timeout: " + empty, 2},
+		{"enqueue --timeout -5s -- true", "--timeout: is negative; give 0 or more", 2},
+		{"enqueue --timeout 5y -- true", strings.ReplaceAll("--timeout: "+duration, `"x"`, `"5y"`), 2},
+		{"enqueue --timeout 1e400 -- true", "--timeout: is too long; give at most 3650d, which is ten years", 2},
+		{"enqueue --timeout NaN -- true", strings.ReplaceAll("--timeout: "+duration, `"x"`, `"NaN"`), 2},
+		{"enqueue --backoff-max 0 -- true", "--backoff-max: 0s is too short; give a duration above 0s, at most 3650d", 2},
+		{"enqueue --memory 1 -- true", "--memory: 1 is too small; give a size from 1MiB to 1PiB; leave it out for no limit", 2},
+		{"enqueue --memory x -- true", `--memory: "x" is not a size; write it like 4096, 64K or 1MiB`, 2},
+		{"enqueue --ok-code 256 -- true", "--ok-code: must be a list of exit codes; give numbers from 0 to 255", 2},
+		{"enqueue --on-lost x -- true", `--on-lost: "x" is not known; give retry, dead or hold`, 2},
+		{"enqueue --allow-past=x -- true", `--allow-past: "x" is not true or false; give the flag alone for true`, 2},
+		{"enqueue --unique-for 1h -- true", "--unique-for: works only with --unique; give both, or leave it out", 2},
+		{"enqueue --on-conflict reject -- true", "--on-conflict: works only with --unique; give both, or leave it out", 2},
+		{"enqueue --mask-secrets -- true", "--mask-secrets: works only with --env-secret; give both, or leave it out", 2},
+		{"enqueue --shell sh -- true", "--shell: works only with --command; leave it out with argv", 2},
+		{"enqueue --delay 1h --at 23:59 -- true", "--delay: cannot be combined with --at; give one of them", 2},
+		{"enqueue --tty --stdin x -- cat", "--tty: cannot be combined with --stdin; a job with a terminal reads what is typed there, so leave one of them out", 2},
+		{"enqueue --next --priority 3 -- true", "--next: cannot be combined with --priority; leave one of them out", 2},
+		{"enqueue --command x y", "--command: cannot be combined with a command as a word; give one of them", 2},
+		{"enqueue --after -1 -- true", `--after: "-1" is not the id of a job; queuectl list shows them`, 2},
+		{"enqueue --after-any -1 -- true", `--after-any: "-1" is not the id of a job; queuectl list shows them`, 2},
+		{"enqueue --after-batch x -- true", `--after-batch: you have no jobs in the batch "x"; check its name with: queuectl list --batch x`, 2},
+		{"enqueue --after-batch " + strings.Repeat("x", 300) + " -- true", "--after-batch: is 300 bytes long; give at most 256", 2},
+		{"run --detach --timeout x -- true", "--timeout: " + duration, 125},
+		{"run --detach --file x", "--file: works only with --private; add --private", 125},
+		{"run --private --workers 0 ::: x", `--workers: "0" is not a number of workers; give 1 or more, or auto`, 125},
+		{"edit a --priority 1000001", "--priority: 1000001 is too large; give a number from -1000000 to 1000000", 2},
+		{"edit a --on nope", `--on: there is no machine "nope" in this queue; queuectl node list names them`, 2},
+		{"logs a -n -1", "--lines: -1 is too small; give a number from 0 to 100000", 2},
+		{"logs a -n x", "--lines: " + number, 2},
+		{"logs a --attempt 0", "--attempt: 0 is too small; give 1 for the first one, or leave it out for the last one", 2},
+		{"show a --history-before -1", "--history-before: -1 is too small; give a number from 1 to 2147483647", 2},
+		{"list --limit 0", "--limit: 0 is too small; give 1 or more, or leave it out for all jobs, or 50 in a table", 2},
+		{"list --limit " + huge, "--limit: " + tooLarge, 2},
+		{"list --json --columns id", "--columns: works only for a table; leave it out, as JSON has every field", 2},
+		{"simulate --next 0", "--next: 0 is too small; give a number from 1 to 100", 2},
+		{"events --since -1", "--since: -1 is too small; give a number of 0 or more", 2},
+		{"status --check --watch", "--check: cannot be combined with --watch; give one of them", 2},
+		{"cancel --state x", `--state: "x" is not a state; `, 2},
+		{"cancel a --all", "--all: cannot be combined with ids of jobs; give one of them", 2},
+		{"cancel --all", "--all: selects every job that the verb takes; confirm with --yes, or count the jobs with --dry-run", 2},
+		{"cancel --older-than 0", "--older-than: 0s is too short; give a longer duration", 2},
+		{"cancel --label x", `--label: "x" is not NAME=VALUE; write it like tier=gold`, 2},
+		{"kill a --signal x", `--signal: "x" is not a signal; give a name like TERM or a number from 1 to 64`, 2},
+		{"cleanup --days NaN", `--days: "NaN" is not a number; write it like 0.5`, 2},
+		{"cleanup --days -1", "--days: -1 is too small; give a number from 0 to 36500", 2},
+		{"cleanup --keep -1", "--keep: -1 is too small; give a number from 0 to 1000000000", 2},
+		{"dlq retry --all --batch x", "--all: cannot be combined with --batch; give one of them", 2},
+		{"queue set q --max-pending x", "--max-pending: " + number, 2},
+		{"queue set q --concurrency " + huge, "--concurrency: " + tooLarge, 2},
+		{"queue set q --weight 0", "--weight: 0 is too small; give a number from 1 to 1000", 2},
+		{"queue set q --retention-output x", `--retention-output: "x" is not a size; write it like 4096, 64K or 1MiB`, 2},
+		{"queue set q --default x", `--default: "x" is not FIELD=VALUE; write it like timeout=2h`, 2},
+		{"queue set q --default timeout=x", `--default: timeout: "x" is not a duration; write it like 90s, 1h30m or 7d`, 2},
+		{"queue set q --no-default x", "--no-default: x: is not a field of a job; queuectl enqueue --help lists them", 2},
+		{"queue pause q --for x", "--for: " + duration, 2},
+		{"queue pause q --for 1h --until 23:59", "--for: cannot be combined with --until; give one of them", 2},
+		{"queue pause q --all", "--all: cannot be combined with names of queues; give one of them", 2},
+		{"gate set @k --lock 1 --rate 1/s", "--rate: cannot be combined with --lock; give one of them", 2},
+		{"gate set @k --lock 0", "--lock: 0 is too small; give a number from 1 to 10000", 2},
+		{"worker start -c 0", "--count: 0 is too small; give 1 or more", 2},
+		{"worker stop -c x", "--count: " + number, 2},
+		{"worker stop -c 1 --all", "--count: cannot be combined with --all; give one of them", 2},
+		{"worker stop --timeout x", "--timeout: " + duration, 2},
+		{"drain --off --wait", "--wait: cannot be combined with --off; give one of them", 2},
+		{"schedule add s @daily --backoff-jitter 2 -- true", "--backoff-jitter: 2 is too large; give a number from 0 to 1", 2},
+		{"schedule add s @daily --jitter 2d -- true", "--jitter: 2d is too long; give a duration from 0s to 1d", 2},
+		{"schedule add s @daily --overlap x -- true", `--overlap: "x" is not known; give skip, queue or replace`, 2},
+		{"web start --listen x", `--listen: "x" is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH`, 2},
+		{"wait a --timeout x", "--timeout: " + duration, 125},
+		{"list --socket=", "--socket: " + empty, 2},
+		{"list --batch=", "--batch: " + empty, 2},
+	} {
+		r := q.cli(strings.Fields(c.args)...)
+		if want := "queuectl: " + c.want; r.code != c.code || !strings.HasPrefix(r.err, want) || strings.Count(r.err, "\n") != 1 {
+			t.Errorf("%s: %d, %q; want %d, %q", c.args, r.code, r.err, c.code, want)
+		}
+	}
+	if r := q.cli("enqueue", "--cwd", q.path("none"), "true"); r.code != 0 || !strings.HasPrefix(r.err, "queuectl: --cwd: ") {
+		t.Errorf("enqueue --cwd: %+v", r)
+	}
+}

@@ -216,22 +216,22 @@ func TestWrongSchedules(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	for text, args := range map[string][]string{
-		`cron: the minute is "61"; allowed are 0 to 59`:   {"n", "61 * * * *", "--", "x"},
-		`cron: the hour is "25"`:                          {"n", "0 25 * * *", "--", "x"},
-		`cron: has 4 fields`:                              {"n", "* * * *", "--", "x"},
-		`cron: never comes`:                               {"n", "0 0 30 2 *", "--", "x"},
-		`cron: @every 10ms is too often`:                  {"n", "@every 10ms", "--", "x"},
-		`tz: there is no time zone "Mars/Olympus"`:        {"n", "@daily", "--tz", "Mars/Olympus", "--", "x"},
-		`jitter: 2h is longer than the 1h`:                {"n", "@hourly", "--jitter", "2h", "--", "x"},
-		`--catch-up: "some" is not none, one or all`:      {"n", "@hourly", "--catch-up", "some", "--", "x"},
-		`--overlap: "both" is not skip, queue or replace`: {"n", "@hourly", "--overlap", "both", "--", "x"},
-		`name: "a b" is not the name of a schedule`:       {"a b", "@hourly", "--", "x"},
-		`name: "` + strings.Repeat("n", 80) + `…" is`:     {strings.Repeat("n", 101), "@hourly", "--", "x"},
-		`command: is missing`:                             {"n", "@hourly"},
-		`quote the line of cron as one`:                   {"n", "0", "3", "*", "*", "*", "--", "x"},
-		`needs a name and a line of cron`:                 {"n"},
-		`id: is for a single job`:                         {"n", "@hourly", `{"command":"x","id":"a"}`},
-		`--max-retries: -1 is not between`:                {"n", "@hourly", "--max-retries", "-1", "--", "x"},
+		`cron: the minute is "61"; allowed are 0 to 59`:               {"n", "61 * * * *", "--", "x"},
+		`cron: the hour is "25"`:                                      {"n", "0 25 * * *", "--", "x"},
+		`cron: has 4 fields`:                                          {"n", "* * * *", "--", "x"},
+		`cron: never comes`:                                           {"n", "0 0 30 2 *", "--", "x"},
+		`cron: @every 10ms is too often`:                              {"n", "@every 10ms", "--", "x"},
+		`tz: there is no time zone "Mars/Olympus"`:                    {"n", "@daily", "--tz", "Mars/Olympus", "--", "x"},
+		`jitter: 2h is longer than the 1h`:                            {"n", "@hourly", "--jitter", "2h", "--", "x"},
+		`--catch-up: "some" is not known; give none, one or all`:      {"n", "@hourly", "--catch-up", "some", "--", "x"},
+		`--overlap: "both" is not known; give skip, queue or replace`: {"n", "@hourly", "--overlap", "both", "--", "x"},
+		`name: "a b" is not the name of a schedule`:                   {"a b", "@hourly", "--", "x"},
+		`name: "` + strings.Repeat("n", 80) + `…" is`:                 {strings.Repeat("n", 101), "@hourly", "--", "x"},
+		`command: is missing`:                                         {"n", "@hourly"},
+		`quote the line of cron as one`:                               {"n", "0", "3", "*", "*", "*", "--", "x"},
+		`needs a name and a line of cron`:                             {"n"},
+		`id: is for a single job`:                                     {"n", "@hourly", `{"command":"x","id":"a"}`},
+		`--max-retries: -1 is too small`:                              {"n", "@hourly", "--max-retries", "-1", "--", "x"},
 	} {
 		got := q.cli(append([]string{"schedule", "add"}, args...)...)
 		if got.code != 2 || !strings.Contains(got.err, text) {

@@ -29,7 +29,7 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2, "takes no flags of jobs"},
 		{[]string{"enqueue", "--stdin", "-", "cat"}, "\xff", 2, "stdin: "},
 		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2, "env: QUEUECTL_WORKER is set by queuectl itself"},
-		{[]string{"list", "--limit", "0"}, "", 2, "--limit must be at least 1"},
+		{[]string{"list", "--limit", "0"}, "", 2, "--limit: 0 is too small"},
 		{[]string{"list", "--limit", "x"}, "", 2, `--limit: "x" is not a whole number`},
 		{[]string{"config", "get", "a", "b"}, "", 2, "takes a key or nothing"},
 		{[]string{"config", "validate", "a", "b"}, "", 2, "takes a file or nothing"},

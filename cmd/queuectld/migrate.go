@@ -30,7 +30,7 @@ the same command is run again. Outputs in files stay where they are.`,
 				return err
 			}
 			if to != "" && toFile != "" {
-				return cli.Usage("--to and --to-file are both given; give one of them")
+				return cli.Usage("--to: cannot be combined with --to-file; give one of them")
 			}
 			if toFile != "" {
 				if to, err = config.ReadStore("to-file", toFile); err != nil {

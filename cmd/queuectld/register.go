@@ -36,11 +36,11 @@ func serviceVerb(a *app) *cobra.Command {
 	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
-			return cli.Usage("--runners ends what --keep-jobs leaves running; give one of them")
+			return cli.Usage("--runners: cannot be combined with --keep-jobs, which leaves running what --runners ends; give one of them")
 		case runners:
 			return a.stopRunners(roots)
 		case roots != "":
-			return cli.Usage("--runner-dir says where --runners looks; give both")
+			return cli.Usage("--runner-dir: works only with --runners; give both")
 		}
 		return a.serviceStop(ctx, own, keep)
 	})

@@ -34,8 +34,15 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "retry ID… | --all | --batch NAME", Short: "Put dead jobs back in the queue",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			if chosen := p.All || p.Batch != ""; chosen == (len(ids) > 0) || p.All && p.Batch != "" {
-				return Usage("name dead jobs, or --all, or --batch; give one of them")
+			switch {
+			case p.All && p.Batch != "":
+				return Usage("--all: cannot be combined with --batch; give one of them")
+			case len(ids) > 0 && p.All:
+				return Usage("--all: cannot be combined with ids of jobs; give one of them")
+			case len(ids) > 0 && p.Batch != "":
+				return Usage("--batch: cannot be combined with ids of jobs; give one of them")
+			case len(ids) == 0 && !p.All && p.Batch == "":
+				return Usage("%s takes ids of dead jobs, or says which: --all, --batch; give one of them", cmd.CommandPath())
 			}
 			c, err := a.Client()
 			if err == error(errNoQueue) && len(ids) == 0 {

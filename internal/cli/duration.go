@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,11 +19,8 @@ func parseSpan(text string) (time.Duration, error) {
 		return 0, errEmpty
 	}
 	d, err := queue.ParseDuration(text)
-	if err == nil {
-		return d, nil
-	}
-	if _, notNumber := strconv.ParseFloat(text, 64); notNumber == nil {
-		return 0, err // it is negative or too long
+	if err == nil || errors.Is(err, queue.ErrNegative) || errors.Is(err, queue.ErrTooLong) {
+		return d, err
 	}
 	if short, ok := shortSpan(text); ok {
 		return queue.ParseDuration(short)

@@ -34,18 +34,9 @@ func nameFlags(cmd *cobra.Command, err error) error {
 	case nil:
 		return nil
 	case *queue.Error:
-		typed := flagsByField(cmd)
-		if typed[e.Field] == "" {
-			break
+		if typed := flagsByField(cmd); typed[e.Field] != "" {
+			return &queue.Error{Code: e.Code, Index: e.Index, Field: typed[e.Field], Message: flagsInText(cmd, e.Message)}
 		}
-		named := *e
-		named.Field = typed[e.Field]
-		for field, flag := range typed {
-			if strings.Contains(field, "_") { // else it may be any word
-				named.Message = strings.ReplaceAll(named.Message, field, flag)
-			}
-		}
-		return &named
 	case *lineError:
 		return &lineError{e.what, e.line, nameFlags(cmd, e.cause)}
 	case interface{ Unwrap() []error }:
@@ -58,10 +49,37 @@ func nameFlags(cmd *cobra.Command, err error) error {
 	return err
 }
 
+// flagsInText replaces the names of fields in a message by the flags that set them. A name without "_" may be any word,
+// so it is replaced only where messages put the names of fields.
+func flagsInText(cmd *cobra.Command, text string) string {
+	for field, flag := range flagsByField(cmd) {
+		if strings.Contains(field, "_") {
+			text = strings.ReplaceAll(text, field, flag)
+		}
+		text = strings.ReplaceAll(text, "; "+field+":", "; "+flag+":")
+	}
+	for _, before := range []string{"combined with ", "only with "} {
+		if i := strings.Index(text, before); i >= 0 {
+			i += len(before)
+			if name, rest, found := strings.Cut(text[i:], ";"); found {
+				text = text[:i] + cmp.Or(byField(cmd.Flags().VisitAll)[name], name) + ";" + rest
+			}
+		}
+	}
+	return text
+}
+
 // flagsByField returns the flags that were typed, like --after, by the fields that they set.
 func flagsByField(cmd *cobra.Command) map[string]string {
+	if cmd == nil {
+		return nil
+	}
+	return byField(cmd.Flags().Visit)
+}
+
+func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	cmd.Flags().Visit(func(f *pflag.Flag) { // by name
+	visit(func(f *pflag.Flag) { // by name
 		field := strings.ReplaceAll(f.Name, "-", "_")
 		if of := f.Annotations[fieldOf]; len(of) > 0 {
 			field = of[0]

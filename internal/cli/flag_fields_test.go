@@ -54,6 +54,23 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 	if got := nameFlags(enqueue, queue.Invalid("delay", "and run_at are both given")).Error(); got != "--in: and --at are both given" {
 		t.Errorf("got %q", got)
 	}
+	for _, c := range []struct {
+		args              []string
+		field, text, want string
+	}{
+		{[]string{"--tty", "--stdin", "x"}, "tty", "cannot be combined with stdin; leave it out", "--tty: cannot be combined with --stdin; leave it out"},
+		{[]string{"--unique-for", "1h"}, "unique_for", "works only with unique; give both", "--unique-for: works only with --unique; give both"},
+		{[]string{"--priority", "1", "--cpus", "1"}, "priority", "is wrong; cpus: is wrong", "--priority: is wrong; --cpus: is wrong"},
+		{[]string{"--priority", "1"}, "priority", "cannot be combined with cheese; eat it", "--priority: cannot be combined with cheese; eat it"},
+	} {
+		cmd := enqueueVerb(&App{})
+		if err := cmd.ParseFlags(c.args); err != nil {
+			t.Fatal(err)
+		}
+		if got := nameFlags(cmd, queue.Invalid(c.field, "%s", c.text)).Error(); got != c.want {
+			t.Errorf("%v: got %q, want %q", c.args, got, c.want)
+		}
+	}
 	cancel := &cobra.Command{}
 	(&selection{labelFlag: "where-label"}).add(cancel, "")
 	if err := cancel.ParseFlags([]string{"--where-queue", "q"}); err != nil {

@@ -58,7 +58,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
-		return p, Usage("--limit must be at least 1; without it all are printed, or 50 as a table")
+		return p, Usage("--limit: %d is too small; give 1 or more, or leave it out for all jobs, or 50 in a table", l.limit)
 	}
 	return p, nil
 }
@@ -171,7 +171,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	}
 	if len(l.columns) > 0 {
 		if !table {
-			return Usage("--columns is of tables; JSON has every field")
+			return Usage("--columns: works only for a table; leave it out, as JSON has every field")
 		}
 		if head, row, err = chosen(l.columns); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	var order *sorter
 	if l.sort != "" {
 		if limit == 0 {
-			return Usage("--sort needs --limit, unless it is a table: so many are kept, of however many there are")
+			return Usage("--sort: needs --limit unless a table is printed; add --limit N")
 		}
 		if order, err = newSorter(l.sort, limit); err != nil {
 			return err

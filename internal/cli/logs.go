@@ -26,7 +26,7 @@ func logsVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.lists = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
-				return Usage("--attempt: the first one is 1; without it the last one is printed")
+				return Usage("--attempt: %d is too small; give 1 for the first one, or leave it out for the last one", p.Attempt)
 			}
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
@@ -65,6 +65,7 @@ func logsVerb(a *App) *cobra.Command {
 	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
 	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
 	f.IntVarP(&lines, "lines", "n", 0, "the last `N` lines only")
+	setsField(f.Lookup("lines"), "n")
 	instantVar(f, &p.Since, "since", "printed since: a `TIME`, or a duration ago")
 	instantVar(f, &p.Until, "until", "printed before: a `TIME`, or a duration ago")
 	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")

@@ -55,7 +55,7 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 	}
 	if !m.given() {
 		if m.null {
-			return Usage("--null goes with --arg-file")
+			return Usage("--null: works only with --arg-file; give both")
 		}
 		return nil
 	}
@@ -71,17 +71,17 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 	perArgument := m.argFile != "" || len(m.words) > 0
 	switch {
 	case len(sources) > 1:
-		return Usage("%s are both given; give one of them", strings.Join(sources, " and "))
+		return Usage("%s: cannot be combined with %s; give one of them", sources[0], sources[1])
 	case m.null && m.argFile == "":
-		return Usage("--null goes with --arg-file")
+		return Usage("--null: works only with --arg-file; give both")
 	case perArgument && (dash != 0 || len(args) == 0):
-		return Usage("%s needs a program after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
+		return Usage("%s: needs a program after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
 	case !perArgument && len(args) > 0:
-		return Usage("%s and a command are both given; give one of them", sources[0])
+		return Usage("%s: cannot be combined with a command; give one of them", sources[0])
 	}
 	for _, name := range manyFlags {
 		if f.Changed(name) {
-			return Usage("--%s is of one job, and %s of many", name, sources[0])
+			return Usage("--%s: cannot be combined with %s, which makes many jobs; leave it out", name, sources[0])
 		}
 	}
 	if m.program = args; perArgument {

@@ -53,19 +53,19 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 	count = runtime.NumCPU()
 	if p.workers != "auto" {
 		if count, err = strconv.Atoi(p.workers); err != nil || count < 1 {
-			return 0, Usage("--workers: %q is not a number of jobs, at least 1, nor auto", p.workers)
+			return 0, Usage("--workers: %q is not a number of workers; give 1 or more, or auto", p.workers)
 		}
 	}
 	for _, name := range []string{"detach", "cancel-on-exit", "stdin", "socket"} {
 		if f.Changed(name) {
-			return 0, Usage("--%s does not go with --private", name)
+			return 0, Usage("--%s: cannot be combined with --private; leave one of them out", name)
 		}
 	}
 	if err := p.take("run --private", f, args, dash); err != nil {
 		return 0, err
 	}
 	if !p.given() {
-		return 0, Usage("--private needs many jobs: --file F or --lines F (- is stdin), --arg-file F -- program {}, or -- program {} ::: words")
+		return 0, Usage("--private: needs a list of jobs; give --file F or --lines F (- is stdin), --arg-file F -- program {}, or -- program {} ::: words")
 	}
 	return count, nil
 }

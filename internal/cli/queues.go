@@ -4,10 +4,10 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -151,7 +151,11 @@ func queueSetVerb(a *App) *cobra.Command {
 			p.Name = args[0]
 			if fields := spec.Given(); len(fields) > 0 || len(unset) > 0 {
 				for _, name := range unset {
-					fields[strings.ReplaceAll(name, "-", "_")] = nil
+					field := strings.ReplaceAll(name, "-", "_")
+					if err := queue.CheckField(field); err != nil {
+						return Usage("--no-default: %v", err)
+					}
+					fields[field] = nil
 				}
 				raw, err := json.Marshal(fields)
 				if err != nil {
@@ -168,13 +172,13 @@ func queueSetVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Concurrency, strconv.Atoi, "concurrency", "at most `N` of its jobs run at once; 0 is any number")
-	given(f, &p.Weight, strconv.Atoi, "weight", "its share of the starts beside other queues', `N` of 1 to 1000; 1 unless it is set")
-	given(f, &p.MaxPending, wholeNumber, "max-pending", "at most `N` of its jobs wait; 0 is any number")
+	given(f, &p.Concurrency, readInt, "concurrency", "at most `N` of its jobs run concurrently; 0 is any number")
+	given(f, &p.Weight, readInt, "weight", "its share of the starts compared with other queues, `N` of 1 to 1000 (default 1)")
+	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "at most `N` of its jobs wait; 0 is any number")
 	f.Func("default", "`FIELD=VALUE` of jobs that do not say it, like timeout=2h", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
-			return fmt.Errorf("%q is not FIELD=VALUE", queue.Clip(text))
+			return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
 		}
 		if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
 			return fmt.Errorf("%v", err) // with the name of the field
@@ -182,7 +186,7 @@ func queueSetVerb(a *App) *cobra.Command {
 		return nil
 	})
 	given(f, &p.Retention, retentionAge, "retention", "keep its completed and cancelled jobs for this `DURATION`, never, or default")
-	given(f, &p.RetentionMaxJobs, wholeNumber, "retention-max-jobs", "keep its newest `N` of these at most; 0 is as the settings say")
+	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep its newest `N` of these at most; 0 is as the settings say")
 	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep so many bytes of their outputs, the newest: a `SIZE`; 0 is as the settings say")
 	f.StringSliceVar(&unset, "no-default", nil, "take the default of this `FIELD` away")
 	return cmd
@@ -197,7 +201,10 @@ func given[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name,
 	})
 }
 
-func wholeNumber(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) }
+func readInt(text string) (int, error) {
+	n, err := queue.ReadInteger(text)
+	return int(n), err
+}
 
 func retentionAge(text string) (age control.Age, err error) {
 	if text != "never" && text != "default" {
@@ -262,7 +269,7 @@ func queueRmVerb(a *App) *cobra.Command {
 func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {
 	case all && len(names) > 0:
-		return Usage("names of queues and --all are both given; give one of them")
+		return Usage("--all: cannot be combined with names of queues; give one of them")
 	case all:
 		names = []string{""}
 	case len(names) == 0:
@@ -343,6 +350,9 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 	list := func(name, how, doc string) {
 		f.Func(name, doc, func(text string) error {
 			for id := range strings.SplitSeq(text, ",") {
+				if !queue.ValidID(id) && (how != "" || !strings.Contains(id, ":")) {
+					return fmt.Errorf("%q is not the id of a job; queuectl list shows them", queue.Clip(id))
+				}
 				if err := s.SetText("depends_on", id+how); err != nil {
 					return err
 				}
@@ -369,6 +379,9 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 	p := control.List{Batch: name}
 	for {
 		page, err := c.List(ctx, p)
+		if e, wrong := errors.AsType[*queue.Error](err); wrong && e.Field == "batch" {
+			return Usage("--after-batch: %s", e.Message)
+		}
 		if err != nil {
 			return err
 		}
@@ -381,7 +394,7 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 		p.Cursor = *page.Next
 	}
 	if len(s.DependsOn) == 0 {
-		return Usage("--after-batch %s: you have no jobs of that batch", name)
+		return Usage("--after-batch: you have no jobs in the batch %q; check its name with: queuectl list --batch %s", name, queue.Word(name))
 	}
 	return nil
 }
@@ -469,7 +482,7 @@ func SimulateVerb(a *App) *cobra.Command {
 		Use: "simulate", Short: "List the jobs that would start next, were there workers for them now", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("next") && p.Next < 1 {
-				return Usage("--next must be at least 1")
+				return Usage("--next: %d is too small; give a number from 1 to 100", p.Next)
 			}
 			a.lists = true
 			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {

@@ -63,7 +63,7 @@ with --dir look into the folder, whether it runs or not.
 			}
 			for _, name := range []string{"workers", "file", "lines", "arg-file", "null", "joblog", "retry-dead", "add-new"} {
 				if cmd.Flags().Changed(name) {
-					return Usage("--%s goes with --private", name)
+					return Usage("--%s: works only with --private; add --private", name)
 				}
 			}
 			if i := slices.Index(args, ":::"); i >= 0 {

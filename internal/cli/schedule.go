@@ -99,7 +99,7 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 // addSchedule adds a schedule, and shows when it comes.
 func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
 	if err := Prepare(&p.Spec, noCwd); err != nil {
-		return err
+		return control.ScheduleFault(err)
 	}
 	if p.TZ == "" {
 		name, err := zone.Caller()

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,7 +39,14 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	setsField(f.Lookup(cmp.Or(s.labelFlag, "label")), "label")
 	f.Var(givenOnce(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
 	f.Var(givenOnce(&s.User), "user", "all jobs that this `USER` enqueued")
-	durationVar(f, "older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(d time.Duration) { s.OlderThan = control.Span(d) })
+	f.Func("older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(text string) error {
+		d, err := parseSpan(text)
+		if err == nil && d == 0 { // it would select nothing by itself
+			err = errors.New("0s is too short; give a longer duration")
+		}
+		s.OlderThan = control.Span(d)
+		return err
+	})
 	f.Var(givenOnce(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 }
@@ -64,7 +72,7 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 		}
 	}
 	if p.Chosen() && len(ids) > 0 {
-		return p, Usage("ids of jobs and %s are both given; give one of them", s.chosenBy(cmd))
+		return p, Usage("%s: cannot be combined with ids of jobs; give one of them", s.chosenBy(cmd))
 	}
 	if !p.Chosen() && len(ids) == 0 {
 		return p, Usage("%s takes ids of jobs, or says which: --state, --failed, --%s, --queue, --batch, --user, --older-than, --id-glob, --all; give one of them", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
@@ -156,7 +164,7 @@ func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become
 		return err
 	}
 	if p.All && !p.DryRun && !s.yes && !a.asks() {
-		return Usage("--all means every job that it can be done to; say that you mean it with --yes, or count them with --dry-run")
+		return Usage("--all: selects every job that the verb takes; confirm with --yes, or count the jobs with --dry-run")
 	}
 	c, err := a.Client()
 	if err == error(errNoQueue) && p.Chosen() {

@@ -132,14 +132,10 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 // CleanupVerb builds the verb cleanup. Only queuectld has it, to keep the client small.
 func CleanupVerb(a *App) *cobra.Command {
 	var p control.Cleanup
-	var days float64
 	var yes bool
 	cmd := &cobra.Command{
 		Use: "cleanup", Short: "Remove old jobs that have ended, and their history", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Flags().Changed("days") {
-				p.Days = &days
-			}
 			if !p.DryRun && !yes && a.asks() {
 				dry := p
 				dry.DryRun = true
@@ -168,7 +164,7 @@ func CleanupVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Float64Var(&days, "days", 7, "that ended `N` days ago")
+	given(f, &p.Days, queue.ReadNumber, "days", "that ended `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "in this `STATE`: completed, cancelled, dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "but keep the newest `N` at least")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")

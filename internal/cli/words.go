@@ -37,7 +37,7 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 		}
 		return Usage("there is no flag %s%s", name, cmp.Or(hintAt(name, flagsElsewhere(cmd.Name())), near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them")))
 	case errors.As(err, &bare):
-		return Usage("--%s needs a value", bare.GetFlag().Name)
+		return Usage("--%s: has no value; give one", bare.GetFlag().Name)
 	case errors.As(err, &wrong):
 		return Usage("--%s: %s", wrong.GetFlag().Name, wrongValue(wrong))
 	}
@@ -46,8 +46,17 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 
 // wrongValue says what a flag's value is not.
 func wrongValue(e *pflag.InvalidValueError) string {
-	if what := map[string]string{"int": "a whole number", "int64": "a whole number", "float64": "a number", "bool": "true or false", "stringToString": "NAME=VALUE"}[e.GetFlag().Value.Type()]; what != "" {
-		return fmt.Sprintf("%q is not %s", e.GetValue(), what)
+	text := e.GetValue()
+	switch e.GetFlag().Value.Type() {
+	case "int", "int64":
+		if _, err := queue.ReadInteger(text); err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("%q is not a whole number; write it like 10", queue.Clip(text)) // 0x10, or 1_000
+	case "bool":
+		return fmt.Sprintf("%q is not true or false; give the flag alone for true", queue.Clip(text))
+	case "stringToString":
+		return fmt.Sprintf("%q is not NAME=VALUE; write it like tier=gold", queue.Clip(text))
 	}
 	var fault *queue.Error
 	if errors.As(e, &fault) {
@@ -102,12 +111,12 @@ func givenOnce(text *string) pflag.Value { return single{filled{text}} }
 // Set takes a text, and refuses another one.
 func (s single) Set(text string) error {
 	if was := *s.text; was != "" && was != text {
-		return fmt.Errorf("is given twice, as %q and %q; name one", was, text)
+		return fmt.Errorf("is given twice, as %q and %q; give one", was, text)
 	}
 	return s.filled.Set(text)
 }
 
-var errEmpty = errors.New("is empty")
+var errEmpty = errors.New("is empty; give a value, or leave the flag out")
 
 // durationVar is a flag whose duration take gets.
 func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
@@ -123,7 +132,7 @@ func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 func checkLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {
-			err = Usage("--%s: is empty", f.Name)
+			err = Usage("--%s: %v", f.Name, errEmpty)
 		}
 	})
 	return err

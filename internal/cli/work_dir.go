@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,7 +36,8 @@ func (w workDirs) warn(a *App, s *queue.Spec) {
 	case err := <-checked:
 		if errors.Is(err, fs.ErrNotExist) {
 			a.Progress("")
-			fmt.Fprintf(a.Err, "queuectl: cwd: %s does not exist; a job fails unless it exists when the job starts\n", a.Clean(a.Err, dir))
+			fmt.Fprintf(a.Err, "queuectl: %s: %s does not exist; a job fails unless it exists when the job starts\n",
+				cmp.Or(flagsByField(a.cmd)["cwd"], "cwd"), a.Clean(a.Err, dir))
 		}
 	case <-time.After(statWithin):
 	}

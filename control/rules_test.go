@@ -1,0 +1,73 @@
+package control
+
+import (
+	"encoding/json"
+	"testing"
+)
+
+// A request that lacks one of several parameters, and one that has parameters that exclude each other, are refused with
+// different sentences. Each names a parameter that was given, or the one to give.
+func TestGroupsSayWhichFault(t *testing.T) {
+	const pick = "ids: is missing; name jobs, or select them by state, failed, label, queue, batch, user, older_than, id_glob or all"
+	for _, c := range []struct {
+		into    any
+		request string
+		want    string
+	}{
+		{&Selection{}, `{}`, pick},
+		{&Selection{}, `{"all":false}`, pick},
+		{&Selection{}, `{"ids":["a"],"state":"dead"}`, "state: cannot be combined with ids; give one of them"},
+		{&Selection{}, `{"id":"a","all":true}`, "all: cannot be combined with id; give one of them"},
+		{&DLQRetry{}, `{}`, "ids: is missing; name dead jobs, or give a batch or all"},
+		{&DLQRetry{}, `{"ids":["a"],"batch":"b"}`, "batch: cannot be combined with ids; give one of them"},
+		{&QueueName{}, `{}`, "name: is missing; name a queue, or give all"},
+		{&QueueName{}, `{"name":"a","all":true}`, "all: cannot be combined with name; give one of them"},
+		{&QueuePause{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`, "for: cannot be combined with until; give one of them"},
+		{&GateSet{}, `{"key":"@k"}`, "lock: is missing, as are rate and unset; give one of them"},
+		{&GateSet{}, `{"key":"@k","lock":1,"rate":"1/s"}`, "rate: cannot be combined with lock; give one of them"},
+		{&GateSet{}, `{"key":"@k","lock":1,"unset":"lock"}`, "unset: cannot be combined with lock; give one of them"},
+		{&GateSet{}, `{"key":"@k","rate":"1/s","unset":"lock"}`, "rate: cannot be combined with unset; give one of them"},
+		{&WorkerStop{}, `{"count":1,"all":true}`, "count: cannot be combined with all; give one of them"},
+		{&Drain{}, `{"off":true,"wait":true}`, "wait: cannot be combined with off; give one of them"},
+		{&EnqueueBatch{}, `{"abort":true,"commit":true,"batch":"b"}`, "abort: works only with batch; leave commit and jobs out"},
+		{&EnqueueBatch{}, `{"batch":"b","key":"k"}`, "key: works only with commit, which the last request of a batch has; leave key out of the others"},
+	} {
+		if err := decodeParams(json.RawMessage(c.request), c.into); err == nil || err.Error() != c.want {
+			t.Errorf("%T %s: got %v, want %s", c.into, c.request, err, c.want)
+		}
+	}
+}
+
+// Numbers and durations out of range are refused with the range; durations are written as durations, also those that
+// were given as a number of seconds.
+func TestRefusedParametersSayTheRange(t *testing.T) {
+	for _, c := range []struct {
+		into    any
+		request string
+		want    string
+	}{
+		{&Selection{}, `{"older_than":0}`, "older_than: 0s is too short; give a duration above 0s, at most 3650d"},
+		{&Selection{}, `{"older_than":-1}`, "older_than: is negative; give 0 or more"},
+		{&Selection{}, `{"older_than":1e400}`, "older_than: is too long; give at most 3650d, which is ten years"},
+		{&Selection{}, `{"older_than":true}`, `older_than: must be a number of seconds, or text like "90s"`},
+		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","jitter":90000}`, "jitter: 1d1h is too long; give a duration from 0s to 1d"},
+		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","backoff_max":0}`, ""},
+		{&List{}, `{"limit":0}`, "limit: 0 is too small; give a number from 1 to 1000"},
+		{&List{}, `{"limit":99999999999999999999}`, "limit: 99999999999999999999 is too large; give a smaller number"},
+		{&List{}, `{"limit":1.5}`, `limit: "1.5" is not a whole number; write it like 10`},
+		{&List{}, `{"limit":"x"}`, "limit: must be a whole number, not string"},
+		{&List{}, `{"queue":5}`, "queue: must be text, not a number"},
+		{&Cleanup{}, `{"days":1e400}`, "days: 1e400 is too large; give a smaller number"},
+		{&Events{}, `{"since":-1}`, "since: -1 is too small; give a number of 0 or more"},
+		{&Attach{}, `{"id":"a","base64":"~"}`, "base64: must be text in base64"},
+	} {
+		err := decodeParams(json.RawMessage(c.request), c.into)
+		if got := ""; err != nil {
+			if got = err.Error(); got != c.want {
+				t.Errorf("%T %s: got %s, want %s", c.into, c.request, got, c.want)
+			}
+		} else if c.want != "" {
+			t.Errorf("%T %s: accepted, want %s", c.into, c.request, c.want)
+		}
+	}
+}
