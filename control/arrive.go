@@ -24,16 +24,16 @@ type arrivals struct {
 	users map[int]*starting // by uid; guarded by mu
 }
 
-// starting are a user's connections that are admitted and not served yet. There are no more of them than a user may have
-// connections.
+// starting are a user's connections that are admitted and not served yet. There are no more of them than a user may
+// have connections.
 type starting struct {
 	goroutines int      // that do not run yet
 	waiting    []func() // serve the connections that have no goroutine yet
 }
 
 // start serves a connection of a user in its own goroutine, and does not wait. Only a few goroutines of each user are
-// started before they run. Accepting a connection is faster than serving it, so otherwise hundreds of one user would wait
-// for a processor, ahead of the requests and connections of all other users.
+// started before they run. Accepting a connection is faster than serving it, so otherwise hundreds of one user would
+// wait for a processor, ahead of the requests and connections of all other users.
 func (a *arrivals) start(uid int, serve func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,8 +72,8 @@ func (a *arrivals) started(uid int) {
 	})
 }
 
-// arrive admits a connection and has it served. It does so before the next one is accepted, except where that may have to
-// wait: a user who connects without end occupies this one goroutine, and not one for each connection.
+// arrive admits a connection and has it served. It does so before the next one is accepted, except where that may have
+// to wait: a user who connects without end occupies this one goroutine, and not one for each connection.
 func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
 	if waitsForPeer { // a client that sends nothing delays no other
 		a.conns.Go(func() { s.serve(ctx, nc) })

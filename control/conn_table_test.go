@@ -99,8 +99,8 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	ask(connect(2))
 }
 
-// Requests that begin and end, and connections that come and go, keep the number of idle connections that decides whether
-// one of them can make room.
+// Requests that begin and end, and connections that come and go, keep the number of idle connections that decides
+// whether one of them can make room.
 func TestIdleConnectionsAreCounted(t *testing.T) {
 	table := new(connTable)
 	two := Limits{func() (all, user int) { return 100, 2 }}

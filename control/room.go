@@ -9,9 +9,9 @@ import (
 
 // This file bounds what one user has under way, and lets requests wait for room.
 //
-// Room that is given back goes to the requests that wait for it, in the order of their arrival, and only those are woken.
-// Waking all of them to try for themselves would cost the most when a user floods the service: each end of a request
-// would wake hundreds of goroutines, which keep the processors and the lock from the requests of other users.
+// Room that is given back goes to the requests that wait for it, in the order of their arrival, and only those are
+// woken. Waking all of them to try for themselves would cost the most when a user floods the service: each end of a
+// request would wake hundreds of goroutines, which keep the processors and the lock from the requests of other users.
 
 // roomWait is how long a request waits for room in its user's share.
 const roomWait = 5 * time.Second
@@ -128,8 +128,9 @@ func (s *Shares) lookSoonLocked() {
 }
 
 // look checks whether the clients whose connections wait for room are still there. Such a connection is not read, so
-// nothing else would notice that its client has hung up. Between two clients that have gone it lets other goroutines run:
-// a user may leave hundreds of connections together, whose ends would keep the processors from everyone else's requests.
+// nothing else would notice that its client has hung up. Between two clients that have gone it lets other goroutines
+// run: a user may leave hundreds of connections together, whose ends would keep the processors from everyone else's
+// requests.
 func (s *Shares) look() {
 	s.mu.Lock()
 	waiting := s.waitForRoomLocked()

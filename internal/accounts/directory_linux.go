@@ -176,8 +176,8 @@ func StampOf(path string) (Stamp, error) {
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }
 
-// refresh returns what the files say, and reads them if they have changed. While they have not, callers do not wait for each
-// other: every request on the socket needs accounts.
+// refresh returns what the files say, and reads them if they have changed. While they have not, callers do not wait for
+// each other: every request on the socket needs accounts.
 func (d *Directory) refresh() (*local, error) {
 	stamps, err := stampFiles()
 	if err != nil {

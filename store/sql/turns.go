@@ -254,9 +254,9 @@ type served struct {
 // slowOp is how long an operation took at least for its user's next one to be committed alone: others would wait for it.
 const slowOp = 10 * time.Millisecond
 
-// groupTime is how long the operations of one commit take, without urgent ones, while users share the writer; the operation
-// that reaches it is the last. A user waits for the commit that is under way and for its own, and a job needs three commits: to be stored, to
-// be claimed and to be settled.
+// groupTime is how long the operations of one commit take, without urgent ones, while users share the writer; the
+// operation that reaches it is the last. A user waits for the commit that is under way and for its own, and a job needs
+// three commits: to be stored, to be claimed and to be settled.
 const groupTime = slowOp
 
 // sharedFor is how long users are taken to share the writer after operations of several users have waited.

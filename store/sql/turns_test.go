@@ -79,8 +79,8 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit ends with the operation that brings it to groupTime: no user waits until
-// everything is carried out that another one asks for.
+// While operations of several users wait, a commit ends with the operation that brings it to groupTime: no user waits
+// until everything is carried out that another one asks for.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())

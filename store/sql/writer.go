@@ -258,8 +258,8 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	return n, grant, nil, nil
 }
 
-// carryOut carries out the operations of a group, or the first n of them if these are large, or take long while users share
-// the writer. culprit is the operation that met an error.
+// carryOut carries out the operations of a group, or the first n of them if these are large, or take long while users
+// share the writer. culprit is the operation that met an error.
 func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
 	users := now // when the first operation that is not urgent began
