@@ -13,6 +13,7 @@ import (
 const (
 	maxStarting = 4  // connections of one user whose goroutines do not run yet
 	maxRefusing = 64 // connections that are refused because their users have no right
+	acceptBurst = 16 // connections that are accepted before other goroutines run: about a millisecond
 )
 
 // arrivals are the connections that a server has accepted.

@@ -134,12 +134,15 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer arrivals.conns.Wait()
 	spare := openSpare()
 	defer func() { spare.Close() }()
-	for {
+	for accepted := 1; ; accepted++ {
 		c, err := l.Accept()
 		switch {
 		case err == nil:
 			pause = 5 * time.Millisecond
 			s.arrive(calls, c, arrivals)
+			if accepted%acceptBurst == 0 {
+				runtime.Gosched() // requests wait for a processor too
+			}
 		case ctx.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
