@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -20,25 +21,33 @@ const statWithin = 200 * time.Millisecond
 // workDirs are the working directories of new jobs that were checked.
 type workDirs map[string]bool
 
-// warn says of each working directory once if it does not exist, as far as this user can see.
+// warn says of each working directory once if no job can run there now, as far as this user can see.
 func (w workDirs) warn(a *App, s *queue.Spec) {
 	if s.Cwd == nil || *s.Cwd == "" || w[*s.Cwd] || len(w) == maxWorkDirs {
 		return
 	}
 	dir := *s.Cwd
 	w[dir] = true
-	checked := make(chan error, 1)
-	go func() { // a mount that hangs must not hold up the job
-		_, err := os.Stat(dir)
-		checked <- err
-	}()
+	checked := make(chan string, 1)
+	go func() { checked <- faultOfDir(dir) }() // a mount that hangs must not hold up the job
 	select {
-	case err := <-checked:
-		if errors.Is(err, fs.ErrNotExist) {
+	case fault := <-checked:
+		if fault != "" {
 			a.Progress("")
-			fmt.Fprintf(a.Err, "queuectl: %s: %s does not exist; a job fails unless it exists when the job starts\n",
-				cmp.Or(flagsByField(a.cmd)["cwd"], "cwd"), a.Clean(a.Err, dir))
+			fmt.Fprintf(a.Err, "queuectl: %s: %s %s when the job starts\n",
+				cmp.Or(flagsByField(a.cmd)["cwd"], "cwd"), a.Clean(a.Err, dir), fault)
 		}
 	case <-time.After(statWithin):
 	}
+}
+
+// faultOfDir says why a path is no directory, "" if it may be one.
+func faultOfDir(path string) string {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return "does not exist; a job fails unless it exists"
+	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
+		return "is not a directory; a job fails unless it is one"
+	}
+	return ""
 }
