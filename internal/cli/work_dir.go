@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -23,7 +24,7 @@ type workDirs map[string]bool
 
 // warn says of each working directory once if no job can run there now, as far as this user can see.
 func (w workDirs) warn(a *App, s *queue.Spec) {
-	if s.Cwd == nil || *s.Cwd == "" || w[*s.Cwd] || len(w) == maxWorkDirs {
+	if s.Cwd == nil || !filepath.IsAbs(*s.Cwd) || w[*s.Cwd] || len(w) == maxWorkDirs {
 		return
 	}
 	dir := *s.Cwd
