@@ -169,14 +169,9 @@ func namesTrace(text string) bool {
 	return true
 }
 
-// complete adds to a spec what comes from the caller: the folder and umask, the
-// variables that decide how programs speak, and those that are to be passed.
-func complete(s *queue.Spec, noCwd bool) error {
-	if s.Cwd == nil && !noCwd {
-		here := "."
-		s.Cwd = &here
-	}
-	for field, path := range map[string]*string{"cwd": s.Cwd, "stdin_file": s.StdinFile} { // as the caller sees them
+// wholePaths makes the paths of a spec absolute, as the caller sees them.
+func wholePaths(s *queue.Spec) error {
+	for field, path := range map[string]*string{"cwd": s.Cwd, "stdin_file": s.StdinFile} {
 		if path == nil || *path == "" || filepath.IsAbs(*path) || os.IsPathSeparator((*path)[0]) {
 			continue
 		}
@@ -185,6 +180,19 @@ func complete(s *queue.Spec, noCwd bool) error {
 			return queue.Invalid(field, "the current folder is gone (%v); go to another one, give a whole path, or run in your home with --no-cwd", err)
 		}
 		*path = whole
+	}
+	return nil
+}
+
+// complete adds to a spec what comes from the caller: the folder and umask, the
+// variables that decide how programs speak, and those that are to be passed.
+func complete(s *queue.Spec, noCwd bool) error {
+	if s.Cwd == nil && !noCwd {
+		here := "."
+		s.Cwd = &here
+	}
+	if err := wholePaths(s); err != nil {
+		return err
 	}
 	if s.Umask == nil {
 		if mask, ok := ownUmask(); ok {

@@ -328,6 +328,9 @@ func EditVerb(a *App) *cobra.Command {
 					return Usage("the fields to change: %v", err)
 				}
 			}
+			if err := wholePaths(&spec); err != nil {
+				return err
+			}
 			given := spec.Given()
 			for _, name := range []string{"lock", "rate_limit", "on", "unique"} {
 				if given[name] == "" { // no key it is, so none is wanted
