@@ -184,7 +184,7 @@ func wholePaths(s *queue.Spec) error {
 	return nil
 }
 
-// complete adds to a spec what comes from the caller: the folder and umask, the
+// complete adds to a spec the values of the caller: the working directory and umask, the
 // variables that decide how programs speak, and those that are to be passed.
 func complete(s *queue.Spec, noCwd bool) error {
 	if s.Cwd == nil && !noCwd {

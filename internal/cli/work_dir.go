@@ -22,7 +22,7 @@ const statWithin = 200 * time.Millisecond
 // workDirs are the working directories of new jobs that were checked.
 type workDirs map[string]bool
 
-// warn says of each working directory once if no job can run there now, as far as this user can see.
+// warn says of each working directory once if this user sees that no job can run there now.
 func (w workDirs) warn(a *App, s *queue.Spec) {
 	if s.Cwd == nil || !filepath.IsAbs(*s.Cwd) || w[*s.Cwd] || len(w) == maxWorkDirs {
 		return
@@ -42,7 +42,7 @@ func (w workDirs) warn(a *App, s *queue.Spec) {
 	}
 }
 
-// faultOfDir says why a path is no directory, "" if it may be one.
+// faultOfDir returns why a path is not a directory, or "" if it may be one.
 func faultOfDir(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
