@@ -175,7 +175,8 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	if err != nil || len(removed) != 2 || !slices.Equal(removed["old0"], []string{"stdin"}) || removed["new"] != nil {
 		t.Errorf("removed for one job: %q, %v; want the inputs of old0 and of one more", removed, err)
 	}
-	if got, err := s.Retry(mine, control.Retry{Selection: control.Selection{ID: "old0"}}); !strings.Contains(fmt.Sprint(got, err), "stdin: job old0 cannot run again") {
+	got, err := s.Retry(mine, control.Retry{Selection: control.Selection{ID: "old0"}})
+	if err != nil || len(got.Refused) != 1 || got.Refused[0].Field != "stdin" || !strings.HasPrefix(got.Refused[0].Message, "job old0 cannot run again") {
 		t.Errorf("retry of a job without its input: %+v, %v", got, err)
 	}
 	why, err := s.Why(mine, control.WhyParams{ID: "old0"})
