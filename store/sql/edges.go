@@ -43,16 +43,23 @@ func (t *tx) DropEdges(child int64) error {
 	return err
 }
 
-// Named implements rules.Tx. A job that is staged is found by its name of its own alone, and so is a
-// hook of the settings.
+// Named implements rules.Tx. It finds a staged job by its own id alone, and a hook of the settings only for its user.
 func (t *tx) Named(uid int, id string) (seq int64, err error) {
-	if seq, err = t.number(`SELECT seq FROM jobs WHERE `+hasID+` AND (hooks & ? = 0 OR uid = ?)`, append(argsOfID(id), int64(queue.HookSettings), int64(uid))...); seq != 0 || err != nil {
+	hidden := false
+	err = t.query(func(r row) (bool, error) {
+		if hidden = r.num(1) == 0; !hidden {
+			seq = r.num(0)
+		}
+		return hidden, nil
+	}, `SELECT seq, CASE WHEN hooks & ? = 0 OR uid = ? THEN 1 ELSE 0 END FROM jobs WHERE `+hasID,
+		append([]any{int64(queue.HookSettings), int64(uid)}, argsOfID(id)...)...)
+	if seq != 0 || err != nil {
 		return seq, err
 	}
 	if len(t.s.mem.batches) > 0 {
 		seq, err = t.number(`SELECT seq FROM staged_ids JOIN batches ON n = batch WHERE id = ? AND uid = ? AND stage < 2`, id, int64(uid))
 	}
-	if seq == 0 && err == nil {
+	if seq == 0 && err == nil && !hidden {
 		err = checkMissing(t.conn, id)
 	}
 	return seq, err
