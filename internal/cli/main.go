@@ -137,7 +137,7 @@ func table() []Verb {
 		{Group: ofService, Name: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it", AnyTZ: true},
 		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents, by the Model Context Protocol", AnyTZ: true},
 
-		{Group: ofInside, Name: "completion", Build: completionVerb, AnyTZ: true},
+		{Group: ofInside, Name: "completion", Short: "Print the completion script of a shell", AnyTZ: true},
 		{Group: ofInside, Name: "man", Short: "Write the manual pages into a directory", AnyTZ: true},
 		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one", AnyTZ: true},
 		{Group: ofInside, Name: "init", Build: initVerb, AnyTZ: true},
