@@ -404,12 +404,12 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		"other jobs":      {`{"command":"true"}`, "the list was given by --lines, and is given by --file now", []string{"--file", "-", "--max-retries", "0"}},
 		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
 		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
-		"no file":         {"", "needs many jobs", nil},
-		"words":           {"", "needs many jobs", []string{"echo", "x"}},
+		"no file":         {"", "--private: needs a list of jobs; give ", nil},
+		"words":           {"", "--private: needs a list of jobs; give ", []string{"echo", "x"}},
 		"a program wants": {"", "needs a program after --", []string{"--arg-file", "-"}},
 		"workers":         {"", "--workers", []string{"--lines", "-", "--workers", "none"}},
-		"socket":          {"", "--socket does not go with", []string{"--lines", "-", "--socket", "s"}},
-		"detach":          {"", "--detach does not go with", []string{"--lines", "-", "-d"}},
+		"socket":          {"", "--socket: cannot be combined with --private", []string{"--lines", "-", "--socket", "s"}},
+		"detach":          {"", "--detach: cannot be combined with --private", []string{"--lines", "-", "-d"}},
 	} {
 		if r := p.run(c.stdin, c.args...); r.code != 125 || !strings.Contains(r.err, c.want) {
 			t.Errorf("%s: %+v, want %q", name, r, c.want)

@@ -172,7 +172,7 @@ func TestTTYRefusals(t *testing.T) {
 		}
 	}
 	fed := w.enqueue(fields{"command": "cat", "stdin": "x", "delay": "1h"})
-	if r := q.cli("edit", fed, "--tty"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, "tty: and stdin") {
+	if r := q.cli("edit", fed, "--tty"); r.code != 2 && r.code != 5 || !strings.Contains(r.err, "--tty: cannot be combined with --stdin") {
 		t.Errorf("edit: got %+v", r)
 	}
 	plain := w.enqueue(fields{"command": "echo up; sleep 600"})
