@@ -546,6 +546,10 @@ type Selection struct {
 	Cursor    string `json:"cursor,omitempty"`
 }
 
+// PauseSelection is the selection of the methods pause and resume. Its All means everything, so it excludes whatever says
+// which jobs.
+type PauseSelection struct{ Selection }
+
 // SelectStep is how many selected jobs one request deals with.
 const SelectStep = 1000
 

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -57,16 +58,28 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	if string(value) == "null" {
 		return queue.Invalid(name, "must not be null; leave it out")
 	}
-	if p.fields {
+	if p.fields != nil {
 		if err := checkFields(name, value); err != nil {
 			return err
 		}
 	}
-	d.given[name] = string(value) != "false"
+	d.given[name] = string(value) != "false" && !emptyList(value)
 	if err := decodeParam(name, value, field.Addr().Interface()); err != nil {
 		return err
 	}
+	d.note(p, field)
 	return p.checkValue(field)
+}
+
+// note notes which marks of the parameter its value has.
+func (d *paramDecoder) note(p *param, field reflect.Value) {
+	for _, m := range p.marks {
+		d.given[m.name] = m.is(field)
+	}
+}
+
+func emptyList(value json.RawMessage) bool {
+	return value[0] == '[' && len(bytes.TrimSpace(value[1:len(value)-1])) == 0
 }
 
 // checkFields refuses an object with members that are not fields of a job.
@@ -86,13 +99,17 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 		*raw = value
 		return nil
 	}
+	_, isBytes := into.(*[]byte)
 	if value[0] == '"' {
 		if err := queue.CheckText(value); err != nil {
 			return queue.Invalid(name, "%s", err)
 		}
 	}
+	if isBytes && bytes.IndexByte(value, '\\') >= 0 { // a line break, which Go's decoder skips
+		return queue.Invalid(name, "must be text in base64, without line breaks")
+	}
 	err := json.Unmarshal(value, into)
-	if _, bytes := into.(*[]byte); bytes && (err != nil || value[0] != '"') {
+	if isBytes && (err != nil || value[0] != '"') {
 		return queue.Invalid(name, "must be text in base64")
 	}
 	var e *queue.Error

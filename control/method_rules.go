@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -18,7 +19,7 @@ const (
 	MaxJitter     = 24 * time.Hour // of a schedule
 	maxCleanup    = 36500          // days
 	maxNumber     = 1<<31 - 1      // of attempts
-	maxSequence   = 1<<63 - 1      // of events
+	maxSequence   = 1e18           // of events
 	maxWeight     = 1000           // of a queue
 	maxCount      = 1e9            // jobs
 	maxBytes      = 1 << 50
@@ -32,12 +33,16 @@ var (
 	userName  = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
 	aName     = queue.Constraint{NotEmpty: true, MaxBytes: maxUser}
 	label     = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabel}
-	glob      = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxGlob}
 	duration  = between(0, queue.MaxDuration.Seconds())
 	lasting   = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
 	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor, Is: "a cursor that an answer gave"})
 	anyStates = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
 )
+
+// glob is not a variable, because its initializer would link the parser of globs into the client.
+func glob() queue.Constraint {
+	return queue.Constraint{NotEmpty: true, Text: queue.FormGlob, MaxBytes: queue.MaxGlob}
+}
 
 func between(low, high float64) queue.Constraint {
 	return queue.Constraint{Range: &queue.Range{Min: low, Max: high}}
@@ -86,7 +91,7 @@ func filters() []param {
 		opt("queue", "only jobs of this queue", queueName),
 		batchLabel,
 		opt("user", "only jobs that this user enqueued", userName),
-		opt("id_glob", "only jobs whose id matches this pattern of * ? and [a-z]", glob),
+		opt("id_glob", "only jobs whose id matches this pattern of * ? and [a-z]", glob()),
 		free("since", "only jobs that ended, or else were enqueued, at this time or later"),
 		free("until", "only jobs that ended, or else were enqueued, before this time"),
 		opt("limit", "most jobs in the answer (default: 1000)", between(1, MaxPage)),
@@ -110,14 +115,21 @@ func selection(more ...param) *ruleset {
 		opt("batch", "your own jobs whose label batch has this value", label),
 		opt("user", "jobs that this user enqueued", userName),
 		opt("older_than", "jobs that ended, or else were enqueued, at least this long ago", lasting),
-		opt("id_glob", "jobs whose id matches this pattern of * ? and [a-z]", glob),
+		opt("id_glob", "jobs whose id matches this pattern of * ? and [a-z]", glob()),
 		dryRun, pageCursor,
 	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
 }
 
+// overStep marks more jobs than a request may have that is not the last one of its batch.
+const overStep = "jobs:many"
+
 // enqueueRules are those of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
 	next := free("next", "start before your own waiting jobs: the service chooses the priority")
+	jobs := opt("jobs", "jobs to enqueue, all or none", atMost(queue.MaxBatch))
+	jobs.marks = []mark{{
+		overStep, func(v reflect.Value) bool { return v.Len() > BatchStep }, schema{"minItems": BatchStep + 1},
+	}}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Enqueue](): {params: []param{
 			opt("key", "makes the request repeatable: the same key gets the same answer", upTo(queue.MaxKey)),
@@ -125,7 +137,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 		}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
 			opt("batch", "name of the batch, where it takes several requests", filledUpTo(queue.MaxKey)),
-			opt("jobs", "jobs to enqueue, all or none", atMost(queue.MaxBatch)),
+			jobs,
 			free("commit", "this is the last request of the batch, or the only one"),
 			opt("key", "makes the request with commit repeatable: the same key gets the same answer",
 				filledUpTo(queue.MaxKey)),
@@ -133,9 +145,14 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("require_limits", "refuse jobs with a limit that is not enforced here"), next,
 		}, []group{
 			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
+			anyOf("are missing; give jobs, except in the last request of a batch", "jobs", "commit", "abort"),
+			anyOf("are missing; give jobs, except in the last request of a batch", "jobs", "batch"),
+			requires(fmt.Sprintf("has more than %d entries, which only the last request of a batch may have", BatchStep),
+				[]string{overStep}, []string{"commit"}),
 			requires("works only with batch; name the batch to give up", []string{"abort"}, []string{"batch"}),
 			excludes("works only with batch; leave commit and jobs out", []string{"abort"}, []string{"commit", "jobs"}),
-			requires("works only with commit, which the last request of a batch has; leave key out of the others", []string{"key"}, []string{"commit"}),
+			requires("works only with commit, which the last request of a batch has; leave key out of the others",
+				[]string{"key"}, []string{"commit"}),
 		}},
 	}
 }
@@ -209,12 +226,23 @@ func outputRules() map[reflect.Type]*ruleset {
 
 // verbRules are those of verbs on jobs.
 func verbRules() map[reflect.Type]*ruleset {
+	signal := &queue.Form{Pattern: queue.SignalPattern(), Fault: func(text string) error {
+		_, err := queue.ParseSignal(text)
+		return err
+	}}
+	everything := selection()
+	everything.groups = append(everything.groups,
+		excludes("is about everything; leave out what says which jobs", selectors[:1], selectors[1:]))
 	clearAll := "must be true: the jobs are removed for good, with their history; dry_run counts them"
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Selection](): selection(),
+		reflect.TypeFor[Selection]():      selection(),
+		reflect.TypeFor[PauseSelection](): everything,
 		reflect.TypeFor[Kill](): selection(opt("signal", "name or number of the signal (default: TERM)",
-			notEmpty)),
-		reflect.TypeFor[Edit]():   selection(fields("set", "fields to change: an object; null is the default")),
+			formed(signal))),
+		reflect.TypeFor[Edit](): selection(param{
+			name: "set", doc: "fields to change: an object; null is the default", required: true,
+			fields: &fieldSet{without: []string{queue.NotEdited}, edit: true},
+		}),
 		reflect.TypeFor[Retry]():  selection(free("only", "leave jobs as they are that were cancelled because these failed")),
 		reflect.TypeFor[Remove](): selection(free("force", "end jobs that run first")),
 		reflect.TypeFor[DLQRetry](): {[]param{
@@ -233,9 +261,19 @@ func verbRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// fields is a required parameter whose value is an object of a job's fields.
-func fields(name, doc string) param {
-	return param{name: name, doc: doc, required: true, fields: true}
+// notOfQueues are the fields that a queue has no default for: what is executed, as which account, and what belongs to one
+// job.
+var notOfQueues = []string{
+	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
+	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
+}
+
+// CheckQueueDefault refuses a field that no queue has a default for.
+func CheckQueueDefault(field string) error {
+	if slices.Contains(notOfQueues, field) {
+		return queue.Invalid("default", "%s is set by each job itself; leave it out", field)
+	}
+	return nil
 }
 
 // queueRules are those of methods about queues and their statistics.
@@ -245,7 +283,8 @@ func queueRules() map[reflect.Type]*ruleset {
 		opt("concurrency", "most jobs of the queue that run at once; 0 means unlimited", between(0, queue.MaxDemand)),
 		opt("weight", "its share of the starts, compared with other queues", between(1, maxWeight)),
 		opt("max_pending", "most jobs of the queue that wait; 0 means unlimited", keep),
-		{name: "default", doc: "default fields of its jobs: an object; null removes one", fields: true},
+		{name: "default", doc: "default fields of its jobs: an object; null removes one",
+			fields: &fieldSet{without: notOfQueues}},
 		free("retention", "how long completed and cancelled jobs are kept: a duration, never or default"),
 		opt("retention_max_jobs", "most ended jobs that are kept; 0 is as in the settings", keep),
 		opt("retention_output", "most bytes of output of ended jobs that are kept; 0 is as in the settings",
@@ -382,6 +421,14 @@ func scheduleRules() map[reflect.Type]*ruleset {
 
 func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxSchedule }
 
+// audited marks events of the kind audit.
+const audited = "event:audit"
+
+// holding is the schema of a text, or a list of texts, that holds a word.
+func holding(word string) schema {
+	return schema{"anyOf": []schema{{"const": word}, {"type": "array", "contains": schema{"const": word}}}}
+}
+
 // serviceRules are those of methods about the service itself.
 func serviceRules() map[reflect.Type]*ruleset {
 	key := need("key", "name of the setting", notEmpty)
@@ -389,6 +436,11 @@ func serviceRules() map[reflect.Type]*ruleset {
 	for _, k := range queue.EventKinds() {
 		kinds = append(kinds, string(k))
 	}
+	event := opt("event", "only events of these kinds", queue.Constraint{Enum: kinds, MaxItems: MaxTexts})
+	event.marks = []mark{{audited, func(v reflect.Value) bool {
+		texts, _ := v.Interface().(Texts)
+		return slices.Contains(texts, string(queue.EventAudit))
+	}, holding(string(queue.EventAudit))}}
 	ended := slices.DeleteFunc(slices.Clone(queue.States()), func(s queue.State) bool { return !s.Ended() })
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Nothing]():     {},
@@ -405,9 +457,12 @@ func serviceRules() map[reflect.Type]*ruleset {
 			free("from", "only events that happened at this time or later"),
 			free("until", "only events that happened before this time"),
 			opt("id", "only events of these jobs", atMost(MaxWaits)),
-			opt("event", "only events of these kinds", queue.Constraint{Enum: kinds, MaxItems: MaxTexts}),
+			event,
 			free("audit", "everything that people did, with who, how and to what; for admins"),
-		}, []group{excludes("selects from past events; leave follow out", []string{"until"}, []string{"follow"})}},
+		}, []group{
+			excludes("selects from past events; leave follow out", []string{"until"}, []string{"follow"}),
+			requires("of the kind audit works only with audit; set audit, which is for admins", []string{audited}, []string{"audit"}),
+		}},
 		reflect.TypeFor[Cleanup](): {params: []param{
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
 			opt("state", "states of the jobs (default: completed and cancelled)",

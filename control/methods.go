@@ -67,8 +67,8 @@ func methods() []Method {
 		{"retry", Submit, Operate, false, answer(API.Retry)},
 		{"hold", Submit, Operate, false, answer(API.Hold)},
 		{"release", Submit, Operate, false, answer(API.Release)},
-		{"pause", Submit, Operate, false, answer(API.Pause)},
-		{"resume", Submit, Operate, false, answer(API.Resume)},
+		{"pause", Submit, Operate, false, answer(pause(API.Pause))},
+		{"resume", Submit, Operate, false, answer(pause(API.Resume))},
 		{"requeue", Submit, Operate, false, answer(API.Requeue)},
 		{"kill", Submit, Operate, false, answer(API.Kill)},
 		{"edit", Submit, Operate, false, answer(API.Edit)},
@@ -129,6 +129,15 @@ func MethodNames() []string {
 		names[i] = list[i].Name
 	}
 	return names
+}
+
+type onSelection[P any] func(API, context.Context, P) (BulkResult, error)
+
+// pause lets a method take a PauseSelection.
+func pause(f onSelection[Selection]) onSelection[PauseSelection] {
+	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
+		return f(api, ctx, p.Selection)
+	}
 }
 
 func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {

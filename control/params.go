@@ -29,15 +29,16 @@ type Name string
 
 // UnmarshalJSON reads text or an integer.
 func (n *Name) UnmarshalJSON(raw []byte) error {
+	if string(raw) == "null" {
+		*n = ""
+		return nil
+	}
 	id, err := readName(raw)
 	*n = Name(id)
 	return err
 }
 
 func readName(raw []byte) (string, error) {
-	if string(raw) == "null" {
-		return "", nil
-	}
 	if raw[0] == '-' || raw[0] >= '0' && raw[0] <= '9' {
 		if len(raw) <= maxRequestID && !strings.ContainsAny(string(raw), ".eE") {
 			return asID(string(raw)), nil

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -26,14 +27,30 @@ type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	fields bool // its value is an object of a job's fields, where null stands for the default
+	fields *fieldSet // if its value is an object of a job's fields
+	marks  []mark
+}
+
+// fieldSet says which fields of a job an object has. null stands for a field's default.
+type fieldSet struct {
+	without []string // fields that it must not have; whoever carries the method out refuses them
+	job     bool     // it is a new job, not a change of one
+	edit    bool     // it changes jobs that exist, and must not be empty
+}
+
+// mark is a name for certain values of a parameter. Groups use it like the name of a parameter: it counts as given if
+// the parameter has such a value.
+type mark struct {
+	name     string // begins with that of the parameter and a colon
+	is       func(v reflect.Value) bool
+	declared schema // permits these values
 }
 
 func opt(name, doc string, c queue.Constraint) param {
 	if c.NotEmpty {
 		c.Note = "; leave it out"
 	}
-	return param{name, doc, false, c, false}
+	return param{name: name, doc: doc, Constraint: c}
 }
 
 // free is an optional parameter that accepts every value of its type.
@@ -43,7 +60,7 @@ func need(name, doc string, c queue.Constraint) param {
 	if c.NotEmpty && c.Note == "" {
 		c.Note = "; give the " + doc
 	}
-	return param{name, doc, true, c, false}
+	return param{name: name, doc: doc, required: true, Constraint: c}
 }
 
 // param returns the parameter of that name, nil if the set has none by that name.
@@ -56,8 +73,8 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// group is a condition on parameters of two sets: whether any of each is given. A parameter that is false counts as not
-// given. An error names the parameter of the first set that is given, or else the first of the set.
+// group is a condition on parameters of two sets: whether any of each is given. A parameter that is false or an empty
+// list counts as not given. An error names the parameter of the first set that is given, or else the first of the set.
 type group struct {
 	a, b    []string
 	accepts func(a, b bool) bool
@@ -65,6 +82,14 @@ type group struct {
 	message string // of the error
 	// exclusive refuses parameters of both sets with a separate message, which names one of each.
 	exclusive bool
+}
+
+// ofFields is the group of a rule on fields of a job.
+func ofFields(r *queue.FieldRule) group {
+	if r.Requires {
+		return requires(r.Message, []string{r.Field}, r.Others)
+	}
+	return excludes(r.Message, []string{r.Field}, r.Others)
 }
 
 // anyOf asks for at least one of the parameters.
@@ -115,7 +140,8 @@ func (r *ruleset) check(given map[string]bool) error {
 		case g.exclusive && a != "":
 			return queue.Invalid(b, "cannot be combined with %s; give one of them", a)
 		default:
-			return queue.Invalid(cmp.Or(a, g.a[0]), "%s", g.message)
+			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":") // of a mark, that of its parameter
+			return queue.Invalid(field, "%s", g.message)
 		}
 	}
 	return nil

@@ -104,12 +104,9 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 
 // scheduleSchema describes the members of ScheduleAdd.
 func scheduleSchema() schema {
-	s := jobSchema(false)
+	s := jobSchema(&fieldSet{without: notOfSchedules, job: true})
 	fields := s["properties"].(schema)
 	fields[backoffJitter] = fields["jitter"]
-	for _, name := range notOfSchedules {
-		delete(fields, name)
-	}
 	return s
 }
 

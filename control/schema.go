@@ -72,11 +72,15 @@ func orNull(s schema) schema {
 	return s
 }
 
-// durationPattern is that of a duration as text.
-const durationPattern = `^([0-9]+([.][0-9]+)?|([0-9]+([.][0-9]+)?(ns|us|µs|ms|s|m|h|d|w))+)$`
-
-// sizePattern is that of a size as text.
-const sizePattern = `^[0-9]+([.][0-9]+)? *([kKmMgGtTpP]([iI]?[bB])?|[bB])?$`
+// Patterns of texts that have no form.
+const (
+	decimals        = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
+	decimal         = decimals + `([eE][+-]?[0-9]+)?`
+	durationPattern = `^(` + decimal + `|(` + decimals + `(ns|us|µs|ms|s|m|h|d|w))+)$`
+	sizePattern     = `^ *` + decimal + ` *([kKmMgGtTpP]([iI]?[bB])?|[bB])? *$`
+	instantPattern  = `^(19[7-9][0-9]|[2-9][0-9]{3})-[0-9]{2}-[0-9]{2}T[0-9:]{8}([.][0-9]+)?(Z|[+-][0-9:]{5})$`
+	base64Pattern   = `^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$`
+)
 
 // jsonOf returns the schemas of types that write and read their JSON themselves, nil for others.
 func jsonOf(t reflect.Type) schema {
@@ -88,9 +92,10 @@ func jsonOf(t reflect.Type) schema {
 	case reflect.TypeFor[Texts]():
 		return schema{"type": []string{"string", "array"}, "items": is("string")}
 	case reflect.TypeFor[Labels]():
-		return schema{"type": "object", "additionalProperties": is("string")}
+		text := schema{"type": "string", "maxLength": queue.MaxLabel}
+		return schema{"type": "object", "additionalProperties": text, "propertyNames": schema{"maxLength": queue.MaxLabel}}
 	case reflect.TypeFor[Time]():
-		return schema{"type": []string{"string", "null"}, "format": "date-time"}
+		return schema{"type": []string{"string", "null"}, "format": "date-time", "pattern": instantPattern}
 	case reflect.TypeFor[Span]():
 		return durationSchema(0)
 	case reflect.TypeFor[Age]():
@@ -102,9 +107,9 @@ func jsonOf(t reflect.Type) schema {
 	case reflect.TypeFor[json.RawMessage]():
 		return schema{}
 	case reflect.TypeFor[[]byte]():
-		return schema{"type": "string", "contentEncoding": "base64"}
+		return schema{"type": "string", "contentEncoding": "base64", "pattern": base64Pattern}
 	case reflect.TypeFor[queue.Spec]():
-		return jobSchema(false)
+		return jobSchema(&fieldSet{job: true})
 	}
 	return nil
 }
@@ -125,7 +130,7 @@ func fieldKind(f *queue.Field) schema {
 	case queue.KindDuration:
 		return durationSchema(0)
 	case queue.KindInstant:
-		return schema{"type": "string", "format": "date-time"}
+		return schema{"type": "string", "format": "date-time", "pattern": instantPattern}
 	case queue.KindSize:
 		return schema{"type": []string{"integer", "string"}, "minimum": 0, "pattern": sizePattern}
 	case queue.KindBool:
@@ -144,10 +149,10 @@ func fieldKind(f *queue.Field) schema {
 func fieldSchema(f *queue.Field, patch bool) schema {
 	s := fieldKind(f)
 	switch f.Name { // which take numbers for texts
-	case "id", "rate_limit":
+	case "id":
 		s = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "depends_on":
-		s["items"] = is("string", "integer")
+		s["items"] = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "resources":
 		s["additionalProperties"] = is("string", "integer")
 	case "umask":
@@ -163,27 +168,90 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	return orNull(s)
 }
 
-// jobSchema describes the fields of a job, or of a patch of one.
-func jobSchema(patch bool) schema {
+// jobSchema describes a job to enqueue, or an object of fields of one, and which fields belong together.
+func jobSchema(set *fieldSet) schema {
 	properties := schema{}
+	names := func(name string) []string { // by which a field may be given
+		return slices.DeleteFunc([]string{name, aliasOf(name)}, func(n string) bool { return properties[n] == nil })
+	}
+	var rules []schema
 	for _, f := range queue.Fields() {
-		if f.Name == "env_pass" { // the client resolves it
-			continue
+		for _, name := range []string{f.Name, f.Alias} {
+			if name != "" && name != "env_pass" && !slices.Contains(set.without, name) { // the client resolves env_pass
+				properties[name] = fieldSchema(&f, !set.job)
+			}
 		}
-		s := fieldSchema(&f, patch)
-		properties[f.Name] = s
-		if f.Alias != "" {
-			properties[f.Alias] = maps.Clone(s)
+		if all := names(f.Name); len(all) == 2 {
+			rules = append(rules, schema{"not": schema{"required": all}})
 		}
+	}
+	for i := range queue.FieldRules() {
+		r := &queue.FieldRules()[i]
+		var others []string
+		for _, other := range r.Others {
+			others = append(others, names(other)...)
+		}
+		own := names(r.Field)
+		if !set.job && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
+			continue // a job that exists may have the other one
+		}
+		g := ofFields(r)
+		rules = append(rules, g.declare(givenFields(own, properties), givenFields(others, properties)))
 	}
 	s := schema{"type": "object", "properties": properties, "additionalProperties": false}
-	if !patch {
-		given := func(name, kind string) schema {
-			return schema{"required": []string{name}, "properties": schema{name: is(kind)}}
-		}
-		s["oneOf"] = []schema{given("command", "string"), given("argv", "array")}
+	if set.job {
+		rules = append(rules, givenFields([]string{"command", "argv"}, properties))
+	}
+	if set.edit {
+		s["minProperties"] = 1
+		s["dependentRequired"] = schema{queue.EditedTogether.Field: []string{queue.EditedTogether.With}}
+	}
+	if rules != nil {
+		s["allOf"] = rules
 	}
 	return s
+}
+
+// aliasOf returns the other name of a field, "" if it has none.
+func aliasOf(name string) string {
+	for _, f := range queue.Fields() {
+		if f.Name == name {
+			return f.Alias
+		}
+	}
+	return ""
+}
+
+// givenFields is the schema of jobs that have one of these fields, neither null nor false nor a map without members.
+func givenFields(names []string, properties schema) schema {
+	return anyOfThese(names, func(name string) schema {
+		property := properties[name].(schema)
+		kinds := slices.DeleteFunc(slices.Clone(kindsOf(property)), func(kind string) bool { return kind == "null" })
+		given := is(kinds...)
+		switch kinds[0] {
+		case "boolean":
+			given = schema{"const": true}
+		case "object":
+			given["minProperties"] = 1
+		}
+		return given
+	})
+}
+
+// anyOfThese is the schema of objects that have one of these members, with a value that value describes; nil stands for
+// any value.
+func anyOfThese(names []string, value func(name string) schema) schema {
+	list := make([]schema, len(names))
+	for i, name := range names {
+		list[i] = schema{"required": []string{name}}
+		if s := value(name); s != nil {
+			list[i]["properties"] = schema{name: s}
+		}
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return schema{"anyOf": list}
 }
 
 // declare adds what a constraint says to the schema of a value.
@@ -191,8 +259,10 @@ func declare(s schema, c *queue.Constraint) {
 	kinds := kindsOf(s)
 	if r := c.Range; r != nil {
 		bounded := s
-		if items, ok := s["items"].(schema); ok {
-			bounded = items
+		for _, entries := range []string{"items", "additionalProperties"} {
+			if entry, ok := s[entries].(schema); ok {
+				bounded = entry
+			}
 		}
 		bounded["minimum"], bounded["maximum"] = r.Min, r.Max
 		if r.Above {
@@ -241,6 +311,9 @@ func declareEntries(s schema, c *queue.Constraint, entries, least, most string) 
 	if c.MaxItems > 0 {
 		s[most] = c.MaxItems
 	}
+	if c.Distinct {
+		s["uniqueItems"] = true
+	}
 	entry, _ := s[entries].(schema)
 	if c.Enum != nil {
 		entry["enum"] = c.Enum
@@ -251,6 +324,22 @@ func declareEntries(s schema, c *queue.Constraint, entries, least, most string) 
 	if c.MaxBytes > 0 {
 		entry["maxLength"] = c.MaxBytes
 	}
+	if c.NotEmpty && entries == "items" {
+		first := maps.Clone(entry)
+		first["minLength"] = 1
+		s["prefixItems"] = []schema{first}
+	}
+	if c.Names == nil {
+		return
+	}
+	names := schema{"pattern": c.Names.Pattern}
+	if c.MaxName > 0 {
+		names["maxLength"] = c.MaxName
+	}
+	if c.Reserved != nil {
+		names["not"] = schema{"enum": c.Reserved}
+	}
+	s["propertyNames"] = names
 }
 
 // paramsSchema describes the parameters of a method by the ruleset that they are checked by.
@@ -259,7 +348,7 @@ func paramsSchema(t reflect.Type) schema {
 	var own map[string]reflect.Value
 	switch p := reflect.New(t).Interface().(type) {
 	case *Enqueue:
-		s, own = jobSchema(false), p.own()
+		s, own = jobSchema(&fieldSet{job: true}), p.own()
 	case *ScheduleAdd:
 		s, own = scheduleSchema(), p.own()
 	default:
@@ -282,11 +371,11 @@ func paramsSchema(t reflect.Type) schema {
 	if required != nil {
 		s["required"] = required
 	}
-	if len(rules.groups) > 0 {
-		all := make([]schema, len(rules.groups))
-		for i, g := range rules.groups {
-			all[i] = g.declare(anyGiven(g.a, own), anyGiven(g.b, own))
-		}
+	all, _ := s["allOf"].([]schema)
+	for _, g := range rules.groups {
+		all = append(all, g.declare(rules.given(g.a, own), rules.given(g.b, own)))
+	}
+	if all != nil {
 		s["allOf"] = all
 	}
 	return s
@@ -298,8 +387,8 @@ func (p *param) schema(t reflect.Type) schema {
 		t = t.Elem()
 	}
 	s := schemaOf(t)
-	if p.fields {
-		s = jobSchema(true)
+	if p.fields != nil {
+		s = jobSchema(p.fields)
 	}
 	if t == reflect.TypeFor[Time]() {
 		s["type"] = "string" // what is not given is left out
@@ -309,19 +398,30 @@ func (p *param) schema(t reflect.Type) schema {
 	return s
 }
 
-// anyGiven is the schema of parameters of which one of these is given.
-func anyGiven(names []string, own map[string]reflect.Value) schema {
-	list := make([]schema, len(names))
+// given is the schema of parameters of which one of these is given, or has values with one of these marks.
+func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
+	marked := map[string]schema{}
+	names = slices.Clone(names)
 	for i, name := range names {
-		list[i] = schema{"required": []string{name}}
-		if own[name].Kind() == reflect.Bool {
-			list[i]["properties"] = schema{name: schema{"const": true}}
+		for _, p := range r.params {
+			for _, m := range p.marks {
+				if m.name == name {
+					names[i], marked[p.name] = p.name, m.declared
+				}
+			}
 		}
 	}
-	if len(list) == 1 {
-		return list[0]
-	}
-	return schema{"anyOf": list}
+	return anyOfThese(names, func(name string) schema {
+		switch {
+		case marked[name] != nil:
+			return marked[name]
+		case own[name].Kind() == reflect.Bool:
+			return schema{"const": true}
+		case own[name].Kind() == reflect.Slice && own[name].Type() != reflect.TypeFor[[]byte]():
+			return schema{"minItems": 1}
+		}
+		return nil
+	})
 }
 
 // schemaOf describes a type as it is written to the wire.

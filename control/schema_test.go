@@ -67,6 +67,9 @@ func accepts(m *Method, raw string) error {
 		specs = append(specs, p.Spec)
 	case *EnqueueBatch:
 		specs = p.Jobs
+	case *Edit:
+		job := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: "sh", OnLost: queue.OnLostRetry}}
+		return job.Edit(p.Set, testDefaults)
 	}
 	for i := range specs {
 		if _, err := queue.Resolve(&specs[i], testDefaults); err != nil {
@@ -159,16 +162,17 @@ func jobFields() []string {
 // examples are parameters without which methods refuse every request.
 var examples = []map[string]string{
 	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
-	{"commit": "true"}, {"count": "1"},
+	{"commit": "true", "jobs": `[{"command":"true"}]`}, {"count": "1"},
 	{"name": `"a"`, "cron": `"@hourly"`, "command": `"true"`}, {"name": `"a"`, "cron": `"@hourly"`},
 	{"name": `"a"`, "cron": `"@hourly"`, "command": `"true"`, "unique": `"a"`}, {"name": `"a"`,
 		"cron": `"@hourly"`, "command": `"true"`, "env_secret": `{"A":"/x"}`},
 	{"key": `"workers"`}, {"key": `"workers"`, "value": `"1"`},
-	{"key": `"@a"`, "lock": "1"}, {"name": `"a"`, "weight": "1"}, {"id": `"a"`, "set": "{}"}, {"unique": `"a"`,
+	{"key": `"@a"`, "lock": "1"}, {"name": `"a"`, "weight": "1"}, {"set": `{"priority":1}`},
+	{"id": `"a"`, "set": `{"priority":1}`}, {"unique": `"a"`,
 		"command": `"true"`},
 	{"batch": `"a"`}, {"key": `"@a"`}, {"cols": "80", "id": `"a"`}, {"rows": "24", "id": `"a"`}, {"id": `"a"`,
 		"follow": "true"},
-	{"env_secret": `{"A":"/x"}`, "command": `"true"`}, {"set": "{}"},
+	{"env_secret": `{"A":"/x"}`, "command": `"true"`},
 }
 
 // probes are values that each parameter is tried with.
@@ -219,15 +223,7 @@ func object(n int) string {
 // inContent are parameters whose content is refused for more than a schema can say, so that a value that the schema
 // permits may be refused; no value that it does not permit is accepted.
 var inContent = map[string]string{
-	"id": "a number with an exponent", "ids": "a number with an exponent", "memory": "the size in a text", "since": "2^63",
-	"lock": "its form", "rate_limit": "its form", "on": "its form", "depends_on": "its form",
-	"resources":  "its names and numbers",
-	"env_secret": "its names and references", "mask_secrets": "it goes with env_secret",
-	"unique_for": "it goes with unique", "on_conflict": "it goes with unique", "shell": "it goes with command",
-	"tty":    "it excludes stdin",
-	"run_at": "it excludes delay", "next_run_at": "it excludes delay", "cpus": "numbers",
-	"base64": "its encoding", "set": "fields of a job", "default": "fields of a job",
-	"max_attempts": "it may differ from max_retries", "timeout_ms": "it may differ from timeout",
+	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
 
 // Each value of each parameter that its schema permits is accepted, and no other.
@@ -258,7 +254,7 @@ func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[str
 		for _, value := range []string{"1", `"a"`, "true", `"2027-01-01T00:00:00Z"`, "{}", `["dead"]`, `{"a":"b"}`,
 			`"dead"`, `"minute"`, `"lock"`, `"10/m"`, "24", `"@a"`, `"one"`, `"skip"`, `"ended"`, `"fixed"`, `"run"`,
 			`"022"`, `["true"]`, `"return"`, `"/a"`, `"1GiB"`, "[1]", `"1"`, `[{"command":"true"}]`, `"0 3 a"`,
-			`"@hourly"`, `"Linear"`, `{"A":"/x"}`} {
+			`"@hourly"`, `{"A":"/x"}`, `{"priority":1}`} {
 			params := maps.Clone(e)
 			params[name] = value
 			if raw := written(params); permits(t, s, raw) && accepts(m, raw) == nil {

@@ -403,8 +403,12 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 		if name != "jobs" || string(value) == "null" {
 			return d.decode(name, value)
 		}
-		d.given[name] = true
-		return p.decodeJobs(value)
+		d.given[name] = !emptyList(value)
+		if err := p.decodeJobs(value); err != nil {
+			return err
+		}
+		d.note(d.rules.param(name), d.into[name])
+		return nil
 	})
 	if err != nil {
 		return err

@@ -37,6 +37,7 @@ type tool struct {
 	method     string         // whose parameters it takes
 	without    []string       // but for these
 	with       map[string]any // and these of its own, by their schemas
+	bounds     map[string]any // bounds of parameters that are lower than the method's, by the schemas that have them
 	writes     bool           // it changes something
 	destroys   bool           // that cannot be taken back
 	runs       bool           // any command, whose effects are not the queue's
@@ -68,8 +69,9 @@ var full = map[string]any{"type": "boolean", "description": "whole objects inste
 var tools = []tool{
 	{
 		name: "list", method: "list", with: map[string]any{fullName: full},
-		does: "List jobs, newest first. limit is 20 if it is not given; next in the answer is the cursor of more.",
-		call: (*server).list,
+		bounds: map[string]any{"limit": map[string]any{"maximum": mostListed}},
+		does:   "List jobs, newest first. limit is 20 if it is not given; next in the answer is the cursor of more.",
+		call:   (*server).list,
 	},
 	{
 		name: "show", method: "show", with: map[string]any{fullName: full}, adds: map[string]any{"attempts_in_history": typed("integer")},
@@ -83,8 +85,9 @@ var tools = []tool{
 	},
 	{
 		name: "wait", method: "wait", waits: true, with: map[string]any{fullName: full},
-		does: "Wait until jobs have ended, all of them or any. timeout is a minute if it is not given, at most an hour; open in the answer names those that have not ended by then.",
-		call: (*server).wait,
+		bounds: map[string]any{"ids": fewIDs, "timeout": atMostAnHour},
+		does:   "Wait until jobs have ended, all of them or any. timeout is a minute if it is not given, at most an hour; open in the answer names those that have not ended by then.",
+		call:   (*server).wait,
 	},
 	{
 		name: "why", method: "why",
@@ -98,12 +101,13 @@ var tools = []tool{
 	},
 	{
 		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
-		with: map[string]any{waitsName: map[string]any{"type": []string{"number", "string"}, "description": "how long to wait for its end; 1m if it is not given, at most 1h. The job goes on after that"}, fullName: full},
+		with: map[string]any{fullName: full,
+			waitsName: waiting("how long to wait for its end; 1m if it is not given, at most 1h. The job continues after that")},
 		does: "Enqueue a job, run it once (unless max_retries says otherwise), wait for its end, and answer how it ended, with the end of its output.",
 		call: (*server).runAndWait,
 	},
 	{
-		name: "cancel", method: "cancel", writes: true, destroys: true,
+		name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": fewIDs},
 		does: "Cancel jobs, by id or as selected: those that wait never run, those that run are ended. dry_run only counts them.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Selection](a.raw)
@@ -117,7 +121,7 @@ var tools = []tool{
 		},
 	},
 	{
-		name: "retry", method: "retry", writes: true, destroys: true, runs: true,
+		name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": fewIDs},
 		does: "Run jobs again that have ended, or at once those that wait for their next attempt. dry_run only counts them.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Retry](a.raw)
@@ -130,32 +134,6 @@ var tools = []tool{
 			return s.api.Retry(ctx, p)
 		},
 	},
-}
-
-// schema is that of a tool's arguments.
-func (t *tool) schema(method map[string]any, others bool) map[string]any {
-	s := maps.Clone(method)
-	properties := maps.Clone(method["properties"].(map[string]any))
-	for _, name := range t.lacks(others) {
-		delete(properties, name)
-	}
-	maps.Copy(properties, t.with)
-	s["properties"] = properties
-	for _, condition := range []string{"allOf", "oneOf"} { // which clients do not take at the top of a tool's schema
-		if s[condition] != nil {
-			delete(s, condition)
-			s["minProperties"] = 1
-		}
-	}
-	return s
-}
-
-// lacks are the parameters of its method that a tool does not take.
-func (t *tool) lacks(others bool) []string {
-	if others || t.method == "enqueue" { // whose user is the account to run as
-		return t.without
-	}
-	return append([]string{othersMember}, t.without...)
 }
 
 // arguments reads what a tool is called with, which is JSON.

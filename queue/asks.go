@@ -17,6 +17,12 @@ func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(
 // periods are those of a rate, by their letters.
 var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
+// parseAmount reads a number from 1 to MaxDemand, in digits alone.
+func parseAmount(text string) (n int, ok bool) {
+	amount, err := strconv.ParseUint(text, 10, 32)
+	return int(amount), err == nil && amount >= 1 && amount <= MaxDemand
+}
+
 // ParseLock reads a lock as a person writes it: KEY, or KEY:n. Of everybody's key without a number n is 0: it
 // has a rule of its own.
 func ParseLock(text string) (Demand, error) {
@@ -26,8 +32,8 @@ func ParseLock(text string) (Demand, error) {
 		d.N = 0
 	}
 	if counted {
-		n, err := strconv.Atoi(count)
-		if err != nil || n < 1 || n > MaxDemand {
+		n, ok := parseAmount(count)
+		if !ok {
 			return d, Invalid("lock", "%q is not KEY or KEY:N with N from 1 to %d", Clip(text), MaxDemand)
 		}
 		d.N = n
@@ -52,8 +58,8 @@ func ParseRate(text string) (Demand, error) {
 	}
 	count, period, _ := strings.Cut(rate, "/")
 	d := Demand{Kind: GateRate, Key: key, Per: periods[period]}
-	n, err := strconv.Atoi(count)
-	if err != nil || n < 1 || n > MaxDemand || d.Per == 0 {
+	n, ok := parseAmount(count)
+	if !ok || d.Per == 0 {
 		return d, Invalid("rate_limit", "%q is not KEY=N/PERIOD with N from 1 to %d and a period of s, m, h or d, like api=10/m", Clip(text), MaxDemand)
 	}
 	if !counted {
@@ -128,13 +134,10 @@ func resourcesOf(j *Job) map[string]string {
 	return of
 }
 
-// resolveDemands are the gates that a spec names, in the order in which they are looked at.
-func resolveDemands(wrong *faults, s *Spec) (list []Demand) {
-	add := func(d Demand, err error) {
-		if err != nil {
-			wrong.add(func() error { return err })
-			return
-		}
+// resolveDemands returns the gates that a spec names, in the order in which the claim checks them. checkFields has
+// reported what is wrong with them.
+func resolveDemands(s *Spec) (list []Demand) {
+	add := func(d Demand, _ error) {
 		list = append(list, d)
 		for i := len(list) - 1; i > 0 && list[i].before(&list[i-1]); i-- { // a sort of slices is much code for so few
 			list[i], list[i-1] = list[i-1], list[i]
@@ -144,26 +147,14 @@ func resolveDemands(wrong *faults, s *Spec) (list []Demand) {
 		add(ParseLock(*s.Lock))
 	}
 	if s.On != nil {
-		d := Demand{Kind: GateNode, Key: *s.On, N: 1}
-		var err error
-		if !validKey(d) {
-			err = Invalid("on", "%q is neither the name of a machine nor LABEL=VALUE", Clip(*s.On))
-		}
-		add(d, err)
+		add(Demand{Kind: GateNode, Key: *s.On, N: 1}, nil)
 	}
 	if s.RateLimit != nil {
 		add(ParseRate(*s.RateLimit))
 	}
 	for name, count := range s.Resources {
-		n, err := strconv.Atoi(count)
-		d := Demand{Kind: GateResource, Key: name, N: n}
-		switch {
-		case !ValidID(name):
-			err = Invalid("resources", "%q is no name of a resource; write it like gpu=1", Clip(name))
-		case err != nil || n < 1 || n > MaxDemand:
-			err = Invalid("resources", "%s=%q: give a number of units from 1 to %d, like gpu=1", Clip(name), Clip(count), MaxDemand)
-		}
-		add(d, err)
+		n, _ := parseAmount(count)
+		add(Demand{Kind: GateResource, Key: name, N: n}, nil)
 	}
 	return list
 }
@@ -208,13 +199,13 @@ func ParseDependency(text string) (id string, how ParentEnd, err error) {
 	return id, how, nil
 }
 
-// resolveDependencies reads what a job waits for; who knows the jobs finds out which they are.
+// resolveDependencies reads which jobs a job waits for; the store finds them by their ids. checkFields has reported what
+// is wrong with the form of an entry.
 func resolveDependencies(check checker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
 		id, how, err := ParseDependency(text)
 		if err != nil {
-			check(false, "depends_on", "%q is not ID, ID:completed, ID:dead or ID:ended", Clip(text))
 			continue
 		}
 		check(!seen[id], "depends_on", "names %q twice", Clip(id))

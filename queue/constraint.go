@@ -19,10 +19,14 @@ type Constraint struct {
 	Enum     []string // the texts that are accepted; nil is any
 	Text     *Form    // the form of a text
 	Entries  *Form    // the form of each entry of a list, or of each value of a map
-	MaxBytes int      // of a text, or of each entry of a list; 0 means unlimited
-	NotEmpty bool     // of a text
+	Names    *Form    // the form of each name of a map
+	Reserved []string // names that a map must not have
+	MaxBytes int      // of a text, or of each entry of a list or value of a map; 0 means unlimited
+	MaxName  int      // bytes of each name of a map; 0 means unlimited
+	NotEmpty bool     // of a text, or of the first entry of a list
 	MinItems int      // entries of a list
 	MaxItems int      // entries of a list or a map; 0 means unlimited
+	Distinct bool     // no entry of a list is there twice
 	Note     string   // what the message about a value outside the range, or an empty one, adds
 }
 
@@ -32,32 +36,99 @@ type Range struct {
 	Above    bool // Min itself is refused
 }
 
-// Form is how a text is written. Valid and Pattern, a regular expression of JSON Schema, accept the same texts.
+// Form is how a text is written. Pattern, a regular expression of JSON Schema, matches the texts that it accepts. They
+// are checked by Valid or, for a message that says more, by Fault.
 type Form struct {
 	Pattern string
 	Valid   func(string) bool
-	Is      string // what such a text is, after "is not"
+	Is      string                  // what such a text is, after "is not"
+	Fault   func(text string) error // what is wrong with a text; nil if Valid and Is say it
+	Private bool                    // a message does not repeat the text
+}
+
+// Accepts reports whether a text has the form.
+func (f *Form) Accepts(text string) bool {
+	if f.Fault != nil {
+		return f.Fault(text) == nil
+	}
+	return f.Valid(text)
 }
 
 const nameForm = " of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"
 
+// Parts of patterns.
+const (
+	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
+	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // 1 to MaxDemand
+	pathPattern   = `(/|[A-Za-z]:[\\/])[^\x00]*`
+)
+
 // The forms of texts.
 var (
-	FormID = &Form{`^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, ValidID, "an id: 1 to 128" + nameForm}
+	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "an id: 1 to 128" + nameForm}
 	// FormQueue is the form of a queue's name.
-	FormQueue = &Form{`^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, ValidQueue, "the name of a queue: 1 to 64" + nameForm}
-	formKey   = &Form{`^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, ValidID, "a key: 1 to 128" + nameForm}
-	formPath  = &Form{`^(/[^\x00]*|[^\x00]:[\\/][^\x00]*|)$`, validPath, "an absolute path"}
+	FormQueue = &Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
+		Is: "the name of a queue: 1 to 64" + nameForm}
+	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a key: 1 to 128" + nameForm}
+	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Is: "an absolute path"}
 	// formFilled is the form of a text that holds more than white space.
-	formFilled = &Form{`^[^\x00]*[^\s\x00][^\x00]*$`, filled, "text"}
-	formPart   = &Form{`^[^\x00]*$`, withoutNUL, "text without NUL"}
+	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Is: "text"}
+	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Is: "text without NUL"}
+	formLock   = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Fault: lockFault}
+	formRate   = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
+		Fault: rateFault}
+	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
+		Is: "the name of a machine or LABEL=VALUE"}
+	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Fault: dependencyFault}
+	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a name of a variable"}
+	formLabel      = &Form{Pattern: `^[^\x00]+$`, Fault: labelFault}
+	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "the name of a resource, like gpu"}
+	formAmount     = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
+		Is: "a number of units from 1 to 10000, like 1"}
+	formSecret = &Form{Pattern: "^(" + pathPattern + "|" + credentialWord + "[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
+		Valid: validReference, Private: true,
+		Is: "an absolute path or credential:NAME; the secret itself does not belong in a job"}
 )
 
 func withoutNUL(s string) bool { return strings.IndexByte(s, 0) < 0 }
 
-func filled(s string) bool { return withoutNUL(s) && strings.TrimSpace(s) != "" }
+func filled(s string) bool { return withoutNUL(s) && strings.Trim(s, " \t\n\v\f\r") != "" }
 
 func validPath(s string) bool { return s == "" || absolute(s) && withoutNUL(s) }
+
+func validNode(s string) bool { return validKey(Demand{Kind: GateNode, Key: s}) }
+
+func validVariable(s string) bool { return s != "" && !strings.ContainsAny(s, "=\x00") }
+
+func validAmount(s string) bool {
+	_, ok := parseAmount(s)
+	return ok
+}
+
+func lockFault(text string) error {
+	_, err := ParseLock(text)
+	return err
+}
+
+func rateFault(text string) error {
+	_, err := ParseRate(text)
+	return err
+}
+
+func dependencyFault(text string) error {
+	_, _, err := ParseDependency(text)
+	return err
+}
+
+func labelFault(name string) error {
+	if name == "" {
+		return Invalid("labels", "one has no name; write it NAME=value")
+	}
+	if !withoutNUL(name) {
+		return Invalid("labels", "must not hold a NUL")
+	}
+	return nil
+}
 
 // ConstraintOf returns the constraint of a field of a job, nil if any value of its kind is accepted.
 func ConstraintOf(field string) *Constraint { return constraints()[field] }
@@ -73,9 +144,10 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 	}
 	hook := &Constraint{Text: formPart, MaxBytes: MaxHookLine}
 	return map[string]*Constraint{
-		"id":                    {Text: FormID},
-		"command":               {Text: formFilled, MaxBytes: MaxCommand},
-		"argv":                  {Entries: formPart, MaxBytes: MaxCommand, MinItems: 1, MaxItems: MaxArgsEnv},
+		"id":      {Text: FormID},
+		"command": {Text: formFilled, MaxBytes: MaxCommand},
+		"argv": {Entries: formPart, MaxBytes: MaxCommand, NotEmpty: true, MinItems: 1, MaxItems: MaxArgsEnv,
+			Note: "; give the name of the program there"},
 		"queue":                 {Text: FormQueue},
 		"priority":              between(-MaxPriority, MaxPriority, ""),
 		"max_retries":           between(0, MaxAttempts-1, ""),
@@ -85,33 +157,40 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"backoff_strategy":      oneOf(string(Exponential), string(Linear), string(Fixed)),
 		"backoff_max":           {Range: &Range{Min: 0, Max: MaxDuration.Seconds(), Above: true}},
 		"jitter":                between(0, 1, ""),
-		"depends_on":            {MaxItems: MaxDependencies},
+		"depends_on":            {Entries: formDependency, MaxItems: MaxDependencies, Distinct: true},
+		"lock":                  {Text: formLock},
+		"rate_limit":            {Text: formRate},
+		"on":                    {Text: formNode, MaxBytes: maxNodeKey},
 		"on_dependency_failure": oneOf(otherwises...),
-		"resources":             {MaxItems: MaxDemands},
-		"unique":                {Text: formKey},
-		"on_conflict":           oneOf(conflicts...),
-		"env":                   {Entries: formPart, MaxItems: MaxMembers},
-		"env_secret":            {Entries: formPart, MaxBytes: maxPath, MaxItems: MaxSecrets},
-		"user":                  {Text: formFilled, MaxBytes: maxAccount},
-		"cwd":                   {Text: formPath, MaxBytes: maxPath},
-		"shell":                 {Text: formFilled, MaxBytes: maxPath},
-		"stdin":                 {MaxBytes: MaxStdin},
-		"stdin_file":            {Text: formPath, MaxBytes: maxPath},
-		"ok_codes":              codes(1),
-		"no_retry_codes":        codes(0),
-		"defer_codes":           codes(0),
-		"memory":                between(MinMemory, MaxMemory, "; leave it out for no limit"),
-		"cpus":                  between(MinCPUs, MaxCPUs, "; leave it out for no limit"),
-		"tasks":                 between(1, MaxTasks, "; leave it out for the default"),
-		"nice":                  between(MinNice, MaxNice, ""),
-		"nofile":                between(1, MaxNoFile, "; leave it out for the default"),
-		"on_lost":               oneOf(string(OnLostRetry), string(OnLostDead), string(OnLostHold)),
-		"on_completed":          hook,
-		"on_failed":             hook,
-		"on_dead":               hook,
-		"on_ended":              hook,
-		"labels":                {Entries: formPart, MaxItems: MaxLabels},
-		"output_limit":          between(0, MaxOutput, ""),
+		"resources": {Range: &Range{Min: 1, Max: MaxDemand}, Entries: formAmount, Names: formResource,
+			MaxBytes: MaxLabel, MaxItems: MaxDemands},
+		"unique":      {Text: formKey},
+		"on_conflict": oneOf(conflicts...),
+		"env": {Entries: formPart, Names: formVariable, Reserved: ownVariables, MaxBytes: MaxCommand,
+			MaxName: MaxCommand, MaxItems: MaxMembers},
+		"env_secret": {Entries: formSecret, Names: formVariable, Reserved: ownVariables, MaxBytes: maxPath,
+			MaxName: MaxLabel, MaxItems: MaxSecrets},
+		"user":           {Text: formFilled, MaxBytes: maxAccount},
+		"cwd":            {Text: formPath, MaxBytes: maxPath},
+		"shell":          {Text: formFilled, MaxBytes: maxPath},
+		"stdin":          {MaxBytes: MaxStdin},
+		"stdin_file":     {Text: formPath, MaxBytes: maxPath},
+		"ok_codes":       codes(1),
+		"no_retry_codes": codes(0),
+		"defer_codes":    codes(0),
+		"memory":         between(MinMemory, MaxMemory, "; leave it out for no limit"),
+		"cpus":           between(MinCPUs, MaxCPUs, "; leave it out for no limit"),
+		"tasks":          between(1, MaxTasks, "; leave it out for the default"),
+		"nice":           between(MinNice, MaxNice, ""),
+		"nofile":         between(1, MaxNoFile, "; leave it out for the default"),
+		"on_lost":        oneOf(string(OnLostRetry), string(OnLostDead), string(OnLostHold)),
+		"on_completed":   hook,
+		"on_failed":      hook,
+		"on_dead":        hook,
+		"on_ended":       hook,
+		"labels": {Entries: formPart, Names: formLabel, MaxBytes: MaxLabel, MaxName: MaxLabel,
+			MaxItems: MaxLabels},
+		"output_limit": between(0, MaxOutput, ""),
 	}
 })
 
@@ -199,12 +278,31 @@ func (c *Constraint) CheckEntry(field, text string) error {
 	return checkForm(field, text, c.Entries, c.MaxBytes)
 }
 
+// checkMember refuses a member of a map that the constraint does not accept.
+func (c *Constraint) checkMember(field, name, value string) error {
+	if err := checkForm(field, name, c.Names, c.MaxName); err != nil {
+		return err
+	}
+	if slices.Contains(c.Reserved, name) {
+		return Invalid(field, "%s is set by queuectl itself", name)
+	}
+	switch err := checkForm(field, value, c.Entries, c.MaxBytes); {
+	case err == nil || len(value) > c.MaxBytes || !withoutNUL(value):
+		return err
+	case c.Entries.Private:
+		return Invalid(field, "%s is not %s", Clip(name), c.Entries.Is)
+	}
+	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.Entries.Is)
+}
+
 func checkForm(field, text string, form *Form, most int) error {
 	switch {
 	case most > 0 && len(text) > most:
 		return Invalid(field, "is %d bytes long; give at most %d", len(text), most)
-	case form == nil || form.Valid(text):
+	case form == nil || form.Accepts(text):
 		return nil
+	case form.Fault != nil:
+		return form.Fault(text)
 	case !withoutNUL(text):
 		return Invalid(field, "must not hold a NUL")
 	case form == formFilled:
@@ -237,6 +335,18 @@ func (s *Spec) checkFields(check checker) {
 		if err := f.check(c, v); err != nil {
 			check(false, f.Name, "%s", err.Message)
 		}
+		if members, ok := v.(map[string]string); ok {
+			c.checkMembers(check, f.Name, members)
+		}
+	}
+}
+
+// checkMembers refuses members of a map that the constraint does not accept.
+func (c *Constraint) checkMembers(check checker, field string, members map[string]string) {
+	for name, value := range members {
+		if e, _ := c.checkMember(field, name, value).(*Error); e != nil {
+			check(false, field, "%s", e.Message)
+		}
 	}
 }
 
@@ -260,6 +370,9 @@ func (f *Field) check(c *Constraint, v any) *Error {
 		err = c.CheckText(f.Name, v)
 	case []string:
 		err = c.CheckCount(f.Name, len(v))
+		if c.NotEmpty && len(v) > 0 && v[0] == "" {
+			err = Invalid(f.Name, "begins with an empty entry%s", c.Note)
+		}
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckEntry(f.Name, v[i])
 		}
@@ -270,11 +383,6 @@ func (f *Field) check(c *Constraint, v any) *Error {
 		}
 	case map[string]string:
 		err = c.CheckCount(f.Name, len(v))
-		for name := range v {
-			if err == nil {
-				err = c.CheckEntry(f.Name, v[name])
-			}
-		}
 	}
 	e, _ := err.(*Error)
 	return e

@@ -90,11 +90,14 @@ func CheckDemands(list []Demand) error {
 	return nil
 }
 
+// maxNodeKey is how many bytes the name of a machine, or a label and its value, may have in a demand.
+const maxNodeKey = 512
+
 // validKey reports whether a demand's key is one that its kind may have.
 func validKey(d Demand) bool {
 	if d.Kind == GateNode {
 		label, value, labelled := strings.Cut(d.Key, "=")
-		return ValidID(label) && len(d.Key) <= 512 && (!labelled || !strings.ContainsFunc(value, unicode.IsControl))
+		return ValidID(label) && len(d.Key) <= maxNodeKey && (!labelled || !strings.ContainsFunc(value, unicode.IsControl))
 	}
 	return ValidID(strings.TrimPrefix(d.Key, "@"))
 }

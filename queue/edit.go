@@ -194,9 +194,9 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if edited.MaxAttempts <= j.Attempts {
 		return Invalid("max_retries", "is below what the job has used: %d attempts; give more, or cancel it", j.Attempts)
 	}
-	_, depends := patch["depends_on"]
-	if !depends && patch["on_dependency_failure"] != nil {
-		return Invalid("on_dependency_failure", "is changed together with depends_on; give both")
+	_, depends := patch[EditedTogether.With]
+	if _, alone := patch[EditedTogether.Field]; alone && !depends {
+		return Invalid(EditedTogether.Field, "is changed together with %s; give both", EditedTogether.With)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
@@ -227,16 +227,28 @@ func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
 	}
 }
 
+// NotEdited is the field that an edit cannot change.
+const NotEdited = "id"
+
+// EditedTogether are a field that an edit changes only together with another one.
+var EditedTogether = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
+
 // readPatch reads what is to be set, a field each; maps are merged into what the job has.
 func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any, err error) {
 	patch = map[string]any{}
+	given := map[string]bool{} // fields with two names
 	err = Members(set, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {
 		case f == nil:
 			return Invalid(name, "is not a field of a job%s", nearField(name))
-		case f.Name == "id":
+		case f.Name == NotEdited:
 			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
+		case given[f.Name]:
+			return Invalid(name, "is given twice, as %s too", f.Name)
+		}
+		given[f.Name] = f.Alias != ""
+		switch {
 		case string(value) == "null":
 			patch[f.Name] = nil
 		case f.Kind == KindMap:

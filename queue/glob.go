@@ -22,6 +22,15 @@ func Glob(pattern string) (func(string) bool, error) {
 	}, nil
 }
 
+// FormGlob is the form of the pattern of a Glob. The regular expression also matches ranges in reverse order, like
+// [z-a], which Glob refuses.
+var FormGlob = &Form{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Fault: globFault}
+
+func globFault(pattern string) error {
+	_, err := parseGlob(pattern)
+	return err
+}
+
 func parseGlob(pattern string) (g glob, err error) {
 	if len(pattern) > MaxGlob {
 		return nil, Invalid("id_glob", "is %d bytes long; at most %d are taken", len(pattern), MaxGlob)

@@ -70,17 +70,17 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	}
 
 	s.checkFields(check)
+	s.checkRules(check)
 	resolveCommand(check, s, &j, d)
 	j.Env = resolveEnv(check, s)
 	j.Secrets = resolveSecrets(check, s)
 
-	j.MaxAttempts = resolveAttempts(check, s, d)
-	check(s.Delay == nil || s.RunAt == nil, "delay", "cannot be combined with run_at; give one of them")
-	resolveBackoff(check, s, &j)
+	j.MaxAttempts = resolveAttempts(s, d)
+	resolveBackoff(s, &j)
 	checkLabels(check, s.Labels)
-	j.Demands = resolveDemands(&wrong, s)
+	j.Demands = resolveDemands(s)
 	resolveDependencies(check, s, &j)
-	resolveUnique(check, s, &j)
+	resolveUnique(s, &j)
 	return j, wrong.err()
 }
 
@@ -88,62 +88,38 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 type checker = func(ok bool, field, format string, args ...any)
 
 func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
-	switch {
-	case s.Command != nil && s.Argv != nil && *s.Command != CommandText("", s.Argv):
-		check(false, "command", "differs from argv; give one of them")
-	case s.Command == nil && s.Argv == nil:
-		check(false, "command", "is missing; give a command or an argv")
-	case s.Argv == nil:
+	if s.Argv == nil {
+		check(s.Command != nil, "command", "is missing; give a command or an argv")
 		j.Shell = or(s.Shell, d.Shell)
-	default:
+	} else {
 		j.Command = "" // an answer of ours shows the words as a command too
-		check(len(s.Argv) == 0 || s.Argv[0] != "", "argv", "begins with an empty entry; give the name of the program there")
-		check(s.Shell == nil, "shell", "works only with command; leave it out with argv")
 	}
-	check(s.Stdin == nil || s.StdinFile == nil, "stdin", "cannot be combined with stdin_file; give one of them")
-	check(!j.TTY || s.Stdin == nil, "tty", "cannot be combined with stdin; "+terminalReads)
-	check(!j.TTY || s.StdinFile == nil, "tty", "cannot be combined with stdin_file; "+terminalReads)
 	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
 }
 
-// terminalReads is why a job with a terminal has no other standard input.
-const terminalReads = "a job with a terminal reads what is typed there, so leave one of them out"
-
-func resolveBackoff(check checker, s *Spec, j *Job) {
+func resolveBackoff(s *Spec, j *Job) {
 	j.Backoff.Base = or(s.BackoffBase, 0)
 	j.Backoff.Max = or(s.BackoffMax, 0)
 	j.Backoff.Strategy = Strategy(or(s.BackoffStrategy, ""))
 }
 
-func resolveUnique(check checker, s *Spec, j *Job) {
+func resolveUnique(s *Spec, j *Job) {
 	j.Unique, j.UniqueFor = or(s.Unique, ""), or(s.UniqueFor, 0)
-	check(s.UniqueFor == nil || s.Unique != nil, "unique_for", "works only with unique; give both, or leave it out")
-	check(s.OnConflict == nil || s.Unique != nil, "on_conflict", "works only with unique; give both, or leave it out")
 	j.OnConflict = Conflict(max(0, slices.Index(conflicts, or(s.OnConflict, ""))))
 }
 
-func resolveAttempts(check checker, s *Spec, d Defaults) int {
+func resolveAttempts(s *Spec, d Defaults) int {
 	attempts := d.MaxRetries + 1
 	if s.MaxRetries != nil {
 		attempts = *s.MaxRetries + 1
 	}
-	if s.MaxAttempts != nil {
-		check(s.MaxRetries == nil || attempts == *s.MaxAttempts, "max_attempts", "%d differs from max_retries %d, which is %d attempts; give one of them", *s.MaxAttempts, or(s.MaxRetries, 0), attempts)
-		attempts = *s.MaxAttempts
-	}
-	return int(attempts)
+	return int(or(s.MaxAttempts, attempts))
 }
 
 func resolveEnv(check checker, s *Spec) []string {
 	env := make([]string, 0, len(s.Env))
 	total := 0
 	for name, value := range s.Env {
-		if name == "" || strings.ContainsAny(name, "=\x00") {
-			check(false, "env", "%q is not a name of a variable", Clip(name))
-		}
-		if slices.Contains(ownVariables, name) {
-			check(false, "env", "%s is set by queuectl itself", name)
-		}
 		if size := len(name) + 1 + len(value); size > MaxCommand {
 			check(false, "env", "%s is %d bytes; at most %d are taken", Clip(name), size, MaxCommand)
 		}
@@ -190,9 +166,7 @@ const CookieName = "QUEUECTL_COOKIE"
 
 func checkLabels(check checker, labels map[string]string) {
 	for k, v := range labels {
-		check(k != "", "labels", "one has no name; write it NAME=value")
 		check(len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes", Clip(k), MaxLabel)
-		check(withoutNUL(k), "labels", "must not hold a NUL")
 	}
 }
 
@@ -209,7 +183,11 @@ func ValidID(id string) bool {
 }
 
 func absolute(path string) bool {
-	return strings.HasPrefix(path, "/") || len(path) > 2 && path[1] == ':' && (path[2] == '\\' || path[2] == '/')
+	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
+		return strings.HasPrefix(path, "/")
+	}
+	drive := path[0] | 0x20 // in lower case
+	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
 
 func or[T any](p *T, otherwise T) T {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // signalNames are the signals of Linux by number, as signal(7) lists them for x86 and ARM.
@@ -41,19 +42,33 @@ func SignalText(n int) string {
 	return fmt.Sprintf("signal %d (%s)", n, name)
 }
 
+// SignalPattern returns a regular expression of JSON Schema for the texts that ParseSignal reads.
+func SignalPattern() string {
+	var names strings.Builder
+	for _, c := range "(" + strings.Join(signalNames[1:], "|") + ")" {
+		if unicode.IsUpper(c) {
+			names.WriteString("[" + string(c) + string(unicode.ToLower(c)) + "]")
+		} else {
+			names.WriteRune(c)
+		}
+	}
+	return "^(0*([1-9]|[1-5][0-9]|6[0-4])|([Ss][Ii][Gg])?(" + names.String() +
+		"|[Rr][Tt][Mm][Ii][Nn]([+]0*([0-9]|[12][0-9]|30))?))$"
+}
+
 // ParseSignal reads a signal: a name with or without SIG, in any case, or a number.
 func ParseSignal(text string) (int, error) {
-	if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= lastSignal {
-		return n, nil
+	if n, err := strconv.ParseUint(text, 10, 8); err == nil && n >= 1 && n <= lastSignal {
+		return int(n), nil
 	}
 	name := strings.TrimPrefix(strings.ToUpper(text), "SIG")
 	if n := slices.Index(signalNames[:], name); n > 0 {
 		return n, nil
 	}
 	if after, is := strings.CutPrefix(name, "RTMIN"); is {
-		n, err := strconv.Atoi(strings.TrimPrefix(after, "+"))
-		if after == "" || err == nil && strings.HasPrefix(after, "+") && n >= 0 && n <= lastSignal-firstRealTime {
-			return firstRealTime + n, nil
+		n, err := strconv.ParseUint(strings.TrimPrefix(after, "+"), 10, 8)
+		if after == "" || err == nil && strings.HasPrefix(after, "+") && n <= lastSignal-firstRealTime {
+			return firstRealTime + int(n), nil
 		}
 	}
 	hint := Nearest(name, signalNames[1:])

@@ -71,7 +71,7 @@ func ParseDuration(text string) (time.Duration, error) {
 
 // parseDecimal reads a number in decimal notation. One that is beyond what a float64 holds is infinite.
 func parseDecimal(text string) (float64, error) {
-	if strings.Trim(text, "+-.0123456789eE") != "" {
+	if strings.Trim(text, "+-.0123456789eE") != "" || strings.HasPrefix(text, "+") {
 		return 0, strconv.ErrSyntax
 	}
 	n, err := strconv.ParseFloat(text, 64)
@@ -170,13 +170,13 @@ var sizes = []struct {
 // ParseSize reads a number of bytes such as 4096, 64K, 1MiB or 2G; every
 // suffix is a power of 1024.
 func ParseSize(text string) (int64, error) {
-	lower := strings.ToLower(strings.TrimSpace(text))
+	lower := strings.ToLower(strings.Trim(text, " "))
 	for _, s := range sizes {
 		number, found := strings.CutSuffix(lower, s.suffix)
 		if !found || number == "" {
 			continue
 		}
-		n, err := parseDecimal(strings.TrimSpace(number))
+		n, err := parseDecimal(strings.TrimRight(number, " "))
 		switch {
 		case err != nil:
 			return 0, notSize(text)
@@ -233,7 +233,9 @@ func (m Millis) Add(d time.Duration) Millis {
 // ParseInstant reads an RFC 3339 instant between the years 1970 and 9999.
 func ParseInstant(text string) (Millis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
+	_, offset := t.Zone()
+	const day, hours = 24 * 60 * 60, len("2006-01-02T15") // time.Parse also reads hours of one digit, and commas
+	if err != nil || text[hours] != ':' || strings.Contains(text, ",") || offset <= -day || offset >= day {
 		return 0, fmt.Errorf("%q is not an RFC 3339 instant like 2026-03-01T15:04:05Z", Clip(text))
 	}
 	if t.Year() < 1970 || t.Year() > 9999 || t.UnixMilli() <= 0 {

@@ -69,8 +69,6 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 			out.MaxAttempts, out.Notes = said.maxAttempts, said.notes
 		}
 		return out, err
-	case len(p.Jobs) == 0 || len(p.Jobs) > control.BatchStep:
-		return control.EnqueuedBatch{}, queue.Invalid("jobs", "has %d entries; 1 to %d are taken in each request of a batch but the last", len(p.Jobs), control.BatchStep)
 	}
 	r, said, err := s.request(ctx, enqueueRequest{specs: p.Jobs, batch: p.Batch, requireLimits: p.RequireLimits, next: p.Next})
 	if err != nil {

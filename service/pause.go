@@ -63,11 +63,6 @@ func notPaused(j *queue.Job, on bool) error {
 func (s *Service) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
-	others := p
-	others.All = false
-	if len(p.Names()) > 0 || others.Chosen() {
-		return v, queue.Invalid("all", "is about everything; leave out what says which jobs")
-	}
 	if !peer.Right.Covers(control.Operate) {
 		return v, s.Refuse(&peer, method+" of everything", control.Operate)
 	}

@@ -276,10 +276,6 @@ func (s *Service) setRule(ctx context.Context, verb, name string, rule store.Que
 	return s.loadRules(context.WithoutCancel(ctx))
 }
 
-// ofWhatRuns are the fields that no queue has a default for: what runs, as whom, and what is of one
-// job alone.
-var ofWhatRuns = []string{"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file", "user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on"}
-
 // mergeDefaults is what a queue has for jobs that do not say it, with what a patch says.
 func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string, error) {
 	var fields map[string]json.RawMessage
@@ -287,15 +283,12 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 		return "", err
 	}
 	err := queue.Members(patch, func(name string, value json.RawMessage) error {
-		switch {
-		case slices.Contains(ofWhatRuns, name):
-			return queue.Invalid("default", "%s is said by each job itself", name)
-		case string(value) == "null":
+		if string(value) == "null" {
 			delete(fields, name)
-		default:
+		} else {
 			fields[name] = slices.Clone(value)
 		}
-		return nil
+		return control.CheckQueueDefault(name)
 	})
 	if err != nil {
 		return "", err

@@ -120,7 +120,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 		return control.BulkResult{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
 	}
 	d := s.config.Load().Defaults()
-	any := queue.Job{MaxAttempts: 1, Execution: queue.Execution{Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry}}
+	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
+		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
+	}} // with what some fields need, such as unique_for
 	if err := any.Edit(p.Set, d); err != nil {
 		return control.BulkResult{}, err // it would be refused of any job
 	}

@@ -296,7 +296,16 @@ func TestMCPShowsTerminalOutputAsText(t *testing.T) {
 
 // Tools say what they do beyond the queue, what each parameter is, and what they answer.
 func TestMCPToolsAreDeclared(t *testing.T) {
-	list, err := newAgent(t, serving(t, "--workers", "0").command("mcp", "--write")).session.ListTools(t.Context(), nil)
+	forbidden := map[string][]string{
+		"list": {`{"limit":201}`}, "show": {`{"id":"a","history_before":0}`}, "logs": {`{"n":1}`},
+		"wait":         {`{"ids":["a"],"timeout":3601}`, `{"timeout":1}`},
+		"cancel":       {`{"dry_run":true}`, `{"id":"a","all":true}`},
+		"retry":        {`{"only":true}`, `{"ids":["a"],"queue":"b"}`},
+		"enqueue":      {`{"command":"true","unique_for":"1h"}`, `{"priority":1}`, `{"argv":["true"],"shell":"sh"}`},
+		"run_and_wait": {`{"command":"true","wait":3601}`, `{"command":"true","wait":"soon"}`, `{"wait":1}`},
+	}
+	a := newAgent(t, serving(t, "--workers", "0").command("mcp", "--write"))
+	list, err := a.session.ListTools(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,9 +327,19 @@ func TestMCPToolsAreDeclared(t *testing.T) {
 				t.Errorf("%s: its schema has %s at the top, which clients refuse", tool.Name, condition)
 			}
 		}
-		needs := compiledSchema(t, "input-"+tool.Name, input).Validate(map[string]any{}) != nil
-		if needs != (tool.Name != "list") {
+		compiled := compiledSchema(t, "input-"+tool.Name, input)
+		if needs := compiled.Validate(params{}) != nil; needs != (tool.Name != "list") {
 			t.Errorf("%s: its schema refuses {}: %t", tool.Name, needs)
+		}
+		for _, wrong := range forbidden[tool.Name] {
+			var args params
+			if err := json.Unmarshal([]byte(wrong), &args); err != nil {
+				t.Fatal(err)
+			}
+			if compiled.Validate(map[string]any(args)) == nil {
+				t.Errorf("%s: its schema permits %s", tool.Name, wrong)
+			}
+			a.call(tool.Name, args, true)
 		}
 		if tool.OutputSchema == nil {
 			t.Errorf("%s: no schema of its answer", tool.Name)

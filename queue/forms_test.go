@@ -1,0 +1,55 @@
+package queue
+
+import (
+	"regexp"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// forms are those that fields of jobs have, by what has them, and two of parameters.
+func forms() map[string]*Form {
+	signal := &Form{Pattern: SignalPattern(), Fault: func(text string) error {
+		_, err := ParseSignal(text)
+		return err
+	}}
+	all := map[string]*Form{"glob": FormGlob, "signal": signal}
+	for name, c := range constraints() {
+		for part, form := range map[string]*Form{"": c.Text, " entries": c.Entries, " names": c.Names} {
+			if form != nil {
+				all[name+part] = form
+			}
+		}
+	}
+	return all
+}
+
+// A form accepts what its pattern matches, and nothing else.
+func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
+	for name, form := range forms() {
+		t.Run(name, func(t *testing.T) {
+			pattern := regexp.MustCompile(form.Pattern)
+			matching := rapid.StringMatching(form.Pattern)
+			other := rapid.SampledFrom([]string{
+				"", "+", "-", ":", "=", "@", "0", "1x", " ", "\x00", "\n", "é", "/", "[", "]", "!",
+			})
+			rapid.Check(t, func(t *rapid.T) {
+				text := matching.Draw(t, "text")
+				at := rapid.IntRange(0, len(text)).Draw(t, "at")
+				changed := text[:at] + other.Draw(t, "other") + text[at:]
+				texts := []string{text, text[:at], changed, rapid.String().Draw(t, "any")}
+				for _, text := range texts {
+					if got, want := form.Accepts(text), pattern.MatchString(text); got != want && !beyondPattern(form, text) {
+						t.Fatalf("%q: accepted: %t, the pattern matches: %t", text, got, want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// beyondPattern reports whether a text may be refused for more than its pattern: for its length, or as a glob with a
+// range like [z-a].
+func beyondPattern(form *Form, text string) bool {
+	return len(text) > 250 || form == FormGlob && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
+}

@@ -1,0 +1,357 @@
+package test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"pgregory.net/rapid"
+)
+
+// drawer makes values that a JSON Schema permits, and changes them. The same seed makes the same values.
+type drawer struct {
+	*rand.Rand
+	texts map[string]*rapid.Generator[string] // by the pattern that they match
+}
+
+func newDrawer(seed uint64) *drawer {
+	return &drawer{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
+}
+
+// one returns one of the entries of a list.
+func one[T any](d *drawer, list []T) T { return list[d.IntN(len(list))] }
+
+// number returns a number that the schema has under a name, or else another one.
+func number(s fields, name string, otherwise float64) float64 {
+	if n, ok := s[name].(float64); ok {
+		return n
+	}
+	return otherwise
+}
+
+func kinds(s fields) []string {
+	switch kind := s["type"].(type) {
+	case string:
+		return []string{kind}
+	case []any:
+		list := make([]string, len(kind))
+		for i := range kind {
+			list[i] = kind[i].(string)
+		}
+		return list
+	}
+	return []string{"integer"} // anything
+}
+
+// value makes a value of the schema's type, within its bounds. It ignores conditions on several members.
+func (d *drawer) value(s fields) any {
+	if list, ok := s["enum"].([]any); ok {
+		return one(d, list)
+	}
+	switch one(d, kinds(s)) {
+	case "null":
+		return nil
+	case "boolean":
+		return d.IntN(2) == 0
+	case "integer":
+		return int64(d.between(s, 1))
+	case "number":
+		return d.between(s, 0.001)
+	case "string":
+		return d.text(s)
+	case "array":
+		return d.list(s)
+	}
+	return d.object(s, 0.5)
+}
+
+func (d *drawer) between(s fields, step float64) float64 {
+	low := number(s, "minimum", number(s, "exclusiveMinimum", -1e6))
+	high := min(number(s, "maximum", 1e6), 1<<53)
+	if s["exclusiveMinimum"] != nil {
+		low += step
+	}
+	few := math.Min(high, low+20)
+	return one(d, []float64{low, high, math.Floor(few), math.Floor((low + few) / 2)})
+}
+
+func (d *drawer) text(s fields) string {
+	if s["format"] == "date-time" {
+		at := time.Date(1971+d.IntN(200), 1, 1+d.IntN(365), d.IntN(24), d.IntN(60), d.IntN(60), d.IntN(1e9), time.UTC)
+		return at.In(time.FixedZone("", 900*(d.IntN(96)-48))).Format(time.RFC3339Nano)
+	}
+	low, high := int(number(s, "minLength", 0)), int(number(s, "maxLength", 200))
+	pattern, ok := s["pattern"].(string)
+	if !ok {
+		pattern = `^[a-z é]*$`
+		low, high = max(low, d.IntN(2)), min(high, 20)
+	}
+	if d.texts[pattern] == nil {
+		d.texts[pattern] = rapid.StringMatching(pattern)
+	}
+	for range 50 {
+		if text := d.texts[pattern].Example(d.Int()); len(text) >= low && len(text) <= high {
+			return text
+		}
+	}
+	return strings.Repeat("a", low)
+}
+
+func (d *drawer) list(s fields) any {
+	items, _ := s["items"].(map[string]any)
+	low := number(s, "minItems", 0)
+	n := int(low) + d.IntN(int(min(4, number(s, "maxItems", 4)-low+1)))
+	first, _ := s["prefixItems"].([]any)
+	list := []any{}
+	for i := range n {
+		is := items
+		if i < len(first) {
+			is = first[i].(map[string]any)
+		}
+		list = append(list, d.value(is))
+	}
+	return list
+}
+
+// typical are values of parameters whose form a schema does not describe.
+var typical = map[string][]any{
+	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
+	"id": {"a", "b", 1}, "name": {"a", "b"},
+	"key": {"workers", "@db", "priority"},
+}
+
+// object makes an object, with each optional member as likely as given.
+func (d *drawer) object(s fields, likely float64) fields {
+	v := fields{}
+	required, _ := s["required"].([]any)
+	properties, _ := s["properties"].(map[string]any)
+	for _, name := range slices.Sorted(maps.Keys(properties)) {
+		if slices.Contains(required, any(name)) || d.Float64() < likely {
+			v[name] = d.value(properties[name].(map[string]any))
+			if list := typical[name]; list != nil && d.IntN(4) > 0 {
+				v[name] = one(d, list)
+			}
+		}
+	}
+	if entries, ok := s["additionalProperties"].(map[string]any); ok {
+		names, _ := s["propertyNames"].(map[string]any)
+		if names == nil {
+			names = fields{}
+		}
+		for range max(int(number(s, "minProperties", 0)), d.IntN(3)) {
+			v[d.text(names)] = d.value(entries)
+		}
+	}
+	return v
+}
+
+// permitted makes parameters that the schema permits.
+func (d *drawer) permitted(s fields, compiled *jsonschema.Schema) (fields, bool) {
+	for i := range 3000 {
+		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
+		if permits(compiled, v) {
+			return v, true
+		}
+	}
+	return nil, false
+}
+
+func permits(s *jsonschema.Schema, v any) bool {
+	raw, err := json.Marshal(v)
+	return err == nil && valid(s, raw) == nil
+}
+
+// forbidden changes parameters until the schema does not permit them.
+func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fields, bool) {
+	properties, _ := s["properties"].(map[string]any)
+	names := slices.Sorted(maps.Keys(properties))
+	for range 100 {
+		changed := maps.Clone(v)
+		switch {
+		case len(names) == 0 || d.IntN(12) == 0:
+			changed["nosuch"] = 1
+		case d.IntN(4) == 0 && len(changed) > 0:
+			delete(changed, one(d, slices.Sorted(maps.Keys(changed))))
+		case d.IntN(3) == 0:
+			name := one(d, names)
+			changed[name] = d.value(properties[name].(map[string]any))
+		default:
+			name := one(d, names)
+			changed[name] = d.spoilt(properties[name].(map[string]any))
+		}
+		if !permits(compiled, changed) {
+			return changed, true
+		}
+	}
+	return nil, false
+}
+
+// spoilt makes a value that a schema may not permit.
+func (d *drawer) spoilt(s fields) any {
+	list := []any{
+		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
+		[]any{}, []any{nil}, []any{"", "!"}, fields{}, fields{"": ""}, fields{"a=b": "c"}, fields{"a": 1.5},
+	}
+	for name, step := range map[string]float64{"minimum": -1, "maximum": 1, "exclusiveMinimum": 0} {
+		if n, ok := s[name].(float64); ok && n < 1<<53 {
+			list = append(list, n+step)
+		}
+	}
+	return one(d, list)
+}
+
+// refused lists what a service refuses although the schema permits it, because a JSON Schema cannot express the rule. A
+// refusal is found by its field, "" for any, and its message.
+var refused = []struct{ field, message, reason string }{
+	{"", "^is too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
+		"bounds of a duration or a size that is a text"},
+	{"", "^works only with (unique|env_secret)|^is missing; give a command or an argv$",
+		"an edited job may have the other field"},
+	{"user", "there is no user|must be text", "accounts of the system"},
+	{"tz", "there is no time zone", "time zones of the system"},
+	{"cron", "", "the grammar of cron lines, and dates that never come"},
+	{"jitter", "is longer than|does not go with @reboot", "the time between two occurrences"},
+	{"resources", "there is no resource|units of .* are asked for", "resources of the settings"},
+	{"on", "there is no machine|no machine of this queue", "machines of the queue"},
+	{"depends_on", "names the job|^names .* twice$", "jobs that exist; the same job in two forms"},
+	{"lock", "^@.* has no rule|^the rule of @", "rules of shared keys"},
+	{"rate_limit", "^@.* has no rule|^the rule of @", "rules of shared keys"},
+	{"jobs", "^has 0 entries; 1 to 1000 are taken at once$", "whether earlier requests of the batch had jobs"},
+	{"batch", "means your own jobs, and user another one's", "who sends the request"},
+	{"until", "has passed", "the time"},
+	{"env_secret", "is given in env too", "names of two maps"},
+	{"", "is not a setting", "names of settings"},
+	{"name", "", "hooks of the settings"},
+}
+
+// unsent are methods of which no drawn requests are sent.
+var unsent = map[string]string{
+	"service.stop": "ends the service",
+	"web.start":    "listens anywhere; which addresses are free, and need TLS, the schema does not say",
+	"config.set":   "each setting has values of its own",
+}
+
+// Requests of every method that its schema permits are not refused as invalid, and those that it forbids are.
+func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
+	idle := serving(t, "--workers", "0") // has jobs, none of which runs
+	others := newQueue(t, "")            // has none
+	others.start("--workers", "0")
+	compiledAll := idle.schemas()
+	var list []struct {
+		Method string
+		Params fields
+	}
+	if err := json.Unmarshal([]byte(idle.must("schema", "--json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for i, m := range list {
+		if unsent[m.Method] != "" {
+			continue
+		}
+		q := idle
+		if strings.HasPrefix(m.Method, "worker.") || strings.HasPrefix(m.Method, "config.") || m.Method == "reload" {
+			q = others
+		}
+		d, s := newDrawer(uint64(i)), compiledAll[m.Method].params
+		n := 10
+		if strings.HasPrefix(m.Method, "enqueue") || m.Method == "schedule.add" || m.Method == "edit" {
+			n = 40
+		}
+		for range n {
+			v, ok := d.permitted(m.Params, s)
+			if !ok {
+				t.Fatalf("%s: no parameters found that the schema permits", m.Method)
+			}
+			if e := q.refusal(m.Method, v); e != nil && e.Data.Code == "invalid" && !known(e.Data.Field, e.Message) {
+				t.Errorf("%s: the schema permits %s, but the service says: %s: %s", m.Method, asJSON(v), e.Data.Field, e.Message)
+			}
+			if v, ok = d.forbidden(m.Params, s, v); !ok {
+				continue
+			}
+			if e := q.refusal(m.Method, v); e == nil || e.Data.Code != "invalid" {
+				t.Errorf("%s: the schema forbids %s, but the service says: %+v", m.Method, asJSON(v), e)
+			}
+		}
+	}
+}
+
+// known reports whether all faults that a message lists are of refused.
+func known(field, message string) bool {
+	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
+		first := message
+		found := nextFault.FindStringSubmatchIndex(message)
+		if found != nil {
+			first, next = message[:found[0]], message[found[2]:found[3]]
+		}
+		ok := slices.ContainsFunc(refused, func(r struct{ field, message, reason string }) bool {
+			return (r.field == "" || r.field == field) && regexp.MustCompile(r.message).MatchString(first)
+		})
+		if !ok || found == nil {
+			return ok
+		}
+	}
+}
+
+// nextFault finds the field of the next fault of a message.
+var nextFault = regexp.MustCompile(`; ([a-z_]+): `)
+
+func asJSON(v any) string {
+	raw, _ := json.Marshal(v)
+	return fmt.Sprintf("%.600s", raw)
+}
+
+// wireError is the error of an answer.
+type wireError struct {
+	Message string
+	Data    struct{ Code, Field string }
+}
+
+// refusal returns the error that a request gets, nil if it gets none, or no answer soon: then the request waits.
+func (q *queue) refusal(method string, params fields) *wireError {
+	q.Helper()
+	w := q.dial()
+	defer w.Close()
+	w.id++
+	line, err := json.Marshal(fields{"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+	if err != nil {
+		q.Fatal(err)
+	}
+	if _, err := w.Write(append(line, '\n')); err != nil {
+		q.Fatal(err)
+	}
+	waits := params["follow"] == true || params["wait"] == true || method == "wait" || method == "worker.stop"
+	for {
+		within := 20 * time.Second
+		if waits {
+			within = 100 * time.Millisecond
+		}
+		w.SetReadDeadline(time.Now().Add(within))
+		line, err := w.in.ReadBytes('\n')
+		var a struct {
+			Method string
+			Error  *wireError
+		}
+		switch {
+		case err != nil && waits && errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
+			q.Fatalf("%s %s: %v", method, asJSON(params), err)
+		}
+		if err := json.Unmarshal(line, &a); err != nil {
+			q.Fatal(err)
+		}
+		if a.Method == "" {
+			return a.Error
+		}
+	}
+}
