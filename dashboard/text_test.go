@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"regexp"
 	"testing"
 	"time"
 
@@ -55,6 +56,21 @@ func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	} {
 		if got := visible(text); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Each search field says what it finds: jobs by their ids.
+func TestSearchFieldsSayWhatTheyFind(t *testing.T) {
+	field := regexp.MustCompile(`<input type="search" name="q"[^>]* placeholder="([^"]*)"`)
+	for _, name := range []string{"layout.html", "jobs.html"} {
+		text, err := templateFiles.ReadFile("templates/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := field.FindSubmatch(text)
+		if found == nil || !regexp.MustCompile(`\bid\b.*pattern`).Match(found[1]) {
+			t.Errorf("%s: the search field says %q", name, found)
 		}
 	}
 }
