@@ -126,6 +126,8 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 		switch {
 		case len(*l) == queue.MaxLabels:
 			return fmt.Errorf("has more than %d entries", queue.MaxLabels)
+		case name == "":
+			return fmt.Errorf("has an entry without a name; write it NAME=value")
 		case value[0] != '"':
 			return fmt.Errorf("%s must be text", queue.Clip(name))
 		case err != nil:

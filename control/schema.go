@@ -93,7 +93,8 @@ func jsonOf(t reflect.Type) schema {
 		return schema{"type": []string{"string", "array"}, "items": is("string")}
 	case reflect.TypeFor[Labels]():
 		text := schema{"type": "string", "maxLength": queue.MaxLabel}
-		return schema{"type": "object", "additionalProperties": text, "propertyNames": schema{"maxLength": queue.MaxLabel}}
+		names := schema{"minLength": 1, "maxLength": queue.MaxLabel}
+		return schema{"type": "object", "additionalProperties": text, "propertyNames": names}
 	case reflect.TypeFor[Time]():
 		return schema{"type": []string{"string", "null"}, "format": "date-time", "pattern": instantPattern}
 	case reflect.TypeFor[Span]():
