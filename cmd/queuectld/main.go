@@ -27,7 +27,7 @@ var verbs = []cli.Verb{
 	{Name: "serve", Build: of(serveVerb)},
 	{Name: "service", Build: of(serviceVerb)},
 	{Name: "man", Build: of(manVerb)},
-	{Name: "schema", Build: cli.SchemaVerb}, {Name: "completion", Build: cli.CompletionVerb},
+	{Name: "schema", Build: cli.SchemaVerb}, {Name: "completion", Build: cli.CompletionVerb}, {Name: "drain", Build: cli.DrainVerb},
 	{Name: "schedule", Build: cli.ScheduleVerb},
 	{Name: "config", Build: cli.ConfigVerb},
 	{Name: "gate", Build: cli.GateVerb},

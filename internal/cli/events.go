@@ -169,7 +169,8 @@ func eventLine(e *control.Event) string {
 	return line
 }
 
-func drainVerb(a *App) *cobra.Command {
+// DrainVerb builds the verb drain. Only queuectld has it, to keep the client small.
+func DrainVerb(a *App) *cobra.Command {
 	var p control.Drain
 	cmd := &cobra.Command{
 		Use: "drain [--wait] | --off", Short: "Start no more jobs until --off, also after a restart", Args: Exactly(0, "no arguments"),
