@@ -30,7 +30,7 @@ var endedSQL = []string{
 		INSERT INTO attempts (seq, n, fence, worker, node, pid, started_at, ended_at, exit_code, signal, reason, error, counted, cpu_us, peak_rss, leftovers, dropped)
 		SELECT i, 1, 1, 'w1', 'here', 4711, @from + i * @step, @from + i * @step + 10, 0, 0, '', '', 1, 900, 2000000, 0, 0 FROM n`,
 	`UPDATE meta SET next_seq = @n + 1, enqueued = @n, completed = @n`,
-	`INSERT INTO users (uid, waiting, bytes) VALUES (0, 0, @n * 600)`,
+	`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (0, 0, @n * 600, 0)`,
 }
 
 // ended measures what a million ended jobs make dearer, and what others feel of it

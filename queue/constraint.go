@@ -219,6 +219,9 @@ type quantity struct {
 	text             func(float64) string
 }
 
+// unbounded is a maximum that no value reaches, so messages leave it out.
+const unbounded = 1e18
+
 func (c *Constraint) checkRange(field string, n float64, q quantity) error {
 	r := c.Range
 	if r == nil || n >= r.Min && n <= r.Max && !(r.Above && n == r.Min) {
@@ -232,7 +235,7 @@ func (c *Constraint) checkRange(field string, n float64, q quantity) error {
 	switch {
 	case r.Above:
 		give = "above " + q.text(r.Min) + ", at most " + q.text(r.Max)
-	case r.Max >= math.MaxInt64:
+	case r.Max >= unbounded:
 		give = "of " + q.text(r.Min) + " or more"
 	}
 	return Invalid(field, "%s is too %s; give %s %s%s", q.text(n), wrong, q.name, give, c.Note)

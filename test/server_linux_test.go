@@ -222,7 +222,7 @@ func TestQueueMoves(t *testing.T) {
 	if r := q.cli("migrate"); r.code != 2 || !strings.Contains(r.err, "--to") {
 		t.Errorf("without a place: %+v", r)
 	}
-	if r := q.cli("migrate", "--to", "sqlite", "--to-file", url); r.code != 2 || !strings.Contains(r.err, "both given") {
+	if r := q.cli("migrate", "--to", "sqlite", "--to-file", url); r.code != 2 || !strings.Contains(r.err, "cannot be combined") {
 		t.Errorf("to two places: %+v", r)
 	}
 	if r := q.cli("migrate", "--to", "sqlite"); r.code != 2 {

@@ -496,7 +496,7 @@ func TestPageForAnybody(t *testing.T) {
 	}
 	was := b.setting("web.listen").Value
 	for _, c := range []struct{ listen, want string }{
-		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"}, {"unix:rel", "absolute path"}, {"localhost:1", "web.listen"},
+		{"0.0.0.0:0", "web.tls_cert"}, {"[::]:0", "web.tls_cert"}, {"192.0.2.1:80", "web.tls_cert"}, {"unix:rel", "absolute path"}, {"localhost:1", "listen: \"localhost:1\" is not an address"},
 	} {
 		got := b.cli("web", "start", "--listen", c.listen)
 		if got.code == 0 || !strings.Contains(got.err, c.want) {

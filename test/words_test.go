@@ -217,7 +217,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		t.Errorf("by id: %q", got)
 	}
 	for _, c := range []struct{ args, err string }{
-		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"}, {"list --json --columns id", "of tables"},
+		{"list --columns id,stat", `"state"`}, {"list --sort prioriti", `"priority"`}, {"list --json --sort id", "--limit"}, {"list --json --columns id", "only for a table"},
 	} {
 		if r := q.cli(strings.Fields(c.args)...); r.code != 2 || !strings.Contains(r.err, c.err) {
 			t.Errorf("%s: %+v, want %s", c.args, r, c.err)
