@@ -109,8 +109,9 @@ type API interface {
 	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
 	// Doctor looks for what is wrong, telling how far it has come.
 	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
-	// Drain has no more jobs started, also after a restart, until it is turned off. It returns once no job can start any
-	// more. If one still can after a while, the drain is on and the error says where.
+	// Drain prevents jobs from starting until the drain is turned off, even after a restart. It returns once no job
+	// can start any more. If a job can still start after a time limit, Drain returns an error that says where. The
+	// drain stays on even then.
 	Drain(ctx context.Context, p Drain) (Draining, error)
 	// Reload reads the settings file again.
 	Reload(ctx context.Context, p Nothing) (Reloaded, error)
@@ -171,11 +172,11 @@ type GroupID struct {
 	Name string `json:"name"`
 }
 
-// Enqueue asks for one job. Its members are the fields of the spec, key, next and require_limits.
+// Enqueue requests one job. In JSON, the spec's fields, key, next and require_limits are all members of one object.
 type Enqueue struct {
 	Spec queue.Spec
 	Key  string // makes the request repeatable; at most queue.MaxKey bytes
-	// RequireLimits has a job refused that asks for a limit which is not enforced here.
+	// RequireLimits refuses the job if it asks for a limit that is not enforced here.
 	RequireLimits bool
 	// Next makes the service choose the priority, so that the job starts before the caller's own waiting jobs.
 	Next bool
@@ -212,7 +213,7 @@ type EnqueueBatch struct {
 	Abort  bool         `json:"abort,omitempty"`
 	// RequireLimits is as that of Enqueue, for the jobs of this request.
 	RequireLimits bool `json:"require_limits,omitempty"`
-	// Next is as that of Enqueue, for the jobs of this request.
+	// Next does the same as Enqueue.Next for the jobs of this request.
 	Next bool `json:"next,omitempty"`
 	// Encoded, if not nil, stands for Jobs: specs that are JSON already, on one line.
 	Encoded []json.RawMessage `json:"-"`
@@ -510,7 +511,8 @@ func (p *Piece) Bytes() []byte {
 	return []byte(p.Text)
 }
 
-// AppendTo appends the piece to the text before it: its output or, on a separate line, what Gap returns.
+// AppendTo appends the piece to the output before it. If output is missing in between, it appends the text from Gap
+// on a separate line instead.
 func (p *Piece) AppendTo(text []byte) []byte {
 	gap := p.Gap()
 	if gap == "" {
@@ -546,8 +548,8 @@ type Selection struct {
 	Cursor    string `json:"cursor,omitempty"`
 }
 
-// PauseSelection is the selection of the methods pause and resume. Its All means everything, so it excludes whatever says
-// which jobs.
+// PauseSelection selects jobs for the methods pause and resume. Its field All means everything, so it cannot be
+// combined with fields that select some of the jobs.
 type PauseSelection struct{ Selection }
 
 // SelectStep is how many selected jobs one request deals with.
@@ -616,11 +618,11 @@ func (r BulkResult) MarshalJSON() ([]byte, error) {
 	}{r.Done, r.Refused, whole(r)})
 }
 
-// Refusal says why a verb was not carried out on a job.
+// Refusal describes why a verb was refused for one job.
 type Refusal struct {
 	ID      string     `json:"id"`
 	Code    queue.Code `json:"code"`
-	Field   string     `json:"field,omitempty"` // the field of the job that is wrong, "" if none is
+	Field   string     `json:"field,omitempty"` // the invalid field of the job; "" if the refusal is not about a field
 	Message string     `json:"message"`
 }
 

@@ -9,32 +9,33 @@ import (
 	"time"
 )
 
-// Limits of connections that are not served yet.
+// Limits on connections that the server does not serve yet.
 const (
-	maxStarting = 4  // connections of one user whose goroutines do not run yet
-	maxRefusing = 64 // connections that are refused because their users have no right
-	acceptBurst = 16 // connections that are accepted before other goroutines run: about a millisecond
+	maxStarting = 4  // goroutines of one user that were started and do not run yet
+	maxRefusing = 64 // connections that are being turned away because their users have no access
+	acceptBurst = 16 // accepted connections before other goroutines may run; that many take about 1 ms
 )
 
-// arrivals are the connections that a server has accepted.
+// arrivals holds the accepted connections that the server does not serve yet.
 type arrivals struct {
 	conns    sync.WaitGroup
-	refusing chan struct{} // has a value for each connection that is refused because its user has no right
+	refusing chan struct{} // holds one value for each connection that is being turned away because its user has no access
 
 	mu    sync.Mutex
 	users map[int]*starting // by uid; guarded by mu
 }
 
-// starting are a user's connections that are admitted and not served yet. There are no more of them than a user may
-// have connections.
+// starting holds a user's connections that were admitted and are not served yet. Their number is bounded by the limit
+// on a user's connections.
 type starting struct {
-	goroutines int      // that do not run yet
-	waiting    []func() // serve the connections that have no goroutine yet
+	goroutines int      // goroutines that were started and do not run yet
+	waiting    []func() // each function serves one connection that has no goroutine yet
 }
 
-// start serves a connection of a user in its own goroutine, and does not wait. Only a few goroutines of each user are
-// started before they run. Accepting a connection is faster than serving it, so otherwise hundreds of one user would
-// wait for a processor, ahead of the requests and connections of all other users.
+// start starts a goroutine that serves a user's connection, and returns immediately. At most maxStarting goroutines
+// of a user are started before they run. The other connections wait without a goroutine. Accepting a connection is
+// faster than serving it. Without this limit, hundreds of one user's goroutines could be queued for a processor ahead
+// of every other user's requests.
 func (a *arrivals) start(uid int, serve func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -54,7 +55,8 @@ func (a *arrivals) start(uid int, serve func()) {
 	})
 }
 
-// started is called by a goroutine of a user that begins to run.
+// started records that a goroutine of the user has begun to run, and starts a goroutine for the user's next waiting
+// connection.
 func (a *arrivals) started(uid int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -73,10 +75,11 @@ func (a *arrivals) started(uid int) {
 	})
 }
 
-// arrive admits a connection and has it served. It does so before the next one is accepted, except where that may have
-// to wait: a user who connects without end occupies this one goroutine, and not one for each connection.
+// arrive admits a connection and starts serving it. It admits the connection before the server accepts the next one,
+// so a user who connects over and over occupies only the accepting goroutine. Where identifying the peer can block,
+// admission gets its own goroutine.
 func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
-	if waitsForPeer { // a client that sends nothing delays no other
+	if waitsForPeer { // a client that sends nothing must not delay others
 		a.conns.Go(func() { s.serve(ctx, nc) })
 		return
 	}
@@ -85,13 +88,13 @@ func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
 	switch {
 	case err == nil:
 		a.start(c.peer.UID, func() { s.converse(ctx, c, evicted, nil) })
-	case errors.Is(err, errOutside): // why may take a look-up of names
+	case errors.Is(err, errOutside): // explaining the refusal may need a slow user name lookup
 		a.refusing <- struct{}{}
 		a.conns.Go(func() {
 			defer func() { <-a.refusing }()
 			s.converse(ctx, c, evicted, err)
 		})
-	default: // one line, for which a new socket has room
+	default: // the response is one line, which fits into a new socket's buffer
 		s.converse(ctx, c, evicted, err)
 	}
 }
@@ -103,14 +106,15 @@ func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	s.converse(ctx, c, evicted, err)
 }
 
-// newConn makes the connection, and the context that ends with it.
+// newConn returns a connection and a context that is cancelled when the connection ends.
 func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	ctx, cancel := context.WithCancel(ctx)
 	return ctx, &serverConn{net: nc, since: time.Now(), hangUp: cancel}
 }
 
-// admit asks for the peer and adds the connection to those that are served. At a limit, the one that has been
-// idle longest is evicted: of the same user, if that user has as many as allowed. People without any right evict none.
+// admit identifies the peer and adds the connection to those that the server serves. At a limit, it evicts the
+// connection that has been idle longest. If the user has reached the limit for one user, that is a connection of the
+// same user. Connections of users without access evict none.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	known, isKnown := c.net.(knownConn)
@@ -124,12 +128,12 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 	return s.conns.add(c, s.limits)
 }
 
-// converse serves a connection that was admitted, or answers its client why it was not.
+// converse serves an admitted connection, or sends its client the reason for the refusal.
 func (s *Server) converse(ctx context.Context, c *serverConn, evicted []*serverConn, err error) {
 	defer c.net.Close()
 	defer c.hangUp()
 	for _, o := range evicted {
-		o.hangUp() // it may wait for room
+		o.hangUp() // the connection may be waiting for room
 		o.net.Close()
 	}
 	if errors.Is(err, errOutside) {
@@ -143,7 +147,7 @@ func (s *Server) converse(ctx context.Context, c *serverConn, evicted []*serverC
 	defer s.conns.remove(c)
 	endIfGone := c.endIfGone
 	if _, isKnown := c.net.(knownConn); isKnown || s.within {
-		endIfGone = func() bool { return false } // it ends with its server
+		endIfGone = func() bool { return false } // such a connection ends with its server
 	}
 	c.room = s.shares.connect(c.peer.UID, endIfGone)
 	defer c.room.close()

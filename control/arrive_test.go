@@ -5,11 +5,12 @@ import (
 	"testing"
 )
 
-// A user's connections that wait to be served delay the ones of no other user, and each of them is served once.
+// A user's connections that wait to be served do not delay other users' connections. Each of them is served exactly
+// once.
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	a := &arrivals{users: map[int]*starting{}}
 	var served atomic.Int64
-	a.users[1] = &starting{goroutines: maxStarting} // goroutines that have no processor yet
+	a.users[1] = &starting{goroutines: maxStarting} // goroutines that were started and do not run yet
 	for range 1000 {
 		a.start(1, func() { served.Add(1) })
 	}

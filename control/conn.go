@@ -29,8 +29,8 @@ type serverConn struct {
 	active  int       // requests that are not answered; guarded by mu
 	since   time.Time // of the last change of active; guarded by mu
 	evicted bool      // guarded by mu
-	// idle counts the connections of the user that have no request, and so this one; nil while it is not listed. The
-	// pointer is guarded by mu.
+	// idle counts the user's connections that have no request, including this one. It is nil while the connection is
+	// not in the connTable. The pointer is guarded by mu.
 	idle *atomic.Int64
 }
 
@@ -131,7 +131,8 @@ func (c *serverConn) count(n int) {
 	}
 }
 
-// listed counts the connection among the idle ones of its user, while it is one; nil stops that.
+// listed adds the connection to its user's count of idle connections while it is idle. Calling it with nil removes
+// it.
 func (c *serverConn) listed(idle *atomic.Int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -151,7 +152,7 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.since, c.active == 0 && !c.evicted
 }
 
-// endIfGone ends what the connection has under way if its client has hung up, and reports whether that is so.
+// endIfGone cancels the connection's requests if its client has hung up, and reports whether the client has.
 func (c *serverConn) endIfGone() bool {
 	gone := hungUp(c.net)
 	if gone {

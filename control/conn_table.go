@@ -11,27 +11,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// connTable lists the connections that a server serves. What it does under its lock waits for nothing and is about the
-// connections of one user, except where all users together have as many as allowed: a user who connects without end
-// does not delay the others. The zero connTable is empty.
+// connTable lists the connections that a server serves. Code that holds its lock never blocks, and scans only one
+// user's connections unless the total limit is reached. So a user who connects over and over does not delay other
+// users. The zero connTable is empty.
 type connTable struct {
-	open atomic.Int64 // the number of connections
+	open atomic.Int64 // number of connections
 
 	mu      sync.Mutex
 	byUser  map[int]*userConns // by uid; guarded by mu
-	outside int                // connections of people without a right; guarded by mu
+	outside int                // number of connections whose users had no access when they connected; guarded by mu
 }
 
-// userConns are the connections of a user, at least one.
+// userConns holds one user's connections. It has at least one.
 type userConns struct {
-	idle  atomic.Int64         // the number of connections without a request
+	idle  atomic.Int64         // number of connections without a request
 	conns map[*serverConn]bool // guarded by the table's mu
 }
 
-// errOutside refuses a connection whose peer has no right.
+// errOutside rejects a connection of a user without access because the limit for such connections, or for all
+// connections, is reached.
 var errOutside = errors.New("no room for people without a right")
 
-// add adds a connection, if the limits allow it. The caller closes the evicted connections, which are no longer listed.
+// add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted connections are
+// removed from the table, and the caller closes them.
 func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
 	limit, share := limits.Connections()
 	if !c.peer.Right.Covers(Admin) {
@@ -69,7 +71,7 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	return evicted, nil
 }
 
-// evictLocked removes the connection that has been idle longest and returns it, nil if all are in use.
+// evictLocked removes the connection that has been idle longest and returns it. It returns nil if none is idle.
 func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
 	var longest *serverConn
 	var since time.Time
@@ -107,7 +109,7 @@ func (t *connTable) removeLocked(c *serverConn) {
 	t.countLocked(c, -1)
 }
 
-// countLocked adds n to the number of connections like c.
+// countLocked adds n to the connection counts that include c.
 func (t *connTable) countLocked(c *serverConn, n int) {
 	t.open.Add(int64(n))
 	if c.outside() {
@@ -127,7 +129,7 @@ func (t *connTable) allLocked() iter.Seq[*serverConn] {
 	}
 }
 
-// each calls f, which must not use the table, for every connection.
+// each calls f for every connection. f must not use the table.
 func (t *connTable) each(f func(*serverConn)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// slowToClose is a connection of a user whose Close sends to closing and returns once release is closed.
+// slowToClose is a user's connection whose Close sends to closing and returns once release is closed.
 type slowToClose struct {
 	net.Conn
 	uid              int
@@ -29,7 +29,7 @@ func (c slowToClose) Close() error {
 	return c.Conn.Close()
 }
 
-// handedIn is a listener that accepts the connections that it is given.
+// handedIn is a listener that accepts the connections sent to conns.
 type handedIn struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -48,7 +48,7 @@ func (l *handedIn) Accept() (net.Conn, error) {
 func (l *handedIn) Close() error   { l.close.Do(func() { close(l.done) }); return nil }
 func (l *handedIn) Addr() net.Addr { return &net.UnixAddr{} }
 
-// While a connection that makes room for another one of its user is being closed, other users connect and are answered.
+// While an evicted connection is being closed, other users can connect and get responses.
 func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	l := &handedIn{conns: make(chan net.Conn), done: make(chan struct{})}
 	one := func() (all, user int) { return 100, 1 }
@@ -87,10 +87,10 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 		server.conns.each(func(c *serverConn) { _, idle = c.idleSince() })
 		return idle
 	}
-	for !idle() { // its request ends after the answer is sent
+	for !idle() { // a request ends only after its response is sent
 		time.Sleep(time.Millisecond)
 	}
-	connect(1) // which has the first one closed
+	connect(1) // evicts the first connection
 	select {
 	case <-closing:
 	case <-time.After(10 * time.Second):
@@ -99,8 +99,8 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	ask(connect(2))
 }
 
-// Requests that begin and end, and connections that come and go, keep the number of idle connections that decides
-// whether one of them can make room.
+// The count of idle connections, which decides whether a connection can be evicted, stays correct while requests and
+// connections come and go.
 func TestIdleConnectionsAreCounted(t *testing.T) {
 	table := new(connTable)
 	two := Limits{func() (all, user int) { return 100, 2 }}
@@ -119,10 +119,10 @@ func TestIdleConnectionsAreCounted(t *testing.T) {
 	second.begin()
 	second.begin()
 	second.finished()
-	add(third, nil, false) // both have requests
+	add(third, nil, false) // neither connection is idle
 	second.finished()
 	add(third, second, true)
-	second.begin() // too late
+	second.begin() // it was already evicted
 	third.begin()
 	add(conn(), nil, false)
 	table.remove(first)

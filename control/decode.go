@@ -71,7 +71,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	return p.checkValue(field)
 }
 
-// note notes which marks of the parameter its value has.
+// note records, for each mark of the parameter, whether its value has that mark.
 func (d *paramDecoder) note(p *param, field reflect.Value) {
 	for _, m := range p.marks {
 		d.given[m.name] = m.is(field)
@@ -105,7 +105,7 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 			return queue.Invalid(name, "%s", err)
 		}
 	}
-	if isBytes && bytes.IndexByte(value, '\\') >= 0 { // a line break, which Go's decoder skips
+	if isBytes && bytes.IndexByte(value, '\\') >= 0 { // an escaped line break, which Go's base64 decoder would ignore
 		return queue.Invalid(name, "must be text in base64, without line breaks")
 	}
 	err := json.Unmarshal(value, into)
@@ -129,7 +129,7 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 	return queue.Invalid(name, "%v", err)
 }
 
-// numberFault says why a type does not hold a JSON number.
+// numberFault explains why a JSON number is invalid for a type.
 func numberFault(t reflect.Type, value json.RawMessage) (err error) {
 	switch t.Kind() {
 	case reflect.Int, reflect.Int64:

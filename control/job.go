@@ -70,7 +70,8 @@ type Job struct {
 // JobDetail is a job with the end of its output and its history.
 type JobDetail struct {
 	Job
-	// Output is the last 4 KiB of the last attempt's standard output. A line in it says where bytes are missing.
+	// Output is the last 4 KiB of the last attempt's standard output. Where bytes are missing, it has a line that
+	// says so.
 	Output string `json:"output"`
 	Stderr string `json:"stderr"`
 	// StdoutBytes is how many bytes the last attempt printed on its standard output, kept or not. It is 0 while the

@@ -19,7 +19,7 @@ const (
 	MaxJitter     = 24 * time.Hour // of a schedule
 	maxCleanup    = 36500          // days
 	maxNumber     = 1<<31 - 1      // of attempts
-	maxSequence   = 1e18           // of events
+	maxSequence   = 1e18           // event number
 	maxWeight     = 1000           // of a queue
 	maxCount      = 1e9            // jobs
 	maxBytes      = 1 << 50
@@ -39,7 +39,7 @@ var (
 	anyStates = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
 )
 
-// glob is not a variable, because its initializer would link the parser of globs into the client.
+// glob is a function because a variable's initializer would link the glob parser into the client.
 func glob() queue.Constraint {
 	return queue.Constraint{NotEmpty: true, Text: queue.FormGlob, MaxBytes: queue.MaxGlob}
 }
@@ -120,7 +120,7 @@ func selection(more ...param) *ruleset {
 	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
 }
 
-// overStep marks more jobs than a request may have that is not the last one of its batch.
+// overStep marks a request with more jobs than BatchStep, which only the last request of a batch may have.
 const overStep = "jobs:many"
 
 // enqueueRules are those of methods that enqueue jobs.
@@ -261,14 +261,14 @@ func verbRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// notOfQueues are the fields that a queue has no default for: what is executed, as which account, and what belongs to one
-// job.
+// notOfQueues lists the fields for which a queue cannot have a default: those that define what is executed, those
+// that choose the account, and those that belong to a single job.
 var notOfQueues = []string{
 	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
 }
 
-// CheckQueueDefault refuses a field that no queue has a default for.
+// CheckQueueDefault returns an error if a queue cannot have a default for the field.
 func CheckQueueDefault(field string) error {
 	if slices.Contains(notOfQueues, field) {
 		return queue.Invalid("default", "%s is set by each job itself; leave it out", field)
@@ -421,10 +421,10 @@ func scheduleRules() map[reflect.Type]*ruleset {
 
 func validSchedule(s string) bool { return queue.ValidID(s) && len(s) <= MaxSchedule }
 
-// audited marks events of the kind audit.
+// audited marks a value of event that includes the kind audit.
 const audited = "event:audit"
 
-// holding is the schema of a text, or a list of texts, that holds a word.
+// holding returns the schema of a text equal to the word, or a list of texts that contains it.
 func holding(word string) schema {
 	return schema{"anyOf": []schema{{"const": word}, {"type": "array", "contains": schema{"const": word}}}}
 }

@@ -133,7 +133,7 @@ func MethodNames() []string {
 
 type onSelection[P any] func(API, context.Context, P) (BulkResult, error)
 
-// pause lets a method take a PauseSelection.
+// pause adapts a method that takes a Selection to one that takes a PauseSelection.
 func pause(f onSelection[Selection]) onSelection[PauseSelection] {
 	return func(api API, ctx context.Context, p PauseSelection) (BulkResult, error) {
 		return f(api, ctx, p.Selection)

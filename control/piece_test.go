@@ -16,7 +16,7 @@ func TestGapNamesBytesAndStream(t *testing.T) {
 	}
 }
 
-// What says that output is missing is a separate line between the lines around it; other output follows as it is.
+// The note about missing output is on a line by itself. Other output is appended unchanged.
 func TestAppendToMarksGapsOnTheirOwnLine(t *testing.T) {
 	for _, c := range []struct {
 		before, want string

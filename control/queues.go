@@ -157,10 +157,10 @@ type Why struct {
 	ID      string   `json:"id"`
 	State   string   `json:"state"`
 	Reasons []Reason `json:"reasons"`
-	// Ahead is how many jobs will start before this one, 0 if it is next. It is null if the job cannot start yet, or if
-	// there are too many to count.
+	// Ahead is how many jobs will start before this one; 0 means that it is next. It is null if the job cannot start
+	// yet, or if too many jobs are before it to count them all.
 	Ahead *int `json:"ahead"`
-	// AheadAtLeast is how many jobs were counted that will start before this one, if there may be more.
+	// AheadAtLeast is how many jobs before this one were counted, if there may be more. It is 0 if Ahead is set.
 	AheadAtLeast int `json:"ahead_at_least,omitempty"`
 	// AheadByUser lists the users who own most of the jobs that will start before this one.
 	AheadByUser []AheadOfUser `json:"ahead_by_user,omitempty"`
@@ -168,11 +168,11 @@ type Why struct {
 	Earliest Time `json:"earliest"`
 }
 
-// AheadOfUser counts the jobs of one user that will start before a job.
+// AheadOfUser describes the jobs of one user that will start before a given job.
 type AheadOfUser struct {
 	User     string `json:"user"`
 	Jobs     int    `json:"jobs"`
-	Priority int64  `json:"priority"` // the highest of them
+	Priority int64  `json:"priority"` // the highest priority among them
 	Text     string `json:"text"`     // for people: how many, of which user, and why they start before it
 }
 

@@ -7,38 +7,40 @@ import (
 	"time"
 )
 
-// This file bounds what one user has under way, and lets requests wait for room.
+// This file bounds the requests and bytes that one user may have in progress, and lets requests wait for room.
 //
-// Room that is given back goes to the requests that wait for it, in the order of their arrival, and only those are
-// woken. Waking all of them to try for themselves would cost the most when a user floods the service: each end of a
-// request would wake hundreds of goroutines, which keep the processors and the lock from the requests of other users.
+// When room becomes free, the requests that wait for it get it in the order of their arrival, and only requests that
+// got room are woken. Waking every request to try again would cost the most when a user floods the service. Each
+// finished request would wake hundreds of goroutines, which would compete with other users' requests for the
+// processors and the lock.
 
 // roomWait is how long a request waits for room in its user's share.
 const roomWait = 5 * time.Second
 
-// roomLook is the time between checks, while a request waits, whether its client is still connected.
+// roomLook is the interval at which the server checks whether clients whose requests wait for room are still
+// connected.
 const roomLook = 500 * time.Millisecond
 
-// roomKind is something of which a user may have a limited amount.
+// roomKind is a kind of resource with a limit for each user.
 type roomKind int
 
 const (
-	requestRoom roomKind = iota // requests, also bounded for each connection
-	listRoom                    // lists and verbs on many jobs
-	byteRoom                    // bytes of lines that are being read
+	requestRoom roomKind = iota // requests, which are also limited per connection
+	listRoom                    // lists, and verbs on many jobs
+	byteRoom                    // bytes of request lines that the server is reading
 	roomKinds
 )
 
-// roomRequest asks for room in the share of a connection's user.
+// roomRequest asks for room in a user's share on behalf of one of the user's connections.
 type roomRequest struct {
 	conn    *connShare
 	kind    roomKind
-	bytes   int64         // for byteRoom: by how much the line grows
+	bytes   int64         // for byteRoom: the number of bytes by which the line's buffer grows
 	whole   bool          // for byteRoom: the line is complete
-	granted chan struct{} // closed when the request gets its room; nil until it has to wait
+	granted chan struct{} // closed once the request has its room; nil until the request has to wait
 }
 
-// takeLocked takes the room if there is enough, and reports whether there was.
+// takeLocked takes the room if there is enough, and reports whether it did.
 func (r *roomRequest) takeLocked() bool {
 	c, u := r.conn, r.conn.user
 	switch r.kind {
@@ -54,8 +56,8 @@ func (r *roomRequest) takeLocked() bool {
 		}
 		u.lists++
 	case byteRoom:
-		// Only one line of a user at a time grows beyond what its connection has free: two lines that had half of the room
-		// each would wait for each other.
+		// Only one of a user's lines at a time may grow beyond its connection's connBytes. Otherwise two lines could
+		// each hold half of the room and wait forever for the rest.
 		more := max(0, c.bytes+r.bytes-connBytes) - max(0, c.bytes-connBytes)
 		switch {
 		case more == 0:
@@ -69,7 +71,7 @@ func (r *roomRequest) takeLocked() bool {
 	return true
 }
 
-// grantRoomLocked gives the free room of a kind to the user's requests that wait for it, in the order of their arrival.
+// grantRoomLocked gives the free room of one kind to the user's waiting requests, in the order of their arrival.
 func (s *Shares) grantRoomLocked(u *share, kind roomKind) {
 	u.roomRequests[kind] = slices.DeleteFunc(u.roomRequests[kind], func(r *roomRequest) bool {
 		granted := r.takeLocked()
@@ -80,7 +82,7 @@ func (s *Shares) grantRoomLocked(u *share, kind roomKind) {
 	})
 }
 
-// await takes room, and waits for it for up to roomWait. It reports whether it got the room.
+// await takes room, waiting for it for at most roomWait. It reports whether it got the room.
 func (c *connShare) await(ctx context.Context, wanted roomRequest) bool {
 	c.s.mu.Lock()
 	if wanted.takeLocked() {
@@ -105,7 +107,7 @@ func (c *connShare) await(ctx context.Context, wanted roomRequest) bool {
 	return c.s.withdraw(r)
 }
 
-// withdraw ends the wait of a request. It reports whether the request has got its room by then.
+// withdraw ends a request's wait. It reports whether the request had got its room before that.
 func (s *Shares) withdraw(r *roomRequest) (granted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +121,7 @@ func (s *Shares) withdraw(r *roomRequest) (granted bool) {
 	return false
 }
 
-// lookSoonLocked has look called after roomLook.
+// lookSoonLocked schedules a call of look after roomLook, unless one is already scheduled or running.
 func (s *Shares) lookSoonLocked() {
 	if !s.looking {
 		s.looking = true
@@ -127,10 +129,10 @@ func (s *Shares) lookSoonLocked() {
 	}
 }
 
-// look checks whether the clients whose connections wait for room are still there. Such a connection is not read, so
-// nothing else would notice that its client has hung up. Between two clients that have gone it lets other goroutines
-// run: a user may leave hundreds of connections together, whose ends would keep the processors from everyone else's
-// requests.
+// look checks whether the clients whose connections wait for room are still connected. The server does not read such
+// a connection, so nothing else would notice that its client has hung up. After each client that has gone, look lets
+// other goroutines run. A user may close hundreds of connections at once, and ending them all would delay everyone
+// else's requests.
 func (s *Shares) look() {
 	s.mu.Lock()
 	waiting := s.waitForRoomLocked()
@@ -147,12 +149,12 @@ func (s *Shares) look() {
 	}
 }
 
-// waitForRoomLocked returns the connections that are not read because they wait for room.
+// waitForRoomLocked returns the connections that the server does not read because they wait for room.
 func (s *Shares) waitForRoomLocked() (conns []*connShare) {
 	for _, u := range s.users {
 		for kind, requests := range u.roomRequests {
 			for _, r := range requests {
-				if roomKind(kind) != listRoom { // its connection is still read
+				if roomKind(kind) != listRoom { // the server still reads a connection that waits for a list
 					conns = append(conns, r.conn)
 				}
 			}

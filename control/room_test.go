@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fill takes all requests that a user may have, on new connections.
+// fill opens connections and takes every request that the user's limit allows.
 func fill(t *testing.T, s *Shares, uid int) (conns []*connShare) {
 	t.Helper()
 	for range userRequests / connRequests {
@@ -24,7 +24,7 @@ func fill(t *testing.T, s *Shares, uid int) (conns []*connShare) {
 	return conns
 }
 
-// Requests get room in the order in which they began to wait, one for each that ends.
+// Requests get room in the order in which they began to wait. Each request that ends makes room for one.
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -65,8 +65,8 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	})
 }
 
-// A client that hangs up while its connection waits for room is noticed after roomLook, also if the wait began while
-// others were checked.
+// The server notices within 2 roomLook if a client hangs up while its connection waits for room, even if the wait
+// began while look was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -80,7 +80,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 				cancel()
 				return true
 			})
-			go func() { // ends with its client
+			go func() { // ends when its client hangs up
 				began := time.Now()
 				if err := c.begin(ctx); err == nil || time.Since(began) > 2*roomLook {
 					t.Errorf("the request of a client that has gone ended after %v, %v", time.Since(began), err)
@@ -91,7 +91,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 		var second *connShare
 		first := waits(func() {
 			second = waits(nil)
-			time.Sleep(roomLook / 10) // until that one waits
+			time.Sleep(roomLook / 10) // until the second request waits
 		})
 		time.Sleep(3 * roomLook)
 		synctest.Wait()

@@ -27,23 +27,23 @@ type param struct {
 	name, doc string
 	required  bool
 	queue.Constraint
-	fields *fieldSet // if its value is an object of a job's fields
+	fields *fieldSet // for an object of a job's fields: the fields that it may have; otherwise nil
 	marks  []mark
 }
 
-// fieldSet says which fields of a job an object has. null stands for a field's default.
+// fieldSet describes which job fields an object may have. A null member stands for the field's default.
 type fieldSet struct {
-	without []string // fields that it must not have; whoever carries the method out refuses them
-	job     bool     // it is a new job, not a change of one
-	edit    bool     // it changes jobs that exist, and must not be empty
+	without []string // fields that the object must not have; the method's implementation rejects them
+	job     bool     // the object is a new job, not a change to one
+	edit    bool     // the object changes existing jobs, and must not be empty
 }
 
-// mark is a name for certain values of a parameter. Groups use it like the name of a parameter: it counts as given if
-// the parameter has such a value.
+// mark is a name for certain values of a parameter, like "jobs:many". A group can list it instead of a parameter. It
+// counts as given if the parameter has such a value.
 type mark struct {
-	name     string // begins with that of the parameter and a colon
+	name     string // the parameter's name, a colon and a word
 	is       func(v reflect.Value) bool
-	declared schema // permits these values
+	declared schema // the schema that accepts exactly these values
 }
 
 func opt(name, doc string, c queue.Constraint) param {
@@ -73,18 +73,20 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// group is a condition on parameters of two sets: whether any of each is given. A parameter that is false or an empty
-// list counts as not given. An error names the parameter of the first set that is given, or else the first of the set.
+// group is a condition on two sets of parameters. It depends on whether at least one of each set is given. A
+// parameter that is false or an empty list counts as not given. An error names the first given parameter of set a or,
+// if none is given, the first in the set.
 type group struct {
 	a, b    []string
 	accepts func(a, b bool) bool
 	declare func(a, b schema) schema
-	message string // of the error
-	// exclusive refuses parameters of both sets with a separate message, which names one of each.
+	message string // error message, without the parameter's name
+	// exclusive makes a request that has parameters of both sets fail with a separate message, which names one of
+	// each.
 	exclusive bool
 }
 
-// ofFields is the group of a rule on fields of a job.
+// ofFields returns the group that checks a rule about a job's fields.
 func ofFields(r *queue.FieldRule) group {
 	if r.Requires {
 		return requires(r.Message, []string{r.Field}, r.Others)
@@ -98,7 +100,7 @@ func anyOf(message string, names ...string) group {
 	return group{a: names, accepts: accepts, declare: func(a, _ schema) schema { return a }, message: message}
 }
 
-// either asks for parameters of one set, and for none of the other. The message is for a request that has neither.
+// either requires parameters of exactly one of the two sets. The message is for a request that has neither.
 func either(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return a != b }
 	declare := func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }
@@ -126,7 +128,7 @@ func (r *ruleset) check(given map[string]bool) error {
 			return queue.Invalid(p.name, "is missing; give the %s", p.doc)
 		}
 	}
-	some := func(names []string) string { // the first of them that is given
+	some := func(names []string) string { // returns the first of the names that is given
 		for _, name := range names {
 			if given[name] {
 				return name
@@ -140,7 +142,7 @@ func (r *ruleset) check(given map[string]bool) error {
 		case g.exclusive && a != "":
 			return queue.Invalid(b, "cannot be combined with %s; give one of them", a)
 		default:
-			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":") // of a mark, that of its parameter
+			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":") // a mark's parameter is the part before the colon
 			return queue.Invalid(field, "%s", g.message)
 		}
 	}

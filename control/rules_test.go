@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A request that lacks one of several parameters, and one that has parameters that exclude each other, are refused with
-// different sentences. Each names a parameter that was given, or the one to give.
+// Leaving out all of several parameters and combining parameters that exclude each other give different messages.
+// Each names a parameter that was given, or one to give.
 func TestGroupsSayWhichFault(t *testing.T) {
 	const pick = "ids: is missing; name jobs, or select them by state, failed, label, queue, batch, user, older_than, id_glob or all"
 	for _, c := range []struct {
@@ -38,8 +38,8 @@ func TestGroupsSayWhichFault(t *testing.T) {
 	}
 }
 
-// Numbers and durations out of range are refused with the range; durations are written as durations, also those that
-// were given as a number of seconds.
+// The error for a number or duration that is out of range states the range. It writes durations as durations, even if
+// the request gave a number of seconds.
 func TestRefusedParametersSayTheRange(t *testing.T) {
 	for _, c := range []struct {
 		into    any

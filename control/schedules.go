@@ -26,7 +26,8 @@ type ScheduleAdd struct {
 // backoffJitter is what the field jitter of a job is called beside a schedule's own.
 const backoffJitter = "backoff_jitter"
 
-// ScheduleFault returns an error about the job of a schedule with the name that schedule.add has for the field.
+// ScheduleFault changes the field of an error about a schedule's job to the name by which schedule.add knows that
+// field.
 func ScheduleFault(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}

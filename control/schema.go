@@ -72,7 +72,7 @@ func orNull(s schema) schema {
 	return s
 }
 
-// Patterns of texts that have no form.
+// Patterns for texts without a queue.Form.
 const (
 	decimals        = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
 	decimal         = decimals + `([eE][+-]?[0-9]+)?`
@@ -169,10 +169,11 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	return orNull(s)
 }
 
-// jobSchema describes a job to enqueue, or an object of fields of one, and which fields belong together.
+// jobSchema returns the schema of a job to enqueue, or of an object with some of a job's fields. It includes the
+// rules about fields that belong together.
 func jobSchema(set *fieldSet) schema {
 	properties := schema{}
-	names := func(name string) []string { // by which a field may be given
+	names := func(name string) []string { // returns the names by which a field may be given
 		return slices.DeleteFunc([]string{name, aliasOf(name)}, func(n string) bool { return properties[n] == nil })
 	}
 	var rules []schema
@@ -194,7 +195,7 @@ func jobSchema(set *fieldSet) schema {
 		}
 		own := names(r.Field)
 		if !set.job && r.Requires || len(own) == 0 || len(others) == 0 && !r.Requires {
-			continue // a job that exists may have the other one
+			continue // an existing job may already have the required field
 		}
 		g := ofFields(r)
 		rules = append(rules, g.declare(givenFields(own, properties), givenFields(others, properties)))
@@ -213,7 +214,7 @@ func jobSchema(set *fieldSet) schema {
 	return s
 }
 
-// aliasOf returns the other name of a field, "" if it has none.
+// aliasOf returns the field's other name; "" if it has none.
 func aliasOf(name string) string {
 	for _, f := range queue.Fields() {
 		if f.Name == name {
@@ -223,7 +224,8 @@ func aliasOf(name string) string {
 	return ""
 }
 
-// givenFields is the schema of jobs that have one of these fields, neither null nor false nor a map without members.
+// givenFields returns the schema of an object in which at least one of these fields is given: not null, not false and
+// not an empty map.
 func givenFields(names []string, properties schema) schema {
 	return anyOfThese(names, func(name string) schema {
 		property := properties[name].(schema)
@@ -239,8 +241,8 @@ func givenFields(names []string, properties schema) schema {
 	})
 }
 
-// anyOfThese is the schema of objects that have one of these members, with a value that value describes; nil stands for
-// any value.
+// anyOfThese returns the schema of an object that has at least one of these members. value returns the schema of a
+// member's value; nil accepts any value.
 func anyOfThese(names []string, value func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
@@ -399,7 +401,8 @@ func (p *param) schema(t reflect.Type) schema {
 	return s
 }
 
-// given is the schema of parameters of which one of these is given, or has values with one of these marks.
+// given returns the schema of a request in which at least one of these parameters is given, or has a value with one
+// of these marks.
 func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)

@@ -94,7 +94,7 @@ func (s *Server) Within(p Peer) *Client {
 	s.within = true
 	return &Client{within: func() net.Conn {
 		client, server := net.Pipe()
-		go s.serve(context.Background(), server) // ends with the connection
+		go s.serve(context.Background(), server) // ends when the connection closes
 		return client
 	}}
 }
@@ -104,7 +104,7 @@ func (s *Server) Within(p Peer) *Client {
 func (s *Server) As(p Peer) *Client {
 	return &Client{within: func() net.Conn {
 		client, server := net.Pipe()
-		go s.serve(context.Background(), knownConn{server, p}) // ends with the connection
+		go s.serve(context.Background(), knownConn{server, p}) // ends when the connection closes
 		return client
 	}}
 }
@@ -124,7 +124,8 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		close(s.stopping)
 		l.Close()
-		s.conns.each(func(c *serverConn) { c.net.SetReadDeadline(time.Now()) }) // requests under way are answered
+		// This stops further reads. Requests in progress still get their responses.
+		s.conns.each(func(c *serverConn) { c.net.SetReadDeadline(time.Now()) })
 		time.AfterFunc(stopLimit, hangUp)
 	})
 	defer stop()
@@ -141,7 +142,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 			pause = 5 * time.Millisecond
 			s.arrive(calls, c, arrivals)
 			if accepted%acceptBurst == 0 {
-				runtime.Gosched() // requests wait for a processor too
+				runtime.Gosched() // lets waiting requests use the processor
 			}
 		case ctx.Err() != nil:
 			return nil
@@ -289,7 +290,7 @@ func (s *Server) isStopping() bool {
 // last; a client that has gone altogether is not waited for.
 func (s *Server) finish(c *serverConn, calls *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
-		calls.Wait() // they have ended, or end now
+		calls.Wait() // the requests have ended, or are about to end
 		return
 	}
 	done := make(chan struct{})

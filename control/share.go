@@ -26,7 +26,7 @@ type Shares struct {
 	mu      sync.Mutex
 	users   map[int]*share // by uid; guarded by mu, as is all below
 	places  places
-	looking bool // a timer is set that calls look, or look is running
+	looking bool // look is running, or a timer is set to call it
 	unbound bool // bytes have no limit: there is one user, who may take any time to read
 }
 
@@ -38,8 +38,8 @@ type share struct {
 	streams  int
 	lists    int
 	helpers  int
-	bytes    int64      // that count for the user: of all connections, beyond connBytes of each
-	growing  *connShare // the connection whose line grows beyond connBytes; nil if none does
+	bytes    int64      // sum over the user's connections of the bytes beyond connBytes
+	growing  *connShare // the connection whose line has grown beyond connBytes; nil if none has
 
 	roomRequests [roomKinds][]*roomRequest // requests that wait for room, in the order of their arrival
 
@@ -52,8 +52,8 @@ type share struct {
 type connShare struct {
 	s    *Shares
 	user *share
-	// endIfGone is called every roomLook while the connection waits for room. It ends the connection's requests if the client
-	// has hung up, and reports whether it did.
+	// endIfGone is called every roomLook while the connection waits for room. If the client has hung up, it cancels
+	// the connection's requests and returns true.
 	endIfGone func() bool
 
 	bytes    int64 // guarded by Shares.mu, as is:
@@ -120,7 +120,7 @@ func (c *connShare) add(n int64) {
 	}
 }
 
-// room takes n bytes for a line, which may not be whole yet.
+// room takes n bytes for a line. whole is false if the line may still grow.
 func (c *connShare) room(ctx context.Context, n int64, whole bool) error {
 	if c.await(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, whole: whole}) {
 		return nil

@@ -303,7 +303,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 	}
 }
 
-// decode reads the fields of a spec, and the other members of the request.
+// decode reads the fields of the spec and the request's other members.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.own())
 	return p.Spec.Decode(raw, d.decodeOwn)
@@ -325,7 +325,7 @@ func (d *paramDecoder) decodeOwn(name string, value json.RawMessage) (bool, erro
 	return true, d.decode(name, value)
 }
 
-// MarshalJSON writes the fields of the spec, and the other members that are given.
+// MarshalJSON writes the fields of the spec and those other members that are set.
 func (p Enqueue) MarshalJSON() ([]byte, error) {
 	m := p.Spec.Given()
 	if p.Key != "" {
