@@ -17,7 +17,7 @@ func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(
 // periods are those of a rate, by their letters.
 var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-// parseAmount reads a number from 1 to MaxDemand, in digits alone.
+// parseAmount reads a number from 1 to MaxDemand. It accepts only digits.
 func parseAmount(text string) (n int, ok bool) {
 	amount, err := strconv.ParseUint(text, 10, 32)
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemand
@@ -134,12 +134,13 @@ func resourcesOf(j *Job) map[string]string {
 	return of
 }
 
-// resolveDemands returns the gates that a spec names, in the order in which the claim checks them. checkFields has
-// reported what is wrong with them.
+// resolveDemands returns the gates named in a spec, in the order in which the claim checks them. checkFields has
+// already reported invalid ones.
 func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) {
 		list = append(list, d)
-		for i := len(list) - 1; i > 0 && list[i].before(&list[i-1]); i-- { // a sort of slices is much code for so few
+		// This is an insertion sort: there are few entries, and package slices would enlarge the client.
+		for i := len(list) - 1; i > 0 && list[i].before(&list[i-1]); i-- {
 			list[i], list[i-1] = list[i-1], list[i]
 		}
 	}
@@ -199,8 +200,8 @@ func ParseDependency(text string) (id string, how ParentEnd, err error) {
 	return id, how, nil
 }
 
-// resolveDependencies reads which jobs a job waits for; the store finds them by their ids. checkFields has reported what
-// is wrong with the form of an entry.
+// resolveDependencies sets the job's dependencies and reports duplicates. The store later finds the parents by their
+// ids. checkFields has already reported malformed entries.
 func resolveDependencies(check checker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {

@@ -19,15 +19,15 @@ type Constraint struct {
 	Enum     []string // the texts that are accepted; nil is any
 	Text     *Form    // the form of a text
 	Entries  *Form    // the form of each entry of a list, or of each value of a map
-	Names    *Form    // the form of each name of a map
-	Reserved []string // names that a map must not have
-	MaxBytes int      // of a text, or of each entry of a list or value of a map; 0 means unlimited
-	MaxName  int      // bytes of each name of a map; 0 means unlimited
-	NotEmpty bool     // of a text, or of the first entry of a list
-	MinItems int      // entries of a list
-	MaxItems int      // entries of a list or a map; 0 means unlimited
-	Distinct bool     // no entry of a list is there twice
-	Note     string   // what the message about a value outside the range, or an empty one, adds
+	Names    *Form    // the form of each name in a map
+	Reserved []string // names that must not occur in a map
+	MaxBytes int      // size limit of a text, of each entry of a list, or of each value of a map; 0 means unlimited
+	MaxName  int      // size limit of each name in a map; 0 means unlimited
+	NotEmpty bool     // a text, or the first entry of a list, must not be empty
+	MinItems int      // smallest number of entries in a list
+	MaxItems int      // largest number of entries in a list or a map; 0 means unlimited
+	Distinct bool     // a list must not contain an entry twice
+	Note     string   // appended to the message about an empty value or one outside the range
 }
 
 // Range bounds a number, both ends included.
@@ -36,17 +36,17 @@ type Range struct {
 	Above    bool // Min itself is refused
 }
 
-// Form is how a text is written. Pattern, a regular expression of JSON Schema, matches the texts that it accepts. They
-// are checked by Valid or, for a message that says more, by Fault.
+// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid checks a text against the form.
+// Fault, if set, is used instead of Valid, and its error says what is wrong.
 type Form struct {
 	Pattern string
 	Valid   func(string) bool
-	Is      string                  // what such a text is, after "is not"
-	Fault   func(text string) error // what is wrong with a text; nil if Valid and Is say it
-	Private bool                    // a message does not repeat the text
+	Is      string                  // completes the message "… is not …", like "an id: 1 to 128 letters"
+	Fault   func(text string) error // returns what is wrong with a text; nil if Valid and Is are enough
+	Private bool                    // messages must not repeat the text, which may be secret
 }
 
-// Accepts reports whether a text has the form.
+// Accepts reports whether a text matches the form.
 func (f *Form) Accepts(text string) bool {
 	if f.Fault != nil {
 		return f.Fault(text) == nil
@@ -56,7 +56,7 @@ func (f *Form) Accepts(text string) bool {
 
 const nameForm = " of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"
 
-// Parts of patterns.
+// These are parts of the patterns below.
 const (
 	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
 	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // 1 to MaxDemand
@@ -199,7 +199,7 @@ func (c *Constraint) CheckNumber(field string, n float64) error {
 	return c.checkRange(field, n, quantity{"a number", "small", "large", plain})
 }
 
-// CheckDuration refuses a duration that the constraint does not accept.
+// CheckDuration returns an error if the constraint does not accept the duration.
 func (c *Constraint) CheckDuration(field string, d time.Duration) error {
 	text := func(seconds float64) string {
 		return FormatDuration(time.Duration(math.Round(seconds * float64(time.Second))))
@@ -207,15 +207,15 @@ func (c *Constraint) CheckDuration(field string, d time.Duration) error {
 	return c.checkRange(field, d.Seconds(), quantity{"a duration", "short", "long", text})
 }
 
-// checkSize refuses a number of bytes that the constraint does not accept.
+// checkSize returns an error if the constraint does not accept the number of bytes.
 func (c *Constraint) checkSize(field string, n int64) error {
 	text := func(n float64) string { return FormatSize(int64(n)) }
 	return c.checkRange(field, float64(n), quantity{"a size", "small", "large", text})
 }
 
-// quantity is how messages write values of a kind.
+// quantity describes how messages write one kind of value, such as durations.
 type quantity struct {
-	name, less, more string // "a duration", and "short" or "long" for one out of range
+	name, less, more string // like "a duration", "short" and "long"
 	text             func(float64) string
 }
 
@@ -281,7 +281,7 @@ func (c *Constraint) CheckEntry(field, text string) error {
 	return checkForm(field, text, c.Entries, c.MaxBytes)
 }
 
-// checkMember refuses a member of a map that the constraint does not accept.
+// checkMember returns an error if the constraint does not accept a member of a map.
 func (c *Constraint) checkMember(field, name, value string) error {
 	if err := checkForm(field, name, c.Names, c.MaxName); err != nil {
 		return err
@@ -344,7 +344,7 @@ func (s *Spec) checkFields(check checker) {
 	}
 }
 
-// checkMembers refuses members of a map that the constraint does not accept.
+// checkMembers reports the members of a map that the constraint does not accept.
 func (c *Constraint) checkMembers(check checker, field string, members map[string]string) {
 	for name, value := range members {
 		if e, _ := c.checkMember(field, name, value).(*Error); e != nil {

@@ -90,7 +90,7 @@ func CheckDemands(list []Demand) error {
 	return nil
 }
 
-// maxNodeKey is how many bytes the name of a machine, or a label and its value, may have in a demand.
+// maxNodeKey is how many bytes a node demand's key may have. The key is a machine's name, or a label and its value.
 const maxNodeKey = 512
 
 // validKey reports whether a demand's key is one that its kind may have.

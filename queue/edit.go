@@ -227,16 +227,16 @@ func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
 	}
 }
 
-// NotEdited is the field that an edit cannot change.
+// NotEdited is the one field that an edit cannot change.
 const NotEdited = "id"
 
-// EditedTogether are a field that an edit changes only together with another one.
+// EditedTogether names a field that an edit may contain only together with a second field.
 var EditedTogether = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
 
 // readPatch reads what is to be set, a field each; maps are merged into what the job has.
 func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any, err error) {
 	patch = map[string]any{}
-	given := map[string]bool{} // fields with two names
+	given := map[string]bool{} // the fields with an alias that were already given
 	err = Members(set, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {

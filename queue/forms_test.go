@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// forms are those that fields of jobs have, by what has them, and two of parameters.
+// forms returns the forms of all fields of jobs and of two parameters. The keys say where each form is used.
 func forms() map[string]*Form {
 	signal := &Form{Pattern: SignalPattern(), Fault: func(text string) error {
 		_, err := ParseSignal(text)
@@ -24,7 +24,7 @@ func forms() map[string]*Form {
 	return all
 }
 
-// A form accepts what its pattern matches, and nothing else.
+// A form accepts a text exactly if its pattern matches.
 func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	for name, form := range forms() {
 		t.Run(name, func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	}
 }
 
-// beyondPattern reports whether a text may be refused for more than its pattern: for its length, or as a glob with a
-// range like [z-a].
+// beyondPattern reports whether a form may refuse a text that its pattern matches: because of its length, or because
+// a glob has a reversed range like [z-a].
 func beyondPattern(form *Form, text string) bool {
 	return len(text) > 250 || form == FormGlob && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

@@ -22,8 +22,8 @@ func Glob(pattern string) (func(string) bool, error) {
 	}, nil
 }
 
-// FormGlob is the form of the pattern of a Glob. The regular expression also matches ranges in reverse order, like
-// [z-a], which Glob refuses.
+// FormGlob is the form of a Glob's pattern. Its regular expression also matches reversed ranges, like [z-a], but Glob
+// refuses those.
 var FormGlob = &Form{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Fault: globFault}
 
 func globFault(pattern string) error {

@@ -317,7 +317,7 @@ const (
 	EventResumed   EventKind = "resumed"   // by a person
 	EventSetting   EventKind = "setting"
 	EventAudit     EventKind = "audit"        // what a person did that no other event tells of
-	EventNoHook    EventKind = "hook_dropped" // a hook was not made: too many of the user wait, the quota is used up, or the user is gone
+	EventNoHook    EventKind = "hook_dropped" // a hook was not created: too many wait, the quota is used up, or the user is gone
 
 	EventScheduleAdded   EventKind = "schedule_added" // or replaced; each of these names the schedule
 	EventScheduleRemoved EventKind = "schedule_removed"

@@ -16,17 +16,18 @@ const maxExitCode = 255
 // plainSigns have no meaning to a POSIX shell.
 const plainSigns = "%+,-./:=@_"
 
-// reserved reports whether a word has a meaning to POSIX shells or to bash where the name of a program is expected.
-// Reserved words of other characters, such as { and !, are always quoted.
+// reserved reports whether a word has a special meaning to POSIX shells or bash where a program's name is expected.
+// It lists only reserved words made of letters. Others, such as { and !, are always quoted.
 func reserved(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time", "until", "while",
 	}, word)
 }
 
-// quoted quotes a text for a POSIX shell. If it has characters that do not print, printf makes the text, so that it
-// stays on one line and can be copied from a terminal. A newline at its end would be lost there. Such a text is quoted
-// by $'…', which bash, ksh and zsh read, but dash does not.
+// quoted quotes a text for a POSIX shell. It replaces unprintable characters by a printf command in the line, so that
+// the text stays on one line and can be copied from a terminal. Command substitution would drop a newline at the end
+// of the text. Therefore such a text is quoted as $'…' instead, which bash, ksh and zsh understand, but dash does
+// not.
 func quoted(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -41,7 +42,8 @@ func quoted(text string) string {
 			b.WriteString(`\t`)
 		case r == '\\':
 			b.WriteString(`\\`)
-		case strconv.IsPrint(r) && r != utf8.RuneError && r != '\'' && r != '!' && (r != '-' || i > 0): // ! is the history's, - an option's
+		// bash's history expands !, and printf takes a - at the beginning as an option.
+		case strconv.IsPrint(r) && r != utf8.RuneError && r != '\'' && r != '!' && (r != '-' || i > 0):
 			b.WriteRune(r)
 		default:
 			for _, c := range []byte(text[i : i+n]) {

@@ -32,14 +32,15 @@ func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	}
 }
 
-// awkward are words that a shell reads as something else unless they are quoted.
+// awkward lists words that a shell would misread without quoting.
 var awkward = []string{
 	"a b", "", "it's", `a\b`, "$HOME", "`id`", "*", "~", "a;b", "#", "!", "!!", "a!b", "{a,b}", "[x]", "2>x", "é", "A=b", "-n", "%s", `\n`, `\101`,
 	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx", "it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// shells returns the commands that read a line on standard input, each as its user would paste it: dash has nothing that
-// POSIX.1-2017 does not have, and bash expands its history.
+// shells returns the installed shells, and for each the text to send to it before a line on standard input. With it,
+// each shell behaves as it does when a user pastes the line. dash represents shells that support only POSIX.1-2017.
+// bash has history expansion switched on.
 func shells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
@@ -52,7 +53,7 @@ func shells(t *testing.T) map[string]string {
 	return found
 }
 
-// The text of a command is one printable line, which a shell reads back as the same words.
+// The text of a command is one line of printable characters, and a shell reads the same words back from it.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	line := CommandText("", append([]string{"printf", `%s\0`}, awkward...))
 	if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
@@ -68,7 +69,7 @@ func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	}
 }
 
-// A program whose name is a reserved word of the shell, or assigns a variable, is run as a program.
+// A program runs even if its name is a reserved word of the shell or looks like an assignment.
 func TestCommandTextRunsAnyProgram(t *testing.T) {
 	names := []string{
 		"A=b", "a b", "two\nlines", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in",
@@ -87,7 +88,7 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// On one line of a POSIX shell no word can end with a newline. bash reads such a word back.
+// A word that ends with a newline cannot be written on one line for a POSIX shell. bash still reads it back.
 func TestCommandTextEndsInANewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()

@@ -11,7 +11,7 @@ const maxExitCode = 1<<32 - 1
 // plainSigns have no meaning to cmd.exe.
 const plainSigns = `+,-./:=@_\~`
 
-// reserved reports whether a word has a meaning to cmd.exe where the name of a program is expected.
+// reserved reports whether a word has a special meaning to cmd.exe where a program's name is expected.
 func reserved(word string) bool {
 	return slices.Contains([]string{"for", "if", "rem"}, strings.ToLower(word))
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// A value that a field does not accept is refused with what is wrong and what to do, never with the words of Go's
-// libraries. A number that is too large is not called something else.
+// The error about an invalid value says what is wrong and what to give instead, and never quotes an error of Go's
+// libraries. A number that is too large is reported as too large.
 func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", `1000001`, "1000001 is too large; give a number from -1000000 to 1000000"},
@@ -52,7 +52,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// JSON and flags are refused alike.
+// A value given as text, such as in a flag, gets the same errors as one given in JSON.
 func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", "high", `priority: "high" is not a whole number; write it like 10`},
@@ -71,7 +71,7 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// Members that exclude each other are refused by the one that was given, with the other one and the next step.
+// If two fields exclude each other, the error is about the first field, names the second one, and says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
 		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with stdin; a job with a terminal reads what is typed there, so leave one of them out",

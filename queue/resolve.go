@@ -186,7 +186,7 @@ func absolute(path string) bool {
 	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
 		return strings.HasPrefix(path, "/")
 	}
-	drive := path[0] | 0x20 // in lower case
+	drive := path[0] | 0x20 // the drive letter, in lower case
 	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
 

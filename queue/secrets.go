@@ -14,7 +14,8 @@ func CredentialName(reference string) (name string, ok bool) {
 	return strings.CutPrefix(reference, credentialWord)
 }
 
-// resolveSecrets returns the references to secrets, which the runner alone can read.
+// resolveSecrets returns the references to secrets, in the form NAME=reference. Only the runner can read the secrets
+// themselves.
 func resolveSecrets(check checker, s *Spec) []string {
 	var list []string
 	for name, reference := range s.EnvSecret {
@@ -26,7 +27,7 @@ func resolveSecrets(check checker, s *Spec) []string {
 	return list
 }
 
-// validReference reports whether a text refers to a secret: to a file, or to a credential of the runner's.
+// validReference reports whether a text refers to a secret: to a file, or to a credential of the runner.
 func validReference(text string) bool {
 	if name, ok := CredentialName(text); ok {
 		return validCredential(name)

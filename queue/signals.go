@@ -42,7 +42,7 @@ func SignalText(n int) string {
 	return fmt.Sprintf("signal %d (%s)", n, name)
 }
 
-// SignalPattern returns a regular expression of JSON Schema for the texts that ParseSignal reads.
+// SignalPattern returns the JSON Schema regular expression for the texts that ParseSignal reads.
 func SignalPattern() string {
 	var names strings.Builder
 	for _, c := range "(" + strings.Join(signalNames[1:], "|") + ")" {

@@ -69,7 +69,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return total, nil
 }
 
-// parseDecimal reads a number in decimal notation. One that is beyond what a float64 holds is infinite.
+// parseDecimal reads a number in decimal notation. It returns an infinity for a number that does not fit into a
+// float64.
 func parseDecimal(text string) (float64, error) {
 	if strings.Trim(text, "+-.0123456789eE") != "" || strings.HasPrefix(text, "+") {
 		return 0, strconv.ErrSyntax
@@ -81,13 +82,13 @@ func parseDecimal(text string) (float64, error) {
 	return n, err
 }
 
-// What ParseDuration returns for a duration that is out of range.
+// ParseDuration returns these errors for a duration that is out of range.
 var (
 	ErrTooLong  = errors.New("is too long; give at most 3650d, which is ten years")
 	ErrNegative = errors.New("is negative; give 0 or more")
 )
 
-// ReadInteger reads a whole number. An error says what is wrong with it, and what to write.
+// ReadInteger reads a whole number. Its error says what is wrong and what to write instead.
 func ReadInteger(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -99,7 +100,7 @@ func ReadInteger(text string) (int64, error) {
 	return 0, fmt.Errorf("%q is not a whole number; write it like 10", Clip(text))
 }
 
-// ReadNumber reads a number, as ReadInteger does.
+// ReadNumber reads a number. Its error says what is wrong and what to write instead.
 func ReadNumber(text string) (float64, error) {
 	n, err := parseDecimal(text)
 	switch {
@@ -111,7 +112,7 @@ func ReadNumber(text string) (float64, error) {
 	return n, nil
 }
 
-// outOfRange refuses a number that is too large, or too small, to be stored.
+// outOfRange returns the error for a number that is too large or too small for its type.
 func outOfRange(text string) error {
 	if strings.HasPrefix(text, "-") {
 		return fmt.Errorf("%s is too small; give a larger number", Clip(text))
@@ -234,7 +235,7 @@ func (m Millis) Add(d time.Duration) Millis {
 func ParseInstant(text string) (Millis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	_, offset := t.Zone()
-	const day, hours = 24 * 60 * 60, len("2006-01-02T15") // time.Parse also reads hours of one digit, and commas
+	const day, hours = 24 * 60 * 60, len("2006-01-02T15") // time.Parse also accepts one-digit hours and a comma
 	if err != nil || text[hours] != ':' || strings.Contains(text, ",") || offset <= -day || offset >= day {
 		return 0, fmt.Errorf("%q is not an RFC 3339 instant like 2026-03-01T15:04:05Z", Clip(text))
 	}
@@ -244,8 +245,9 @@ func ParseInstant(text string) (Millis, error) {
 	return MillisOf(t), nil
 }
 
-// CommandText returns the command, or else the program and its arguments as a line that a shell reads back as these
-// words. A line that takes more than MaxCommand bytes as JSON is cut and ends in ….
+// CommandText returns the command if there is one. Otherwise it returns the program and its arguments as one line
+// from which a shell reads the same words back. A line that takes more than MaxCommand bytes as JSON is cut and ends
+// in ….
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
 		return command
@@ -254,7 +256,8 @@ func CommandText(command string, argv []string) string {
 	for i, word := range argv {
 		words[i] = Word(word)
 	}
-	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || reserved(argv[0])) { // it would assign a variable, or begin a compound command
+	// Unquoted, it would assign a variable or begin a compound command.
+	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || reserved(argv[0])) {
 		words[0] = quoted(argv[0])
 	}
 	return ClipJSON(strings.Join(words, " "), MaxCommand)

@@ -27,7 +27,7 @@ func readInteger(v json.RawMessage) (int64, error) {
 // isNumber reports whether a JSON value is a number.
 func isNumber(v json.RawMessage) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
 
-// ReadDuration reads a JSON value that is a number of seconds, or text like "90s".
+// ReadDuration reads a JSON value that is a number of seconds, or a text like "90s".
 func ReadDuration(v json.RawMessage) (time.Duration, error) {
 	t := string(v)
 	if v[0] == '"' {
