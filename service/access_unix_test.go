@@ -154,8 +154,8 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	}
 }
 
-// A state directory that other accounts can list is a warning that names the mode to set. They keep the way to a
-// socket in it that is open to them.
+// If other accounts can list the state directory, doctor warns and names the mode to set. That mode keeps access to a
+// socket in the directory if the socket is open to them.
 func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 	p := config.In(filepath.Join(t.TempDir(), "a b"))
 	if err := os.Mkdir(p.State, 0o700); err != nil {
@@ -163,7 +163,7 @@ func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 	}
 	for _, c := range []struct {
 		dir, socket fs.FileMode
-		advice      string // "" for no warning
+		advice      string // the mode in the advice; "" if there must be no warning
 	}{
 		{0o700, 0o600, ""}, {0o711, 0o600, ""}, {0o755, 0o600, "700"}, {0o750, 0o600, "700"}, {0o704, 0o600, "700"},
 		{0o755, 0o666, "711"}, {0o750, 0o660, "710"}, {0o711, 0o666, ""},

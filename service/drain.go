@@ -13,15 +13,14 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// A drain is stored: one of all nodes as a setting, one of a single node in its row. Each node that it concerns is then
-// asked to confirm it. A node confirms once it has read what is stored and no job can start there any more. The answer to
-// the user is an error if a node does not confirm in time.
+// A drain is stored: a drain of all nodes as a setting, a drain of one node in that node's row. Then the service asks
+// each affected node to confirm it. A node confirms once it has read the stored drain and no job can start on it any
+// more. If a node does not confirm in time, the user gets an error.
 
-// drainKey is the stored setting that keeps a drain over restarts. It is no key of
-// the configuration.
+// drainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.
 const drainKey = "drain"
 
-// confirmWithin is how long a drain waits for nodes: each of them waits for its runners.
+// confirmWithin is how long a drain waits for nodes to confirm. Each node in turn waits for its runners.
 const confirmWithin = worker.NoStartsWithin + othersWithin
 
 // Drain implements control.API.
@@ -51,13 +50,13 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		return control.Draining{}, err
 	}
 	is := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
-	if s.cluster != nil { // what runs elsewhere is as the store knows it
+	if s.cluster != nil { // the store also knows the jobs that run on other nodes
 		is.Running = int(s.store.Counts().States[queue.Processing])
 	}
 	return is, nil
 }
 
-// confirmDrainOfAll waits until no job can start on any node and, if wait is set, until none runs.
+// confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job runs.
 func (s *Service) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	nodes, err := s.nodes(ctx)
 	if err == nil {
@@ -74,7 +73,7 @@ func (s *Service) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	return err
 }
 
-// errDrainEnded answers a drain that was ended while it waited.
+// errDrainEnded is returned by a drain that another request ended while it waited.
 var errDrainEnded = queue.Errorf(queue.CodeWrongState, "the drain was ended before it was complete, so jobs start again; to drain again, repeat the command")
 
 // NodeDrain implements control.API.
@@ -113,7 +112,8 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 	return viewNode(&n), nil
 }
 
-// endNodeDrain has a node start jobs again. One that does not answer does so once it reads what is stored.
+// endNodeDrain ends a node's drain, so that jobs start there again. If the node does not answer, it ends its drain
+// once it reads the store.
 func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.This {
 		return s.readDrained(ctx)
@@ -124,8 +124,8 @@ func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	return nil
 }
 
-// confirmDrain waits until no job can start on these nodes any more. The error names the nodes where one can, or which
-// do not say. A node whose lease has ended starts nothing.
+// confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job may
+// still start, and those that did not answer. A node whose lease has ended cannot start jobs.
 func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	within, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
@@ -170,8 +170,9 @@ func (s *Service) confirmHere(ctx context.Context) error {
 	return s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
 }
 
-// beginDrainRead is called before a read of whether this node is drained. apply applies the result, unless that of a read
-// which began later is already applied: reads may finish in another order than they began.
+// beginDrainRead must be called before a read of whether this node is drained. Pass the result of the read to apply.
+// Reads may finish in a different order than they began, so apply ignores a result if the result of a later read was
+// already applied.
 func (s *Service) beginDrainRead() (apply func(on bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,7 +188,7 @@ func (s *Service) beginDrainRead() (apply func(on bool)) {
 	}
 }
 
-// readDrained has this node start no jobs, or start them again, as the store says.
+// readDrained reads from the store whether this node is drained, and stops or resumes starting jobs accordingly.
 func (s *Service) readDrained(ctx context.Context) error {
 	apply := s.beginDrainRead()
 	drained, err := s.cluster.Drained(ctx)
@@ -197,7 +198,7 @@ func (s *Service) readDrained(ctx context.Context) error {
 	return err
 }
 
-// endDrain is the command that ends the drain of this service.
+// endDrain returns the command that ends the drain of this service.
 func (s *Service) endDrain() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +208,7 @@ func (s *Service) endDrain() string {
 	return "queuectl drain --off"
 }
 
-// obeyDrain has the pool claim nothing, if all nodes are to or this one is.
+// obeyDrain stops the pool from claiming jobs if all nodes or this node are drained, and otherwise lets it claim.
 func (s *Service) obeyDrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// drainCluster is a store that this node, a, shares with other nodes.
+// drainCluster is a store that node a, under test, shares with other nodes.
 type drainCluster struct {
 	store.Cluster
 	nodes   []store.NodeState
-	answers map[int64]string // to each ask, by node; a node that is missing here does not answer
-	asked   []string         // what the nodes were asked for
+	answers map[int64]string // the answer to every request, by node id; a node without one does not answer
+	asked   []string         // the requests that the nodes received
 }
 
 func (c *drainCluster) HasOthers() bool      { return true }
@@ -50,7 +50,7 @@ func (c *drainCluster) Ask(_ context.Context, node int64, raw []byte, _ bool) ([
 	return []byte(answer), nil
 }
 
-// sharing returns a service whose node, a, shares its store with b.
+// sharing returns a service on node a whose store is shared with node b.
 func sharing(t *testing.T) (*Service, *drainCluster) {
 	t.Helper()
 	s := stored(t)
@@ -62,8 +62,8 @@ func sharing(t *testing.T) (*Service, *drainCluster) {
 	return s, c
 }
 
-// A drain of another node, and one of all nodes, answers with what each node says: without an error only if no job can
-// start on any of them.
+// A drain of another node, or of all nodes, returns no error only if every node confirms that no job can start on it.
+// Otherwise the error contains each node's answer.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	const hangs = `{"code":"unavailable","error":"the start of job 7 takes long; the drain is on, but this job may still start"}`
 	drains := map[string]func(*Service) error{
@@ -103,7 +103,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	}
 }
 
-// Nodes are asked to confirm only a drain: what else changes for all of them waits for no runner.
+// Nodes have to confirm only a drain. Other cluster-wide changes take effect without waiting for any runner.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := sharing(t)
 	ctx := by(t, owner, control.Admin)
@@ -116,7 +116,7 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	}
 }
 
-// A drain that somebody ends before it is answered is an error, because jobs start again.
+// A drain fails if another request ends it while it waits for confirmation, because jobs start again.
 func TestDrainThatIsEndedMeanwhileIsAnError(t *testing.T) {
 	s, c := sharing(t)
 	ctx := by(t, owner, control.Admin)
@@ -131,7 +131,7 @@ func TestDrainThatIsEndedMeanwhileIsAnError(t *testing.T) {
 	}
 }
 
-// endsDrain calls end while the first node is asked.
+// endsDrain calls end when the first node is asked to confirm.
 type endsDrain struct {
 	*drainCluster
 	end func()
@@ -145,7 +145,7 @@ func (c *endsDrain) Ask(ctx context.Context, node int64, raw []byte, slow bool) 
 	return c.drainCluster.Ask(ctx, node, raw, slow)
 }
 
-// The result of an older read of the store does not undo what a newer one has applied.
+// An older read of the store must not overwrite the result of a newer read that was already applied.
 func TestOlderReadDoesNotEndADrain(t *testing.T) {
 	s, _ := sharing(t)
 	older, newer := s.beginDrainRead(), s.beginDrainRead()

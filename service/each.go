@@ -139,7 +139,7 @@ func (b *batch) verdict(err error) (control.BulkResult, error) {
 	return v, nil
 }
 
-// refusalOf returns an error about one job as a part of an answer.
+// refusalOf returns the error about one job in the form in which a response lists it.
 func refusalOf(id string, err *queue.Error) control.Refusal {
 	text := queue.ClipJSON(strings.TrimSpace(err.Message), maxRefusal)
 	return control.Refusal{ID: id, Code: err.Code, Field: queue.Clip(err.Field), Message: text}

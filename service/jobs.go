@@ -90,7 +90,7 @@ type enqueueRequest struct {
 	specs         []queue.Spec
 	batch, key    string
 	requireLimits bool
-	next          bool // before the caller's own waiting jobs
+	next          bool // start before the caller's own waiting jobs
 }
 
 // enqueue stores jobs, or commits the batch whose last they are, and returns once
@@ -189,7 +189,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	return r, said, err
 }
 
-// sum returns a hash of what a request asks for. A repeated key with another hash is refused.
+// sum returns a hash of a request's content. A repeated key is refused if the hash differs.
 func sum(a *enqueueRequest) (of [sha256.Size]byte, err error) {
 	h := sha256.New()
 	for i := range a.specs {

@@ -15,13 +15,13 @@ import (
 // that a user may set. If that limit is too low, the job gets the highest priority that its owner may set, and a note
 // says so.
 
-// maxNextPages is how many pages of a user's waiting jobs are read to find the best-ranked one.
+// maxNextPages is how many pages of a user's waiting jobs bestWaiting reads at most.
 const maxNextPages = 50
 
 // nothingWaits is the effective priority that bestWaiting returns for a user who has no waiting jobs.
 const nothingWaits = math.MinInt64
 
-// bestWaiting returns the highest effective priority of the jobs that a user has waiting.
+// bestWaiting returns the highest effective priority among a user's waiting jobs.
 func (s *Service) bestWaiting(ctx context.Context, uid int) (int64, error) {
 	best := int64(nothingWaits)
 	order, now, enqueued := s.store.Order(), s.store.Now(), s.store.Counts().Enqueued
@@ -36,7 +36,7 @@ func (s *Service) bestWaiting(ctx context.Context, uid int) (int64, error) {
 			}
 		}
 	}
-	err := s.shares.Do(ctx, control.Many, func() error { // usually one of the first jobs is the user's
+	err := s.shares.Do(ctx, control.Many, func() error { // the jobs that start first usually include one of the user's
 		screen, err := s.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
 		note(screen.Ready)
 		return err
@@ -53,8 +53,8 @@ func (s *Service) bestWaiting(ctx context.Context, uid int) (int64, error) {
 	return best, err
 }
 
-// putNext raises the priority of a new job above that of its owner's waiting jobs, as far as the owner may. It returns
-// a note for the owner if some of these jobs start first all the same.
+// putNext raises a new job's priority above those of its owner's waiting jobs, as far as the owner may raise it. It
+// returns a note for the owner if some of these jobs start first anyway.
 func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64) (notes []string) {
 	if s.store.Order().Scheduling == queue.ByArrival {
 		return []string{"next: has no effect while scheduling is fifo, where the job that has waited longest starts first"}

@@ -8,8 +8,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting jobs, or the
-// highest that the owner may set and a note. It is never refused for a priority that the owner did not name.
+// A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting jobs. If the
+// owner may not set such a high priority, the job gets the highest allowed one and a note. The request is never
+// refused because of a priority that the owner did not specify.
 func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	s := stored(t)
 	order := queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}
@@ -39,7 +40,7 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 		}
 		return got
 	}
-	check("nothing waits", control.Submit, 5, "") // the default
+	check("nothing waits", control.Submit, 5, "") // the default priority
 	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.Submit, low)
 	first := check("one waits that has earned one point", control.Submit, 7, "")
@@ -64,7 +65,7 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	check("fifo", control.Submit, 5, "next: has no effect while scheduling is fifo")
 }
 
-// The priority of a job with next is never below the default of its queue.
+// The priority of a job with next is never below its queue's default.
 func TestNextLowersNoPriority(t *testing.T) {
 	s := stored(t)
 	ctx := by(t, owner, control.Submit)

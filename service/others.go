@@ -38,7 +38,8 @@ func (s *Service) askOthers(ctx context.Context, a ask) ([]fromNode, error) {
 	return s.askNodes(ctx, nodes, a), nil
 }
 
-// askNodes asks those of these nodes that are alive, except this one, all concurrently, and waits until ctx ends at most.
+// askNodes sends a request to those of the nodes that are alive, except this one, and returns when all have answered
+// or ctx ends. It sends up to asksAtOnce requests at the same time.
 func (s *Service) askNodes(ctx context.Context, nodes []store.NodeState, a ask) []fromNode {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
 	list := make([]fromNode, len(nodes))
@@ -85,7 +86,7 @@ func (s *Service) warnSilent(list []fromNode) {
 	}
 }
 
-// obey applies what is stored for all nodes, or for this one.
+// obey reads the settings and drains stored for all nodes and for this node, and applies them.
 func (s *Service) obey(ctx context.Context) error {
 	return errors.Join(s.readDrained(ctx), s.takeShared(ctx))
 }

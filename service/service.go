@@ -153,12 +153,12 @@ type Service struct {
 
 	mu            sync.Mutex
 	layers        []config.Layer  // file, stored, environment, flag, running; guarded by mu
-	drains        bool            // all nodes are drained, as stored; guarded by mu
-	drained       bool            // this node is drained, as stored; guarded by mu
-	drainReads    int             // reads of that which have begun; guarded by mu
-	lastDrainRead int             // number of the read that was applied last; guarded by mu
-	own           bool            // settings were changed here since then; as the next
-	shared        []store.Setting // as last read from the store; guarded by the turn of setting
+	drains        bool            // a drain of all nodes is stored; guarded by mu
+	drained       bool            // a drain of this node is stored; guarded by mu
+	drainReads    int             // number of reads of drained that have begun; guarded by mu
+	lastDrainRead int             // number of the read whose result was applied last; guarded by mu
+	own           bool            // settings were changed here since shared was read; guarded by setting
+	shared        []store.Setting // as last read from the store; guarded by setting
 }
 
 var _ control.API = (*Service)(nil)

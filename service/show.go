@@ -148,8 +148,8 @@ func (t *tails) add(c output.Chunk) error {
 	return keepTail(&t.text)(c)
 }
 
-// keepTail keeps the last bytes of each stream, from the first whole character on. Where bytes were not kept or are
-// damaged it keeps a line that says so, in both streams if either may have lost them.
+// keepTail keeps the last bytes of each stream, beginning with a whole character. Where bytes were not kept or are
+// damaged, it inserts a line that says so. If the stream of such bytes is unknown, both tails get that line.
 func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
 		p := pieceOf(&c)

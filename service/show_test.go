@@ -125,7 +125,7 @@ func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// The end of an output has a line where bytes are missing, whether they were not kept or are damaged.
+// The end of an output has a line wherever bytes are missing because they were not kept or are damaged.
 func TestTailMarksMissingOutput(t *testing.T) {
 	var got tails
 	for _, c := range []output.Chunk{

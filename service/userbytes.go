@@ -58,8 +58,8 @@ func (s *Service) withRoom(ctx context.Context, uid int, request func() error) e
 	return err
 }
 
-// makeRoom removes as many bytes of a user's jobs as a refused request needs, and reports whether there is room
-// now. It removes nothing if all that may be removed is not enough.
+// makeRoom removes outputs and inputs of a user's jobs until a refused request fits, and reports whether it fits. It
+// removes nothing if removing everything removable would not be enough.
 func (s *Service) makeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
 	keep := full.Most - full.More
 	if keep < 0 {

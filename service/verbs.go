@@ -122,7 +122,7 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	d := s.config.Load().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
-	}} // with what some fields need, such as unique_for
+	}} // has the fields that others require, such as unique for unique_for
 	if err := any.Edit(p.Set, d); err != nil {
 		return control.BulkResult{}, err // it would be refused of any job
 	}

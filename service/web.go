@@ -76,7 +76,7 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 		err = k.Check(text)
 	}
 	if e, ok := errors.AsType[*queue.Error](err); ok {
-		return queue.Invalid("listen", "%s", e.Message) // the parameter, not the setting
+		return queue.Invalid("listen", "%s", e.Message) // name the parameter, not the setting
 	}
 	if err := s.audit(ctx, verb, text, nil); err != nil {
 		return err

@@ -33,7 +33,8 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 	})
 }
 
-// aheadByUser groups the jobs that will start before another one by user, the user with the most jobs first.
+// aheadByUser groups jobs that will start before job j by user. The user with the most such jobs comes first. At most
+// maxAheadUsers users are returned.
 func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := s.store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }

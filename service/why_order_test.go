@@ -72,7 +72,8 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	}
 }
 
-// A job of the same priority that was enqueued earlier has waited longer, unless jobs are ordered by priority alone.
+// Among jobs of the same priority, the one that was enqueued earlier is said to have waited longer. This applies
+// unless jobs are ordered by priority alone.
 func TestWhyComparesHowLongJobsWait(t *testing.T) {
 	const other = owner + 1
 	for _, order := range []queue.Order{{Scheduling: queue.ByArrival}, {Scheduling: queue.ByAging, Interval: time.Minute},
