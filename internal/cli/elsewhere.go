@@ -112,8 +112,8 @@ func argumentHint(verb string, args []string) string {
 	return "; here it is: " + ours
 }
 
-// plainSettings names the settings that have neither _ nor . in their names. The table of settings itself would make
-// the client too large.
+// plainSettings lists the settings whose names contain neither _ nor a dot. Linking the table of settings itself
+// would make the client too large.
 const plainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
 // flagsElsewhere are flags of a verb.

@@ -169,7 +169,7 @@ func eventLine(e *control.Event) string {
 	return line
 }
 
-// DrainVerb builds the verb drain. Only queuectld has it, to keep the client small.
+// DrainVerb builds the verb drain. Only queuectld has it, so that the client stays small.
 func DrainVerb(a *App) *cobra.Command {
 	var p control.Drain
 	cmd := &cobra.Command{

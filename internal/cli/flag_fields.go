@@ -49,8 +49,8 @@ func nameFlags(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// flagsInText replaces the names of fields in a message by the flags that set them. A name without "_" may be any word,
-// so it is replaced only where messages put the names of fields.
+// flagsInText replaces field names in a message by the flags that set those fields. A field name without "_" can also
+// be an ordinary word. Such a name is replaced only where messages put field names.
 func flagsInText(cmd *cobra.Command, text string) string {
 	for field, flag := range flagsByField(cmd) {
 		if strings.Contains(field, "_") {
@@ -79,7 +79,7 @@ func flagsByField(cmd *cobra.Command) map[string]string {
 
 func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
-	visit(func(f *pflag.Flag) { // by name
+	visit(func(f *pflag.Flag) { // VisitAll and Visit go through the flags in order of their names
 		field := strings.ReplaceAll(f.Name, "-", "_")
 		if of := f.Annotations[fieldOf]; len(of) > 0 {
 			field = of[0]

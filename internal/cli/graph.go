@@ -22,8 +22,8 @@ func (m *many) ofTables() bool { return filepath.Ext(m.file) == tablesName }
 // jobTable is the table that has one of each job, by its id; what stands beside it is for all of them.
 const jobTable = "jobs"
 
-// EachTable calls with with each job of a file of tables, and the line on which it begins, 0 if that is not known:
-// in the order of the file, where that is.
+// EachTable passes each job in a file of tables to the function with, and the line on which the job begins, or 0 if that
+// line is not known. Jobs with a known line come in the order of the file.
 func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line int) error) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {

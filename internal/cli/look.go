@@ -55,8 +55,8 @@ func Span(d time.Duration) string { return roughly(d) }
 // takes the columns that it is counted for.
 func Shown(s string) string { return oneLine(cell(uncoloured(s))) }
 
-// cell escapes what of a text without colours would steer a terminal, or does not take the columns that are counted
-// for it.
+// cell escapes the characters of a text without colours that would steer a terminal. It also removes joiners, so that
+// the text takes the columns that it is counted for.
 func cell(s string) string { return termtext.Unjoined(termtext.Visible(sanitize(s))) }
 
 // tabStop is how many columns a tab of a job's output is shown as, at most.

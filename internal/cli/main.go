@@ -58,7 +58,7 @@ type Program struct {
 	Settings func(path string, required bool) (config.Layer, error)
 	// Tables reads the text of a file of tables, as Settings does.
 	Tables func(name string, text []byte) (map[string]any, error)
-	// EachTable is App.EachTable, likewise.
+	// EachTable is App.EachTable. It is nil in a program that does not link it.
 	EachTable func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
 	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
 	// the client larger by a tenth.
@@ -150,8 +150,8 @@ type App struct {
 	Socket, Dir   string
 	JSON, JSONL   bool
 	Quiet         bool
-	requireLimits bool // of enqueue and run
-	next          bool // of enqueue
+	requireLimits bool // set by a flag of enqueue and run
+	next          bool // set by a flag of enqueue
 	raw           bool
 	full          bool        // jobs are printed with their environment
 	progresses    atomic.Bool // progress is shown
@@ -169,7 +169,7 @@ type App struct {
 	look          func(ctx context.Context, a *App, dir string) (*control.Client, error)
 	looked        *control.Client // from the files of a folder, nil before
 	args          []string        // the words of the command line
-	cmd           *cobra.Command  // the verb that runs, nil before
+	cmd           *cobra.Command  // the verb that is running; nil before one runs
 	settings      func(path string, required bool) (config.Layer, error)
 	tables        func(name string, text []byte) (map[string]any, error)
 	eachTable     func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error

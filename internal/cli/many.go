@@ -232,7 +232,7 @@ func (m *many) checkPlaces() error {
 	return nil
 }
 
-// noWords reports whether no word follows some :::, so that there are no jobs.
+// noWords reports whether one of the ::: has no words after it. Then there are no jobs.
 func (m *many) noWords() bool {
 	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
 }

@@ -187,8 +187,8 @@ const (
 	mostHeight = 500
 )
 
-// Clean escapes the control characters and the invisible characters of a text that people read. Colours take effect on
-// a terminal, where they end with the text; elsewhere they are escaped too.
+// Clean escapes the control characters and the invisible characters of a text for people to read. On a terminal,
+// colours take effect, and are reset at the end of the text. Elsewhere they are escaped too.
 func (a *App) Clean(to *os.File, s string) string {
 	if to == a.Err { // a message, which the service may have clipped
 		s = strings.ReplaceAll(s, "…", Sign("…"))
@@ -207,7 +207,8 @@ func (a *App) Clean(to *os.File, s string) string {
 	return s
 }
 
-// plain returns a text without the colours of the job that it comes from, for a terminal. Elsewhere Clean escapes them.
+// plain removes the colours from a job's text if standard output is a terminal. Otherwise it returns the text
+// unchanged, and Clean escapes the colours.
 func (a *App) plain(s string) string {
 	if a.raw || !IsTerminal(a.Out) {
 		return s
@@ -233,8 +234,8 @@ func uncoloured(s string) string {
 	return b.String()
 }
 
-// said returns text of a job to be read among our own words, on standard output: Clean, and without its colours on a
-// terminal, where colours tell of states.
+// said prepares a job's text for printing within our own text on standard output. It escapes the text as Clean does.
+// On a terminal it also removes the job's colours, because our colours show states there.
 func (a *App) said(s string) string { return a.Clean(a.Out, a.plain(s)) }
 
 // rows prints names, and their values where there are any.
@@ -279,9 +280,10 @@ func sanitize(s string) string { return escape(s, "\n\t", true) }
 // programs show how far they have come, stays.
 func onScreen(s string) string { return escape(s, "\n\t\r", true) }
 
-// escape shows control characters as escapes, except those of plain and, where they take effect, colours.
+// escape replaces control characters by escapes, except those in plain. If colours is true, it leaves colour
+// sequences that take effect as they are.
 func escape(s, plain string, colours bool) string {
-	var stays [256]bool // what needs no look at characters is most of what jobs print
+	var stays [256]bool // skips the slow path for plain ASCII, which is most of what jobs print
 	for c := ' '; c <= '~'; c++ {
 		stays[c] = true
 	}

@@ -8,8 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Whatever flag of whatever verb gets a value that it cannot read: the error names the flag and says what to write, and
-// has none of the words of Go's libraries. The verbs of queuectld that are built elsewhere have tests there.
+// For every flag of every verb, a value that the flag cannot parse gives an error that names the flag and says what
+// to write. The error contains nothing from Go's libraries. Verbs of queuectld that other packages build are tested
+// in those packages.
 func TestEveryFlagSaysWhatItCannotRead(t *testing.T) {
 	own := []Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},

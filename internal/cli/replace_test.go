@@ -91,8 +91,8 @@ func TestRepetitionIsKept(t *testing.T) {
 	}
 }
 
-// A line of --lines is the command as it is written: a blank at its end may be escaped, and the job log of GNU parallel
-// has the blanks at its beginning too.
+// --lines uses each line as the command, unchanged. It must keep a blank at the end, which may be escaped, and blanks
+// at the beginning, as GNU parallel's job log does.
 func TestLinesKeepTheirBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
 		s, err := (&many{lines: "list"}).spec(&queue.Spec{}, []byte(line))

@@ -41,7 +41,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f.Var(givenOnce(&s.User), "user", "all jobs that this `USER` enqueued")
 	f.Func("older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(text string) error {
 		d, err := parseSpan(text)
-		if err == nil && d == 0 { // it would select nothing by itself
+		if err == nil && d == 0 { // without another condition, 0s would select nothing
 			err = errors.New("0s is too short; give a longer duration")
 		}
 		s.OlderThan = control.Span(d)

@@ -10,16 +10,17 @@ import (
 //
 //	queuectl enqueue -- sh -c 'gzip {}' ::: *.log
 //
-// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would run rm. A shell takes
-// arguments after the command line: sh -c 'gzip "$1"' sh {}. xargs -I and find -exec have the same trap. GNU parallel
-// quotes the argument, but only for the shell that it starts itself, not for one that the command line starts.
+// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would run rm. The safe way is
+// to pass the file name after the command line: sh -c 'gzip "$1"' sh {}. xargs -I and find -exec have the same trap. GNU
+// parallel quotes the argument, but only for the shell that it starts itself, not for a shell that the command line
+// starts.
 
 // interpreters lists programs that take code as an argument.
 var interpreters = []struct {
 	names  []string
-	option string // the option that code follows; of one letter it may end a group of options, as in -ec
-	rest   bool   // all words after the option are code
-	form   string // how the code reads its first argument; "" if there is no way
+	option string // the option before the code; a one-letter option may end a group, as in -ec
+	rest   bool   // all words after the option are code, not only the first
+	form   string // how the code can refer to its first argument; "" if it cannot
 }{
 	{[]string{"sh", "ash", "bash", "dash", "ksh", "mksh", "yash", "zsh"}, "-c", false, `… "$1"`},
 	{[]string{"su", "runuser"}, "-c", false, ""},
@@ -30,7 +31,7 @@ var interpreters = []struct {
 	{[]string{"powershell", "pwsh"}, "-command", true, ""},
 }
 
-// warnOfCode warns of an argument that an interpreter would read as code.
+// warnOfCode prints a warning if an interpreter would read an argument as code.
 func (m *many) warnOfCode(a *App) {
 	shell, place, form := codePlace(m.program)
 	if place == "" {
@@ -43,9 +44,9 @@ func (m *many) warnOfCode(a *App) {
 	fmt.Fprintf(a.Err, "queuectl: warning: %s\n", oneLine(a.Clean(a.Err, text)))
 }
 
-// codePlace finds the first replacement string for an argument that is a part of code for an interpreter, and returns
-// the interpreter, the replacement string, and how the code should read the argument instead, "" if there is no way. A
-// word that is nothing but a replacement string does not count: there the argument is meant to be code.
+// codePlace finds the first replacement string that is part of an interpreter's code. It returns the interpreter, the
+// replacement string, and how the code should refer to the argument instead, or "" if it cannot. A word that consists
+// only of a replacement string does not count, because there the whole argument is meant to be code.
 func codePlace(program []string) (shell, place, form string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseOf(word)), ".exe")
@@ -64,7 +65,7 @@ func codePlace(program []string) (shell, place, form string) {
 	return "", "", ""
 }
 
-// codeAfter returns the words after the name of an interpreter that it reads as code.
+// codeAfter returns the words that an interpreter reads as code. words are those after the interpreter's name.
 func codeAfter(words []string, option string, rest bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {
@@ -75,7 +76,8 @@ func codeAfter(words []string, option string, rest bool) []string {
 			return words[i+1:]
 		default:
 			words = words[i+1:]
-			for len(words) > 1 && (strings.HasPrefix(words[0], "-") || strings.HasPrefix(words[0], "+")) { // options between -c and the code
+			// Skip options between -c and the code.
+			for len(words) > 1 && (strings.HasPrefix(words[0], "-") || strings.HasPrefix(words[0], "+")) {
 				words = words[1:]
 			}
 			return words[:min(1, len(words))]

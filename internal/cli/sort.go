@@ -2,8 +2,9 @@ package cli
 
 import "sort"
 
-// sortList sorts a list in place and stably. The code of slices.SortStableFunc is compiled for each type of value, which
-// would make the client kilobytes larger for each; a list of a command line is too short for the difference in speed.
+// sortList sorts a list in place and stably. It avoids slices.SortStableFunc, which is compiled again for each
+// element type and would add kilobytes to the client each time. The lists of a command line are too short for its
+// speed to matter.
 func sortList[T any](list []T, compare func(a, b *T) int) {
 	sort.Stable(&sortable{
 		length: len(list),
@@ -12,7 +13,7 @@ func sortList[T any](list []T, compare func(a, b *T) int) {
 	})
 }
 
-// sortable implements sort.Interface by functions.
+// sortable implements sort.Interface with functions.
 type sortable struct {
 	length int
 	less   func(i, j int) bool

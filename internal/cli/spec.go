@@ -169,7 +169,7 @@ func namesTrace(text string) bool {
 	return true
 }
 
-// wholePaths makes the paths of a spec absolute, as the caller sees them.
+// wholePaths makes the paths in a spec absolute, relative to the caller's working directory.
 func wholePaths(s *queue.Spec) error {
 	for field, path := range map[string]*string{"cwd": s.Cwd, "stdin_file": s.StdinFile} {
 		if path == nil || *path == "" || filepath.IsAbs(*path) || os.IsPathSeparator((*path)[0]) {
@@ -184,8 +184,8 @@ func wholePaths(s *queue.Spec) error {
 	return nil
 }
 
-// complete adds to a spec the values of the caller: the working directory and umask, the
-// variables that decide how programs speak, and those that are to be passed.
+// complete adds the caller's environment to a spec: the working directory, the umask, the variables that decide how
+// programs print text, and the variables to be passed.
 func complete(s *queue.Spec, noCwd bool) error {
 	if s.Cwd == nil && !noCwd {
 		here := "."

@@ -580,8 +580,8 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 	}
 }
 
-// Where text of a job is printed among ours, also in a pipe, nothing of it is dropped: what is not seen by itself, and
-// every colour, is an escape. Joiners of emoji stay.
+// When a job's text is printed within our own text, even into a pipe, none of it is dropped. Every invisible
+// character and every colour is escaped, except joiners in emoji.
 func TestTextsInAPipeAreEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"

@@ -274,13 +274,13 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 	return nil
 }
 
-// maxRefusedNamed is how many jobs a line about a refusal lists.
+// maxRefusedNamed is how many ids one line about refused jobs lists.
 const maxRefusedNamed = 5
 
-// refusals returns lines that say why jobs were refused, one line for each reason. They name the flags that were
-// typed.
+// refusals returns lines that say why jobs were refused, one line for each reason. They refer to fields by the flags
+// that were typed.
 func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
-	ids := map[string][]string{} // by reason
+	ids := map[string][]string{} // ids of the refused jobs, by reason
 	var reasons []string
 	first := map[string]string{}
 	for _, r := range list {
@@ -295,7 +295,7 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	for _, reason := range reasons {
 		line, others := first[reason], ids[reason][1:]
 		switch n := len(others); {
-		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message names no job
+		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message does not name the job
 			line += "; refused for " + someOf(ids[reason])
 		case n > 0:
 			line += fmt.Sprintf("; the same of %d more: %s", n, someOf(others))
@@ -305,7 +305,7 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	return lines
 }
 
-// someOf lists at most maxRefusedNamed ids.
+// someOf lists the ids, at most maxRefusedNamed of them.
 func someOf(ids []string) string {
 	text := strings.Join(ids[:min(len(ids), maxRefusedNamed)], ", ")
 	if len(ids) > maxRefusedNamed {

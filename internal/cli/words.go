@@ -52,7 +52,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		if _, err := queue.ReadInteger(text); err != nil {
 			return err.Error()
 		}
-		return fmt.Sprintf("%q is not a whole number; write it like 10", queue.Clip(text)) // 0x10, or 1_000
+		return fmt.Sprintf("%q is not a whole number; write it like 10", queue.Clip(text)) // for example 0x10 or 1_000
 	case "bool":
 		return fmt.Sprintf("%q is not true or false; give the flag alone for true", queue.Clip(text))
 	case "stringToString":
@@ -127,8 +127,8 @@ func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	})
 }
 
-// checkLists refuses flags that were given an empty list: where a script's variable is not set, the flag would
-// have no effect.
+// checkLists refuses flags with an empty list as their value. Such a flag would silently have no effect, for example
+// when a script's variable is not set.
 func checkLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {

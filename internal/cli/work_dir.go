@@ -22,7 +22,8 @@ const statWithin = 200 * time.Millisecond
 // workDirs are the working directories of new jobs that were checked.
 type workDirs map[string]bool
 
-// warn says of each working directory once if this user sees that no job can run there now.
+// warn prints a warning if, as far as this user can see, no job could run now in the spec's working directory. It
+// checks each directory only once.
 func (w workDirs) warn(a *App, s *queue.Spec) {
 	if s.Cwd == nil || !filepath.IsAbs(*s.Cwd) || w[*s.Cwd] || len(w) == maxWorkDirs {
 		return
@@ -30,7 +31,7 @@ func (w workDirs) warn(a *App, s *queue.Spec) {
 	dir := *s.Cwd
 	w[dir] = true
 	checked := make(chan string, 1)
-	go func() { checked <- faultOfDir(dir) }() // a mount that hangs must not hold up the job
+	go func() { checked <- faultOfDir(dir) }() // in a goroutine, because a mount that hangs must not delay the request
 	select {
 	case fault := <-checked:
 		if fault != "" {
@@ -42,7 +43,8 @@ func (w workDirs) warn(a *App, s *queue.Spec) {
 	}
 }
 
-// faultOfDir returns why a path is not a directory, or "" if it may be one.
+// faultOfDir returns why jobs could not run in path: it does not exist, or is not a directory. It returns "" if
+// neither is known.
 func faultOfDir(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):

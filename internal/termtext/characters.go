@@ -37,8 +37,8 @@ func Invisible(r rune) bool {
 // Joins reports whether an invisible character is part of a visible one: it joins parts of an emoji, or selects its variant.
 func Joins(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
-// Visible returns a text whose invisible characters are escaped. Exceptions are joiners between characters that are
-// not ASCII, as in emoji and in Persian words, and the variation selectors of symbols, which most emoji have.
+// Visible escapes a text's invisible characters. It keeps joiners after characters that are not ASCII, as in emoji
+// and in Persian words, and variation selectors after symbols, as in most emoji.
 func Visible(s string) string {
 	if !strings.ContainsFunc(s, Invisible) {
 		return s
@@ -59,10 +59,10 @@ func Visible(s string) string {
 	return b.String()
 }
 
-// Unjoined returns a text without joiners, so that each character takes the columns that Columns counts for it:
-// terminals do not agree on how wide joined characters are.
+// Unjoined removes the joiners from a text, so that each character takes the columns that Columns counts for it.
+// Terminals do not agree on the width of joined characters.
 func Unjoined(s string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "") // all of Join_Control
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "") // every Join_Control character
 }
 
 // Colour returns the length of the colour sequence that s begins with, 0 if it begins with none. A
