@@ -192,8 +192,9 @@ func TestHops(t *testing.T) {
 
 // The database is opened by SQLite alone: closing another descriptor of a file
 // would drop the locks that this process has on it. No string of ours goes to a
-// shell, except the one that starts an editor. Two files know the option by which a shell reads code: what writes
-// command lines for Windows, and what finds arguments in code.
+// shell, except the one that starts an editor. Two files may contain the option
+// before a shell's code: the one that writes command lines for Windows, and the
+// one that finds arguments inside code.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	opens := map[string]string{ // what it opens
 		"store/sql/space.go":      "the reserve",

@@ -60,7 +60,7 @@ func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	}
 }
 
-// Each search field says what it finds: jobs by their ids.
+// The placeholder of every search field says that it finds jobs by their ids.
 func TestSearchFieldsSayWhatTheyFind(t *testing.T) {
 	field := regexp.MustCompile(`<input type="search" name="q"[^>]* placeholder="([^"]*)"`)
 	for _, name := range []string{"layout.html", "jobs.html"} {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// printed answers with pieces of output.
+// printed is an API whose Logs returns the pieces of output.
 type printed struct {
 	control.API
 	pieces []control.Piece
@@ -22,7 +22,8 @@ func (p printed) Logs(_ context.Context, _ control.Logs, each func(control.Piece
 	return control.LogsEnd{State: "completed"}, nil
 }
 
-// The output that a tool answers with has a line where bytes are missing, in both streams if either may have lost them.
+// The output that a tool returns has a line where bytes are missing. If either stream may have lost them, both
+// streams have that line.
 func TestOutputMarksMissingBytes(t *testing.T) {
 	s := &server{api: printed{pieces: []control.Piece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", Dropped: 70}, {Stream: "stdout", Text: "last"},

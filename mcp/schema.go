@@ -7,20 +7,20 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Bounds of tools.
+// These are bounds that several tools share.
 var (
 	fewIDs       = map[string]any{"maxItems": mostNamed}
 	atMostAnHour = map[string]any{"maximum": mostWaits.Seconds()}
 )
 
-// bounded returns the schema of a parameter with other bounds.
+// bounded returns a parameter's schema with bounds added or replaced.
 func bounded(parameter, bounds map[string]any) map[string]any {
 	s := maps.Clone(parameter)
 	maps.Copy(s, bounds)
 	return s
 }
 
-// waiting is the schema of the parameter that says how long a tool waits.
+// waiting returns the schema of the parameter that says how long a tool waits.
 func waiting(description string) map[string]any {
 	s := bounded(control.ResultSchema(reflect.TypeFor[control.Span]()), atMostAnHour)
 	delete(s, "minimum")
@@ -28,7 +28,8 @@ func waiting(description string) map[string]any {
 	return s
 }
 
-// schema returns the JSON Schema of a tool's arguments, from the schema of its method's parameters.
+// schema returns the JSON Schema of a tool's arguments, made from the schema of its method's parameters. others says
+// whether the tool may use the parameter about other users.
 func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	s := maps.Clone(method)
 	properties := maps.Clone(method["properties"].(map[string]any))
@@ -40,16 +41,17 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	}
 	maps.Copy(properties, t.with)
 	s["properties"] = properties
-	if all := s["allOf"]; all != nil { // which clients refuse at the top of a tool's schema, unless it is in a condition
+	// Clients refuse allOf at the top level of a tool's schema, but not inside a condition.
+	if all := s["allOf"]; all != nil {
 		delete(s, "allOf")
 		s["if"], s["then"] = typed("object"), map[string]any{"allOf": all}
 	}
 	return s
 }
 
-// lacks are the parameters of its method that a tool does not take.
+// lacks lists the parameters of its method that the tool does not take.
 func (t *tool) lacks(others bool) []string {
-	if others || t.method == "enqueue" { // whose user is the account to run as
+	if others || t.method == "enqueue" { // in enqueue, user is the account that runs the job
 		return t.without
 	}
 	return append([]string{othersMember}, t.without...)

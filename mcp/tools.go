@@ -37,7 +37,7 @@ type tool struct {
 	method     string         // whose parameters it takes
 	without    []string       // but for these
 	with       map[string]any // and these of its own, by their schemas
-	bounds     map[string]any // bounds of parameters that are lower than the method's, by the schemas that have them
+	bounds     map[string]any // for each parameter, bounds in its schema that are lower than the method's
 	writes     bool           // it changes something
 	destroys   bool           // that cannot be taken back
 	runs       bool           // any command, whose effects are not the queue's
@@ -246,7 +246,7 @@ func (s *server) logs(ctx context.Context, a arguments) (any, error) {
 	return s.output(ctx, p)
 }
 
-// output returns the end of both streams of a job, with a line where bytes are missing.
+// output returns the last part of both streams of a job. Where bytes are missing, it has a line that says so.
 func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.N == nil {
 		p.N = new(lastLines)

@@ -230,8 +230,9 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	}
 }
 
-// While a runner hangs, its files say which attempts it has begun: its table lists those that run, and its journal those
-// that have ended and whose results no service has received. An attempt without a process may not have started yet.
+// While a runner is unresponsive, its files show which attempts it has begun. Its running table lists the running
+// attempts. Its journal lists the attempts that have ended and whose results no service has received. An attempt
+// without a process may not have started yet.
 func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
 	dir, table, j := newNotes(t)
 	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// policy says whose jobs a root runner may run. It is read from a file of root's, which
-// the service cannot change. Only Unix has it.
+// policy says whose jobs a root runner may run. It is read from a file owned by root, which the service cannot
+// change. Only Unix has it.
 type policy struct {
 	file      string
 	allowRoot bool

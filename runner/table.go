@@ -182,12 +182,14 @@ func readTable(dir string) (t runningTable, err error) {
 	return t, nil
 }
 
-// Begun returns those of these attempts that the living runner of a directory has begun, from its table and, if they have
-// ended, from its journal. The value is false while the table does not name the attempt's process: the runner may not have
-// started it yet. The runner need not answer for that. ok is false if these files cannot be read.
+// Begun returns those of the given attempts that a running runner has begun. It reads the running table and, for
+// attempts that have ended, the journal in the runner's directory, so even an unresponsive runner can be checked. The
+// value is false while the table does not name the attempt's process; the runner may not have started it yet. ok is
+// false if the files cannot be read.
 func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
 	begun = map[wire.Lease]bool{}
-	t, err := readTable(dir) // first: an attempt leaves the table once its result is in the journal
+	// Read the table before the journal: an attempt leaves the table only after its result is in the journal.
+	t, err := readTable(dir)
 	for _, a := range t.running {
 		begun[a.Lease] = a.PID != 0
 	}

@@ -28,14 +28,14 @@ type Directory struct {
 
 	others others[string] // lines, "" where nobody is known
 
-	local atomic.Pointer[local] // what the files say; nil until they are read
+	local atomic.Pointer[local] // the content of the files; nil until they have been read
 
-	reading sync.Mutex // held while the files are read
+	reading sync.Mutex // held while a goroutine reads the files
 }
 
 // local is what the files say. It is never changed.
 type local struct {
-	stamps [2]Stamp // of the files when they were read
+	stamps [2]Stamp // of passwdFile and groupFile at the time they were read
 	users  []Account
 	groups map[string]uint32
 	names  map[uint32]string // of groups
@@ -176,8 +176,8 @@ func StampOf(path string) (Stamp, error) {
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }
 
-// refresh returns what the files say, and reads them if they have changed. While they have not, callers do not wait for
-// each other: every request on the socket needs accounts.
+// refresh returns the content of the files, and reads them again if they have changed. While they are unchanged,
+// callers do not wait for each other. That matters because every request on the socket looks up accounts.
 func (d *Directory) refresh() (*local, error) {
 	stamps, err := stampFiles()
 	if err != nil {
@@ -186,7 +186,7 @@ func (d *Directory) refresh() (*local, error) {
 	if l := d.local.Load(); l != nil && l.stamps == stamps {
 		return l, nil
 	}
-	d.reading.Lock() // the next callers need the same files, so one reads them for all
+	d.reading.Lock() // callers that wait here need the same files, so one reads them for all
 	defer d.reading.Unlock()
 	if stamps, err = stampFiles(); err != nil {
 		return nil, err
@@ -208,7 +208,7 @@ func (d *Directory) refresh() (*local, error) {
 	return l, nil
 }
 
-// stampFiles returns the stamps of the files as they are now.
+// stampFiles returns the current stamps of the files.
 func stampFiles() (stamps [2]Stamp, err error) {
 	var err1, err2 error
 	stamps[0], err1 = StampOf(passwdFile)

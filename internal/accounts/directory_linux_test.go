@@ -31,7 +31,8 @@ func TestFilesAreRead(t *testing.T) {
 	}
 }
 
-// While the files have not changed, no caller waits for another one, not even for one that reads them.
+// While the files are unchanged, a caller does not wait for other callers, not even for one that is reading the
+// files.
 func TestUnchangedFilesNeedNoWait(t *testing.T) {
 	d := new(Directory)
 	if _, err := d.User(0); err != nil {
@@ -40,7 +41,7 @@ func TestUnchangedFilesNeedNoWait(t *testing.T) {
 	d.reading.Lock()
 	defer d.reading.Unlock()
 	found := make(chan error, 1)
-	go func() { // ends at the latest with the lock
+	go func() { // ends when the lock is released, at the latest
 		_, err := d.User(0)
 		found <- err
 	}()

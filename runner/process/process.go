@@ -174,7 +174,8 @@ type Left struct {
 // ErrUnsupported says that commands cannot be run on this operating system.
 var ErrUnsupported = errors.New("running jobs is not supported on this operating system yet; run the service on Linux")
 
-// errNotDirectory says that a working directory is something else, on Windows too, where Stat has no such error.
+// errNotDirectory means that a job's working directory is not a directory. It also serves Windows, where Stat has no
+// such error.
 var errNotDirectory = errors.New("not a directory")
 
 // noWorkDir reports whether an error about a working directory is for good: it does not exist, is none, or may not be
