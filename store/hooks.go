@@ -13,7 +13,8 @@ type Hooks struct {
 	// UID and Owner are the account, and its name, that those drafts are of which are not the job's user's.
 	UID   int
 	Owner string
-	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. A hook that would exceed it makes
-	// room as the end of an attempt does, see Report.MaxBytesUser, and is not made if that is not enough.
+	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. If a hook would exceed it,
+	// room is made as for the end of an attempt; see Report.MaxBytesUser. If that does not make enough room, the hook
+	// is not created.
 	MaxBytesUser int64
 }

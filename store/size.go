@@ -72,15 +72,15 @@ func OutputSize(a *queue.Attempt) int64 {
 	return int64(len(a.Output) + len(a.Result))
 }
 
-// Bytes that count for rows with their index entries. Texts are counted on their own.
+// These are the bytes that a row counts for, including its index entries. Texts in the row are counted in addition.
 const (
-	JobBytes        = 512 // a job, with one attempt
+	JobBytes        = 512 // a job, including one attempt
 	AttemptBytes    = 128 // each further attempt
-	DependencyBytes = 64  // each job that a job waits for, or has waited for
+	DependencyBytes = 64  // each dependency of a job, even if the parent has ended
 )
 
-// RecordSize returns how many bytes the record of an attempt takes, without the output. before is the number of earlier
-// attempts of the job.
+// RecordSize returns how many bytes the record of an attempt counts for, without the output. before is the number of
+// the job's earlier attempts.
 func RecordSize(e *Settlement, before int) int64 {
 	n := int64(len(e.Decision.Error) + len(e.Attempt.ResultError))
 	if before > 0 {

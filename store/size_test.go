@@ -33,7 +33,7 @@ func TestTextOfAJob(t *testing.T) {
 		want int
 	}{
 		"command": {queue.Job{Execution: queue.Execution{Command: "1234567"}}, 7},
-		"argv":    {queue.Job{Execution: queue.Execution{Argv: []string{"1", "234"}}}, 10 + len("1 234")}, // and the command made of them
+		"argv":    {queue.Job{Execution: queue.Execution{Argv: []string{"1", "234"}}}, 10 + len("1 234")}, // plus the text made of argv
 		"labels":  {queue.Job{Execution: queue.Execution{Labels: map[string]string{"a": "b<"}}}, 14},
 		"error":   {queue.Job{Error: "\x01"}, 6},
 		"env":     {queue.Job{Execution: queue.Execution{Env: []string{"A=1"}, Stdin: "text"}}, 0},

@@ -291,10 +291,10 @@ type Report struct {
 	// jobs changed, as if Change had met them waiting.
 	Changed []Changed
 	Want    int
-	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. Where an attempt that ended would
-	// exceed it, outputs and inputs of the same user are removed as by TrimUser. If that is not enough, the attempt is
-	// recorded without its output, with OutputOverQuota for its size. If not even the record fits, it takes the place of
-	// the oldest record of the job.
+	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. If an ended attempt would
+	// exceed it, outputs and inputs of the same user are removed, as TrimUser does. If that does not make enough
+	// room, the attempt is recorded without its output, and its output size is set to OutputOverQuota. If not even
+	// the attempt's record fits, it replaces the job's oldest record.
 	MaxBytesUser int64
 }
 
@@ -378,9 +378,10 @@ type Reader interface {
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts
-	// UserBytes returns how many bytes the jobs of a user hold as of the last commit: what they run by, as it is
-	// stored, JobBytes for the rest of each row, DependencyBytes for each dependency, RecordSize of each attempt, and
-	// their outputs; with those of batches that are not in the queue yet. Like Counts it reads no table and waits for no commit.
+	// UserBytes returns how many bytes a user's jobs hold as of the last commit. It counts what they run by, as it is
+	// stored, and JobBytes for the rest of each row. It adds DependencyBytes for each dependency, RecordSize of each
+	// attempt, and the outputs. Batches that are not in the queue yet count too. Like Counts, it reads no table and
+	// waits for no commit.
 	UserBytes(uid int) int64
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
@@ -542,13 +543,13 @@ type Upkeep interface {
 	// SetHooks has hooks be made so from now on, until it is closed. They are made in the commit of what
 	// they tell of, and are not refused for want of room in the queue.
 	SetHooks(ctx context.Context, h Hooks) error
-	// RemovableBytes returns how many bytes TrimUser can remove of a user. It stops counting once it has counted need
-	// bytes.
+	// RemovableBytes returns how many bytes of a user's data TrimUser can remove. It stops counting once it has
+	// counted need bytes.
 	RemovableBytes(ctx context.Context, uid int, need int64) (int64, error)
-	// TrimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes (UserBytes): a
-	// bounded number, first of jobs that have not ended, then of the job that ended first. It removes the outputs of all
-	// attempts that have ended, and the inputs above KeptInput of jobs in a state that LosesInput names. The rows stay. It
-	// reports whether there is more to remove.
+	// TrimUser removes a limited number of inputs and outputs of a user's jobs while the user holds more than keep
+	// bytes (UserBytes). It takes them first from jobs that have not ended, then from the jobs that ended
+	// first. It removes the outputs of all attempts that have ended. It removes inputs longer than KeptInput if
+	// LosesInput is true for the job's state. The rows stay. It reports whether there is more to remove.
 	TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error)
 	// UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first. It reads what
 	// UserBytes reads.
@@ -572,10 +573,11 @@ type Upkeep interface {
 	// TrimEvents forgets a bounded number of events: the oldest, while they are from
 	// before an instant or more than keep are there. It says whether there are more.
 	TrimEvents(ctx context.Context, before queue.Millis, keep int64) (more bool, err error)
-	// TrimOutputs removes a bounded number of outputs while all take more than keep bytes: of the users whose outputs take
-	// most, so that no user loses outputs while another one has more; of one user in the order of TrimUser. The attempts
-	// stay, and their output size is set to OutputForgotten. It reports whether there are more. TrimOutputsOf does so with
-	// those jobs of a queue that ended while it had its own retention: of the job that ended first.
+	// TrimOutputs removes a limited number of outputs if the total is over keep bytes. It takes them from the users
+	// with the most output, so no user loses any while another has more. Within one user it uses TrimUser's order.
+	// The attempts stay, with their output size set to OutputForgotten. It reports whether there is more to remove.
+	// TrimOutputsOf does the same for the jobs of a queue that ended while the queue had its own retention, starting
+	// with the job that ended first.
 	TrimOutputs(ctx context.Context, keep int64) (more bool, err error)
 	TrimOutputsOf(ctx context.Context, queue string, keep int64) (more bool, err error)
 	// Owners lists the name that each uid had when it enqueued first, and those of

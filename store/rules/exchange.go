@@ -120,7 +120,7 @@ func (r *Rules) putProgress(j *Job, p *queue.Progress) error {
 	return r.tx.PutProgress(j)
 }
 
-// ended records the end of a lease, whose user may hold mostBytes; 0 means unlimited.
+// ended records the end of a lease. The job's user may hold mostBytes; 0 means unlimited.
 func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lease)) error {
 	l := r.lease(e.Lease)
 	if l == nil {
@@ -132,7 +132,7 @@ func (r *Rules) ended(e *store.Settlement, mostBytes int64, stale func(queue.Lea
 		if e, err = r.makeRoomFor(e, &l.Job, mostBytes); err != nil {
 			return err
 		}
-		l = r.lease(e.Lease) // earlier attempts may have lost their output or their record
+		l = r.lease(e.Lease) // read again, because making room may have removed output or a record of earlier attempts
 	}
 	if e.DeletableOutput != "" {
 		if err := r.tx.AddGarbage(e.DeletableOutput, e.Attempt.Node); err != nil {
@@ -197,15 +197,15 @@ func ran(j *Job, e *store.Settlement) {
 	j.Refunds, j.Suspect, j.StartedAt, j.ExitCode, j.Signal, j.NewError = 0, d.Suspect, a.StartedAt, a.ExitCode, a.Signal, &d.Error
 }
 
-// Foresee returns the row that a job will get whose attempt ends it, or nil if that cannot be foreseen. Its user may hold
-// mostBytes; 0 means unlimited. It changes nothing.
+// Foresee returns the row that a job will get when its attempt ends it, or nil if that cannot be predicted. The job's
+// user may hold mostBytes; 0 means unlimited. Foresee changes nothing.
 func (r *Rules) Foresee(e *store.Settlement, mostBytes int64) *Job {
 	l := r.lease(e.Lease)
 	if l == nil || !e.Decision.Started || !e.Decision.State.Ended() {
 		return nil
 	}
 	if mostBytes > 0 && r.tx.User(l.Job.UID).Bytes+store.OutputSize(&e.Attempt)+store.RecordSize(e, l.Job.Runs) > mostBytes {
-		return nil // room has to be made first
+		return nil // predicting is impossible because room has to be made first
 	}
 	j := l.Job
 	stopped(&j, e)

@@ -22,12 +22,12 @@ type Rule struct {
 
 var errNoKind = errors.New("a lane needs a gate of a kind that there is not")
 
-// rateRoom caches the room at a rate for a transaction: how many starts there were since the beginning of its period,
-// and the room that these and the used units of the leases leave.
+// rateRoom caches, for one transaction, the room at a rate gate. It holds the number of starts since the beginning of
+// the current period, and the room left after those starts and the units that leases hold.
 type rateRoom struct {
 	since  queue.Millis
 	starts int
-	n      int // the units of the rule
+	n      int // units that the rule allows in a period
 	used   int
 	Gate
 }

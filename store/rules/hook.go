@@ -41,8 +41,9 @@ func (r *Rules) hook(j *Job) error {
 	return nil
 }
 
-// hookFits reports whether one more hook for a job's user may wait, and whether the hook's own user has room for it: that
-// user may hold mostBytes.
+// hookFits reports whether a hook can be created: whether the job's user may have one more waiting hook, and whether
+// the hook's own user has room for it. The hook's user may hold mostBytes. If room is missing, hookFits tries to make
+// some.
 func (r *Rules) hookFits(j *Job, draft *queue.Job, mostBytes int64) (bool, error) {
 	if r.tx.User(j.UID).Hooks >= queue.MaxHooks {
 		return false, nil

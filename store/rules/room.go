@@ -5,19 +5,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Room for what a user's jobs leave.
+// This file makes room for data that a user's jobs produce.
 //
-// A request that would take a user above max_bytes_per_user is refused. An attempt that has ended, and a hook of a job that
-// has ended, cannot be refused in that way: they are the result of something that was allowed. So room is made for them in
-// the same transaction, by removing outputs and inputs of the same user. If that is not enough, the output is not kept, and
-// the hook is not made.
+// A request that would take a user above max_bytes_per_user is refused. The record and output of an ended attempt
+// cannot be refused, nor can a hook of an ended job: they result from something that was already allowed. So the same
+// transaction makes room for them by removing outputs and inputs of the same user. If that does not make enough room,
+// the output is not kept, and the hook is not created.
 //
-// Example: a user may hold 10 MB, holds 9.5 MB, and an attempt ends that printed 1 MB. The oldest outputs of the user go,
-// until 9 MB are left. If the 9.5 MB are jobs that wait, nothing can be removed, and the attempt is recorded without its
-// output. Once not even its record fits, each attempt of a job that is retried takes the place of the job's oldest one.
+// Example: a user may hold 10 MB and holds 9.5 MB, and an attempt that printed 1 MB ends. The user's oldest outputs
+// are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and the attempt is
+// recorded without its output. When not even the record fits, each further attempt of a job replaces the job's oldest
+// one.
 
-// makeRoom reports whether a user may hold more bytes, at most most in all; 0 means unlimited. It removes a bounded number
-// of outputs and inputs of the user if they may not, but only if the outputs can make enough room.
+// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for their sum;
+// 0 means unlimited. If the user is over the limit, makeRoom removes a limited number of the user's outputs and
+// inputs. It removes nothing if removing all outputs would not make enough room.
 func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	u := r.tx.User(uid)
 	switch {
@@ -29,13 +31,14 @@ func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	if err := r.tx.TrimUser(uid, most-more); err != nil {
 		return false, err
 	}
-	r.tx.WakeAt(r.tx.Now()) // there may be output files to delete
+	r.tx.WakeAt(r.tx.Now()) // some output files may have to be deleted
 	return r.tx.User(uid).Bytes+more <= most, nil
 }
 
-// makeRoomFor makes room for an attempt of a job that has ended, whose user may hold most bytes. It returns the settlement
-// without the output if there is no room for that; an output file is garbage then. If there is no room for the record either,
-// the job's oldest record goes, so that its history does not grow.
+// makeRoomFor makes room for an ended attempt of a job. most is the limit on the bytes of the job's user; 0 means
+// unlimited. If there is no room for the output, makeRoomFor returns a settlement without the output, and marks the
+// output file as garbage. If there is no room for the attempt's record either, it deletes the job's oldest record, so
+// that the job's history does not grow.
 func (r *Rules) makeRoomFor(e *store.Settlement, j *Job, most int64) (*store.Settlement, error) {
 	record := store.RecordSize(e, j.Runs)
 	fits, err := r.makeRoom(j.UID, record+store.OutputSize(&e.Attempt), most)

@@ -50,7 +50,7 @@ type Job struct {
 	Node     int64   // the node that had it leased last, as the engine numbers them; 0 of one that has one alone
 	Lane     int64   // that it stands in, if it is Ready
 	NewError *string // its new error; nil leaves the one that it has
-	Stored   int64   // bytes of its row, input, dependencies and attempts, without outputs, as the engine stores them
+	Stored   int64   // bytes stored for its row, input, dependencies and attempts, without outputs
 	Ran      string  // the engine's, which keeps the last attempt there if it can
 	Rewrite  Rewrite
 	// Damaged says that a part that was asked for cannot be read; Error tells why.
@@ -90,8 +90,8 @@ type User struct {
 	Hooks   int64 // that wait and are for jobs of this user, whoever runs them
 	Staged  int64 // jobs of batches that are not in the queue yet
 	Leased  int
-	Bytes   int64 // that their jobs and schedules hold; see store.Reader
-	Outputs int64 // bytes of these that are outputs
+	Bytes   int64 // bytes that the user's jobs and schedules hold; see store.Reader
+	Outputs int64 // the part of Bytes that outputs take
 }
 
 // Counts is what is known of all jobs.
@@ -139,7 +139,8 @@ type Tx interface {
 	Remove(seq int64) error
 	// AddAttempt records an attempt of a job, which has been numbered: Job.Runs.
 	AddAttempt(j *Job, e *store.Settlement) error
-	// ForgetAttempt deletes the oldest record of an attempt of a leased job, with its output. A job may have none.
+	// ForgetAttempt deletes the oldest attempt record of a leased job, with its output. It does nothing if the job
+	// has none.
 	ForgetAttempt(seq int64) error
 	// AddGarbage names an output file of a node that nobody needs.
 	AddGarbage(ref, node string) error
@@ -158,14 +159,14 @@ type Tx interface {
 	Measure(m Measured)
 	// Touched has whoever watches a job told.
 	Touched(seq int64)
-	// StoredSize returns how many bytes the row, the input and the dependencies of a job take once it is written with
-	// everything.
+	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is completely
+	// written.
 	StoredSize(j *queue.Job) (int64, error)
-	// TrimUser removes a bounded number of a user's outputs and inputs while the user holds more than keep bytes, as
-	// store.Upkeep.TrimUser does.
+	// TrimUser removes a limited number of a user's outputs and inputs while the user holds more than keep bytes. It
+	// works like store.Upkeep.TrimUser.
 	TrimUser(uid int, keep int64) error
-	// Holds adds to the bytes that a user's jobs and schedules hold: those that are stored of them, and those of their
-	// outputs.
+	// Holds adjusts the bytes that a user's jobs and schedules hold. It adds stored to the bytes that count without
+	// outputs, and outputs to the bytes of outputs.
 	Holds(uid int, stored, outputs int64)
 
 	// HasEdges says that some job waits for another one, or has done so. AddEdge notes that a job does, or
@@ -284,11 +285,12 @@ type Look struct {
 	Want  int      // jobs
 	Steps int      // damaged jobs that may be met
 	Bytes int      // that jobs take, with those found before; the one that reaches MaxClaimBytes is the last
-	Peek  bool     // find the priority of Next, too
-	// Likely is about how many jobs the claim will take from this lane and from each upcoming one. It is 0 unless users
-	// take turns.
+	Peek  bool     // find the priority of the job at Next, too
+	// Likely is the approximate number of jobs that the claim will take from this lane, and from each upcoming lane.
+	// It is 0 unless users take turns.
 	Likely int
-	// Upcoming returns up to n other lanes that probably have the next turns, in that order; nil unless users take turns.
+	// Upcoming returns up to n other lanes that will probably have the next turns, in that order. It is nil unless
+	// users take turns.
 	Upcoming func(n int) []Lane
 	// Start is the place that the jobs take in the order of starts, nil for their own.
 	Start *queue.Place

@@ -34,8 +34,9 @@ type contender struct {
 	served int64
 }
 
-// pick sends a look to the lane of the queue whose turn it is, for a claim that takes up to want jobs more. It returns
-// how many jobs of the lane may be leased; 0 means that the lanes have changed and that the caller chooses again.
+// pick chooses the lane of the queue whose turn it is, and prepares look to scan it. The claim takes up to want more
+// jobs. It returns how many jobs of the lane may be leased. 0 means that lanes have changed and that the caller must
+// choose again.
 func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
 	r.claiming = true
 	defer func() { r.claiming = false }()
@@ -91,8 +92,8 @@ func (r *Rules) pick(q *Queue, look *Look, want int) (n int, err error) {
 	return n, nil
 }
 
-// upcoming returns the lanes of up to n contenders whose next job is known to have a priority. Those that were served
-// least recently come first.
+// upcoming returns the lanes of up to n contenders whose next job is known to have the given priority. The lanes of
+// the users that were served least recently come first.
 func (r *Rules) upcoming(priority int64, n int) (list []Lane) {
 	next := slices.Clone(r.contenders)
 	slices.SortFunc(next, func(a, b contender) int {
