@@ -420,7 +420,7 @@ func TestOutputOfATerminalIsText(t *testing.T) {
 	}
 }
 
-// What says that output is missing is a separate line, also after a line that has not ended.
+// A note about missing output is on a separate line, even after output that does not end with a newline.
 func TestMissingOutputHasItsOwnLine(t *testing.T) {
 	s := newScreen(t, control.Admin, 80, 24)
 	s.types("f")

@@ -9,15 +9,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A drain recalls every job that has not started. It is complete once no job can start any more: each job that was sent
-// to a runner has been dropped, has a process, or has ended.
+// A drain recalls every job that has not started. It is complete once no job can start any more: every job that was
+// sent to a runner has been dropped, has a process, or has ended.
 //
 // A runner notes an attempt in its running table, then starts the process, then notes the process. Once it has noted
-// the attempt it drops it no more, but it may still be stopped, or hang, before it starts the process. So "too late to
-// drop" does not complete the drain. Started or Result does, or a table that names the process. If a runner does none of
-// these in time, AwaitNoStarts says so in an error: nothing but the end of that runner can keep it from starting the job.
+// the attempt, it no longer drops it, but it may still hang or be stopped before it starts the process. So the answer
+// that it is too late to drop a job does not complete the drain. The drain is complete for a job once the runner
+// sends Started or Result, or its table names the process. If none of these happens in time, AwaitNoStarts returns an
+// error, because only the end of that runner can prevent the job from starting.
 
-// Drain starts or ends a drain, during which no job starts. A job that was sent to a runner before may still start
+// Drain starts or ends a drain. During a drain no job is sent to a runner. A job that was sent before may still start
 // until AwaitNoStarts returns.
 func (p *Pool) Drain(on bool) {
 	p.mu.Lock()
@@ -28,26 +29,27 @@ func (p *Pool) Drain(on bool) {
 	p.ring()
 }
 
-// takeBackForDrain recalls all jobs that have not started, from every runner, if a drain is on. The caller holds mu.
+// takeBackForDrain recalls from all runners the jobs that have not started, if a drain is on. The caller holds mu.
 func (p *Pool) takeBackForDrain() {
 	if p.draining {
 		p.recall(func(*leaseState) bool { return true })
 	}
 }
 
-// Draining reports whether no jobs are started.
+// Draining reports whether a drain is on.
 func (p *Pool) Draining() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.draining
 }
 
-// NoStartsWithin is how long AwaitNoStarts should wait for a runner that does not answer: it starts nothing that was
-// sent to it more than startBy ago, and its notes then say which attempts it has begun.
+// NoStartsWithin is how long AwaitNoStarts should wait for a runner that does not answer. A runner starts nothing
+// that was sent to it more than startBy ago, and its notes then show which attempts it has begun.
 const NoStartsWithin = startBy + startSpare + aliveWithin
 
-// AwaitNoStarts waits until no job can start any more, or the drain is over. If some job can still start after within,
-// the error says how many can, and names a runner that does not answer or a job whose start takes long.
+// AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still start after the
+// time limit within, it returns an error. The error says how many jobs can start. It also names a runner that does
+// not answer, or else a job whose start takes long.
 func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 	deadline := time.Now().Add(within)
 	tick := time.NewTicker(aliveEvery)
@@ -73,8 +75,8 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 	}
 }
 
-// unconfirmed is the error about jobs that can still start during a drain. silence is the error about a runner that
-// does not answer, nil if all of them do.
+// unconfirmed returns the error about jobs that can still start during a drain. silence is the error about a runner
+// that does not answer; nil if all runners answer.
 func unconfirmed(list []*leaseState, silence error) error {
 	if silence == nil {
 		silence = queue.Errorf(queue.CodeUnavailable, "the start of job %s takes long", list[0].job.ID)
@@ -86,8 +88,8 @@ func unconfirmed(list []*leaseState, silence error) error {
 	return later(silence, "the drain is on, but "+which+" may still start")
 }
 
-// answerAll asks the runners of leases for a sign of life, each once and all at the same time. The error names one that
-// gives none.
+// answerAll checks that the runners of leases answer, each runner once and all of them at the same time. It returns
+// the error about one runner that does not answer, or nil.
 func (p *Pool) answerAll(ctx context.Context, list []*leaseState) error {
 	p.mu.Lock()
 	of := map[place]*leaseState{}
@@ -111,7 +113,7 @@ func (p *Pool) answerAll(ctx context.Context, list []*leaseState) error {
 	return <-silences
 }
 
-// Quiet waits until nothing runs, the drain is over, or ctx ends.
+// Quiet waits until no lease is left, the drain ends, or ctx ends.
 func (p *Pool) Quiet(ctx context.Context) error {
 	for {
 		p.mu.Lock()

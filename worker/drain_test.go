@@ -29,8 +29,8 @@ func stillWaits(t *testing.T, result <-chan error, what string) {
 	}
 }
 
-// A drain is complete once each job that the runner was sent has started, has ended, or was dropped: until then it may
-// start. That it is too late to drop a job does not mean that its process was started yet.
+// A drain is complete only when each job that the runner was sent has started, has ended, or was dropped. The answer
+// that it is too late to drop a job does not mean that the job's process was started.
 func TestDrainWaitsForTheRunnersAnswers(t *testing.T) {
 	s, f, p := begin(t, 3)
 	f.keepsQuiet()
@@ -91,7 +91,8 @@ func TestDrainTakesBackFromARunnerThatIsMetAgain(t *testing.T) {
 	s.becomes(2, queue.Pending)
 }
 
-// A runner that does not answer, and whose notes cannot be read, is named: the jobs that it was sent may start.
+// If a runner does not answer and its notes cannot be read, the error names the runner, because the jobs that it was
+// sent may start.
 func TestDrainNamesARunnerThatHangs(t *testing.T) {
 	s, f, p := begin(t, 2)
 	f.keepsQuiet()
@@ -107,7 +108,8 @@ func TestDrainNamesARunnerThatHangs(t *testing.T) {
 	}
 }
 
-// A drain names a start that hangs in a runner that answers, even if further drains begin while it waits.
+// If a runner answers but a job's start hangs, the error names the job, even if the drain is repeated during the
+// wait.
 func TestDrainNamesAStartThatHangs(t *testing.T) {
 	s, f, p := begin(t, 1)
 	f.keepsQuiet()

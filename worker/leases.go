@@ -33,8 +33,8 @@ type leaseState struct {
 	recalled bool        // the DROP is to return the job as it is
 	heard    time.Time   // its runner, last, while that is not connected
 	running  bool        // STARTED was heard, or the runner said so
-	begun    bool        // a DROP came too late: its runner has noted it, and starts it or has started it
-	launched bool        // the notes of its runner name its process, or hold its result
+	begun    bool        // a DROP came too late: the runner has noted the attempt, and may have started it
+	launched bool        // the runner's notes name the process, or hold the result
 	worker   string
 	pid      int
 	at       queue.Millis
@@ -105,7 +105,8 @@ func (s *leases) open() (n int) {
 	return n
 }
 
-// startable lists the leases whose jobs are not known to have started or ended, in the order in which they were claimed.
+// startable lists the leases whose jobs may still start, in the order in which they were claimed. Those are the jobs
+// that are not known to have started or ended.
 func (s *leases) startable() (list []*leaseState) {
 	for _, h := range s.all {
 		if !h.running && !h.launched && !h.over {

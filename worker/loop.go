@@ -220,8 +220,8 @@ func (l *loop) dropStale() {
 	}
 }
 
-// looksAgain reports whether a drain waits for a job whose runner has begun it and hangs or cannot be reached: then the
-// notes of the runner are read again and again until they name the process. The caller holds mu.
+// looksAgain reports whether a drain waits for a job that an unresponsive or unreachable runner has begun. For such a
+// job, the runner's notes are read repeatedly until they name the process. The caller holds mu.
 func (l *loop) looksAgain(h *leaseState) bool {
 	return l.draining && h.begun && !h.launched && (h.conn == nil || h.conn.silent)
 }

@@ -52,7 +52,8 @@ type Config struct {
 	StopTimeout func() time.Duration
 	OutputGrace func() time.Duration
 	SettleDelay func() time.Duration
-	// UserQuota returns how many bytes the jobs of one user may hold; 0 means unlimited, and so does a nil function.
+	// UserQuota returns how many bytes the jobs of one user may hold; 0 means unlimited. A nil function means
+	// unlimited too.
 	UserQuota   func() int64
 	Disowned    func(*queue.Job) error              // why a job may not start: a uid of it belongs to another account now; must not wait long
 	Units       func(*queue.Job) []string           // variables that name the units of resources which it holds

@@ -95,7 +95,7 @@ func (l *loop) expire(at place, list []*leaseState) {
 			l.leases.wake()
 		case !found && !h.begun && ok:
 			l.giveBack(h)
-		default: // its notes cannot be read now, or do not name its process yet
+		default: // the notes cannot be read now, or do not name the process yet
 			h.begun = h.begun || found
 			h.sent = time.Now().Add(-startBy)
 		}
