@@ -76,8 +76,8 @@ func storedAll(list []queue.Job) (n int64) {
 	return n
 }
 
-// makeRoomFor makes room for an attempt of a job that has ended. If there is no room for its output, it removes that from
-// the settlement; if its record does not fit either, the job's oldest record goes.
+// makeRoomFor makes room for an ended attempt of a job. If there is no room for the output, it removes the output
+// from the settlement. If there is no room for the attempt's record either, it deletes the job's oldest record.
 func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 	size, record := store.OutputSize(&e.Attempt), store.RecordSize(e, j.Runs)
 	if !e.Decision.Started || s.makeRoom(j.UID, size+record, most) {
@@ -100,8 +100,9 @@ func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 	j.attempts = j.attempts[1:]
 }
 
-// makeRoom reports whether a user may hold more bytes, at most most in all, after outputs and inputs of the user were
-// removed if these are in the way and the outputs can make enough room.
+// makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for their sum;
+// 0 means unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing if removing all
+// outputs would not make enough room.
 func (s *Store) makeRoom(uid int, more, most int64) bool {
 	if most <= 0 || more <= 0 {
 		return true
@@ -179,7 +180,8 @@ func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, e
 	})
 }
 
-// trimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes.
+// trimUser removes inputs and outputs of a user's jobs until the user holds at most keep bytes, or nothing is left to
+// remove.
 func (s *Store) trimUser(uid int, keep int64) {
 	for _, j := range s.byEnd() {
 		if j.UID != uid {
@@ -196,14 +198,14 @@ func (s *Store) trimUser(uid int, keep int64) {
 	}
 }
 
-// byEnd lists the jobs in the order in which they ended: first those that have not.
+// byEnd lists the jobs that have not ended, and then the ended jobs in the order in which they ended.
 func (s *Store) byEnd() []*job {
 	list := s.all()
 	slices.SortStableFunc(list, func(a, b *job) int { return cmp.Compare(a.endedAt(), b.endedAt()) })
 	return list
 }
 
-// endedAt returns when the job ended, 0 if it has not.
+// endedAt returns when the job ended; 0 if it has not ended.
 func (j *job) endedAt() queue.Millis {
 	if !j.State.Ended() {
 		return 0

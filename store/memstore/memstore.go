@@ -80,7 +80,7 @@ type job struct {
 	links        []link        // that it waits for, or has waited for
 	otherwise    queue.Otherwise
 	attempts     []queue.Attempt
-	records      int64 // bytes that the records of its attempts count with
+	records      int64 // bytes that its attempts' records count for
 }
 
 // link is a job that another one waits for, or has waited for.

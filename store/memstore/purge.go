@@ -107,7 +107,8 @@ func (s *Store) expel(j *job, detail queue.EventDetail, now queue.Millis) {
 	s.tell(j, queue.EventRemoved, detail, now)
 }
 
-// TrimOutputs removes outputs while all take more than keep bytes, each of the user whose outputs take most.
+// TrimOutputs removes outputs while all outputs take more than keep bytes. It removes each one from the user whose
+// outputs take the most.
 func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
 		for s.outputs() > keep {
@@ -146,7 +147,8 @@ func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more 
 	})
 }
 
-// removeFirst removes the first output that some of the jobs have, in the order in which the jobs ended.
+// removeFirst removes one output: the first one it finds, going through the given jobs in the order in which they
+// ended.
 func (s *Store) removeFirst(of func(*job) bool) {
 	for _, j := range s.byEnd() {
 		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); of(j) && i >= 0 {
@@ -156,7 +158,7 @@ func (s *Store) removeFirst(of func(*job) bool) {
 	}
 }
 
-// removeOutput removes the output of an attempt, and stores mark as its size.
+// removeOutput removes the output of a job's attempt i, and stores mark as its size.
 func (s *Store) removeOutput(j *job, i int, mark int64) {
 	a := &j.attempts[i]
 	if a.OutputBytes <= 0 {

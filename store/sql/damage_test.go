@@ -385,7 +385,7 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	broken(t, s)
 }
 
-// The verdict of a check at the start is one line, because programs show the last line of the log.
+// A damage message of the check at startup is one line, because programs show only the last line of the log.
 func TestDamageIsReportedInOneLine(t *testing.T) {
 	dir := t.TempDir()
 	s := openStore(t, dir)
@@ -461,10 +461,10 @@ func TestARowThatDoesNotBelongInALane(t *testing.T) {
 	}
 }
 
-// A changed bit of a page of the jobs or of the index of their ids makes no job that exists look as if it did not: a
-// lookup finds it, or is an error of damage.
+// A flipped bit in a page of the jobs table or of the id index never makes an existing job look missing. A lookup
+// finds the job, or returns a damage error.
 func TestDamageIsNeverNotFound(t *testing.T) {
-	for _, jobs := range []int{30, 600} { // the index has one page, or several
+	for _, jobs := range []int{30, 600} { // with 30 jobs the index has one page, with 600 it has several
 		dir := t.TempDir()
 		ids, roots := manyNamed(t, dir, jobs)
 		path := filepath.Join(dir, fileName)
@@ -485,7 +485,7 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 			start := (page - 1) * pageSize
 			for at := range pageSize {
 				masks := []byte{1, 2, 4, 8, 16, 0x11, 32, 64, 128}
-				if at > 16 { // of the entries a sample is enough
+				if at > 16 { // for the entries, a sample of bit changes is enough
 					masks = []byte{0x11}
 				}
 				if at > 16 && at%((jobs/30)*29) != 0 {
@@ -508,8 +508,8 @@ func TestDamageIsNeverNotFound(t *testing.T) {
 	}
 }
 
-// manyNamed makes a database of jobs, each second one with a given id, and returns their ids and the first page of
-// the jobs and of the index of these ids.
+// manyNamed makes a database of jobs, every second one with an id chosen by the caller. It returns the ids of all
+// jobs, and the root pages of the jobs table and of the id index.
 func manyNamed(t *testing.T, dir string, jobs int) (ids []string, roots map[string]int) {
 	t.Helper()
 	s := openStore(t, dir)
@@ -535,8 +535,8 @@ func manyNamed(t *testing.T, dir string, jobs int) (ids []string, roots map[stri
 	return ids, roots
 }
 
-// lookUpAll looks up ids in a damaged database. It counts those that were found and those that were refused because of
-// the damage, and reports all others.
+// lookUpAll looks up ids in a damaged database. It counts the lookups that found the job and those that returned a
+// damage error. Any other result is a test error.
 func lookUpAll(t *testing.T, path string, ids []string, what string) (found, refused int) {
 	t.Helper()
 	c, err := openAs(path, sqlite3.SQLITE_OPEN_READONLY)
@@ -564,7 +564,7 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 	return found, refused
 }
 
-// The index of a sound database is never taken for damaged, whatever was added to it and removed from it.
+// The index of a sound database is never reported as damaged, whatever was added to it and removed from it.
 func TestSoundIndexIsNeverDamaged(t *testing.T) {
 	c, err := openConn(":memory:")
 	if err != nil {

@@ -118,15 +118,15 @@ func want[T comparable](got, want T) error {
 	return nil
 }
 
-// Users of storeOfEnded: one whose only job waits to be run again after n attempts, with the outputs of the newest ten, and
-// one whose n jobs each have an input that may be removed, and no output.
+// These are users of storeOfEnded. The only job of manyAttempts waits for its next attempt after n attempts, and the
+// newest ten attempts have outputs. Each of the n jobs of withInputs has an input that may be removed, and no output.
 const (
 	manyAttempts = 8
 	withInputs   = 9
 )
 
-// storeOfEnded is a store with n jobs that have ended, each with an attempt, an output and two events. Half of them
-// ended while their queue had its own retention. It also has the jobs of manyAttempts and withInputs.
+// storeOfEnded returns a store with n ended jobs, each with an attempt, an output and two events. Half of them ended
+// while their queue had its own retention. The store also has the jobs of manyAttempts and withInputs.
 func storeOfEnded(t *testing.T, n int) *Store {
 	dir := t.TempDir()
 	s := openStore(t, dir)

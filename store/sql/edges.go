@@ -43,7 +43,8 @@ func (t *tx) DropEdges(child int64) error {
 	return err
 }
 
-// Named implements rules.Tx. It finds a staged job by its own id alone, and a hook of the settings only for its user.
+// Named implements rules.Tx. It finds a staged job only by the id that the job was given, and a hook from the
+// settings only for the hook's user.
 func (t *tx) Named(uid int, id string) (seq int64, err error) {
 	hidden := false
 	err = t.query(func(r row) (bool, error) {

@@ -58,8 +58,8 @@ type engine struct {
 	serving   int64
 	slow      map[int]bool // users whose last operation took slowOp or longer; the writer's
 	surprised bool         // the last transaction met errForeseen; the writer's
-	shared    time.Time    // when operations of several users waited last; the writer's
-	late      *op          // of such a user, which is to be committed next, alone; the writer's
+	shared    time.Time    // last time that operations of several users waited; used by the writer only
+	late      *op          // a slow user's operation, which is committed next, alone; the writer's
 
 	looked  string // the queue that was claimed from last; the writer's
 	typical int    // bytes that a job takes to be claimed, of late; the writer's

@@ -64,7 +64,7 @@ func (t *tx) putting(j *rules.Job) {
 	t.readAhead.putting(j, t.s.mem.leases[j.Seq] != nil)
 }
 
-// forgetReads forgets which rows were read ahead.
+// forgetReads discards the rows that were read ahead.
 func (t *tx) forgetReads() {
 	t.expected = nil
 	t.readAhead.forget()

@@ -30,8 +30,8 @@ type notForeseen struct{ error }
 
 func (notForeseen) kind() kind { return busy }
 
-// foresee writes the rows of attempts that have ended, before the group that records them has its turn. A user may hold
-// mostBytes.
+// foresee writes the rows for attempts that have ended, before the group that records them holds the writer lock.
+// Each user's jobs may hold mostBytes.
 func (t *tx) foresee(ended []store.Settlement, mostBytes int64) error {
 	f := &foreseen{early: true, jobs: map[int64]*jobRow{}, attempts: map[int64]foreseenAttempt{}}
 	t.foreseen = f
@@ -96,7 +96,8 @@ func (f *foreseen) hasAttempt(j *rules.Job, e *store.Settlement) (bool, error) {
 	return true, nil
 }
 
-// foreseenOf reports whether an attempt of a user's job is in the database that the rules have not recorded yet.
+// foreseenOf reports whether the database has an attempt of one of the user's jobs that the rules have not recorded
+// yet.
 func (t *tx) foreseenOf(uid int) bool {
 	if t.foreseen == nil {
 		return false

@@ -7,40 +7,43 @@ import (
 	"strings"
 )
 
-// A lookup in the index of ids descends from the root to one leaf. Damage can hide an entry from it without an error of
-// SQLite: a changed bit makes a leaf one entry shorter, or a page refers to another one of the same index. So if an id was
-// not found, checkIndexPath descends again and checks each page as integrity_check does: its entries, free blocks and
-// fragments fill the page exactly, and its keys are in order and between the keys that led to it. This takes about as long
-// as the lookup, and writers pay nothing for it.
+// A lookup in the id index descends from the root page to one leaf. Damage can hide an entry from it without an
+// SQLite error. For example, a changed bit can shorten a leaf by one entry, or make a page refer to a wrong page of
+// the same index.
 //
-// A page that the disk returns as it was before its last write is sound by itself. Only doctor --verify finds it, because
-// it compares the entries of the index with the rows of the table.
+// So if an id was not found, checkIndexPath descends again and checks each page as integrity_check does. The page's
+// entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie between the keys that
+// led to the page. This takes about as long as the lookup, and costs writers nothing.
+//
+// If the disk returns a page as it was before its last write, the page itself is sound. Only doctor --verify finds
+// that, because it compares the entries of the index with the rows of the table.
 
-// The kinds of pages of an index, by their first byte.
+// The first byte of a page shows its kind. These are the kinds of index pages.
 const (
 	interiorIndex = 2
 	leafIndex     = 10
 )
 
-// maxIndexDepth bounds the descent: an index with this many levels would be larger than a file can be.
+// maxIndexDepth bounds the descent. An index with that many levels would not fit into any file.
 const maxIndexDepth = 20
 
-// indexEntry is one entry of a page of the index of ids. child is the page of the ids before it, 0 on a leaf.
+// indexEntry is one entry in a page of the id index. child is the child page for smaller ids; it is 0 on a leaf.
 type indexEntry struct {
 	id    string
 	child int64
 }
 
-// indexPage is a page of the index of ids. last is the page of the ids after all entries, 0 on a leaf.
+// indexPage is one page of the id index. last is the child page for ids greater than every entry; it is 0 on a leaf.
 type indexPage struct {
 	entries []indexEntry
 	last    int64
 }
 
-// checkIndexPath reports damage if a page on the way to an id that was not found is damaged, or holds the id.
+// checkIndexPath checks the pages on the way to an id that a lookup has not found. It returns a damage error if one
+// of them is damaged or contains the id.
 func checkIndexPath(c *liteConn, id string) error {
 	page, err := c.number(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
-	low, high := "", "" // ids between which those of the page are; high is "" if there is no bound
+	low, high := "", "" // the ids in the page must be between these; "" as high means no upper bound
 	for range maxIndexDepth {
 		if err != nil {
 			return err
@@ -76,7 +79,7 @@ func checkIndexPath(c *liteConn, id string) error {
 	return lookupDamage("the index of ids refers to itself")
 }
 
-// readIndexPage reads a page of the index of ids.
+// readIndexPage reads one page of the id index.
 func readIndexPage(c *liteConn, number int64) (p indexPage, err error) {
 	sound := false
 	err = c.query(func(r row) (bool, error) {
@@ -89,12 +92,13 @@ func readIndexPage(c *liteConn, number int64) (p indexPage, err error) {
 	return p, err
 }
 
-// span is a part of a page that is in use.
+// span is a part of a page that an entry or a free block occupies.
 type span struct{ start, end int }
 
-// parseIndexPage reads the entries of a page. It reports whether they and the free parts fill the page exactly.
+// parseIndexPage reads the entries of a page. It reports whether the entries and the free parts fill the page
+// exactly.
 func parseIndexPage(b []byte) (p indexPage, sound bool) {
-	const head = 8 // bytes before the last child's number, or before the places of the entries
+	const head = 8 // bytes before the number of the last child page, or before the offsets of the entries
 	if len(b) < head+4 {
 		return p, false
 	}
@@ -145,8 +149,8 @@ func parseIndexPage(b []byte) (p indexPage, sound bool) {
 	return p, fragments == 0
 }
 
-// parseIndexEntry reads an entry, an id and a seq, and returns how many bytes it takes. An entry of an id never needs
-// an overflow page.
+// parseIndexEntry reads an entry, which holds an id and a seq. It returns how many bytes the entry takes. An id is
+// too short to need an overflow page.
 func parseIndexEntry(b []byte, interior bool) (e indexEntry, size int, ok bool) {
 	if interior {
 		if len(b) < 4 {
@@ -173,8 +177,8 @@ func parseIndexEntry(b []byte, interior bool) (e indexEntry, size int, ok bool) 
 	return e, max(4, size+payload), true
 }
 
-// shortVarint reads a number of SQLite's variable length that has one or two bytes, as those of an id's entry have. n is 0
-// if b has no such number.
+// shortVarint reads an SQLite varint of one or two bytes, which is enough for the entries of the id index. n is the
+// number of bytes, or 0 if b does not begin with such a varint.
 func shortVarint(b []byte) (value, n int) {
 	switch {
 	case len(b) > 0 && b[0] < 0x80:

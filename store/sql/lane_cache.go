@@ -7,20 +7,22 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// laneCache holds what a transaction knows about the lanes that make demands, and about their gates. Where users take
-// turns, a claim moves the head of a lane for each job, and each time it needs to know which lanes wait for the same
-// gates. With the cache it does not query the database for each job.
+// laneCache holds what a transaction knows about lanes with demands and about their gates. When users take turns, a
+// claim moves a lane's head for every job it takes. Each time it needs to know which lanes wait for the same gates.
+// The cache saves a database query for each job.
 //
-// Changed lanes are written before the next statement that may read them: exec, count, query and number do that. Method
-// row does not, since it writes rows of other tables only, and neither does fillAhead, which reads jobs only.
+// Changed lanes are written before the next statement that may read them, by exec, count, query and number. The
+// method row does not write them, since it only writes rows of other tables. Neither does fillAhead, which only reads
+// jobs.
 type laneCache struct {
-	unwritten map[int64]rules.Lane // changed lanes to write, with the Shut to store
-	// shut holds the lanes that searches found to be shut on a gate. It is cleared when a lane is shut or opened.
+	unwritten map[int64]rules.Lane // changed lanes to be written, with the Shut to be stored
+	// shut holds the result of each search for lanes that are shut on a gate. It is cleared when any lane is shut or
+	// opened.
 	shut      map[shutLook][]rules.Lane
-	gateRules map[int64]rules.Rule // without Used
+	gateRules map[int64]rules.Rule // Used is not kept here; Rule sets it on each read
 }
 
-// writeLater puts a changed lane into the cache; writeLanes writes it.
+// writeLater puts a changed lane into the cache, for writeLanes to write.
 func (t *tx) writeLater(l rules.Lane) {
 	if t.unwritten == nil {
 		t.unwritten = map[int64]rules.Lane{}
@@ -28,7 +30,7 @@ func (t *tx) writeLater(l rules.Lane) {
 	t.unwritten[l.ID] = l
 }
 
-// writeLanes begins the transaction if it has not begun, and writes the changed lanes.
+// writeLanes begins the transaction if necessary, and writes the changed lanes.
 func (t *tx) writeLanes() error {
 	if err := t.beginOnce(); err != nil || len(t.unwritten) == 0 {
 		return err

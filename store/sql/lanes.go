@@ -109,7 +109,7 @@ func (t *tx) SetLane(l rules.Lane) error {
 	return nil
 }
 
-// setKeyed implements SetLane for a lane that makes demands.
+// setKeyed implements SetLane for a lane with demands.
 func (t *tx) setKeyed(l rules.Lane) error {
 	m := &t.s.mem
 	q := m.lanes.state(l.Queue)
@@ -227,7 +227,7 @@ func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {
 		return *l, err
 	}
 	demands := queue.DemandsText(j.Demands)
-	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job comes into the lane, or leaves it
+	t.noteOpenLanes(ls.state(j.Queue), j.UID) // a job enters or leaves the lane
 	var l rules.Lane
 	err := t.query(func(r row) (_ bool, err error) {
 		l, err = readLane(r)

@@ -33,7 +33,8 @@ func (s *engine) Exchange(ctx context.Context, report store.Report) (store.Grant
 	return s.exchange(ctx, o, func(*tx) *store.Report { return &report })
 }
 
-// exchange does that with what report returns in the transaction; o has what is known of it before.
+// exchange records and claims in one commit, as Exchange does. report is called in the transaction and returns what
+// to record and claim. o holds what is known of the report before the transaction.
 func (s *engine) exchange(ctx context.Context, o *op, report func(t *tx) *store.Report) (grant store.Grant, err error) {
 	o.class = urgent
 	o.run = func(t *tx) (err error) {

@@ -11,11 +11,11 @@ import (
 // was not found.
 const neighbours = 50
 
-// checkMissing returns an error of damage if a job that was not found may exist: an index has an entry for it, a page of
-// the index of ids on the way to it is damaged, or entries next to its place in that index do not agree with their rows.
-// So a damaged database does not answer that a job does not exist. Only doctor --verify finds pages that are older than
-// the database. Only SQLite's file is checked: a PostgreSQL server has its own checksums, and its reads have no common
-// snapshot.
+// checkMissing returns a damage error if a job that a lookup did not find may still exist. That is so in three cases.
+// An index may have an entry for the job. A page of the id index on the way to it may be damaged. Or entries next to
+// its place in that index may disagree with their rows. So a damaged database never answers that a job does not
+// exist. Pages that are older than the database are found only by doctor --verify. Only SQLite files are checked: a
+// PostgreSQL server has its own checksums, and its reads do not share a snapshot.
 func checkMissing(c conn, id string) error {
 	lite, is := c.(*liteConn)
 	if !is {

@@ -188,7 +188,7 @@ func (m *move) server(p Place) (conn, error) {
 	return s.writer, nil
 }
 
-// refuseTables refuses tables on a server that this program would not use.
+// refuseTables returns an error if the server's tables are ones that this program cannot use.
 func (m *move) refuseTables(c *serverConn) error {
 	version, err := schemaVersion(c, serverScript(0, migrations, serverMigrations))
 	if err == nil {

@@ -49,7 +49,7 @@ type newsUser struct {
 	Waiting int64 `json:"w"`
 	Hooks   int64 `json:"h,omitempty"`
 	Bytes   int64 `json:"y,omitempty"` // that their jobs hold
-	Outputs int64 `json:"o,omitempty"` // bytes of these that are outputs
+	Outputs int64 `json:"o,omitempty"` // the part of Bytes that outputs take
 }
 
 type newsQueue struct {
@@ -59,7 +59,7 @@ type newsQueue struct {
 	Kept    int64  `json:"e,omitempty"`
 	Bytes   int64  `json:"o,omitempty"` // of the outputs of those
 	Lanes   int    `json:"l"`
-	Keyed   []int  `json:"k,omitempty"` // the users whose lanes that make demands have changed
+	Keyed   []int  `json:"k,omitempty"` // uids of the users whose lanes with demands have changed
 }
 
 // newsLane is a plain lane, or that there is none.
@@ -96,8 +96,8 @@ type newsFigures struct {
 type told struct {
 	whole  bool // something has changed that news do not have: the others read all anew
 	lanes  []laneName
-	queues map[*queueState]map[int]bool // with the users whose lanes that make demands have changed
-	minute []string                     // of the figures
+	queues map[*queueState]map[int]bool // for each queue, the users whose lanes with demands have changed
+	minute []string                     // the queues whose statistics for the current minute changed
 }
 
 // tellAll has the others read all anew.
@@ -119,15 +119,15 @@ func (t *tx) noteQueue(q *queueState) {
 	}
 }
 
-// noteOpenLanes has the other nodes read again which lanes of a user that make demands are open.
+// noteOpenLanes makes the other nodes read again which lanes with demands of a user are open.
 func (t *tx) noteOpenLanes(q *queueState, uid int) {
 	if t.noteQueue(q); t.told != nil {
 		t.told.queues[q][uid] = true
 	}
 }
 
-// newsVersion is the version of the format. A node that does not know it reads everything again: while one node after
-// the other is upgraded, there are two versions.
+// newsVersion is the version of this format. A node that does not know the version reads everything again. Two
+// versions are in use while nodes are upgraded one after the other.
 const newsVersion = 5
 
 // foreignMost is of how many jobs it is told which ones have changed.

@@ -605,7 +605,7 @@ func TestForgottenTurnsStayForgottenAfterReload(t *testing.T) {
 		s.mem.lanes.state("q").servedFrom = 7
 		s.mem.lanes.state("gone").served = map[int]int64{1: 8}
 		s.mem.turn = 5
-		s.mem.lanes.state("gone").Pass = 5 // as of a new queue
+		s.mem.lanes.state("gone").Pass = 5 // the value of a new queue
 		s.mem.lanes.state("waits").Pass = 6
 		if err := tx.reload(); err != nil {
 			return err

@@ -49,8 +49,8 @@ func fileLimit() (n int64, ok bool) {
 	return int64(limit.Cur), true
 }
 
-// checkPrivate refuses a file or directory of another account, or one that has any of the permissions in open, which are
-// those of other accounts.
+// checkPrivate refuses a file or directory that belongs to another account, or whose mode has any of the permission
+// bits in open. Those bits give access to other accounts.
 func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {

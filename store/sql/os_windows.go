@@ -36,7 +36,7 @@ func totalBytes(dir string) (int64, error) {
 	return int64(total), err
 }
 
-// checkPrivate accepts every file: on Windows the access list of the directory keeps other accounts out.
+// checkPrivate accepts every file. On Windows the directory's access list keeps other accounts out.
 func checkPrivate(string, os.FileInfo, os.FileMode) error { return nil }
 
 // findsReaders is what tells who has a file open.

@@ -181,8 +181,8 @@ func (s *engine) TrimOutputs(ctx context.Context, keep int64) (more bool, err er
 	return more, err
 }
 
-// aboveShare returns how many bytes of outputs each user may keep if the outputs of all users are to take over bytes less,
-// and the users who have more, with what they have: those who have most first.
+// aboveShare returns how many bytes of outputs each user may keep so that the outputs of all users take over bytes
+// less. It also returns the users who have more than that and how much they have, in descending order.
 func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
 	for uid, u := range t.s.mem.users {
 		if u.outputs > 0 {
@@ -191,7 +191,7 @@ func (t *tx) aboveShare(over int64) (above []store.UserBytes, share int64) {
 	}
 	store.SortUserBytes(above)
 	all := int64(0)
-	for i := range above { // as if only the users up to this one gave up something
+	for i := range above { // assume that only the users up to this one give up outputs
 		all += above[i].Bytes
 		share = max(0, (all-over)/int64(i+1))
 		if i+1 == len(above) || share >= above[i+1].Bytes {
@@ -218,19 +218,20 @@ func (s *engine) TrimOutputsOf(ctx context.Context, name string, keep int64) (mo
 	return more, err
 }
 
-// trimming says how many bytes of outputs have to go, the most outputs that may go, and what is stored as their size.
+// trimming says which outputs to remove: over is the number of bytes to remove, limit the largest number of outputs,
+// and mark the value to store as their size.
 type trimming struct {
 	over, mark int64
 	limit      int
 }
 
-// trimmed is how many outputs went, and how many bytes these had.
+// trimmed is the number of removed outputs and inputs, and how many bytes they had.
 type trimmed struct {
 	n     int
 	bytes int64
 }
 
-// trim removes outputs, in the order of a query for their job, number and size.
+// trim removes outputs in the order in which a query returns them. The query must select job, number and size.
 func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err error) {
 	type kept struct {
 		seq, n, bytes int64
@@ -259,8 +260,8 @@ func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err err
 	return got, nil
 }
 
-// Limits of the outputs and inputs that are removed in one transaction.
+// These limit how many outputs and inputs are removed in one transaction.
 const (
 	outputStep = 50  // by one operation
-	trimMost   = 500 // for attempts that end in the transaction; the step that reaches it is the last
+	trimMost   = 500 // for all attempts that end in the transaction; the step that reaches it is the last
 )

@@ -182,7 +182,7 @@ func everyGate(t *testing.T, s *Store) {
 	}
 	_, err := s.Enqueue(ctx, store.Request{Drafts: []queue.Job{draft(func(j *queue.Job) { j.Queue = "once" })}})
 	must(err)
-	must(s.do(ctx, urgent, func(tx *tx) error { // as after a change that was undone
+	must(s.do(ctx, urgent, func(tx *tx) error { // the same happens when a change is undone
 		s.mem.lanes.markStaleUser(s.mem.lanes.state("q"), 0)
 		return tx.refresh()
 	}))

@@ -214,8 +214,8 @@ func nameOf(d queue.Demand, uid int) gateName {
 	return gateName{int64(d.Owner(uid)), int64(d.Kind), d.Key}
 }
 
-// usedBytes reads how many bytes each job and each schedule uses, how many of them are outputs, and whether it is a job
-// that waits.
+// usedBytes selects, for each job and each schedule, its user, whether it is a waiting job, how many bytes it uses,
+// and how many of those are outputs.
 const usedBytes = `SELECT uid, CASE WHEN state < 5 THEN 1 ELSE 0 END AS waiting, stored + outputs AS bytes, outputs FROM jobs
 	UNION ALL SELECT uid, 0, stored, 0 FROM schedules`
 

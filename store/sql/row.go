@@ -66,12 +66,12 @@ var errDamaged = errors.New("damaged")
 // texts are what a job runs by, as its row and its input have it.
 type texts struct{ labels, terms, input string }
 
-// stored returns how many bytes a job with these texts and this number of dependencies takes.
+// stored returns how many bytes count for a job with these texts and this number of dependencies.
 func (t *texts) stored(dependencies int) int64 {
 	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// storedAll returns how many bytes the jobs of these drafts take, which have these texts.
+// storedAll returns how many bytes count for the jobs made from the drafts. list holds the texts of the drafts.
 func storedAll(drafts []queue.Job, list []texts) (n int64) {
 	for i := range list {
 		n += list[i].stored(len(drafts[i].After))
@@ -258,7 +258,8 @@ func readAttempt(r row) queue.Attempt {
 	}
 }
 
-// numbers reads the first two numbers of each entry of meta.reserved or meta.users; see fieldOf for the others.
+// numbers reads meta.reserved or meta.users, and returns the second number of each entry by its first number. fieldOf
+// reads the further numbers.
 func numbers(list string) (map[int64]int64, error) {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {
@@ -274,7 +275,8 @@ func numbers(list string) (map[int64]int64, error) {
 	return of, nil
 }
 
-// fieldOf returns field i of each entry of such a list, by the entry's first number. Entries without that field are left out.
+// fieldOf returns field i of each entry in such a list, by the first number of the entry. It leaves out entries
+// without that field.
 func fieldOf(list string, i int) map[int64]int64 {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {

@@ -11,38 +11,38 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// readAhead holds jobs that a transaction has read before it claims them. Where users take turns, a claim takes each
-// job from another lane. One query for each job would be one round trip for each, while the writer lock keeps all
-// other nodes waiting. Instead, the first query reads the jobs that the whole claim will probably take, from all the
-// lanes that probably have the next turns.
+// readAhead holds jobs that a transaction has read before it claims them. When users take turns, a claim takes each
+// job from a different lane. One query for each job would cost a round trip for each, while the writer lock keeps all
+// other nodes waiting. Instead, the first query reads the jobs that the whole claim will probably take, from all
+// lanes that will probably have the next turns.
 //
-// An example: three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from each of
-// the three lanes, and the position and priority of the eleventh. The other 29 turns find their jobs here. If the
-// claim takes more jobs from a lane than expected, because another lane runs out of jobs, the next query reads twice
-// as many.
+// For example, three users have 100 waiting jobs each, and a claim wants 30. The first query reads 10 jobs from each
+// of the three lanes, and the position and priority of the eleventh. The claim's other 29 turns find their jobs here.
+// If another lane runs out of jobs, the claim takes more from this lane than expected. Then the next query reads
+// twice as many.
 //
-// Other nodes change nothing while this one has the writer lock. The transaction's own changes are noted by putting, or
-// forget drops all rows.
+// Other nodes change nothing while this node holds the writer lock. The transaction's own changes are handled by
+// putting, which notes them, and by forget, which drops all rows.
 type readAhead struct {
 	lanes map[int64]*laneRows
 	ended map[int64]bool // jobs that have left their lanes since they were read
 }
 
-// laneRows are consecutive jobs of a lane.
+// laneRows holds consecutive jobs of a lane.
 type laneRows struct {
 	from rules.Position
 	rows []serverRow // with wholeColumns
-	next *laneHead   // the job after these, nil if these are all
-	size int         // the LIMIT of the query
+	next *laneHead   // the job after the last row; nil at the end of the lane
+	size int         // how many jobs the query asked for
 }
 
-// laneHead holds what a lane needs to know about its first job.
+// laneHead is the part of a lane's first job that the lane is ranked by.
 type laneHead struct {
 	at       rules.Position
 	priority int64
 }
 
-// laneHeadColumns are the columns of a job that readLaneHead takes.
+// laneHeadColumns lists the columns that readLaneHead reads.
 const laneHeadColumns = `lane, seq, rank, state, priority, expires_at`
 
 func readLaneHead(r row) laneHead {
@@ -53,13 +53,13 @@ func comparePositions(a, b rules.Position) int {
 	return cmp.Or(cmp.Compare(a.Rank, b.Rank), cmp.Compare(a.Seq, b.Seq))
 }
 
-// following returns the first position after another one.
+// following returns the position directly after p.
 func following(p rules.Position) rules.Position { return rules.Position{Rank: p.Rank, Seq: p.Seq + 1} }
 
 // gone reports whether a job has left its lane since it was read.
 func (t *tx) gone(seq int64) bool { return t.remote() && t.readAhead.ended[seq] }
 
-// putting notes that a job's row is written. The row of a leased job changes nothing here.
+// putting notes that the transaction writes a job's row. Writing the row of a leased job changes nothing here.
 func (a *readAhead) putting(j *rules.Job, leased bool) {
 	switch {
 	case a == nil || leased || len(a.lanes) == 0:
@@ -79,7 +79,8 @@ func (a *readAhead) forget() {
 	}
 }
 
-// head returns the first job of a lane from a position on, nil at the end of the lane, and whether that is known.
+// head returns a lane's first job at or after a position, or nil at the end of the lane. known is false if those jobs
+// were not read ahead.
 func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bool) {
 	if a == nil || !a.lanes[lane].covers(from) {
 		return nil, false
@@ -94,16 +95,16 @@ func (a *readAhead) head(lane int64, from rules.Position) (h *laneHead, known bo
 	return l.next, true
 }
 
-// position returns the position of a row with wholeColumns in its lane.
+// position returns the lane position of a row that was read with wholeColumns.
 func position(r row) rules.Position { return rules.Position{Rank: r.num(rankColumn), Seq: r.num(0)} }
 
-// covers reports whether the first job from a position on is known.
+// covers reports whether l includes a lane's first job at or after a position.
 func (l *laneRows) covers(from rules.Position) bool {
 	return l != nil && !l.from.After(from) && (l.next == nil || !from.After(l.next.at))
 }
 
-// findAhead passes the jobs of a lane from l.Next on to each, and reads them first if that was not done before. It
-// reports whether the lane has no others.
+// findAhead passes a lane's jobs from l.Next on to each, and first reads them if necessary. It reports whether the
+// lane has no further jobs.
 func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, err error)) (all bool, err error) {
 	from := l.Next
 	known := t.readAhead.lanes[l.Lane.ID]
@@ -128,8 +129,8 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 	return known.next == nil, nil
 }
 
-// fillAhead reads the next jobs of a look's lane, and of the lanes that probably have the next turns. before holds the
-// rows that were read from this lane before; nil means none.
+// fillAhead reads the next jobs of l's lane, and of the lanes that will probably have the next turns. before holds
+// the rows already read from l's lane; nil means none.
 func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 	most, size := t.ahead(math.MaxInt32, t.s.typical), max(1, l.Likely)
 	if before != nil {
@@ -171,7 +172,7 @@ func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 	if err := t.conn.queries(all.list); err != nil {
 		return err
 	}
-	for _, of := range lanes { // the order of a join is not defined
+	for _, of := range lanes { // a join returns rows in no defined order
 		slices.SortFunc(of.rows, func(a, b serverRow) int {
 			return comparePositions(position(row{of: &a}), position(row{of: &b}))
 		})

@@ -17,16 +17,19 @@ import (
 // A service uses tables on a server only if they are exactly those that it would create. Two builds of queuectl may
 // create different tables under one version number, and an administrator may change tables by hand.
 //
-// One query has the server describe the schema: tables, columns, indexes, constraints, triggers and the function
-// enqueue, one line each. A fingerprint of these lines, and of the statements that create the tables, is stored with
-// the version number. If it is the same, the check is over. Otherwise the statements create temporary tables in a
-// transaction that is rolled back, and the server describes those too. So both descriptions come from the same server,
-// whatever its version, and the first difference can be named. If they are equal, the new fingerprint is stored.
+// One query describes the schema: tables, columns, indexes, constraints, triggers and the function enqueue, one line
+// each. A fingerprint of these lines, and of the statements that create the tables, is stored with the version
+// number. If the fingerprint is unchanged, the tables are accepted.
 //
-// An administrator may add views, tables, functions and indexes that are not unique: they change nothing for the
+// Otherwise the statements create temporary tables in a transaction that is rolled back, and the same query describes
+// those. So both descriptions come from the same server, whatever its version, and the first difference can be named.
+// If they are equal, the new fingerprint is stored.
+//
+// An administrator may add views, tables, functions and indexes that are not unique, because they do not affect the
 // service.
 
-// serverScript returns the statements that bring the tables from a version to the newest one.
+// serverScript returns the statements that upgrade the tables from a version to the newest one. Version 0 means that
+// there are no tables yet.
 func serverScript(from int, steps, own [][]string) (script []string) {
 	if from == 0 {
 		script = append(script, `CREATE TABLE schema (version BIGINT NOT NULL, fingerprint TEXT NOT NULL)`,
@@ -52,7 +55,8 @@ var (
 	createdIndex = regexp.MustCompile(`^CREATE (?:UNIQUE )?INDEX (\w+)`)
 )
 
-// createdNames returns the names of what a script creates, separated by spaces.
+// createdNames returns the names of the objects that a script creates, separated by spaces. statement matches the
+// CREATE statements to look for.
 func createdNames(script []string, statement *regexp.Regexp) string {
 	var names []string
 	for _, s := range script {
@@ -63,7 +67,8 @@ func createdNames(script []string, statement *regexp.Regexp) string {
 	return strings.Join(names, " ")
 }
 
-// describedIn returns the query that describes the tables ?1 and their indexes, and the function enqueue, in a schema.
+// describedIn returns the query that describes tables in a schema, their indexes, and the function enqueue. ?1 lists the
+// names of the tables, and ?2 the names of the indexes. Unique indexes are described even if ?2 does not list them.
 func describedIn(schema string) string {
 	return `WITH own (oid, name, how) AS (
 		SELECT oid, relname, concat_ws(', ', CASE WHEN relrowsecurity THEN 'row security' END,
@@ -96,7 +101,7 @@ func describedIn(schema string) string {
 	SELECT what, how FROM found ORDER BY place, what COLLATE "C"`
 }
 
-// describe reads the lines that describe a schema.
+// describe returns the lines that describe what a script creates, as it is now in a schema.
 func describe(c *serverConn, schema string, script []string) (lines []schemaLine, err error) {
 	err = c.query(func(r row) (bool, error) {
 		lines = append(lines, schemaLine{r.text(0), r.text(1)})
@@ -105,10 +110,10 @@ func describe(c *serverConn, schema string, script []string) (lines []schemaLine
 	return lines, err
 }
 
-// serversSchema is the number of the schema in a query.
+// serversSchema is an SQL expression for the oid of the service's schema.
 const serversSchema = `to_regnamespace('` + serverSchema + `')`
 
-// fingerprint returns a hash of the description of a schema and of the statements that create it.
+// fingerprint returns a hash of a schema's description and of the statements that create it.
 func fingerprint(lines []schemaLine, script []string) string {
 	h := sha256.New()
 	for _, l := range lines {
@@ -120,15 +125,15 @@ func fingerprint(lines []schemaLine, script []string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// checkShape refuses tables that differ from those that a script creates, and names the first difference. It returns
-// the fingerprint to store if there is a new one, else "".
+// checkShape returns an error if the tables differ from those that a script creates, and names the first difference.
+// changed is the fingerprint to store; it is "" if the stored one is still right.
 func checkShape(c *serverConn, script []string) (changed string, err error) {
 	lines, err := describe(c, serversSchema, script)
 	if err != nil {
 		return "", err
 	}
 	known := ""
-	err = c.query(func(r row) (bool, error) { // as JSON, since the column may be missing
+	err = c.query(func(r row) (bool, error) { // read the row as JSON: naming a missing column in SQL would be an error
 		known = r.text(0)
 		return false, nil
 	}, `SELECT to_jsonb(schema) ->> 'fingerprint' FROM schema`)
@@ -137,7 +142,7 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 		return "", err
 	}
 	want, err := describeCreated(c, script)
-	if err != nil && kindOf(err) == mistake { // the role may make no temporary tables
+	if err != nil && kindOf(err) == mistake { // for example, the role may not create temporary tables
 		return "", otherSchema(c, fmt.Sprintf("it differs, and a comparison failed (%v)", err))
 	}
 	if err != nil {
@@ -149,7 +154,7 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	return is, nil
 }
 
-// describeCreated has a script create temporary tables, describes them, and rolls that back.
+// describeCreated runs a script so that it creates temporary tables, describes them, and rolls everything back.
 func describeCreated(c *serverConn, script []string) (lines []schemaLine, err error) {
 	function := strings.Replace(enqueueFunction()[0], " FUNCTION ", " FUNCTION pg_temp.", 1)
 	statements := slices.Concat([]string{`BEGIN`, `SET LOCAL search_path = pg_temp`}, script, []string{function})
@@ -164,7 +169,8 @@ func describeCreated(c *serverConn, script []string) (lines []schemaLine, err er
 	return lines, cmp.Or(err, serverError(c.pg.Exec(c.ctx, `ROLLBACK`).Close(), `ROLLBACK`))
 }
 
-// schemaDifference returns the first difference between what a schema should have and what it has, "" if they are equal.
+// schemaDifference returns the first difference between the wanted and the actual description of a schema; "" if they
+// are equal.
 func schemaDifference(want, got []schemaLine) string {
 	has, wanted := map[string]string{}, map[string]bool{}
 	for _, l := range got {
@@ -189,10 +195,10 @@ func schemaDifference(want, got []schemaLine) string {
 	return ""
 }
 
-// afterOtherSchema names the next step for tables that differ.
+// afterOtherSchema is the next step in the message about tables that differ.
 const afterOtherSchema = "use that version, undo the change, or set store to an empty database"
 
-// otherSchema refuses a database whose tables differ.
+// otherSchema returns the error about a database whose tables differ.
 func otherSchema(c *serverConn, difference string) error {
 	name := ""
 	err := c.query(func(r row) (bool, error) {
@@ -204,7 +210,7 @@ func otherSchema(c *serverConn, difference string) error {
 		name, difference, afterOtherSchema)))
 }
 
-// schemaVersion returns the version of the tables, 0 if none exist.
+// schemaVersion returns the version of the tables; 0 if there are none.
 func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	var tables []string
 	err = c.query(func(r row) (bool, error) {
@@ -223,8 +229,8 @@ func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	return c.number(`SELECT version FROM schema`)
 }
 
-// checkServerSchema refuses tables that this program cannot use: those of a newer version, unless min_reader allows
-// it, and different ones of the same version. It returns what checkShape returns.
+// checkServerSchema returns an error if this program cannot use the tables: if they have a newer version whose
+// min_reader does not allow it, or have this version but differ. It returns what checkShape returns.
 func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (changed string, err error) {
 	if version == int64(len(steps)) {
 		return checkShape(c, serverScript(0, steps, own))
@@ -237,7 +243,8 @@ func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (cha
 	return "", err
 }
 
-// acceptTables checks tables of this program's version or a newer one, and stores their fingerprint if it is a new one.
+// acceptTables checks tables that have this program's version or a newer one. It stores their fingerprint if that is
+// new.
 func (s *Server) acceptTables(version int64, steps, own [][]string) error {
 	changed, err := checkServerSchema(s.writer, version, steps, own)
 	if err == nil && changed != "" {
@@ -246,8 +253,8 @@ func (s *Server) acceptTables(version int64, steps, own [][]string) error {
 	return err
 }
 
-// makeTables creates the tables or brings them up to date, in one transaction, or checks them. Two programs that do so
-// at the same time wait for each other. Services of the previous version continue.
+// makeTables creates or upgrades the tables in one transaction, or checks them if they are up to date. If two
+// programs do this at the same time, one waits for the other. Services of the previous version keep running.
 func (s *Server) makeTables(steps, own [][]string) (err error) {
 	run := func(statement string) error {
 		return serverError(s.writer.pg.Exec(context.Background(), statement).Close(), statement)
@@ -266,7 +273,7 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	}
 	defer func() {
 		if err != nil {
-			run(`ROLLBACK`) // the first error is the one to report
+			run(`ROLLBACK`) // report the first error, not that of the rollback
 		}
 	}()
 	if err := run(`SELECT pg_advisory_xact_lock(` + fmt.Sprint(tablesLock) + `)`); err != nil {
@@ -275,7 +282,7 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	if version, err = schemaVersion(s.writer, all); err != nil {
 		return err
 	}
-	if version >= int64(len(steps)) { // another program has been faster
+	if version >= int64(len(steps)) { // another program did it meanwhile
 		return cmp.Or(run(`ROLLBACK`), s.acceptTables(version, steps, own))
 	}
 	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + serverSchema}, serverScript(int(version), steps, own)...)
@@ -292,7 +299,7 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.checkOwners(); err != nil { // another role may have made the schema meanwhile
+	if err := s.checkOwners(); err != nil { // another role may have created the schema meanwhile
 		return err
 	}
 	return run(`COMMIT`)

@@ -32,7 +32,7 @@ type serverConn struct {
 	wrote   bool                        // something since begin
 	held    map[string]*serverStatement // whose rows were not sent yet, by their table
 	trips   int64                       // times that an answer was waited for
-	asked   int64                       // statements that were sent
+	asked   int64                       // number of statements sent
 
 	since string // when its process at the server began
 }

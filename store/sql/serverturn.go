@@ -35,7 +35,7 @@ func (t *tx) reload() error {
 	m.lanes.node, m.lanes.here = was.lanes.node, was.lanes.here
 	m.turn, m.served, m.endedUID = was.turn, was.served, was.endedUID
 	for name, q := range was.lanes.queues {
-		if q.Pass > was.turn { // otherwise it is equal to a new queue
+		if q.Pass > was.turn { // a queue with a lower Pass is equal to a new queue
 			m.lanes.state(name).Pass = q.Pass
 		}
 		if is := m.lanes.queues[name]; is != nil {

@@ -32,7 +32,7 @@ type op struct {
 	err   error
 	ended []store.Settlement // that it tells of, if these are known before it is carried out
 	wants int                // jobs that it claims, as far as is known then
-	quota int64              // bytes that the jobs of one user may hold with ended; 0 means unlimited
+	quota int64              // limit on the bytes of each user's jobs when ended is recorded; 0 means unlimited
 	// wholeReserve allows the operation to use the last part of the reserve when the disk is full. Removals have it,
 	// and so have cancel and Promote, which write little and let jobs end that use disk space.
 	wholeReserve bool
@@ -254,12 +254,12 @@ type served struct {
 // slowOp is how long an operation took at least for its user's next one to be committed alone: others would wait for it.
 const slowOp = 10 * time.Millisecond
 
-// groupTime is how long the operations of one commit take, without urgent ones, while users share the writer; the
-// operation that reaches it is the last. A user waits for the commit that is under way and for its own, and a job needs
+// groupTime is how long the operations in one commit may take while users share the writer, not counting urgent ones.
+// The operation that reaches it is the last. A user waits for the current commit and for the user's own. A job needs
 // three commits: to be stored, to be claimed and to be settled.
 const groupTime = slowOp
 
-// sharedFor is how long users are taken to share the writer after operations of several users have waited.
+// sharedFor is how long users are considered to share the writer after operations of several users have waited.
 const sharedFor = time.Second
 
 // maxServed bounds of how many it is known when they were served, and of whom that their last operation took long.

@@ -79,8 +79,8 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit ends with the operation that brings it to groupTime: no user waits
-// until everything is carried out that another one asks for.
+// While operations of several users wait, a commit ends with the operation that brings it to groupTime. So no user
+// has to wait for all of another user's operations.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())
@@ -97,7 +97,7 @@ func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 			})
 		}
 		for i := range 40 {
-			ask(1 + i/39) // the last one is of user 2
+			ask(1 + i/39) // the last operation belongs to user 2
 			waits(t, s, i+1)
 		}
 		release()

@@ -259,7 +259,7 @@ func (t *tx) AddAttempt(j *rules.Job, e *store.Settlement) error {
 	kept := store.OutputSize(a)
 	size := kept
 	if a.OutputBytes < 0 {
-		size = a.OutputBytes // gives the reason why it was not kept
+		size = a.OutputBytes // a negative size is the reason why the output was not kept
 	}
 	if t.foreseen.writing() {
 		t.foreseen.attempts[e.Seq] = foreseenAttempt{e, j.Runs}

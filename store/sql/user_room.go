@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// RemovableBytes implements store.Store. Outputs are counted, and each input has more than KeptInput bytes, so what it
-// reads is bounded by the bytes that are needed.
+// RemovableBytes implements store.Store. It knows the outputs' size without reading them. Each input that it reads
+// has more than KeptInput bytes, so need bounds how many it reads.
 func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes int64, err error) {
 	err = s.do(ctx, normal, func(t *tx) error {
 		bytes = t.s.mem.users[uid].outputs
@@ -44,15 +44,15 @@ func (t *tx) TrimUser(uid int, keep int64) error {
 	if t.trimmed >= trimMost {
 		return nil
 	}
-	if t.foreseenOf(uid) { // an output that is in the database, and that nothing counts yet
+	if t.foreseenOf(uid) { // the database has an output that is not counted yet
 		return errForeseen
 	}
 	_, err := t.trimUser(uid, keep)
 	return err
 }
 
-// trimUser removes up to outputStep inputs and outputs of a user's jobs while the user holds more than keep bytes. It
-// reports whether there is more to remove.
+// trimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes, at most outputStep
+// of them. It reports whether there is more to remove.
 func (t *tx) trimUser(uid int, keep int64) (more bool, err error) {
 	over := func() int64 { return t.s.mem.users[uid].held() - keep }
 	last := removable{endedAt: math.MinInt64}
@@ -70,7 +70,7 @@ func (t *tx) trimUser(uid int, keep int64) (more bool, err error) {
 				return false, err
 			}
 			t.trimmed += got.n
-			left -= got.n // 0 for a job whose input or outputs are missing
+			left -= got.n // n is 0 for a job whose input or outputs are missing
 			if over() <= 0 || left <= 0 {
 				break
 			}
@@ -79,7 +79,7 @@ func (t *tx) trimUser(uid int, keep int64) (more bool, err error) {
 	return false, nil
 }
 
-// removePart removes the input of a job, or as many of its outputs as have to go.
+// removePart removes a job's input, or as many of its outputs as necessary.
 func (t *tx) removePart(uid int, of removable, by trimming) (got trimmed, err error) {
 	if of.outputs {
 		return t.trim(by, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, of.seq)
@@ -88,18 +88,20 @@ func (t *tx) removePart(uid int, of removable, by trimming) (got trimmed, err er
 	return trimmed{n: int(bit(bytes > 0)), bytes: bytes}, err
 }
 
-// removable names a part of a user's job that may be removed: its outputs, or else its input.
+// removable names data of a user's job that may be removed: the job's outputs if outputs is true, otherwise its
+// input.
 type removable struct {
 	seq, endedAt int64
 	outputs      bool
 }
 
-// removables lists up to outputStep of a user after one of them: first those of jobs that have not ended, then those of the
-// job that ended first. Of one job the input comes first.
+// removables lists up to outputStep removable parts of a user's jobs, beginning after the part last. Parts of jobs
+// that have not ended come first, then those of ended jobs in the order in which they ended. A job's input comes
+// before its outputs.
 func (t *tx) removables(uid int, last removable) (list []removable, err error) {
 	outputsAfter := last.seq
 	if !last.outputs {
-		outputsAfter-- // its outputs come after its input
+		outputsAfter-- // the job's outputs come after its input
 	}
 	err = t.query(func(r row) (bool, error) {
 		list = append(list, removable{r.num(0), r.num(1), r.num(2) != 0})
@@ -110,8 +112,8 @@ func (t *tx) removables(uid int, last removable) (list []removable, err error) {
 	return list, err
 }
 
-// removeInput removes the input of a user's job that has a row in inputs, and returns its size. inputOf wrote it, so its
-// first and last bytes say which parts it has.
+// removeInput removes the input of a user's job, which must be in the table inputs, and returns its size. inputOf
+// wrote the input, so its first and last bytes tell which parts it has.
 func (t *tx) removeInput(uid int, seq int64) (bytes int64, err error) {
 	parts := queue.InputParts(0)
 	err = t.query(func(r row) (bool, error) {
@@ -124,7 +126,7 @@ func (t *tx) removeInput(uid int, seq int64) (bytes int64, err error) {
 		}
 		return false, nil
 	}, `SELECT octet_length(input), substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, seq)
-	if err != nil || bytes == 0 { // a damaged database; doctor reports it
+	if err != nil || bytes == 0 { // bytes is 0 if the database is damaged; doctor reports that
 		return 0, err
 	}
 	t.Holds(uid, -bytes, 0)
@@ -135,7 +137,7 @@ func (t *tx) removeInput(uid int, seq int64) (bytes int64, err error) {
 func (t *tx) ForgetAttempt(seq int64) error {
 	n, record := int64(0), int64(0)
 	err := t.query(func(r row) (bool, error) {
-		n, record = r.num(0), r.num(1)+store.AttemptBytes // the next one is counted as if this one stayed
+		n, record = r.num(0), r.num(1)+store.AttemptBytes // the next record has been counted as if this one stayed
 		return false, nil
 	}, `SELECT n, octet_length(error) + coalesce(octet_length(result_error), 0) FROM attempts WHERE seq = ? ORDER BY n LIMIT 1`, seq)
 	if err != nil || n == 0 {
@@ -149,7 +151,7 @@ func (t *tx) ForgetAttempt(seq int64) error {
 		return err
 	}
 	with := *t.Lease(seq)
-	with.Job.Stored -= record // the row is written with the end of the lease
+	with.Job.Stored -= record // ending the lease writes the row
 	t.Hold(&with)
 	t.Holds(with.Job.UID, -record, 0)
 	return nil

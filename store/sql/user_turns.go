@@ -8,17 +8,17 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// userLanes are the best open lanes of a user in a queue, of those that make demands.
+// userLanes holds the best open lanes with demands of one user in a queue.
 type userLanes struct {
-	open []*rules.Lane  // in the order of their heads, at least one
-	rest rules.Position // all other open lanes have their heads here or after it
+	open []*rules.Lane  // in the order of their heads; has at least one
+	rest rules.Position // the heads of all other open lanes are here or later
 }
 
-// openKept is how many open lanes of each user are kept in memory, at most. A claim that moves their heads finds the
-// best one in memory.
+// openKept is the largest number of open lanes of each user that are kept in memory. While a claim moves the heads of
+// these lanes, it usually finds the best lane without a query.
 const openKept = 4
 
-// second returns the head of the second lane, or a position at or before it.
+// second returns the head of the user's second-best lane, or a position that is not after it.
 func (u *userLanes) second() rules.Position {
 	if len(u.open) > 1 {
 		return u.open[1].Head
@@ -26,7 +26,7 @@ func (u *userLanes) second() rules.Position {
 	return u.rest
 }
 
-// set notes the head of one of the user's lanes, and whether it is open.
+// set notes a lane's new head, and whether the lane is open.
 func (u *userLanes) set(l rules.Lane) {
 	u.open = slices.DeleteFunc(slices.Clone(u.open), func(other *rules.Lane) bool { return other.ID == l.ID })
 	if l.Shut == rules.Open {
@@ -125,7 +125,8 @@ func before(a, b rules.Position) rules.Position {
 	return a
 }
 
-// findUsers reads the open lanes of a queue that make demands, of all users or of those in staleUsers.
+// findUsers reads the open lanes with demands of a queue. It reads those of all users if q is stale, and otherwise
+// those of the users in staleUsers.
 func (t *tx) findUsers(q *queueState) error {
 	if q.stale || q.users == nil {
 		q.users = map[int]userLanes{}
@@ -141,8 +142,8 @@ func (t *tx) findUsers(q *queueState) error {
 	return nil
 }
 
-// openLanes reads the lanes that findUsers needs: with one query for each user, or with one for all where a query
-// takes a round trip.
+// openLanes reads the lanes for findUsers. It uses one query for each user, or a single query where each query takes
+// a round trip.
 func (t *tx) openLanes(q *queueState) error {
 	if t.remote() {
 		return t.openLanesOfUsers(q)
@@ -164,7 +165,8 @@ func (t *tx) openLanes(q *queueState) error {
 	}
 }
 
-// nextOpenLanes reads the open lanes of the first user that meets a condition. uid is nil if none does.
+// nextOpenLanes reads the open lanes of the first user that meets a condition, and returns that user. It returns nil
+// if no user does.
 func (t *tx) nextOpenLanes(q *queueState, condition string, than int) (uid *int, err error) {
 	err = t.query(func(r row) (bool, error) {
 		l, err := readLane(r)
@@ -179,14 +181,14 @@ func (t *tx) nextOpenLanes(q *queueState, condition string, than int) (uid *int,
 	return uid, err
 }
 
-// addOpen adds a lane that is open in the database.
+// addOpen adds a lane that was read from the database as open.
 func (q *queueState) addOpen(l rules.Lane) {
 	own := q.openOf(l.UID)
 	own.add(l)
 	q.users[l.UID] = own
 }
 
-// openOf returns the open lanes of a user that make demands.
+// openOf returns a user's open lanes with demands.
 func (q *queueState) openOf(uid int) userLanes {
 	if own, known := q.users[uid]; known {
 		return own
@@ -194,8 +196,8 @@ func (q *queueState) openOf(uid int) userLanes {
 	return userLanes{rest: rules.End}
 }
 
-// setOpen keeps the open lanes of a user up to date when a lane that makes demands changes. Only if none is left in
-// memory are they read again.
+// setOpen updates the user's open lanes in memory when a lane with demands changes. It marks them to be read again
+// only if none is left in memory.
 func (ls *lanes) setOpen(q *queueState, l rules.Lane) {
 	if q.stale || q.staleUsers[l.UID] {
 		ls.markStaleUser(q, l.UID)
@@ -208,7 +210,7 @@ func (ls *lanes) setOpen(q *queueState, l rules.Lane) {
 			q.users = map[int]userLanes{}
 		}
 		q.users[l.UID] = own
-	case own.rest != rules.End: // there are others
+	case own.rest != rules.End: // other open lanes exist in the database
 		ls.markStaleUser(q, l.UID)
 		return
 	default:

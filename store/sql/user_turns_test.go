@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// turnsNode returns a node of a database, in which jobs are claimed by priority.
+// turnsNode returns a node of the database at url. It claims jobs by priority.
 func turnsNode(t *testing.T, url, name string) *Server {
 	t.Helper()
 	s, err := OpenServer(t.Context(), url, Options{
@@ -26,7 +26,8 @@ func turnsNode(t *testing.T, url, name string) *Server {
 	return s
 }
 
-// handEach enqueues a job with each of these lists of demands for each of the users 1 to n, and repeats that.
+// handEach enqueues jobs for each of the users 1 to users. For each list of demands, a user gets as many jobs as
+// times says.
 func handEach(t *testing.T, s *Server, users, times int, demands ...[]queue.Demand) {
 	t.Helper()
 	for uid := 1; uid <= users; uid++ {
@@ -46,7 +47,7 @@ func lock(key string, n int) []queue.Demand {
 	return []queue.Demand{{Kind: queue.GateLock, Key: key, N: n}}
 }
 
-// cost counts what a node sends to its server.
+// cost is the number of statements and round trips that a node makes to its server.
 type cost struct{ statements, trips int64 }
 
 // costOf returns what a call costs.
@@ -56,7 +57,7 @@ func costOf(s *Server, call func()) cost {
 	return cost{s.writer.asked - before.statements, s.writer.trips - before.trips}
 }
 
-// Users take turns job by job, but a claim asks the server by lanes: what it costs does not grow with the number of
+// Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the number of
 // jobs.
 func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	const users, few, many = 8, 48, 128
@@ -83,10 +84,10 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 				}
 				return c
 			}
-			take(2 * users) // finds the first jobs of the lanes
+			take(2 * users) // finds the lanes' first jobs
 			short, long := take(few), take(many)
 			t.Logf("%d jobs cost %+v, %d cost %+v", few, short, many, long)
-			const rare = 2 // now and then a node reads the size of the database, too
+			const rare = 2 // sometimes a node also reads the size of the database
 			if long.statements > short.statements+rare || long.trips > short.trips+rare {
 				t.Errorf("%d jobs cost %+v, %d cost %+v; want no more", few, short, many, long)
 			}
@@ -94,8 +95,8 @@ func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
 	}
 }
 
-// After a change by another node, a node reads again only the lanes of the users concerned. It reads the lanes of
-// several users, or of all, with one query.
+// After another node has made a change, a node reads only the lanes of the affected users again. One query is enough
+// for several users, or for all.
 func TestChangedLanesTakeOneQuery(t *testing.T) {
 	var changed, all []cost
 	for _, users := range []int{4, 40} {
@@ -139,11 +140,12 @@ func TestChangedLanesTakeOneQuery(t *testing.T) {
 	}
 }
 
-// A claim reads whole only the jobs that it takes. Of the next job of a lane it reads only what the lane is ranked by.
+// A claim reads complete rows only of the jobs that it takes. For the next job of a lane it reads only the columns
+// that the lane is ranked by.
 func TestClaimReadsOfTheNextJobOnlyItsRank(t *testing.T) {
 	s := turnsNode(t, pgserver.Shared(t).Create(t), "a")
 	handEach(t, s, 2, 3, nil)
-	claim(t, s, 2) // finds the first jobs of the lanes
+	claim(t, s, 2) // finds the lanes' first jobs
 	err := s.do(t.Context(), urgent, func(tx *tx) error {
 		jobs, _, err := tx.rules.Claim(2)
 		for id, l := range tx.readAhead.lanes {

@@ -16,8 +16,8 @@ type user struct {
 	staged  int64 // jobs of batches
 	batches int   // that are not committed
 	names   int64 // of jobs of those
-	bytes   int64 // that the user's jobs and schedules hold; stored in the table users
-	outputs int64 // bytes of these that are outputs; stored there too
+	bytes   int64 // bytes that the user's jobs and schedules hold; stored in the table users
+	outputs int64 // the part of bytes that outputs take; stored in the same table
 	// stagedBytes is how many bytes the user's jobs in batches use.
 	stagedBytes int64
 }

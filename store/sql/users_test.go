@@ -38,7 +38,8 @@ func TestTrimUserSkipsDamagedJobs(t *testing.T) {
 	}
 }
 
-// everyTrim runs a job twice whose user has no room: its outputs are removed, and its first record.
+// everyTrim runs a job twice. TrimOutputs removes the output of the first attempt. The second attempt ends without
+// room in the user's quota, which removes the record of the first.
 func everyTrim(t *testing.T, s *Store) {
 	t.Helper()
 	seq := put(t, s, 0, 1)[0]

@@ -123,7 +123,8 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	before := len(list)
 	for _, name := range []string{".", fileName, fileName + "-wal", fileName + "-shm", markName, reserve} {
 		path, look, open := filepath.Join(dir, name), os.Lstat, fs.FileMode(0o077)
-		if name == "." { // it may be a link, whose mode means nothing; others may pass through it to a socket
+		// This may be a symbolic link, whose own mode means nothing. Other accounts may pass through it to a socket.
+		if name == "." {
 			look, open = os.Stat, 0o022
 		}
 		info, err := look(path)

@@ -53,10 +53,10 @@ type tx struct {
 	taking   int64               // the submission that is being enqueued
 	met      error               // by what could not say so
 	ended    []store.Settlement  // that its first operation tells of
-	quota    int64               // bytes that the jobs of one user may hold with these; 0 means unlimited
+	quota    int64               // limit on the bytes of each user's jobs when ended is recorded; 0 means unlimited
 	wants    int                 // jobs, its first operation, if that is known
 	expected *expectation        // nil if nothing was asked that is not read
-	// readAhead holds rows of lanes that were read before they are needed; nil unless remote.
+	// readAhead holds lane rows that were read before they were needed. It is nil unless the store is on a server.
 	readAhead *readAhead
 	laneCache
 	foreseen *foreseen // nil if nothing was written before its turn
@@ -258,16 +258,16 @@ func (s *engine) try(group []*op) (n int, grant *granted, culprit *op, err error
 	return n, grant, nil, nil
 }
 
-// carryOut carries out the operations of a group, or the first n of them if these are large, or take long while users
-// share the writer. culprit is the operation that met an error.
+// carryOut carries out the operations of a group, or only the first n. It stops early if the transaction gets too
+// large, or takes too long while users share the writer. culprit is the operation whose error ended it.
 func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	s, now := t.s, time.Now()
-	users := now // when the first operation that is not urgent began
+	users := now // when the time of operations that are not urgent began to count
 	shared := now.Sub(s.shared) < sharedFor
 	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
 		o := group[n]
 		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slow[o.uid] {
-			s.late = o // those before it are not to wait for it; it comes next
+			s.late = o // its user's last operation took long, so it is committed next, alone
 			break
 		}
 		n++
@@ -285,7 +285,7 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	return n, nil, nil
 }
 
-// remote reports whether each query waits for a round trip to a server.
+// remote reports whether each query takes a round trip to a server.
 func (t *tx) remote() bool { return t.readAhead != nil }
 
 // size is how many bytes the transaction has carried so far.
@@ -303,7 +303,7 @@ func (t *tx) exec(sql string, args ...any) error {
 	if err := t.writeLanes(); err != nil {
 		return err
 	}
-	t.forgetReads() // it may change anything
+	t.forgetReads() // the statement may change any row
 	return t.conn.exec(sql, args...)
 }
 

@@ -133,7 +133,7 @@ func bytesTrimmed(r *rig) {
 	same(r, "outputs", left, []int64{9000, queue.OutputOverQuota, 3000})
 }
 
-// removable returns how many bytes can be removed of a user's jobs.
+// removable returns how many bytes can be removed from a user's jobs.
 func (r *rig) removable(uid int) int64 {
 	r.Helper()
 	n, err := r.s.RemovableBytes(r.Context(), uid, math.MaxInt64)
@@ -141,7 +141,8 @@ func (r *rig) removable(uid int) int64 {
 	return n
 }
 
-// trimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes.
+// trimUser removes inputs and outputs of a user's jobs until the user holds at most keep bytes, or nothing is left to
+// remove.
 func (r *rig) trimUser(uid int, keep int64) {
 	r.Helper()
 	for more := true; more; {

@@ -8,7 +8,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// prints ends an attempt of a leased job with an output of n bytes, and reads the job back.
+// prints ends an attempt of a leased job with an output of n bytes, and returns the job as it is then. most is the
+// limit on the bytes of the job's user; 0 means unlimited.
 func (r *rig) prints(j queue.Job, o queue.Outcome, n int, most int64) queue.Job {
 	r.Helper()
 	e := r.settlement(j, o)
@@ -18,7 +19,8 @@ func (r *rig) prints(j queue.Job, o queue.Outcome, n int, most int64) queue.Job 
 	return r.get(j.ID)
 }
 
-// attempt fails an attempt of a leased job that has an output of n bytes.
+// attempt ends an attempt of a leased job as a failure with an output of n bytes, and checks that the job is to be
+// retried. most is the limit on the bytes of the job's user; 0 means unlimited.
 func (r *rig) attempt(j queue.Job, n int, most int64) queue.Job {
 	r.Helper()
 	got := r.prints(j, exit(1), n, most)
@@ -26,7 +28,7 @@ func (r *rig) attempt(j queue.Job, n int, most int64) queue.Job {
 	return got
 }
 
-// again claims the job that failed, once it is due.
+// again claims the failed job when it is due again.
 func (r *rig) again() queue.Job {
 	r.Helper()
 	r.advance(time.Hour)
@@ -34,7 +36,7 @@ func (r *rig) again() queue.Job {
 	return r.claimOne()
 }
 
-// sizes returns the output sizes of the first attempts of a job.
+// sizes returns the output sizes of a job's first attempts. attempts is their number.
 func (r *rig) sizes(j queue.Job, attempts int) (list []int64) {
 	r.Helper()
 	for n := range attempts {
@@ -43,7 +45,7 @@ func (r *rig) sizes(j queue.Job, attempts int) (list []int64) {
 	return list
 }
 
-// sizeOf returns the output size of one attempt of a job.
+// sizeOf returns the output size of attempt n of a job.
 func (r *rig) sizeOf(j queue.Job, n int) int64 {
 	r.Helper()
 	a, err := r.s.Attempt(r.Context(), j.Seq, n)
@@ -71,7 +73,8 @@ func outputsOfRetriedTrimmed(r *rig) {
 	same(r, "bytes of outputs at last", r.get(j.ID).Outputs, int64(0))
 }
 
-// deletes fails unless Promote is to be called immediately after something was done: output files are deleted then.
+// deletes calls do, and fails unless the store then hints that Promote should be called immediately. Promote deletes
+// output files.
 func (r *rig) deletes(what string, do func()) {
 	r.Helper()
 	r.promote()
@@ -91,7 +94,7 @@ func (r *rig) deletes(what string, do func()) {
 	}
 }
 
-// claimOf stores a job of a user and claims it.
+// claimOf stores a job for a user and claims it.
 func (r *rig) claimOf(uid int, set ...func(*queue.Job)) queue.Job {
 	r.Helper()
 	r.must(r.enqueueLarge(uid, 0, draft(append(set, of(uid))...)))
@@ -102,7 +105,7 @@ func outputsOfMostTrimmed(r *rig) {
 	run := func(uid, n int) queue.Job { return r.prints(r.claimOf(uid), exit(0), n, 0) }
 	first := run(1, 100)
 	var most []queue.Job
-	for range 120 { // more than two steps
+	for range 120 { // more than two steps can remove
 		most = append(most, run(2, 100))
 	}
 	second := run(3, 3000)
