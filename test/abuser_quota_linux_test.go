@@ -13,8 +13,8 @@ import (
 // abuseQuota is max_bytes_per_user while users attack, in MiB.
 const abuseQuota = 128
 
-// fillQuota stores large jobs and cancels them, and runs jobs that leave outputs, also in each of many attempts, as fast as
-// it may.
+// fillQuota fills its user's quota as fast as it can. It enqueues large jobs and cancels them, and runs jobs that
+// leave outputs. One of these jobs leaves an output in each of many attempts.
 func (a *abuser) fillQuota(ctx context.Context, n *tally) {
 	const printing = `{"argv":["nice","-n","19","sh","-c","head -c 1000000 /dev/zero; exit 1"],"output_limit":1048576,"max_attempts":1000,"backoff_max":"1ms","cwd":"/"}`
 	spec := large(tomorrow)
@@ -65,7 +65,8 @@ func (q *queue) quotaAttack(t *testing.T, program string) {
 	q.must("config", "set", "max_bytes_per_user", fmt.Sprintf("%dMiB", abuseQuota))
 }
 
-// quotaHolds checks that the jobs of a user hold no more than they may: it was never lowered while they held more.
+// quotaHolds checks that a user's jobs do not hold more bytes than most. The quota was never lowered while they held
+// more than that.
 func (q *queue) quotaHolds(t *testing.T, p person, most int64) {
 	t.Helper()
 	conn, err := connectAs(q.dir, p)

@@ -80,7 +80,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	}
 }
 
-// A job that prints a lot and is run again and again never takes its user above max_bytes_per_user, and the output of its
+// A job that prints a lot and is retried many times never takes its user above max_bytes_per_user. The output of its
 // last attempt is kept.
 func TestRetriedOutputsAreBounded(t *testing.T) {
 	q := serving(t, "--workers", "1")

@@ -171,7 +171,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// A drain that waits until no job runs is joined by another drain and fails if drain --off ends it.
+// A second drain can be requested while another one waits until no job runs. The waiting drain fails if drain --off
+// ends it.
 func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -179,7 +180,7 @@ func TestDrainFailsIfItIsEndedWhileItWaits(t *testing.T) {
 	running := w.enqueue(fields{"command": "echo up; while [ ! -e " + gate + " ]; do sleep 0.02; done"})
 	w.runs(running)
 	waits := make(chan answer, 1)
-	go func() { waits <- q.dial().call("drain", fields{"wait": true}) }() // ends with the drain
+	go func() { waits <- q.dial().call("drain", fields{"wait": true}) }() // ends when the drain ends
 	q.until("it drains", 10*time.Second, func() bool { return strings.Contains(q.must("status"), "drain") })
 	q.must("drain")
 	select {

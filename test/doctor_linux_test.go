@@ -21,7 +21,7 @@ func TestDoctorFindsModesAndStoppedRunners(t *testing.T) {
 	os.Chmod(q.path("queuectl.sock"), 0o600)
 	for _, c := range []struct {
 		mode   os.FileMode
-		advice string // "" for no finding
+		advice string // "" if there must be no finding
 	}{{0o711, ""}, {0o755, "run: chmod 700 " + q.dir}, {0o700, ""}} {
 		os.Chmod(q.dir, c.mode)
 		var got []string

@@ -39,14 +39,14 @@ func TestDrainAnswersOnceNoJobCanStart(t *testing.T) {
 	w.end(sent)
 }
 
-// begun counts the attempts that the running tables of the runners note.
+// begun returns how many attempts the runners have noted in their running tables.
 func (q *queue) begun() (n int) {
-	const slot = 64 // bytes; the first one is the header
+	const slot = 64 // bytes; the first slot holds the header
 	tables, _ := filepath.Glob(q.runners() + "/*/running")
 	for _, name := range tables {
 		raw, _ := os.ReadFile(name)
 		for at := slot; at+slot <= len(raw); at += slot {
-			if strings.Trim(string(raw[at:at+8]), "\x00") != "" { // the number of a job
+			if strings.Trim(string(raw[at:at+8]), "\x00") != "" { // the job's number
 				n++
 			}
 		}
@@ -54,8 +54,8 @@ func (q *queue) begun() (n int) {
 	return n
 }
 
-// A runner that is stopped after it has noted an attempt and before it starts the process may start that job once it is
-// continued. A drain says so, also after a restart of the service, and is complete once the job has started.
+// A stopped runner may have noted an attempt without having started its process. It may still start the job when it
+// is continued. A drain reports that, even after a restart of the service, and is complete once the job has started.
 func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	q := newQueue(t, "failpoint")
 	q.env = []string{"QUEUECTL_FAILPOINTS=attempt-noted=wait:" + q.path("go")}
@@ -82,8 +82,8 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	}
 }
 
-// If the runner of a node has noted a job and does not start it, a drain fails, also on other nodes. Other changes that
-// hold for all nodes are not affected.
+// If a node's runner has noted a job but does not start it, a drain fails, even if it is requested on another node.
+// Other cluster-wide changes still work.
 func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	p := pgserver.New(t)
 	t.Cleanup(p.Remove)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Invisible characters of a job are escaped wherever they are printed among our own words: on a terminal and in a pipe.
-// In a pipe colours are escaped too, so nothing is dropped. The output that logs prints stays as it is.
+// A job's invisible characters are escaped wherever they are printed within our own text, both on a terminal and in a
+// pipe. In a pipe, colours are escaped too, so that nothing is dropped. logs prints the job's output unchanged.
 func TestJobsHideNoCharacters(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()

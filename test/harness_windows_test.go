@@ -481,7 +481,7 @@ var here = []struct{ find, there string }{
 	{`(?m)^(shell +)environment  `, "${1}default  "},
 }
 
-// timeZone finds the name that Windows has for UTC.
+// timeZone matches the name that Windows uses for UTC.
 var timeZone = regexp.MustCompile(`([( ])GMT([) \n])`)
 
 // pathsHere are paths below the home.

@@ -429,7 +429,7 @@ func TestSettingsChangeInTurn(t *testing.T) {
 			calls.Go(func() {
 				w := q.dial()
 				w.good("config.set", fields{"key": "priority", "value": n + 1}, nil)
-				// Another call may end a drain before it is complete.
+				// Another request may end this drain before it is complete.
 				if got := w.call("drain", fields{"off": n%2 == 0}); got.Error != nil && got.Error.Data.Code != "wrong_state" {
 					t.Errorf("drain: %+v", *got.Error)
 				}

@@ -86,8 +86,8 @@ func TestManyAreCleanedUp(t *testing.T) {
 	}
 }
 
-// enqueue warns of an argument inside code for a shell, also in a pipe, and names a form that is safe. It takes the jobs
-// all the same.
+// enqueue prints a warning if an argument would be inside code for a shell, even if its output goes to a pipe. The
+// warning names a safe form. The jobs are enqueued anyway.
 func TestManyWarnsOfArgumentsInShellCode(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	r := q.cli("enqueue", "--", "sh", "-c", "gzip '{}'", ":::", "a.log")

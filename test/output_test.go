@@ -114,7 +114,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// A line takes the place of output that was not kept, wherever the end of the output is shown.
+// Wherever the end of an output is shown, a line replaces the bytes that were not kept.
 func TestShowMarksOutputThatWasNotKept(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	w := q.dial()
@@ -394,7 +394,7 @@ func TestLogsReportsDamageOfARunningJob(t *testing.T) {
 	reports := func(when string) {
 		t.Helper()
 		r := q.cli("logs", id)
-		damaged, marks := 0, 0 // a gap that spans two reads has two marks
+		damaged, marks := 0, 0 // a gap that spans two reads is reported in two lines
 		for _, said := range regexp.MustCompile(`\[(\d+) bytes of stdout are damaged\]\n`).FindAllStringSubmatch(r.out, -1) {
 			n, _ := strconv.Atoi(said[1])
 			damaged, marks = damaged+n, marks+len(said[0])

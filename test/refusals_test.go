@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A refusal of one job names the flag that was typed; JSON names the field, apart from the message.
+// The error about one refused job names the flag that was typed. JSON output gives the field separately from the
+// message.
 func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "--unique", "k", "true")
@@ -42,8 +43,8 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	}
 }
 
-// A bad value of a flag is refused by the flag that was typed: what is wrong with it, and what to do. The words of Go's
-// libraries are not for users, and a number that is too large is not called something else.
+// The error about an invalid flag value names the flag that was typed. It says what is wrong and what to do, and does not
+// quote errors of Go's libraries. A number that is too large is reported as too large.
 func TestRefusalsNameTheFlag(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")

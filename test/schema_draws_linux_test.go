@@ -18,20 +18,20 @@ import (
 	"pgregory.net/rapid"
 )
 
-// drawer makes values that a JSON Schema permits, and changes them. The same seed makes the same values.
+// drawer draws random values that a JSON Schema permits, and also changes them. The same seed gives the same values.
 type drawer struct {
 	*rand.Rand
-	texts map[string]*rapid.Generator[string] // by the pattern that they match
+	texts map[string]*rapid.Generator[string] // generators by the pattern that their texts match
 }
 
 func newDrawer(seed uint64) *drawer {
 	return &drawer{rand.New(rand.NewPCG(seed, 1)), map[string]*rapid.Generator[string]{}}
 }
 
-// one returns one of the entries of a list.
+// one returns a random entry of a list.
 func one[T any](d *drawer, list []T) T { return list[d.IntN(len(list))] }
 
-// number returns a number that the schema has under a name, or else another one.
+// number returns the number that the schema has under this name. If it has none, it returns the argument otherwise.
 func number(s fields, name string, otherwise float64) float64 {
 	if n, ok := s[name].(float64); ok {
 		return n
@@ -50,10 +50,11 @@ func kinds(s fields) []string {
 		}
 		return list
 	}
-	return []string{"integer"} // anything
+	return []string{"integer"} // any type would do
 }
 
-// value makes a value of the schema's type, within its bounds. It ignores conditions on several members.
+// value draws a value of the schema's type, within the schema's bounds. It ignores conditions that involve several
+// members.
 func (d *drawer) value(s fields) any {
 	if list, ok := s["enum"].([]any); ok {
 		return one(d, list)
@@ -123,14 +124,14 @@ func (d *drawer) list(s fields) any {
 	return list
 }
 
-// typical are values of parameters whose form a schema does not describe.
+// typical lists usual values for parameters whose format their schema does not describe.
 var typical = map[string][]any{
 	"cron": {"0 3 * * *", "@hourly", "@every 90s"}, "tz": {"UTC", "Europe/Berlin"},
 	"id": {"a", "b", 1}, "name": {"a", "b"},
 	"key": {"workers", "@db", "priority"},
 }
 
-// object makes an object, with each optional member as likely as given.
+// object draws an object. likely is the probability that an optional member is present.
 func (d *drawer) object(s fields, likely float64) fields {
 	v := fields{}
 	required, _ := s["required"].([]any)
@@ -155,7 +156,7 @@ func (d *drawer) object(s fields, likely float64) fields {
 	return v
 }
 
-// permitted makes parameters that the schema permits.
+// permitted draws parameters until the schema permits them. It returns false if it finds none.
 func (d *drawer) permitted(s fields, compiled *jsonschema.Schema) (fields, bool) {
 	for i := range 3000 {
 		v := d.object(s, []float64{0, 0.03, 0.1, 0.3}[i%4])
@@ -171,7 +172,7 @@ func permits(s *jsonschema.Schema, v any) bool {
 	return err == nil && valid(s, raw) == nil
 }
 
-// forbidden changes parameters until the schema does not permit them.
+// forbidden changes parameters until the schema does not permit them. It returns false if it does not succeed.
 func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fields, bool) {
 	properties, _ := s["properties"].(map[string]any)
 	names := slices.Sorted(maps.Keys(properties))
@@ -196,7 +197,7 @@ func (d *drawer) forbidden(s fields, compiled *jsonschema.Schema, v fields) (fie
 	return nil, false
 }
 
-// spoilt makes a value that a schema may not permit.
+// spoilt draws a value that its schema probably does not permit.
 func (d *drawer) spoilt(s fields) any {
 	list := []any{
 		nil, true, -1, 1.5, "", "!", "a b", "a\x00b", "é=é", "1x", strings.Repeat("x", 300),
@@ -210,8 +211,8 @@ func (d *drawer) spoilt(s fields) any {
 	return one(d, list)
 }
 
-// refused lists what a service refuses although the schema permits it, because a JSON Schema cannot express the rule. A
-// refusal is found by its field, "" for any, and its message.
+// refused lists requests that a service refuses although the schema permits them, because JSON Schema cannot express
+// the rule. An entry matches an error with its field, or any field if that is "", and with its message.
 var refused = []struct{ field, message, reason string }{
 	{"", "^is too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
@@ -234,17 +235,18 @@ var refused = []struct{ field, message, reason string }{
 	{"name", "", "hooks of the settings"},
 }
 
-// unsent are methods of which no drawn requests are sent.
+// unsent lists the methods for which no drawn requests are sent, and why.
 var unsent = map[string]string{
 	"service.stop": "ends the service",
 	"web.start":    "listens anywhere; which addresses are free, and need TLS, the schema does not say",
 	"config.set":   "each setting has values of its own",
 }
 
-// Requests of every method that its schema permits are not refused as invalid, and those that it forbids are.
+// For every method, a request that its schema permits is not refused as invalid, and a request that its schema
+// forbids is refused as invalid.
 func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
-	idle := serving(t, "--workers", "0") // has jobs, none of which runs
-	others := newQueue(t, "")            // has none
+	idle := serving(t, "--workers", "0") // has jobs, but none of them runs
+	others := newQueue(t, "")            // has no jobs
 	others.start("--workers", "0")
 	compiledAll := idle.schemas()
 	var list []struct {
@@ -285,7 +287,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 	}
 }
 
-// known reports whether all faults that a message lists are of refused.
+// known reports whether refused lists every fault in an error message.
 func known(field, message string) bool {
 	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
@@ -302,7 +304,7 @@ func known(field, message string) bool {
 	}
 }
 
-// nextFault finds the field of the next fault of a message.
+// nextFault finds the field of the next fault in an error message.
 var nextFault = regexp.MustCompile(`; ([a-z_]+): `)
 
 func asJSON(v any) string {
@@ -310,13 +312,14 @@ func asJSON(v any) string {
 	return fmt.Sprintf("%.600s", raw)
 }
 
-// wireError is the error of an answer.
+// wireError is the error object in a response.
 type wireError struct {
 	Message string
 	Data    struct{ Code, Field string }
 }
 
-// refusal returns the error that a request gets, nil if it gets none, or no answer soon: then the request waits.
+// refusal sends a request and returns the error in its response. It returns nil if the request succeeds, or if it is
+// one that waits and gets no response soon.
 func (q *queue) refusal(method string, params fields) *wireError {
 	q.Helper()
 	w := q.dial()

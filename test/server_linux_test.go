@@ -430,7 +430,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	}
 }
 
-// A job that an application enqueues makes room in its user's quota, as other requests of the user do.
+// A job that an application enqueues by SQL makes room in its user's quota, as the user's other requests do.
 func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	t.Parallel()
 	q, _ := onServer(t)
@@ -443,7 +443,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.must("config", "set", "store_roles", "app="+me.Username)
 	pgserver.Query(t, q.store, `CREATE ROLE app LOGIN; GRANT USAGE ON SCHEMA queuectl TO app; GRANT EXECUTE ON FUNCTION queuectl.enqueue(jsonb) TO app`)
 	q.until("the role is known", 20*time.Second, func() bool { return pgserver.Query(t, q.store, `SELECT count(*) FROM queuectl.roles`) == "1" })
-	q.must("config", "set", "max_bytes_per_user", "70000") // upkeep keeps it below 63,000
+	q.must("config", "set", "max_bytes_per_user", "70000") // upkeep then keeps the user's jobs below 63,000 bytes
 	pgserver.Query(t, pgserver.As(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.until("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
 	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (max_bytes_per_user)") {
