@@ -566,11 +566,21 @@ func lookUpAll(t *testing.T, path string, ids []string, what string) (found, ref
 
 // The index of a sound database is never reported as damaged, whatever was added to it and removed from it.
 func TestSoundIndexIsNeverDamaged(t *testing.T) {
+	for _, size := range []int{512, 4096, 65_536} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) { indexIsSound(t, size) })
+	}
+}
+
+// indexIsSound changes an index with pages of a size at random, and looks up ids that it does not have.
+func indexIsSound(t *testing.T, size int) {
 	c, err := openConn(":memory:")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.close()
+	if err := c.exec(fmt.Sprintf(`PRAGMA page_size = %d`, size)); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.exec(`CREATE TABLE jobs (seq INTEGER PRIMARY KEY, id TEXT NOT NULL)`); err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,9 @@ type indexPage struct {
 // checkIndexPath checks the pages on the way to an id that a lookup has not found. It returns a damage error if one
 // of them is damaged or contains the id.
 func checkIndexPath(c *liteConn, id string) error {
+	if known, err := knownPageFormat(c); err != nil || !known {
+		return err
+	}
 	page, err := c.number(`SELECT rootpage FROM sqlite_schema WHERE type = 'index' AND name = 'jobs_id'`)
 	low, high := "", "" // the ids in the page must be between these; "" as high means no upper bound
 	for range maxIndexDepth {
@@ -77,6 +80,18 @@ func checkIndexPath(c *liteConn, id string) error {
 		}
 	}
 	return lookupDamage("the index of ids refers to itself")
+}
+
+// knownPageFormat reports whether parseIndexPage can read the pages of the database: they have the size that SQLite gives
+// to a new file, and no bytes are reserved at their ends. Another program may have rewritten the file in another format.
+func knownPageFormat(c *liteConn) (known bool, err error) {
+	const size, reserved = 4096, 20 // byte 20 of the file is the number of reserved bytes in each page
+	err = c.query(func(r row) (bool, error) {
+		page := r.view(0)
+		known = len(page) == size && page[reserved] == 0
+		return false, nil
+	}, `SELECT data FROM sqlite_dbpage WHERE pgno = 1`)
+	return known, err
 }
 
 // readIndexPage reads one page of the id index.

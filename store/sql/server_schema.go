@@ -88,7 +88,7 @@ func describedIn(schema string) string {
 		UNION ALL SELECT 2, 'index ' || i.relname, regexp_replace(pg_get_indexdef(i.oid), ' ON [a-z_]+[.]', ' ON ')
 				|| CASE WHEN x.indisvalid THEN '' ELSE ', not valid' END
 			FROM own JOIN pg_index AS x ON x.indrelid = own.oid JOIN pg_class AS i ON i.oid = x.indexrelid
-			WHERE x.indisunique OR i.relname = ANY (string_to_array(?2, ' '))
+			WHERE x.indisunique AND x.indisvalid OR i.relname = ANY (string_to_array(?2, ' '))
 		UNION ALL SELECT 3, 'constraint ' || c.conname || ' of ' || own.name, pg_get_constraintdef(c.oid)
 			FROM own JOIN pg_constraint AS c ON c.conrelid = own.oid WHERE c.contype IN ('c', 'f', 'p', 'u', 'x')
 		UNION ALL SELECT 4, 'trigger ' || t.tgname || ' of ' || own.name, pg_get_triggerdef(t.oid)
@@ -143,7 +143,7 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	}
 	want, err := describeCreated(c, script)
 	if err != nil && kindOf(err) == mistake { // for example, the role may not create temporary tables
-		return "", otherSchema(c, fmt.Sprintf("it differs, and a comparison failed (%v)", err))
+		return "", otherSchema(c, fmt.Sprintf("it differs, and only a role with the privilege TEMPORARY on the database can find out how (%v)", err))
 	}
 	if err != nil {
 		return "", err

@@ -35,6 +35,8 @@ func TestServerRefusesOtherTables(t *testing.T) {
 		"another function":        {`CREATE FUNCTION queuectl.enqueue(spec text) RETURNS text LANGUAGE sql AS 'SELECT ''other'''`, "it has the function enqueue(spec text)"},
 		"reports": {change: `CREATE VIEW queuectl.report AS SELECT queue, count(*) FROM queuectl.jobs GROUP BY queue; CREATE TABLE queuectl.log (at timestamptz);
 			CREATE INDEX reported ON queuectl.jobs (created_at); CREATE FUNCTION queuectl.report_of(q text) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'; GRANT SELECT ON queuectl.jobs TO PUBLIC`},
+		"a unique index that is not valid, as REINDEX CONCURRENTLY leaves behind": {change: `CREATE UNIQUE INDEX jobs_pkey_ccnew ON queuectl.jobs (seq);
+			UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'queuectl.jobs_pkey_ccnew'::regclass`},
 		"another way to write lines": {change: `UPDATE queuectl.schema SET fingerprint = 'other'`},
 	} {
 		t.Run(name, func(t *testing.T) {
