@@ -7,19 +7,28 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits on connections that the server does not serve yet.
+// Limits on connections that the server does not serve yet, or no longer. maxRefusing and maxClosing take descriptors
+// that are not counted in max_connections, from the 64 that the service reserves for itself.
 const (
 	maxStarting = 4  // goroutines of one user that were started and do not run yet
-	maxRefusing = 64 // connections that are being turned away because their users have no access
 	acceptBurst = 16 // accepted connections before other goroutines may run; that many take about 1 ms
+	// maxRefusing is how many refusals of users without access may look up names concurrently, which takes seconds if
+	// the directory of accounts is slow. Beyond it such users are refused immediately, by an error without names.
+	maxRefusing = 16
+	// maxClosing is how many evicted connections may be closed in the background concurrently. Beyond it a
+	// connection is served only after the one that it evicts is closed.
+	maxClosing = 16
 )
 
 // arrivals holds the accepted connections that the server does not serve yet.
 type arrivals struct {
 	conns    sync.WaitGroup
-	refusing chan struct{} // holds one value for each connection that is being turned away because its user has no access
+	refusing chan struct{} // holds one value for each refusal that may look up names
+	closing  chan struct{} // holds one value for each evicted connection that is being closed in the background
 
 	mu    sync.Mutex
 	users map[int]*starting // by uid; guarded by mu
@@ -28,15 +37,30 @@ type arrivals struct {
 // starting holds a user's connections that were admitted and are not served yet. Their number is bounded by the limit
 // on a user's connections.
 type starting struct {
-	goroutines int      // goroutines that were started and do not run yet
-	waiting    []func() // each function serves one connection that has no goroutine yet
+	goroutines int       // goroutines that were started and do not run yet
+	waiting    []arrival // connections that have no goroutine yet
+}
+
+// arrival is an admitted connection and the function that serves it.
+type arrival struct {
+	conn  *serverConn
+	serve func()
+}
+
+func newArrivals() *arrivals {
+	return &arrivals{
+		refusing: make(chan struct{}, maxRefusing),
+		closing:  make(chan struct{}, maxClosing),
+		users:    map[int]*starting{},
+	}
 }
 
 // start starts a goroutine that serves a user's connection, and returns immediately. At most maxStarting goroutines
 // of a user are started before they run. The other connections wait without a goroutine. Accepting a connection is
 // faster than serving it. Without this limit, hundreds of one user's goroutines could be queued for a processor ahead
-// of every other user's requests.
-func (a *arrivals) start(uid int, serve func()) {
+// of every other user's requests. A connection that is evicted while it waits is not served.
+func (a *arrivals) start(c *serverConn, serve func()) {
+	uid := c.peer.UID
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	u := a.users[uid]
@@ -45,7 +69,8 @@ func (a *arrivals) start(uid int, serve func()) {
 		a.users[uid] = u
 	}
 	if u.goroutines >= maxStarting {
-		u.waiting = append(u.waiting, serve)
+		u.waiting = slices.DeleteFunc(u.waiting, func(w arrival) bool { return w.conn.isEvicted() })
+		u.waiting = append(u.waiting, arrival{c, serve})
 		return
 	}
 	u.goroutines++
@@ -71,8 +96,26 @@ func (a *arrivals) started(uid int) {
 	u.waiting = slices.Delete(u.waiting, 0, 1)
 	a.conns.Go(func() {
 		a.started(uid)
-		next()
+		next.serve()
 	})
+}
+
+// end closes evicted connections, which the limits no longer count. Close returns only after the goroutine that reads
+// from the connection has noticed, so it runs in the background. With maxClosing of these under way, end itself closes
+// the connection and waits, because otherwise the descriptors in use would be unbounded.
+func (a *arrivals) end(evicted []*serverConn) {
+	for _, c := range evicted {
+		c.hangUp() // the connection may be waiting for room
+		select {
+		case a.closing <- struct{}{}:
+			a.conns.Go(func() {
+				defer func() { <-a.closing }()
+				c.net.Close()
+			})
+		default:
+			c.net.Close()
+		}
+	}
 }
 
 // arrive admits a connection and starts serving it. It admits the connection before the server accepts the next one,
@@ -85,17 +128,23 @@ func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
 	}
 	ctx, c := newConn(ctx, nc)
 	evicted, err := s.admit(ctx, c)
+	a.end(evicted)
 	switch {
 	case err == nil:
-		a.start(c.peer.UID, func() { s.converse(ctx, c, evicted, nil) })
+		a.start(c, func() { s.converse(ctx, c, nil) })
 	case errors.Is(err, errOutside): // explaining the refusal may need a slow user name lookup
-		a.refusing <- struct{}{}
-		a.conns.Go(func() {
-			defer func() { <-a.refusing }()
-			s.converse(ctx, c, evicted, err)
-		})
+		select {
+		case a.refusing <- struct{}{}:
+			a.conns.Go(func() {
+				defer func() { <-a.refusing }()
+				s.converse(ctx, c, err)
+			})
+		default:
+			s.converse(ctx, c, queue.Errorf(queue.CodeDenied,
+				"you have no right on this service; an admin can grant one in [access] of its settings"))
+		}
 	default: // the response is one line, which fits into a new socket's buffer
-		s.converse(ctx, c, evicted, err)
+		s.converse(ctx, c, err)
 	}
 }
 
@@ -103,7 +152,11 @@ func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
 func (s *Server) serve(ctx context.Context, nc net.Conn) {
 	ctx, c := newConn(ctx, nc)
 	evicted, err := s.admit(ctx, c)
-	s.converse(ctx, c, evicted, err)
+	for _, o := range evicted {
+		o.hangUp() // the connection may be waiting for room
+		o.net.Close()
+	}
+	s.converse(ctx, c, err)
 }
 
 // newConn returns a connection and a context that is cancelled when the connection ends.
@@ -129,13 +182,9 @@ func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverCon
 }
 
 // converse serves an admitted connection, or sends its client the reason for the refusal.
-func (s *Server) converse(ctx context.Context, c *serverConn, evicted []*serverConn, err error) {
+func (s *Server) converse(ctx context.Context, c *serverConn, err error) {
 	defer c.net.Close()
 	defer c.hangUp()
-	for _, o := range evicted {
-		o.hangUp() // the connection may be waiting for room
-		o.net.Close()
-	}
 	if errors.Is(err, errOutside) {
 		err = s.gate.Refuse(&c.peer, "", Read)
 	}

@@ -8,14 +8,15 @@ import (
 // A user's connections that wait to be served do not delay other users' connections. Each of them is served exactly
 // once.
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
-	a := &arrivals{users: map[int]*starting{}}
+	a := newArrivals()
+	conn := func(uid int) *serverConn { return &serverConn{peer: Peer{UID: uid}} }
 	var served atomic.Int64
 	a.users[1] = &starting{goroutines: maxStarting} // goroutines that were started and do not run yet
 	for range 1000 {
-		a.start(1, func() { served.Add(1) })
+		a.start(conn(1), func() { served.Add(1) })
 	}
 	other := make(chan struct{})
-	a.start(2, func() { close(other) })
+	a.start(conn(2), func() { close(other) })
 	<-other
 	if n := served.Load(); n != 0 {
 		t.Errorf("%d connections of the first user are served, although its goroutines do not run", n)

@@ -152,6 +152,13 @@ func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	return c.since, c.active == 0 && !c.evicted
 }
 
+// isEvicted reports whether the connection was closed to make room for another one.
+func (c *serverConn) isEvicted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.evicted
+}
+
 // endIfGone cancels the connection's requests if its client has hung up, and reports whether the client has.
 func (c *serverConn) endIfGone() bool {
 	gone := hungUp(c.net)

@@ -131,7 +131,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	defer stop()
 	context.AfterFunc(calls, func() { s.conns.each(func(c *serverConn) { c.net.Close() }) })
 	pause := 5 * time.Millisecond
-	arrivals := &arrivals{users: map[int]*starting{}, refusing: make(chan struct{}, maxRefusing)}
+	arrivals := newArrivals()
 	defer arrivals.conns.Wait()
 	spare := openSpare()
 	defer func() { spare.Close() }()

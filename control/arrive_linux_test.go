@@ -1,0 +1,96 @@
+package control
+
+import (
+	"bufio"
+	"context"
+	"log/slog"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// counted is a connection that is counted in open until it is closed.
+type counted struct {
+	net.Conn
+	open   *atomic.Int64
+	closed atomic.Bool
+}
+
+func (c *counted) Close() error {
+	if !c.closed.Swap(true) {
+		c.open.Add(-1)
+	}
+	return c.Conn.Close()
+}
+
+// A user who connects faster than the connections are served has no more descriptors of the service open than its
+// share, except those that are being closed.
+func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const share = 8
+		limits := Limits{func() (all, user int) { return 100, share }}
+		server := NewServer(yes{}, limits, &door{right: Submit}, new(Shares), slog.New(slog.DiscardHandler))
+		server.peerOf = func(net.Conn) (Peer, error) { return Peer{UID: 1}, nil }
+		a := newArrivals()
+		a.users[1] = &starting{goroutines: maxStarting} // goroutines that do not run yet
+		var open atomic.Int64
+		var clients []net.Conn
+		most := int64(0)
+		for range share + 1000 {
+			client, served := net.Pipe()
+			clients = append(clients, client)
+			open.Add(1)
+			server.arrive(t.Context(), &counted{Conn: served, open: &open}, a)
+			most = max(most, open.Load())
+		}
+		if most > share+maxClosing {
+			t.Errorf("up to %d connections were open at once, want at most %d and %d that are being closed", most, share, maxClosing)
+		}
+		synctest.Wait()
+		if n := open.Load(); n != share {
+			t.Errorf("%d connections are open, want %d", n, share)
+		}
+		if n := len(a.users[1].waiting); n != share {
+			t.Errorf("%d connections wait to be served, want %d", n, share)
+		}
+		for _, c := range clients {
+			c.Close()
+		}
+		for range maxStarting {
+			a.started(1)
+		}
+		a.conns.Wait()
+		if n := open.Load(); n != 0 || len(a.users) != 0 {
+			t.Errorf("%d connections are open and %d users have some that wait, want none", n, len(a.users))
+		}
+	})
+}
+
+// While the look-up of names hangs for every refusal that may make one, people without a right are refused without
+// names, and other users are served.
+func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
+	known := make(chan struct{})
+	d := &door{naming: func() { <-known }}
+	socket := serve(t, d)
+	d.set(None)
+	defer close(known)
+	var last net.Conn
+	for range forOutside + maxRefusing + 1 {
+		last = dial(t, socket)
+		defer last.Close()
+	}
+	last.SetDeadline(time.Now().Add(10 * time.Second))
+	line, err := bufio.NewReader(last).ReadString('\n')
+	if !strings.Contains(line, `"denied"`) || !strings.Contains(line, "an admin can grant one") {
+		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxRefusing, line, err)
+	}
+	d.set(Admin)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := client(t, socket).Hello(ctx, HelloParams{}); err != nil {
+		t.Errorf("another user's connection during the refusals: %v", err)
+	}
+}
