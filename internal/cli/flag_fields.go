@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -52,10 +53,9 @@ func nameFlags(cmd *cobra.Command, err error) error {
 // flagsInText replaces field names in a message by the flags that set those fields. A field name without "_" can also
 // be an ordinary word. Such a name is replaced only where messages put field names.
 func flagsInText(cmd *cobra.Command, text string) string {
-	for field, flag := range flagsByField(cmd) {
-		if strings.Contains(field, "_") {
-			text = strings.ReplaceAll(text, field, flag)
-		}
+	typed := flagsByField(cmd)
+	text = replaceNames(text, typed)
+	for field, flag := range typed {
 		text = strings.ReplaceAll(text, "; "+field+":", "; "+flag+":")
 	}
 	for _, before := range []string{"combined with ", "only with "} {
@@ -67,6 +67,22 @@ func flagsInText(cmd *cobra.Command, text string) string {
 		}
 	}
 	return text
+}
+
+// replaceNames replaces names that contain "_", except where they are part of a longer one, such as a job's id.
+func replaceNames(text string, flags map[string]string) string {
+	inName := func(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+	var replaced strings.Builder
+	for text != "" {
+		rest := strings.TrimLeftFunc(text, inName)
+		name := text[:len(text)-len(rest)]
+		if strings.Contains(name, "_") {
+			name = cmp.Or(flags[name], name)
+		}
+		text = strings.TrimLeftFunc(rest, func(r rune) bool { return !inName(r) })
+		replaced.WriteString(name + rest[:len(rest)-len(text)])
+	}
+	return replaced.String()
 }
 
 // flagsByField returns the flags that were typed, like --after, by the fields that they set.

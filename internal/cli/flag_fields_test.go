@@ -61,6 +61,8 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		{[]string{"--tty", "--stdin", "x"}, "tty", "cannot be combined with stdin; leave it out", "--tty: cannot be combined with --stdin; leave it out"},
 		{[]string{"--unique-for", "1h"}, "unique_for", "works only with unique; give both", "--unique-for: works only with --unique; give both"},
 		{[]string{"--priority", "1", "--cpus", "1"}, "priority", "is wrong; cpus: is wrong", "--priority: is wrong; --cpus: is wrong"},
+		{[]string{"--run-at", "15:04"}, "run_at", "is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and run_at",
+			"--run-at: is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and --run-at"},
 		{[]string{"--priority", "1"}, "priority", "cannot be combined with cheese; eat it", "--priority: cannot be combined with cheese; eat it"},
 	} {
 		cmd := enqueueVerb(&App{})
