@@ -47,7 +47,7 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 			most = max(most, open.Load())
 		}
 		if most > share+maxClosing {
-			t.Errorf("up to %d connections were open at once, want at most %d and %d that are being closed", most, share, maxClosing)
+			t.Errorf("up to %d connections were open together, want at most %d and %d that are being closed", most, share, maxClosing)
 		}
 		synctest.Wait()
 		if n := open.Load(); n != share {

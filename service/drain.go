@@ -20,8 +20,8 @@ import (
 // drainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.
 const drainKey = "drain"
 
-// confirmWithin is how long a drain waits for nodes to confirm. Each node in turn waits for its runners.
-const confirmWithin = worker.NoStartsWithin + othersWithin
+// confirmWithin is how long a drain waits for nodes to confirm. Each node first waits for its runners.
+const confirmWithin = worker.MaxNoStartsWait + othersWithin
 
 // Drain implements control.API.
 func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining, error) {

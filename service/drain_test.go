@@ -6,11 +6,13 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
+	"github.com/queuectl/queuectl/worker"
 )
 
 // drainCluster is a store that node a, under test, shares with other nodes.
@@ -101,6 +103,35 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 			}
 		}
 	}
+}
+
+// slowCluster is a drainCluster whose nodes take a while to answer.
+type slowCluster struct {
+	*drainCluster
+	takes time.Duration
+}
+
+func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool) ([]byte, error) {
+	select {
+	case <-time.After(c.takes):
+		return c.drainCluster.Ask(ctx, node, raw, slow)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// A drain does not report that a node does not answer if the node waits for its runners for the longest permitted time.
+func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
+	s, cluster := sharing(t)
+	const hangs = "the runner with pid 7 does not answer"
+	cluster.answers = map[int64]string{2: `{"code":"unavailable","error":"` + hangs + `"}`}
+	s.cluster = &slowCluster{cluster, worker.MaxNoStartsWait + othersWithin - time.Millisecond}
+	synctest.Test(t, func(t *testing.T) {
+		err := s.confirmDrain(t.Context(), cluster.nodes[1:])
+		if want := "on b: " + hangs; err == nil || err.Error() != want {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	})
 }
 
 // Nodes have to confirm only a drain. Other cluster-wide changes take effect without waiting for any runner.

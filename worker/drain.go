@@ -47,6 +47,10 @@ func (p *Pool) Draining() bool {
 // that was sent to it more than startBy ago, and its notes then show which attempts it has begun.
 const NoStartsWithin = startBy + startSpare + aliveWithin
 
+// MaxNoStartsWait is the longest time that AwaitNoStarts takes with NoStartsWithin. It ends after it has asked the
+// runners, which it does once every aliveEvery, and which takes up to aliveWithin.
+const MaxNoStartsWait = NoStartsWithin + aliveEvery + aliveWithin
+
 // AwaitNoStarts waits until no job can start any more, or until the drain ends. If a job can still start after the
 // time limit within, it returns an error. The error says how many jobs can start. It also names a runner that does
 // not answer, or else a job whose start takes long.
