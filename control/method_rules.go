@@ -91,7 +91,7 @@ func filters() []param {
 		opt("queue", "only jobs of this queue", queueName),
 		batchLabel,
 		opt("user", "only jobs that this user enqueued", userName),
-		opt("id_glob", "only jobs whose id matches this pattern of * ? and [a-z]", glob()),
+		opt("id_glob", "only jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
 		free("since", "only jobs that ended, or else were enqueued, at this time or later"),
 		free("until", "only jobs that ended, or else were enqueued, before this time"),
 		opt("limit", "most jobs in the answer (default: 1000)", between(1, MaxPage)),
@@ -115,7 +115,7 @@ func selection(more ...param) *ruleset {
 		opt("batch", "your own jobs whose label batch has this value", label),
 		opt("user", "jobs that this user enqueued", userName),
 		opt("older_than", "jobs that ended, or else were enqueued, at least this long ago", lasting),
-		opt("id_glob", "jobs whose id matches this pattern of * ? and [a-z]", glob()),
+		opt("id_glob", "jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
 		dryRun, pageCursor,
 	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
 }
@@ -145,13 +145,13 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("require_limits", "refuse jobs with a limit that is not enforced here"), next,
 		}, []group{
 			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
-			anyOf("are missing; give jobs, except in the last request of a batch", "jobs", "commit", "abort"),
-			anyOf("are missing; give jobs, except in the last request of a batch", "jobs", "batch"),
-			requires(fmt.Sprintf("has more than %d entries, which only the last request of a batch may have", BatchStep),
+			anyOf("are missing; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
+			anyOf("are missing; only the last request of a batch may leave them out", "jobs", "batch"),
+			requires(fmt.Sprintf("has more than %d entries; only the last request of a batch may have so many", BatchStep),
 				[]string{overStep}, []string{"commit"}),
 			requires("works only with batch; name the batch to give up", []string{"abort"}, []string{"batch"}),
 			excludes("works only with batch; leave commit and jobs out", []string{"abort"}, []string{"commit", "jobs"}),
-			requires("works only with commit, which the last request of a batch has; leave key out of the others",
+			requires("works only with commit; give it only in the last request of a batch",
 				[]string{"key"}, []string{"commit"}),
 		}},
 	}
@@ -232,7 +232,7 @@ func verbRules() map[reflect.Type]*ruleset {
 	}}
 	everything := selection()
 	everything.groups = append(everything.groups,
-		excludes("is about everything; leave out what says which jobs", selectors[:1], selectors[1:]))
+		excludes("applies to all jobs; leave out the parameters that select jobs", selectors[:1], selectors[1:]))
 	clearAll := "must be true: the jobs are removed for good, with their history; dry_run counts them"
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Selection]():      selection(),
@@ -271,7 +271,7 @@ var notOfQueues = []string{
 // CheckQueueDefault returns an error if a queue cannot have a default for the field.
 func CheckQueueDefault(field string) error {
 	if slices.Contains(notOfQueues, field) {
-		return queue.Invalid("default", "%s is set by each job itself; leave it out", field)
+		return queue.Invalid("default", "%s cannot be a queue default; set it on each job", field)
 	}
 	return nil
 }
@@ -281,7 +281,7 @@ func queueRules() map[reflect.Type]*ruleset {
 	keep := between(0, maxCount)
 	settings := []param{
 		opt("concurrency", "most jobs of the queue that run at once; 0 means unlimited", between(0, queue.MaxDemand)),
-		opt("weight", "its share of the starts, compared with other queues", between(1, maxWeight)),
+		opt("weight", "weight of this queue against the others when jobs are started", between(1, maxWeight)),
 		opt("max_pending", "most jobs of the queue that wait; 0 means unlimited", keep),
 		{name: "default", doc: "default fields of its jobs: an object; null removes one",
 			fields: &fieldSet{without: notOfQueues}},
@@ -461,7 +461,7 @@ func serviceRules() map[reflect.Type]*ruleset {
 			free("audit", "everything that people did, with who, how and to what; for admins"),
 		}, []group{
 			excludes("selects from past events; leave follow out", []string{"until"}, []string{"follow"}),
-			requires("of the kind audit works only with audit; set audit, which is for admins", []string{audited}, []string{"audit"}),
+			requires("audit events are listed only with audit; set it too (admins only)", []string{audited}, []string{"audit"}),
 		}},
 		reflect.TypeFor[Cleanup](): {params: []param{
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),

@@ -30,7 +30,7 @@ func TestGroupsSayWhichFault(t *testing.T) {
 		{&WorkerStop{}, `{"count":1,"all":true}`, "count: cannot be combined with all; give one of them"},
 		{&Drain{}, `{"off":true,"wait":true}`, "wait: cannot be combined with off; give one of them"},
 		{&EnqueueBatch{}, `{"abort":true,"commit":true,"batch":"b"}`, "abort: works only with batch; leave commit and jobs out"},
-		{&EnqueueBatch{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`, "key: works only with commit, which the last request of a batch has; leave key out of the others"},
+		{&EnqueueBatch{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`, "key: works only with commit; give it only in the last request of a batch"},
 	} {
 		if err := decodeParams(json.RawMessage(c.request), c.into); err == nil || err.Error() != c.want {
 			t.Errorf("%T %s: got %v, want %s", c.into, c.request, err, c.want)

@@ -144,7 +144,7 @@ func (o *outcome) refusal(verb string) error {
 	if o.refused == 0 {
 		return nil
 	}
-	return queue.Errorf(o.first.Code, "%s was carried out on %d jobs, and refused for %d; the first: %s: %s", verb, o.done, o.refused, o.first.ID, o.first.Err())
+	return queue.Errorf(o.first.Code, "%s was carried out on %d jobs and refused for %d; the first refusal: %s: %s", verb, o.done, o.refused, o.first.ID, o.first.Err())
 }
 
 // pathOf is where a job's page is. Ids hold slashes, and some what browsers take for steps of a path.

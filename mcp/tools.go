@@ -70,7 +70,7 @@ var tools = []tool{
 	{
 		name: "list", method: "list", with: map[string]any{fullName: full},
 		bounds: map[string]any{"limit": map[string]any{"maximum": mostListed}},
-		does:   "List jobs, newest first. limit is 20 if it is not given; next in the answer is the cursor of more.",
+		does:   "List jobs, newest first. limit defaults to 20. The field next in the result is the cursor for the next page.",
 		call:   (*server).list,
 	},
 	{
@@ -86,7 +86,7 @@ var tools = []tool{
 	{
 		name: "wait", method: "wait", waits: true, with: map[string]any{fullName: full},
 		bounds: map[string]any{"ids": fewIDs, "timeout": atMostAnHour},
-		does:   "Wait until jobs have ended, all of them or any. timeout is a minute if it is not given, at most an hour; open in the answer names those that have not ended by then.",
+		does:   "Wait until all of the jobs, or any one of them, have ended. timeout defaults to one minute and is at most one hour. The field open in the result lists the jobs that had not ended by then.",
 		call:   (*server).wait,
 	},
 	{
@@ -102,7 +102,7 @@ var tools = []tool{
 	{
 		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
 		with: map[string]any{fullName: full,
-			waitsName: waiting("how long to wait for its end; 1m if it is not given, at most 1h. The job continues after that")},
+			waitsName: waiting("how long to wait for the end of the job (default 1m, at most 1h); the job continues after that")},
 		does: "Enqueue a job, run it once (unless max_retries says otherwise), wait for its end, and answer how it ended, with the end of its output.",
 		call: (*server).runAndWait,
 	},
@@ -186,7 +186,7 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 		p.Limit = listed
 	}
 	if p.Limit > mostListed {
-		return nil, queue.Invalid("limit", "is at most %d here; next in the answer is the cursor of more", mostListed)
+		return nil, queue.Invalid("limit", "is at most %d here; the field next in the result is the cursor for the next page", mostListed)
 	}
 	if !s.opt.AllUsers {
 		if p.User, err = s.me(ctx); err != nil {

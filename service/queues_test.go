@@ -53,7 +53,7 @@ func TestNoDefaultForWhatRuns(t *testing.T) {
 	for _, f := range queue.Fields() {
 		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1", queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
 		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
-		refused := err != nil && strings.Contains(err.Error(), "is set by each job itself")
+		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
 		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name) // it takes from what runs, and gives nothing
 		runs := slices.Contains(whatRuns, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
 		if runs != refused {
