@@ -148,7 +148,7 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 		case from.node.This || from.Error != "":
 			problems = append(problems, "on "+from.node.Name+": "+err.Error())
 		default:
-			problems = append(problems, fmt.Sprintf("the drain is on, but %s does not answer: jobs may still start there until it learns of the drain, for at most %v (node_lease)", from.node.Name, s.cluster.Lease()))
+			problems = append(problems, fmt.Sprintf("the drain is on, but %s does not answer: jobs may still start there until it learns about the drain, for at most %v (node_lease)", from.node.Name, s.cluster.Lease()))
 		}
 	}
 	if more := len(problems) - namesTold; more > 0 {

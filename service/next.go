@@ -67,6 +67,6 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64) (notes []st
 	if best < j.Priority {
 		return nil
 	}
-	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and jobs of yours that "+
-		"have waited long start first; a user with the right operate can raise it", j.Priority, j.Queue)}
+	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, so those "+
+		"of your jobs that have waited longest start first; a user with the right operate can raise the priority", j.Priority, j.Queue)}
 }

@@ -81,7 +81,7 @@ func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 func (s *Service) warnSilent(list []fromNode) {
 	for i := range list {
 		if list[i].failed != nil {
-			s.log.Warn("a node has not confirmed a change; it applies the change once it reads what is stored", "node", list[i].node.Name, "error", list[i].failed)
+			s.log.Warn("a node has not confirmed a change; it applies the change once it reads it from the database", "node", list[i].node.Name, "error", list[i].failed)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	b.start("--workers", "1")
 	id := a.must("enqueue", "--on", "b", "echo started")
 	a.until("its attempt is noted", 10*time.Second, func() bool { return b.begun() == 1 })
-	want := "on b: the start of job " + id + " takes long; the drain is on, but this job may still start"
+	want := "on b: job " + id + " is taking long to start; the drain is on, but this job may still start"
 	for _, verb := range [][]string{{"node", "drain", "b"}, {"drain"}} {
 		if got := a.quickly(20*time.Second, verb...); got.code != 3 || !strings.Contains(got.err, want) {
 			t.Errorf("%v: got %+v, want an error with %q", verb, got, want)

@@ -121,7 +121,7 @@ func TestDrainNamesAStartThatHangs(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
 	until(t, "the drain gave up", func() bool { p.Drain(true); return len(result) > 0 })
-	want := "the start of job 1 takes long; the drain is on, but this job may still start"
+	want := "job 1 is taking long to start; the drain is on, but this job may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}

@@ -72,7 +72,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	}
 	for i := range drafts {
 		if len(drafts[i].After) > queue.MaxDependencies || reaches(i, i, len(drafts)) {
-			return queue.Invalid("depends_on", "has jobs wait for each other, or for too many")
+			return queue.Invalid("depends_on", "would make jobs wait for each other, or for too many")
 		}
 	}
 	return nil

@@ -172,7 +172,7 @@ func (a *ancestors) add(parent int64, name string) error {
 		last := list[len(list)-1]
 		list = list[:len(list)-1]
 		if last == a.child {
-			return queue.Invalid("depends_on", "has jobs wait for each other: %q waits for this one", name)
+			return queue.Invalid("depends_on", "would make jobs wait for each other: %q waits for this one", name)
 		}
 		up, err := a.r.tx.Parents(last, queue.MaxDependencies)
 		if err != nil {
@@ -236,7 +236,7 @@ func acyclic(drafts []queue.Job) error {
 						names += nameOf(drafts, j) + " waits for "
 					}
 				}
-				return queue.Invalid("depends_on", "has jobs wait for each other: %s", queue.Clip(names+nameOf(drafts, d-1)))
+				return queue.Invalid("depends_on", "would make jobs wait for each other: %s", queue.Clip(names+nameOf(drafts, d-1)))
 			default:
 				seen[d-1] = open
 				path, next = append(path, d-1), append(next, 0)

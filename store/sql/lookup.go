@@ -103,7 +103,7 @@ func checkIDs(c *liteConn, entries string, args ...any) error {
 			return false, nil
 		}, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
 		if err == nil && !same {
-			err = lookupDamage("the index of ids does not match the job with seq %d", e.seq)
+			err = lookupDamage("the id index does not match the job with seq %d", e.seq)
 		}
 		if err != nil {
 			return err

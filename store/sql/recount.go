@@ -225,11 +225,11 @@ func userFaults(c conn) (faults []string) {
 	field := func(i int) func(string) (map[int64]int64, error) {
 		return func(list string) (map[int64]int64, error) { return fieldOf(list, i), nil }
 	}
-	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs are counted of uid",
+	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs are counted for uid",
 		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
-	bytes := countFaults(c, row.num, field(2), countSource{"bytes are counted of the jobs and schedules of uid",
+	bytes := countFaults(c, row.num, field(2), countSource{"bytes are counted for the jobs and schedules of uid",
 		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})
-	outputs := countFaults(c, row.num, field(3), countSource{"bytes of output are counted of uid",
+	outputs := countFaults(c, row.num, field(3), countSource{"bytes of output are counted for uid",
 		meta, `SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`})
 	return slices.Concat(waiting, bytes, outputs)
 }
@@ -240,11 +240,11 @@ func queueFaults(c conn) (faults []string) {
 		member func(queueCount) int64
 		countSource
 	}{
-		{func(c queueCount) int64 { return c.waiting }, countSource{what: "waiting jobs are counted of queue", table: `SELECT name, waiting FROM queues`,
+		{func(c queueCount) int64 { return c.waiting }, countSource{what: "waiting jobs are counted for queue", table: `SELECT name, waiting FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept by its own retention are counted of queue", table: `SELECT name, kept FROM queues`,
+		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept by its own retention are counted for queue", table: `SELECT name, kept FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "bytes of their outputs are counted of queue", table: `SELECT name, kept_bytes FROM queues`,
+		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "bytes of their outputs are counted for queue", table: `SELECT name, kept_bytes FROM queues`,
 			rows: `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 	} {
 		listed := func(list string) (map[string]int64, error) {

@@ -143,7 +143,8 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	}
 	want, err := describeCreated(c, script)
 	if err != nil && kindOf(err) == mistake { // for example, the role may not create temporary tables
-		return "", otherSchema(c, fmt.Sprintf("it differs, and only a role with the privilege TEMPORARY on the database can find out how (%v)", err))
+		return "", otherSchema(c, fmt.Sprintf("it differs from what this version creates, "+
+			"and only a role with the privilege TEMPORARY on the database can find out how (%v)", err))
 	}
 	if err != nil {
 		return "", err
@@ -182,7 +183,7 @@ func schemaDifference(want, got []schemaLine) string {
 		case !found:
 			return "it has no " + l.what
 		case how != l.how && strings.HasPrefix(l.what, "function "):
-			return fmt.Sprintf("its %s is a different one", l.what)
+			return fmt.Sprintf("its %s is different", l.what)
 		case how != l.how:
 			return fmt.Sprintf("its %s is %q instead of %q", l.what, how, l.how)
 		}

@@ -30,7 +30,7 @@ func TestServerRefusesOtherTables(t *testing.T) {
 		"a missing constraint":    {`ALTER TABLE queuectl.jobs DROP CONSTRAINT jobs_state_check`, "it has no constraint jobs_state_check of jobs"},
 		"a trigger":               {`CREATE TRIGGER same BEFORE UPDATE ON queuectl.jobs FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger()`, "it has the trigger same of jobs"},
 		"row security":            {`ALTER TABLE queuectl.jobs ENABLE ROW LEVEL SECURITY`, `its table jobs is "row security"`},
-		"a changed function":      {`CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''other'''`, "its function enqueue(spec jsonb) is a different one"},
+		"a changed function":      {`CREATE OR REPLACE FUNCTION queuectl.enqueue(spec jsonb) RETURNS text LANGUAGE sql AS 'SELECT ''other'''`, "its function enqueue(spec jsonb) is different"},
 		"no function":             {`DROP FUNCTION queuectl.enqueue(jsonb)`, "it has no function enqueue(spec jsonb)"},
 		"another function":        {`CREATE FUNCTION queuectl.enqueue(spec text) RETURNS text LANGUAGE sql AS 'SELECT ''other'''`, "it has the function enqueue(spec text)"},
 		"reports": {change: `CREATE VIEW queuectl.report AS SELECT queue, count(*) FROM queuectl.jobs GROUP BY queue; CREATE TABLE queuectl.log (at timestamptz);
