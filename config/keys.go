@@ -171,7 +171,7 @@ func keys() []Key {
 		forever("retention_dead", "never", "how long dead jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionDead }),
 		integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
 		forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
-		size("retention_output", "10GiB", "disk space for the outputs of all jobs; above it, users with the most output lose their oldest; 0 is any size", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
+		size("retention_output", "10GiB", "disk space for the outputs of all jobs; above it, users with the most output lose their oldest outputs; 0 is any size", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
 		{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }, nil},
 		{"hooks_user", nobody, "account that these hooks and webhooks run as, with run_as submitter; none is the service's own", false, setHooksUser, func(s *Settings) string { return s.HooksUser }, nil},
 		{"webhooks", nobody, "who else is told, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}, of events completed, failed, dead, ended (the default); in the file tables: [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }, nil},

@@ -33,7 +33,7 @@ func textOrNone(name, doc string, at func(*Settings) *string, check func(string)
 		case text == nobody:
 			text = ""
 		case text == "" || len(text) > 4096 || strings.ContainsAny(text, "\x00\n"):
-			return fmt.Errorf("is empty, too long or has several lines; give one line, or none")
+			return fmt.Errorf("is empty, has more than 4096 bytes or several lines; give one line, or the word none")
 		case check != nil:
 			if err := check(text); err != nil {
 				return err

@@ -90,7 +90,7 @@ func TestFaultsAreBounded(t *testing.T) {
 		env[fmt.Sprint("a=", i)] = ""
 	}
 	_, err := queue.Resolve(&queue.Spec{Command: p("true"), Env: env}, defaults)
-	if got := strings.Count(err.Error(), "is not a name"); got != 20 || !strings.HasSuffix(err.Error(), "; and more") {
+	if got := strings.Count(err.Error(), "is not a variable name"); got != 20 || !strings.HasSuffix(err.Error(), "; and more") {
 		t.Errorf("of 1000 wrong variables %d are told", got)
 	}
 }

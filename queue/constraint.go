@@ -80,7 +80,7 @@ var (
 	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
 		Is: "the name of a machine or LABEL=VALUE"}
 	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Fault: dependencyFault}
-	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a name of a variable"}
+	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a variable name"}
 	formLabel      = &Form{Pattern: `^[^\x00]+$`, Fault: labelFault}
 	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "the name of a resource, like gpu"}
 	formAmount     = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
@@ -122,10 +122,10 @@ func dependencyFault(text string) error {
 
 func labelFault(name string) error {
 	if name == "" {
-		return Invalid("labels", "one has no name; write it NAME=value")
+		return Invalid("labels", "a label has no name; write it NAME=value")
 	}
 	if !withoutNUL(name) {
-		return Invalid("labels", "must not hold a NUL")
+		return Invalid("labels", "must not contain a NUL byte")
 	}
 	return nil
 }
@@ -307,7 +307,7 @@ func checkForm(field, text string, form *Form, most int) error {
 	case form.Fault != nil:
 		return form.Fault(text)
 	case !withoutNUL(text):
-		return Invalid(field, "must not hold a NUL")
+		return Invalid(field, "must not contain a NUL byte")
 	case form == formFilled:
 		return Invalid(field, "is empty; give a value")
 	}

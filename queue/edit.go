@@ -196,7 +196,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	}
 	_, depends := patch[EditedTogether.With]
 	if _, alone := patch[EditedTogether.Field]; alone && !depends {
-		return Invalid(EditedTogether.Field, "is changed together with %s; give both", EditedTogether.With)
+		return Invalid(EditedTogether.Field, "can only be changed together with %s; give both", EditedTogether.With)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
@@ -245,7 +245,7 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		case f.Name == NotEdited:
 			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
 		case given[f.Name]:
-			return Invalid(name, "is given twice, as %s too", f.Name)
+			return Invalid(name, "is given twice, also as %s", f.Name)
 		}
 		given[f.Name] = f.Alias != ""
 		switch {

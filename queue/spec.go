@@ -214,7 +214,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 			return nil
 		}
 		if slices.Contains(given, f) {
-			wrong.add(func() error { return Invalid(name, "is given twice, as %s too", f.Name) })
+			wrong.add(func() error { return Invalid(name, "is given twice, also as %s", f.Name) })
 			return nil
 		}
 		given = append(given, f)

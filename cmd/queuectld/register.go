@@ -36,7 +36,7 @@ func serviceVerb(a *app) *cobra.Command {
 	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
-			return cli.Usage("--runners: cannot be combined with --keep-jobs, which leaves running what --runners ends; give one of them")
+			return cli.Usage("--runners: cannot be combined with --keep-jobs, which keeps the jobs that --runners ends; give one of them")
 		case runners:
 			return a.stopRunners(roots)
 		case roots != "":

@@ -38,11 +38,11 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 			case p.All && p.Batch != "":
 				return Usage("--all: cannot be combined with --batch; give one of them")
 			case len(ids) > 0 && p.All:
-				return Usage("--all: cannot be combined with ids of jobs; give one of them")
+				return Usage("--all: cannot be combined with job ids; give one of them")
 			case len(ids) > 0 && p.Batch != "":
-				return Usage("--batch: cannot be combined with ids of jobs; give one of them")
+				return Usage("--batch: cannot be combined with job ids; give one of them")
 			case len(ids) == 0 && !p.All && p.Batch == "":
-				return Usage("%s takes ids of dead jobs, or says which: --all, --batch; give one of them", cmd.CommandPath())
+				return Usage("%s needs dead jobs; give their ids, --batch or --all", cmd.CommandPath())
 			}
 			c, err := a.Client()
 			if err == error(errNoQueue) && len(ids) == 0 {

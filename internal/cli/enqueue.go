@@ -155,7 +155,7 @@ func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
 		return nil, mergeJSON(s, args[0])
 	case len(args) == 1 && s.Command != nil:
-		return nil, Usage("--command: cannot be combined with a command as a word; give one of them")
+		return nil, Usage("--command: cannot be combined with a command given as an argument; give one of them")
 	case len(args) == 1:
 		s.Command = &args[0]
 	}

@@ -115,7 +115,7 @@ func table() []Verb {
 		{Group: ofControl, Name: "resume", Build: resumeVerb, AnyTZ: true},
 		{Group: ofControl, Name: "requeue", Build: requeueVerb, AnyTZ: true},
 		{Group: ofControl, Name: "kill", Build: killVerb, AnyTZ: true},
-		{Group: ofControl, Name: "drain", Short: "Start no more jobs until --off, also after a restart", AnyTZ: true},
+		{Group: ofControl, Name: "drain", Short: "Start no more jobs until drain --off, even after a restart", AnyTZ: true},
 		{Group: ofControl, Name: "clear", Build: clearVerb, AnyTZ: true},
 		{Group: ofControl, Name: "cleanup", Short: "Remove old jobs that have ended, and their history"},
 

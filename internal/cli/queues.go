@@ -173,7 +173,7 @@ func queueSetVerb(a *App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	given(f, &p.Concurrency, readInt, "concurrency", "at most `N` of its jobs run concurrently; 0 is any number")
-	given(f, &p.Weight, readInt, "weight", "its share of the starts compared with other queues, `N` of 1 to 1000 (default 1)")
+	given(f, &p.Weight, readInt, "weight", "weight of this queue against the others when jobs are started, `N` from 1 to 1000 (default 1)")
 	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "at most `N` of its jobs wait; 0 is any number")
 	f.Func("default", "`FIELD=VALUE` of jobs that do not say it, like timeout=2h", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
@@ -186,8 +186,8 @@ func queueSetVerb(a *App) *cobra.Command {
 		return nil
 	})
 	given(f, &p.Retention, retentionAge, "retention", "keep its completed and cancelled jobs for this `DURATION`, never, or default")
-	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep its newest `N` of these at most; 0 is as the settings say")
-	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep so many bytes of their outputs, the newest: a `SIZE`; 0 is as the settings say")
+	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep at most `N` of these jobs, the newest; 0 uses the setting")
+	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep at most this many bytes of their outputs, the newest: a `SIZE`; 0 uses the setting")
 	f.StringSliceVar(&unset, "no-default", nil, "take the default of this `FIELD` away")
 	return cmd
 }
@@ -269,7 +269,7 @@ func queueRmVerb(a *App) *cobra.Command {
 func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {
 	case all && len(names) > 0:
-		return Usage("--all: cannot be combined with names of queues; give one of them")
+		return Usage("--all: cannot be combined with queue names; give one of them")
 	case all:
 		names = []string{""}
 	case len(names) == 0:

@@ -39,7 +39,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	setsField(f.Lookup(cmp.Or(s.labelFlag, "label")), "label")
 	f.Var(givenOnce(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
 	f.Var(givenOnce(&s.User), "user", "all jobs that this `USER` enqueued")
-	f.Func("older-than", "all jobs that ended, or else were enqueued, a `DURATION` ago", func(text string) error {
+	f.Func("older-than", "all jobs that ended, or else were enqueued, at least this `DURATION` ago", func(text string) error {
 		d, err := parseSpan(text)
 		if err == nil && d == 0 { // without another condition, 0s would select nothing
 			err = errors.New("0s is too short; give a longer duration")
@@ -72,10 +72,10 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 		}
 	}
 	if p.Chosen() && len(ids) > 0 {
-		return p, Usage("%s: cannot be combined with ids of jobs; give one of them", s.chosenBy(cmd))
+		return p, Usage("%s: cannot be combined with job ids; give one of them", s.chosenBy(cmd))
 	}
 	if !p.Chosen() && len(ids) == 0 {
-		return p, Usage("%s takes ids of jobs, or says which: --state, --failed, --%s, --queue, --batch, --user, --older-than, --id-glob, --all; give one of them", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
+		return p, Usage("%s needs jobs; give their ids, or select them with --state, --failed, --%s, --queue, --batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
 	}
 	return p, nil
 }

@@ -164,7 +164,7 @@ func CleanupVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Days, queue.ReadNumber, "days", "that ended `N` days ago (default 7)")
+	given(f, &p.Days, queue.ReadNumber, "days", "that ended at least `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "in this `STATE`: completed, cancelled, dead (default: completed and cancelled)")
 	f.Int64Var(&p.Keep, "keep", 0, "but keep the newest `N` at least")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
@@ -298,7 +298,7 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 		case len(list) > 1 && !strings.Contains(reason, "\x00"): // the message does not name the job
 			line += "; refused for " + someOf(ids[reason])
 		case n > 0:
-			line += fmt.Sprintf("; the same of %d more: %s", n, someOf(others))
+			line += fmt.Sprintf("; the same for %d more: %s", n, someOf(others))
 		}
 		lines = append(lines, line)
 	}

@@ -50,7 +50,7 @@ func faultOfDir(path string) string {
 	case errors.Is(err, fs.ErrNotExist):
 		return "does not exist; a job fails unless it exists"
 	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
-		return "is not a directory; a job fails unless it is one"
+		return "is not a directory; a job fails unless it is a directory"
 	}
 	return ""
 }
