@@ -383,6 +383,10 @@ type Reader interface {
 	// attempt, and the outputs. Batches that are not in the queue yet count too. Like Counts, it reads no table and
 	// waits for no commit.
 	UserBytes(uid int) int64
+	// BestWaiting returns the effective priority (points for waiting included) of a user's best-ranked job that is due or
+	// waits to be retried, and is not leased. found is false if no such job exists. It reads one row, and one for each lease
+	// that is not known to have started, however many jobs are stored.
+	BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error)
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
 	// Screen reads what a person asks first: up to f.Rows of each part, as Get reads each job,

@@ -175,6 +175,15 @@ func (s *Store) Simulate(ctx context.Context, n int) ([]queue.Job, error) {
 	return ask(ctx, s, "Simulate", n, func() ([]queue.Job, error) { return s.Store.Simulate(ctx, n) })
 }
 
+// BestWaiting implements store.Store.
+func (s *Store) BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error) {
+	err = act(ctx, s, "BestWaiting", uid, func() (err error) {
+		priority, found, err = s.Store.BestWaiting(ctx, uid)
+		return err
+	})
+	return priority, found, err
+}
+
 // Links implements store.Store.
 func (s *Store) Links(ctx context.Context, seq int64, limit int) (parents, children []store.Link, err error) {
 	err = act(ctx, s, "Links", seq, func() (err error) {

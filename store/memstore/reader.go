@@ -69,6 +69,28 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 	return list, err
 }
 
+// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried.
+func (s *Store) BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error) {
+	err = s.read(ctx, func() error {
+		var best *job
+		now := s.now()
+		for _, j := range s.jobs {
+			counts := j.State == queue.Failed || j.State == queue.Pending && j.DueAt <= now && !j.asleep
+			if j.UID != uid || !counts || j.leased {
+				continue
+			}
+			if best == nil || cmp.Or(cmp.Compare(j.rank, best.rank), cmp.Compare(j.Seq, best.Seq)) < 0 {
+				best = j
+			}
+		}
+		if best != nil {
+			priority, found = best.Priority+s.order.Points(best.Since, now, best.Arrival, s.enqueued), true
+		}
+		return nil
+	})
+	return priority, found, err
+}
+
 // Simulate claims in a copy of what is here.
 func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err error) {
 	err = s.read(ctx, func() error {

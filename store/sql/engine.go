@@ -80,7 +80,7 @@ type engine struct {
 	closing  bool           // guarded by mu
 	waiting  [classes][]*op // operations; guarded by mu
 	counts   store.Counts
-	held     map[int]int64         // bytes of the jobs of each user, as of the last commit; guarded by mu
+	usage    map[int]userUsage     // by uid; guarded by mu
 	reserved map[int64]reservation // by job; guarded by mu
 	waiter   *waiter               // the claim that waits for a job; guarded by mu
 	last     int64                 // event that is stored; guarded by mu
@@ -104,7 +104,7 @@ func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
 		turn:   make(chan struct{}, 1),
 		broken: make(chan struct{}),
 		alarm:  make(chan struct{}, 1),
-		held:   map[int]int64{},
+		usage:  map[int]userUsage{},
 
 		servedSeen: map[string]map[int]int64{},
 	}
@@ -357,7 +357,7 @@ func (s *engine) publish() {
 	s.last = s.mem.nextEvent - 1
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.kept
-	s.noteAllHeldLocked()
+	s.noteAllUsageLocked()
 	s.listAllReserved()
 }
 

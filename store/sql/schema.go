@@ -102,6 +102,7 @@ var migrations = [][]string{{
 	`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`, // others have their number for an id, and are found by it
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (lane, rank, seq) WHERE place = 1`,
+	`CREATE INDEX jobs_user ON jobs (uid, rank, seq) WHERE place = 1 OR place = 2 AND state = 4`, // see BestWaiting
 	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2`,
 	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,

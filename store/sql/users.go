@@ -178,20 +178,27 @@ func (s *engine) countUsers() error {
 	return nil
 }
 
-// noteHeldLocked copies, for readers, how many bytes the jobs of a user hold.
-func (s *engine) noteHeldLocked(uid int) {
-	if n := s.mem.users[uid].held(); n != 0 {
-		s.held[uid] = n
+// userUsage holds counts of a user for readers, as of the last commit.
+type userUsage struct {
+	waiting int64 // jobs
+	bytes   int64 // that the user's jobs hold, those of batches included
+}
+
+// noteUsageLocked copies the counts of a user for readers.
+func (s *engine) noteUsageLocked(uid int) {
+	u := s.mem.users[uid]
+	if usage := (userUsage{waiting: u.waiting, bytes: u.held()}); usage != (userUsage{}) {
+		s.usage[uid] = usage
 	} else {
-		delete(s.held, uid)
+		delete(s.usage, uid)
 	}
 }
 
-// noteAllHeldLocked does that for all users.
-func (s *engine) noteAllHeldLocked() {
-	clear(s.held)
+// noteAllUsageLocked copies the counts of all users for readers.
+func (s *engine) noteAllUsageLocked() {
+	clear(s.usage)
 	for uid := range s.mem.users {
-		s.noteHeldLocked(uid)
+		s.noteUsageLocked(uid)
 	}
 }
 
@@ -199,16 +206,16 @@ func (s *engine) noteAllHeldLocked() {
 func (s *engine) UserBytes(uid int) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.held[uid]
+	return s.usage[uid].bytes
 }
 
 // UsersOver lists the users whose jobs hold more than keep bytes, those that hold most first.
 func (s *engine) UsersOver(keep int64) (list []store.UserBytes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for uid, n := range s.held {
-		if n > keep {
-			list = append(list, store.UserBytes{UID: uid, Bytes: n})
+	for uid, u := range s.usage {
+		if u.bytes > keep {
+			list = append(list, store.UserBytes{UID: uid, Bytes: u.bytes})
 		}
 	}
 	store.SortUserBytes(list)

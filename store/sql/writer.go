@@ -426,7 +426,7 @@ func (t *tx) publish(grant *granted) {
 	s.counts.States, s.counts.Enqueued, s.counts.Reranking = s.mem.counts, s.mem.enqueued, s.mem.ranking.state != 0
 	s.counts.Outputs, s.counts.Kept = s.mem.outputs, s.mem.kept
 	for uid := range t.users {
-		s.noteHeldLocked(uid)
+		s.noteUsageLocked(uid)
 	}
 	if order := s.mem.order; order != *s.order.Load() {
 		s.order.Store(&order)
@@ -439,11 +439,11 @@ func (t *tx) publish(grant *granted) {
 		}
 	}
 	if foreign.any {
-		s.noteAllHeldLocked()
+		s.noteAllUsageLocked()
 		s.listAllReserved()
 	}
 	for _, uid := range foreign.uids {
-		s.noteHeldLocked(uid)
+		s.noteUsageLocked(uid)
 	}
 	for _, seq := range foreign.seqs {
 		s.listReserved(seq)

@@ -27,7 +27,7 @@ type Fixture struct {
 
 // Run tests that the stores which open makes keep every promise of the contract.
 func Run(t *testing.T, open func(t *testing.T, order queue.Order) Fixture) {
-	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, holding, gating, queueing, depending, pausing, hooking, scheduling, measuring, turning, walking) {
+	for _, p := range slices.Concat(enqueuing, asking, batching, expelling, claiming, settling, awaiting, reading, keeping, owning, crowding, sharing, holding, gating, queueing, depending, pausing, hooking, scheduling, measuring, turning, leading, walking) {
 		t.Run(p.name, func(t *testing.T) {
 			order := p.order
 			if order == (queue.Order{}) {
