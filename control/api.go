@@ -178,7 +178,8 @@ type Enqueue struct {
 	Key  string // makes the request repeatable; at most queue.MaxKey bytes
 	// RequireLimits refuses the job if it asks for a limit that is not enforced here.
 	RequireLimits bool
-	// Next makes the service choose the priority, so that the job starts before the caller's own waiting jobs.
+	// Next makes the service choose the priority, so that the job starts before those of the caller's own jobs that could
+	// start now or wait to be retried.
 	Next bool
 }
 

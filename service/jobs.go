@@ -58,9 +58,13 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	uid := control.PeerFrom(ctx).UID
 	switch {
 	case p.Abort:
+		s.nextBatches.remove(uid, p.Batch)
 		return control.EnqueuedBatch{IDs: []string{}}, s.store.AbortBatch(ctx, uid, p.Batch)
 	case p.Commit:
 		receipt, said, err := s.enqueue(ctx, enqueueRequest{p.Jobs, p.Batch, p.Key, p.RequireLimits, p.Next})
+		if err == nil {
+			s.nextBatches.remove(uid, p.Batch)
+		}
 		out := control.EnqueuedBatch{
 			IDs: append([]string{}, receipt.IDs...), Duplicate: receipt.Duplicate, Found: foundOf(&receipt), Unenforced: said.unenforced,
 			NewQueues: s.newQueues(ctx, &receipt),
@@ -139,7 +143,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	}
 	best, next := int64(nothingWaits), []string(nil)
 	if a.next {
-		if best, err = s.bestWaiting(ctx, uid); err != nil {
+		if best, err = s.bestWaiting(ctx, uid, a.batch); err != nil {
 			return r, said, err
 		}
 	}

@@ -4,57 +4,106 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that is enqueued with next gets a priority one above the effective priorities of its owner's waiting jobs, so
-// it starts before them. Waiting raises effective priorities without limit, but the right submit limits the priority
-// that a user may set. If that limit is too low, the job gets the highest priority that its owner may set, and a note
-// says so.
-
-// maxNextPages is how many pages of a user's waiting jobs bestWaiting reads at most.
-const maxNextPages = 50
+// A job that is enqueued with next gets a priority one above the effective priority of its owner's best-ranked job that
+// could start now or waits to be retried, so it starts before all of these. Waiting raises effective priorities without
+// limit, but the right submit limits the priority that a user may set. If that limit is too low, the job gets the
+// highest priority that its owner may set, and a note says so.
 
 // nothingWaits is the effective priority that bestWaiting returns for a user who has no waiting jobs.
 const nothingWaits = math.MinInt64
 
-// bestWaiting returns the highest effective priority among a user's waiting jobs.
-func (s *Service) bestWaiting(ctx context.Context, uid int) (int64, error) {
-	best := int64(nothingWaits)
-	order, now, enqueued := s.store.Order(), s.store.Now(), s.store.Counts().Enqueued
-	note := func(jobs []queue.Job) {
-		for i := range jobs {
-			if j := &jobs[i]; j.UID == uid {
-				effective := j.Priority
-				if j.State.Runnable() {
-					effective += order.Points(j.Since, now, j.Arrival, enqueued)
-				}
-				best = max(best, effective)
-			}
-		}
+// bestWaiting returns the highest effective priority of the jobs that a user has waiting. All requests of a batch get
+// the same answer, so that its jobs start in their order.
+func (s *Service) bestWaiting(ctx context.Context, uid int, batch string) (best int64, err error) {
+	name, now := batchName{uid, batch}, s.store.Now()
+	if best, known := s.nextBatches.priority(name, now); known {
+		return best, nil
 	}
-	err := s.shares.Do(ctx, control.Many, func() error { // the jobs that start first usually include one of the user's
-		screen, err := s.store.Screen(ctx, store.ScreenFilter{Rows: store.MaxScreen, Submitter: new(-1)})
-		note(screen.Ready)
+	best = nothingWaits
+	err = s.shares.Do(ctx, control.One, func() error {
+		priority, found, err := s.store.BestWaiting(ctx, uid)
+		if found {
+			best = priority
+		}
 		return err
 	})
-	f := store.Filter{States: []queue.State{queue.Pending, queue.Failed}, UID: &uid, Limit: store.MaxPage}
-	for more, pages := best == nothingWaits, 0; err == nil && more && pages < maxNextPages; pages++ {
-		err = s.shares.Do(ctx, control.Many, func() error {
-			page, err := s.store.List(ctx, f)
-			note(page.Jobs)
-			f.Before, more = page.Next, page.Next != 0
-			return err
-		})
+	if err == nil && batch != "" {
+		s.nextBatches.put(name, best, now)
 	}
 	return best, err
 }
 
-// putNext raises a new job's priority above those of its owner's waiting jobs, as far as the owner may raise it. It
-// returns a note for the owner if some of these jobs start first anyway.
+// batchName names a batch of a user.
+type batchName struct {
+	uid  int
+	name string
+}
+
+// nextBatches remembers what bestWaiting returned for the first request of each batch. A batch is removed once it is
+// committed or aborted, or when no request came for it within store.StageMemory.
+type nextBatches struct {
+	mu sync.Mutex
+	of map[batchName]nextBatch
+}
+
+// nextBatch holds the answer for one batch.
+type nextBatch struct {
+	best int64
+	last queue.Millis // when the last request came
+}
+
+// priority returns what was remembered for a batch, and notes that a request came.
+func (n *nextBatches) priority(name batchName, now queue.Millis) (best int64, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b, known := n.of[name]
+	if known {
+		n.of[name] = nextBatch{b.best, now}
+	}
+	return b.best, known
+}
+
+// put remembers the answer for a batch and forgets those of abandoned batches. It remembers as many batches of a user as
+// the store keeps, those whose last requests are the newest.
+func (n *nextBatches) put(name batchName, best int64, now queue.Millis) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.of == nil {
+		n.of = map[batchName]nextBatch{}
+	}
+	count, oldest := 0, name
+	for other, b := range n.of {
+		switch {
+		case b.last.Add(store.StageMemory) < now:
+			delete(n.of, other)
+		case other.uid == name.uid:
+			if count++; count == 1 || b.last < n.of[oldest].last {
+				oldest = other
+			}
+		}
+	}
+	if count >= store.MaxStagedUser {
+		delete(n.of, oldest)
+	}
+	n.of[name] = nextBatch{best, now}
+}
+
+// remove forgets a batch.
+func (n *nextBatches) remove(uid int, batch string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.of, batchName{uid, batch})
+}
+
+// putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest one that the owner
+// may set. It returns a note for the owner if some of these jobs still start first.
 func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64) (notes []string) {
 	if s.store.Order().Scheduling == queue.ByArrival {
 		return []string{"next: has no effect while scheduling is fifo, where the job that has waited longest starts first"}

@@ -1,11 +1,14 @@
 package service
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting jobs. If the
@@ -82,5 +85,99 @@ func TestNextLowersNoPriority(t *testing.T) {
 		if j, err := s.store.Get(ctx, id); err != nil || j.Priority != 5 {
 			t.Errorf("job %s has priority %d, %v; want 5", id, j.Priority, err)
 		}
+	}
+}
+
+// A failed job that waits to be retried counts, also while another job of its owner could start now.
+func TestNextIsAboveAJobToBeRetried(t *testing.T) {
+	s := stored(t)
+	ctx := by(t, owner, control.Submit)
+	put := func(p control.Enqueue) int64 {
+		t.Helper()
+		p.Spec.Command = new("true")
+		got, err := s.Enqueue(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		j, err := s.store.Get(t.Context(), got.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.Priority
+	}
+	put(control.Enqueue{Spec: queue.Spec{Priority: new(int64(9))}})
+	claimed, err := s.store.Exchange(t.Context(), store.Report{Want: 1})
+	if err != nil || len(claimed.Jobs) != 1 {
+		t.Fatalf("claimed %d jobs, %v", len(claimed.Jobs), err)
+	}
+	failed := queue.Decision{State: queue.Failed, Counts: true, Started: true, Delay: time.Minute}
+	settlement := store.Settlement{Lease: claimed.Jobs[0].Lease(), Decision: failed}
+	if _, err := s.store.Exchange(t.Context(), store.Report{Ended: []store.Settlement{settlement}}); err != nil {
+		t.Fatal(err)
+	}
+	put(control.Enqueue{Spec: queue.Spec{Priority: new(int64(4))}})
+	if got := put(control.Enqueue{Next: true}); got != 10 {
+		t.Errorf("a job with next has priority %d, want 10", got)
+	}
+}
+
+// All requests of a batch get the priority that its first one got, and the next batch of that name does not.
+func TestNextIsTheSameInAllOfABatch(t *testing.T) {
+	s := stored(t)
+	ctx := by(t, owner, control.Submit)
+	send := func(commit bool) []string {
+		t.Helper()
+		p := control.EnqueueBatch{Batch: "b", Commit: commit, Next: true, Jobs: []queue.Spec{{Command: new("true")}}}
+		got, err := s.EnqueueBatch(ctx, p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.IDs
+	}
+	add := func(priority int64) {
+		t.Helper()
+		p := control.Enqueue{Spec: queue.Spec{Command: new("true"), Priority: &priority}}
+		if _, err := s.Enqueue(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(want int64) {
+		t.Helper()
+		send(false)
+		add(want + 1)
+		ids := send(true)
+		for _, id := range ids {
+			if j, err := s.store.Get(t.Context(), id); err != nil || j.Priority != want {
+				t.Errorf("job %s has priority %d, %v; want %d", id, j.Priority, err, want)
+			}
+		}
+		if n := len(s.nextBatches.of); n != 0 {
+			t.Errorf("%d batches are remembered after the commit", n)
+		}
+	}
+	add(7)
+	check(8)
+	check(10) // above the job of priority 9
+}
+
+// A user's batches that are remembered are bounded, and those without requests are forgotten.
+func TestNextForgetsAbandonedBatches(t *testing.T) {
+	var n nextBatches
+	n.put(batchName{1, "other user"}, 5, 0)
+	for i := range store.MaxStagedUser + 1 {
+		n.put(batchName{2, strconv.Itoa(i)}, int64(i), queue.Millis(i))
+	}
+	_, first := n.priority(batchName{2, "0"}, 20)
+	best, second := n.priority(batchName{2, "1"}, 20)
+	if first || !second || best != 1 || len(n.of) != store.MaxStagedUser+1 {
+		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, best, len(n.of))
+	}
+	n.put(batchName{1, "later"}, 5, queue.Millis(20).Add(store.StageMemory))
+	if _, known := n.priority(batchName{2, "1"}, 21); !known || len(n.of) != 2 {
+		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.of))
+	}
+	n.remove(2, "1")
+	if _, known := n.priority(batchName{2, "1"}, 21); known {
+		t.Error("a removed batch is remembered")
 	}
 }

@@ -132,6 +132,8 @@ type Service struct {
 	terminals terminals
 	lines     oneEach // whose jobs' last lines are being read
 
+	nextBatches nextBatches // what enqueue requests with next go by
+
 	directory accounts.Directory // the system's users and groups
 	owners    owners
 
