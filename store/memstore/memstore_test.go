@@ -132,3 +132,18 @@ func apart(t *testing.T, name string, a, b reflect.Value) {
 		}
 	}
 }
+
+// Sums that disagree with the outputs do not keep the trims from returning.
+func TestTrimOutputsEndsWithWrongSums(t *testing.T) {
+	s := New(queue.Order{})
+	s.jobs[1] = &job{Job: queue.Job{Seq: 1, UID: 1, Queue: "own", Outputs: 5, Kept: true}}
+	s.jobs[2] = &job{Job: queue.Job{Seq: 2, UID: 2}, attempts: []queue.Attempt{{OutputBytes: 3}}}
+	for range 2 {
+		if _, err := s.TrimOutputsOf(t.Context(), "own", 0); err != nil {
+			t.Error(err)
+		}
+		if _, err := s.TrimOutputs(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -122,7 +122,9 @@ func (s *Store) TrimOutputs(ctx context.Context, keep int64) (more bool, err err
 					most = uid
 				}
 			}
-			s.removeFirst(func(j *job) bool { return j.UID == most })
+			if !s.removeFirst(func(j *job) bool { return j.UID == most }) {
+				break
+			}
 		}
 		return nil
 	})
@@ -141,21 +143,24 @@ func (s *Store) TrimOutputsOf(ctx context.Context, of string, keep int64) (more 
 			return n
 		}
 		for all() > keep {
-			s.removeFirst(meant)
+			if !s.removeFirst(meant) {
+				break
+			}
 		}
 		return nil
 	})
 }
 
-// removeFirst removes one output: the first one it finds, going through the given jobs in the order in which they
-// ended.
-func (s *Store) removeFirst(of func(*job) bool) {
+// removeFirst removes the first output of the selected jobs, in the order in which the jobs ended. It reports whether there
+// was one.
+func (s *Store) removeFirst(selected func(*job) bool) bool {
 	for _, j := range s.byEnd() {
-		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); of(j) && i >= 0 {
+		if i := slices.IndexFunc(j.attempts, func(a queue.Attempt) bool { return a.OutputBytes > 0 }); selected(j) && i >= 0 {
 			s.removeOutput(j, i, queue.OutputForgotten)
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // removeOutput removes the output of a job's attempt i, and stores mark as its size.

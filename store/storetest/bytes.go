@@ -19,6 +19,7 @@ var holding = []promise{
 	{name: "when all outputs take too much, users with most of them give", keep: outputsOfMostTrimmed},
 	{name: "outputs of attempts that end never take a user above the quota", keep: outputsOfAttemptsBounded},
 	{name: "an output that there is no room for is not kept", keep: outputWithoutRoom},
+	{name: "a negative number of bytes to keep removes all outputs", keep: outputsTrimmedBelowZero},
 	{name: "what a job waits for counts, also in a batch and after an edit", keep: bytesOfDependencies},
 	{name: "records of attempts count", keep: bytesOfAttempts},
 	{name: "records of attempts that there is no room for take the place of older ones", keep: recordsBounded},

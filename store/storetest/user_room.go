@@ -278,3 +278,20 @@ func outputWithoutRoom(r *rig) {
 	same(r, "an output that would not have made enough room", r.sizes(old, 1), []int64{100})
 	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(100))
 }
+
+func outputsTrimmedBelowZero(r *rig) {
+	r.must(r.s.SetQueue(r.Context(), "own", store.QueueRule{Weight: 1, Keep: store.Retention{MaxJobs: 1}}))
+	r.prints(r.claimOf(1, func(j *queue.Job) { j.Queue = "own" }), exit(0), 100, 0)
+	r.prints(r.claimOf(2), exit(0), 100, 0)
+	for _, trim := range []func() (bool, error){
+		func() (bool, error) { return r.s.TrimOutputsOf(r.Context(), "own", -1) },
+		func() (bool, error) { return r.s.TrimOutputs(r.Context(), -1) },
+	} {
+		for more := true; more; {
+			var err error
+			more, err = trim()
+			r.must(err)
+		}
+	}
+	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(0))
+}
