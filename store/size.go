@@ -115,6 +115,16 @@ func QuotaExceeded(used, most, more int64) error {
 // are removed when they are needed for other jobs of the same user; see TrimUser.
 const KeptInput = 1 << 10
 
+// Limits of the outputs and inputs that are removed to make room for the attempts and hooks of one transaction.
+const (
+	RemovedTogether = 500 // for all of them, except that each may use RemovedForOne
+	RemovedForOne   = 10
+)
+
+// RemovalLimit returns how many outputs and inputs may be removed to make room for an attempt or a hook. examined is the
+// number that was read for earlier ones in the same transaction, even if these made no room.
+func RemovalLimit(examined int) int { return max(RemovedForOne, RemovedTogether-examined) }
+
 // LosesInput reports whether jobs that ended in a state lose long inputs when there is no room. Dead jobs keep theirs,
 // because a user is still to decide whether they run again.
 func LosesInput(s queue.State) bool { return slices.Contains(BoundedStates, s) }

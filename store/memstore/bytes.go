@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"math"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -102,24 +103,31 @@ func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 
 // makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for their sum;
 // 0 means unlimited. If necessary, it removes outputs and inputs of the user. It removes nothing if removing all
-// outputs would not make enough room.
+// outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
 func (s *Store) makeRoom(uid int, more, most int64) bool {
 	if most <= 0 || more <= 0 {
 		return true
 	}
-	n, staged := s.held(uid)
+	needed := s.over(uid, most-more)
+	if needed <= 0 {
+		return true
+	}
+	outputs := int64(0)
 	for _, j := range s.jobs {
 		if j.UID == uid {
-			n -= j.Outputs
+			outputs += j.Outputs
 		}
 	}
-	if n+staged+more > most {
+	if needed > outputs {
 		return false
 	}
-	if s.over(uid, most-more) > 0 {
-		s.trimUser(uid, most-more)
-		hint(s.alarm)
+	list, enough := s.removables(uid, needed, store.RemovalLimit(s.examined))
+	s.examined += len(list)
+	if !enough {
+		return false
 	}
+	s.removeParts(list)
+	hint(s.alarm)
 	return true
 }
 
@@ -162,10 +170,7 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int
 				continue
 			}
 			bytes += j.Outputs
-			if trimmed := (job{Job: copyJob(j.Job)}); store.LosesInput(j.State) {
-				trimmed.removeInput()
-				bytes += stored(&j.Job) - stored(&trimmed.Job)
-			}
+			bytes += j.removableInput()
 		}
 		return nil
 	})
@@ -175,27 +180,58 @@ func (s *Store) RemovableBytes(ctx context.Context, uid int, _ int64) (bytes int
 // TrimUser implements store.Store.
 func (s *Store) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
 	return false, s.update(ctx, func(queue.Millis) error {
-		s.trimUser(uid, keep)
+		list, _ := s.removables(uid, s.over(uid, keep), math.MaxInt)
+		s.removeParts(list)
 		return nil
 	})
 }
 
-// trimUser removes inputs and outputs of a user's jobs until the user holds at most keep bytes, or nothing is left to
-// remove.
-func (s *Store) trimUser(uid int, keep int64) {
+// removable is a part of a job that can be removed: the output of an attempt, or the input if attempt is -1.
+type removable struct {
+	job     *job
+	attempt int
+}
+
+// removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes. It reports
+// whether they have.
+func (s *Store) removables(uid int, needed int64, limit int) (list []removable, enough bool) {
+	add := func(j *job, attempt int, bytes int64) {
+		if bytes > 0 && needed > 0 && len(list) < limit {
+			list = append(list, removable{j, attempt})
+			needed -= bytes
+		}
+	}
 	for _, j := range s.byEnd() {
 		if j.UID != uid {
 			continue
 		}
-		if s.over(uid, keep) > 0 && store.LosesInput(j.State) {
-			j.removeInput()
-		}
+		add(j, -1, j.removableInput())
 		for i := range j.attempts {
-			if s.over(uid, keep) > 0 {
-				s.removeOutput(j, i, queue.OutputOverQuota)
-			}
+			add(j, i, j.attempts[i].OutputBytes)
 		}
 	}
+	return list, needed <= 0
+}
+
+// removeParts removes parts of jobs to make room.
+func (s *Store) removeParts(list []removable) {
+	for _, part := range list {
+		if part.attempt < 0 {
+			part.job.removeInput()
+		} else {
+			s.removeOutput(part.job, part.attempt, queue.OutputOverQuota)
+		}
+	}
+}
+
+// removableInput returns how many bytes the removal of the job's input makes free.
+func (j *job) removableInput() int64 {
+	if !store.LosesInput(j.State) {
+		return 0
+	}
+	bare := job{Job: copyJob(j.Job)}
+	bare.removeInput()
+	return stored(&j.Job) - stored(&bare.Job)
 }
 
 // byEnd lists the jobs that have not ended, and then the ended jobs in the order in which they ended.

@@ -51,6 +51,7 @@ type Store struct {
 	settings map[string]store.Setting // by their keys
 	owners   map[int]string           // by uid, those below 0 are former ones
 	garbage  []string                 // output files whose attempts are gone
+	examined int                      // outputs and inputs that the current update read to make room
 	runners  []string                 // folders that were noted
 	promised queue.Millis             // the last Promote said that nothing is due before
 	newer    chan struct{}            // closed by the next event, nil if nobody waits
@@ -185,6 +186,7 @@ func (s *Store) update(ctx context.Context, change func(now queue.Millis) error)
 	return s.read(ctx, func() error {
 		now := s.now()
 		s.wake(now)
+		s.examined = 0
 		if err := change(now); err != nil {
 			return err
 		}

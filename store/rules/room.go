@@ -14,12 +14,13 @@ import (
 //
 // Example: a user may hold 10 MB and holds 9.5 MB, and an attempt that printed 1 MB ends. The user's oldest outputs
 // are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and the attempt is
-// recorded without its output. When not even the record fits, each further attempt of a job replaces the job's oldest
-// one.
+// recorded without its output. The same holds if the 9.5 MB are outputs of 100 bytes: 5,000 of them would have to be
+// removed, and a transaction that removes them all delays every other one. When not even the record fits, each further
+// attempt of a job replaces the job's oldest one.
 
 // makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for their sum;
-// 0 means unlimited. If the user is over the limit, makeRoom removes a limited number of the user's outputs and
-// inputs. It removes nothing if removing all outputs would not make enough room.
+// 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the user. It removes nothing
+// if removing all outputs would not make enough room, or if store.RemovalLimit does not allow the removal.
 func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	u := r.tx.User(uid)
 	switch {
@@ -28,11 +29,11 @@ func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 	case u.Bytes-u.Outputs+more > most:
 		return false, nil
 	}
-	if err := r.tx.TrimUser(uid, most-more); err != nil {
+	if err := r.tx.TrimUser(uid, most-more); err != nil || r.tx.User(uid).Bytes+more > most {
 		return false, err
 	}
 	r.tx.WakeAt(r.tx.Now()) // some output files may have to be deleted
-	return r.tx.User(uid).Bytes+more <= most, nil
+	return true, nil
 }
 
 // makeRoomFor makes room for an ended attempt of a job. most is the limit on the bytes of the job's user; 0 means

@@ -162,8 +162,8 @@ type Tx interface {
 	// StoredSize returns how many bytes a job's row, input and dependencies will take when the job is completely
 	// written.
 	StoredSize(j *queue.Job) (int64, error)
-	// TrimUser removes a limited number of a user's outputs and inputs while the user holds more than keep bytes. It
-	// works like store.Upkeep.TrimUser.
+	// TrimUser removes outputs and inputs of a user until the user holds at most keep bytes, in the order of
+	// store.Upkeep.TrimUser. It removes nothing if that takes more of them than store.RemovalLimit allows.
 	TrimUser(uid int, keep int64) error
 	// Holds adjusts the bytes that a user's jobs and schedules hold. It adds stored to the bytes that count without
 	// outputs, and outputs to the bytes of outputs.

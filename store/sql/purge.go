@@ -233,35 +233,39 @@ type trimmed struct {
 
 // trim removes outputs in the order in which a query returns them. The query must select job, number and size.
 func (t *tx) trim(of trimming, oldest string, args ...any) (got trimmed, err error) {
-	type kept struct {
-		seq, n, bytes int64
-	}
-	var list []kept
+	var list []removable
 	err = t.query(func(r row) (bool, error) {
-		list = append(list, kept{r.num(0), r.num(1), r.num(2)})
+		list = append(list, removable{seq: r.num(0), n: r.num(1), bytes: r.num(2)})
 		got.n, got.bytes = got.n+1, got.bytes+r.num(2)
 		return got.bytes < of.over && got.n < of.limit, nil
 	}, oldest, append(slices.Clip(args), int64(of.limit))...)
 	if err != nil {
 		return trimmed{}, err
 	}
-	for _, a := range list {
-		if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, a.seq, a.n); err != nil {
+	for _, output := range list {
+		if err := t.removeOutput(output, of.mark); err != nil {
 			return trimmed{}, err
 		}
-		if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ? WHERE seq = ? AND n = ?`, of.mark, a.seq, a.n); err != nil {
-			return trimmed{}, err
-		}
-		if err := t.forgetOutput(a.seq, a.bytes); err != nil {
-			return trimmed{}, err
-		}
-		t.s.mem.outputs -= a.bytes
 	}
 	return got, nil
 }
 
-// These limit how many outputs and inputs are removed in one transaction.
-const (
-	outputStep = 50  // by one operation
-	trimMost   = 500 // for all attempts that end in the transaction; the step that reaches it is the last
-)
+// removeOutput removes the output of an attempt, and stores mark as its size.
+func (t *tx) removeOutput(of removable, mark int64) error {
+	if err := t.exec(`INSERT INTO garbage SELECT output_ref, node FROM attempts
+		WHERE seq = ? AND n = ? AND output_ref <> '' ON CONFLICT DO NOTHING`, of.seq, of.n); err != nil {
+		return err
+	}
+	if err := t.exec(`UPDATE attempts SET output = NULL, output_ref = NULL, result = NULL, output_bytes = ?
+		WHERE seq = ? AND n = ?`, mark, of.seq, of.n); err != nil {
+		return err
+	}
+	if err := t.forgetOutput(of.seq, of.bytes); err != nil {
+		return err
+	}
+	t.s.mem.outputs -= of.bytes
+	return nil
+}
+
+// outputStep is the most outputs and inputs that one operation of upkeep removes.
+const outputStep = 50

@@ -1,8 +1,9 @@
 package sql
 
 import (
+	"cmp"
 	"context"
-	"math"
+	"slices"
 
 	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/store"
@@ -32,105 +33,109 @@ func (s *engine) RemovableBytes(ctx context.Context, uid int, need int64) (bytes
 
 // TrimUser implements store.Store.
 func (s *engine) TrimUser(ctx context.Context, uid int, keep int64) (more bool, err error) {
-	err = s.doRemoving(ctx, normal, func(t *tx) (err error) {
-		more, err = t.trimUser(uid, keep)
-		return err
+	err = s.doRemoving(ctx, normal, func(t *tx) error {
+		list, enough, err := t.removables(uid, t.s.mem.users[uid].held()-keep, outputStep)
+		if err != nil {
+			return err
+		}
+		more = !enough && len(list) == outputStep
+		return t.removeParts(uid, list)
 	})
 	return more, err
 }
 
 // TrimUser implements rules.Tx.
 func (t *tx) TrimUser(uid int, keep int64) error {
-	if t.trimmed >= trimMost {
-		return nil
-	}
-	if t.foreseenOf(uid) { // the database has an output that is not counted yet
+	if t.foreseenOf(uid) { // an output that is in the database, but not yet in the counts
 		return errForeseen
 	}
-	_, err := t.trimUser(uid, keep)
-	return err
-}
-
-// trimUser removes inputs and outputs of a user's jobs while the user holds more than keep bytes, at most outputStep
-// of them. It reports whether there is more to remove.
-func (t *tx) trimUser(uid int, keep int64) (more bool, err error) {
-	over := func() int64 { return t.s.mem.users[uid].held() - keep }
-	last := removable{endedAt: math.MinInt64}
-	for left := outputStep; over() > 0; {
-		if left <= 0 {
-			return true, nil
-		}
-		list, err := t.removables(uid, last)
-		if err != nil || len(list) == 0 {
-			return false, err
-		}
-		for _, last = range list {
-			got, err := t.removePart(uid, last, trimming{over: over(), mark: queue.OutputOverQuota, limit: left})
-			if err != nil {
-				return false, err
-			}
-			t.trimmed += got.n
-			left -= got.n // n is 0 for a job whose input or outputs are missing
-			if over() <= 0 || left <= 0 {
-				break
-			}
-		}
+	needed, limit := t.s.mem.users[uid].held()-keep, store.RemovalLimit(t.examined)
+	list, enough, err := t.removables(uid, needed, store.RemovedForOne) // usually a few are enough
+	if err == nil && !enough && len(list) == store.RemovedForOne && limit > len(list) {
+		list, enough, err = t.removables(uid, needed, limit)
 	}
-	return false, nil
-}
-
-// removePart removes a job's input, or as many of its outputs as necessary.
-func (t *tx) removePart(uid int, of removable, by trimming) (got trimmed, err error) {
-	if of.outputs {
-		return t.trim(by, `SELECT seq, n, output_bytes FROM attempts INDEXED BY attempts_output WHERE seq = ? AND output_bytes > 0 ORDER BY n LIMIT ?`, of.seq)
+	t.examined += len(list)
+	if err != nil || !enough {
+		return err
 	}
-	bytes, err := t.removeInput(uid, of.seq)
-	return trimmed{n: int(bit(bytes > 0)), bytes: bytes}, err
+	return t.removeParts(uid, list)
 }
 
-// removable names data of a user's job that may be removed: the job's outputs if outputs is true, otherwise its
-// input.
+// removable is a part of a user's job that can be removed: the output of attempt n, or the input if n is 0.
 type removable struct {
-	seq, endedAt int64
-	outputs      bool
+	seq, n, bytes int64
+	endedAt       int64 // of the job; 0 if it has not ended
 }
 
-// removables lists up to outputStep removable parts of a user's jobs, beginning after the part last. Parts of jobs
-// that have not ended come first, then those of ended jobs in the order in which they ended. A job's input comes
-// before its outputs.
-func (t *tx) removables(uid int, last removable) (list []removable, err error) {
-	outputsAfter := last.seq
-	if !last.outputs {
-		outputsAfter-- // the job's outputs come after its input
+// removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes, and reports
+// whether they have. First come the parts of jobs that have not ended, then those of the job that ended first. The input
+// of each job comes before its outputs. Each of the two queries reads at most limit rows, in the order of an index.
+func (t *tx) removables(uid int, needed int64, limit int) (list []removable, enough bool, err error) {
+	if needed <= 0 {
+		return nil, true, nil
 	}
-	err = t.query(func(r row) (bool, error) {
-		list = append(list, removable{r.num(0), r.num(1), r.num(2) != 0})
-		return true, nil
-	}, `SELECT seq, ended_at, 0 AS part FROM jobs INDEXED BY jobs_inputs WHERE uid = ? AND state > 5 AND input IS NULL AND state <> 7 AND (ended_at, seq) > (?, ?)
-		UNION ALL SELECT seq, ended_at, 1 FROM jobs INDEXED BY jobs_user_outputs WHERE uid = ? AND outputs > 0 AND (ended_at, seq) > (?, ?)
-		ORDER BY 2, 1, 3 LIMIT ?`, int64(uid), last.endedAt, last.seq, int64(uid), last.endedAt, outputsAfter, int64(outputStep))
-	return list, err
+	read := func(query string) error {
+		missing := needed
+		return t.query(func(r row) (bool, error) {
+			list = append(list, removable{seq: r.num(0), n: r.num(1), bytes: r.num(2), endedAt: r.num(3)})
+			missing -= r.num(2)
+			return missing > 0, nil
+		}, query, int64(uid), int64(limit))
+	}
+	err = read(`SELECT jobs.seq, 0, octet_length(i.input), ended_at
+		FROM jobs INDEXED BY jobs_inputs CROSS JOIN inputs AS i ON i.seq = jobs.seq
+		WHERE uid = ? AND state > 5 AND jobs.input IS NULL AND state <> 7 ORDER BY ended_at, jobs.seq LIMIT ?`)
+	if err == nil {
+		err = read(`SELECT jobs.seq, n, output_bytes, jobs.ended_at
+			FROM jobs INDEXED BY jobs_user_outputs
+			CROSS JOIN attempts INDEXED BY attempts_output ON attempts.seq = jobs.seq
+			WHERE uid = ? AND outputs > 0 AND output_bytes > 0 ORDER BY jobs.ended_at, jobs.seq, n LIMIT ?`)
+	}
+	slices.SortFunc(list, func(a, b removable) int {
+		return cmp.Or(cmp.Compare(a.endedAt, b.endedAt), cmp.Compare(a.seq, b.seq), cmp.Compare(a.n, b.n))
+	})
+	list = list[:min(len(list), limit)]
+	for i := range list {
+		if needed -= list[i].bytes; needed <= 0 {
+			return list[:i+1], true, err
+		}
+	}
+	return list, false, err
 }
 
-// removeInput removes the input of a user's job, which must be in the table inputs, and returns its size. inputOf
-// wrote the input, so its first and last bytes tell which parts it has.
-func (t *tx) removeInput(uid int, seq int64) (bytes int64, err error) {
+// removeParts removes parts of a user's jobs.
+func (t *tx) removeParts(uid int, list []removable) error {
+	for _, part := range list {
+		var err error
+		if part.n == 0 {
+			err = t.removeInput(uid, part)
+		} else {
+			err = t.removeOutput(part, queue.OutputOverQuota)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeInput removes the input of a user's job. inputOf wrote it, so its first and last bytes say which parts it has.
+func (t *tx) removeInput(uid int, part removable) error {
 	parts := queue.InputParts(0)
-	err = t.query(func(r row) (bool, error) {
-		bytes = r.num(0)
-		if r.text(1) == `{"env":` {
+	err := t.query(func(r row) (bool, error) {
+		if r.text(0) == `{"env":` {
 			parts |= queue.InputEnv
 		}
-		if r.text(2) != `]}` {
+		if r.text(1) != `]}` {
 			parts |= queue.InputStdin
 		}
 		return false, nil
-	}, `SELECT octet_length(input), substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, seq)
-	if err != nil || bytes == 0 { // bytes is 0 if the database is damaged; doctor reports that
-		return 0, err
+	}, `SELECT substr(input, 1, 7), substr(input, length(input) - 1) FROM inputs WHERE seq = ?`, part.seq)
+	if err != nil {
+		return err
 	}
-	t.Holds(uid, -bytes, 0)
-	return bytes, t.forgetInput(seq, bytes, parts)
+	t.Holds(uid, -part.bytes, 0)
+	return t.forgetInput(part.seq, part.bytes, parts)
 }
 
 // ForgetAttempt implements rules.Tx.

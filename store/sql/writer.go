@@ -41,7 +41,7 @@ type tx struct {
 	users    map[int]user // those that changed, as they were
 	queues   map[*queueState]queueCount
 	removed  int                 // attempts and edges
-	trimmed  int                 // outputs and inputs that TrimUser removed
+	examined int                 // outputs and inputs that TrimUser read to make room
 	uncut    *waiter             // who waits still, though its claim was cut short
 	read     int                 // bytes of jobs that were read, or will be moved by SQLite
 	bound    int64               // what the connection had bound when its turn came

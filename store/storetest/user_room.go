@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -277,6 +278,75 @@ func outputWithoutRoom(r *rig) {
 	same(r, "garbage", refs, []string{"1-1"})
 	same(r, "an output that would not have made enough room", r.sizes(old, 1), []int64{100})
 	same(r, "bytes of all outputs", r.s.Counts().Outputs, int64(100))
+}
+
+// printsMany runs n jobs of a user, each with an output of 100 bytes.
+func (r *rig) printsMany(uid, n int) {
+	r.Helper()
+	var ended []store.Settlement
+	for _, j := range r.claimMany(uid, n) {
+		e := r.settlement(j, exit(0))
+		e.Attempt.Output = make([]byte, 100)
+		ended = append(ended, e)
+	}
+	r.turn(store.Report{Ended: ended})
+	r.advance(time.Second)
+}
+
+// claimMany stores n jobs of a user and claims them.
+func (r *rig) claimMany(uid, n int) []queue.Job {
+	r.Helper()
+	r.must(r.enqueueLarge(uid, 0, slices.Repeat([]queue.Job{draft(of(uid))}, n)...))
+	jobs := r.turn(store.Report{Want: n}).Jobs
+	same(r, "claimed jobs", len(jobs), n)
+	return jobs
+}
+
+func outputNeedsManyRemoved(r *rig) {
+	for uid, n := range map[int]int{1: 1, 2: 60, 3: store.RemovedTogether} {
+		r.printsMany(uid, n+1)
+		j := r.claimOf(uid)
+		most := r.held(uid)
+		j = r.prints(j, exit(0), 100*n, most)
+		same(r, "output that needs the room of others", j.Outputs, int64(100*n))
+		same(r, "bytes that the user holds", r.held(uid), most)
+		same(r, "bytes of all outputs", r.removable(uid), int64(100*n+100))
+	}
+}
+
+func outputNeedsTooManyRemoved(r *rig) {
+	const n = store.RemovedTogether + 1
+	r.printsMany(1, n)
+	j := r.claimOf(1)
+	most := r.held(1)
+	j = r.prints(j, exit(0), 100*n, most)
+	same(r, "size of an output that needs too many others removed", r.sizes(j, 1), []int64{queue.OutputOverQuota})
+	same(r, "bytes of the other outputs", r.removable(1), int64(100*n))
+	j = r.prints(r.claimOf(1), exit(0), 100*n, r.held(1)+100)
+	same(r, "output that needs one less", j.Outputs, int64(100*n))
+}
+
+func roomInLargeReport(r *rig) {
+	needs := []int{store.RemovedTogether, store.RemovedForOne, store.RemovedForOne + 1, store.RemovedForOne}
+	r.printsMany(1, store.RemovedTogether+3*store.RemovedForOne)
+	var ended []store.Settlement
+	for i, j := range r.claimMany(1, len(needs)) {
+		e := r.settlement(j, exit(0))
+		e.Attempt.Output = make([]byte, 100*needs[i])
+		ended = append(ended, e)
+	}
+	most := r.held(1)
+	r.turn(store.Report{Ended: ended, MaxBytesUser: most})
+	var sizes []int64
+	for _, e := range ended {
+		a, err := r.s.Attempt(r.Context(), e.Seq, 1)
+		r.must(err)
+		sizes = append(sizes, a.OutputBytes)
+	}
+	const shared, each = 100 * store.RemovedTogether, 100 * store.RemovedForOne
+	want := []int64{shared, each, queue.OutputOverQuota, each}
+	same(r, "outputs of the attempts", sizes, want)
+	same(r, "bytes that the user holds", r.held(1), most)
 }
 
 func outputsTrimmedBelowZero(r *rig) {
