@@ -40,6 +40,11 @@ func (t *tx) foresee(ended []store.Settlement, mostBytes int64) error {
 		if f.jobs[e.Seq] != nil {
 			continue
 		}
+		// A node that holds the writer lock may remove outputs of this job. It would wait for the lock on the row, while this
+		// transaction waits for the writer lock: a deadlock.
+		if l := t.s.mem.leases[e.Seq]; l != nil && l.Job.Outputs > 0 {
+			continue
+		}
 		j := t.rules.Foresee(e, mostBytes)
 		if j == nil || j.Node != t.s.node {
 			continue

@@ -61,6 +61,51 @@ func TestEndsAreWrittenBeforeTheTurn(t *testing.T) {
 	}
 }
 
+// A node that holds the writer lock may remove outputs of a job that another node runs. It does not meet a lock on the row of
+// that job when the attempt ends, so neither node waits for the server to resolve a deadlock.
+func TestTrimMeetsNoPrewrittenRow(t *testing.T) {
+	url := pgserver.Shared(t).Create(t)
+	a, b := node(t, url, "a"), node(t, url, "b")
+	hand(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))
+	j := claim(t, a, 1)[0]
+	failed := over(a, &j)
+	failed.Decision = queue.Decision{State: queue.Failed, Started: true, Counts: true}
+	failed.Attempt.Output = []byte("its first output")
+	if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
+		t.Fatal(err)
+	}
+	j = claim(t, a, 1)[0]
+	claim(t, b, 1) // both know of each other now
+	claim(t, a, 1)
+	looks, ended, free := talkTo(t, b), make(chan error, 1), int64(0)
+	err := b.do(t.Context(), urgent, func(tx *tx) error {
+		go func() {
+			_, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{over(a, &j)}})
+			ended <- err
+		}()
+		waits, err := int64(0), error(nil)
+		for begin := time.Now(); waits == 0 && err == nil && time.Since(begin) < 10*time.Second; {
+			waits, err = looks.number(`SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+				AND wait_event_type = 'Lock' AND query LIKE '%meta FOR UPDATE'`)
+		}
+		if err != nil || waits == 0 {
+			return errors.Join(err, errors.New("the other node does not wait for the writer lock"))
+		}
+		free, err = looks.number(`SELECT count(*) FROM (SELECT 1 FROM jobs WHERE seq = ? FOR UPDATE SKIP LOCKED) AS free`, j.Seq)
+		return errors.Join(err, tx.TrimUser(0, tx.s.mem.users[0].held()-1))
+	})
+	if err := errors.Join(err, <-ended); err != nil {
+		t.Fatal(err)
+	}
+	if free != 1 {
+		t.Error("the row of a job with outputs is locked while another node holds the writer lock")
+	}
+	got, err := b.Get(t.Context(), j.ID)
+	if err != nil || got.State != queue.Completed || got.Outputs != 0 || got.Runs != 2 {
+		t.Errorf("the job is %v with %d bytes of outputs and %d runs, %v", got.State, got.Outputs, got.Runs, err)
+	}
+}
+
 // What was foreseen and comes about otherwise is written as it came about; what does not come about leaves nothing.
 func TestForeseenIsNotBelieved(t *testing.T) {
 	url := pgserver.Shared(t).Create(t)
@@ -121,7 +166,7 @@ func TestForeseenIsNotBelieved(t *testing.T) {
 // What another node has done with a lease is heard in the turn, when the row of its job is what was foreseen. It is not taken for
 // what is so.
 func TestForeseenIsNotHeard(t *testing.T) {
-	for _, output := range []string{"", "its second output"} {
+	for _, output := range []string{"", "its output"} {
 		url := pgserver.Shared(t).Create(t)
 		a, b := node(t, url, "a"), node(t, url, "b")
 		parent := hand(t, a, draft(func(j *queue.Job) { j.MaxAttempts = 5 }))[0]
@@ -130,7 +175,7 @@ func TestForeseenIsNotHeard(t *testing.T) {
 		}))
 		j := claim(t, a, 1)[0]
 		failed := over(a, &j)
-		failed.Decision, failed.Attempt.ExitCode, failed.Attempt.Output = queue.Decision{State: queue.Failed, Started: true, Counts: true}, 1, []byte("its first output")
+		failed.Decision, failed.Attempt.ExitCode = queue.Decision{State: queue.Failed, Started: true, Counts: true}, 1
 		if _, err := a.Exchange(t.Context(), store.Report{Ended: []store.Settlement{failed}}); err != nil {
 			t.Fatal(err)
 		}
@@ -138,7 +183,7 @@ func TestForeseenIsNotHeard(t *testing.T) {
 		begun(t, a, &j)
 		claim(t, b, 1) // both know of each other now
 		claim(t, a, 1)
-		if _, err := b.TrimOutputs(t.Context(), 0); err != nil {
+		if err := b.Pause(t.Context(), store.Pause{Lease: j.Lease(), On: true}); err != nil {
 			t.Fatal(err)
 		}
 		end := over(a, &j)
