@@ -79,6 +79,9 @@ const (
 	DependencyBytes = 64  // each dependency of a job, even if the parent has ended
 )
 
+// KeptRecords is how many records of attempts each job keeps, even if its user exceeds the limit on bytes.
+const KeptRecords = 10
+
 // RecordSize returns how many bytes the record of an attempt counts for, without the output. before is the number of
 // the job's earlier attempts.
 func RecordSize(e *Settlement, before int) int64 {

@@ -294,7 +294,8 @@ type Report struct {
 	// MaxBytesUser is how many bytes the jobs of one user may hold; 0 means unlimited. If an ended attempt would
 	// exceed it, outputs and inputs of the same user are removed, as TrimUser does. If as many as RemovalLimit allows
 	// do not make enough room, nothing is removed. The attempt is then recorded without its output, and its output size
-	// is set to OutputOverQuota. If not even the attempt's record fits, it replaces the job's oldest record.
+	// is set to OutputOverQuota. If not even the attempt's record fits, it replaces the
+	// oldest record of a job that has KeptRecords of them.
 	MaxBytesUser int64
 }
 

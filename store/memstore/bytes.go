@@ -78,7 +78,8 @@ func storedAll(list []queue.Job) (n int64) {
 }
 
 // makeRoomFor makes room for an ended attempt of a job. If there is no room for the output, it removes the output
-// from the settlement. If there is no room for the attempt's record either, it deletes the job's oldest record.
+// from the settlement. If there is no room for the attempt's record either, and the job has store.KeptRecords of them, it
+// deletes the oldest.
 func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 	size, record := store.OutputSize(&e.Attempt), store.RecordSize(e, j.Runs)
 	if !e.Decision.Started || s.makeRoom(j.UID, size+record, most) {
@@ -92,7 +93,7 @@ func (s *Store) makeRoomFor(j *job, e *store.Settlement, most int64) {
 	if size > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if s.makeRoom(j.UID, record, most) || len(j.attempts) == 0 {
+	if s.makeRoom(j.UID, record, most) || j.Runs < store.KeptRecords {
 		return
 	}
 	s.removeOutput(j, 0, queue.OutputOverQuota)

@@ -16,7 +16,7 @@ import (
 // are removed until 9 MB are left. If the 9.5 MB belong to waiting jobs, nothing can be removed, and the attempt is
 // recorded without its output. The same holds if the 9.5 MB are outputs of 100 bytes: 5,000 of them would have to be
 // removed, and a transaction that removes them all delays every other one. When not even the record fits, each further
-// attempt of a job replaces the job's oldest one.
+// attempt of a job that has store.KeptRecords of them replaces the oldest one.
 
 // makeRoom reports whether a user may hold more bytes in addition to those held now. most is the limit for their sum;
 // 0 means unlimited. If the user is over the limit, makeRoom removes outputs and inputs of the user. It removes nothing
@@ -38,8 +38,8 @@ func (r *Rules) makeRoom(uid int, more, most int64) (bool, error) {
 
 // makeRoomFor makes room for an ended attempt of a job. most is the limit on the bytes of the job's user; 0 means
 // unlimited. If there is no room for the output, makeRoomFor returns a settlement without the output, and marks the
-// output file as garbage. If there is no room for the attempt's record either, it deletes the job's oldest record, so
-// that the job's history does not grow.
+// output file as garbage. If there is no room for the attempt's record either, and the job has store.KeptRecords of them,
+// it deletes the oldest, so that the job's history does not grow.
 func (r *Rules) makeRoomFor(e *store.Settlement, j *Job, most int64) (*store.Settlement, error) {
 	record := store.RecordSize(e, j.Runs)
 	fits, err := r.makeRoom(j.UID, record+store.OutputSize(&e.Attempt), most)
@@ -57,7 +57,7 @@ func (r *Rules) makeRoomFor(e *store.Settlement, j *Job, most int64) (*store.Set
 	if store.OutputSize(a) > 0 {
 		a.Output, a.OutputRef, a.Result, a.OutputBytes = nil, "", nil, queue.OutputOverQuota
 	}
-	if fits, err = r.makeRoom(j.UID, record, most); err == nil && !fits {
+	if fits, err = r.makeRoom(j.UID, record, most); err == nil && !fits && j.Runs >= store.KeptRecords {
 		err = r.tx.ForgetAttempt(j.Seq)
 	}
 	return &bare, err

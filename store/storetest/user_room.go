@@ -223,7 +223,7 @@ func bytesOfAttempts(r *rig) {
 }
 
 func recordsBounded(r *rig) {
-	j := r.claimOf(1, maxAttempts(9))
+	j := r.claimOf(1, maxAttempts(20))
 	attempt := func(most int64, output string) {
 		r.Helper()
 		e := r.settlement(j, exit(1))
@@ -231,25 +231,26 @@ func recordsBounded(r *rig) {
 		r.turn(store.Report{Ended: []store.Settlement{e}, MaxBytesUser: most})
 		j = r.again()
 	}
-	for range 3 {
-		attempt(0, "")
+	first := r.held(1)
+	for range store.KeptRecords {
+		attempt(first, "") // these records are kept although they exceed the limit
 	}
 	most := r.held(1)
 	for n, output := range []string{"printed", "", ""} {
 		attempt(most, output)
 		if held := r.held(1); held > most {
-			r.Errorf("after attempt %d the user holds %d of %d bytes", n+4, held, most)
+			r.Errorf("after attempt %d the user holds %d of %d bytes", store.KeptRecords+n+1, held, most)
 		}
 	}
-	list, err := r.s.History(r.Context(), j.Seq, 0, 9)
+	list, err := r.s.History(r.Context(), j.Seq, 0, 20)
 	r.must(err)
 	var kept []int
 	for i := range list {
 		kept = append(kept, list[i].N)
 	}
-	same(r, "attempts with a record", kept, []int{4, 5, 6})
-	same(r, "runs", j.Runs, 6)
-	same(r, "output without room", r.sizeOf(j, 4), int64(queue.OutputOverQuota))
+	same(r, "attempts with a record", kept, []int{4, 5, 6, 7, 8, 9, 10, 11, 12, 13})
+	same(r, "runs", j.Runs, 13)
+	same(r, "output without room", r.sizeOf(j, 11), int64(queue.OutputOverQuota))
 	_, err = r.s.Attempt(r.Context(), j.Seq, 1)
 	r.refusedCode("an attempt without a record", err, queue.CodeNotFound)
 	r.end(j, exit(0))
