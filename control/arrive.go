@@ -27,7 +27,7 @@ const (
 // arrivals holds the accepted connections that the server does not serve yet.
 type arrivals struct {
 	conns    sync.WaitGroup
-	refusing chan struct{} // holds one value for each refusal that may look up names
+	refusing chan struct{} // a semaphore: holds one value for each refusal in progress that may have to look up a user name
 	closing  chan struct{} // holds one value for each evicted connection that is being closed in the background
 
 	mu    sync.Mutex
@@ -55,10 +55,11 @@ func newArrivals() *arrivals {
 	}
 }
 
-// start starts a goroutine that serves a user's connection, and returns immediately. At most maxStarting goroutines
-// of a user are started before they run. The other connections wait without a goroutine. Accepting a connection is
-// faster than serving it. Without this limit, hundreds of one user's goroutines could be queued for a processor ahead
-// of every other user's requests. A connection that is evicted while it waits is not served.
+// start starts a goroutine that serves a user's connection, and returns immediately. Each user may have at most
+// maxStarting goroutines that were started but do not run yet. The user's other connections wait without a goroutine.
+// Accepting a connection is faster than serving it. Without this limit, hundreds of one user's goroutines could be
+// queued for a processor ahead of every other user's requests. A connection that is evicted while it waits is not
+// served.
 func (a *arrivals) start(c *serverConn, serve func()) {
 	uid := c.peer.UID
 	a.mu.Lock()

@@ -26,8 +26,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// A user who connects faster than the connections are served has no more descriptors of the service open than its
-// share, except those that are being closed.
+// Even if a user connects faster than the service can serve, the user's connections never hold more than their share
+// of the service's file descriptors, not counting those that are being closed.
 func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8

@@ -241,8 +241,8 @@ func givenFields(names []string, properties schema) schema {
 	})
 }
 
-// anyOfThese returns the schema of an object that has at least one of these members. value returns the schema of a
-// member's value; nil accepts any value.
+// anyOfThese returns the schema of an object that has at least one of these members. The function value returns the
+// schema for a member's value; if it is nil, any value is allowed.
 func anyOfThese(names []string, value func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {

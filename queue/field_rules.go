@@ -13,8 +13,8 @@ type FieldRule struct {
 	Others   []string
 	Requires bool // true: Field needs at least one of Others; false: Field excludes all of Others
 	Message  string
-	// same reports whether Field and the other field have equivalent values. Resolve accepts that, because responses
-	// contain both fields. A schema cannot express it, so the schema allows only one of the two.
+	// same reports whether Field and the other field have equivalent values. Resolve accepts both fields if they
+	// agree, because responses contain both. A schema cannot express that, so it allows only one of them.
 	same func(*Spec) bool
 }
 

@@ -158,7 +158,7 @@ type Service struct {
 	drains        bool            // a drain of all nodes is stored; guarded by mu
 	drained       bool            // a drain of this node is stored; guarded by mu
 	drainReads    int             // number of reads of drained that have begun; guarded by mu
-	lastDrainRead int             // number of the read whose result was applied last; guarded by mu
+	lastDrainRead int             // sequence number of the newest read whose result was applied; guarded by mu
 	own           bool            // settings were changed here since shared was read; guarded by setting
 	shared        []store.Setting // as last read from the store; guarded by setting
 }

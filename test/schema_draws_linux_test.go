@@ -31,12 +31,12 @@ func newDrawer(seed uint64) *drawer {
 // one returns a random entry of a list.
 func one[T any](d *drawer, list []T) T { return list[d.IntN(len(list))] }
 
-// number returns the number that the schema has under this name. If it has none, it returns the argument otherwise.
-func number(s fields, name string, otherwise float64) float64 {
+// number returns the number that the schema has under this name, or fallback if it has none.
+func number(s fields, name string, fallback float64) float64 {
 	if n, ok := s[name].(float64); ok {
 		return n
 	}
-	return otherwise
+	return fallback
 }
 
 func kinds(s fields) []string {

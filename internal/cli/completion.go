@@ -72,7 +72,7 @@ func bash(r *cobra.Command, a *App) error {
 	return a.Println(bashAlone + "\n" + strings.TrimSuffix(text, "\n"))
 }
 
-// CompletionVerb builds the verb completion. Only queuectld has it, so that the client stays small.
+// CompletionVerb builds the command `completion`. Only queuectld has it, so that the client stays small.
 func CompletionVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print the completion script of a shell", Args: Exactly(1, "bash, zsh, fish or powershell"),

@@ -193,8 +193,8 @@ type removable struct {
 	attempt int
 }
 
-// removables lists up to limit parts of a user's jobs that can be removed, until they have the needed bytes. It reports
-// whether they have.
+// removables lists up to limit removable parts of a user's jobs. It stops once their sizes add up to the needed
+// bytes, and reports whether they do.
 func (s *Store) removables(uid int, needed int64, limit int) (list []removable, enough bool) {
 	add := func(j *job, attempt int, bytes int64) {
 		if bytes > 0 && needed > 0 && len(list) < limit {

@@ -22,8 +22,8 @@ type Rule struct {
 
 var errNoKind = errors.New("a lane needs a gate of a kind that there is not")
 
-// rateRoom caches, for one transaction, the room at a rate gate. It holds the number of starts since the beginning of
-// the current period, and the room left after those starts and the units that leases hold.
+// rateRoom caches, for one transaction, how much of a rate limit is left: starts is the number of starts in the current
+// period, used the number of units that leases hold, and Gate what is left after both.
 type rateRoom struct {
 	since  queue.Millis
 	starts int

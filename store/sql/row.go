@@ -71,7 +71,8 @@ func (t *texts) stored(dependencies int) int64 {
 	return int64(len(t.labels)+len(t.terms)+len(t.input)+dependencies*store.DependencyBytes) + store.JobBytes
 }
 
-// storedAll returns how many bytes count for the jobs made from the drafts. list holds the texts of the drafts.
+// storedAll returns how many bytes the jobs made from the drafts add to their user's total. The parameter list holds
+// the drafts' texts.
 func storedAll(drafts []queue.Job, list []texts) (n int64) {
 	for i := range list {
 		n += list[i].stored(len(drafts[i].After))
@@ -258,8 +259,8 @@ func readAttempt(r row) queue.Attempt {
 	}
 }
 
-// numbers reads meta.reserved or meta.users, and returns the second number of each entry by its first number. fieldOf
-// reads the further numbers.
+// numbers parses meta.reserved or meta.users. It returns a map from each entry's first number to its second. fieldOf
+// reads the remaining numbers.
 func numbers(list string) (map[int64]int64, error) {
 	of := map[int64]int64{}
 	for entry := range strings.FieldsSeq(list) {

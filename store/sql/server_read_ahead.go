@@ -129,8 +129,8 @@ func (t *tx) findAhead(l *rules.Look, each func(r row, gone bool) (more bool, er
 	return known.next == nil, nil
 }
 
-// fillAhead reads the next jobs of l's lane, and of the lanes that will probably have the next turns. before holds
-// the rows already read from l's lane; nil means none.
+// fillAhead prefetches the next jobs of l's lane, and of the lanes that are likely to be served next. The parameter
+// before holds the rows that were already read from l's lane; nil means none.
 func (t *tx) fillAhead(l *rules.Look, before *laneRows) error {
 	most, size := t.ahead(math.MaxInt32, t.s.typical), max(1, l.Likely)
 	if before != nil {

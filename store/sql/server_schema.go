@@ -196,7 +196,7 @@ func schemaDifference(want, got []schemaLine) string {
 	return ""
 }
 
-// afterOtherSchema is the next step in the message about tables that differ.
+// afterOtherSchema is the advice at the end of the error that says that the tables differ.
 const afterOtherSchema = "use that version, undo the change, or set store to an empty database"
 
 // otherSchema returns the error about a database whose tables differ.

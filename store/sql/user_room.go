@@ -119,7 +119,8 @@ func (t *tx) removeParts(uid int, list []removable) error {
 	return nil
 }
 
-// removeInput removes the input of a user's job. inputOf wrote it, so its first and last bytes say which parts it has.
+// removeInput removes the input of a user's job. An input begins with {"env": if it has an environment, and ends in ]} if it
+// has nothing else, as inputOf writes it.
 func (t *tx) removeInput(uid int, part removable) error {
 	parts := queue.InputParts(0)
 	err := t.query(func(r row) (bool, error) {
