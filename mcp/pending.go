@@ -10,17 +10,24 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingers is how long the calls that wait for jobs are still answered after the end of the input: their client is gone,
-// or is about to go, and what they wait for may take an hour.
+// lingers is how long calls may still wait for jobs after the end of the input: the client is gone or about to go, and a
+// job may take an hour. The calls are then answered as if their own time was over.
 const lingers = 5 * time.Second
 
 // pending holds the requests that were read and are not answered yet. A client may close its side right after a request:
-// the library ends the session, with everything under way, once it reads the end, so the end is held back until every
-// request is answered, except those that wait for jobs for longer than lingers.
+// the library ends the session and every call in progress once it reads the end, so the end is held back until every
+// request is answered. If calls that wait for jobs are not answered for another lingers, they get no answer.
 type pending struct {
+	enough   context.Context // ends when calls should no longer wait for jobs
+	stop     context.CancelFunc
 	mu       sync.Mutex
 	ids      map[any]bool  // of the requests; whether they wait for jobs
 	answered chan struct{} // closed at the next answer; nil unless a reader waits for it
+}
+
+func newPending() *pending {
+	enough, stop := context.WithCancel(context.Background())
+	return &pending{enough: enough, stop: stop}
 }
 
 // read notes the requests of a line.
@@ -78,9 +85,12 @@ func (p *pending) remove(id any) {
 	}
 }
 
-// wait returns once every request is answered, after lingers those that wait for jobs excepted, or once ctx ends.
+// wait returns once every request is answered or ctx ends. After lingers it ends the waits for jobs, and after twice that
+// time it returns although some of them are not answered.
 func (p *pending) wait(ctx context.Context) {
-	late, timer := false, time.After(lingers)
+	late, timer := false, time.After(2*lingers)
+	stop := time.AfterFunc(lingers, p.stop)
+	defer stop.Stop()
 	for {
 		p.mu.Lock()
 		open := false

@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// The end of the input waits for every answer, except for those of calls that wait for jobs: these get a few seconds.
+// The end of the input waits for every answer. Calls that wait for jobs are told to stop waiting after a few seconds, and get
+// a few more for their answers.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
@@ -18,14 +19,14 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 		want  time.Duration
 	}{
 		{"nothing is open", nil, 0},
-		{"wait", []string{call("1", "wait")}, lingers},
-		{"run_and_wait", []string{call("1", "run_and_wait")}, lingers},
+		{"wait", []string{call("1", "wait")}, 2 * lingers},
+		{"run_and_wait", []string{call("1", "run_and_wait")}, 2 * lingers},
 		{"a quick call", []string{call("2", "list")}, answerAfter},
 		{"a quick call and a wait", []string{call("1", "wait"), call("2", "list")}, answerAfter},
-		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, lingers},
+		{"many in a line", []string{"[" + call("1", "wait") + "," + call("3", "wait") + "]"}, 2 * lingers},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			p := &pending{}
+			p := newPending()
 			for _, line := range c.lines {
 				p.read([]byte(line))
 			}
@@ -33,6 +34,9 @@ func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 			defer answer.Stop()
 			begin := time.Now()
 			p.wait(t.Context())
+			if stopped := p.enough.Err() != nil; stopped != (c.want > lingers) {
+				t.Errorf("%s: waits for jobs are ended: %t", c.name, stopped)
+			}
 			if took := time.Since(begin); took != c.want {
 				t.Errorf("%s: the end waits for %v, want %v", c.name, took, c.want)
 			}

@@ -43,6 +43,8 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	}
 	results := resultsOf(methods)
 	withheld := map[string]bool{}
+	open := newPending()
+	defer open.stop()
 	for _, t := range tools {
 		if t.writes && !o.Write {
 			withheld[t.name] = true
@@ -54,7 +56,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 		}, func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			c := connect()
 			defer c.Close()
-			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r)}).call(ctx, &t, r.Params.Arguments), nil
+			return (&server{api: c, opt: o, connect: connect, progress: reporterOf(r), enough: open.enough}).call(ctx, &t, r.Params.Arguments), nil
 		})
 	}
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
@@ -65,7 +67,6 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 			return next(ctx, method, r)
 		}
 	})
-	open := &pending{}
 	answers := &shared{WriteCloser: out, open: open}
 	asked := &lines{Closer: in, in: bufio.NewReader(in), out: answers, open: open, ctx: ctx}
 	err := m.Run(ctx, &mcp.IOTransport{Reader: asked, Writer: answers, MaxLineLength: control.MaxLine})
@@ -81,6 +82,7 @@ type server struct {
 	opt      Options
 	connect  func() *control.Client // makes another client of the queue
 	progress *reporter
+	enough   context.Context // ends when calls should no longer wait for jobs
 }
 
 // call carries out a tool. What goes wrong is told in its result: the agent is to read it.

@@ -313,7 +313,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	if len(ids) == 1 {
 		stop, total = s.follow(ctx, control.Name(ids[0]), nil), 100
 	}
-	left, err := s.api.Wait(ctx, p, func(e control.Ended) error {
+	left, err := s.await(ctx, p, func(e control.Ended) error {
 		stop()
 		defer func() {
 			done := total / float64(len(ids)) * float64(len(ended))
@@ -328,6 +328,23 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	})
 	stop()
 	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
+}
+
+// await waits for jobs, as control.API.Wait does. If the client closes the input meanwhile, it soon returns as if the time
+// of p was over.
+func (s *server) await(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
+	waiting, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	defer context.AfterFunc(s.enough, giveUp)()
+	open := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
+	left, err := s.api.Wait(waiting, p, func(e control.Ended) error {
+		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
+		return each(e)
+	})
+	if err != nil && ctx.Err() == nil && s.enough.Err() != nil {
+		return control.Waited{Open: open, TimedOut: true}, nil
+	}
+	return left, err
 }
 
 func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
@@ -353,7 +370,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	}
 	id := control.Name(got.(control.Enqueued).ID)
 	stop := s.follow(ctx, id, since)
-	left, err := s.api.Wait(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(e control.Ended) error {
+	left, err := s.await(ctx, control.Wait{ID: id, Timeout: control.Span(a.wait)}, func(e control.Ended) error {
 		stop()
 		s.progress.report(ctx, 100, 100, fmt.Sprintf("job %s is %s", id, e.Job.State))
 		return nil

@@ -383,7 +383,8 @@ func TestMCPAnswersAfterItsInputHasEnded(t *testing.T) {
 	}
 }
 
-// A server ends soon after its input does, even if a call still waits for a job. The job continues.
+// A server ends soon after its input does, even if a call still waits for a job. The call is answered first, and the job
+// continues.
 func TestMCPEndsThoughACallWaits(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	cmd := q.command("mcp", "--write")
@@ -392,8 +393,12 @@ func TestMCPEndsThoughACallWaits(t *testing.T) {
 {"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"run_and_wait","arguments":{"command":"sleep 600","wait":"1h"}}}
 `)
 	begin := time.Now()
-	if r := ran(t, cmd); r.code != 0 || time.Since(begin) > time.Minute {
+	r := ran(t, cmd)
+	if r.code != 0 || time.Since(begin) > time.Minute {
 		t.Errorf("it ends after %v with %+v", time.Since(begin), r)
+	}
+	if !strings.Contains(r.out, `"id":1,`) || !strings.Contains(r.out, `"timed_out":true`) {
+		t.Errorf("the call that waits is not answered with timed_out: %s", r.out)
 	}
 	if got := q.must("show", "1"); !strings.Contains(got, "processing") {
 		t.Errorf("the job is not processing: %s", got)
