@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// What a full disk has no room for at the start is tried again until there is room, which
-// the log says once; any other error is told at once, and an end that is asked for ends it.
+// A start that fails because the disk is full is tried again until there is space, which the log says once. Any other error
+// ends the start, except the first one after a full disk: space may have become free before its cause was checked.
 func TestWhenRoom(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
@@ -28,7 +28,9 @@ func TestWhenRoom(t *testing.T) {
 		"at once":     {[]error{nil}, time.Hour, nil, 1, 0},
 		"soon":        {[]error{full, full, full, nil}, time.Hour, nil, 4, 1},
 		"never":       {[]error{full}, time.Minute - time.Millisecond, context.DeadlineExceeded, int(time.Minute / roomAgain), 1},
-		"for another": {[]error{full, other}, time.Hour, other, 2, 1},
+		"at first":    {[]error{other}, time.Hour, other, 1, 0},
+		"for another": {[]error{full, other}, time.Hour, other, 3, 1},
+		"freed":       {[]error{full, other, nil}, time.Hour, nil, 3, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

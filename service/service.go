@@ -219,14 +219,17 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	return err
 }
 
-// whenRoom does what a service needs to start, and tries again for as long as the disk is too
-// full for it, or until ctx ends.
+// whenRoom does what a service needs to start, and tries again for as long as the disk is too full for it, or until ctx
+// ends. Space may become free between an error of SQLite and the check for the cause, so the first other error after a
+// full disk is not believed yet.
 func (s *Service) whenRoom(ctx context.Context, do func() error) error {
-	for told := false; ; told = true {
+	for told, doubted := false, false; ; told = true {
 		err := do()
-		if !errors.Is(err, queue.ErrNoSpace) && !diskFull(err) {
+		full := errors.Is(err, queue.ErrNoSpace) || diskFull(err)
+		if err == nil || !full && (!told || doubted) {
 			return err
 		}
+		doubted = !full
 		if !told {
 			s.log.Error("the service starts once there is space on the disk", "error", err)
 			if s.opt.Full != nil {
