@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -61,7 +62,7 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 		{"jitter", "NaN", `jitter: "NaN" is not a number; write it like 0.5`},
 		{"jitter", "1e400", "jitter: 1e400 is too large; give a smaller number"},
 		{"ok_codes", "0,x", `ok_codes: "0,x" is not a list of exit codes; write it like 0,3`},
-		{"ok_codes", "99999999999999999999", "ok_codes: must be a list of exit codes; give numbers from 0 to 255"},
+		{"ok_codes", "99999999999999999999", fmt.Sprint("ok_codes: must be a list of exit codes; give numbers from 0 to ", int64(maxExitCode))},
 		{"env", "x", `env: "x" is not NAME=value`},
 	} {
 		var s Spec
