@@ -107,7 +107,7 @@ func TestStartFails(t *testing.T) {
 		{func(c *Command) { c.Argv[0] = dir }, 127, "start"},
 		{func(c *Command) { c.Argv[0], c.Dir = "text", dir }, 127, "in PATH"},
 		{func(c *Command) { c.Dir = filepath.Join(dir, "none") }, 126, "cwd: "},
-		{func(c *Command) { c.Dir = file }, 126, "not a folder"},
+		{func(c *Command) { c.Dir = file }, 126, "not a directory"},
 		{func(c *Command) { c.Dir = `\\no-such-machine\share` }, 126, "cwd: "},
 		{func(c *Command) { c.Argv = append(c.Argv, "a\x00b") }, 126, "NUL"},
 		{func(c *Command) { c.Env = append(c.Env, "a=\x00b") }, 126, "NUL"},
