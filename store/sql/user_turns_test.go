@@ -60,6 +60,7 @@ func costOf(s *Server, call func()) cost {
 // Users take turns job by job, but a claim queries the server by lanes. So its cost does not grow with the number of
 // jobs.
 func TestTurnsOfManyJobsTakeFewQueries(t *testing.T) {
+	pgserver.Shared(t) // skips the test if there is no server
 	const users, few, many = 8, 48, 128
 	for name, demands := range map[string][][]queue.Demand{
 		"no demands":          {nil},
