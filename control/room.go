@@ -36,7 +36,7 @@ type roomRequest struct {
 	conn    *connShare
 	kind    roomKind
 	bytes   int64         // for byteRoom: the number of bytes by which the line's buffer grows
-	whole   bool          // for byteRoom: the line is complete
+	whole   bool          // for byteRoom: all of the request line has been read
 	granted chan struct{} // closed once the request has its room; nil until the request has to wait
 }
 
@@ -107,7 +107,7 @@ func (c *connShare) await(ctx context.Context, wanted roomRequest) bool {
 	return c.s.withdraw(r)
 }
 
-// withdraw ends a request's wait. It reports whether the request had got its room before that.
+// withdraw stops a request from waiting. It reports whether the request already had its room.
 func (s *Shares) withdraw(r *roomRequest) (granted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,7 +131,7 @@ func (s *Shares) lookSoonLocked() {
 
 // look checks whether the clients whose connections wait for room are still connected. The server does not read such
 // a connection, so nothing else would notice that its client has hung up. After each client that has gone, look lets
-// other goroutines run. A user may close hundreds of connections at once, and ending them all would delay everyone
+// other goroutines run. A user may close hundreds of connections together, and ending them all would delay everyone
 // else's requests.
 func (s *Shares) look() {
 	s.mu.Lock()

@@ -31,7 +31,7 @@ type param struct {
 	marks  []mark
 }
 
-// fieldSet describes which job fields an object may have. A null member stands for the field's default.
+// fieldSet describes which job fields an object may have. A null member means the field's default.
 type fieldSet struct {
 	without []string // fields that the object must not have; the method's implementation rejects them
 	job     bool     // the object is a new job, not a change to one

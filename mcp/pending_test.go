@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The end of the input waits for every answer. Calls that wait for jobs are told to stop waiting after a few seconds, and get
-// a few more for their answers.
+// The end of the input waits for every answer. Calls that wait for jobs have to stop waiting after lingers, and have the same
+// time again to answer.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`

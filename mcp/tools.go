@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -330,8 +331,8 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
 }
 
-// await waits for jobs, as control.API.Wait does. If the client closes the input meanwhile, it soon returns as if the time
-// of p was over.
+// await waits for jobs, as control.API.Wait does. If the client closes the input during the wait, await returns within
+// lingers, as if p's timeout had expired.
 func (s *server) await(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -341,7 +342,7 @@ func (s *server) await(ctx context.Context, p control.Wait, each func(control.En
 		open = slices.DeleteFunc(open, func(id string) bool { return id == e.Job.ID })
 		return each(e)
 	})
-	if err != nil && ctx.Err() == nil && s.enough.Err() != nil {
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
 		return control.Waited{Open: open, TimedOut: true}, nil
 	}
 	return left, err

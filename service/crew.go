@@ -113,9 +113,9 @@ func (a *answered) err() error {
 
 // Waits of what nodes ask each other.
 const (
-	askWithin  = 10 * time.Minute // for what ends a job
-	readWithin = 5 * time.Second  // for output; then it is asked for again
-	asksAtOnce = 64               // of either kind
+	askWithin       = 10 * time.Minute // for what ends a job
+	readWithin      = 5 * time.Second  // for output; then it is asked for again
+	maxParallelAsks = 64               // of either kind
 )
 
 // elsewhere asks the node that has a job leased. held is false if none has.
@@ -433,8 +433,8 @@ func (s *Service) answerAsks(ctx context.Context) {
 	var list []store.Asked
 	for _, slow := range []bool{false, true} {
 		for more := true; more; {
-			some, err := s.cluster.Asked(ctx, slow, asksAtOnce)
-			if more = err == nil && len(some) == asksAtOnce; err != nil {
+			some, err := s.cluster.Asked(ctx, slow, maxParallelAsks)
+			if more = err == nil && len(some) == maxParallelAsks; err != nil {
 				break // they are heard at the next hint
 			}
 			list = append(list, some...)

@@ -151,8 +151,8 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 			problems = append(problems, fmt.Sprintf("the drain is on, but %s does not answer: jobs may still start there until it learns about the drain, for at most %v (node_lease)", from.node.Name, s.cluster.Lease()))
 		}
 	}
-	if more := len(problems) - namesTold; more > 0 {
-		problems = append(problems[:namesTold], fmt.Sprintf("the same holds for %d more nodes", more))
+	if more := len(problems) - maxNamedNodes; more > 0 {
+		problems = append(problems[:maxNamedNodes], fmt.Sprintf("the same holds for %d more nodes", more))
 	}
 	if len(problems) == 0 {
 		return nil

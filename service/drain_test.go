@@ -148,7 +148,7 @@ func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 }
 
 // A drain fails if another request ends it while it waits for confirmation, because jobs start again.
-func TestDrainThatIsEndedMeanwhileIsAnError(t *testing.T) {
+func TestDrainFailsIfItIsEnded(t *testing.T) {
 	s, c := sharing(t)
 	ctx := by(t, owner, control.Admin)
 	ends := &endsDrain{c, func() { s.Drain(ctx, control.Drain{Off: true}) }}
@@ -162,7 +162,7 @@ func TestDrainThatIsEndedMeanwhileIsAnError(t *testing.T) {
 	}
 }
 
-// endsDrain calls end when the first node is asked to confirm.
+// endsDrain calls end when the service asks the first node to confirm.
 type endsDrain struct {
 	*drainCluster
 	end func()

@@ -16,7 +16,7 @@ import (
 // limit, but the right submit limits the priority that a user may set. If that limit is too low, the job gets the
 // highest priority that its owner may set, and a note says so.
 
-// nothingWaits is the effective priority that bestWaiting returns for a user who has no waiting jobs.
+// nothingWaits is the effective priority that bestWaiting returns for a user without waiting jobs.
 const nothingWaits = math.MinInt64
 
 // bestWaiting returns the highest effective priority of the jobs that a user has waiting. All requests of a batch get
@@ -49,8 +49,8 @@ type batchName struct {
 // nextBatches remembers what bestWaiting returned for the first request of each batch. A batch is removed once it is
 // committed or aborted, or when no request came for it within store.StageMemory.
 type nextBatches struct {
-	mu sync.Mutex
-	of map[batchName]nextBatch
+	mu     sync.Mutex
+	byName map[batchName]nextBatch
 }
 
 // nextBatch holds the answer for one batch.
@@ -63,9 +63,9 @@ type nextBatch struct {
 func (n *nextBatches) priority(name batchName, now queue.Millis) (best int64, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	b, known := n.of[name]
+	b, known := n.byName[name]
 	if known {
-		n.of[name] = nextBatch{b.best, now}
+		n.byName[name] = nextBatch{b.best, now}
 	}
 	return b.best, known
 }
@@ -75,31 +75,31 @@ func (n *nextBatches) priority(name batchName, now queue.Millis) (best int64, kn
 func (n *nextBatches) put(name batchName, best int64, now queue.Millis) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.of == nil {
-		n.of = map[batchName]nextBatch{}
+	if n.byName == nil {
+		n.byName = map[batchName]nextBatch{}
 	}
 	count, oldest := 0, name
-	for other, b := range n.of {
+	for other, b := range n.byName {
 		switch {
 		case b.last.Add(store.StageMemory) < now:
-			delete(n.of, other)
+			delete(n.byName, other)
 		case other.uid == name.uid:
-			if count++; count == 1 || b.last < n.of[oldest].last {
+			if count++; count == 1 || b.last < n.byName[oldest].last {
 				oldest = other
 			}
 		}
 	}
 	if count >= store.MaxStagedUser {
-		delete(n.of, oldest)
+		delete(n.byName, oldest)
 	}
-	n.of[name] = nextBatch{best, now}
+	n.byName[name] = nextBatch{best, now}
 }
 
 // remove forgets a batch.
 func (n *nextBatches) remove(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	delete(n.of, batchName{uid, batch})
+	delete(n.byName, batchName{uid, batch})
 }
 
 // putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest one that the owner

@@ -88,7 +88,8 @@ func TestNextLowersNoPriority(t *testing.T) {
 	}
 }
 
-// A failed job that waits to be retried counts, also while another job of its owner could start now.
+// The priority of a job with next is also above that of a failed job that waits to be retried, even while another job of its
+// owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	s := stored(t)
 	ctx := by(t, owner, control.Submit)
@@ -151,7 +152,7 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 				t.Errorf("job %s has priority %d, %v; want %d", id, j.Priority, err, want)
 			}
 		}
-		if n := len(s.nextBatches.of); n != 0 {
+		if n := len(s.nextBatches.byName); n != 0 {
 			t.Errorf("%d batches are remembered after the commit", n)
 		}
 	}
@@ -169,12 +170,12 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	}
 	_, first := n.priority(batchName{2, "0"}, 20)
 	best, second := n.priority(batchName{2, "1"}, 20)
-	if first || !second || best != 1 || len(n.of) != store.MaxStagedUser+1 {
-		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, best, len(n.of))
+	if first || !second || best != 1 || len(n.byName) != store.MaxStagedUser+1 {
+		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, best, len(n.byName))
 	}
 	n.put(batchName{1, "later"}, 5, queue.Millis(20).Add(store.StageMemory))
-	if _, known := n.priority(batchName{2, "1"}, 21); !known || len(n.of) != 2 {
-		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.of))
+	if _, known := n.priority(batchName{2, "1"}, 21); !known || len(n.byName) != 2 {
+		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byName))
 	}
 	n.remove(2, "1")
 	if _, known := n.priority(batchName{2, "1"}, 21); known {

@@ -39,11 +39,11 @@ func (s *Service) askOthers(ctx context.Context, a ask) ([]fromNode, error) {
 }
 
 // askNodes sends a request to those of the nodes that are alive, except this one, and returns when all have answered
-// or ctx ends. It sends up to asksAtOnce requests at the same time.
+// or ctx ends. It sends up to maxParallelAsks requests at the same time.
 func (s *Service) askNodes(ctx context.Context, nodes []store.NodeState, a ask) []fromNode {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
 	list := make([]fromNode, len(nodes))
-	places := make(chan struct{}, asksAtOnce)
+	places := make(chan struct{}, maxParallelAsks)
 	var all sync.WaitGroup
 	for i, n := range nodes {
 		places <- struct{}{}
@@ -184,8 +184,8 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 			r.Text = strings.Replace(r.Text, notHere, notAnywhere, 1)
 			continue
 		}
-		names := strings.Join(r.Nodes[:min(len(r.Nodes), namesTold)], ", ")
-		if more := len(r.Nodes) - namesTold; more > 0 {
+		names := strings.Join(r.Nodes[:min(len(r.Nodes), maxNamedNodes)], ", ")
+		if more := len(r.Nodes) - maxNamedNodes; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
 		r.Text = "on " + names + ": " + r.Text
@@ -193,5 +193,5 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 	return list
 }
 
-// namesTold is how many nodes a sentence names.
-const namesTold = 3
+// maxNamedNodes is how many nodes a message names.
+const maxNamedNodes = 3

@@ -14,7 +14,7 @@ import (
 )
 
 // A start that fails because the disk is full is tried again until there is space, which the log says once. Any other error
-// ends the start, except the first one after a full disk: space may have become free before its cause was checked.
+// ends the start, except the first one after a full disk: more space may be free now than when the error occurred.
 func TestWhenRoom(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")

@@ -219,18 +219,18 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	return err
 }
 
-// whenRoom does what a service needs to start, and tries again for as long as the disk is too full for it, or until ctx
-// ends. Space may become free between an error of SQLite and the check for the cause, so the first other error after a
-// full disk is not believed yet.
+// whenRoom calls do, and calls it again until the disk has room for it or ctx ends. The cause of an error is found by
+// measuring the free space after the error. Another program may have freed space in between, so the first error that
+// follows a full disk is not final even if it does not look like one.
 func (s *Service) whenRoom(ctx context.Context, do func() error) error {
-	for told, doubted := false, false; ; told = true {
+	for logged, doubted := false, false; ; logged = true {
 		err := do()
 		full := errors.Is(err, queue.ErrNoSpace) || diskFull(err)
-		if err == nil || !full && (!told || doubted) {
+		if err == nil || !full && (!logged || doubted) {
 			return err
 		}
 		doubted = !full
-		if !told {
+		if !logged {
 			s.log.Error("the service starts once there is space on the disk", "error", err)
 			if s.opt.Full != nil {
 				s.opt.Full(err)

@@ -239,7 +239,7 @@ var refused = []struct{ field, message, reason string }{
 var unsent = map[string]string{
 	"service.stop": "ends the service",
 	"web.start":    "listens anywhere; which addresses are free, and need TLS, the schema does not say",
-	"config.set":   "each setting has values of its own",
+	"config.set":   "each setting accepts different values",
 }
 
 // For every method, a request that its schema permits is not refused as invalid, and a request that its schema

@@ -203,7 +203,7 @@ func oneUnstarted(t *testing.T) (*hub, *fakeRunner, *worker.Pool) {
 	return s, f, p
 }
 
-// Fewer workers: what has not been started is given back, what runs goes on.
+// Fewer workers: jobs that have not started are returned to the queue, running jobs continue.
 func TestScaleDownTakesBackWhatHasNotStarted(t *testing.T) {
 	s, f, p := oneUnstarted(t)
 	n := len(heard[*wire.Setup](f))

@@ -22,7 +22,7 @@ const statWithin = 200 * time.Millisecond
 // workDirs are the working directories of new jobs that were checked.
 type workDirs map[string]bool
 
-// warn prints a warning if, as far as this user can see, no job could run now in the spec's working directory. It
+// warn prints a warning if the spec's working directory does not exist or is a file, as this user sees it. It
 // checks each directory only once.
 func (w workDirs) warn(a *App, s *queue.Spec) {
 	if s.Cwd == nil || !filepath.IsAbs(*s.Cwd) || w[*s.Cwd] || len(w) == maxWorkDirs {

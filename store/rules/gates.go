@@ -23,7 +23,7 @@ type Rule struct {
 var errNoKind = errors.New("a lane needs a gate of a kind that there is not")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left: starts is the number of starts in the current
-// period, used the number of units that leases hold, and Gate what is left after both.
+// period, used the number of units that leases hold, and Gate the room that remains.
 type rateRoom struct {
 	since  queue.Millis
 	starts int

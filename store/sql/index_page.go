@@ -13,7 +13,7 @@ import (
 //
 // So if an id was not found, checkIndexPath descends again and checks each page as integrity_check does. The page's
 // entries, free blocks and fragments must fill it exactly. Its keys must be in order, and lie between the keys that
-// led to the page. This takes about as long as the lookup, and costs writers nothing.
+// led to the page. This costs about as much as the lookup, and writers pay nothing.
 //
 // If the disk returns a page as it was before its last write, the page itself is sound. Only doctor --verify finds
 // that, because it compares the entries of the index with the rows of the table.

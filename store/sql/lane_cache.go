@@ -19,7 +19,7 @@ type laneCache struct {
 	// shut holds the result of each search for lanes that are shut on a gate. It is cleared when any lane is shut or
 	// opened.
 	shut      map[shutLook][]rules.Lane
-	gateRules map[int64]rules.Rule // Used is not kept here; Rule sets it on each read
+	gateRules map[int64]rules.Rule // without the field Used, which the method Rule fills in
 }
 
 // writeLater puts a changed lane into the cache, for writeLanes to write.

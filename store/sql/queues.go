@@ -91,13 +91,13 @@ func (ls *lanes) state(name string) *queueState {
 	return q
 }
 
-// markStale marks all users' open lanes with demands in a queue as stale, so that they are looked up again.
+// markStale marks all users' open lanes with demands in a queue as stale, so that the next claim reads them again.
 func (ls *lanes) markStale(q *queueState) {
 	q.users, q.stale = nil, true
 	ls.forgetBest(q)
 }
 
-// markStaleUser marks one user's open lanes with demands as stale, so that they are looked up again.
+// markStaleUser marks one user's open lanes with demands as stale, so that the next claim reads them again.
 func (ls *lanes) markStaleUser(q *queueState, uid int) {
 	if q.staleUsers == nil {
 		q.staleUsers = map[int]bool{}

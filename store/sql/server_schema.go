@@ -211,7 +211,7 @@ func otherSchema(c *serverConn, difference string) error {
 		name, difference, afterOtherSchema)))
 }
 
-// schemaVersion returns the version of the tables; 0 if there are none.
+// schemaVersion returns the version of the tables; 0 if none exist.
 func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	var tables []string
 	err = c.query(func(r row) (bool, error) {
@@ -283,7 +283,7 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	if version, err = schemaVersion(s.writer, all); err != nil {
 		return err
 	}
-	if version >= int64(len(steps)) { // another program did it meanwhile
+	if version >= int64(len(steps)) { // another program was faster
 		return cmp.Or(run(`ROLLBACK`), s.acceptTables(version, steps, own))
 	}
 	script := append([]string{`CREATE SCHEMA IF NOT EXISTS ` + serverSchema}, serverScript(int(version), steps, own)...)
@@ -300,7 +300,7 @@ func (s *Server) makeTables(steps, own [][]string) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.checkOwners(); err != nil { // another role may have created the schema meanwhile
+	if err := s.checkOwners(); err != nil { // another role may have created the schema after the first check
 		return err
 	}
 	return run(`COMMIT`)

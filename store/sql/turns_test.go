@@ -79,8 +79,8 @@ func TestSlowOperationsAreCommittedAlone(t *testing.T) {
 	}
 }
 
-// While operations of several users wait, a commit ends with the operation that brings it to groupTime. So no user
-// has to wait for all of another user's operations.
+// While operations of several users wait, a commit takes no more operations once they have taken groupTime. So no user has to
+// wait for all of another user's operations.
 func TestCommitsOfSeveralUsersAreShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := openStore(t, t.TempDir())

@@ -267,7 +267,7 @@ func (t *tx) carryOut(group []*op) (n int, culprit *op, err error) {
 	for n < len(group) && t.size() < maxGroupBytes && !(shared && now.Sub(users) >= groupTime) {
 		o := group[n]
 		if n > 0 && o.class != urgent && o.uid != group[n-1].uid && s.slow[o.uid] {
-			s.late = o // its user's last operation took long, so it is committed next, alone
+			s.late = o // this user's previous operation was slow, so o is committed next and alone
 			break
 		}
 		n++
