@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// smallDiskQueue is a service on an ext4 disk of 32 MB.
+// smallDiskQueue is a service on an ext4 disk of 32 MB, which one user's jobs may fill.
 func smallDiskQueue(t *testing.T) (q *queue, free func() int64) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -19,6 +19,7 @@ func smallDiskQueue(t *testing.T) (q *queue, free func() int64) {
 	q = newQueue(t, "")
 	disk := q.mount("32M")
 	q.start("--workers", "2")
+	q.must("config", "set", "max_bytes_per_user", "0")
 	return q, func() int64 {
 		var s syscall.Statfs_t
 		if err := syscall.Statfs(disk, &s); err != nil {
