@@ -532,33 +532,37 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	q.start("--workers", "1")
 }
 
-// A file of jobs that is being sent when the service is killed is stored as a whole or not
-// at all, and the client says which.
+// If the service is killed while a file of jobs is being sent, nothing is stored and the client says so, whether a
+// request was under way at that time or the next one meets the new service.
 func TestServiceKilledUnderAnUpload(t *testing.T) {
-	q := serving(t, "--workers", "0")
-	cmd, errs := q.command("enqueue", "--file", "-"), &lockedBuffer{}
-	cmd.Stderr = errs
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Repeat("{\"command\":\"true\"}\n", 3000)
-	if _, err := in.Write([]byte(lines)); err != nil {
-		t.Fatal(err)
-	}
-	q.until("a part is there", 20*time.Second, func() bool { return q.peek(`SELECT count(*) FROM frames`) > 0 })
-	q.kill()
-	q.start("--workers", "0")
-	in.Write([]byte(lines)) // it may have ended already
-	in.Close()
-	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(errs.String(), "nothing was stored; run the same command again") {
-		t.Errorf("code %d: %s", code, errs)
-	}
-	if n := q.dial().counts()["pending"]; n != 0 {
-		t.Errorf("%d jobs are stored", n)
+	for name, jobs := range map[string]int{"a request under way": 3000, "between two requests": 1001} {
+		t.Run(name, func(t *testing.T) {
+			q := serving(t, "--workers", "0")
+			cmd, errs := q.command("enqueue", "--file", "-"), &lockedBuffer{}
+			cmd.Stderr = errs
+			in, err := cmd.StdinPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			lines := strings.Repeat("{\"command\":\"true\"}\n", jobs)
+			if _, err := in.Write([]byte(lines)); err != nil {
+				t.Fatal(err)
+			}
+			q.until("a part is stored", 20*time.Second, func() bool { return q.peek(`SELECT count(*) FROM frames`) > 0 })
+			q.kill()
+			q.start("--workers", "0")
+			in.Write([]byte(lines)) // the client may have ended already
+			in.Close()
+			cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != 3 || !strings.Contains(errs.String(), "nothing was stored; run the same command again") {
+				t.Errorf("exit code %d: %s", code, errs)
+			}
+			if n := q.dial().counts()["pending"]; n != 0 {
+				t.Errorf("%d jobs are stored", n)
+			}
+		})
 	}
 }

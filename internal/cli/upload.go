@@ -540,11 +540,17 @@ func (u *upload) finish(err error) error {
 	u.answered() // its failure follows from the first one
 	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	switch {
-	case u.commits:
-	case errors.Is(err, queue.ErrUnavailable):
+	case forgotten(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
 		return queue.Errorf(queue.CodeUnavailable, "the service went away while the jobs were being sent: nothing was stored; run the same command again")
+	case u.commits:
 	case failed != nil:
 		return fmt.Errorf("%w; nothing was stored, but the ids stay taken for ten minutes (%v)", err, failed)
 	}
 	return err
+}
+
+// forgotten reports whether err says that the service no longer has the batch, as after its restart.
+func forgotten(err error) bool {
+	e, ok := errors.AsType[*queue.Error](err)
+	return ok && e.Code == queue.CodeWrongState && e.Field == ""
 }
