@@ -248,7 +248,7 @@ func TestPageOfTheSystemsSockets(t *testing.T) {
 	answers("after a kill")
 }
 
-// nginxConf is what docs/operations.md says of nginx, with the places of a test.
+// nginxConf is the nginx configuration of docs/dashboard.md, with the paths of a test.
 const nginxConf = `daemon off; master_process off; pid %[1]s/nginx.pid; error_log %[1]s/nginx.log;
 events {}
 http {

@@ -73,7 +73,7 @@ func (e *Exporter) failed(err error) {
 	}
 	told := []any{"error", queue.ClipJSON(err.Error(), maxTold)}
 	if barred(err) {
-		told = append(told, "next", "the unit keeps the service from the network; docs/operations.md, Traces, has the lines that let it")
+		told = append(told, "next", "the unit keeps the service from the network; docs/tracing.md has the lines that allow it")
 	}
 	e.log.Warn("spans are not taken by the collector, and given up", told...)
 }

@@ -147,7 +147,7 @@ box_sh 'systemctl disable --now queuectl-web.socket && systemctl restart queuect
 promise 'off again' refuses http GET / localhost '' ''
 promise '... for the service, too' ends 5 'web start' q alice web open
 
-# --- traces: the page on operations has the lines that give the service a network
+# --- traces: docs/tracing.md has the lines that give the service a network
 cat >"$box_dir/collector.pl" <<'END'
 use IO::Socket::INET;
 $SIG{PIPE} = 'IGNORE';
@@ -170,9 +170,9 @@ q root config set traces.endpoint http://127.0.0.1:4318 >/dev/null
 trace=4bf92f3577b34da6a3ce929d0e0e4736
 traced() { as alice env TRACEPARENT="00-$trace-00f067aa0ba902b7-01" queuectl run -- sh -c 'echo $TRACEPARENT' | grep -v 00f067aa0ba902b7; }
 promise 'a job is told of its span, whatever becomes of that' says "^00-$trace-" traced
-promise '... which the packaged service cannot send; the journal says what to do' within 20 says 'docs/operations.md, Traces' journal "$service" -n 50
+promise '... which the packaged service cannot send; the journal says what to do' within 20 says 'docs/tracing.md' journal "$service" -n 50
 mkdir -p "$box_dir/root/etc/systemd/system/queuectl.service.d"
-sed -n '/^# systemctl edit queuectl.service$/,/^```$/p' "$project/docs/operations.md" | sed '1d;$d' >"$box_dir/root/etc/systemd/system/queuectl.service.d/network.conf"
+sed -n '/^# systemctl edit queuectl.service$/,/^```$/p' "$project/docs/tracing.md" | sed '1d;$d' >"$box_dir/root/etc/systemd/system/queuectl.service.d/network.conf"
 promise 'with the lines of the page' box_sh 'grep -q PrivateNetwork=no /etc/systemd/system/queuectl.service.d/network.conf && systemctl daemon-reload && systemctl restart queuectl.service'
 within 5 answers >/dev/null
 traced >/dev/null
