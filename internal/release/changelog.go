@@ -15,8 +15,8 @@ type entry struct {
 	notes         []string
 }
 
-// changelog turns the project's changelog into the one that packages carry. What is
-// not released yet belongs to the version that is built, as of its date.
+// changelog writes the changelog in the form that nfpm puts into packages. The section Unreleased is listed under the
+// version and date of the build.
 func changelog(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {
@@ -37,19 +37,22 @@ func changelog(out io.Writer, args []string) error {
 	return nil
 }
 
-// readChangelog reads sections `## Unreleased` and `## 1.2.3, 2026-11-22` with a line
-// for each change. The first is the version that is built.
+// readChangelog reads the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] - 2026-11-22` with one
+// line for each change. The first section that has changes is the version that is built.
 func readChangelog(text, version, date string) ([]entry, error) {
 	var entries []entry
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
 		if title, found := strings.CutPrefix(line, "## "); found {
-			name, day, dated := strings.Cut(title, ", ")
-			e := entry{version: name, date: day + "T00:00:00Z"}
-			if len(entries) == 0 {
+			name, day, dated := strings.Cut(title, " - ")
+			e := entry{version: strings.Trim(name, "[]"), date: day + "T00:00:00Z"}
+			switch {
+			case len(entries) == 0:
 				e.version, e.date = version, date
-			} else if !dated {
-				return nil, fmt.Errorf("section %q has no date; write: ## 1.2.3, 2026-11-22", title)
+			case !dated:
+				return nil, fmt.Errorf("section %q has no date; write: ## [1.2.3] - 2026-11-22", title)
+			case len(entries) == 1 && len(entries[0].notes) == 0:
+				entries, e.version, e.date = nil, version, date
 			}
 			entries = append(entries, e)
 		} else if note, found := strings.CutPrefix(line, "- "); found && len(entries) > 0 {
@@ -57,8 +60,27 @@ func readChangelog(text, version, date string) ([]entry, error) {
 			last.notes = append(last.notes, note)
 		}
 	}
-	if len(entries) == 0 {
-		return nil, fmt.Errorf("no section")
+	if len(entries) == 0 || len(entries[0].notes) == 0 {
+		return nil, fmt.Errorf("no section with changes")
 	}
 	return entries, nil
+}
+
+// notes writes the section of the changelog for a version, without its heading, or else the section Unreleased.
+func notes(out io.Writer, args []string) error {
+	raw, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	sections := strings.Split(string(raw), "\n## ")[1:]
+	for _, title := range []string{"[" + args[1] + "] - ", "[Unreleased]\n"} {
+		for _, section := range sections {
+			if strings.HasPrefix(section, title) {
+				_, text, _ := strings.Cut(section, "\n")
+				_, err := fmt.Fprintln(out, strings.TrimSpace(text))
+				return err
+			}
+		}
+	}
+	return fmt.Errorf("%s has no section for version %s", args[0], args[1])
 }

@@ -1,5 +1,5 @@
 // Command release writes the files that accompany the programs in a release: the changelog of the packages, the
-// licences of everything that is linked in, the bill of materials, the installed pages and the .zip. The same input
+// release notes, the licences of everything that is linked in, the bill of materials, the installed pages and the .zip. The same input
 // gives the same bytes.
 package main
 
@@ -17,6 +17,7 @@ var parts = map[string]struct {
 	write func(out io.Writer, args []string) error
 }{
 	"changelog": {args: []string{"CHANGELOG.md", "VERSION", "DATE"}, write: changelog},
+	"notes":     {args: []string{"CHANGELOG.md", "VERSION"}, write: notes},
 	"licences":  {args: []string{"BINARY", "MODULES", "GOROOT"}, write: licences},
 	"bom":       {args: []string{"VERSION", "DATE", "MODULES", "GOROOT", "BINARY..."}, list: true, write: bom},
 	"docs":      {args: []string{"flat|tree", "DIR", "FILE..."}, list: true, write: docs},
@@ -32,11 +33,11 @@ func main() {
 
 func run(args []string) error {
 	if len(args) == 0 {
-		return fmt.Errorf("no part given; use one of: bom, changelog, docs, licences, zip")
+		return fmt.Errorf("no part given; use one of: bom, changelog, docs, licences, notes, zip")
 	}
 	part, known := parts[args[0]]
 	if !known {
-		return fmt.Errorf("unknown part %q; use one of: bom, changelog, docs, licences, zip", args[0])
+		return fmt.Errorf("unknown part %q; use one of: bom, changelog, docs, licences, notes, zip", args[0])
 	}
 	if n := len(args) - 1; n < len(part.args) || n > len(part.args) && !part.list {
 		return fmt.Errorf("usage: release %s %s", args[0], strings.Join(part.args, " "))

@@ -14,24 +14,44 @@ import (
 	"time"
 )
 
-// What is not released belongs to the version that is built; older ones keep theirs.
-func TestChangelogBeginsWithTheVersionThatIsBuilt(t *testing.T) {
-	text := "# Changelog\n\n## Unreleased\n\n- One thing.\n- Another.\n\n## 0.1.0, 2026-11-22\n\n- The first.\n"
-	got, err := readChangelog(text, "0.2.0-1", "2026-12-24T10:00:00Z")
-	want := []entry{
-		{"0.2.0-1", "2026-12-24T10:00:00Z", []string{"One thing.", "Another."}},
-		{"0.1.0", "2026-11-22T00:00:00Z", []string{"The first."}},
-	}
-	if err != nil || !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v, %v, want %v", got, err, want)
+// Unreleased changes belong to the version of the build; older versions keep theirs. An empty section Unreleased is
+// skipped: the build is then the newest version.
+func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
+	for unreleased, want := range map[string][]entry{
+		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {
+			{"0.2.0-1", "2026-12-24T10:00:00Z", []string{"One thing.", "Another."}},
+			{"0.1.0", "2026-11-22T00:00:00Z", []string{"The first."}},
+		},
+		"": {{"0.2.0-1", "2026-12-24T10:00:00Z", []string{"The first."}}},
+	} {
+		text := "# Changelog\n\n## [Unreleased]\n\n" + unreleased + "## [0.1.0] - 2026-11-22\n\n- The first.\n"
+		got, err := readChangelog(text, "0.2.0-1", "2026-12-24T10:00:00Z")
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %v, %v, want %v", text, got, err, want)
+		}
 	}
 }
 
-// A released section without its date, and a changelog without sections, are errors.
-func TestChangelogThatCannotBeRead(t *testing.T) {
-	for _, text := range []string{"## Unreleased\n\n## 0.1.0\n", "- Nothing.\n"} {
+// A released section without a date, and a changelog without changes, are errors.
+func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
+	for _, text := range []string{"## [Unreleased]\n\n## [0.1.0]\n", "- Nothing.\n", "## [Unreleased]\n"} {
 		if got, err := readChangelog(text, "0.2.0-1", ""); err == nil {
 			t.Errorf("%q: got %v, want an error", text, got)
+		}
+	}
+}
+
+// The notes of a release are its section of the changelog; a version without a section has the unreleased changes.
+func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
+	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - 2026-11-22\n\n- Older.\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for version, want := range map[string]string{"0.2.0": "### Added\n\n- Old.\n", "0.1.0": "- Older.\n", "0.2.0+1.gabc": "- New.\n"} {
+		var out bytes.Buffer
+		if err := notes(&out, []string{file, version}); err != nil || out.String() != want {
+			t.Errorf("%s: got %q, %v, want %q", version, out.String(), err, want)
 		}
 	}
 }
