@@ -3,7 +3,7 @@ GO      ?= go
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64 windows/amd64 windows/arm64
 export CGO_ENABLED = 0
 
-.PHONY: build install demo test race check bench bench-smoke beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts clean
+.PHONY: build install demo test race check bench bench-smoke beside pages packages system-test wine-test compose-test kill-loop pauses gates duties walks server-suite campaign apart abuse fuzz peers power-cuts ci images release-notes repository clean
 
 build:
 	$(GO) build -trimpath -o ./ ./cmd/...
@@ -151,6 +151,24 @@ power-cuts:
 # run a short form.
 peers:
 	QUEUECTL_PEERS=2000 $(GO) test ./test -run TestPrivateBesidePeers -count=1 -v
+
+# All suites; it installs what they need, as root.
+ci:
+	.ci/run
+
+# The container images queuectl and queuectl-shared, with podman.
+images:
+	podman build -f packaging/Containerfile --build-arg VERSION=$$(packaging/version) -t queuectl .
+	podman build -f packaging/Containerfile --build-arg VERSION=$$(packaging/version) --target shared -t queuectl-shared .
+
+# The changes of the version that is built, from CHANGELOG.md.
+release-notes:
+	@$(GO) run ./internal/release notes CHANGELOG.md "$$(packaging/version)"
+
+# An apt and a dnf repository of the packages in dist, in dist/repository, for a web server that offers it at URL.
+repository:
+	@test -n "$(URL)" || { echo "name the address: make repository URL=https://packages.example.org" >&2; exit 1; }
+	packaging/repository dist dist/repository "$(URL)"
 
 clean:
 	rm -rf queuectl queuectld dist
