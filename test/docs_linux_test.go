@@ -66,14 +66,21 @@ var (
 	testName = regexp.MustCompile(`\bTest\w+`)
 )
 
-// Every link of a page to another leads to a file that is there and to a heading of
-// it, and every test that a link names is in the file that it leads to.
+// Every link of a page leads to an existing file and heading, and every test that a link names is in the file that the
+// link leads to.
 func TestLinksOfThePages(t *testing.T) {
-	pages, err := filepath.Glob("../docs/*.md")
-	if err != nil || len(pages) == 0 {
+	var pages []string
+	for _, pattern := range []string{"../docs/*.md", "../docs/decisions/*.md", "../*.md", "../.github/*.md"} {
+		some, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, some...)
+	}
+	if len(pages) == 0 {
 		t.Skip("the pages are not here; the program is tested where its source is not")
 	}
-	for _, page := range append(pages, "../README.md") {
+	for _, page := range pages {
 		for _, link := range linked.FindAllStringSubmatch(prose(t, page), -1) {
 			words, to := link[1], link[2]
 			if strings.Contains(to, "://") {
