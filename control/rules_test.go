@@ -46,19 +46,19 @@ func TestRefusedParametersSayTheRange(t *testing.T) {
 		request string
 		want    string
 	}{
-		{&Selection{}, `{"older_than":0}`, "older_than: 0s is too short; give a duration above 0s, at most 3650d"},
-		{&Selection{}, `{"older_than":-1}`, "older_than: is negative; give 0 or more"},
-		{&Selection{}, `{"older_than":1e400}`, "older_than: is too long; give at most 3650d, which is ten years"},
+		{&Selection{}, `{"older_than":0}`, "older_than: 0s is too short; use a duration above 0s, at most 3650d"},
+		{&Selection{}, `{"older_than":-1}`, "older_than: cannot be negative; use 0 or more"},
+		{&Selection{}, `{"older_than":1e400}`, "older_than: too long; the maximum is 3650d (ten years)"},
 		{&Selection{}, `{"older_than":true}`, `older_than: must be a number of seconds, or text like "90s"`},
-		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","jitter":90000}`, "jitter: 1d1h is too long; give a duration from 0s to 1d"},
+		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","jitter":90000}`, "jitter: 1d1h is too long; use a duration from 0s to 1d"},
 		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","backoff_max":0}`, ""},
-		{&List{}, `{"limit":0}`, "limit: 0 is too small; give a number from 1 to 1000"},
-		{&List{}, `{"limit":99999999999999999999}`, "limit: 99999999999999999999 is too large; give a smaller number"},
+		{&List{}, `{"limit":0}`, "limit: 0 is too small; use a number from 1 to 1000"},
+		{&List{}, `{"limit":99999999999999999999}`, "limit: 99999999999999999999 is too large; use a smaller number"},
 		{&List{}, `{"limit":1.5}`, `limit: "1.5" is not a whole number; write it like 10`},
 		{&List{}, `{"limit":"x"}`, "limit: must be a whole number, not string"},
 		{&List{}, `{"queue":5}`, "queue: must be text, not a number"},
-		{&Cleanup{}, `{"days":1e400}`, "days: 1e400 is too large; give a smaller number"},
-		{&Events{}, `{"since":-1}`, "since: -1 is too small; give a number of 0 or more"},
+		{&Cleanup{}, `{"days":1e400}`, "days: 1e400 is too large; use a smaller number"},
+		{&Events{}, `{"since":-1}`, "since: -1 is too small; use a number of 0 or more"},
 		{&Attach{}, `{"id":"a","base64":"~"}`, "base64: must be text in base64"},
 	} {
 		err := decodeParams(json.RawMessage(c.request), c.into)

@@ -34,12 +34,12 @@ func ParseLock(text string) (Demand, error) {
 	if counted {
 		n, ok := parseAmount(count)
 		if !ok {
-			return d, Invalid("lock", "%q is not KEY or KEY:N with N from 1 to %d", Clip(text), MaxDemand)
+			return d, Invalid("lock", "%q is not a lock; write KEY or KEY:N, with N from 1 to %d", Clip(text), MaxDemand)
 		}
 		d.N = n
 	}
 	if !validKey(d) {
-		return d, Invalid("lock", "%q is not a key; a key has up to 128 letters, digits and . _ @ / -, and starts with a letter, a digit, or @ if all users share it", Clip(key))
+		return d, Invalid("lock", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit, or @ for a key that all users share", Clip(key))
 	}
 	return d, nil
 }
@@ -60,13 +60,13 @@ func ParseRate(text string) (Demand, error) {
 	d := Demand{Kind: GateRate, Key: key, Per: periods[period]}
 	n, ok := parseAmount(count)
 	if !ok || d.Per == 0 {
-		return d, Invalid("rate_limit", "%q is not KEY=N/PERIOD with N from 1 to %d and a period of s, m, h or d, like api=10/m", Clip(text), MaxDemand)
+		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a period of s, m, h or d", Clip(text), MaxDemand)
 	}
 	if !counted {
-		return d, Invalid("rate_limit", "%q has no key; name a key, like api=%s", Clip(text), rate)
+		return d, Invalid("rate_limit", "%q has no key; add one, like api=%s", Clip(text), rate)
 	}
 	if d.N = n; !validKey(d) {
-		return d, Invalid("rate_limit", "%q is not a key; a key has up to 128 letters, digits and . _ @ / -, and starts with a letter, a digit, or @ if all users share it", Clip(key))
+		return d, Invalid("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit, or @ for a key that all users share", Clip(key))
 	}
 	return d, nil
 }
@@ -195,7 +195,7 @@ func ParseDependency(text string) (id string, how ParentEnd, err error) {
 		how = parentEnds[word]
 	}
 	if !ValidID(id) || how == 0 {
-		return id, how, Invalid("depends_on", "%q is not ID, ID:completed, ID:dead or ID:ended", Clip(text))
+		return id, how, Invalid("depends_on", "%q is not a dependency; write ID, ID:completed, ID:dead or ID:ended", Clip(text))
 	}
 	return id, how, nil
 }
@@ -209,8 +209,8 @@ func resolveDependencies(check checker, s *Spec, j *Job) {
 		if err != nil {
 			continue
 		}
-		check(!seen[id], "depends_on", "names %q twice", Clip(id))
-		check(s.ID == nil || id != *s.ID, "depends_on", "names the job itself")
+		check(!seen[id], "depends_on", "job %q is listed twice; list it once", Clip(id))
+		check(s.ID == nil || id != *s.ID, "depends_on", "a job cannot depend on itself")
 		seen[id] = true
 		j.After = append(j.After, Dependency{ID: id, How: how})
 	}

@@ -39,13 +39,13 @@ func TestResolveOfGatesAndParents(t *testing.T) {
 // and is refused. The message shows how to write it.
 func TestRateNeedsKey(t *testing.T) {
 	for text, want := range map[string]string{
-		"1/s":  `"1/s" has no key; name a key, like api=1/s`,
-		"10/m": `"10/m" has no key; name a key, like api=10/m`,
-		"10":   `"10" has no key; name a key, like api=10/m`,
-		"10/w": `"10/w" is not KEY=N/PERIOD`,
-		"/s":   `"/s" is not KEY=N/PERIOD`,
-		"0/s":  `"0/s" is not KEY=N/PERIOD`,
-		"=1/s": `"" is not a key`,
+		"1/s":  `"1/s" has no key; add one, like api=1/s`,
+		"10/m": `"10/m" has no key; add one, like api=10/m`,
+		"10":   `"10" has no key; add one, like api=10/m`,
+		"10/w": `"10/w" is not a rate; write KEY=N/PERIOD`,
+		"/s":   `"/s" is not a rate; write KEY=N/PERIOD`,
+		"0/s":  `"0/s" is not a rate; write KEY=N/PERIOD`,
+		"=1/s": `"" is not a valid key`,
 	} {
 		_, err := queue.Resolve(&queue.Spec{Command: p("true"), RateLimit: &text}, defaults)
 		if e, ok := errors.AsType[*queue.Error](err); !ok || e.Field != "rate_limit" || !strings.HasPrefix(e.Message, want) {

@@ -36,7 +36,7 @@ func TestMembersAreBounded(t *testing.T) {
 	if n, err := members(object(queue.MaxMembers, "1")); n != queue.MaxMembers || err != nil {
 		t.Errorf("at the limit: %d members, %v", n, err)
 	}
-	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "16384 members") {
+	if n, err := members(object(queue.MaxMembers+1, "1")); n != queue.MaxMembers || !errors.Is(err, queue.ErrInvalid) || !strings.Contains(err.Error(), "the maximum is 16384") {
 		t.Errorf("beyond it: %d members, %v", n, err)
 	}
 	for _, n := range []int{1, 15, 16, 17, 1000} {
@@ -64,7 +64,7 @@ func TestSpecBoundsEntries(t *testing.T) {
 			t.Errorf("%s at its limit: %v", c.field, err)
 		}
 		var e *queue.Error
-		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.beyond + `}`)); !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.Message, "more than") {
+		if err := new(queue.Spec).UnmarshalJSON([]byte(`{"` + c.field + `":` + c.beyond + `}`)); !errors.As(err, &e) || e.Field != c.field || !strings.Contains(e.Message, "too many") {
 			t.Errorf("%s beyond it: got %.200v", c.field, err)
 		}
 	}
@@ -75,10 +75,10 @@ func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
 		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
 		err := new(queue.Spec).UnmarshalJSON([]byte(raw))
-		if got := strings.Count(err.Error(), "is not a field"); got != min(n, 20) {
+		if got := strings.Count(err.Error(), "unknown job field"); got != min(n, 20) {
 			t.Errorf("%d faults: %d are told", n, got)
 		}
-		if got := strings.HasSuffix(err.Error(), "; and more"); got != more {
+		if got := strings.HasSuffix(err.Error(), "; and more errors"); got != more {
 			t.Errorf("%d faults: says that there are more: %t", n, got)
 		}
 		if got := strings.Count(err.Error(), "did you mean"); got != 1 {
@@ -90,7 +90,7 @@ func TestFaultsAreBounded(t *testing.T) {
 		env[fmt.Sprint("a=", i)] = ""
 	}
 	_, err := queue.Resolve(&queue.Spec{Command: p("true"), Env: env}, defaults)
-	if got := strings.Count(err.Error(), "is not a variable name"); got != 20 || !strings.HasSuffix(err.Error(), "; and more") {
+	if got := strings.Count(err.Error(), "is not a valid variable name"); got != 20 || !strings.HasSuffix(err.Error(), "; and more errors") {
 		t.Errorf("of 1000 wrong variables %d are told", got)
 	}
 }

@@ -54,7 +54,7 @@ func (f *Form) Accepts(text string) bool {
 	return f.Valid(text)
 }
 
-const nameForm = " of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"
+const nameForm = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
 // These are parts of the patterns below.
 const (
@@ -65,29 +65,29 @@ const (
 
 // The forms of texts.
 var (
-	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "an id: 1 to 128" + nameForm}
+	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a valid id; use 1 to 128" + nameForm}
 	// FormQueue is the form of a queue's name.
 	FormQueue = &Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
-		Is: "the name of a queue: 1 to 64" + nameForm}
-	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a key: 1 to 128" + nameForm}
-	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Is: "an absolute path"}
+		Is: "a valid queue name; use 1 to 64" + nameForm}
+	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a valid key; use 1 to 128" + nameForm}
+	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Is: "an absolute path; use the full path"}
 	// formFilled is the form of a text that holds more than white space.
 	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Is: "text"}
-	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Is: "text without NUL"}
+	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Is: "text without NUL bytes"}
 	formLock   = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Fault: lockFault}
 	formRate   = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
 		Fault: rateFault}
 	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
-		Is: "the name of a machine or LABEL=VALUE"}
+		Is: "a node name or LABEL=VALUE"}
 	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Fault: dependencyFault}
-	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a variable name"}
+	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a valid variable name"}
 	formLabel      = &Form{Pattern: `^[^\x00]+$`, Fault: labelFault}
-	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "the name of a resource, like gpu"}
+	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "a valid resource name; write it like gpu"}
 	formAmount     = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
-		Is: "a number of units from 1 to 10000, like 1"}
+		Is: "a number of units; use 1 to 10000"}
 	formSecret = &Form{Pattern: "^(" + pathPattern + "|" + credentialWord + "[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
 		Valid: validReference, Private: true,
-		Is: "an absolute path or credential:NAME; the secret itself does not belong in a job"}
+		Is: "an absolute path or credential:NAME; store the secret in a file and use its path"}
 )
 
 func withoutNUL(s string) bool { return strings.IndexByte(s, 0) < 0 }
@@ -122,7 +122,7 @@ func dependencyFault(text string) error {
 
 func labelFault(name string) error {
 	if name == "" {
-		return Invalid("labels", "a label has no name; write it NAME=value")
+		return Invalid("labels", "a label has no name; write NAME=value")
 	}
 	if !withoutNUL(name) {
 		return Invalid("labels", "must not contain a NUL byte")
@@ -147,7 +147,7 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"id":      {Text: FormID},
 		"command": {Text: formFilled, MaxBytes: MaxCommand},
 		"argv": {Entries: formPart, MaxBytes: MaxCommand, NotEmpty: true, MinItems: 1, MaxItems: MaxArgsEnv,
-			Note: "; give the name of the program there"},
+			Note: "; set it to the program to run"},
 		"queue":                 {Text: FormQueue},
 		"priority":              between(-MaxPriority, MaxPriority, ""),
 		"max_retries":           between(0, MaxAttempts-1, ""),
@@ -178,11 +178,11 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"ok_codes":       codes(1),
 		"no_retry_codes": codes(0),
 		"defer_codes":    codes(0),
-		"memory":         between(MinMemory, MaxMemory, "; leave it out for no limit"),
-		"cpus":           between(MinCPUs, MaxCPUs, "; leave it out for no limit"),
-		"tasks":          between(1, MaxTasks, "; leave it out for the default"),
+		"memory":         between(MinMemory, MaxMemory, ", or leave it out for no limit"),
+		"cpus":           between(MinCPUs, MaxCPUs, ", or leave it out for no limit"),
+		"tasks":          between(1, MaxTasks, ", or leave it out for the default"),
 		"nice":           between(MinNice, MaxNice, ""),
-		"nofile":         between(1, MaxNoFile, "; leave it out for the default"),
+		"nofile":         between(1, MaxNoFile, ", or leave it out for the default"),
 		"on_lost":        oneOf(string(OnLostRetry), string(OnLostDead), string(OnLostHold)),
 		"on_completed":   hook,
 		"on_failed":      hook,
@@ -238,7 +238,7 @@ func (c *Constraint) checkRange(field string, n float64, q quantity) error {
 	case r.Max >= unbounded:
 		give = "of " + q.text(r.Min) + " or more"
 	}
-	return Invalid(field, "%s is too %s; give %s %s%s", q.text(n), wrong, q.name, give, c.Note)
+	return Invalid(field, "%s is too %s; use %s %s%s", q.text(n), wrong, q.name, give, c.Note)
 }
 
 // CheckText refuses a text that the constraint does not accept.
@@ -247,7 +247,7 @@ func (c *Constraint) CheckText(field, text string) error {
 	case c.Enum != nil:
 		return c.checkWord(field, text)
 	case c.NotEmpty && text == "":
-		return Invalid(field, "is empty%s", c.Note)
+		return Invalid(field, "must not be empty%s", c.Note)
 	}
 	return checkForm(field, text, c.Text, c.MaxBytes)
 }
@@ -257,18 +257,18 @@ func (c *Constraint) checkWord(field, text string) error {
 		return nil
 	}
 	if near := Nearest(text, c.Enum); near != "" {
-		return Invalid(field, "%q is not known%s", Clip(text), near)
+		return Invalid(field, "unknown value %q%s", Clip(text), near)
 	}
-	return Invalid(field, "%q is not known; give %s", Clip(text), alternatives(c.Enum))
+	return Invalid(field, "unknown value %q; use %s", Clip(text), alternatives(c.Enum))
 }
 
 // CheckCount refuses a list or a map of n entries that the constraint does not accept.
 func (c *Constraint) CheckCount(field string, n int) error {
 	switch {
 	case n < c.MinItems:
-		return Invalid(field, "has %d entries; give %d or more", n, c.MinItems)
+		return Invalid(field, "too few entries (%d); use %d or more", n, c.MinItems)
 	case c.MaxItems > 0 && n > c.MaxItems:
-		return Invalid(field, "has %d entries; give at most %d", n, c.MaxItems)
+		return Invalid(field, "too many entries (%d); the maximum is %d", n, c.MaxItems)
 	}
 	return nil
 }
@@ -287,13 +287,13 @@ func (c *Constraint) checkMember(field, name, value string) error {
 		return err
 	}
 	if slices.Contains(c.Reserved, name) {
-		return Invalid(field, "%s is set by queuectl itself", name)
+		return Invalid(field, "queuectl sets %s itself; use another name", name)
 	}
 	switch err := checkForm(field, value, c.Entries, c.MaxBytes); {
 	case err == nil || len(value) > c.MaxBytes || !withoutNUL(value):
 		return err
 	case c.Entries.Private:
-		return Invalid(field, "%s is not %s", Clip(name), c.Entries.Is)
+		return Invalid(field, "the value of %s is not %s", Clip(name), c.Entries.Is)
 	}
 	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.Entries.Is)
 }
@@ -301,7 +301,7 @@ func (c *Constraint) checkMember(field, name, value string) error {
 func checkForm(field, text string, form *Form, most int) error {
 	switch {
 	case most > 0 && len(text) > most:
-		return Invalid(field, "is %d bytes long; give at most %d", len(text), most)
+		return Invalid(field, "too long (%d bytes); the maximum is %d bytes", len(text), most)
 	case form == nil || form.Accepts(text):
 		return nil
 	case form.Fault != nil:
@@ -309,7 +309,7 @@ func checkForm(field, text string, form *Form, most int) error {
 	case !withoutNUL(text):
 		return Invalid(field, "must not contain a NUL byte")
 	case form == formFilled:
-		return Invalid(field, "is empty; give a value")
+		return Invalid(field, "must not be empty")
 	}
 	return Invalid(field, "%q is not %s", Clip(text), form.Is)
 }
@@ -374,7 +374,7 @@ func (f *Field) check(c *Constraint, v any) *Error {
 	case []string:
 		err = c.CheckCount(f.Name, len(v))
 		if c.NotEmpty && len(v) > 0 && v[0] == "" {
-			err = Invalid(f.Name, "begins with an empty entry%s", c.Note)
+			err = Invalid(f.Name, "the first entry is empty%s", c.Note)
 		}
 		for i := 0; err == nil && i < len(v); i++ {
 			err = c.CheckEntry(f.Name, v[i])

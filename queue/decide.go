@@ -109,7 +109,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := decide(j, o, p)
 	if o.MemoryLimit && o.End != OutOfMemory && (d.State == Failed || d.State == Dead) {
-		d.Error += fmt.Sprintf("; the kernel killed one of its processes at the memory limit of %s (--memory)", FormatSize(j.Memory))
+		d.Error += fmt.Sprintf("; the kernel killed one of the job's processes at its memory limit of %s (--memory)", FormatSize(j.Memory))
 	}
 	return d
 }
@@ -144,7 +144,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		if d.Error == "" {
 			d.Error = "out of memory: killed by the kernel"
 			if o.MemoryLimit {
-				d.Error = fmt.Sprintf("out of memory: it reached its limit of %s (--memory)", FormatSize(j.Memory))
+				d.Error = fmt.Sprintf("out of memory: the job reached its limit of %s (--memory)", FormatSize(j.Memory))
 			}
 		}
 		return d.failed(j, p)
@@ -157,7 +157,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 	case Silent:
 		d.Reason = ReasonTimedOut
 		if d.Error == "" {
-			d.Error = "timed out: it printed nothing for " + FormatDuration(j.IdleTimeout)
+			d.Error = "timed out: the job printed nothing for " + FormatDuration(j.IdleTimeout)
 		}
 		return d.failed(j, p)
 	case Killed:
@@ -188,7 +188,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 func (d Decision) short(j *Job, p Policy) Decision {
 	d.Reason = ReasonShortage
 	if j.Refunds >= MaxRefunds {
-		why := fmt.Sprintf("could not be started %d times in a row, for want of resources", MaxRefunds+1)
+		why := fmt.Sprintf("could not be started: system resources were short %d times in a row", MaxRefunds+1)
 		if d.Error != "" {
 			why += ": " + d.Error
 		}
@@ -236,6 +236,14 @@ func (d Decision) failed(j *Job, p Policy) Decision {
 	return d
 }
 
+// lostBy says what crashed while an attempt was lost or interrupted.
+func lostBy(r Reason) string {
+	if r == ReasonInterrupted {
+		return "the machine went down"
+	}
+	return "the runner died"
+}
+
 func (d Decision) lost(j *Job, o Outcome) Decision {
 	d.Counts = true
 	d.Reason = ReasonLost
@@ -243,14 +251,14 @@ func (d Decision) lost(j *Job, o Outcome) Decision {
 		d.Reason = ReasonInterrupted
 	}
 	if d.Error == "" {
-		d.Error = "the outcome is not known: " + string(d.Reason)
+		d.Error = "outcome unknown: " + lostBy(d.Reason)
 	}
 	if o.End == Lost {
 		d.Suspect, d.Crashed = true, o.Alone
 	}
 	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
 		d.State, d.Reason = Dead, ReasonPoison
-		d.Error = fmt.Sprintf("%d runners died while they ran this job alone", PoisonCrashes)
+		d.Error = fmt.Sprintf("%d runners died while this was their only job", PoisonCrashes)
 		return d
 	}
 	switch j.OnLost {
@@ -274,7 +282,7 @@ func (d Decision) perhapsLost(j *Job, o Outcome) Decision {
 	if o.End == PerhapsInterrupted {
 		d.Reason = ReasonInterrupted
 	}
-	d.Error = "whether it was started is not known: " + string(d.Reason)
+	d.Error = "unknown whether the job started: " + lostBy(d.Reason)
 	switch j.OnLost {
 	case OnLostHold:
 		d.State, d.Counts = Held, true

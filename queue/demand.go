@@ -71,20 +71,20 @@ const (
 // if nothing else holds it back.
 func CheckDemands(list []Demand) error {
 	if len(list) > MaxDemands {
-		return Invalid("demands", "has %d entries; a job may make %d", len(list), MaxDemands)
+		return Invalid("demands", "too many entries (%d); the maximum is %d", len(list), MaxDemands)
 	}
 	for i, d := range list {
 		switch {
 		case !slices.Contains(demanded, d.Kind) || d.Key == "":
-			return Invalid("demands", "names no gate")
+			return Invalid("demands", "an entry has no valid kind or no key")
 		case !validKey(d):
-			return Invalid("demands", "names the key %q; it has up to 128 letters, digits and . _ @ / - (of a node, label=value too), and begins with a letter or a digit, or @", Clip(d.Key))
+			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
-			return Invalid("demands", "of %q is for %d; 1 to %d are taken", Clip(d.Key), d.N, MaxDemand)
+			return Invalid("demands", "%q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
 		case (d.Kind == GateRate) != (d.Per >= time.Millisecond):
-			return Invalid("demands", "of %q has the period %v; a rate has one of 1ms at least, nothing else has", Clip(d.Key), d.Per)
+			return Invalid("demands", "%q has the period %v; a rate needs at least 1ms, and other kinds have no period", Clip(d.Key), d.Per)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
-			return Invalid("demands", "are not in order, or name %q twice", Clip(d.Key))
+			return Invalid("demands", "%q is out of order or listed twice", Clip(d.Key))
 		}
 	}
 	return nil

@@ -127,7 +127,7 @@ func mergeMap(name string, was any, value json.RawMessage) (map[string]string, e
 		return err
 	})
 	if err != nil {
-		return nil, Invalid(name, "must be an object of text, like {\"a\": \"b\"}, with null for what goes")
+		return nil, Invalid(name, "must be a JSON object with text values, like {\"a\": \"b\"}; null removes an entry")
 	}
 	return merged, nil
 }
@@ -155,7 +155,7 @@ func (s *Spec) Over(flags *Spec) {
 		err = s.UnmarshalJSON(raw)
 	}
 	if err != nil {
-		panic("queue: a spec that cannot be read: " + err.Error()) // both were read before
+		panic("queue: cannot read a merged spec: " + err.Error()) // both were read before
 	}
 }
 
@@ -192,11 +192,11 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return err
 	}
 	if edited.MaxAttempts <= j.Attempts {
-		return Invalid("max_retries", "is below what the job has used: %d attempts; give more, or cancel it", j.Attempts)
+		return Invalid("max_retries", "the job has already used %d attempts; use a higher limit, or cancel the job", j.Attempts)
 	}
 	_, depends := patch[EditedTogether.With]
 	if _, alone := patch[EditedTogether.Field]; alone && !depends {
-		return Invalid(EditedTogether.Field, "can only be changed together with %s; give both", EditedTogether.With)
+		return Invalid(EditedTogether.Field, "can only be changed together with %s; set both", EditedTogether.With)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
@@ -241,11 +241,11 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		f := fieldsByName()[name]
 		switch {
 		case f == nil:
-			return Invalid(name, "is not a field of a job%s", nearField(name))
+			return Invalid(name, "unknown job field%s", nearField(name))
 		case f.Name == NotEdited:
-			return Invalid(name, "cannot be changed; enqueue another job and remove this one")
+			return Invalid(name, "cannot be changed; enqueue a new job and remove this one")
 		case given[f.Name]:
-			return Invalid(name, "is given twice, also as %s", f.Name)
+			return Invalid(name, "given twice, also as %s; use one of them", f.Name)
 		}
 		given[f.Name] = f.Alias != ""
 		switch {
@@ -261,7 +261,7 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		return nil
 	})
 	if err == nil && len(patch) == 0 {
-		err = Invalid("set", "changes nothing; give fields of a job")
+		err = Invalid("set", "no changes given; name at least one job field")
 	}
 	return patch, err
 }

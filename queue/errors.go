@@ -66,16 +66,16 @@ func (e *Error) Is(target error) bool {
 // The sentinels, for errors.Is.
 var (
 	ErrInvalid        = &Error{Code: CodeInvalid, Message: "invalid"}
-	ErrRequest        = &Error{Code: CodeRequest, Message: "not a request"}
-	ErrParse          = &Error{Code: CodeParse, Message: "not JSON"}
+	ErrRequest        = &Error{Code: CodeRequest, Message: "invalid request"}
+	ErrParse          = &Error{Code: CodeParse, Message: "invalid JSON"}
 	ErrTooLarge       = &Error{Code: CodeTooLarge, Message: "too large"}
 	ErrUnsupported    = &Error{Code: CodeUnsupported, Message: "unsupported"}
 	ErrNotFound       = &Error{Code: CodeNotFound, Message: "not found"}
-	ErrExists         = &Error{Code: CodeExists, Message: "exists already"}
+	ErrExists         = &Error{Code: CodeExists, Message: "already exists"}
 	ErrWrongState     = &Error{Code: CodeWrongState, Message: "wrong state"}
 	ErrDenied         = &Error{Code: CodeDenied, Message: "denied"}
 	ErrFull           = &Error{Code: CodeFull, Message: "the queue is full"}
-	ErrNoSpace        = &Error{Code: CodeNoSpace, Message: "no space on the disk"}
+	ErrNoSpace        = &Error{Code: CodeNoSpace, Message: "no space left on the disk"}
 	ErrUnavailable    = &Error{Code: CodeUnavailable, Message: "unavailable"}
 	ErrOutcomeUnknown = &Error{Code: CodeOutcomeUnknown, Message: "the outcome is unknown"}
 	ErrInternal       = &Error{Code: CodeInternal, Message: "internal error"}
@@ -171,7 +171,7 @@ func (f *faults) err() error {
 	joined := *first
 	joined.Message = ClipJSON(b.String(), MaxErrorBytes)
 	if f.more {
-		joined.Message += "; and more"
+		joined.Message += "; and more errors"
 	}
 	return &joined
 }
@@ -226,9 +226,9 @@ func distance(a, b string) int {
 func NoJob(id string) error {
 	hint := ""
 	if id == "all" {
-		hint = "; where a verb takes several jobs, --all means all"
+		hint = "; commands for several jobs accept --all"
 	} else if state := StateMeant(id); state != "" {
-		hint = "; where a verb takes several jobs, --state " + state + " means those in that state"
+		hint = "; commands for several jobs accept --state " + state
 	}
 	return Errorf(CodeNotFound, "there is no job %q%s", Clip(id), hint)
 }

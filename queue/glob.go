@@ -33,7 +33,7 @@ func globFault(pattern string) error {
 
 func parseGlob(pattern string) (g glob, err error) {
 	if len(pattern) > MaxGlob {
-		return nil, Invalid("id_glob", "is %d bytes long; at most %d are taken", len(pattern), MaxGlob)
+		return nil, Invalid("id_glob", "too long (%d bytes); the maximum is %d bytes", len(pattern), MaxGlob)
 	}
 	for i := 0; i < len(pattern); {
 		r, size := utf8.DecodeRuneInString(pattern[i:])
@@ -46,7 +46,7 @@ func parseGlob(pattern string) (g glob, err error) {
 		case '[':
 			end := strings.IndexByte(pattern[i:], ']')
 			if end < 2 {
-				return nil, Invalid("id_glob", "%q has a [ without its ]", Clip(pattern))
+				return nil, Invalid("id_glob", "%q has an unmatched [; write it like build-* or job[0-9]", Clip(pattern))
 			}
 			class, ok := parseClass(pattern[i+1 : i+end])
 			if !ok {

@@ -57,10 +57,10 @@ func TestGlobRefuses(t *testing.T) {
 		t.Errorf("the longest pattern: %v", err)
 	}
 	for pattern, says := range map[string]string{
-		"[": "without its ]", "a[b": "without its ]", "[]": "without its ]", "[]a]": "without its ]",
+		"[": "has an unmatched [", "a[b": "has an unmatched [", "[]": "has an unmatched [", "[]a]": "has an unmatched [",
 		"[!]": "is not a pattern", "[z-a]": "is not a pattern",
-		long + "a":                    "is 257 bytes long; at most 256 are taken",
-		strings.Repeat("*a", 500_000): "is 1000000 bytes long",
+		long + "a":                    "too long (257 bytes); the maximum is 256 bytes",
+		strings.Repeat("*a", 500_000): "too long (1000000 bytes)",
 	} {
 		_, err := Glob(pattern)
 		var e *Error

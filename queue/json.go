@@ -33,14 +33,14 @@ func CheckJSON(line []byte) error {
 			i = end
 		case '{', '[':
 			if depth++; depth > maxDepth {
-				return Errorf(CodeParse, "JSON nests deeper than %d at byte %d", maxDepth, i+1)
+				return Errorf(CodeParse, "JSON is nested more than %d levels deep at byte %d", maxDepth, i+1)
 			}
 		case '}', ']':
 			depth--
 		}
 	}
 	if !utf8.Valid(line) {
-		return Errorf(CodeParse, "not UTF-8")
+		return Errorf(CodeParse, "invalid UTF-8")
 	}
 	if from == 0 {
 		frame = line
@@ -53,9 +53,9 @@ func CheckJSON(line []byte) error {
 	var v any
 	err := json.Unmarshal(line, &v)
 	if syntax, ok := err.(*json.SyntaxError); ok {
-		return Errorf(CodeParse, "not JSON: %s at byte %d", syntax, syntax.Offset)
+		return Errorf(CodeParse, "invalid JSON: %s at byte %d", syntax, syntax.Offset)
 	}
-	return Errorf(CodeParse, "not JSON: %v", err)
+	return Errorf(CodeParse, "invalid JSON: %v", err)
 }
 
 // longString is from how many bytes on a string is worth a look of its own.
@@ -93,10 +93,10 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 			return err
 		}
 		if seen.has(name) {
-			return Invalid(name, "is given twice")
+			return Invalid(name, "given twice; use it once")
 		}
 		if seen.n == MaxMembers {
-			return Errorf(CodeInvalid, "has more than %d members", MaxMembers)
+			return Errorf(CodeInvalid, "too many members; the maximum is %d", MaxMembers)
 		}
 		seen.add(name)
 		i = skipSpace(data, skipSpace(data, end)+1) // the colon
@@ -265,7 +265,7 @@ func CheckText(raw json.RawMessage) error {
 			continue
 		}
 		if utf16.DecodeRune(first, escaped(raw[at+6:])) == utf8.RuneError {
-			return fmt.Errorf("has %s, half of a surrogate pair, which is no character", raw[at:at+6])
+			return fmt.Errorf("contains %s, half of a surrogate pair, which is not a character", raw[at:at+6])
 		}
 		at += 12
 	}

@@ -121,7 +121,7 @@ func compareMembers(t *testing.T, raw []byte) {
 	if len(slices.Compact(names)) != len(got) {
 		t.Fatalf("%q: a member was handed over twice: %q", raw, names)
 	}
-	if err != nil && isObject && !strings.Contains(err.Error(), "twice") && !strings.Contains(err.Error(), "more than") || err == nil && !isObject {
+	if err != nil && isObject && !strings.Contains(err.Error(), "twice") && !strings.Contains(err.Error(), "too many") || err == nil && !isObject {
 		t.Fatalf("%q: got %v, want an object: %v", raw, err, isObject)
 	}
 	for name, v := range m {

@@ -11,35 +11,35 @@ import (
 // libraries. A number that is too large is reported as too large.
 func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
-		{"priority", `1000001`, "1000001 is too large; give a number from -1000000 to 1000000"},
-		{"priority", `99999999999999999999`, "99999999999999999999 is too large; give a smaller number"},
-		{"priority", `-99999999999999999999`, "-99999999999999999999 is too small; give a larger number"},
+		{"priority", `1000001`, "1000001 is too large; use a number from -1000000 to 1000000"},
+		{"priority", `99999999999999999999`, "99999999999999999999 is too large; use a smaller number"},
+		{"priority", `-99999999999999999999`, "-99999999999999999999 is too small; use a larger number"},
 		{"priority", `1.5`, `"1.5" is not a whole number; write it like 10`},
 		{"priority", `"5"`, `must be a whole number, without quotes`},
-		{"max_attempts", `0`, "0 is too small; give a number from 1 to 1000000"},
-		{"jitter", `2`, "2 is too large; give a number from 0 to 1"},
-		{"jitter", `1e400`, "1e400 is too large; give a smaller number"},
-		{"backoff_base", `0`, "0 is too small; give a number above 0, at most 1000000000"},
-		{"backoff_max", `0`, "0s is too short; give a duration above 0s, at most 3650d"},
-		{"backoff_max", `"0s"`, "0s is too short; give a duration above 0s, at most 3650d"},
-		{"timeout", `1e400`, "is too long; give at most 3650d, which is ten years"},
-		{"timeout", `315360001`, "is too long; give at most 3650d, which is ten years"},
-		{"timeout", `"3651d"`, "is too long; give at most 3650d, which is ten years"},
-		{"timeout", `-1`, "is negative; give 0 or more"},
-		{"timeout", `"-1"`, "is negative; give 0 or more"},
-		{"timeout", `"-5s"`, "is negative; give 0 or more"},
+		{"max_attempts", `0`, "0 is too small; use a number from 1 to 1000000"},
+		{"jitter", `2`, "2 is too large; use a number from 0 to 1"},
+		{"jitter", `1e400`, "1e400 is too large; use a smaller number"},
+		{"backoff_base", `0`, "0 is too small; use a number above 0, at most 1000000000"},
+		{"backoff_max", `0`, "0s is too short; use a duration above 0s, at most 3650d"},
+		{"backoff_max", `"0s"`, "0s is too short; use a duration above 0s, at most 3650d"},
+		{"timeout", `1e400`, "too long; the maximum is 3650d (ten years)"},
+		{"timeout", `315360001`, "too long; the maximum is 3650d (ten years)"},
+		{"timeout", `"3651d"`, "too long; the maximum is 3650d (ten years)"},
+		{"timeout", `-1`, "cannot be negative; use 0 or more"},
+		{"timeout", `"-1"`, "cannot be negative; use 0 or more"},
+		{"timeout", `"-5s"`, "cannot be negative; use 0 or more"},
 		{"timeout", `true`, `must be a number of seconds, or text like "90s"`},
 		{"timeout", `"NaN"`, `"NaN" is not a duration; write it like 90s, 1h30m or 7d`},
 		{"timeout", `"Inf"`, `"Inf" is not a duration; write it like 90s, 1h30m or 7d`},
 		{"timeout", `"0x10"`, `"0x10" is not a duration; write it like 90s, 1h30m or 7d`},
-		{"timeout_ms", `99999999999999999999`, "99999999999999999999 is too large; give a smaller number"},
-		{"memory", `1`, "1 is too small; give a size from 1MiB to 1PiB; leave it out for no limit"},
-		{"memory", `"-1"`, "is negative; give 0 or more"},
-		{"memory", `"2PiB"`, "is too large; give at most 1PiB"},
+		{"timeout_ms", `99999999999999999999`, "99999999999999999999 is too large; use a smaller number"},
+		{"memory", `1`, "1 is too small; use a size from 1MiB to 1PiB, or leave it out for no limit"},
+		{"memory", `"-1"`, "cannot be negative; use 0 or more"},
+		{"memory", `"2PiB"`, "too large; the maximum is 1PiB"},
 		{"memory", `"nan"`, `"nan" is not a size; write it like 4096, 64K or 1MiB`},
 		{"memory", `"0x10"`, `"0x10" is not a size; write it like 4096, 64K or 1MiB`},
-		{"unique_for", `"1h"`, "works only with unique; give both, or leave it out"},
-		{"on_conflict", `"reject"`, "works only with unique; give both, or leave it out"},
+		{"unique_for", `"1h"`, "works only with unique; set both, or leave it out"},
+		{"on_conflict", `"reject"`, "works only with unique; set both, or leave it out"},
 	} {
 		raw, _ := json.Marshal(map[string]any{"command": "true", c.field: json.RawMessage(c.value)})
 		var s Spec
@@ -58,11 +58,11 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", "high", `priority: "high" is not a whole number; write it like 10`},
 		{"priority", "1.5", `priority: "1.5" is not a whole number; write it like 10`},
-		{"priority", "99999999999999999999", "priority: 99999999999999999999 is too large; give a smaller number"},
+		{"priority", "99999999999999999999", "priority: 99999999999999999999 is too large; use a smaller number"},
 		{"jitter", "NaN", `jitter: "NaN" is not a number; write it like 0.5`},
-		{"jitter", "1e400", "jitter: 1e400 is too large; give a smaller number"},
+		{"jitter", "1e400", "jitter: 1e400 is too large; use a smaller number"},
 		{"ok_codes", "0,x", `ok_codes: "0,x" is not a list of exit codes; write it like 0,3`},
-		{"ok_codes", "99999999999999999999", fmt.Sprint("ok_codes: must be a list of exit codes; give numbers from 0 to ", int64(maxExitCode))},
+		{"ok_codes", "99999999999999999999", fmt.Sprint("ok_codes: must be a list of exit codes; use numbers from 0 to ", int64(maxExitCode))},
 		{"env", "x", `env: "x" is not NAME=value`},
 	} {
 		var s Spec
@@ -75,11 +75,11 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 // If two fields exclude each other, the error is about the first field, names the second one, and says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
-		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with stdin; a job with a terminal reads what is typed there, so leave one of them out",
-		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with stdin_file; a job with a terminal reads what is typed there, so leave one of them out",
-		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`:           "stdin: cannot be combined with stdin_file; give one of them",
-		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with run_at; give one of them",
-		`{"argv":["cat"],"shell":"sh"}`:                               "shell: works only with command; leave it out with argv",
+		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with stdin; a job with a terminal reads its input there, so use one of them",
+		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with stdin_file; a job with a terminal reads its input there, so use one of them",
+		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`:           "stdin: cannot be combined with stdin_file; use one of them",
+		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with run_at; use one of them",
+		`{"argv":["cat"],"shell":"sh"}`:                               "shell: works only with command; leave it out for argv",
 	} {
 		var s Spec
 		err := s.UnmarshalJSON([]byte(job))

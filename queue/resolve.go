@@ -89,12 +89,12 @@ type checker = func(ok bool, field, format string, args ...any)
 
 func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	if s.Argv == nil {
-		check(s.Command != nil, "command", "is missing; give a command or an argv")
+		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = or(s.Shell, d.Shell)
 	} else {
 		j.Command = "" // an answer of ours shows the words as a command too
 	}
-	check(s.EnvPass == nil, "env_pass", "is resolved by the client; send env")
+	check(s.EnvPass == nil, "env_pass", "only the client resolves env_pass; send the variables in env")
 }
 
 func resolveBackoff(s *Spec, j *Job) {
@@ -121,7 +121,7 @@ func resolveEnv(check checker, s *Spec) []string {
 	total := 0
 	for name, value := range s.Env {
 		if size := len(name) + 1 + len(value); size > MaxCommand {
-			check(false, "env", "%s is %d bytes; at most %d are taken", Clip(name), size, MaxCommand)
+			check(false, "env", "%s is too long (%d bytes); the maximum is %d bytes", Clip(name), size, MaxCommand)
 		}
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -130,7 +130,7 @@ func resolveEnv(check checker, s *Spec) []string {
 	for _, a := range s.Argv {
 		total += len(a) + 1
 	}
-	check(total <= MaxArgsEnv, "env", "and argv hold %d bytes together; at most %d are taken", total, MaxArgsEnv)
+	check(total <= MaxArgsEnv, "env", "env and argv together are too long (%d bytes); the maximum is %d bytes", total, MaxArgsEnv)
 	return env
 }
 
@@ -166,7 +166,7 @@ const CookieName = "QUEUECTL_COOKIE"
 
 func checkLabels(check checker, labels map[string]string) {
 	for k, v := range labels {
-		check(len(k)+len(v) <= MaxLabel, "labels", "%q is longer than %d bytes", Clip(k), MaxLabel)
+		check(len(k)+len(v) <= MaxLabel, "labels", "label %q is too long; name and value together may have %d bytes", Clip(k), MaxLabel)
 	}
 }
 

@@ -73,7 +73,7 @@ func ParseSignal(text string) (int, error) {
 	}
 	hint := Nearest(name, signalNames[1:])
 	if hint == "" {
-		hint = fmt.Sprintf("; give a name like TERM or a number from 1 to %d", lastSignal)
+		hint = fmt.Sprintf("; use a name like TERM or a number from 1 to %d", lastSignal)
 	}
 	return 0, Invalid("signal", "%q is not a signal%s", Clip(text), hint)
 }

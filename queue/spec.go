@@ -207,14 +207,14 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		if f == nil {
 			wrong.add(func() error {
 				if len(wrong.told) > 0 {
-					return Invalid(name, "is not a field of a job")
+					return Invalid(name, "unknown job field")
 				}
-				return Invalid(name, "is not a field of a job%s", nearField(name))
+				return Invalid(name, "unknown job field%s", nearField(name))
 			})
 			return nil
 		}
 		if slices.Contains(given, f) {
-			wrong.add(func() error { return Invalid(name, "is given twice, also as %s", f.Name) })
+			wrong.add(func() error { return Invalid(name, "given twice, also as %s; use one of them", f.Name) })
 			return nil
 		}
 		given = append(given, f)
@@ -225,7 +225,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		if err := f.set(s, value); err != nil {
 			wrong.add(func() error { return fieldFault(f.Name, err) })
 		} else if timeout != nil && *s.Timeout != *timeout {
-			wrong.add(func() error { return Invalid(name, "differs from timeout_ms; give one of them") })
+			wrong.add(func() error { return Invalid(name, "differs from timeout_ms; use one of them") })
 		}
 		return nil
 	})
@@ -273,14 +273,14 @@ func (s *Spec) CheckText() error {
 	return nil
 }
 
-const notUTF8 = "%q is not UTF-8, which jobs are made of; put such bytes into a file or a script"
+const notUTF8 = "%q is not valid UTF-8; put binary data into a file or a script"
 
 // SetText sets a field from text, as a flag gives it; lists, maps and codes
 // grow with each call.
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName()[name]
 	if f == nil {
-		return Invalid(name, "is not a field of a job%s", nearField(name))
+		return Invalid(name, "unknown job field%s", nearField(name))
 	}
 	if !utf8.ValidString(value) {
 		return Invalid(name, notUTF8, Clip(value))
@@ -472,12 +472,12 @@ func instant(name, alias, usage string, at func(*Spec) **Millis) Field {
 // CheckField refuses a name that no field of a job has.
 func CheckField(name string) error {
 	if fieldsByName()[name] == nil {
-		return Invalid(name, "is not a field of a job%s", nearField(name))
+		return Invalid(name, "unknown job field%s", nearField(name))
 	}
 	return nil
 }
 
 // nearField hints at the field that was meant, or at where they are listed.
 func nearField(name string) string {
-	return cmp.Or(Nearest(name, FieldNames()), "; queuectl enqueue --help lists them")
+	return cmp.Or(Nearest(name, FieldNames()), "; list all fields with: queuectl enqueue --help")
 }

@@ -91,10 +91,10 @@ func ParseStates(name string) ([]State, error) {
 		}
 	}
 	if meant := StateMeant(name); meant != "" {
-		return nil, Invalid("state", "%q is not a state; here it is %s", name, meant)
+		return nil, Invalid("state", "unknown state %q; queuectl calls it %s", name, meant)
 	}
 	known := append(slices.Clone(stateNames[1:]), "waiting", "done")
-	return nil, Invalid("state", "%q is not a state%s", Clip(name), cmp.Or(Nearest(name, known), "; there are "+strings.Join(known, ", ")))
+	return nil, Invalid("state", "unknown state %q%s", Clip(name), cmp.Or(Nearest(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
 // StateMeant returns the name of the state that a word names, here or in other programs. It returns "" if none.

@@ -84,12 +84,12 @@ func TestStatesAreSelectedByName(t *testing.T) {
 	if done, err := queue.ParseStates("done"); err != nil || !slices.Equal(done, []queue.State{queue.Completed}) {
 		t.Errorf("done: got %v, %v", done, err)
 	}
-	for id, want := range map[string]string{"all": "--all means all", "dead": "--state dead means", "running": "--state processing means", "7": `no job "7"`} {
+	for id, want := range map[string]string{"all": "accept --all", "dead": "accept --state dead", "running": "accept --state processing", "7": `no job "7"`} {
 		if err := queue.NoJob(id); !errors.Is(err, queue.ErrNotFound) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", id, err, want)
 		}
 	}
-	for name, near := range map[string]string{"pendng": `"pending"`, "": "", "waitin": `"waiting"`, "running": "here it is processing", "queued": "here it is pending", "succeeded": "here it is completed", "Completed": `"completed"`} {
+	for name, near := range map[string]string{"pendng": `"pending"`, "": "", "waitin": `"waiting"`, "running": "calls it processing", "queued": "calls it pending", "succeeded": "calls it completed", "Completed": `"completed"`} {
 		_, err := queue.ParseStates(name)
 		var e *queue.Error
 		if !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != "state" || !strings.Contains(e.Message, near) {

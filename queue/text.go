@@ -64,7 +64,7 @@ func ParseDuration(text string) (time.Duration, error) {
 		rest = rest[u:]
 	}
 	if text == "" {
-		return 0, fmt.Errorf("is empty; write a duration like 90s, 1h30m or 7d")
+		return 0, fmt.Errorf("must not be empty; write a duration like 90s, 1h30m or 7d")
 	}
 	return total, nil
 }
@@ -84,8 +84,8 @@ func parseDecimal(text string) (float64, error) {
 
 // ParseDuration returns these errors for a duration that is out of range.
 var (
-	ErrTooLong  = errors.New("is too long; give at most 3650d, which is ten years")
-	ErrNegative = errors.New("is negative; give 0 or more")
+	ErrTooLong  = errors.New("too long; the maximum is 3650d (ten years)")
+	ErrNegative = errors.New("cannot be negative; use 0 or more")
 )
 
 // ReadInteger reads a whole number. Its error says what is wrong and what to write instead.
@@ -115,9 +115,9 @@ func ReadNumber(text string) (float64, error) {
 // outOfRange returns the error for a number that is too large or too small for its type.
 func outOfRange(text string) error {
 	if strings.HasPrefix(text, "-") {
-		return fmt.Errorf("%s is too small; give a larger number", Clip(text))
+		return fmt.Errorf("%s is too small; use a larger number", Clip(text))
 	}
-	return fmt.Errorf("%s is too large; give a smaller number", Clip(text))
+	return fmt.Errorf("%s is too large; use a smaller number", Clip(text))
 }
 
 // Seconds turns seconds into a duration, within 0 and MaxDuration.
@@ -184,7 +184,7 @@ func ParseSize(text string) (int64, error) {
 		case n < 0:
 			return 0, ErrNegative
 		case n*float64(s.bytes) > 1<<50:
-			return 0, fmt.Errorf("is too large; give at most 1PiB")
+			return 0, fmt.Errorf("too large; the maximum is 1PiB")
 		}
 		return int64(n * float64(s.bytes)), nil
 	}
@@ -237,10 +237,10 @@ func ParseInstant(text string) (Millis, error) {
 	_, offset := t.Zone()
 	const day, hours = 24 * 60 * 60, len("2006-01-02T15") // time.Parse also accepts one-digit hours and a comma
 	if err != nil || text[hours] != ':' || strings.Contains(text, ",") || offset <= -day || offset >= day {
-		return 0, fmt.Errorf("%q is not an RFC 3339 instant like 2026-03-01T15:04:05Z", Clip(text))
+		return 0, fmt.Errorf("%q is not an RFC 3339 time; write it like 2026-03-01T15:04:05Z", Clip(text))
 	}
 	if t.Year() < 1970 || t.Year() > 9999 || t.UnixMilli() <= 0 {
-		return 0, fmt.Errorf("%q is not between 1970 and 9999", Clip(text))
+		return 0, fmt.Errorf("%q is out of range; use a year from 1970 to 9999", Clip(text))
 	}
 	return MillisOf(t), nil
 }

@@ -57,7 +57,7 @@ func setTimeoutMS(s *Spec, v json.RawMessage) error {
 		return err
 	}
 	if s.Timeout != nil && *s.Timeout != d {
-		return fmt.Errorf("differs from timeout; give one of them")
+		return fmt.Errorf("differs from timeout; use one of them")
 	}
 	s.Timeout = &d
 	return nil
@@ -66,7 +66,7 @@ func setTimeoutMS(s *Spec, v json.RawMessage) error {
 func setUmask(s *Spec, v json.RawMessage) error {
 	t, err := readText(v)
 	if err != nil {
-		return fmt.Errorf("must be octal text like \"022\"")
+		return fmt.Errorf("must be an octal number in quotes, like \"022\"")
 	}
 	n, err := strconv.ParseUint(t, 8, 16)
 	if err != nil || n > 0o777 {
@@ -117,7 +117,7 @@ func setList(to *[]string, v json.RawMessage) error {
 	n := 0
 	err := Elements(v, func(json.RawMessage) error {
 		if n++; n > MaxArgsEnv { // each takes a byte at least
-			return fmt.Errorf("has more than %d entries", MaxArgsEnv)
+			return fmt.Errorf("too many entries; the maximum is %d", MaxArgsEnv)
 		}
 		return nil
 	})
@@ -129,7 +129,7 @@ func setList(to *[]string, v json.RawMessage) error {
 		t, err := readText(e)
 		list = append(list, t)
 		if err != nil {
-			return fmt.Errorf("must be a list of text: entry %d %w", len(list), err)
+			return fmt.Errorf("entry %d %w", len(list), err)
 		}
 		return nil
 	})
@@ -142,7 +142,7 @@ func setNames(to *[]string, v json.RawMessage) error {
 	list := []string{}
 	err := Elements(v, func(e json.RawMessage) error {
 		if len(list) == MaxDependencies {
-			return fmt.Errorf("has more than %d entries", MaxDependencies)
+			return fmt.Errorf("too many entries; the maximum is %d", MaxDependencies)
 		}
 		t, err := textOrInteger(e)
 		list = append(list, t)
@@ -158,7 +158,7 @@ func textOrInteger(v json.RawMessage) (string, error) {
 		return t, nil
 	}
 	if v[0] != '"' {
-		return "", fmt.Errorf("must be text or an integer")
+		return "", fmt.Errorf("must be text or a whole number")
 	}
 	return Text(v)
 }
@@ -167,7 +167,7 @@ func setAmounts(to *map[string]string, v json.RawMessage) error {
 	m := map[string]string{}
 	err := Members(v, func(name string, value json.RawMessage) error {
 		if len(m) == MaxDemands {
-			return fmt.Errorf("has more than %d entries", MaxDemands)
+			return fmt.Errorf("too many entries; the maximum is %d", MaxDemands)
 		}
 		t, err := textOrInteger(value)
 		m[name] = t
@@ -181,7 +181,7 @@ func setMap(to *map[string]string, v json.RawMessage, most int) error {
 	m := map[string]string{}
 	err := Members(v, func(name string, value json.RawMessage) error {
 		if len(m) == most {
-			return fmt.Errorf("has more than %d entries", most)
+			return fmt.Errorf("too many entries; the maximum is %d", most)
 		}
 		t, err := readText(value)
 		if err != nil {
@@ -198,12 +198,12 @@ func setCodes(to *[]int, v json.RawMessage) error {
 	list := []int{}
 	err := Elements(v, func(e json.RawMessage) error {
 		if len(list) == MaxExitCodes {
-			return fmt.Errorf("has more than %d entries", MaxExitCodes)
+			return fmt.Errorf("too many entries; the maximum is %d", MaxExitCodes)
 		}
 		n, err := readInteger(e)
 		list = append(list, int(n))
 		if err != nil || n < 0 || n > maxExitCode {
-			return fmt.Errorf("must be a list of exit codes; give numbers from 0 to %d", int64(maxExitCode))
+			return fmt.Errorf("must be a list of exit codes; use numbers from 0 to %d", int64(maxExitCode))
 		}
 		return nil
 	})

@@ -31,12 +31,12 @@ func always(to State) func(State) State { return func(State) State { return to }
 func same(s State) State { return s }
 
 var rules = map[Verb]rule{
-	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, always(Cancelled), EventCancelled, "only what has not ended can be cancelled"},
-	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, always(Pending), EventRetried, "release lets it run"},
-	VerbRetryDead: {[]State{Dead}, nil, true, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue; retry takes others"},
-	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, always(Held), EventHeld, "only what waits can be held"},
-	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, always(Pending), EventReleased, "only held jobs are released; retry runs an ended one again"},
-	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, same, EventEdited, "only what waits can be changed; retry makes an ended job wait again"},
+	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, always(Cancelled), EventCancelled, "only unfinished jobs can be cancelled"},
+	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, always(Pending), EventRetried, "only failed and finished jobs can be retried; for a held job: queuectl release"},
+	VerbRetryDead: {[]State{Dead}, nil, true, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue; for other jobs: queuectl retry"},
+	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, always(Held), EventHeld, "only waiting jobs can be held"},
+	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, always(Pending), EventReleased, "only held jobs can be released; for a finished job: queuectl retry"},
+	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, same, EventEdited, "only waiting jobs can be changed; put a finished job back in the queue: queuectl retry"},
 	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "cancel it first"},
 }
 
@@ -47,7 +47,7 @@ func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := rules[v]
 	switch {
 	case r.runs && j.Disowned():
-		return 0, "", false, Errorf(CodeWrongState, "job %s belongs to an account that is no more; an admin can name another one: queuectl edit %s '{\"user\":\"NAME\"}'", j.ID, j.ID)
+		return 0, "", false, Errorf(CodeWrongState, "the account of job %s no longer exists; an admin can set another one: queuectl edit %s '{\"user\":\"NAME\"}'", j.ID, j.ID)
 	case slices.Contains(r.holds, j.State):
 		return j.State, "", false, nil
 	case slices.Contains(r.from, j.State):

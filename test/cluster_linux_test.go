@@ -171,7 +171,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 			}
 		}
 	}
-	for on, words := range map[string]string{"bb": `there is no machine "bb"`, "letter=c": "no machine of this queue has the label letter=c", "?": "is not the name of a machine or LABEL=VALUE"} {
+	for on, words := range map[string]string{"bb": `there is no machine "bb"`, "letter=c": "no machine of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
 		if r := a.cli("enqueue", "--on", on, "true"); r.code != 2 || !strings.Contains(r.err, words) {
 			t.Errorf("--on %s: %+v", on, r)
 		}

@@ -45,7 +45,7 @@ timeout = 1.5
 		t.Errorf("the job is %s", got)
 	}
 	for text, want := range map[string]string{
-		"[jobs.a]\ncommand = \"x\"\n\n[jobs.b]\ncommnd = \"y\"\n": "line 4: commnd: is not a field of a job",
+		"[jobs.a]\ncommand = \"x\"\n\n[jobs.b]\ncommnd = \"y\"\n": "line 4: commnd: unknown job field",
 		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: is what the table is named after",
 		"[job.a]\ncommand = \"x\"\n":                              "has no tables of jobs",
 		"[jobs.a]\ncommand = \n":                                  "graph.toml:2: ",

@@ -147,7 +147,7 @@ func TestEditInAnEditor(t *testing.T) {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 	q.must("cancel", "a")
-	if r := through("touch "+q.path("opened"), "", ""); r.code != 5 || !strings.Contains(r.out, "job a is cancelled; only what waits can be changed") {
+	if r := through("touch "+q.path("opened"), "", ""); r.code != 5 || !strings.Contains(r.out, "job a is cancelled; only waiting jobs can be changed") {
 		t.Errorf("a job that has ended: %+v", r)
 	}
 	if _, err := os.Stat(q.path("opened")); err == nil {

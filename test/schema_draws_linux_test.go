@@ -214,9 +214,9 @@ func (d *drawer) spoilt(s fields) any {
 // refused lists requests that a service refuses although the schema permits them, because JSON Schema cannot express
 // the rule. An entry matches an error with its field, or any field if that is "", and with its message.
 var refused = []struct{ field, message, reason string }{
-	{"", "^is too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
+	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
-	{"", "^works only with (unique|env_secret)|^is missing; give a command or an argv$",
+	{"", "^works only with (unique|env_secret)|^no command given;",
 		"an edited job may have the other field"},
 	{"user", "there is no user|must be text", "accounts of the system"},
 	{"tz", "there is no time zone", "time zones of the system"},
@@ -224,13 +224,13 @@ var refused = []struct{ field, message, reason string }{
 	{"jitter", "is longer than|does not go with @reboot", "the time between two occurrences"},
 	{"resources", "there is no resource|units of .* are asked for", "resources of the settings"},
 	{"on", "there is no machine|no machine of this queue", "machines of the queue"},
-	{"depends_on", "names the job|^names .* twice$", "jobs that exist; the same job in two forms"},
+	{"depends_on", "names the job|^names .* twice$|^a job cannot depend on itself$|^job .* is listed twice", "jobs that exist; the same job in two forms"},
 	{"lock", "^@.* has no rule|^the rule of @", "rules of shared keys"},
 	{"rate_limit", "^@.* has no rule|^the rule of @", "rules of shared keys"},
 	{"jobs", "^has 0 entries; 1 to 1000 are taken at once$", "whether earlier requests of the batch had jobs"},
 	{"batch", "means your own jobs, and user another one's", "who sends the request"},
 	{"until", "has passed", "the time"},
-	{"env_secret", "is given in env too", "names of two maps"},
+	{"env_secret", "is also set in env", "names of two maps"},
 	{"", "is not a setting", "names of settings"},
 	{"name", "", "hooks of the settings"},
 }

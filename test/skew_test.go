@@ -124,7 +124,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 		{"run, with its own code", otherVersion{"hello": olderHello}, []string{"run", "--", "true"}, 125, "", []string{`no method "enqueue"`, "0.0.9"}},
 		{"no such parameter", otherVersion{"hello": olderHello, "cleanup": refusal(-32602, "invalid", "keep", "keep: is not a parameter of this method")},
 			[]string{"cleanup", "--keep", "3"}, 2, "", []string{"keep", "not a parameter", "0.0.9"}},
-		{"no such field", otherVersion{"hello": olderHello, "enqueue": refusal(-32602, "invalid", "idle_timeout", "is not a field of a job")},
+		{"no such field", otherVersion{"hello": olderHello, "enqueue": refusal(-32602, "invalid", "idle_timeout", "unknown job field")},
 			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "", []string{"queuectl: --idle-timeout: is not a field", "0.0.9"}},
 		{"a code of a later version", otherVersion{"enqueue": refusal(-32099, "quota", "", "you have used your share; ask for more")},
 			[]string{"enqueue", "true"}, 1, "", []string{"you have used your share"}},

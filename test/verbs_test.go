@@ -25,7 +25,7 @@ func TestHoldAndRelease(t *testing.T) {
 	}
 	q.must("release", "a")
 	q.must("wait", "a")
-	if r := q.cli("hold", "a"); r.code != 5 || !strings.Contains(r.err, "job a is completed; only what waits can be held") {
+	if r := q.cli("hold", "a"); r.code != 5 || !strings.Contains(r.err, "job a is completed; only waiting jobs can be held") {
 		t.Errorf("hold of an ended job: %+v", r)
 	}
 	if r := q.cli("release", "a"); r.code != 5 || !strings.Contains(r.err, "retry") {
