@@ -56,18 +56,18 @@ var nicknames = map[string]string{
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
 }
 
-const shapes = `write five fields like "0 3 * * *", six with seconds first, @hourly, @daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
+const shapes = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, @daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
 // Parse reads a line. Its error is of the field cron and says which part of the line is wrong,
 // and what is allowed there.
 func Parse(text string) (Line, error) {
 	if len(text) > MaxLine {
-		return Line{}, queue.Invalid("cron", "is %d bytes long; at most %d are taken", len(text), MaxLine)
+		return Line{}, queue.Invalid("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLine)
 	}
 	words := strings.Fields(text)
 	switch {
 	case len(words) == 0:
-		return Line{}, queue.Invalid("cron", "is empty; %s", shapes)
+		return Line{}, queue.Invalid("cron", "must not be empty; %s", shapes)
 	case words[0] == "@reboot" && len(words) == 1:
 		return Line{reboot: true}, nil
 	case words[0] == "@every":
@@ -75,18 +75,18 @@ func Parse(text string) (Line, error) {
 	case strings.HasPrefix(words[0], "@"):
 		line, known := nicknames[strings.ToLower(words[0])]
 		if !known || len(words) > 1 {
-			return Line{}, queue.Invalid("cron", "%q is not known; %s", queue.Clip(text), shapes)
+			return Line{}, queue.Invalid("cron", "unknown schedule %q; %s", queue.Clip(text), shapes)
 		}
 		words = strings.Fields(line)
 	case strings.Contains(words[0], "="):
-		return Line{}, queue.Invalid("cron", "%q is no field; the time zone is a parameter of its own, tz", queue.Clip(words[0]))
+		return Line{}, queue.Invalid("cron", "%q is not a cron field; set the time zone with tz", queue.Clip(words[0]))
 	}
 	switch len(words) {
 	case len(fields) - 1:
 		words = append([]string{"0"}, words...)
 	case len(fields):
 	default:
-		return Line{}, queue.Invalid("cron", "has %d fields; %s", len(words), shapes)
+		return Line{}, queue.Invalid("cron", "wrong number of fields (%d); %s", len(words), shapes)
 	}
 	return parseFields(words)
 }
@@ -94,14 +94,14 @@ func Parse(text string) (Line, error) {
 // parseEvery reads what stands after @every.
 func parseEvery(words []string) (Line, error) {
 	if len(words) != 1 {
-		return Line{}, queue.Invalid("cron", "@every needs one duration, like @every 90s")
+		return Line{}, queue.Invalid("cron", "@every needs one duration; write it like @every 90s")
 	}
 	d, err := queue.ParseDuration(words[0])
 	switch {
 	case err != nil:
 		return Line{}, queue.Invalid("cron", "@every: %v", err)
 	case d < MinEvery:
-		return Line{}, queue.Invalid("cron", "@every %s is too often; at least %s is needed", queue.Clip(words[0]), queue.FormatDuration(MinEvery))
+		return Line{}, queue.Invalid("cron", "@every %s is too often; use at least %s", queue.Clip(words[0]), queue.FormatDuration(MinEvery))
 	}
 	return Line{every: d.Truncate(time.Millisecond)}, nil
 }
@@ -117,7 +117,7 @@ func parseFields(words []string) (Line, error) {
 	for i, word := range words {
 		var ok bool
 		if parts[i], ok = parseList(i, word); !ok {
-			return Line{}, queue.Invalid("cron", "the %s is %q; allowed are %s, lists (1,2), ranges (1-3), steps of 1 or more (*/2) and *", fields[i].name, queue.Clip(given[i]), fields[i].allowed)
+			return Line{}, queue.Invalid("cron", "the %s %q is not valid; use %s, a list (1,2), a range (1-3), a step of 1 or more (*/2) or *", fields[i].name, queue.Clip(given[i]), fields[i].allowed)
 		}
 	}
 	read, err := parser.Parse(strings.Join(parts, " "))
@@ -133,7 +133,7 @@ func parseFields(words []string) (Line, error) {
 	days.DowOrDom = !open(words[dayOfMonth]) && !open(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return Line{}, queue.Invalid("cron", "never comes: no month that it names has such a day")
+		return Line{}, queue.Invalid("cron", "no such date exists: none of these months has that day; change the day or the month")
 	}
 	return l, nil
 }

@@ -216,10 +216,10 @@ func TestWrongSchedules(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	for text, args := range map[string][]string{
-		`cron: the minute is "61"; allowed are 0 to 59`:               {"n", "61 * * * *", "--", "x"},
-		`cron: the hour is "25"`:                                      {"n", "0 25 * * *", "--", "x"},
-		`cron: has 4 fields`:                                          {"n", "* * * *", "--", "x"},
-		`cron: never comes`:                                           {"n", "0 0 30 2 *", "--", "x"},
+		`cron: the minute "61" is not valid; use 0 to 59`:             {"n", "61 * * * *", "--", "x"},
+		`cron: the hour "25" is not valid`:                            {"n", "0 25 * * *", "--", "x"},
+		`cron: wrong number of fields (4)`:                            {"n", "* * * *", "--", "x"},
+		`cron: no such date exists`:                                   {"n", "0 0 30 2 *", "--", "x"},
 		`cron: @every 10ms is too often`:                              {"n", "@every 10ms", "--", "x"},
 		`tz: there is no time zone "Mars/Olympus"`:                    {"n", "@daily", "--tz", "Mars/Olympus", "--", "x"},
 		`jitter: 2h is longer than the 1h`:                            {"n", "@hourly", "--jitter", "2h", "--", "x"},
@@ -227,7 +227,7 @@ func TestWrongSchedules(t *testing.T) {
 		`--overlap: unknown value "both"; use skip, queue or replace`: {"n", "@hourly", "--overlap", "both", "--", "x"},
 		`name: "a b" is not the name of a schedule`:                   {"a b", "@hourly", "--", "x"},
 		`name: "` + strings.Repeat("n", 80) + `…" is`:                 {strings.Repeat("n", 101), "@hourly", "--", "x"},
-		`command: is missing`:                                         {"n", "@hourly"},
+		`command: no command given`:                                   {"n", "@hourly"},
 		`quote the line of cron as one`:                               {"n", "0", "3", "*", "*", "*", "--", "x"},
 		`needs a name and a line of cron`:                             {"n"},
 		`id: is for a single job`:                                     {"n", "@hourly", `{"command":"x","id":"a"}`},
