@@ -82,7 +82,7 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 }
 
 // errDamaged means that an encoded log holds something that no log has.
-var errDamaged = errors.New("damaged output")
+var errDamaged = errors.New("the output is damaged")
 
 // maxRecord bounds a record's bytes, so that a damaged record cannot ask for all memory.
 const maxRecord = 4 * InMemory
@@ -119,17 +119,17 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 		case err != nil:
 			return fmt.Errorf("%w: %w", errDamaged, err)
 		case c.Stream > Stderr:
-			return fmt.Errorf("%w: no such stream: %d", errDamaged, c.Stream)
+			return fmt.Errorf("%w: unknown stream %d", errDamaged, c.Stream)
 		case damaged:
 			if c.Damaged = int64(n); c.Damaged <= 0 || c.Offset < 0 {
-				return fmt.Errorf("%w: %d damaged bytes after %d", errDamaged, c.Damaged, c.Offset)
+				return fmt.Errorf("%w: invalid damage report of %d bytes after byte %d", errDamaged, c.Damaged, c.Offset)
 			}
 		case kind&gapBit != 0:
 			if c.Dropped = int64(n); c.Dropped <= 0 {
-				return fmt.Errorf("%w: a gap of %d bytes", errDamaged, c.Dropped)
+				return fmt.Errorf("%w: invalid gap of %d bytes", errDamaged, c.Dropped)
 			}
 		case n > maxRecord:
-			return fmt.Errorf("%w: a record of %d bytes", errDamaged, n)
+			return fmt.Errorf("%w: invalid record length of %d bytes", errDamaged, n)
 		default:
 			c.Data = make([]byte, n)
 			if _, err := io.ReadFull(in, c.Data); err != nil {

@@ -192,7 +192,7 @@ type fileReader struct {
 func (d *fileReader) next(at int64) (header, error) {
 	h, err := d.header(at)
 	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.n > d.size) {
-		err = fmt.Errorf("%w: the record at byte %d does not follow", ErrDamaged, at)
+		err = fmt.Errorf("%w: the record at byte %d does not continue the one before", ErrDamaged, at)
 	}
 	return h, err
 }
@@ -278,7 +278,7 @@ func (w *window) header(at int64) (header, error) {
 	}
 	h, ok := parseHeader(b, at)
 	if !ok {
-		return header{}, fmt.Errorf("%w: no record at byte %d", ErrDamaged, at)
+		return header{}, fmt.Errorf("%w: no valid record at byte %d", ErrDamaged, at)
 	}
 	return h, nil
 }
@@ -294,7 +294,7 @@ func (w *window) trailer(at int64) (trailer, error) {
 	}
 	t, ok := parseTrailer(b, at)
 	if !ok {
-		return t, fmt.Errorf("%w: it has no end", ErrDamaged)
+		return t, fmt.Errorf("%w: its end is missing", ErrDamaged)
 	}
 	return t, nil
 }

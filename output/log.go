@@ -218,7 +218,7 @@ func (h *half) trim(before int64) {
 }
 
 // ErrDiscarded means that a log holds nothing any more.
-var ErrDiscarded = errors.New("the output was given back")
+var ErrDiscarded = errors.New("the output was discarded")
 
 // Read returns what follows a cursor: chunks of at most about most bytes in all
 // and the cursor for the next Read. done means that nothing will follow. Chunks of UTF-8 text

@@ -62,7 +62,7 @@ func (w *window) load(rec *record) error {
 		return err
 	}
 	if crc32.Checksum(b, castagnoli) != rec.dataSum {
-		return fmt.Errorf("%w: the record at byte %d", ErrDamaged, rec.at)
+		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
 	}
 	begin := len(b) - rec.want
 	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // so that no character is cut
@@ -77,14 +77,14 @@ func (w *window) back(t trailer, s Stream, need int) (list []record, err error) 
 	end, position := w.size-int64(trailerBytes), t.printed[s]
 	for at, most := t.last[s], perByte*need; at >= 0 && need > 0; most-- {
 		if at >= end || most == 0 {
-			return nil, fmt.Errorf("%w: its records do not follow each other", ErrDamaged)
+			return nil, fmt.Errorf("%w: its records are not consecutive", ErrDamaged)
 		}
 		h, err := w.header(at)
 		if err != nil {
 			return nil, err
 		}
 		if h.Stream != s || at+h.length+h.n > end || h.position+h.n+h.Dropped != position {
-			return nil, fmt.Errorf("%w: its records do not follow each other", ErrDamaged)
+			return nil, fmt.Errorf("%w: its records are not consecutive", ErrDamaged)
 		}
 		n := int(min(h.n, int64(need)))
 		list = append(list, record{h, at, n})
