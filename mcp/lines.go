@@ -47,7 +47,7 @@ func (l *lines) Read(p []byte) (int, error) {
 			l.began, l.rest = true, line
 			l.open.read(line)
 		case !json.Valid(line):
-			l.refuse(null, -32700, "the line is not JSON: "+queue.Clip(string(line)))
+			l.refuse(null, -32700, "the line is not valid JSON: "+queue.Clip(string(line)))
 		default:
 			if id, wrong := l.check(line); wrong != "" {
 				l.refuse(id, -32600, wrong)
@@ -87,9 +87,9 @@ func (l *lines) check(line []byte) (id json.RawMessage, wrong string) {
 	}
 	switch {
 	case !l.many:
-		return null, "batches are not supported; send one message a line"
+		return null, "batches are not supported; send one message per line"
 	case len(batch) == 0:
-		return null, "a batch must have at least one message"
+		return null, "the batch is empty; send at least one message"
 	}
 	ids := map[any]bool{}
 	for _, one := range batch {
@@ -99,7 +99,7 @@ func (l *lines) check(line []byte) (id json.RawMessage, wrong string) {
 		message, _ := jsonrpc.DecodeMessage(one) // checkMessage has decoded it
 		if request, is := message.(*jsonrpc.Request); is && request.ID.IsValid() {
 			if ids[request.ID.Raw()] {
-				return null, fmt.Sprintf("id: two requests of the batch have %v", request.ID.Raw())
+				return null, fmt.Sprintf("id: two requests in the batch have the id %v; use different ids", request.ID.Raw())
 			}
 			ids[request.ID.Raw()] = true
 		}
@@ -127,13 +127,13 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	case string(m["jsonrpc"]) != `"2.0"`:
 		return id, `jsonrpc: must be "2.0"`
 	case given("id") && bytes.Equal(id, null):
-		return null, "id: must be a number or text"
+		return null, "id: must be a number or a string"
 	case given("method") && !begins("method", `"`):
-		return id, "method: must be text"
+		return id, "method: must be a string"
 	case !given("method") && !answers:
-		return id, "method: is missing"
+		return id, "method: missing; add the name of a method"
 	case !given("method") && !given("id"):
-		return id, "id: is missing"
+		return id, "id: missing; add the id of the request"
 	case given("params") && !begins("params", "{n"):
 		return id, "params: must be an object"
 	}

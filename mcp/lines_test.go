@@ -14,18 +14,18 @@ import (
 // the specification), in words that do not come from the implementation. It does not reach the library.
 func TestInvalidMessagesAreAnswered(t *testing.T) {
 	for _, c := range []struct{ line, id, why string }{
-		{`{"jsonrpc":"2.0","id":10}`, "10", "method: is missing"},
-		{`{"jsonrpc":"2.0","id":"a"}`, `"a"`, "method: is missing"},
-		{`{"jsonrpc":"2.0"}`, "null", "method: is missing"},
-		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, "null", "id: must be a number or text"},
-		{`{"jsonrpc":"2.0","id":{},"method":"ping"}`, "null", "id: must be a number or text"},
-		{`{"jsonrpc":"2.0","id":11,"method":5}`, "11", "method: must be text"},
-		{`{"jsonrpc":"2.0","id":11,"method":null}`, "11", "method: must be text"},
+		{`{"jsonrpc":"2.0","id":10}`, "10", "method: missing; add the name of a method"},
+		{`{"jsonrpc":"2.0","id":"a"}`, `"a"`, "method: missing; add the name of a method"},
+		{`{"jsonrpc":"2.0"}`, "null", "method: missing; add the name of a method"},
+		{`{"jsonrpc":"2.0","id":null,"method":"ping"}`, "null", "id: must be a number or a string"},
+		{`{"jsonrpc":"2.0","id":{},"method":"ping"}`, "null", "id: must be a number or a string"},
+		{`{"jsonrpc":"2.0","id":11,"method":5}`, "11", "method: must be a string"},
+		{`{"jsonrpc":"2.0","id":11,"method":null}`, "11", "method: must be a string"},
 		{`{"jsonrpc":"1.0","id":12,"method":"ping"}`, "12", `jsonrpc: must be "2.0"`},
 		{`{"id":13,"method":"ping"}`, "13", `jsonrpc: must be "2.0"`},
 		{`{"jsonrpc":"2.0","id":14,"method":"ping","params":"bar"}`, "14", "params: must be an object"},
-		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "null", "batches are not supported; send one message a line"},
-		{`[]`, "null", "batches are not supported; send one message a line"},
+		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "null", "batches are not supported; send one message per line"},
+		{`[]`, "null", "batches are not supported; send one message per line"},
 		{`5`, "null", "a message must be an object"},
 		{`null`, "null", "a message must be an object"},
 	} {
@@ -43,10 +43,10 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		`[]`:                  "a batch must have at least one message",
+		`[]`:                  "the batch is empty; send at least one message",
 		`[1]`:                 "a message must be an object",
-		`[{"jsonrpc":"2.0"}]`: "method: is missing",
-		`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`: "id: two requests of the batch have 1",
+		`[{"jsonrpc":"2.0"}]`: "method: missing; add the name of a method",
+		`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`: "id: two requests in the batch have the id 1; use different ids",
 	} {
 		if got, passed := refusal(t, line, true); got.Error.Code != -32600 || string(got.ID) != "null" || got.Error.Message != want || passed != "" {
 			t.Errorf("%s in a session with batches: got %+v with the id %s, passed on %q; want %q", line, got.Error, got.ID, passed, want)

@@ -24,8 +24,8 @@ func (t *tool) output(results map[string]map[string]any) map[string]any {
 	}
 	maps.Copy(properties, t.adds)
 	properties["error"] = map[string]any{"type": []string{"string", "null"},
-		"description": "what went wrong: with the call, or with the last attempt of a job"}
-	properties["code"] = map[string]any{"type": "string", "description": "code of the error of a call that failed"}
+		"description": "error of the call, or of the last attempt of a job"}
+	properties["code"] = map[string]any{"type": "string", "description": "error code, if the call failed"}
 	return map[string]any{"type": "object", "properties": properties}
 }
 

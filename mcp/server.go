@@ -29,8 +29,8 @@ type Options struct {
 }
 
 // instructions are what a client is told of all tools together.
-const instructions = `Jobs are shell commands that a service on this machine queues, runs, retries and remembers. ` +
-	`Answers are short; full=true gives whole objects. A job that has not ended goes on whether anybody waits for it or not.`
+const instructions = `Jobs are shell commands. A service on this machine queues them, runs them, retries them and keeps their results. ` +
+	`Results are abbreviated; full=true returns complete objects. A job continues even if no client waits for it.`
 
 // Serve answers one client until it leaves, which is no error, or ctx ends. Many requests may be under way at
 // once, and each has a client of the queue of its own from connect, which is closed then: a wait that is given up
@@ -62,7 +62,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	m.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			if call, is := r.(*mcp.CallToolRequest); is && withheld[call.Params.Name] {
-				return told(map[string]any{"error": "this server only reads; to have " + call.Params.Name + ", start it as: queuectl mcp --write", "code": queue.CodeDenied}, true), nil
+				return toolResult(map[string]any{"error": "this server is read-only; to allow " + call.Params.Name + ", start it with: queuectl mcp --write", "code": queue.CodeDenied}, true), nil
 			}
 			return next(ctx, method, r)
 		}
@@ -73,7 +73,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("the agent's client on standard input, which is to speak the Model Context Protocol: %w", err)
+	return fmt.Errorf("standard input: expected messages of the Model Context Protocol from an agent: %w", err)
 }
 
 // server carries out one call.
@@ -96,11 +96,11 @@ func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.Ca
 			answer = map[string]any{"error": e.Error(), "code": e.Code}
 		}
 	}
-	return told(answer, err != nil)
+	return toolResult(answer, err != nil)
 }
 
-// told is an answer, or what went wrong, as a tool's result.
-func told(answer any, wrong bool) *mcp.CallToolResult {
+// toolResult returns an answer, or an error, as the result of a tool.
+func toolResult(answer any, wrong bool) *mcp.CallToolResult {
 	text, err := json.Marshal(answer)
 	if err != nil {
 		return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: err.Error()}}}
@@ -140,7 +140,7 @@ func (s *server) own(ctx context.Context, ids ...string) error {
 			d, err = s.api.Show(ctx, control.Show{ID: control.Name(id)})
 		}
 		if err == nil && !ownedBy(&d.Job, me) {
-			err = queue.Errorf(queue.CodeDenied, "job %s is another user's; queuectl mcp --all-users tells of those too", id)
+			err = queue.Errorf(queue.CodeDenied, "job %s belongs to another user; to include the jobs of all users, start the server with: queuectl mcp --all-users", id)
 		}
 	}
 	return err

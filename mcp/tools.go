@@ -65,51 +65,51 @@ var endOfJob = map[string]any{
 	"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean"), "timed_out": typed("boolean"), "next": typed("string"),
 }
 
-var full = map[string]any{"type": "boolean", "description": "whole objects instead of short ones"}
+var full = map[string]any{"type": "boolean", "description": "return complete objects instead of abbreviated ones"}
 
 var tools = []tool{
 	{
 		name: "list", method: "list", with: map[string]any{fullName: full},
 		bounds: map[string]any{"limit": map[string]any{"maximum": mostListed}},
-		does:   "List jobs, newest first. limit defaults to 20. The field next in the result is the cursor for the next page.",
+		does:   "List jobs, newest first. limit is 20 by default. To get the next page, pass the field next of the result as cursor.",
 		call:   (*server).list,
 	},
 	{
 		name: "show", method: "show", with: map[string]any{fullName: full}, adds: map[string]any{"attempts_in_history": typed("integer")},
-		does: "Show one job: its state, why it failed, how often it ran, the end of its output.",
+		does: "Show one job: its state, its error, its attempts and the end of its output.",
 		call: (*server).show,
 	},
 	{
 		name: "logs", method: "logs", without: []string{"all", "follow", "ends"}, adds: outputMembers,
-		does: "Read the output of a job's attempt (the last one): the last 40 lines if n is not given, at most 32 KiB of each stream.",
+		does: "Read the output of an attempt of a job (by default, the last attempt). n is the number of last lines (default 40). Each stream is limited to 32 KiB.",
 		call: (*server).logs,
 	},
 	{
 		name: "wait", method: "wait", waits: true, with: map[string]any{fullName: full},
 		bounds: map[string]any{"ids": fewIDs, "timeout": atMostAnHour},
-		does:   "Wait until all of the jobs, or any one of them, have ended. timeout defaults to one minute and is at most one hour. The field open in the result lists the jobs that had not ended by then.",
+		does:   "Wait until all of the jobs, or any one of them, have finished. timeout is one minute by default and one hour at most. The field open of the result lists the jobs that have not finished.",
 		call:   (*server).wait,
 	},
 	{
 		name: "why", method: "why",
-		does: "Say why a job does not run: what it waits for, and what can be done about it.",
+		does: "Explain why a job is not running: what it is waiting for, and how to fix that.",
 		call: (*server).why,
 	},
 	{
 		name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true,
-		does: "Enqueue a shell command (command) or a program with arguments (argv) as a job, and answer its id at once.",
+		does: "Enqueue a job and return its id without waiting for the job. Set command to a shell command, or argv to a program and its arguments.",
 		call: (*server).enqueue,
 	},
 	{
 		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
 		with: map[string]any{fullName: full,
-			waitsName: waiting("how long to wait for the end of the job (default 1m, at most 1h); the job continues after that")},
-		does: "Enqueue a job, run it once (unless max_retries says otherwise), wait for its end, and answer how it ended, with the end of its output.",
+			waitsName: waiting("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
+		does: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A failed job is not retried, unless you set max_retries.",
 		call: (*server).runAndWait,
 	},
 	{
 		name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": fewIDs},
-		does: "Cancel jobs, by id or as selected: those that wait never run, those that run are ended. dry_run only counts them.",
+		does: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With dry_run, only count them.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Selection](a.raw)
 			if err == nil {
@@ -123,7 +123,7 @@ var tools = []tool{
 	},
 	{
 		name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": fewIDs},
-		does: "Run jobs again that have ended, or at once those that wait for their next attempt. dry_run only counts them.",
+		does: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next attempt. With dry_run, only count them.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Retry](a.raw)
 			if err == nil {
@@ -145,7 +145,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 	err = queue.Members(raw, func(name string, value json.RawMessage) error {
 		switch {
 		case slices.Contains(lacks, name):
-			return queue.Invalid(name, "is no parameter of this tool")
+			return queue.Invalid(name, "unknown parameter of this tool")
 		case t.with[name] == nil:
 			if len(rest) > 1 {
 				rest = append(rest, ',')
@@ -161,7 +161,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 		}
 		var d control.Span
 		if err := d.UnmarshalJSON(value); err != nil {
-			return queue.Invalid(name, "must be a duration, like 90 or \"5m\"")
+			return queue.Invalid(name, "must be a duration, like 90 (seconds) or \"5m\"")
 		}
 		a.wait = time.Duration(d)
 		return checkWait(name, a.wait)
@@ -173,7 +173,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 // checkWait refuses a wait that is too long.
 func checkWait(name string, d time.Duration) error {
 	if d <= 0 || d > mostWaits {
-		return queue.Invalid(name, "must be above 0 and at most 1h; call again to wait for longer")
+		return queue.Invalid(name, "must be more than 0 and at most 1h; call the tool again to wait longer")
 	}
 	return nil
 }
@@ -187,7 +187,7 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 		p.Limit = listed
 	}
 	if p.Limit > mostListed {
-		return nil, queue.Invalid("limit", "is at most %d here; the field next in the result is the cursor for the next page", mostListed)
+		return nil, queue.Invalid("limit", "too large; the maximum is %d; for more jobs, pass the field next of the result as cursor", mostListed)
 	}
 	if !s.opt.AllUsers {
 		if p.User, err = s.me(ctx); err != nil {
@@ -301,7 +301,7 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	}
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if err == nil && len(ids) > mostNamed {
-		err = queue.Invalid("ids", "names %d jobs; name at most %d", len(ids), mostNamed)
+		err = queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), mostNamed)
 	}
 	if err == nil {
 		err = s.own(ctx, ids...)
@@ -378,11 +378,11 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	})
 	stop()
 	if err != nil {
-		return nil, fmt.Errorf("job %s is enqueued, but could not be waited for: %w", id, err)
+		return nil, fmt.Errorf("job %s was enqueued, but waiting for it failed: %w", id, err)
 	}
 	d, err := s.api.Show(ctx, control.Show{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s is enqueued, but could not be shown: %w", id, err)
+		return nil, fmt.Errorf("job %s was enqueued, but showing it failed: %w", id, err)
 	}
 	if a.full {
 		return d, nil
@@ -390,14 +390,14 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	answer := s.brief(&d.Job)
 	if left.TimedOut {
 		answer["timed_out"] = true
-		answer["next"] = fmt.Sprintf("it has not ended; the tool wait waits for it, why says what keeps it: %s", id)
+		answer["next"] = fmt.Sprintf("job %s has not finished; use the tool wait to wait for it, or the tool why to learn what it is waiting for", id)
 	}
 	if d.Attempts == 0 {
 		return answer, nil
 	}
 	output, err := s.output(ctx, control.Logs{ID: id})
 	if err != nil {
-		return nil, fmt.Errorf("job %s is %s, but its output could not be read: %w", id, d.State, err)
+		return nil, fmt.Errorf("job %s is %s, but reading its output failed: %w", id, d.State, err)
 	}
 	delete(output, "state")
 	maps.Copy(answer, output)
@@ -408,7 +408,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.Names()
 	if len(ids) > mostNamed {
-		return queue.Invalid("ids", "names %d jobs; name at most %d, or select them", len(ids), mostNamed)
+		return queue.Invalid("ids", "too many jobs (%d); use at most %d ids, or select jobs by other parameters", len(ids), mostNamed)
 	}
 	if len(ids) > 0 || s.opt.AllUsers {
 		return s.own(ctx, ids...)

@@ -246,14 +246,14 @@ func TestMCP(t *testing.T) {
 		args             params
 	}{
 		{"show", "not_found", "nosuch", params{"id": "nosuch"}},
-		{"list", "invalid", "user: is no parameter", params{"user": "root"}},
-		{"list", "invalid", "limit: is at most 200", params{"limit": 1000}},
-		{"wait", "invalid", "timeout: must be above 0 and at most 1h", params{"id": second.ID, "timeout": "2h"}},
-		{"logs", "invalid", "follow: is no parameter", params{"id": first.ID, "follow": true}},
+		{"list", "invalid", "user: unknown parameter", params{"user": "root"}},
+		{"list", "invalid", "limit: too large; the maximum is 200", params{"limit": 1000}},
+		{"wait", "invalid", "timeout: must be more than 0 and at most 1h", params{"id": second.ID, "timeout": "2h"}},
+		{"logs", "invalid", "follow: unknown parameter", params{"id": first.ID, "follow": true}},
 		{"enqueue", "invalid", "comand", params{"comand": "true"}},
 		{"enqueue", "invalid", "command", params{}},
 		{"cancel", "invalid", "ids: is missing", params{}},
-		{"cancel", "invalid", "ids: has 0 entries", params{"ids": []string{}}},
+		{"cancel", "invalid", "ids: too few entries (0)", params{"ids": []string{}}},
 		{"retry", "invalid", "ids: is missing", params{"dry_run": true}},
 	} {
 		if got := a.call(wrong.tool, wrong.args, true); got.Code != wrong.code || !strings.Contains(got.Error, wrong.says) {
