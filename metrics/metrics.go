@@ -115,32 +115,32 @@ func (c *collector) stand(q *control.QueueView) {
 	of.running, of.waiting, of.limit, of.paused = float64(q.Running), float64(q.Waiting), float64(q.Concurrency), flag(q.Paused)
 }
 
-const healthyHelp = "Whether the service accepts jobs and runs them: 1, or 0 if it is degraded, failing or stopped."
+const healthyHelp = "1 if the service accepts and runs jobs, 0 if it is degraded, failing or stopped."
 
 func describe(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("queuectl_"+name, help, labels, nil)
 }
 
 var (
-	build     = describe("build_info", "The version of the service.", "version")
-	started   = describe("start_time_seconds", "When the service started, in seconds since 1970.")
+	build     = describe("build_info", "Version of the service, in the label version.", "version")
+	started   = describe("start_time_seconds", "Start time of the service, in seconds since 1970.")
 	healthy   = describe("healthy", healthyHelp)
-	draining  = describe("draining", "Whether nothing is started until the drain is over.")
-	paused    = describe("paused", "Whether everything is paused.")
-	jobs      = describe("jobs", "Jobs in a state.", "state")
-	enqueued  = describe("jobs_enqueued_total", "Jobs that were ever enqueued.")
-	oldest    = describe("oldest_waiting_timestamp_seconds", "Since when the job is runnable that waits longest, in seconds since 1970; 0 if none waits.")
-	workers   = describe("workers", "Workers that run a job, or none.", "state")
-	database  = describe("database_bytes", "Size of the database.")
-	outputs   = describe("output_bytes", "Size of all outputs that are kept.")
-	running   = describe("queue_running", "Jobs of a queue that run.", "queue")
-	waiting   = describe("queue_waiting", "Jobs of a queue that wait.", "queue")
-	limit     = describe("queue_concurrency_limit", "Jobs of a queue that may run at once; 0 is any number.", "queue")
-	stopped   = describe("queue_paused", "Whether nothing of a queue is started.", "queue")
-	begun     = describe("attempts_started_total", "Attempts that were ever started.", "queue")
-	ended     = describe("attempts_ended_total", "Attempts that ended, by what came of them: failed ones are tried again, returned ones have not failed.", "queue", "outcome")
-	waitTimes = describe("attempt_wait_seconds", "How long attempts waited since their jobs were due and ready.", "queue")
-	runTimes  = describe("attempt_run_seconds", "How long attempts ran.", "queue")
+	draining  = describe("draining", "1 while the service drains and starts no jobs, otherwise 0.")
+	paused    = describe("paused", "1 while all jobs are paused, otherwise 0.")
+	jobs      = describe("jobs", "Number of jobs, by state.", "state")
+	enqueued  = describe("jobs_enqueued_total", "Number of jobs enqueued since the queue was created.")
+	oldest    = describe("oldest_waiting_timestamp_seconds", "Time since which the oldest waiting job has been ready to run, in seconds since 1970; 0 if no job is waiting.")
+	workers   = describe("workers", "Number of busy and idle workers, by state.", "state")
+	database  = describe("database_bytes", "Size of the database in bytes.")
+	outputs   = describe("output_bytes", "Size of all kept outputs in bytes.")
+	running   = describe("queue_running", "Number of running jobs, by queue.", "queue")
+	waiting   = describe("queue_waiting", "Number of waiting jobs, by queue.", "queue")
+	limit     = describe("queue_concurrency_limit", "Largest number of jobs that may run at the same time, by queue; 0 means unlimited.", "queue")
+	stopped   = describe("queue_paused", "1 while the queue is paused and starts no jobs, otherwise 0.", "queue")
+	begun     = describe("attempts_started_total", "Number of started attempts, by queue.", "queue")
+	ended     = describe("attempts_ended_total", "Number of ended attempts, by queue and outcome: after failed the job is retried; returned attempts do not count as failures.", "queue", "outcome")
+	waitTimes = describe("attempt_wait_seconds", "Time that attempts waited after their jobs were ready to run, in seconds.", "queue")
+	runTimes  = describe("attempt_run_seconds", "Run time of attempts, in seconds.", "queue")
 )
 
 // Describe implements prometheus.Collector.
