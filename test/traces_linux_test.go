@@ -177,7 +177,7 @@ func TestTracesHoldUpNothing(t *testing.T) {
 		q.mustIn(in, "schedule", "add", "nightly", "0 3 * * *", "exit 0")
 	}
 	q.must("wait", "once")
-	q.until("the log says so", 20*time.Second, func() bool { return strings.Contains(q.logText(), "spans are not taken") })
+	q.until("the log says so", 20*time.Second, func() bool { return strings.Contains(q.logText(), "did not accept spans") })
 	if code := q.stop(); code != 0 {
 		t.Errorf("the service ended with %d", code)
 	}

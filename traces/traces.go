@@ -71,15 +71,15 @@ func (e *Exporter) failed(err error) {
 	if last := e.warned.Load(); now-last < int64(tellEvery) || !e.warned.CompareAndSwap(last, now) {
 		return
 	}
-	told := []any{"error", queue.ClipJSON(err.Error(), maxTold)}
+	attrs := []any{"error", queue.ClipJSON(err.Error(), maxTold)}
 	if barred(err) {
-		told = append(told, "next", "the unit keeps the service from the network; docs/tracing.md has the lines that allow it")
+		attrs = append(attrs, "next", "the unit does not allow network access; docs/tracing.md shows the lines that allow it")
 	}
-	e.log.Warn("spans are not taken by the collector, and given up", told...)
+	e.log.Warn("the trace collector did not accept spans; they are discarded", attrs...)
 }
 
-// Set has attempts told to the collector at a URL like http://127.0.0.1:4318, or to nobody with "". What waits for
-// another one is still sent, for half a second at most. Headers are those of the environment of the
+// Set makes the exporter send spans to the collector at a URL like http://127.0.0.1:4318, or to none with "". Spans that
+// wait for a previous collector are still sent, for half a second at most. Headers are those of the environment of the
 // process, OTEL_EXPORTER_OTLP_HEADERS.
 func (e *Exporter) Set(endpoint string) error {
 	e.mu.Lock()
@@ -135,7 +135,7 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 }
 
 // errFull says that a collector is too slow.
-var errFull = fmt.Errorf("%d spans wait for it already", maxQueued)
+var errFull = fmt.Errorf("%d spans are already waiting to be sent", maxQueued)
 
 // open makes the way to a collector; nothing is sent yet.
 func (e *Exporter) open(endpoint string) (*pipeline, error) {
@@ -207,7 +207,7 @@ func (fixedIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
 }
 
 // Ended tells of an attempt of a job that has ended and been recorded, unless its submitter's trace is not sampled. It
-// waits for nothing. Of the job are told its id, queue and owner, never what it runs.
+// waits for nothing. The span has the job's id, queue and owner, never its command.
 func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *queue.Decision) {
 	to := e.to.Load()
 	if to == nil {
@@ -226,30 +226,30 @@ func (e *Exporter) Ended(j *queue.Job, lease queue.Lease, a *queue.Attempt, d *q
 	if parent.IsValid() {
 		ctx = trace.ContextWithRemoteSpanContext(ctx, parent)
 	}
-	told := []attribute.KeyValue{ // names of OpenTelemetry's semantic conventions for messaging and processes
+	attrs := []attribute.KeyValue{ // names of OpenTelemetry's semantic conventions for messaging and processes
 		attribute.String("messaging.system", "queuectl"), attribute.String("messaging.operation.type", "process"),
 		attribute.String("messaging.destination.name", j.Queue), attribute.String("messaging.message.id", j.ID),
 		attribute.Int("queuectl.attempt", j.Runs+1), attribute.String("queuectl.state", d.State.String()), attribute.Int("queuectl.uid", j.UID),
 		attribute.String("queuectl.worker", a.Worker), attribute.Int64("queuectl.created_at_ms", int64(j.CreatedAt)),
 	}
 	if a.PID > 0 {
-		told = append(told, attribute.Int("process.pid", a.PID))
+		attrs = append(attrs, attribute.Int("process.pid", a.PID))
 	}
 	if a.ExitCode >= 0 {
-		told = append(told, attribute.Int64("process.exit.code", a.ExitCode))
+		attrs = append(attrs, attribute.Int64("process.exit.code", a.ExitCode))
 	}
 	if a.Signal != 0 {
-		told = append(told, attribute.Int("queuectl.signal", a.Signal))
+		attrs = append(attrs, attribute.Int("queuectl.signal", a.Signal))
 	}
 	if d.Reason != "" {
-		told = append(told, attribute.String("queuectl.reason", string(d.Reason)))
+		attrs = append(attrs, attribute.String("queuectl.reason", string(d.Reason)))
 	}
 	ended := a.EndedAt
 	began := min(a.StartedAt, ended)
 	if began == 0 {
 		began = ended // it is not known when
 	}
-	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(told...))
+	_, span := to.tracer.Start(ctx, "process "+j.Queue, trace.WithTimestamp(began.Time()), trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
 	if d.State == queue.Failed || d.State == queue.Dead {
 		span.SetStatus(codes.Error, string(d.Reason)) // the whole error may contain the command
 		span.SetAttributes(attribute.String("error.type", errorType(a, d)))
