@@ -15,10 +15,10 @@ const (
 	fixed          = "fixed:"
 )
 
-// Words that stand for a list of names: nobody, and what run_as makes of it.
+// Words that stand for a list of names: an empty list, and a list that depends on run_as.
 const (
-	nobody = "none"
-	auto   = "auto"
+	none = "none"
+	auto = "auto"
 )
 
 // Limits of [access]: names of one list, and bytes of a name.
@@ -48,7 +48,7 @@ func (c *Config) Hold(old *Config) {
 				c.waiting = append(c.waiting, Waiting{k.Name, asked, old.Origin(k.Name)})
 			}
 			if err := k.set(&c.Settings, k.get(&old.Settings)); err != nil {
-				panic("config: a value of " + k.Name + " that held: " + err.Error())
+				panic("config: cannot restore " + k.Name + ": " + err.Error())
 			}
 		}
 	}
@@ -73,7 +73,7 @@ func (s *Settings) Socket() (mode fs.FileMode, group string) {
 	if err != nil {
 		panic("config: " + err.Error()) // it was checked
 	}
-	if s.SocketGroup != nobody {
+	if s.SocketGroup != none {
 		group = s.SocketGroup
 	}
 	return fs.FileMode(n), group
@@ -85,7 +85,7 @@ func (s *Settings) Socket() (mode fs.FileMode, group string) {
 func (s *Settings) Access(right string) []string {
 	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate, "admin": s.AccessAdmin}[right]
 	switch {
-	case text == nobody, text == auto && s.RunAs == RunAsService:
+	case text == none, text == auto && s.RunAs == RunAsService:
 		return nil
 	case text == auto && right == "admin":
 		return []string{"@queuectl-admin"}
@@ -99,10 +99,10 @@ func setRunAs(s *Settings, text string) error {
 	user, isFixed := strings.CutPrefix(text, fixed)
 	if isFixed {
 		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil { // Windows has NT SERVICE\queuectl
-			return fmt.Errorf("%q names no user; write fixed:USER", text)
+			return fmt.Errorf("%q names no valid user; write fixed:USER", text)
 		}
 	} else if text != RunAsService && text != RunAsSubmitter {
-		return fmt.Errorf("%q is not service, submitter or fixed:USER", text)
+		return fmt.Errorf("unknown value %q; use service, submitter or fixed:USER", text)
 	}
 	s.RunAs = text
 	return nil
@@ -111,7 +111,7 @@ func setRunAs(s *Settings, text string) error {
 func setSocketMode(s *Settings, text string) error {
 	n, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || len(text) != 4 || n&0o600 != 0o600 || n > 0o777 {
-		return fmt.Errorf("%q is not a mode like \"0600\" or \"0660\", in quotes, by which the owner may read and write", text)
+		return fmt.Errorf("%q is not a valid mode; use \"0600\" or \"0660\", in quotes", text)
 	}
 	s.SocketMode = text
 	return nil
@@ -131,22 +131,22 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:
-			return fmt.Errorf("is empty; none is nobody")
+			return fmt.Errorf("must not be empty; use none for no user")
 		case len(list) > maxNames:
-			return fmt.Errorf("has %d names; at most %d are taken", len(list), maxNames)
-		case len(list) == 1 && (text == nobody || text == auto && def == auto):
+			return fmt.Errorf("too many names (%d); the maximum is %d", len(list), maxNames)
+		case len(list) == 1 && (text == none || text == auto && def == auto):
 			*at(s) = text
 			return nil
 		}
 		for i, n := range list {
-			if n == nobody || n == auto {
-				return fmt.Errorf("%q stands alone, without other names", n)
+			if n == none || n == auto {
+				return fmt.Errorf("%q cannot be combined with names", n)
 			}
 			if err := checkAccount(strings.TrimPrefix(n, "@")); err != nil {
 				return err
 			}
 			if slices.Contains(list[:i], n) {
-				return fmt.Errorf("%q is given twice", n)
+				return fmt.Errorf("%q is listed twice; list it once", n)
 			}
 		}
 		*at(s) = strings.Join(list, " ")
@@ -157,11 +157,11 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 // checkAccount refuses what cannot be the name, or number, of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
-		return fmt.Errorf("%q is not the name of a user, or of a group as @NAME", name)
+		return fmt.Errorf("%q is not a valid name; write a user as NAME and a group as @NAME", name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {
 		if n, err := strconv.ParseUint(name, 10, 64); err != nil || n > maxID {
-			return fmt.Errorf("%q is no number of a user or group", name)
+			return fmt.Errorf("%q is not a valid uid or gid", name)
 		}
 	}
 	return nil

@@ -4,43 +4,64 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// headings say what stands in each table.
+// headings describe the tables.
 var headings = map[string]string{
-	"traces": "# Traces of OpenTelemetry: a span for each attempt, in the trace of whoever enqueued its job.\n",
-	"web":    "# The page. queuectl web start opens it until the service ends, queuectl web open gives a link to it.\n",
-	"hooks":  "# What is run for the sake of all jobs; a job's own hooks are run beside it.\n",
-	accessTable: "# Who may do what: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"),\n" +
-		"# like [\"alice\", \"@staff\"]. Each right includes those before it.\n",
+	"traces": "OpenTelemetry traces: one span for each attempt, in the trace of the program that enqueued the job.",
+	"web":    "The web page. \"queuectl web start\" serves it until the service ends; \"queuectl web open\" prints a link to it.",
+	"hooks":  "Commands that run for all jobs, in addition to the hooks of the jobs themselves.",
+	accessTable: "Access rights: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"), " +
+		"like [\"alice\", \"@staff\"]. Each right includes the rights above it.",
+}
+
+// comment returns a text as comment lines of at most 80 columns.
+func comment(text string) string {
+	var b strings.Builder
+	columns := 0
+	for word := range strings.FieldsSeq(text) {
+		size := utf8.RuneCountInString(word)
+		switch {
+		case columns == 0:
+			b.WriteString("#")
+			columns = 1
+		case columns+1+size > 80:
+			b.WriteString("\n#")
+			columns = 1
+		}
+		b.WriteString(" " + word)
+		columns += 1 + size
+	}
+	return b.String() + "\n"
 }
 
 // Example is the text of queuectl.toml.example: every setting with its default.
 func Example() string {
 	var b strings.Builder
-	b.WriteString("# Settings of queuectl. Every key stands here with its default; a file needs\n" +
-		"# only those that differ. Durations are text like \"90s\" or \"1h30m\", or seconds;\n" +
-		"# sizes are text like \"64K\" or \"1MiB\".\n")
+	b.WriteString(comment("Settings of queuectl. This file lists every setting with its default; your own file needs only the " +
+		"settings that differ. Write durations as text like \"90s\" or \"1h30m\", or as seconds, and sizes as text like " +
+		"\"64K\" or \"1MiB\", or as bytes."))
 	in := ""
 	for i := range Keys() {
 		k := &Keys()[i]
 		name := k.Name
 		if table, key, dotted := strings.Cut(name, "."); dotted {
 			if table != in {
-				fmt.Fprintf(&b, "\n%s[%s]\n", headings[table], table)
+				fmt.Fprintf(&b, "\n%s[%s]\n", comment(headings[table]), table)
 				in = table
 			}
 			name = key
 		}
-		fmt.Fprintf(&b, "\n# %s\n", k.Doc)
+		b.WriteString("\n" + comment(k.Doc))
 		if others := k.Spellings(); len(others) > 0 {
-			fmt.Fprintf(&b, "# (also: %s)\n", strings.Join(others, ", "))
+			fmt.Fprintf(&b, "# (also accepted: %s)\n", strings.Join(others, ", "))
 		}
 		value := k.Default
 		_, err := strconv.ParseFloat(value, 64)
 		switch {
 		case value == "true", value == "false":
-		case isList(k.Name) && value == nobody:
+		case isList(k.Name) && value == none:
 			value = "[]"
 		case err != nil || len(value) > 1 && value[0] == '0': // an octal one is text
 			value = strconv.Quote(value)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -33,18 +34,18 @@ const (
 // hookKey is the setting of a hook of all jobs.
 func hookKey(moment queue.HookSet, doc string, at func(*Settings) *string) Key {
 	name := "hooks.on_" + moment.String()
-	return Key{name, nobody, doc, true, func(s *Settings, text string) error {
+	return Key{name, none, doc, true, func(s *Settings, text string) error {
 		if strings.TrimSpace(text) == "" || len(text) > queue.MaxHookLine || strings.ContainsRune(text, 0) {
-			return fmt.Errorf("is no line for the shell of up to %d bytes; none is no hook", queue.MaxHookLine)
+			return fmt.Errorf("must be a command of 1 to %d bytes; use none for no hook", queue.MaxHookLine)
 		}
 		*at(s) = text
-		if text == nobody {
+		if text == none {
 			*at(s) = ""
 		}
 		return nil
 	}, func(s *Settings) string {
 		if *at(s) == "" {
-			return nobody
+			return none
 		}
 		return *at(s)
 	}, nil}
@@ -60,7 +61,7 @@ func setHooksUser(s *Settings, text string) error {
 
 // HooksAs is the account of the settings' hooks, "" for the service's own.
 func (s *Settings) HooksAs() string {
-	if s.HooksUser == nobody {
+	if s.HooksUser == none {
 		return ""
 	}
 	return s.HooksUser
@@ -85,7 +86,7 @@ func (s *Settings) WebhooksByName() map[string]Webhook {
 
 // TakeWebhooks takes the table webhooks of a file, each with url and secret_file, and maybe events and queues.
 func (l *Layer) TakeWebhooks(table map[string]any) error {
-	text := []byte(nobody)
+	text := []byte(none)
 	if len(table) > 0 {
 		var err error
 		if text, err = json.Marshal(table); err != nil {
@@ -97,11 +98,11 @@ func (l *Layer) TakeWebhooks(table map[string]any) error {
 
 func parseWebhooks(text string) (map[string]Webhook, error) {
 	of := map[string]Webhook{}
-	if text == nobody {
+	if text == none {
 		return of, nil
 	}
 	if err := queue.CheckJSON([]byte(text)); err != nil {
-		return nil, fmt.Errorf("is neither none nor JSON like {\"ops\": {\"url\": \"https://…\", \"secret_file\": \"/etc/…\"}}: %w", err)
+		return nil, fmt.Errorf("must be none or JSON like {\"ops\": {\"url\": \"https://…\", \"secret_file\": \"/etc/…\"}}: %w", err)
 	}
 	err := queue.Members([]byte(text), func(name string, value json.RawMessage) error {
 		w, err := parseWebhook(value)
@@ -109,9 +110,9 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 		case err != nil:
 			return fmt.Errorf("%s: %w", queue.Clip(name), err)
 		case !queue.ValidID(name):
-			return fmt.Errorf("%q is no name: letters, digits and . _ @ / -, beginning with a letter or a digit", queue.Clip(name))
+			return fmt.Errorf("%q is not a valid name; use letters, digits and . _ @ / -, starting with a letter or a digit", queue.Clip(name))
 		case len(of) == maxWebhooks:
-			return fmt.Errorf("has more than %d webhooks", maxWebhooks)
+			return fmt.Errorf("too many webhooks; the maximum is %d", maxWebhooks)
 		}
 		of[name] = w
 		return nil
@@ -129,16 +130,16 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 			w.SecretFile, err = queue.Text(value)
 		case "queues":
 			if json.Unmarshal(value, &w.Queues) != nil || slices.ContainsFunc(w.Queues, func(q string) bool { return !queue.ValidQueue(q) }) {
-				err = fmt.Errorf("is no list of names of queues")
+				err = fmt.Errorf("must be a list of queue names")
 			}
 		case "events":
 			if json.Unmarshal(value, &list) != nil {
-				err = fmt.Errorf("is no list like [\"dead\"]")
+				err = fmt.Errorf("must be a list like [\"dead\"]")
 			} else {
 				w.Events, err = moments(list)
 			}
 		default:
-			err = fmt.Errorf("is not what a webhook has: url, secret_file, events, queues")
+			err = fmt.Errorf("is not a member of a webhook; use url, secret_file, events and queues")
 		}
 		if err != nil {
 			err = fmt.Errorf("%s %w", queue.Clip(name), err)
@@ -149,11 +150,11 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	switch {
 	case err != nil:
 	case w.URL == "":
-		err = fmt.Errorf("url is missing")
+		err = fmt.Errorf("url is missing; add the address to send requests to")
 	case wrong != nil || to.Host == "" || to.Scheme != "https" && to.Scheme != "http" || len(w.URL) > maxURL || strings.ContainsFunc(w.URL, func(r rune) bool { return r <= ' ' || r > '~' }):
-		err = fmt.Errorf("url is not one like https://host/path, of up to %d bytes", maxURL)
+		err = fmt.Errorf("url must be like https://host/path, with at most %d bytes", maxURL)
 	case !strings.HasPrefix(w.SecretFile, "/") && !(len(w.SecretFile) > 2 && w.SecretFile[1] == ':') || strings.ContainsRune(w.SecretFile, 0):
-		err = fmt.Errorf("secret_file must name a file by its absolute path; what is sent is signed with what it holds")
+		err = fmt.Errorf("secret_file must be the absolute path of the file with the secret that signs the requests")
 	case w.Events == 0:
 		w.Events = queue.HookEnded
 	}
@@ -170,12 +171,12 @@ func moments(list []string) (set queue.HookSet, err error) {
 		m, known := names[name]
 		if !known {
 			words := slices.Sorted(maps.Keys(names))
-			return 0, fmt.Errorf("names %q, which is none of %s%s", queue.Clip(name), strings.Join(words, ", "), queue.Nearest(name, words))
+			return 0, fmt.Errorf("contains the unknown event %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, words), "; use "+strings.Join(words, ", ")))
 		}
 		set |= m
 	}
 	if set == 0 {
-		return 0, fmt.Errorf("is empty; leave it out for ended")
+		return 0, fmt.Errorf("must not be empty; leave it out to get the event ended")
 	}
 	return set, nil
 }

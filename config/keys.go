@@ -126,6 +126,12 @@ func Keys() []Key {
 	return table.rows
 }
 
+// These are parts of descriptions.
+const (
+	onlyFile  = "set it only in the settings file or the environment"
+	nextStart = "a change takes effect at the next start of the service"
+)
+
 var table struct {
 	once sync.Once
 	rows []Key
@@ -133,66 +139,66 @@ var table struct {
 
 func keys() []Key {
 	return slices.Concat([]Key{
-		{"workers", "auto", "jobs that run at once; auto is the number of CPUs, 0 is none", false, setWorkers, getWorkers, nil},
-		integer("max_retries", "3", "runs of a job after its first one", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
-		duration("timeout", "0", "a job is ended after so long; 0 is never", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
-		number("backoff_base", "2", "seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
-		choice("backoff_strategy", "exponential", "wait after n failures: exponential base^n, linear base*n, fixed job_retry_delay", func(s *Settings) *string { return &s.BackoffStrategy }, "exponential", "linear", "fixed"),
-		duration("backoff_max", "1h", "the longest wait between attempts", time.Millisecond, func(s *Settings) *time.Duration { return &s.BackoffMax }),
-		number("jitter", "0", "spread of the waits: 0 is exact, 0.2 is 20 % either way", 0, 1, func(s *Settings) *float64 { return &s.Jitter }),
-		duration("job_retry_delay", "60s", "the wait of backoff_strategy fixed", 0, func(s *Settings) *time.Duration { return &s.JobRetryDelay }),
-		duration("kill_after", "10s", "time between SIGTERM and SIGKILL", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
-		duration("output_grace", "500ms", "how long processes may live that a job leaves behind", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
-		size("output_limit", "1MiB", "bytes kept of each stream of an attempt: its first and last half", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
-		textOrNone("job_tmpdir", "directory for the private directories of jobs (QUEUECTL_TMPDIR): the full path of one that only the service's account can change; none is runner/jobs in the state directory; "+
-			"root's runners read job_tmpdir in runner.conf instead; in the file or the environment alone; holds from the next start",
+		{"workers", "auto", "number of jobs that run at the same time; auto means one per CPU, 0 means none", false, setWorkers, getWorkers, nil},
+		integer("max_retries", "3", "how often a failed job is retried after its first attempt; 0 means never", 0, queue.MaxAttempts-1, func(s *Settings) *int64 { return &s.MaxRetries }),
+		duration("timeout", "0", "how long an attempt may run before it is ended and counts as failed; 0 means no limit", 0, func(s *Settings) *time.Duration { return &s.Timeout }),
+		number("backoff_base", "2", "base of the wait before a retry, in seconds; see backoff_strategy", math.SmallestNonzeroFloat64, 1e9, func(s *Settings) *float64 { return &s.BackoffBase }),
+		choice("backoff_strategy", "exponential", "wait before retry number n: exponential (backoff_base^n seconds), linear (backoff_base*n seconds) or fixed (job_retry_delay)", func(s *Settings) *string { return &s.BackoffStrategy }, "exponential", "linear", "fixed"),
+		duration("backoff_max", "1h", "longest wait before a retry", time.Millisecond, func(s *Settings) *time.Duration { return &s.BackoffMax }),
+		number("jitter", "0", "random variation of the wait before a retry: 0 means none, 0.2 means up to 20% shorter or longer", 0, 1, func(s *Settings) *float64 { return &s.Jitter }),
+		duration("job_retry_delay", "60s", "wait before a retry with backoff_strategy fixed, and after an exit code in defer_codes", 0, func(s *Settings) *time.Duration { return &s.JobRetryDelay }),
+		duration("kill_after", "10s", "time between SIGTERM and SIGKILL when a job is ended; 0 sends SIGKILL immediately", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
+		duration("output_grace", "500ms", "how long the remaining processes of a job may run after its main process has ended", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
+		size("output_limit", "1MiB", "how much of the stdout and of the stderr of an attempt is kept: the first and the last half of this size; 0 means nothing", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
+		textOrNone("job_tmpdir", "directory for the private directories of jobs (QUEUECTL_TMPDIR): an absolute path that only the service's account can change; none means runner/jobs in the state directory; "+
+			"runners that run as root read job_tmpdir in runner.conf instead; "+onlyFile+"; "+nextStart,
 			func(s *Settings) *string { return &s.JobTmpdir }, wholePath),
-		integer("priority", "5", "of jobs that name none", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
-		integer("priority_range", "10", "how far from the default of its queue a user may set the priority of a job, up or down; "+
-			"users with the right operate may set any", 0, 2*queue.MaxPriority,
+		integer("priority", "5", "priority of jobs that set none; jobs with a higher priority run first", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
+		integer("priority_range", "10", "how far above or below the default of its queue a user may set the priority of a job; "+
+			"users with the right operate may set any priority", 0, 2*queue.MaxPriority,
 			func(s *Settings) *int64 { return &s.PriorityRange }),
-		{"shell", shell, "runs a job's command; where nothing is set /bin/sh -c, on Windows cmd.exe /C", false, setShell, func(s *Settings) string { return s.Shell }, nil},
-		choice("on_lost", "retry", "what follows when a job's runner or machine died: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
-		choice("scheduling", "aging", "order of waiting jobs: aging, priority or fifo", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
-		choice("aging", "time", "what earns a waiting job a point: an aging_interval of time, or a job enqueued since (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
-		duration("aging_interval", "60s", "what a point of priority is worth in waiting", time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval }),
-		duration("worker_heartbeat_interval", "5s", "how old a worker's last sign of life may be before it is asked for another", time.Millisecond, func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
-		duration("worker_timeout", "15s", "worker list says stale after so long without a sign of life", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
-		integer("max_pending", "0", "jobs that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
-		integer("max_pending_per_user", "0", "jobs of one user that may wait; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
-		sizeOrAuto("max_bytes_per_user", "disk space that the jobs of one user may use, for inputs and kept outputs; auto is a fifth of the disk, at most 10GiB; 0 means unlimited", func(s *Settings) *int64 { return &s.MaxBytesUser }),
-		integer("max_running_per_user", "0", "jobs of one user that run at once; the others wait for their turn; 0 is any number", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
-		integer("max_connections", "1024", "connections at once", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
-		integer("max_connections_per_user", "256", "connections of one user at once", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),
-		duration("stop_timeout", "30s", "how long running jobs may finish when the service stops", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
-		duration("settle_delay", "5ms", "how long results are gathered into one commit, up to four times as long while a block of short jobs lasts; 0 records each at once", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
-		forever("retention_completed", "30d", "how long completed jobs are kept; never is for ever", func(s *Settings) *time.Duration { return &s.RetentionCompleted }),
-		forever("retention_cancelled", "30d", "how long cancelled jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionCancelled }),
-		forever("retention_dead", "never", "how long dead jobs are kept", func(s *Settings) *time.Duration { return &s.RetentionDead }),
-		integer("retention_max_jobs", "1000000", "completed and cancelled jobs that are kept at most, the newest; 0 is any number", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
-		forever("retention_events", "7d", "how long events are kept, and at most the newest million", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
-		size("retention_output", "10GiB", "disk space for the outputs of all jobs; above it, users with the most output lose their oldest outputs; 0 is any size", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
-		{"resources", nobody, "what jobs take units of, NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE that names a job's units to it, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the file tables: [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }, nil},
-		{"hooks_user", nobody, "account that these hooks and webhooks run as, with run_as submitter; none is the service's own", false, setHooksUser, func(s *Settings) string { return s.HooksUser }, nil},
-		{"webhooks", nobody, "who else is told, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}, of events completed, failed, dead, ended (the default); in the file tables: [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }, nil},
-		choice("log_level", "info", "debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
-		choice("log_format", "auto", "text, json, or auto: text on a terminal, the journal's own where systemd gives one, else json", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
-		{"run_as", RunAsService, "whom jobs run as: service (as the service itself), submitter (as who enqueued them, not on Windows), or fixed:USER, which the system's service on Windows is with its own account; holds from the next start", false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
-		{"socket_mode", "0600", "who may open the control socket, as chmod has it: 0660 lets in its group; holds from the next start", false, setSocketMode, func(s *Settings) string { return s.SocketMode }, nil},
-		{"socket_group", nobody, "group of the control socket; none is the service's own; holds from the next start", false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
+		{"shell", shell, "shell that runs the commands of jobs; the default is cmd.exe /C on Windows, otherwise /bin/sh -c", false, setShell, func(s *Settings) string { return s.Shell }, nil},
+		choice("on_lost", "retry", "what to do with a running job after a crash of its runner or machine: retry, dead or hold", func(s *Settings) *string { return &s.OnLost }, "retry", "dead", "hold"),
+		choice("scheduling", "aging", "order of waiting jobs: priority, aging (priority that grows while a job waits) or fifo (first in, first out)", func(s *Settings) *string { return &s.Scheduling }, "aging", "priority", "fifo"),
+		choice("aging", "time", "when a waiting job gains a point of priority: after each aging_interval (time), or with each job enqueued after it (enqueue)", func(s *Settings) *string { return &s.Aging }, "time", "enqueue"),
+		duration("aging_interval", "60s", "waiting time that is worth one point of priority", time.Millisecond, func(s *Settings) *time.Duration { return &s.AgingInterval }),
+		duration("worker_heartbeat_interval", "5s", "how long the service waits for a heartbeat of a worker before it asks for one", time.Millisecond, func(s *Settings) *time.Duration { return &s.HeartbeatInterval }),
+		duration("worker_timeout", "15s", "how long a worker may send no heartbeat before worker list shows it as stale", time.Millisecond, func(s *Settings) *time.Duration { return &s.WorkerTimeout }),
+		integer("max_pending", "0", "largest number of waiting jobs; enqueue rejects more; 0 means unlimited", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPending }),
+		integer("max_pending_per_user", "0", "largest number of waiting jobs of one user; enqueue rejects more; 0 means unlimited", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.MaxPendingUser }),
+		sizeOrAuto("max_bytes_per_user", "disk space for the inputs and kept outputs of one user's jobs; auto means a fifth of the disk, but at most 10GiB; 0 means unlimited", func(s *Settings) *int64 { return &s.MaxBytesUser }),
+		integer("max_running_per_user", "0", "largest number of jobs of one user that run at the same time; 0 means unlimited", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
+		integer("max_connections", "1024", "largest number of open connections to the service", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
+		integer("max_connections_per_user", "256", "largest number of open connections of one user", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),
+		duration("stop_timeout", "30s", "how long running jobs may continue when the service stops; 0 ends them immediately", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
+		duration("settle_delay", "5ms", "how long the service collects results before it stores them in one commit (up to four times as long for many short jobs); 0 stores each result immediately", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
+		forever("retention_completed", "30d", "age at which completed jobs are removed; never means that they are kept", func(s *Settings) *time.Duration { return &s.RetentionCompleted }),
+		forever("retention_cancelled", "30d", "age at which cancelled jobs are removed; never means that they are kept", func(s *Settings) *time.Duration { return &s.RetentionCancelled }),
+		forever("retention_dead", "never", "age at which dead jobs are removed; never means that they are kept", func(s *Settings) *time.Duration { return &s.RetentionDead }),
+		integer("retention_max_jobs", "1000000", "largest number of completed and cancelled jobs that are kept; older ones are removed; 0 means unlimited", 0, math.MaxInt32, func(s *Settings) *int64 { return &s.RetentionMaxJobs }),
+		forever("retention_events", "7d", "age at which events are removed, or never; at most the newest million are kept", func(s *Settings) *time.Duration { return &s.RetentionEvents }),
+		size("retention_output", "10GiB", "disk space for the outputs of all jobs; above it, the users with the most output lose their oldest outputs; 0 means unlimited", maxKept, func(s *Settings) *int64 { return &s.RetentionOutput }),
+		{"resources", none, "limited things that jobs reserve: NAME=COUNT or NAME=[ID,ID], separated by spaces; with >VARIABLE, a job gets the IDs of its units in that variable, like gpu=[0,1]>CUDA_VISIBLE_DEVICES; in the settings file, use tables like [resources.gpu]", false, setResources, func(s *Settings) string { return s.Resources }, nil},
+		{"hooks_user", none, "account that runs the hooks and webhooks of the settings when run_as is submitter; none means the service's own account", false, setHooksUser, func(s *Settings) string { return s.HooksUser }, nil},
+		{"webhooks", none, "HTTP requests that report job outcomes, as JSON: {\"NAME\": {\"url\": \"https://…\", \"secret_file\": \"/PATH\", \"events\": [\"dead\"], \"queues\": [\"NAME\"]}}; events are completed, failed, dead and ended (the default); in the settings file, use tables like [webhooks.NAME]", true, setWebhooks, func(s *Settings) string { return s.Webhooks }, nil},
+		choice("log_level", "info", "lowest level of the messages to log: debug, info, warn or error", func(s *Settings) *string { return &s.LogLevel }, "debug", "info", "warn", "error"),
+		choice("log_format", "auto", "format of the log: text, json or auto (text on a terminal, the journal's format under systemd, otherwise json)", func(s *Settings) *string { return &s.LogFormat }, "auto", "text", "json"),
+		{"run_as", RunAsService, "account that jobs run as: service (the service's own), submitter (the user who enqueued the job; not on Windows) or fixed:USER; the default of the system service on Windows is its own account as fixed:USER; " + nextStart, false, setRunAs, func(s *Settings) string { return s.RunAs }, nil},
+		{"socket_mode", "0600", "permissions of the control socket, in octal: 0600 admits only its owner, 0660 also its group; " + nextStart, false, setSocketMode, func(s *Settings) string { return s.SocketMode }, nil},
+		{"socket_group", none, "group of the control socket; none means the service's own group; " + nextStart, false, setSocketGroup, func(s *Settings) string { return s.SocketGroup }, nil},
 		storeKey(),
 		storeFileKey(),
-		textOrNone("store_roles", "roles of the database that may enqueue jobs with queuectl.enqueue in transactions of their own, each with the user whose jobs they are: ROLE=USER ROLE=USER", func(s *Settings) *string { return &s.StoreRoles }, checkRoles),
+		textOrNone("store_roles", "database roles that may enqueue jobs in their transactions with queuectl.enqueue, each with the user who owns its jobs: ROLE=USER ROLE=USER", func(s *Settings) *string { return &s.StoreRoles }, checkRoles),
 	}, nodeKeys(), []Key{
-		hookKey(queue.HookCompleted, "line for the shell, run as a job of its own whenever a job has completed; none is none", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
-		hookKey(queue.HookFailed, "the same after each attempt that will be retried", func(s *Settings) *string { return &s.Hooks.OnFailed }),
-		hookKey(queue.HookDead, "the same when a job is dead", func(s *Settings) *string { return &s.Hooks.OnDead }),
-		hookKey(queue.HookEnded, "the same when a job is completed, dead or cancelled", func(s *Settings) *string { return &s.Hooks.OnEnded }),
-		names("access.read", nobody, "may see all jobs without their environment, command and output: users, and groups as @NAME; none is nobody", func(s *Settings) *string { return &s.AccessRead }),
-		names("access.submit", auto, "may enqueue too, and do everything with their own jobs; auto is @queuectl, or with run_as service nobody", func(s *Settings) *string { return &s.AccessSubmit }),
-		names("access.operate", nobody, "may do everything with all jobs, and set the number of workers", func(s *Settings) *string { return &s.AccessOperate }),
-		names("access.admin", auto, "may do everything, as root and the service's own user always may; auto is @queuectl-admin, or with run_as service nobody", func(s *Settings) *string { return &s.AccessAdmin }),
-		textOrNone("traces.endpoint", "OpenTelemetry collector that is told of each attempt, by OTLP over HTTP, like http://127.0.0.1:4318; none is nobody", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
+		hookKey(queue.HookCompleted, "command that runs as a separate job when a job has completed; none means no hook", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
+		hookKey(queue.HookFailed, "command that runs as a separate job after each failed attempt that will be retried; none means no hook", func(s *Settings) *string { return &s.Hooks.OnFailed }),
+		hookKey(queue.HookDead, "command that runs as a separate job when a job is dead; none means no hook", func(s *Settings) *string { return &s.Hooks.OnDead }),
+		hookKey(queue.HookEnded, "command that runs as a separate job when a job is completed, dead or cancelled; none means no hook", func(s *Settings) *string { return &s.Hooks.OnEnded }),
+		names("access.read", none, "users and @groups that may see all jobs, but not their commands, environments and outputs; none means no user", func(s *Settings) *string { return &s.AccessRead }),
+		names("access.submit", auto, "users and @groups that may also enqueue jobs and control their own; auto means @queuectl, or no user if run_as is service", func(s *Settings) *string { return &s.AccessSubmit }),
+		names("access.operate", none, "users and @groups that may also control all jobs and set the number of workers; none means no user", func(s *Settings) *string { return &s.AccessOperate }),
+		names("access.admin", auto, "users and @groups that may do everything, in addition to root and the service's own account; auto means @queuectl-admin, or no other user if run_as is service", func(s *Settings) *string { return &s.AccessAdmin }),
+		textOrNone("traces.endpoint", "URL of an OpenTelemetry collector that receives a span for each attempt by OTLP over HTTP, like http://127.0.0.1:4318; none means no traces", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
 	}, webKeys())
 }
 
@@ -209,7 +215,7 @@ var spellings = []spelling{
 	{"default_max_tries", "max_retries", func(t string) (string, error) {
 		n, err := strconv.ParseInt(t, 10, 64)
 		if err != nil || n < 1 {
-			return "", fmt.Errorf("%q is not a number of runs, at least 1", t)
+			return "", fmt.Errorf("%q is not a number of attempts; use 1 or more", t)
 		}
 		return strconv.FormatInt(n-1, 10), nil
 	}, func(t string) string {
@@ -272,9 +278,9 @@ func Find(name, text string) (*Key, string, error) {
 		}
 	}
 	if name == "" {
-		return nil, "", queue.Invalid("key", "is missing: the name of a setting; queuectl config list names them")
+		return nil, "", queue.Invalid("key", "no setting given; list all settings with: queuectl config list")
 	}
-	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "is not a setting" + cmp.Or(queue.Nearest(canonical, Names()), "; queuectl config list names them")}
+	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "unknown setting" + cmp.Or(queue.Nearest(canonical, Names()), "; list all settings with: queuectl config list")}
 }
 
 // underscored is a name as the environment can have it.
@@ -309,7 +315,7 @@ func setWorkers(s *Settings, text string) error {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 0 || n > 4096 {
-		return fmt.Errorf("%q is not auto or a number from 0 to 4096", text)
+		return fmt.Errorf("%q is not a number of workers; use auto or a number from 0 to 4096", text)
 	}
 	s.Workers = n
 	return nil
@@ -324,7 +330,7 @@ func getWorkers(s *Settings) string {
 
 func setShell(s *Settings, text string) error {
 	if len(strings.Fields(text)) == 0 || len(text) > 4096 || strings.ContainsRune(text, 0) {
-		return fmt.Errorf("%q is not a shell like "+shell, text)
+		return fmt.Errorf("%q is not a shell; write it like "+shell, text)
 	}
 	s.Shell = text
 	return nil
@@ -334,7 +340,7 @@ func integer[N int | int64](name, def, doc string, least, most N, at func(*Setti
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < int64(least) || n > int64(most) {
-			return fmt.Errorf("%q is not a whole number from %d to %d", text, least, most)
+			return fmt.Errorf("%q is not a valid value; use a whole number from %d to %d", text, least, most)
 		}
 		*at(s) = N(n)
 		return nil
@@ -345,7 +351,7 @@ func number(name, def, doc string, least, most float64, at func(*Settings) *floa
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		n, err := strconv.ParseFloat(text, 64)
 		if err != nil || !(n >= least && n <= most) {
-			return fmt.Errorf("%q is not a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
+			return fmt.Errorf("%q is not a valid value; use a number from %g to %g", text, math.Round(least*1e9)/1e9, most)
 		}
 		*at(s) = n
 		return nil
@@ -356,7 +362,7 @@ func duration(name, def, doc string, least time.Duration, at func(*Settings) *ti
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < least {
-			err = fmt.Errorf("must be at least %s", queue.FormatDuration(least))
+			err = fmt.Errorf("too short; the minimum is %s", queue.FormatDuration(least))
 		}
 		*at(s) = d
 		return err
@@ -377,7 +383,7 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 		}
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < time.Second {
-			err = fmt.Errorf("must be at least 1s, or never")
+			err = fmt.Errorf("too short; use at least 1s, or never")
 		}
 		*at(s) = d
 		return err
@@ -399,7 +405,7 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		n, err := queue.ParseSize(text)
 		if err == nil && n > most {
-			err = fmt.Errorf("must be at most %s", queue.FormatSize(most))
+			err = fmt.Errorf("too large; the maximum is %s", queue.FormatSize(most))
 		}
 		*at(s) = n
 		return err
@@ -428,7 +434,7 @@ func choice(name, def, doc string, at func(*Settings) *string, values ...string)
 			*at(s) = text
 			return nil
 		}
-		return fmt.Errorf("%q is not one of %s%s", text, strings.Join(values, ", "), queue.Nearest(text, values))
+		return fmt.Errorf("unknown value %q%s", text, cmp.Or(queue.Nearest(text, values), "; use one of "+strings.Join(values, ", ")))
 	}, func(s *Settings) string { return *at(s) }, values}
 }
 
@@ -436,7 +442,7 @@ func choice(name, def, doc string, at func(*Settings) *string, values ...string)
 func collectorURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-		return fmt.Errorf("%q is no URL like http://127.0.0.1:4318 or https://otel.example.org/v1/traces", text)
+		return fmt.Errorf("%q is not a valid URL; write it like http://127.0.0.1:4318 or https://otel.example.org/v1/traces", text)
 	}
 	return nil
 }

@@ -131,7 +131,7 @@ func (l *Layer) Take(name string, value any) error {
 		return err
 	}
 	if _, twice := l.Values[k.Name]; twice {
-		return queue.Invalid(name, "is given twice, under another spelling")
+		return queue.Invalid(name, "given twice, also under its other name; use one of them")
 	}
 	l.Values[k.Name] = text
 	return k.Check(text)
@@ -140,7 +140,7 @@ func (l *Layer) Take(name string, value any) error {
 // listText is a list of names as the setting's text has it.
 func listText(list []any) (string, error) {
 	if len(list) == 0 {
-		return nobody, nil
+		return none, nil
 	}
 	var words []string
 	for _, v := range list {
@@ -151,7 +151,7 @@ func listText(list []any) (string, error) {
 			return "", fmt.Errorf("must be a list of names, like [\"alice\", \"@staff\"]")
 		}
 		if len(strings.Fields(word)) != 1 {
-			return "", fmt.Errorf("%q is not the name of a user, or of a group as @NAME", word)
+			return "", fmt.Errorf("%q is not a valid name; write a user as NAME and a group as @NAME", word)
 		}
 		words = append(words, word)
 	}

@@ -46,7 +46,7 @@ func User() (Places, error) {
 	if !filepath.IsAbs(state) || !filepath.IsAbs(config) {
 		home := os.Getenv("HOME")
 		if !filepath.IsAbs(home) {
-			return Places{}, errors.New("HOME is not set; set it, or name a folder with --dir")
+			return Places{}, errors.New("HOME is not set; set it, or use --dir DIR")
 		}
 		if !filepath.IsAbs(state) {
 			state = filepath.Join(home, ".local", "state")
@@ -75,7 +75,7 @@ func (p Places) CheckOwner() error {
 			return nil // making it reports what is wrong
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
-			return queue.Errorf(queue.CodeDenied, "home: %s belongs to uid %d and not to root; use sudo -H, or name a directory with --dir", dir, st.Uid)
+			return queue.Errorf(queue.CodeDenied, "home: %s belongs to uid %d, not to root; use sudo -H or --dir DIR", dir, st.Uid)
 		}
 		return nil
 	}

@@ -29,7 +29,7 @@ func (l *Layer) TakeResources(table map[string]any) error {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		of, is := table[name].(map[string]any)
 		if !is {
-			return queue.Invalid("resources."+name, "must be a table: [resources.%s] with count, or ids", queue.Clip(name))
+			return queue.Invalid("resources."+name, "must be a table [resources.%s] with count or ids", queue.Clip(name))
 		}
 		text, err := resourceText(name, of)
 		if err != nil {
@@ -38,7 +38,7 @@ func (l *Layer) TakeResources(table map[string]any) error {
 		list = append(list, text)
 	}
 	if len(list) == 0 {
-		list = []string{nobody}
+		list = []string{none}
 	}
 	return l.Take("resources", strings.Join(list, " "))
 }
@@ -58,7 +58,7 @@ func resourceText(name string, of map[string]any) (string, error) {
 			words := make([]string, len(v))
 			for i := range v {
 				if words[i] = fmt.Sprint(v[i]); strings.ContainsAny(words[i], ", \t\n") {
-					return "", queue.Invalid(at, "has the id %q, with a comma or a blank in it", queue.Clip(words[i]))
+					return "", queue.Invalid(at, "%q contains a comma or a space; use an id without them", queue.Clip(words[i]))
 				}
 			}
 			if key == "ids" && of["count"] == nil {
@@ -71,7 +71,7 @@ func resourceText(name string, of map[string]any) (string, error) {
 				continue
 			}
 		}
-		return "", queue.Invalid(at, "is not what a resource has: ids = [\"0\", \"1\"] or count = 2, and maybe env = \"NAME\"")
+		return "", queue.Invalid(at, "not valid for a resource; use ids = [\"0\", \"1\"] or count = 2, and optionally env = \"NAME\"")
 	}
 	return name + "=" + text, nil
 }
@@ -96,7 +96,7 @@ func (s *Settings) ResourcesByName() map[string]Resource {
 
 func parseResources(text string) (map[string]Resource, error) {
 	of := map[string]Resource{}
-	if text == nobody {
+	if text == none {
 		return of, nil
 	}
 	for entry := range strings.FieldsSeq(text) {
@@ -105,11 +105,11 @@ func parseResources(text string) (map[string]Resource, error) {
 		_, twice := of[name]
 		switch {
 		case !queue.ValidID(name) || twice:
-			return nil, fmt.Errorf("%q is no name of a resource, or there twice; write it like gpu=2, or gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
+			return nil, fmt.Errorf("%q is not a valid resource name, or is listed twice; write it like gpu=2 or gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
 		case told && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
-			return nil, fmt.Errorf("%q is no variable for units of %s", queue.Clip(env), name)
+			return nil, fmt.Errorf("%q is not a valid variable for the units of %s; use a name like GPU_IDS", queue.Clip(env), name)
 		case len(of) == maxResources:
-			return nil, fmt.Errorf("has more than %d resources", maxResources)
+			return nil, fmt.Errorf("too many resources; the maximum is %d", maxResources)
 		}
 		ids, err := unitIDs(units)
 		if err != nil {
@@ -118,7 +118,7 @@ func parseResources(text string) (map[string]Resource, error) {
 		of[name] = Resource{ids, env}
 	}
 	if len(of) == 0 {
-		return nil, fmt.Errorf("is empty; none is no resource")
+		return nil, fmt.Errorf("must not be empty; use none for no resources")
 	}
 	return of, nil
 }
@@ -130,20 +130,20 @@ func unitIDs(text string) (ids []string, err error) {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
 		for i, id := range ids {
 			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) || strings.ContainsAny(id, "[]>=") {
-				return nil, fmt.Errorf("%q is no id of a unit, or there twice", queue.Clip(id))
+				return nil, fmt.Errorf("%q is not a valid unit id, or is listed twice", queue.Clip(id))
 			}
 		}
 	} else {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is neither a count of units nor a list like [0,1]", queue.Clip(text))
+			return nil, fmt.Errorf("%q is not valid; use a number of units, or a list like [0,1]", queue.Clip(text))
 		}
 		for i := range min(n, maxUnits+1) {
 			ids = append(ids, strconv.Itoa(i))
 		}
 	}
 	if len(ids) > maxUnits {
-		return nil, fmt.Errorf("has more than %d units", maxUnits)
+		return nil, fmt.Errorf("too many units; the maximum is %d", maxUnits)
 	}
 	return ids, nil
 }

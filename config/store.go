@@ -29,14 +29,14 @@ var placed = []string{"store", "store_file", "node", "node_labels", "node_lease"
 func (k *Key) Placed() bool { return slices.Contains(placed, k.Name) }
 
 func storeKey() Key {
-	return Key{"store", StoreSQLite, "where the queue is: sqlite is a file in the state folder, postgres://USER@HOST/DATABASE a database of a PostgreSQL server, 14 or later; in the file or the environment alone; holds from the next start", true, setStore, func(s *Settings) string { return s.Store }, nil}
+	return Key{"store", StoreSQLite, "where the queue is stored: sqlite (a file in the state directory) or postgres://USER@HOST/DATABASE (PostgreSQL 14 or later); " + onlyFile + "; " + nextStart, true, setStore, func(s *Settings) string { return s.Store }, nil}
 }
 
 func storeFileKey() Key {
-	return textOrNone("store_file", "file that has the URL of store, which keeps a password out of sight: /PATH, or credential:NAME of systemd's; holds from the next start", func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
+	return textOrNone("store_file", "file with the value of store, to keep its password out of the settings: /PATH, or credential:NAME for a systemd credential; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
 		name, handed := strings.CutPrefix(text, credential)
 		if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
-			return fmt.Errorf("%q is no /PATH, nor credential:NAME", text)
+			return fmt.Errorf("%q is not a file; write /PATH or credential:NAME", text)
 		}
 		return nil
 	})
@@ -45,15 +45,15 @@ func storeFileKey() Key {
 // nodeKeys are the settings of one of the machines that share a store.
 func nodeKeys() []Key {
 	return []Key{
-		textOrNone("node", "name of this machine among those that share a store; none is its host name; in the file or the environment alone; holds from the next start", func(s *Settings) *string { return &s.Node }, func(text string) error {
+		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.Node }, func(text string) error {
 			if !queue.ValidID(text) || strings.Contains(text, "=") {
-				return fmt.Errorf("%q is no name: up to 128 letters, digits and . _ @ / -, beginning with a letter or a digit", text)
+				return fmt.Errorf("%q is not a valid name; use up to 128 letters, digits and . _ @ / -, starting with a letter or a digit", text)
 			}
 			return nil
 		}),
-		textOrNone("node_labels", "what jobs may ask of this machine beside its name, with --on LABEL=VALUE: LABEL=VALUE LABEL=VALUE; in the file or the environment alone", func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
-		duration("node_lease", "30s", "how long this machine may be silent before others take over what it runs, of a store that machines share, at least 2s; in the file or the environment alone; holds from the next start", 2*time.Second, func(s *Settings) *time.Duration { return &s.NodeLease }),
-		choice("on_partition", "stop", "what becomes of what runs here when the store cannot be reached for so long: stop ends it before others begin it anew; continue lets it run, and it may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
+		textOrNone("node_labels", "labels of this node, like rack=a disk=ssd; jobs select nodes with --on LABEL=VALUE; "+onlyFile, func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
+		duration("node_lease", "30s", "how long this node can be out of contact with a shared store before other nodes take over its jobs; at least 2s; "+onlyFile+"; "+nextStart, 2*time.Second, func(s *Settings) *time.Duration { return &s.NodeLease }),
+		choice("on_partition", "stop", "what to do with running jobs if this node cannot reach the store for node_lease: stop ends them before other nodes start them again; continue lets them run, so they may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
 	}
 }
 
@@ -63,16 +63,16 @@ const maxNodeLabels = 64
 func checkNodeLabels(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > maxNodeLabels {
-		return fmt.Errorf("has %d labels; 1 to %d are taken", len(words), maxNodeLabels)
+		return fmt.Errorf("wrong number of labels (%d); use 1 to %d", len(words), maxNodeLabels)
 	}
 	seen := map[string]bool{}
 	for _, word := range words {
 		label, value, paired := strings.Cut(word, "=")
 		switch {
 		case !paired || !queue.ValidID(label) || !queue.ValidID(value) || len(word) > queue.MaxKey:
-			return fmt.Errorf("%q is no LABEL=VALUE: of each letters, digits and . _ @ / -, beginning with a letter or a digit, at most %d in all", word, queue.MaxKey)
+			return fmt.Errorf("%q is not LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a letter or a digit, at most %d characters in all", word, queue.MaxKey)
 		case seen[label]:
-			return fmt.Errorf("names the label %q twice", label)
+			return fmt.Errorf("label %q is listed twice; list it once", label)
 		}
 		seen[label] = true
 	}
@@ -104,11 +104,11 @@ func checkStore(text string) error {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" || len(text) > maxStore || strings.ContainsAny(text, "\x00\n "):
-		return errors.New("is neither sqlite nor a URL like postgres://USER@HOST/DATABASE")
+		return errors.New("must be sqlite or a URL like postgres://USER@HOST/DATABASE")
 	case strings.Contains(text, "#"):
-		return errors.New("has a #, which stands for itself nowhere in a URL; write it %23")
+		return errors.New("must not contain #; write it as %23")
 	case strings.Trim(u.Path, "/") == "":
-		return errors.New("names no database; a URL is like postgres://USER@HOST/DATABASE")
+		return errors.New("must name a database; write it like postgres://USER@HOST/DATABASE")
 	}
 	return nil
 }
@@ -124,13 +124,13 @@ func (s *Settings) StoreURL() (string, error) {
 	case s.StoreFile == "":
 		return s.Store, nil
 	case s.Store != StoreSQLite:
-		return "", queue.Invalid("store_file", "is set, and store too; leave one of them")
+		return "", queue.Invalid("store_file", "cannot be combined with store; use one of them")
 	}
 	path := s.StoreFile
 	if name, handed := strings.CutPrefix(path, credential); handed {
 		folder := os.Getenv("CREDENTIALS_DIRECTORY")
 		if folder == "" {
-			return "", queue.Invalid("store_file", "names a credential, and systemd has handed none; the unit needs LoadCredential=%s:/PATH", name)
+			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH to its unit", name)
 		}
 		path = filepath.Join(folder, name)
 	}
@@ -150,7 +150,7 @@ func ReadStore(field, path string) (string, error) {
 	}
 	text := string(bytes.TrimSpace(raw))
 	if err := checkStore(text); err != nil {
-		return "", queue.Invalid(field, "%s: what stands there %v", path, err)
+		return "", queue.Invalid(field, "%s: its content %v", path, err)
 	}
 	return text, nil
 }
@@ -164,16 +164,16 @@ const (
 func checkRoles(text string) error {
 	words := strings.Fields(text)
 	if len(words) == 0 || len(words) > maxRoles {
-		return fmt.Errorf("has %d roles; 1 to %d are taken", len(words), maxRoles)
+		return fmt.Errorf("wrong number of roles (%d); use 1 to %d", len(words), maxRoles)
 	}
 	seen := map[string]bool{}
 	for _, word := range words {
 		role, user, paired := strings.Cut(word, "=")
 		switch {
 		case !paired || role == "" || user == "" || len(role) > maxRole || len(user) > maxName:
-			return fmt.Errorf("%q is no ROLE=USER", word)
+			return fmt.Errorf("%q is not ROLE=USER; write it like app=alice", word)
 		case seen[role]:
-			return fmt.Errorf("names the role %q twice", role)
+			return fmt.Errorf("role %q is listed twice; list it once", role)
 		}
 		seen[role] = true
 	}

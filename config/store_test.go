@@ -26,12 +26,12 @@ func TestStoreURL(t *testing.T) {
 		{"", file, "postgres://u:secret@h/d", ""},
 		{"", "credential:store", "postgres://u:secret@h/d", ""},
 		{"", "credential:none", "", "store_file: cannot be read"},
-		{"", bad, "", "neither sqlite nor a URL"},
-		{"postgres://u@h/d", file, "", "leave one"},
-		{"postgres://u:secret@h", "", "", "names no database"},
-		{"mysql://u:secret@h/d", "", "", "neither sqlite nor a URL"},
-		{"postgres://u@h/d#?password=secret", "", "", "write it %23"},
-		{"", "store", "", "no /PATH"},
+		{"", bad, "", "must be sqlite or a URL"},
+		{"postgres://u@h/d", file, "", "use one of them"},
+		{"postgres://u:secret@h", "", "", "must name a database"},
+		{"mysql://u:secret@h/d", "", "", "must be sqlite or a URL"},
+		{"postgres://u@h/d#?password=secret", "", "", "write it as %23"},
+		{"", "store", "", "write /PATH"},
 	} {
 		values := map[string]string{}
 		if c.store != "" {

@@ -16,24 +16,24 @@ func isList(name string) bool { return name == webHosts || strings.HasPrefix(nam
 // webKeys are the settings of the page.
 func webKeys() []Key {
 	return []Key{
-		textOrNone("web.listen", "where the page is: an ADDRESS:PORT of loopback like 127.0.0.1:7070, unix:/PATH, or none; elsewhere only with tls_cert and tls_key, or tls = \"proxy\", and hosts", func(s *Settings) *string { return &s.WebListen }, whereToListen),
-		choice("web.anonymous", nobody, "read lets whoever can reach the page from this machine see what the right read does, without a session; none is nobody", func(s *Settings) *string { return &s.WebAnonymous }, nobody, "read"),
-		choice("web.metrics_anonymous", "false", "true lets whoever can reach the page from this machine read /metrics, without a session", func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
-		{webHosts, nobody, "names by which the page is asked for, beside those of loopback, like [\"queue.example.org\"] in the file, and elsewhere with spaces between them; links to it have the first one", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
-		textOrNone("web.tls_cert", "file of the page's certificate, with those that it needs; read when the page is opened", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
-		textOrNone("web.tls_key", "file of its private key", func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
-		choice("web.tls", nobody, "proxy says that somebody else has the certificate, and sends its requests here", func(s *Settings) *string { return &s.WebTLS }, nobody, "proxy"),
+		textOrNone("web.listen", "address of the web page: unix:/PATH, or a loopback ADDRESS:PORT like 127.0.0.1:7070; none means no page; other addresses also need hosts, and either tls_cert and tls_key or tls = \"proxy\"", func(s *Settings) *string { return &s.WebListen }, whereToListen),
+		choice("web.anonymous", none, "what users of this machine can see of the page without signing in: none (nothing) or read (what the right read allows)", func(s *Settings) *string { return &s.WebAnonymous }, none, "read"),
+		choice("web.metrics_anonymous", "false", "whether users of this machine can read /metrics without signing in", func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
+		{webHosts, none, "host names of the page in addition to the loopback names, like [\"queue.example.org\"]; links use the first one; outside the settings file, separate them by spaces", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
+		textOrNone("web.tls_cert", "file with the page's TLS certificate and its intermediate certificates; read when the page starts", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
+		textOrNone("web.tls_key", "file with the private key of tls_cert", func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
+		choice("web.tls", none, "proxy if a reverse proxy handles TLS and forwards requests to the page, otherwise none", func(s *Settings) *string { return &s.WebTLS }, none, "proxy"),
 	}
 }
 
 // textOrNone is a setting that is a text, "" for none.
 func textOrNone(name, doc string, at func(*Settings) *string, check func(string) error) Key {
-	return Key{name, nobody, doc, false, func(s *Settings, text string) error {
+	return Key{name, none, doc, false, func(s *Settings, text string) error {
 		switch {
-		case text == nobody:
+		case text == none:
 			text = ""
 		case text == "" || len(text) > 4096 || strings.ContainsAny(text, "\x00\n"):
-			return fmt.Errorf("is empty, has more than 4096 bytes or several lines; give one line, or the word none")
+			return fmt.Errorf("must be one line of 1 to 4096 bytes, or none")
 		case check != nil:
 			if err := check(text); err != nil {
 				return err
@@ -46,7 +46,7 @@ func textOrNone(name, doc string, at func(*Settings) *string, check func(string)
 
 func orNone(text string) string {
 	if text == "" {
-		return nobody
+		return none
 	}
 	return text
 }
@@ -56,21 +56,21 @@ func whereToListen(text string) error {
 		return wholePath(path)
 	}
 	if _, err := netip.ParseAddrPort(text); err != nil {
-		return fmt.Errorf("%q is not an address; give ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", text)
+		return fmt.Errorf("%q is not an address; use ADDRESS:PORT like 127.0.0.1:7070, or unix:/PATH", text)
 	}
 	return nil
 }
 
 func wholePath(text string) error {
 	if !filepath.IsAbs(text) {
-		return fmt.Errorf("%q is not an absolute path; give the full path", text)
+		return fmt.Errorf("%q is not an absolute path; use the full path", text)
 	}
 	return nil
 }
 
 func setWebHosts(s *Settings, text string) error {
 	hosts := strings.Fields(strings.ToLower(text))
-	if text == nobody {
+	if text == none {
 		hosts = nil
 	}
 	for i, h := range hosts {
@@ -81,14 +81,14 @@ func setWebHosts(s *Settings, text string) error {
 		if len(h) > 253 || h[0] == '-' || strings.ContainsFunc(h, func(c rune) bool {
 			return !(c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || strings.ContainsRune(".-_", c))
 		}) {
-			return fmt.Errorf("%q is no name of a host, without a port; several have spaces between them", h)
+			return fmt.Errorf("%q is not a host name; leave out the port, and separate several names by spaces", h)
 		}
 	}
 	switch {
 	case len(hosts) > maxNames:
-		return fmt.Errorf("has more than %d hosts", maxNames)
-	case len(hosts) == 0 && text != nobody:
-		return fmt.Errorf("is empty; none is none")
+		return fmt.Errorf("too many hosts; the maximum is %d", maxNames)
+	case len(hosts) == 0 && text != none:
+		return fmt.Errorf("must not be empty; use none for no hosts")
 	}
 	s.WebHosts = orNone(strings.Join(hosts, " "))
 	return nil
@@ -96,7 +96,7 @@ func setWebHosts(s *Settings, text string) error {
 
 // Hosts are the names by which the page is asked for beside those of loopback.
 func (s *Settings) Hosts() []string {
-	if s.WebHosts == nobody {
+	if s.WebHosts == none {
 		return nil
 	}
 	return strings.Fields(s.WebHosts)

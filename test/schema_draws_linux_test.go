@@ -231,7 +231,7 @@ var refused = []struct{ field, message, reason string }{
 	{"batch", "means your own jobs, and user another one's", "who sends the request"},
 	{"until", "has passed", "the time"},
 	{"env_secret", "is also set in env", "names of two maps"},
-	{"", "is not a setting", "names of settings"},
+	{"", "unknown setting", "names of settings"},
 	{"name", "", "hooks of the settings"},
 }
 

@@ -145,7 +145,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 	}
 	q := newQueue(t, "")
 	q.write("queuectl.toml", "job_tmpdir = \"scratch\"\n")
-	if err := q.tryStart("--workers", "1"); err == nil || !strings.Contains(fmt.Sprint(err, q.log), `job_tmpdir: "scratch" is not an absolute path; give the full path`) {
+	if err := q.tryStart("--workers", "1"); err == nil || !strings.Contains(fmt.Sprint(err, q.log), `job_tmpdir: "scratch" is not an absolute path; use the full path`) {
 		t.Errorf("a relative path: %v\n%s", err, q.log)
 	}
 }

@@ -54,16 +54,16 @@ secret_file = "/s"
 
 func TestWebhooksAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		`x`: "neither none nor JSON",
-		`{"a b": {"url": "https://x", "secret_file": "/s"}}`:                   "is no name",
+		`x`: "must be none or JSON",
+		`{"a b": {"url": "https://x", "secret_file": "/s"}}`:                   "is not a valid name",
 		`{"a": {"secret_file": "/s"}}`:                                         "a: url is missing",
-		`{"a": {"url": "ftp://x", "secret_file": "/s"}}`:                       "a: url is not",
-		`{"a": {"url": "https://x"}}`:                                          "a: secret_file must name",
-		`{"a": {"url": "https://x", "secret_file": "s"}}`:                      "a: secret_file must name",
+		`{"a": {"url": "ftp://x", "secret_file": "/s"}}`:                       "a: url must be like",
+		`{"a": {"url": "https://x"}}`:                                          "a: secret_file must be the absolute path",
+		`{"a": {"url": "https://x", "secret_file": "s"}}`:                      "a: secret_file must be the absolute path",
 		`{"a": {"url": "https://x", "secret_file": "/s", "events": ["deed"]}}`: `did you mean "dead"?`,
-		`{"a": {"url": "https://x", "secret_file": "/s", "events": []}}`:       "a: events is empty",
-		`{"a": {"url": "https://x", "secret_file": "/s", "queues": ["/"]}}`:    "a: queues is no list",
-		`{"a": {"url": "https://x", "secret_file": "/s", "colour": "red"}}`:    "a: colour is not what",
+		`{"a": {"url": "https://x", "secret_file": "/s", "events": []}}`:       "a: events must not be empty",
+		`{"a": {"url": "https://x", "secret_file": "/s", "queues": ["/"]}}`:    "a: queues must be a list",
+		`{"a": {"url": "https://x", "secret_file": "/s", "colour": "red"}}`:    "a: colour is not a member",
 	} {
 		k, _, err := config.Find("webhooks", text)
 		if err != nil {

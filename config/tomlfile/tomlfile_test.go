@@ -25,7 +25,7 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 		"priority = \n":                                        "f:1: ",
 		"timeout = [1]\n":                                      "f:1: timeout: ",
 		"[page]\nlisten = \"x\"\n":                             "f:1: page: ",
-		"read = 1\n[access]\nread = []\n\"sbmit\" = [\"a\"]\n": "f:4: access.sbmit: is not a setting; did you mean \"access.submit\"?",
+		"read = 1\n[access]\nread = []\n\"sbmit\" = [\"a\"]\n": "f:4: access.sbmit: unknown setting; did you mean \"access.submit\"?",
 		"[access]\n# x\nsubmit = [\"a b\"]\n":                  "f:3: access.submit: ",
 		"[ access ]\nadmin = [\"a\", \"a\"]\n":                 "f:2: access.admin: ",
 		"[access]\nread = [true]\n":                            "f:2: access.read: ",

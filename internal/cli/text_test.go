@@ -160,7 +160,7 @@ func TestDurationsAreReadInWords(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"": "is empty", "-5": "is negative", "11 years": "is not a duration", "200000 days": "is too long", "soon": "is not a duration", "3am": "is not a duration", "5M": "is not a duration",
+		"": "is empty", "-5": "cannot be negative", "11 years": "is not a duration", "200000 days": "too long", "soon": "is not a duration", "3am": "is not a duration", "5M": "is not a duration",
 		"hours": "is not a duration", "2 2 hours": "is not a duration", "1 hour 30": "is not a duration", "and 2 hours": "is not a duration", "-2 hours": "is not a duration", "1.2.3 hours": "is not a duration", "2 hours ago": "is not a duration",
 	} {
 		if got, err := parseSpan(text); err == nil || !strings.Contains(err.Error(), want) {
