@@ -105,7 +105,7 @@ func accountOf(dir string) (*uint32, error) {
 	}
 	info, err := os.Lstat(filepath.Dir(dir))
 	if err != nil {
-		return nil, fmt.Errorf("look whose a runner is: %w", err)
+		return nil, fmt.Errorf("read the owner of the runner's directory: %w", err)
 	}
 	return &info.Sys().(*syscall.Stat_t).Uid, nil
 }
@@ -131,11 +131,11 @@ func readPolicy(path string) (policy, error) {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.Mode().IsRegular():
-		return policy{}, fmt.Errorf("the runner's policy %s is no file", path)
+		return policy{}, fmt.Errorf("the runner's policy %s is not a regular file", path)
 	case !ok || st.Uid != 0 || info.Mode().Perm()&0o022 != 0:
-		return policy{}, fmt.Errorf("the runner's policy %s can be changed by others than root; run: chown root:root %[1]s && chmod go-w %[1]s", path)
+		return policy{}, fmt.Errorf("the runner's policy %s can be changed by accounts other than root; run: chown root:root %[1]s && chmod go-w %[1]s", path)
 	case info.Size() > maxPolicy:
-		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes", path, maxPolicy)
+		return policy{}, fmt.Errorf("the runner's policy %s is larger than %d bytes; shorten it", path, maxPolicy)
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxPolicy))
 	if err != nil {

@@ -51,7 +51,7 @@ func (h Home) unreachable(err error) error {
 	}
 	return &LauncherError{
 		Problem: fmt.Sprintf("no process listens on %s (%v)", h.Socket, err),
-		Next:    "start what listens there: systemctl start queuectl-runner.socket, or without systemd the service",
+		Next:    "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
 	}
 }
 
@@ -64,12 +64,12 @@ func (h Home) unanswered(pid int, err error) error {
 	if pid == 0 || h.Own {
 		return err
 	}
-	next := fmt.Sprintf("see what it waits for, as root: cat /proc/%d/stack; "+
-		"if it hangs, end it (kill -KILL %[1]d) and start the service again", pid)
+	next := fmt.Sprintf("find out as root what it is waiting for: cat /proc/%d/stack; "+
+		"if it hangs, kill it (kill -KILL %[1]d) and restart the service", pid)
 	if pid == 1 {
 		next = "journalctl -u 'queuectl-runner@*'"
 	}
-	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started none within %v", readyWithin), Next: next}
+	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", readyWithin), Next: next}
 }
 
 // hungUp reports whether the other end of a connection was closed.
@@ -109,7 +109,7 @@ type Asked struct {
 func Accept(base, policy string, delegated bool) (*Asked, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
-		return nil, fmt.Errorf("take the service's connection on standard input: %w", err)
+		return nil, fmt.Errorf("accept the service's connection on standard input: %w", err)
 	}
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -136,11 +136,11 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	}
 	line, err := bufio.NewReader(io.LimitReader(a.conn, maxAsked)).ReadString('\n')
 	if err != nil {
-		return fmt.Errorf("read what the service asks: %w", err)
+		return fmt.Errorf("read the service's request: %w", err)
 	}
 	words, ok := strings.CutPrefix(strings.TrimSuffix(line, "\n"), askWord)
 	if !ok {
-		return fmt.Errorf("%q asks for no runner", line)
+		return fmt.Errorf("%q is not a request for a runner", line)
 	}
 	words, a.Tmpdir, _ = strings.Cut(words, " "+tmpdirWord) // of root's runners it is replaced below
 	a.Root, a.Policy, a.Service = base, policy, int(peer.Uid)
@@ -161,13 +161,13 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 		case isAs:
 			as = name
 		default:
-			return fmt.Errorf("%q is not known here; the service is newer than this runner", word)
+			return fmt.Errorf("unknown word %q in the request: the service is newer than this runner; install the same version of both", word)
 		}
 	}
 	own := policy == ""
 	switch {
 	case own && (as != "" || int(peer.Uid) != os.Geteuid()):
-		return errors.New("this runner runs the jobs of its own account alone")
+		return errors.New("this runner only runs jobs of the account it runs as")
 	case own:
 		err = os.MkdirAll(base, 0o700)
 	default:
@@ -202,7 +202,7 @@ func endBelow(base, name string) error {
 	account, own := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")
 	if !filepath.IsLocal(name) || !isRunner(own) || own[0] == '.' || account != "" && (!strings.HasPrefix(account, asPrefix) || strings.Contains(account, "/")) {
-		return fmt.Errorf("%q is no runner's name", name)
+		return fmt.Errorf("%q is not a runner name", name)
 	}
 	return endRunner(filepath.Join(base, account, own))
 }
@@ -214,7 +214,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 		return err
 	}
 	if known.UID == 0 {
-		return errors.New("run_as = fixed:root would run everybody's jobs as root; name another account")
+		return errors.New("run_as = fixed:root would run the jobs of all users as root; name another account")
 	}
 	if a.Credentials, err = credentialsOf(policy, known, a.Service); err != nil {
 		return err
@@ -241,10 +241,10 @@ func (a *Asked) become(name, policy string, gid int) error {
 	}
 	uid, own := int(known.UID), int(known.GID)
 	if err := errors.Join(syscall.Setgroups(groups), syscall.Setresgid(own, own, own), syscall.Setresuid(uid, uid, uid)); err != nil {
-		return fmt.Errorf("become %s: %w", known.Name, err)
+		return fmt.Errorf("switch to account %s: %w", known.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
-		return fmt.Errorf("could become root again after becoming %s", known.Name)
+		return fmt.Errorf("account %s can switch back to root", known.Name)
 	}
 	return nil
 }
@@ -265,7 +265,7 @@ func (a *Asked) Refuse(why error) {
 func peerOf(c net.Conn) (*unix.Ucred, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return nil, errors.New("not a Unix socket")
+		return nil, errors.New("the connection is not a Unix socket")
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {

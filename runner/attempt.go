@@ -177,7 +177,7 @@ func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 	in.end(&r)
 	if r.Unlimited != "" {
 		s.unlimited.Do(func() {
-			s.Log.Warn("jobs ask for limits that are not enforced here; see queuectl doctor", "limits", r.Unlimited, "job", st.Seq)
+			s.Log.Warn("jobs request limits that this system does not enforce; see: queuectl doctor", "limits", r.Unlimited, "job", st.Seq)
 		})
 	}
 	s.settle(a, &r, in)
@@ -265,7 +265,7 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	result := wire.Append(make([]byte, 0, usualResult+len(f.Output)), f)
 	segment, err := s.journal.append(result)
 	if err != nil {
-		s.Log.Error("result not in the journal; it is kept in memory, and tried again", "job", f.Seq, "error", err)
+		s.Log.Error("could not write a result to the journal; keeping it in memory and trying again", "job", f.Seq, "error", err)
 	} else if s.anyUnkept() {
 		s.chores.add(s.keepAgain)
 	}
@@ -336,7 +336,7 @@ func (s *server) noteSpared(pgid int) {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		s.Log.Error("background processes not noted; they end with the runner", "error", err)
+		s.Log.Error("could not record a job's background processes; they will end with the runner", "error", err)
 	}
 }
 
@@ -358,10 +358,10 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 		err = writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
 	}
 	if err != nil {
-		s.Log.Error("output cut short", "job", a.start.Seq, "error", err)
+		s.Log.Error("output truncated", "job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
-		f.Error, f.Dropped = joinText(f.Error, "output cut short: "+err.Error()), f.Dropped+a.log.Kept()-kept
+		f.Error, f.Dropped = joinText(f.Error, "output truncated: "+err.Error()), f.Dropped+a.log.Kept()-kept
 		return
 	}
 	f.OutputRef = ref

@@ -30,14 +30,14 @@ type Client struct {
 }
 
 // ErrRefused means that a newer service has met the runner.
-var ErrRefused = errors.New("the runner obeys a newer service")
+var ErrRefused = errors.New("the runner is already connected to a newer service")
 
 // ErrGone means that no answer of a runner is to be expected any more: the connection to it
 // has ended, or what it was asked about has.
-var ErrGone = errors.New("the runner will not answer any more")
+var ErrGone = errors.New("the runner will not reply: its connection or the attempt has ended")
 
 // ErrEnds means that an attempt has ended, or is being ended.
-var ErrEnds = errors.New("the attempt ends")
+var ErrEnds = errors.New("the attempt has ended, or is ending")
 
 // answerWithin bounds the answer to the first frame.
 const answerWithin = 10 * time.Second
@@ -53,13 +53,13 @@ func Lives(dir string) (bool, error) {
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := dial(filepath.Join(dir, sockName))
 	if err != nil {
-		return nil, fmt.Errorf("meet the runner: %w", err)
+		return nil, fmt.Errorf("connect to the runner: %w", err)
 	}
 	c := &Client{Dir: dir, net: conn, outbox: newOutbox(conn), asked: map[int64]chan<- wire.Frame{}}
 	hello := wire.Append(nil, &wire.Hello{Protocol: wire.Protocol, Epoch: epoch, Version: version})
 	if _, err := c.net.Write(hello); err != nil {
 		c.net.Close()
-		return nil, fmt.Errorf("meet the runner: %w", err)
+		return nil, fmt.Errorf("connect to the runner: %w", err)
 	}
 	if err := c.readReply(epoch); err != nil {
 		c.net.Close()
@@ -105,19 +105,19 @@ func (c *Client) readReply(epoch int64) error {
 	defer c.net.SetReadDeadline(time.Time{})
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(c.net, head); err != nil {
-		return fmt.Errorf("meet the runner: %w", err)
+		return fmt.Errorf("connect to the runner: %w", err)
 	}
 	n := int(head[0]) | int(head[1])<<8 | int(head[2])<<16 | int(head[3])<<24
 	if n < 1 || n > wire.MaxFrame {
-		return fmt.Errorf("meet the runner: a frame of %d bytes", n)
+		return fmt.Errorf("connect to the runner: invalid reply (frame of %d bytes)", n)
 	}
 	frame := append(head, make([]byte, n)...)
 	if _, err := io.ReadFull(c.net, frame[4:]); err != nil {
-		return fmt.Errorf("meet the runner: %w", err)
+		return fmt.Errorf("connect to the runner: %w", err)
 	}
 	f, _, err := wire.Parse(frame)
 	if err != nil {
-		return fmt.Errorf("meet the runner: %w", err)
+		return fmt.Errorf("connect to the runner: %w", err)
 	}
 	switch f := f.(type) {
 	case *wire.HelloReply:
@@ -125,11 +125,11 @@ func (c *Client) readReply(epoch int64) error {
 		return nil
 	case *wire.Refused:
 		if f.Epoch < epoch {
-			return errors.New("meet the runner: it is about to end")
+			return errors.New("connect to the runner: it is shutting down")
 		}
 		return ErrRefused
 	}
-	return fmt.Errorf("meet the runner: it said %T", f)
+	return fmt.Errorf("connect to the runner: unexpected reply %T", f)
 }
 
 // Run hands over the frames that the runner sends, all that came together at
@@ -302,7 +302,7 @@ func (c *Client) Purge(ctx context.Context, refs []string) error {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return fmt.Errorf("have the runner delete outputs: %w", err)
+		return fmt.Errorf("delete output files: %w", err)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		if value, ok := s.Credentials[name]; ok {
 			return value, nil
 		}
-		return nil, errors.New("the policy of root's runners gives it to no job of this account")
+		return nil, errors.New("the runner's policy does not allow it for this account")
 	}
 	known, err := s.accounts.of(uint32(uid))
 	if err != nil {
@@ -37,7 +37,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		return nil, err
 	}
 	if !p.gives(name, &known, s.accounts.Directory.Group) {
-		return nil, fmt.Errorf("jobs of %s may not have it; an administrator can list them in %s: %s%s = %[1]s", known.Name, p.file, credentialKey, name)
+		return nil, fmt.Errorf("not allowed for jobs of %s; an administrator can allow it in %s with: %s%s = %[1]s", known.Name, p.file, credentialKey, name)
 	}
 	return readCredential(name)
 }
@@ -66,10 +66,10 @@ func credentialsOf(policyFile string, known accounts.Account, service int) (map[
 func readCredential(name string) ([]byte, error) {
 	folder := os.Getenv(credentialsFolder)
 	if folder == "" {
-		return nil, errors.New("systemd has given the runner no credentials; add LoadCredential= to queuectl-runner@.service")
+		return nil, errors.New("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
 	}
 	if filepath.Base(name) != name || name[0] == '.' {
-		return nil, errors.New("it is no name of a credential")
+		return nil, errors.New("not a valid credential name")
 	}
 	f, err := os.OpenFile(filepath.Join(folder, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -77,7 +77,7 @@ func readCredential(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(errors.New("it is no regular file"), err)
+		return nil, errors.Join(errors.New("not a regular file"), err)
 	}
 	return io.ReadAll(io.LimitReader(f, maxCredential+1))
 }

@@ -79,7 +79,7 @@ func (h Home) Find() (dirs []string, err error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("look for runners: %w", err)
+			return nil, fmt.Errorf("list runners: %w", err)
 		}
 		for _, e := range entries {
 			if e.IsDir() && isRunner(e.Name()) {
@@ -112,7 +112,7 @@ func (h Home) Outputs() (list []string) {
 // Output opens the file that an OutputRef names.
 func (h Home) Output(ref string) (*os.File, error) {
 	if !ValidRef(ref) {
-		return nil, fmt.Errorf("%q names no output", ref)
+		return nil, fmt.Errorf("%q is not an output name", ref)
 	}
 	for _, root := range h.folders() {
 		f, err := openPlain(OutputPath(root, ref))
@@ -228,7 +228,7 @@ func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) e
 		return err
 	}
 	if t.pid == 0 {
-		return fmt.Errorf("the runner of %s cannot be ended: its notes name no process of its account", dir)
+		return fmt.Errorf("cannot end the runner in %s: its files do not name a process of its account", dir)
 	}
 	return tell(t.pid, t.ticks, of)
 }
@@ -242,10 +242,10 @@ func readReady(from io.Reader) (name string, err error) {
 	}
 	name, ok := strings.CutPrefix(line, readyWord)
 	if err != nil {
-		return "", fmt.Errorf("it said %q and ended or hung (%w); the log has its messages", line, err)
+		return "", fmt.Errorf("it replied %q, then ended or hung (%w); see the log", line, err)
 	}
 	if !ok || filepath.Base(name) != name {
-		return "", fmt.Errorf("it said %q, which names no runner; the log has its messages", line)
+		return "", fmt.Errorf("unexpected reply %q; see the log", line)
 	}
 	return name, nil
 }

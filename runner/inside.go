@@ -120,7 +120,7 @@ func (in *inside) begin(c *process.Command) error {
 	}
 	if err != nil {
 		if in.bare = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); in.bare {
-			in.s.Log.Warn("the disk has no room for a job's folder; the job runs without one", "job", in.a.start.Seq, "error", err)
+			in.s.Log.Warn("no disk space for a job's private directory; the job runs without one", "job", in.a.start.Seq, "error", err)
 			return nil // a full disk keeps no job from running
 		}
 		return err
@@ -132,7 +132,7 @@ func (in *inside) begin(c *process.Command) error {
 	}
 	path, err := f.Pass("deps.json", deps)
 	if err != nil {
-		return fmt.Errorf("tell the job of its dependencies: %w", err)
+		return fmt.Errorf("write the job's dependencies (QUEUECTL_DEPS): %w", err)
 	}
 	c.Env = append(c.Env, "QUEUECTL_DEPS="+path)
 	return nil
@@ -182,7 +182,7 @@ func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, ""
 	case err != nil:
-		return nil, "not read: " + err.Error()
+		return nil, "could not be read: " + err.Error()
 	case len(raw) > maxValue:
 		return nil, fmt.Sprintf("larger than %d bytes", maxValue)
 	case len(bytes.TrimSpace(raw)) == 0:
@@ -190,7 +190,7 @@ func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
 	case !utf8.Valid(raw):
 		return nil, "not UTF-8"
 	case nesting(raw) > maxNesting:
-		return nil, fmt.Sprintf("nested deeper than %d", maxNesting)
+		return nil, fmt.Sprintf("nested more than %d levels deep", maxNesting)
 	}
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, output.Masked(raw, masks)); err != nil {

@@ -271,7 +271,7 @@ func readJournal(dir string, least written, wanted func(wire.Lease) bool) (resul
 			return nil, false, fmt.Errorf("read the journal: %w", err)
 		}
 		if read += len(raw); read > maxJournal {
-			return nil, false, fmt.Errorf("the journal of %s is larger than %d bytes", dir, maxJournal)
+			return nil, false, fmt.Errorf("the journal in %s is larger than %d bytes", dir, maxJournal)
 		}
 		list, good := parseJournal(raw)
 		for _, r := range list {

@@ -79,7 +79,7 @@ func (s *server) lookLapsed() {
 const guardWithin = 5 * time.Second
 
 func (s *server) unguarded() {
-	s.Log.Error("the runner's watchdog has not started yet; until it has nothing begins that others could run")
+	s.Log.Error("watchdog not running yet; until it is, no jobs start that another node could take over")
 }
 
 // watchLeases has a watchdog end what runs if the runner dies, once its service has leases for a time: of a
@@ -94,7 +94,7 @@ func (s *server) watchLeases() {
 	w, err := startWatchdog(s.Watchdog, s.dir, false, s.Log)
 	late.Stop()
 	if err != nil && !errors.Is(err, process.ErrUnsupported) {
-		s.Log.Error("nobody would end what runs before others run it, if this runner and its service died together", "error", err)
+		s.Log.Error("watchdog not running: if runner and service both die, jobs may run twice after the takeover", "error", err)
 	}
 	s.guards(w)
 	<-s.ended
@@ -134,6 +134,6 @@ func (s *server) endLapsed() {
 		}
 	}
 	if ended > 0 {
-		s.Log.Warn("the service has not prolonged its leases: what ran is ended, before others run it", "ended", ended)
+		s.Log.Warn("the service has not renewed its leases; its jobs were ended because another node may run them", "ended", ended)
 	}
 }

@@ -25,7 +25,7 @@ func (e *LauncherError) Error() string {
 	if e.PID == 0 {
 		return "launcher: " + e.Problem
 	}
-	return fmt.Sprintf("launcher: process %d, which starts root's runners, %s", e.PID, e.Problem)
+	return fmt.Sprintf("launcher: process %d %s", e.PID, e.Problem)
 }
 
 // CheckLauncher returns a LauncherError if the launcher of this service is stopped, as by SIGSTOP. It
@@ -37,5 +37,5 @@ func stoppedLauncher(pid int) error {
 	if pid == 0 || !process.Stopped(pid) {
 		return nil
 	}
-	return &LauncherError{PID: pid, Problem: "is stopped", Next: fmt.Sprintf("continue it, as root: kill -CONT %d", pid)}
+	return &LauncherError{PID: pid, Problem: "is stopped", Next: fmt.Sprintf("resume it as root: kill -CONT %d", pid)}
 }

@@ -95,12 +95,12 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			return nil
 		}
 		if err != nil {
-			log.Warn("cannot take a connection", "error", err)
+			log.Warn("cannot accept a connection", "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}
 		if peer, err := peerUID(c); err != nil || peer != uid && peer != 0 {
-			log.Warn("refused a connection that is not the service's", "uid", peer, "error", err)
+			log.Warn("rejected a connection that is not from the service", "uid", peer, "error", err)
 			c.Close()
 			continue
 		}
@@ -122,7 +122,7 @@ func lockLauncher(dir string) (*os.File, error) {
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
 	if err == nil && lock == nil {
 		pid, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("the process %s starts runners in %s already; if its service runs give this one a folder of its own with --runner-dir, and else end that process", cmp.Or(string(pid), "that has locked "+path), dir)
+		return nil, fmt.Errorf("process %s already starts runners in %s; if its service runs, use another directory with --runner-dir, otherwise end that process", cmp.Or(string(pid), "with a lock on "+path), dir)
 	}
 	if err == nil { // where there is no space the lock alone tells
 		lock.Truncate(0)

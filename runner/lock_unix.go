@@ -55,9 +55,9 @@ func (h Home) Lock() (*os.File, error) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("lock the runners' folder: %w", err)
+		return nil, fmt.Errorf("lock the runner directory: %w", err)
 	case f == nil:
-		return nil, fmt.Errorf("another service has the runners in %s; give this one a folder of its own with --runner-dir, or stop that one", h.Dir)
+		return nil, fmt.Errorf("another service uses the runners in %s; stop it, or use another directory with --runner-dir", h.Dir)
 	}
 	return f, nil
 }

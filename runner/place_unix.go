@@ -22,9 +22,9 @@ func checkPlace(dir string) error {
 	case !info.IsDir():
 		return fmt.Errorf("%s: must be a directory; remove it, or mount a file system there", dir)
 	case ok && int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("%s: belongs to uid %d, and the runner has uid %d; run: chown %[3]d %[1]s", dir, st.Uid, os.Geteuid())
+		return fmt.Errorf("%s: belongs to uid %d, but the runner has uid %d; run: chown %[3]d %[1]s", dir, st.Uid, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("%s: other accounts may write there (mode %03o); run: chmod go-w %[1]s", dir, info.Mode().Perm())
+		return fmt.Errorf("%s: other accounts can write to it (mode %03o); run: chmod go-w %[1]s", dir, info.Mode().Perm())
 	}
 	return nil
 }
@@ -33,7 +33,7 @@ func checkPlace(dir string) error {
 // real is its path without symbolic links. With pass, every account must be able to enter it.
 func checkPrivate(path, real string, pass bool) error {
 	if real != path {
-		return errors.New(path + " leads through a symbolic link; name the directory itself, " + real)
+		return errors.New(path + " contains a symbolic link; use the real path, " + real)
 	}
 	if err := checkPlace(path); err != nil {
 		return err
@@ -48,14 +48,14 @@ func checkPrivate(path, real string, pass bool) error {
 		case owner != 0 && owner != os.Geteuid():
 			fault = "belongs to another account"
 		case mode.Perm()&0o022 != 0 && mode&os.ModeSticky == 0:
-			fault = "can be written to by other accounts"
+			fault = "is writable by other accounts"
 		case pass && mode.Perm()&0o001 == 0:
-			fault = "cannot be entered by the accounts of jobs"
+			fault = "cannot be entered by the accounts that jobs run as"
 		case dir == filepath.Dir(dir):
 			return nil
 		}
 		if fault != "" {
-			return errors.New(dir + " " + fault + "; change that with chmod or chown, or choose another directory")
+			return errors.New(dir + " " + fault + "; fix it with chmod or chown, or choose another directory")
 		}
 	}
 }

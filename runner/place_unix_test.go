@@ -55,7 +55,7 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 	if err := os.Chown(path, 61300, 61300); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := makePlace(&Options{Root: root}, "runner", true); err == nil || !strings.Contains(err.Error(), "belongs to uid 61300, and the runner has uid 0; run: chown 0 "+path) {
+	if _, err := makePlace(&Options{Root: root}, "runner", true); err == nil || !strings.Contains(err.Error(), "belongs to uid 61300, but the runner has uid 0; run: chown 0 "+path) {
 		t.Errorf("of another account: %v", err)
 	}
 }
@@ -90,16 +90,16 @@ func TestTmpdirIsChecked(t *testing.T) {
 		{"private", inner, 0o755, 0o700, false, ""},
 		{"for all accounts", inner, 0o711, 0o711, true, ""},
 		{"in a sticky directory", inner, 0o777 | os.ModeSticky, 0o700, false, ""},
-		{"missing", filepath.Join(inner, "none"), 0o755, 0o700, false, "no such file or directory; make this directory"},
+		{"missing", filepath.Join(inner, "none"), 0o755, 0o700, false, "no such file or directory; create this directory"},
 		{"a file", file, 0o755, 0o700, false, "must be a directory"},
-		{"through a link", filepath.Join(link, "inner"), 0o755, 0o700, false, "name the directory itself, " + inner},
-		{"writable by others", inner, 0o755, 0o702, false, "other accounts may write there (mode 702); run: chmod go-w " + inner},
+		{"through a link", filepath.Join(link, "inner"), 0o755, 0o700, false, "use the real path, " + inner},
+		{"writable by others", inner, 0o755, 0o702, false, "other accounts can write to it (mode 702); run: chmod go-w " + inner},
 		{"writable by others, sticky", inner, 0o755, 0o777 | os.ModeSticky, false, "run: chmod go-w " + inner},
-		{"in a directory of all", inner, 0o777, 0o700, false, outer + " can be written to by other accounts; change that"},
-		{"closed to other accounts", inner, 0o755, 0o700, true, inner + " cannot be entered by the accounts of jobs"},
-		{"in a closed directory", inner, 0o700, 0o711, true, outer + " cannot be entered by the accounts of jobs"},
-		{"the runners' directory", root, 0o755, 0o700, false, "is in the directory of the runners"},
-		{"in the runners' directory", filepath.Join(root, "in"), 0o755, 0o700, false, "is in the directory of the runners"},
+		{"in a directory of all", inner, 0o777, 0o700, false, outer + " is writable by other accounts; fix it"},
+		{"closed to other accounts", inner, 0o755, 0o700, true, inner + " cannot be entered by the accounts that jobs run as"},
+		{"in a closed directory", inner, 0o700, 0o711, true, outer + " cannot be entered by the accounts that jobs run as"},
+		{"the runners' directory", root, 0o755, 0o700, false, "is inside the runner directory"},
+		{"in the runners' directory", filepath.Join(root, "in"), 0o755, 0o700, false, "is inside the runner directory"},
 	} {
 		if err := errors.Join(os.Chmod(outer, c.outer), os.Chmod(inner, c.inner)); err != nil {
 			t.Fatal(err)
@@ -115,7 +115,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 	if err := errors.Join(os.Chmod(outer, 0o755), os.Chmod(inner, 0o711), os.Chown(outer, 61300, -1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := checkTmpdir(inner, root, true); err == nil || !strings.Contains(err.Error(), outer+" belongs to another account; change that") {
+	if err := checkTmpdir(inner, root, true); err == nil || !strings.Contains(err.Error(), outer+" belongs to another account; fix it") {
 		t.Errorf("in a directory of another account: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ func checkPrivate(path, _ string, _ bool) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s: must be a directory; remove the file, or change the setting", path)
+		return fmt.Errorf("%s: must be a folder; remove the file, or change the setting", path)
 	}
 	sd, err := accounts.AccessTo(path)
 	if err != nil {
@@ -29,12 +29,12 @@ func checkPrivate(path, _ string, _ bool) error {
 		return err
 	}
 	if !trusted {
-		return fmt.Errorf(`%s: belongs to %s; choose another directory, or in an elevated prompt run: icacls "%[1]s" /setowner *S-1-5-32-544`,
+		return fmt.Errorf(`%s: belongs to %s; choose another folder, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`,
 			path, accounts.Called(owner))
 	}
 	others, err := accounts.OthersBy(sd, accounts.Changes)
 	if err == nil && len(others) > 0 {
-		err = fmt.Errorf(`%s: other accounts may change it (%s); run: icacls "%[1]s" /inheritance:r /grant:r `+
+		err = fmt.Errorf(`%s: other accounts can change it (%s); run: icacls "%[1]s" /inheritance:r /grant:r `+
 			`"%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, path, strings.Join(others, ", "))
 	}
 	return err

@@ -40,12 +40,12 @@ func parsePolicy(file, text string) (policy, error) {
 		fault := ""
 		switch {
 		case !ok:
-			fault = "is not of the form key = value"
+			fault = "must have the form key = value"
 		case seen[key]:
-			fault = key + " is given twice"
+			fault = key + " is set twice"
 		case key == "allow_root_jobs":
 			if p.allowRoot = value == "true"; !p.allowRoot && value != "false" {
-				fault = "allow_root_jobs is true or false, not " + value
+				fault = "allow_root_jobs must be true or false, not " + value
 			}
 		case key == "accounts":
 			p.accounts = strings.Fields(value)
@@ -53,7 +53,7 @@ func parsePolicy(file, text string) (policy, error) {
 			if path.IsAbs(value) {
 				p.tmpdir = path.Clean(value)
 			} else if value != "none" {
-				fault = "job_tmpdir is the full path of a directory or none, not " + value
+				fault = "job_tmpdir must be an absolute path or none, not " + value
 			}
 		case strings.HasPrefix(key, credentialKey):
 			if p.credentials == nil {
@@ -61,7 +61,7 @@ func parsePolicy(file, text string) (policy, error) {
 			}
 			p.credentials[strings.TrimPrefix(key, credentialKey)] = strings.Fields(value)
 		default:
-			fault = "there is no " + key + " here; there are allow_root_jobs, accounts, job_tmpdir and " + credentialKey + "NAME"
+			fault = "unknown key " + key + "; use allow_root_jobs, accounts, job_tmpdir or " + credentialKey + "NAME"
 		}
 		if fault != "" {
 			return p, fmt.Errorf("%s:%d: %s", file, i+1, fault)
@@ -79,7 +79,7 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 		if p.allowRoot {
 			return ""
 		}
-		return fmt.Sprintf("jobs of root are not run here; an administrator can set allow_root_jobs = true in %s, or name another account with --user NAME", p.file)
+		return fmt.Sprintf("jobs may not run as root; an administrator can set allow_root_jobs = true in %s, or use another account with --user NAME", p.file)
 	}
 	own := int(a.UID) == service
 	for _, allowed := range p.accounts {
@@ -98,9 +98,9 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 		}
 	}
 	if own {
-		return fmt.Sprintf("jobs of %s, the account of the service, could do all that the service may, so they are run only if accounts in %s has its name", a.Name, p.file)
+		return fmt.Sprintf("jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by name under accounts in %s", a.Name, p.file)
 	}
-	return fmt.Sprintf("jobs of %s are not run here: %s has accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
+	return fmt.Sprintf("jobs of %s are not allowed: %s has accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
 // gives reports whether the jobs of an account may have a credential: only who is listed for

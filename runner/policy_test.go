@@ -24,11 +24,11 @@ func TestPolicyIsRead(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"accounts":                             "f:1: is not of the form",
-		"\nallow_root_jobs = yes":              "f:2: allow_root_jobs is true or false",
+		"\nallow_root_jobs = yes":              "f:2: allow_root_jobs must be true or false",
 		"allow_root = true":                    `f:1: there is no allow_root`,
-		"accounts = a\naccounts = b":           "f:2: accounts is given twice",
-		"job_tmpdir = scratch":                 `f:1: job_tmpdir is the full path of a directory or none, not scratch`,
-		"job_tmpdir =":                         `f:1: job_tmpdir is the full path`,
+		"accounts = a\naccounts = b":           "f:2: accounts is set twice",
+		"job_tmpdir = scratch":                 `f:1: job_tmpdir must be an absolute path or none, not scratch`,
+		"job_tmpdir =":                         `f:1: job_tmpdir must be an absolute path`,
 		"allow_root_jobs = true # really true": "",
 	} {
 		_, err := parsePolicy("f", text)
@@ -55,14 +55,14 @@ func TestPolicyDecides(t *testing.T) {
 		{policy{}, root, "allow_root_jobs = true in F"},
 		{policy{accounts: []string{"*", "root"}}, root, "--user NAME"},
 		{policy{allowRoot: true}, root, ""},
-		{policy{allowRoot: true}, alice, "jobs of alice are not run here"},
+		{policy{allowRoot: true}, alice, "jobs of alice are not allowed"},
 		{policy{accounts: []string{"@queuectl"}}, alice, ""},
 		{policy{accounts: []string{"@queuectl"}}, www, "accounts = @queuectl"},
 		{policy{accounts: []string{"@staff"}}, www, ""},
 		{policy{accounts: []string{"@nothing", "www-data"}}, www, ""},
 		{policy{accounts: []string{"*"}}, www, ""},
 		{policy{accounts: []string{"33"}}, www, "www-data"},
-		{policy{accounts: []string{"*", "@queuectl"}}, service, "the account of the service"},
+		{policy{accounts: []string{"*", "@queuectl"}}, service, "the service's account"},
 		{policy{accounts: []string{"queuectl"}}, service, ""},
 	} {
 		c.policy.file = "F"

@@ -141,7 +141,7 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 func bootOf(dir string) (string, error) {
 	boot, err := readNote(filepath.Join(dir, bootName), 64)
 	if err != nil {
-		return "", fmt.Errorf("read the runner's boot: %w", err)
+		return "", fmt.Errorf("read the runner's boot ID: %w", err)
 	}
 	return boot, nil
 }
@@ -254,7 +254,7 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	r, ok := f.(*wire.Recovered)
 	switch {
 	case !ok:
-		return ended{}, errors.New("the runner ended while it dealt with what a dead one left")
+		return ended{}, errors.New("the runner ended while it cleaned up after a dead runner")
 	case r.Error != "":
 		return ended{}, errors.New(r.Error)
 	}
@@ -301,7 +301,7 @@ func (s *server) forget(name string) {
 		err = removeRunner(dir)
 	}
 	if err != nil {
-		s.Log.Error("a dead runner's folder stays", "error", err)
+		s.Log.Error("could not remove a dead runner's directory", "error", err)
 	}
 }
 
@@ -309,14 +309,14 @@ func (s *server) forget(name string) {
 func (s *server) deadDir(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !isRunner(name) {
-		return "", fmt.Errorf("%q is no runner's name", name)
+		return "", fmt.Errorf("%q is not a runner name", name)
 	}
 	lives, err := Lives(dir)
 	if err != nil {
 		return "", err
 	}
 	if lives {
-		return "", fmt.Errorf("the runner %s lives", name)
+		return "", fmt.Errorf("the runner %s is still running", name)
 	}
 	return dir, nil
 }

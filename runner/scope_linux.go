@@ -25,7 +25,7 @@ func scopes() [][]string {
 	if err != nil || !exists(filepath.Join(managerFolder(), "systemd/private")) || !exists(filepath.Join(lingering, who.Username)) {
 		return nil
 	}
-	words := []string{program, "--user", "--scope", "--quiet", "--collect", "--description", "Runner of queued commands", "-p", "Delegate=yes", "-p", "TasksMax=infinity"}
+	words := []string{program, "--user", "--scope", "--quiet", "--collect", "--description", "queuectl runner", "-p", "Delegate=yes", "-p", "TasksMax=infinity"}
 	return [][]string{
 		slices.Concat(words, []string{"-p", "OOMPolicy=continue", "--"}), // else a job that runs out of memory ends all
 		append(words, "--"), // before systemd 253 that is so without asking

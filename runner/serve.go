@@ -132,11 +132,11 @@ func Serve(ctx context.Context, o Options) error {
 	s.dir = filepath.Join(o.Root, s.name)
 	info, err := os.Stat(o.Root)
 	if err != nil {
-		return fmt.Errorf("look at the runners' folder: %w", err)
+		return fmt.Errorf("check the runner directory: %w", err)
 	}
 	s.shared = info.Mode()&os.ModeSetgid != 0
 	if err := os.MkdirAll(filepath.Join(o.Root, outputsName), s.mode(0o700)); err != nil {
-		return fmt.Errorf("make the outputs' folder: %w", err)
+		return fmt.Errorf("create the output directory: %w", err)
 	}
 	lock, err := s.setUp(pid)
 	if err != nil {
@@ -157,7 +157,7 @@ func Serve(ctx context.Context, o Options) error {
 	s.run(ctx)
 	s.table.leased(false) // for the watchdog: nothing of it runs
 	if err := clearPlace(s.place, time.Now().Add(clearWithin)); err != nil {
-		s.Log.Warn("something of what jobs had in their folders stays", "error", err)
+		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}
 	return s.leave(lock)
 }
@@ -194,7 +194,7 @@ func (s *server) run(ctx context.Context) {
 		s.stopAll(StopGrace())
 		<-s.ended
 	case <-vanished:
-		s.Log.Error("the runner's folder is gone, so no service could find it: it ends, with what it runs", "folder", s.dir)
+		s.Log.Error("this runner's directory was removed, so no service can find it; ending its jobs and itself", "dir", s.dir)
 		s.stopAll(StopGrace())
 		<-s.ended
 	case <-s.ended:
@@ -218,18 +218,18 @@ func (s *server) mode(owner os.FileMode) os.FileMode {
 // dead one's, and socket last.
 func (s *server) setUp(pid int) (*os.File, error) {
 	if err := os.Mkdir(s.dir, s.mode(0o700)); err != nil {
-		return nil, fmt.Errorf("make the runner's folder: %w", err)
+		return nil, fmt.Errorf("create the runner's directory: %w", err)
 	}
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(s.dir, lockName), s.mode(0o600)) })
 	if err != nil || lock == nil { // it may be looked at for a moment
-		return nil, errors.Join(errors.New("the runner's lock is taken"), err)
+		return nil, errors.Join(errors.New("another process holds the runner's lock"), err)
 	}
 	boot, err := process.BootID()
 	if err != nil {
 		return nil, err
 	}
 	if err := os.WriteFile(filepath.Join(s.dir, bootName), []byte(NoteOf(boot)), s.mode(0o600)); err != nil {
-		return nil, fmt.Errorf("note the boot: %w", err)
+		return nil, fmt.Errorf("write the boot ID: %w", err)
 	}
 	if s.Tmpdir != "" {
 		note := filepath.Join(s.dir, tmpdirName)
@@ -321,7 +321,7 @@ func (s *server) watchUnit(stop chan<- struct{}) {
 			seen = 0
 		}
 		if seen == 2 {
-			s.Log.Info("the service is stopped for good, so this runner ends")
+			s.Log.Info("the service was stopped for good, so this runner ends")
 			stop <- struct{}{}
 			return
 		}
@@ -485,6 +485,6 @@ func (s *server) stopAll(grace time.Duration) {
 // sync makes the journal survive a power cut.
 func (s *server) sync() {
 	if err := s.journal.sync(); err != nil {
-		s.Log.Error("journal not on the disk", "error", err)
+		s.Log.Error("could not flush the journal to disk", "error", err)
 	}
 }

@@ -15,25 +15,25 @@ import (
 // may be let pass to what is theirs in it.
 func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make the runners' folder: %w", err)
+		return fmt.Errorf("create the runner directory: %w", err)
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return fmt.Errorf("open the runners' folder: %w", err)
+		return fmt.Errorf("open the runner directory: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return fmt.Errorf("look at the runners' folder: %w", err)
+		return fmt.Errorf("check the runner directory: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	if shared := ok && int(st.Uid) == uid && info.Mode().Perm() == mode && info.Mode()&os.ModeSetgid != 0; shared && int(st.Gid) == gid {
 		return nil
 	} else if shared {
-		return fmt.Errorf("the runners' folder %s is shared with group %d, and the service is of group %d; if it is meant to change, run: chgrp -R %[3]d %[1]s", path, st.Gid, gid)
+		return fmt.Errorf("the runner directory %s belongs to group %d, but the service is in group %d; if its group has changed, run: chgrp -R %[3]d %[1]s", path, st.Gid, gid)
 	}
 	if err := errors.Join(f.Chown(uid, gid), f.Chmod(mode|os.ModeSetgid)); err != nil {
-		return fmt.Errorf("share the runners' folder: %w", err)
+		return fmt.Errorf("share the runner directory: %w", err)
 	}
 	return nil
 }

@@ -90,9 +90,9 @@ func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
 		}
 		if !there() {
 			if err := s.renew(); err != nil {
-				log.Error("the runner's socket is gone and cannot be made anew", "error", err)
+				log.Error("the runner's socket was removed and cannot be created again", "error", err)
 			} else {
-				log.Warn("the runner's socket was gone; it was made anew")
+				log.Warn("the runner's socket was removed; it has been created again")
 			}
 		}
 		select {

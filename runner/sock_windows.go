@@ -52,7 +52,7 @@ func ours(c net.Conn) error {
 		return err
 	}
 	if u := server.User; !u.Equals(own) && !u.IsWellKnown(windows.WinLocalSystemSid) {
-		return fmt.Errorf("it belongs to %s, and not to the service's user", u)
+		return fmt.Errorf("it belongs to %s, not to the service's user", u)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ import (
 // manager gives it one.
 func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the runners' folder: %w", err)
+		return "", fmt.Errorf("create the runner directory: %w", err)
 	}
 	if err := h.checkPlace(); err != nil {
 		return "", err // the runner can only log it

@@ -24,7 +24,7 @@ func (h Home) spawn(alone bool) (name string, err error) { return h.spawnBy((*ex
 
 func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
-		return "", fmt.Errorf("make the runners' folder: %w", err)
+		return "", fmt.Errorf("create the runner folder: %w", err)
 	}
 	if err := h.checkPlace(); err != nil {
 		return "", err // the runner can only log it

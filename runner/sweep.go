@@ -52,7 +52,7 @@ func makePlaceDir(dir string, pass bool) error {
 		err = checkPlace(dir)
 	}
 	if err != nil {
-		return fmt.Errorf("make the directory of jobs' private directories: %w", err)
+		return fmt.Errorf("create the directory for private directories of jobs: %w", err)
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (s *sweeper) step(path string, owner *process.Identity, until time.Time) {
 		if len(s.told) < maxSwept {
 			s.told[path] = true
 		}
-		s.log.Warn("a job's folder stays; it is tried again, and what cannot be removed is its user's to remove", "error", err)
+		s.log.Warn("could not remove a job's private directory; trying again. If this continues, the job's user must remove it", "error", err)
 	}
 }
 

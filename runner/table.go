@@ -32,10 +32,10 @@ type table struct {
 func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, error) {
 	f, err := os.OpenFile(filepath.Join(dir, tableName), os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
-		return nil, fmt.Errorf("make the running table: %w", err)
+		return nil, fmt.Errorf("create the running table: %w", err)
 	}
 	if err := f.Truncate((maxSlots + 1) * slotBytes); err != nil {
-		return nil, fmt.Errorf("make the running table: %w", err)
+		return nil, fmt.Errorf("create the running table: %w", err)
 	}
 	mem, err := share(f, 0, (maxSlots+1)*slotBytes)
 	if err != nil {
@@ -47,7 +47,7 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	}
 	dev, ino, err := identity(f)
 	if err != nil {
-		return nil, fmt.Errorf("look at the running table: %w", err)
+		return nil, fmt.Errorf("check the running table: %w", err)
 	}
 	t.write(0, int64(pid), ticks, dev, ino)
 	t.leased(false)
@@ -61,7 +61,7 @@ func (t *table) reserve(slots int) (int, error) {
 	page := make([]byte, 4096)
 	for t.backed < int64(slots+1)*slotBytes {
 		if _, err := t.file.WriteAt(page, t.backed); err != nil {
-			return int(t.backed/slotBytes) - 1, fmt.Errorf("make room for the running table: %w", err)
+			return int(t.backed/slotBytes) - 1, fmt.Errorf("allocate the running table: %w", err)
 		}
 		t.backed += int64(len(page))
 	}

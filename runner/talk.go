@@ -50,7 +50,7 @@ func (s *server) accept() {
 			continue
 		}
 		if uid, err := peerUID(c); err != nil || uid != 0 && uid != s.Service {
-			s.Log.Warn("refused a connection that is not the service's", "uid", uid, "error", err)
+			s.Log.Warn("rejected a connection that is not from the service", "uid", uid, "error", err)
 			c.Close()
 			continue
 		}
@@ -153,7 +153,7 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 		var err error
 		if s.room, err = s.table.reserve(min(s.target+spareSlots, maxSlots)); err != nil && s.room < s.target {
 			s.target = s.room
-			s.Log.Error("fewer workers than were asked for", "workers", s.target, "error", err)
+			s.Log.Error("running fewer workers than configured", "workers", s.target, "error", err)
 		}
 		s.delay, s.finish = f.SettleDelay, min(max(f.StopTimeout, 0), maxFinish)
 		places := min(s.target+1, 256) // one for each worker, whose thread keeps it in a system call

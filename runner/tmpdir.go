@@ -68,14 +68,14 @@ func (h Home) tmpdirWords() []string {
 func checkTmpdir(path, root string, pass bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		return fmt.Errorf("%s: %w; make this directory, or change the setting", tmpdirKey, err)
+		return fmt.Errorf("%s: %w; create this directory, or change the setting", tmpdirKey, err)
 	}
 	if resolved, err := filepath.EvalSymlinks(root); err == nil { // else it is not made yet
 		root = resolved
 	}
 	const slash = string(filepath.Separator)
 	if strings.HasPrefix(real+slash, root+slash) {
-		return errors.New(tmpdirKey + ": " + path + " is in the directory of the runners; choose one outside it")
+		return errors.New(tmpdirKey + ": " + path + " is inside the runner directory; choose a directory outside it")
 	}
 	if err := checkPrivate(path, real, pass); err != nil {
 		return fmt.Errorf("%s: %w", tmpdirKey, err)

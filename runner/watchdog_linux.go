@@ -99,7 +99,7 @@ func (g *watchdog) keep(program string, started chan<- error) {
 		case <-g.over:
 			return
 		case <-time.After(watchdogAgain):
-			g.log.Error("the runner's watchdog has ended; it is started again", "error", err)
+			g.log.Error("the watchdog ended unexpectedly; starting it again", "error", err)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func RunWatchdog(dir string) error {
 	}
 	for w.hear() {
 		if SinceBoot() >= w.due && os.Getppid() == w.runner {
-			os.Stderr.WriteString("queuectl: a runner stands still, and the leases of its service are over: it is ended with what it runs\n")
+			os.Stderr.WriteString("queuectl: a runner hangs and its service's leases have expired; ending it and its jobs\n")
 			unix.Kill(w.runner, unix.SIGKILL)
 			w.due = never
 		}

@@ -84,7 +84,7 @@ func TestPlaceOfJobsMustBePrivate(t *testing.T) {
 	}
 	q.start("--workers", "1")
 	q.must("enqueue", "--id", "waits", "true")
-	want := place + ": other accounts may write there (mode 777); run: chmod go-w " + place
+	want := place + ": other accounts can write to it (mode 777); run: chmod go-w " + place
 	for _, verb := range []string{"status", "why", "doctor"} {
 		words := []string{verb}
 		if verb == "why" {

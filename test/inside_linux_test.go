@@ -201,7 +201,7 @@ func TestSecretsByTheSubmittersRights(t *testing.T) {
 	if got := q.outputOf(other, "--cwd", "/", "--env-secret", "S="+own, "env"); !strings.Contains(got, "permission denied") || strings.Contains(got, value) {
 		t.Errorf("another user's secret: %q", got)
 	}
-	if got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got, "env_secret S: credential db: jobs of daemon may not have it") || !strings.Contains(got, "runner.conf") {
+	if got := q.outputOf(someone, "--cwd", "/", "--env-secret", "S=credential:db", "env"); !strings.Contains(got, "env_secret S: credential db: not allowed for jobs of daemon") || !strings.Contains(got, "runner.conf") {
 		t.Errorf("a credential: %q", got)
 	}
 	id := q.mustAs(someone, "enqueue", "--cwd", "/", "--env-secret", "S="+own, "--delay", "1h", "true")

@@ -127,9 +127,9 @@ func TestAJobsResult(t *testing.T) {
 		{write(`1 2`), "null", "not JSON"},
 		{write(``), "null", "empty"},
 		{write(nested(24)), nested(24), ""},
-		{write(nested(25)), "null", "nested deeper than 24"},
+		{write(nested(25)), "null", "nested more than 24 levels deep"},
 		{`printf '\377' >"$QUEUECTL_RESULT"`, "null", "not UTF-8"},
-		{`mkdir "$QUEUECTL_RESULT"`, "null", "no regular file"},
+		{`mkdir "$QUEUECTL_RESULT"`, "null", "not a regular file"},
 		{`(printf '"'; head -c 65534 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, `"` + strings.Repeat("x", 65534) + `"`, ""},
 		{`(printf '"'; head -c 65535 /dev/zero | tr '\0' x; printf '"') >"$QUEUECTL_RESULT"`, "null", "larger than 65536 bytes"},
 	} {

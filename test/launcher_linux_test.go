@@ -160,7 +160,7 @@ func TestServiceEndsWithItsLauncher(t *testing.T) {
 	}
 	said, _ := filepath.Glob(q.path("stderr-*"))
 	text, _ := os.ReadFile(said[0])
-	want := fmt.Sprintf("launcher: process %d, which starts root's runners, ended (signal: killed)", launcher)
+	want := fmt.Sprintf("launcher: process %d ended (signal: killed)", launcher)
 	if !strings.Contains(string(text), want) {
 		t.Errorf("the service said %s\nwant %s", text, want)
 	}
@@ -190,7 +190,7 @@ func TestStoppedLauncherIsNamed(t *testing.T) {
 	launcher := q.launcherPID()
 	syscall.Kill(launcher, syscall.SIGSTOP)
 	defer syscall.Kill(launcher, syscall.SIGCONT)
-	want := fmt.Sprintf("launcher: process %d, which starts root's runners, is stopped", launcher)
+	want := fmt.Sprintf("launcher: process %d is stopped", launcher)
 	q.until("status names it while a runner is there", 20*time.Second, func() bool {
 		return strings.Contains(q.must("status"), want)
 	})

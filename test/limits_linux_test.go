@@ -65,7 +65,7 @@ func (q *queue) under(limits string) error {
 func TestLimitsAreRefusedOrTold(t *testing.T) {
 	for limits, says := range map[string]string{
 		"ulimit -n 90":      "90 files may be open at once, but at least 96 are needed",
-		"ulimit -v 1000000": "the limit of address space",
+		"ulimit -v 1000000": "the address space limit",
 		"ulimit -f 1024":    "a file may have 1MiB at most",
 	} {
 		q := newQueue(t, "")
@@ -294,7 +294,7 @@ func TestLimitsWithoutControlGroups(t *testing.T) {
 			t.Errorf("its limit is %s KiB", got)
 		}
 	}
-	if n := strings.Count(q.logText(), "limits that are not enforced here"); n != 1 {
+	if n := strings.Count(q.logText(), "limits that this system does not enforce"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
 	for flag, wrong := range map[string]string{"--memory": "1K", "--cpus": "0", "--tasks": "0", "--nice": "20", "--nofile": "0"} {

@@ -320,7 +320,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.as(someone, "wait", held)
-	if j := q.show(held); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs of daemon are not run here") {
+	if j := q.show(held); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs of daemon are not allowed") {
 		t.Errorf("after the policy changed: %+v", j)
 	}
 }
@@ -362,7 +362,7 @@ func TestServiceAccountByRootsRunner(t *testing.T) {
 func TestPolicyRefusesTheServiceAccount(t *testing.T) {
 	q := rooted(t, "run_as = \"service\"\n", "accounts = *\n")
 	for what, r := range map[string]result{"a user": q.as(someone, "enqueue", "true"), "root": q.cli("enqueue", "true")} {
-		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the account of the service") || !strings.Contains(r.err, filepath.Dir(q.roots)+"/runner.conf") {
+		if r.code != 5 || !strings.Contains(r.err, "jobs of games, the service's account") || !strings.Contains(r.err, filepath.Dir(q.roots)+"/runner.conf") {
 			t.Errorf("%s: %+v, want it refused with the policy's file", what, r)
 		}
 	}

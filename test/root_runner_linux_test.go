@@ -156,7 +156,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	args = append(args, q.cmd.Args[slices.Index(q.cmd.Args, "--runner-dir"):]...)
 	second := exec.Command(q.bin, args...)
 	second.SysProcAttr = &syscall.SysProcAttr{Credential: q.owner}
-	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service has the runners") {
+	if out, err := second.CombinedOutput(); second.ProcessState.ExitCode() != 78 || !strings.Contains(string(out), "another service uses the runners") {
 		t.Errorf("a second service: %v\n%s", err, out)
 	}
 	launcher := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
@@ -344,7 +344,7 @@ func TestLeasedFilesHoldNobodyUp(t *testing.T) {
 	}
 	for _, id := range bad {
 		q.cli("wait", id)
-		if j := q.show(id); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "start "+leased+": it took longer than 1s to begin") {
+		if j := q.show(id); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "start "+leased+": not started within 1s") {
 			t.Errorf("a job with a leased program: %+v", j)
 		}
 	}
@@ -403,7 +403,7 @@ func TestRunnerThatCannotStartSaysWhy(t *testing.T) {
 	q.killRunners()
 	q.until("the service says why", 20*time.Second, func() bool {
 		status := q.must("status")
-		return strings.Contains(status, "no job starts: ") && strings.Contains(status, "make the outputs' folder: ")
+		return strings.Contains(status, "no job starts: ") && strings.Contains(status, "create the output directory: ")
 	})
 	if err := os.Remove(outputs); err != nil {
 		t.Fatal(err)

@@ -116,9 +116,9 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		name, path, want string
 		undo             func() error
 	}{
-		{"missing", dir + "/none", "job_tmpdir: lstat " + dir + "/none: no such file or directory; make this directory, or change the setting", func() error { return os.Mkdir(dir+"/none", 0o700) }},
-		{"a link", link, "job_tmpdir: " + link + " leads through a symbolic link; name the directory itself, " + dir, nil},
-		{"writable", dir, "job_tmpdir: " + dir + ": other accounts may write there (mode 777); run: chmod go-w " + dir, func() error { return os.Chmod(dir, 0o711) }},
+		{"missing", dir + "/none", "job_tmpdir: lstat " + dir + "/none: no such file or directory; create this directory, or change the setting", func() error { return os.Mkdir(dir+"/none", 0o700) }},
+		{"a link", link, "job_tmpdir: " + link + " contains a symbolic link; use the real path, " + dir, nil},
+		{"writable", dir, "job_tmpdir: " + dir + ": other accounts can write to it (mode 777); run: chmod go-w " + dir, func() error { return os.Chmod(dir, 0o711) }},
 	} {
 		if c.name == "writable" {
 			if err := os.Chmod(dir, 0o777); err != nil {

@@ -67,7 +67,7 @@ func become(id *Identity) error {
 		first = &id.Groups[0]
 	}
 	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(first)), 0); failed != 0 {
-		return fmt.Errorf("take on the groups of uid %d: %w", id.UID, failed)
+		return fmt.Errorf("switch to the groups of uid %d: %w", id.UID, failed)
 	}
 	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0) // it says what was, not whether it worked
 	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
@@ -75,7 +75,7 @@ func become(id *Identity) error {
 	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, none, 0, 0)
 	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, none, 0, 0)
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {
-		return fmt.Errorf("take on the rights of uid %d: %w", id.UID, unix.EPERM)
+		return fmt.Errorf("switch to the rights of uid %d: %w", id.UID, unix.EPERM)
 	}
 	return nil
 }

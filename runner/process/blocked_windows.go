@@ -14,7 +14,7 @@ var blockers = []struct {
 	code     syscall.Errno
 	who, log string
 }{
-	{windows.ERROR_ACCESS_DISABLED_BY_POLICY, "AppLocker, or a software restriction policy,", "AppLocker, EXE and DLL"},
+	{windows.ERROR_ACCESS_DISABLED_BY_POLICY, "AppLocker or a software restriction policy", "AppLocker, EXE and DLL"},
 	{windows.ERROR_SYSTEM_INTEGRITY_POLICY_VIOLATION, "an App Control policy (WDAC)", "CodeIntegrity, Operational"},
 	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender, Operational"},
 }
@@ -23,7 +23,7 @@ var blockers = []struct {
 func WhoBlocks(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {
-			return fmt.Errorf("%s does not let %s run (error %d; see Event Viewer: Microsoft, Windows, %s); an administrator can allow it: %w", b.who, program, int(b.code), b.log, err)
+			return fmt.Errorf("%s blocks %s (error %d; see Event Viewer: Microsoft, Windows, %s); an administrator can allow it: %w", b.who, program, int(b.code), b.log, err)
 		}
 	}
 	return err

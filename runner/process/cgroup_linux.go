@@ -46,20 +46,20 @@ func Divide() (*Cgroups, error) {
 	}
 	own := filepath.Join(path, supervisorName)
 	if err := os.Mkdir(own, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("divide the control group: %w", err)
+		return nil, fmt.Errorf("set up control groups: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(own, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0); err != nil {
-		return nil, fmt.Errorf("divide the control group: %w", err)
+		return nil, fmt.Errorf("set up control groups: %w", err)
 	}
 	controllers, err := os.ReadFile(filepath.Join(path, "cgroup.controllers"))
 	if err != nil {
-		return nil, fmt.Errorf("divide the control group: %w", err)
+		return nil, fmt.Errorf("set up control groups: %w", err)
 	}
 	var refused error
 	for _, c := range strings.Fields(string(controllers)) {
 		if c == "memory" || c == "pids" || c == "cpu" {
 			if err := os.WriteFile(filepath.Join(path, "cgroup.subtree_control"), []byte("+"+c), 0); err != nil {
-				refused = errors.Join(refused, fmt.Errorf("have the control group count %s: %w", c, err))
+				refused = errors.Join(refused, fmt.Errorf("enable the control group controller %s: %w", c, err))
 			}
 		}
 	}
@@ -99,7 +99,7 @@ func ownCgroup() (string, error) {
 			}
 		}
 	}
-	return "", errors.New("there is no control group of version 2")
+	return "", errors.New("control groups (cgroup v2) are not available")
 }
 
 // GiveTo hands the group, and what will be below it, to an account that this process is
@@ -121,7 +121,7 @@ func (c *Cgroups) GiveTo(uid, gid int) error {
 func (c *Cgroups) BoundSelf(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
-		return fmt.Errorf("bound the memory of the runner's control group: %w", err)
+		return fmt.Errorf("limit the memory of the runner's control group: %w", err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (r *run) end() {
 	err := windows.GetExitCodeProcess(r.tree.process, &code)
 	switch {
 	case err != nil:
-		r.r.Lost, r.r.Error = true, fmt.Sprintf("its end is not known: %v", err)
+		r.r.Lost, r.r.Error = true, fmt.Sprintf("the exit code is unknown: %v", err)
 	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.printed.Load():
 		r.r.Shortage, r.r.Error = true, noDesktop
 	default:
@@ -59,7 +59,7 @@ func (r *run) end() {
 // noDesktop is what a program that ends so before it has said a word most likely met: user32.dll, which nearly all
 // programs load, asks for a part of the desktop heap, and all programs of a session have one together
 // (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
-const noDesktop = "start: it ended with 0xC0000142 and printed nothing: Windows has no more room on the desktop heap that all jobs share; have fewer run at once, or raise SharedSection"
+const noDesktop = "start: it ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection"
 
 // drain waits until both pipes are at their end, at most until a deadline.
 func (r *run) drain(deadline time.Time) {
@@ -78,7 +78,7 @@ func (r *run) drain(deadline time.Time) {
 // spare lets what the main process has left behind live on.
 func (r *run) spare() {
 	if err := r.tree.spare(); err != nil {
-		r.r.Error = fmt.Sprintf("processes in the background ended: %v", err)
+		r.r.Error = fmt.Sprintf("the job's background processes were ended: %v", err)
 		return
 	}
 	r.r.Spared = true
@@ -144,7 +144,7 @@ func (r *run) endLeftovers(forced bool) {
 // kernel, for a disk or a server that does not answer.
 func (r *run) giveUp(count int, first uint32) {
 	r.r.StuckPID = int(first)
-	r.r.Error = fmt.Sprintf("%d processes still there %v after they were ended, pid %d first", count, r.c.Patience, first)
+	r.r.Error = fmt.Sprintf("%d processes still exist %v after they were ended, the first with pid %d", count, r.c.Patience, first)
 	r.w.stuck = r.tree
 }
 
@@ -219,7 +219,7 @@ func Prepare() error {
 	windows.SetConsoleOutputCP(utf8) // there may be no console
 	windows.SetConsoleCP(utf8)
 	if ok, _, err := setConsoleCtrlHandler.Call(unmoved, 1); ok == 0 {
-		return fmt.Errorf("stay when the console's processes are told to end: %w", err)
+		return fmt.Errorf("ignore console events: %w", err)
 	}
 	return nil
 }
@@ -316,7 +316,7 @@ func BootID() (string, error) {
 		bootBias, asleep int64
 	}
 	if err := windows.NtQuerySystemInformation(systemTimeOfDay, unsafe.Pointer(&day), uint32(unsafe.Sizeof(day)), nil); err != nil {
-		return "", fmt.Errorf("ask for the time of the boot: %w", err)
+		return "", fmt.Errorf("read the boot time: %w", err)
 	}
 	return strconv.FormatInt(day.boot-day.bootBias, 10), nil
 }

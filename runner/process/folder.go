@@ -97,10 +97,10 @@ func (r *run) environ() (env []string, err error) {
 // cutSecret takes a secret from what its file has: without the end of the last line.
 func cutSecret(raw []byte) ([]byte, error) {
 	if len(raw) > maxSecret {
-		return nil, fmt.Errorf("it is larger than %d bytes", maxSecret)
+		return nil, fmt.Errorf("the value is larger than %d bytes", maxSecret)
 	}
 	if bytes.IndexByte(raw, 0) >= 0 {
-		return nil, errors.New("it has a NUL, which no variable can hold")
+		return nil, errors.New("the value contains a NUL byte, which a variable cannot hold")
 	}
 	value, found := bytes.CutSuffix(raw, []byte("\n"))
 	if found {
@@ -110,7 +110,7 @@ func cutSecret(raw []byte) ([]byte, error) {
 }
 
 // ErrNoPlainFile says that a command has left something else than a file.
-var ErrNoPlainFile = errors.New("it is no regular file")
+var ErrNoPlainFile = errors.New("not a regular file")
 
 // readUpTo reads a file, and one byte more than it may have if it is larger.
 func readUpTo(f *os.File, most int64) ([]byte, error) {
@@ -120,7 +120,7 @@ func readUpTo(f *os.File, most int64) ([]byte, error) {
 		if errors.As(err, &path) {
 			err = path.Err
 		}
-		return nil, fmt.Errorf("read it: %w", err)
+		return nil, fmt.Errorf("read the file: %w", err)
 	}
 	return raw, nil
 }

@@ -53,7 +53,7 @@ func (f *Folder) Open(*Identity) (err error) {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("make the job's folder: %w", err)
+		return fmt.Errorf("create the job's private folder: %w", err)
 	}
 	return nil
 }

@@ -152,14 +152,14 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 			return false
 		}
 	})
-	if want := "start " + path + ": it took longer than 1s to begin"; !r.HungStart || r.ExitCode != 126 || r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartWithin {
+	if want := "start " + path + ": not started within 1s"; !r.HungStart || r.ExitCode != 126 || r.Signal != 0 || !strings.HasPrefix(r.Error, want) || r.EndedAt.Sub(r.StartedAt) < StartWithin {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	result = begin(t, command(t, path))
 	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
 	endStarting(t)
 	r = <-result
-	if want := "start " + path + ": it was stopped, or ended by signal 9 (SIGKILL), before it began"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
+	if want := "start " + path + ": it was stopped, or ended by signal 9 (SIGKILL), before it started"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	if r := <-begin(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {

@@ -128,7 +128,7 @@ type limitError struct {
 }
 
 // Error names the limit.
-func (e *limitError) Error() string { return fmt.Sprintf("limit of %s: %v", e.name, e.error) }
+func (e *limitError) Error() string { return fmt.Sprintf("limit %s: %v", e.name, e.error) }
 
 // Unwrap is why.
 func (e *limitError) Unwrap() error { return e.error }
@@ -145,16 +145,16 @@ func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
 	}
 	h, _, err := createJobObject.Call(0, uintptr(unsafe.Pointer(name)))
 	if h == 0 {
-		return nil, fmt.Errorf("make a job object: %w", err)
+		return nil, fmt.Errorf("create a job object: %w", err)
 	}
 	t := &tree{sys: sys, job: windows.Handle(h)}
 	if err == windows.ERROR_ALREADY_EXISTS { // whoever made it could keep its processes alive
 		t.close()
-		return nil, &strangerError{errors.New("make a job object: another one has its name")}
+		return nil, &strangerError{errors.New("create a job object: its name is already in use")}
 	}
 	t.limits.BasicLimitInformation.LimitFlags = windows.JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE
 	if err = t.setLimits(); err != nil {
-		err = fmt.Errorf("set a job object: %w", err)
+		err = fmt.Errorf("configure a job object: %w", err)
 	} else {
 		err = t.limit(l)
 	}

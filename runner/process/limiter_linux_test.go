@@ -165,7 +165,7 @@ func TestLimiterThatIsEnded(t *testing.T) {
 			unix.Kill(pid, unix.SIGKILL)
 		}()
 	}
-	if r, _ := limited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it began") {
+	if r, _ := limited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it started") {
 		t.Errorf("%+v", r)
 	}
 	c = command(t, leased(t, "/bin/true"))
@@ -173,7 +173,7 @@ func TestLimiterThatIsEnded(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	w.limiterWithin = 300 * time.Millisecond
-	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "longer than 300ms to begin") {
+	if r := w.Run(c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "not started within 300ms") {
 		t.Errorf("%+v", r)
 	}
 	if _, err := decodeOrder(make([]byte, orderHead)); !errors.Is(err, errOrder) {

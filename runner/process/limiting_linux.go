@@ -57,11 +57,11 @@ func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err 
 		o.memory = r.c.Limits.Memory
 	}
 	if l.order, err = memoryFile("order", o.encode()); err != nil {
-		return nil, fmt.Errorf("write what a limiter is to do: %w", err)
+		return nil, fmt.Errorf("write the limiter's instructions: %w", err)
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("make the socket of a limiter: %w", err)
+		return nil, fmt.Errorf("create the limiter's socket: %w", err)
 	}
 	l.fd, l.theirs = ends[0], ends[1]
 	unix.SetNonblock(l.fd, true) // which holds for this end alone
@@ -185,9 +185,9 @@ func (r *run) notLimited(status unix.WaitStatus) {
 	case l.ready: // its report of why was not heard
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.As == nil: // the Go runtime got no thread, or no memory
-		r.startFailed(&shortageError{fmt.Errorf("what sets its limits ended with exit code %d", status.ExitStatus())})
+		r.startFailed(&shortageError{fmt.Errorf("the process that sets its limits ended with exit code %d", status.ExitStatus())})
 	default: // which its account can bring about
-		r.startFailed(fmt.Errorf("what sets its limits ended with exit code %d", status.ExitStatus()))
+		r.startFailed(fmt.Errorf("the process that sets its limits ended with exit code %d", status.ExitStatus()))
 	}
 }
 
@@ -207,9 +207,9 @@ func (e *limitError) Unwrap() error { return e.error }
 func (r *run) refused(p report) error {
 	switch {
 	case p.step == stepNice:
-		return &limitError{"nice", fmt.Errorf("%d (%w): the runner has nice value %d, and the account may not lower it; ask for more, or raise its limit (LimitNICE=)", r.c.Nice, p.errno, cleanstart.Nice())}
+		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may not go below it; use a higher value, or set LimitNICE=", r.c.Nice, p.errno, cleanstart.Nice())}
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
-		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of open files, %d (%w); ask for less, or raise it (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
+		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or raise the limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
 	case p.step == stepNoFile:
 		return &limitError{"nofile", p.errno}
 	case p.step == stepMemory:
@@ -217,7 +217,7 @@ func (r *run) refused(p report) error {
 	case p.step == stepNoNew:
 		return &limitError{"no_new_privileges", p.errno}
 	case p.errno == unix.ENOMEM && r.c.Limits.Memory != 0:
-		return &limitError{"memory", fmt.Errorf("too low for %s to start (%w); ask for more", r.c.Argv[0], p.errno)}
+		return &limitError{"memory", fmt.Errorf("too low for %s to start (%w); use a higher limit", r.c.Argv[0], p.errno)}
 	}
 	return p.errno
 }
@@ -226,7 +226,7 @@ func (r *run) refused(p report) error {
 func scheduler() string {
 	const by = "the kernel's scheduler"
 	if autogroups() {
-		return by + ", but not for jobs with a terminal and others that begin a session of their own (kernel.sched_autogroup_enabled is 1)"
+		return by + ", except for jobs with a terminal or their own session (kernel.sched_autogroup_enabled is 1)"
 	}
 	return by
 }
@@ -236,14 +236,14 @@ func Enforced(c *Cgroups) []Enforcement {
 	counted, why := "", "no control groups"
 	if c != nil {
 		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control")) // what cannot be read counts nothing
-		counted, why = string(raw), "the runner's control group has no controller for it"
+		counted, why = string(raw), "the runner's control group lacks the controller"
 	}
 	list := []Enforcement{
-		{"memory", ForEach, "the limit of address space of each process (RLIMIT_AS): " + why},
+		{"memory", ForEach, "the address space limit of each process (RLIMIT_AS): " + why},
 		{"cpus", Unenforced, why},
 		{"tasks", Unenforced, why},
 		{"nice", Whole, scheduler()},
-		{"nofile", Whole, "the limit of open files of each process (RLIMIT_NOFILE)"},
+		{"nofile", Whole, "the open file limit of each process (RLIMIT_NOFILE)"},
 		{"no_new_privileges", Whole, "the kernel (PR_SET_NO_NEW_PRIVS)"},
 	}
 	for i, controller := range []string{"memory", "cpu", "pids"} {

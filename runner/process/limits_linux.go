@@ -110,7 +110,7 @@ func cpuSeconds(pid int) uint64 {
 func CheckLimits() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {
-		return fmt.Errorf("read the limit of address space: %w", err)
+		return fmt.Errorf("read the address space limit: %w", err)
 	}
 	raw, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -129,5 +129,5 @@ func checkSpace(limit, size uint64) error {
 	if limit >= need {
 		return nil
 	}
-	return fmt.Errorf("the limit of address space (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but this process needs %d MiB for its threads; raise the limit, or remove it and bound jobs by --memory", limit>>20, need>>20+1)
+	return fmt.Errorf("the address space limit (RLIMIT_AS; ulimit -v, LimitAS=) is %d MiB, but this process needs %d MiB for its threads; raise or remove it, and limit jobs with --memory", limit>>20, need>>20+1)
 }

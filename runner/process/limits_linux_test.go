@@ -28,7 +28,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	if err := CheckLimits(); err != nil {
 		t.Errorf("with a large limit: %v", err)
 	}
-	if err := checkSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") || !strings.Contains(err.Error(), "1157 MiB") || !strings.Contains(err.Error(), "raise the limit") {
+	if err := checkSpace(1000<<20, 900<<20); err == nil || !strings.Contains(err.Error(), "is 1000 MiB") || !strings.Contains(err.Error(), "1157 MiB") || !strings.Contains(err.Error(), "raise or remove it") {
 		t.Errorf("got %v", err)
 	}
 }

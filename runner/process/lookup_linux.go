@@ -13,7 +13,7 @@ type hungError struct{}
 
 // Error says how long it was looked for.
 func (hungError) Error() string {
-	return fmt.Sprintf("it took longer than %v to find: the disk that it is on does not answer", StartWithin)
+	return fmt.Sprintf("the search for it took longer than %v: its disk does not answer", StartWithin)
 }
 
 // maxLate bounds the look-ups of an account that were given up and have not returned: each
@@ -38,9 +38,9 @@ func (l *lateLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.of[uid] >= maxLate:
-		return fmt.Errorf("%w, and neither do %d others", errHung, maxLate)
+		return fmt.Errorf("%w; %d other searches are still waiting", errHung, maxLate)
 	case l.all >= maxLateOfAll:
-		return &shortageError{fmt.Errorf("it is not looked for while %d others hang (of each: %w)", l.all, errHung)}
+		return &shortageError{fmt.Errorf("no search for it while %d others are still waiting (for each: %w)", l.all, errHung)}
 	}
 	return nil
 }

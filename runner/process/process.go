@@ -172,7 +172,7 @@ type Left struct {
 }
 
 // ErrUnsupported says that commands cannot be run on this operating system.
-var ErrUnsupported = errors.New("running jobs is not supported on this operating system yet; run the service on Linux")
+var ErrUnsupported = errors.New("jobs cannot run on this operating system yet; run the service on Linux or Windows")
 
 // errNotDirectory means that a job's working directory is not a directory. It also serves Windows, where Stat has no
 // such error.

@@ -22,11 +22,11 @@ func CommandLine(argv []string) (line string, err error) {
 	most := maxLine
 	for _, a := range argv {
 		if strings.ContainsRune(a, 0) {
-			return "", errors.New("an argument has a NUL")
+			return "", errors.New("an argument contains a NUL byte")
 		}
 	}
 	if strings.Contains(argv[0], `"`) {
-		return "", errors.New("a program's name has no quotes")
+		return "", errors.New("a program name must not contain quotes")
 	}
 	text, kind := textAt(argv)
 	switch {
@@ -42,7 +42,7 @@ func CommandLine(argv []string) (line string, err error) {
 		line = plainLine(argv)
 	}
 	if n := len(utf16.Encode([]rune(line))); err == nil && n > most {
-		err = fmt.Errorf("the command line has %d characters; %d are the most that Windows takes for this program", n, most)
+		err = fmt.Errorf("the command line has %d characters; Windows allows at most %d for this program", n, most)
 	}
 	return line, err
 }
@@ -89,7 +89,7 @@ func short(a, parameter string, least int) bool {
 func cmdLine(argv []string, at int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
-		return "", errors.New("cmd.exe reads one line: join commands by & or use a batch file")
+		return "", errors.New("cmd.exe reads only one line; join commands with & or use a batch file")
 	}
 	line := []string{program(argv[0])}
 	for _, must := range []string{"/D", "/S"} {
@@ -131,7 +131,7 @@ func batchLine(argv []string) (string, error) {
 	var line []string
 	for i, a := range argv {
 		if strings.ContainsAny(a, "\"%\r\n") {
-			return "", fmt.Errorf("%q: a quote, a percent sign or a line's end cannot be handed to a batch file; run it by a command for cmd.exe", a)
+			return "", fmt.Errorf("%q: a quote, percent sign or line break cannot be passed to a batch file; use a cmd.exe command instead", a)
 		}
 		if i > 0 && a != "" && strings.Trim(a, plainInCmd) == "" {
 			line = append(line, a)

@@ -16,7 +16,7 @@ const (
 )
 
 // errMore says that a step of a removal is over, and the removal is not.
-var errMore = errors.New("there is more in it")
+var errMore = errors.New("not everything is removed yet")
 
 // Remove removes some of a folder, in a place that nobody but this process's account can
 // change, with the rights of the account that the folder belongs to: it follows no link and
@@ -37,11 +37,11 @@ func Remove(path string, as *Identity) (more bool, err error) {
 		case nil, unix.ENOENT:
 			return false, nil
 		case unix.EBUSY:
-			return false, fmt.Errorf("something is mounted on %s", path)
+			return false, fmt.Errorf("a file system is mounted on %s", path)
 		}
 		return true, nil // it is written to meanwhile
 	}
-	return false, fmt.Errorf("remove what is in %s: %w", path, err)
+	return false, fmt.Errorf("empty %s: %w", path, err)
 }
 
 // OwnerOf is the account whose folder this is, by its numbers; nil if this process is not
@@ -75,7 +75,7 @@ func (r *removal) enter(in int, name string, depth int) error {
 	case unix.ENOENT:
 		return nil
 	case unix.EXDEV:
-		return fmt.Errorf("something is mounted on %s", name)
+		return fmt.Errorf("a file system is mounted on %s", name)
 	case unix.ENOTDIR, unix.ELOOP: // the command has put something else in its place
 		return unix.Unlinkat(in, name, 0)
 	default:

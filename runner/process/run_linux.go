@@ -59,14 +59,14 @@ func (w *Worker) open() (err error) {
 	}
 	if w.wake < 0 {
 		if w.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-			return &shortageError{fmt.Errorf("make an eventfd: %w", err)}
+			return &shortageError{fmt.Errorf("create an eventfd: %w", err)}
 		}
 		w.buffer = make([]byte, 64<<10)
 	}
 	if w.cgroups != nil && w.cgroup == nil {
 		b, err := w.cgroups.cgroup()
 		if err != nil {
-			return &shortageError{fmt.Errorf("make a control group: %w", err)}
+			return &shortageError{fmt.Errorf("create a control group: %w", err)}
 		}
 		w.setCgroup(b)
 	}

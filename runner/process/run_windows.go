@@ -43,7 +43,7 @@ func (w *Worker) open() (err error) {
 	}
 	if w.wake == 0 {
 		if w.wake, err = windows.CreateEvent(nil, 0, 0, nil); err != nil {
-			return fmt.Errorf("make an event: %w", err)
+			return fmt.Errorf("create an event: %w", err)
 		}
 		w.buffers = [2][]byte{make([]byte, pipeSize), make([]byte, pipeSize)}
 	}

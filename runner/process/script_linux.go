@@ -99,7 +99,7 @@ func (r *run) brokenInterpreter() error {
 		if err := unix.Faccessat(unix.AT_FDCWD, r.inDir(next), unix.X_OK, unix.AT_EACCESS); err != nil {
 			broken := &interpreterError{interpreter: next, error: err}
 			if strings.HasSuffix(next, "\r") {
-				broken.hint = fmt.Sprintf("; the first line of %s ends with a carriage return: save it with Unix line ends", path)
+				broken.hint = fmt.Sprintf("; the first line of %s ends with a carriage return: save it with Unix line endings", path)
 			}
 			return broken
 		}

@@ -59,7 +59,7 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 		code   int64
 		says   []string
 	}{
-		"carriage return": {"#!/bin/sh\r\necho hi\r\n", 127, []string{`interpreter "/bin/sh\r": no such file`, "carriage return", "Unix line ends"}},
+		"carriage return": {"#!/bin/sh\r\necho hi\r\n", 127, []string{`interpreter "/bin/sh\r": no such file`, "carriage return", "Unix line endings"}},
 		"missing":         {"#! /no/such/python -u\n", 127, []string{`interpreter "/no/such/python": no such file`}},
 		"no newline":      {"#!/no/such/python", 127, []string{`interpreter "/no/such/python": no such file`}},
 		"not executable":  {"#!" + unrunnable + "\n", 126, []string{`interpreter "` + unrunnable + `": permission denied`}},

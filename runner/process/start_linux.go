@@ -134,7 +134,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 			l.close()
 			r.limiter = nil
 			if r.pidfd != notCloned {
-				err = fmt.Errorf("the runner's own program, which sets limits, cannot be executed: %v", err)
+				err = fmt.Errorf("cannot execute the runner's own program, which sets the limits: %v", err)
 			}
 		}
 		r.pidfd = -1
@@ -166,7 +166,7 @@ func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC); err != nil {
-			return &shortageError{fmt.Errorf("make a pipe: %w", err)}
+			return &shortageError{fmt.Errorf("create a pipe: %w", err)}
 		}
 		r.pipes[i], r.ends[i] = p[0], p[1]
 		if err := r.give(p[1]); err != nil {
@@ -210,13 +210,13 @@ func (r *run) stdin() (fd int, err error) {
 	}
 	fd, err = memoryFile("stdin", []byte(r.c.Stdin))
 	if err != nil {
-		return r.w.null, &shortageError{fmt.Errorf("make a file for the input: %w", err)}
+		return r.w.null, &shortageError{fmt.Errorf("create a file for standard input: %w", err)}
 	}
 	if err := r.give(fd); err != nil {
 		return fd, err
 	}
 	if _, err = unix.Seek(fd, 0, 0); err != nil {
-		return fd, &shortageError{fmt.Errorf("rewind the input: %w", err)}
+		return fd, &shortageError{fmt.Errorf("rewind standard input: %w", err)}
 	}
 	return fd, nil
 }
@@ -258,7 +258,7 @@ func openStdin(path string) (int, error) {
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
 		err = fmt.Errorf("%s is not a regular file", path)
 	case system.Type == unix.PROC_SUPER_MAGIC: // it may be about this process, which is not the job's
-		err = fmt.Errorf("%s is a file of the kernel's", path)
+		err = fmt.Errorf("%s is a kernel file, not a regular file", path)
 	}
 	if err != nil {
 		unix.Close(fd)

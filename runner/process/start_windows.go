@@ -63,7 +63,7 @@ func (r *run) start() bool {
 // prepare makes what the command inherits, and its tree.
 func (r *run) prepare(std *[3]windows.Handle) (err error) {
 	if r.c.As != nil {
-		return errors.New("commands of another account cannot be run on Windows")
+		return errors.New("commands cannot run as another account on Windows")
 	}
 	switch {
 	case r.c.StdinFile != "":
@@ -123,7 +123,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 		}
 	}
 	if isCmd(path) && ofNetwork(r.c.Dir) {
-		return &folderError{fmt.Errorf("cmd.exe cannot be in %s, which is of the network, and would be in the folder of Windows; begin the line with: pushd %[1]s &&, and give --no-cwd", r.c.Dir)}
+		return &folderError{fmt.Errorf("cmd.exe cannot run in the network folder %s and would run in the Windows folder; start the command with pushd %[1]s && and add --no-cwd", r.c.Dir)}
 	}
 	line, err := CommandLine(argv)
 	if err != nil {
@@ -172,7 +172,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 // where the machine could give it all that it may have.
 func (r *run) whose(err error) error {
 	if l := r.c.Limits.Memory; l > 0 && isOf(err, ofMemory) && r.w.sys.room() >= uint64(l) {
-		return &limitError{"memory", errors.New("too low for the program to start")}
+		return &limitError{"memory", errors.New("too low for the program to start; use a higher limit")}
 	}
 	return err
 }
@@ -217,7 +217,7 @@ var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
 	rights, err := ownOnly()
 	if err != nil {
-		return nil, 0, fmt.Errorf("make a pipe: %w", err)
+		return nil, 0, fmt.Errorf("create a pipe: %w", err)
 	}
 	name := `\\.\pipe\queuectl-` + rand.Text()
 	name16, err := windows.UTF16PtrFromString(name)
@@ -227,7 +227,7 @@ func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
 	h, err := windows.CreateNamedPipe(name16, access|windows.FILE_FLAG_OVERLAPPED|windows.FILE_FLAG_FIRST_PIPE_INSTANCE,
 		windows.PIPE_TYPE_BYTE|windows.PIPE_REJECT_REMOTE_CLIENTS, 1, pipeSize, pipeSize, 0, rights)
 	if err != nil {
-		return nil, 0, fmt.Errorf("make a pipe: %w", err)
+		return nil, 0, fmt.Errorf("create a pipe: %w", err)
 	}
 	ours = os.NewFile(uintptr(h), name)
 	mode := uint32(windows.GENERIC_WRITE | windows.FILE_READ_ATTRIBUTES)
@@ -316,7 +316,7 @@ func (r *run) startFailed(err error) {
 		r.r.ExitCode = 127
 	}
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
-		err = errors.New("it is not a program that Windows can start")
+		err = errors.New("not a program that Windows can run")
 	}
 	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
 }
@@ -404,7 +404,7 @@ func envBlock(env []string) ([]uint16, error) {
 	var block []uint16
 	for _, e := range env {
 		if strings.ContainsRune(e, 0) {
-			return nil, errors.New("a variable of the environment has a NUL")
+			return nil, errors.New("an environment variable contains a NUL byte")
 		}
 		block = append(append(block, utf16.Encode([]rune(e))...), 0)
 	}

@@ -183,7 +183,7 @@ func TestShortage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer squatter.close()
-	if r, _, _ := do(t, c); !r.Shortage || !strings.Contains(r.Error, "has its name") {
+	if r, _, _ := do(t, c); !r.Shortage || !strings.Contains(r.Error, "already in use") {
 		t.Errorf("a stranger's job object: %+v", r)
 	}
 }
@@ -230,7 +230,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 		r := &run{w: w, r: &result, c: &Command{Argv: []string{"x"}, Limits: Limits{Memory: c.limit}}}
 		result.ExitCode = -1
 		r.startFailed(r.whose(c.errno))
-		if result.Shortage == c.own || c.own && (result.ExitCode != 126 || !strings.Contains(result.Error, "limit of memory: too low")) {
+		if result.Shortage == c.own || c.own && (result.ExitCode != 126 || !strings.Contains(result.Error, "limit memory: too low")) {
 			t.Errorf("%+v: %+v", c, result)
 		}
 	}

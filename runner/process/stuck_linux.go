@@ -11,7 +11,7 @@ import (
 // or a server that does not answer.
 func (r *run) giveUp(left []proc) {
 	r.r.StuckPID = left[0].pid
-	r.r.Error = fmt.Sprintf("%d processes still there %v after SIGKILL, pid %d first", len(left), r.c.Patience, r.r.StuckPID)
+	r.r.Error = fmt.Sprintf("%d processes still exist %v after SIGKILL, the first with pid %d", len(left), r.c.Patience, r.r.StuckPID)
 	r.w.stuck = left
 	for _, p := range left {
 		r.endTracer(p.pid)
@@ -46,7 +46,7 @@ func (r *run) giveUpMain(left []proc) {
 // nothing but its number, so no worker waits for it.
 func (r *run) letTracer() {
 	r.r.Traced, r.exited = true, true
-	r.r.Error = fmt.Sprintf("pid %d has ended, but another process traces it and keeps its end (ptrace)", r.pid)
+	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status", r.pid)
 	r.w.mu.Lock()
 	r.w.running = false
 	r.w.mu.Unlock()

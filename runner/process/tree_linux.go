@@ -42,7 +42,7 @@ func Prepare() error {
 	}
 	unix.Setsid() // fails only for a leader, who has a session
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
-		return fmt.Errorf("become a subreaper: %w", err)
+		return fmt.Errorf("set the subreaper attribute: %w", err)
 	}
 	unix.Umask(inheritedUmask)
 	paceCollections()
@@ -60,11 +60,11 @@ const softFiles = 1024
 func restart() error {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("read the limit of open files: %w", err)
+		return fmt.Errorf("read the open file limit: %w", err)
 	}
 	limit.Cur = min(softFiles, limit.Max)
 	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return fmt.Errorf("set the limit of open files: %w", err)
+		return fmt.Errorf("set the open file limit: %w", err)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()

@@ -58,10 +58,10 @@ const (
 func noTerminal(err error) error {
 	for _, want := range []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, want) {
-			return &shortageError{fmt.Errorf("make a terminal: %w", err)}
+			return &shortageError{fmt.Errorf("create a terminal: %w", err)}
 		}
 	}
-	return fmt.Errorf("this machine gives no terminal (/dev/ptmx): %v", err) // not wrapped: no program is missing
+	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err) // not wrapped: no program is missing
 }
 
 // Type writes to the terminal of the command whose main process is pid. It takes the first

@@ -374,7 +374,7 @@ func Append(b []byte, f Frame) []byte {
 }
 
 // ErrPartial means that a frame's end has not been read yet.
-var ErrPartial = errors.New("partial frame")
+var ErrPartial = errors.New("incomplete frame")
 
 // Parse reads the first frame of b and says how many bytes it took. The frame
 // shares nothing with b. ErrPartial asks for more bytes; any other error means that
@@ -385,20 +385,20 @@ func Parse(b []byte) (Frame, int, error) {
 	}
 	n := int(binary.LittleEndian.Uint32(b))
 	if n < 1 || n > MaxFrame {
-		return nil, 0, fmt.Errorf("a frame of %d bytes", n)
+		return nil, 0, fmt.Errorf("invalid frame length: %d bytes", n)
 	}
 	if len(b) < 4+n {
 		return nil, 0, ErrPartial
 	}
 	k := b[4]
 	if int(k) >= len(kinds) || kinds[k] == nil {
-		return nil, 0, fmt.Errorf("no such frame: %d", k)
+		return nil, 0, fmt.Errorf("unknown frame type %d", k)
 	}
 	f := kinds[k]()
 	c := codec{reads: true, unread: string(b[5 : 4+n])}
 	f.fields(&c)
 	if c.bad || c.unread != "" {
-		return nil, 0, fmt.Errorf("a damaged frame of type %d", k)
+		return nil, 0, fmt.Errorf("damaged frame of type %d", k)
 	}
 	return f, 4 + n, nil
 }
