@@ -171,7 +171,7 @@ func TestStopEndsAHungRunner(t *testing.T) {
 	q.must("config", "set", "stop_timeout", "1s")
 	runner, _ := q.freeze()
 	for _, verb := range []string{"requeue", "cancel"} { // what was asked last holds
-		if got := q.cli(verb, gone); got.code != 3 || !strings.Contains(got.err, "the job is ended once it does") {
+		if got := q.cli(verb, gone); got.code != 3 || !strings.Contains(got.err, "the job will be ended when the runner answers") {
 			t.Errorf("%s: %+v", verb, got)
 		}
 	}
@@ -520,7 +520,7 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 		t.Error("a service started on a database that has lost its end")
 	}
 	said := q.log.String()
-	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "it has job 2, and the last one here was 1") || !strings.Contains(said, "service stop --runners") {
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "it has job 2, but the last job of this queue is 1") || !strings.Contains(said, "service stop --runners") {
 		t.Errorf("exit code %d, said %q; want 78 and what to do", code, said)
 	}
 	if !lives(pid) {

@@ -69,7 +69,7 @@ func TestServiceLog(t *testing.T) {
 	if after := len(q.logged("request")); after != before {
 		t.Errorf("at level warn requests are told of")
 	}
-	if died := q.logged("a runner has died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
+	if died := q.logged("a runner died"); len(died) != 1 || died[0]["level"] != "WARN" || pid == 0 {
 		t.Errorf("a dead runner: %v", died)
 	}
 	if dead := q.logged("job is dead"); len(dead) != 2 || dead[1]["reason"] != "lost" {

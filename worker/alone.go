@@ -55,7 +55,7 @@ func (l *loop) startAll(jobs []queue.Job, stored bool) {
 }
 
 // ErrNotHere says that a job may start on other machines of the queue, but not on this one.
-var ErrNotHere = errors.New("not on this machine")
+var ErrNotHere = errors.New("not on this node")
 
 // holdDisowned has a job held that may not start, or wait for another machine that may start it.
 func (l *loop) holdDisowned(j *queue.Job, why error) {
@@ -119,7 +119,7 @@ func (l *loop) spawnAlone() {
 // holds mu.
 func (l *loop) crowdedAlone() error {
 	if time.Now().Before(l.isolation.after) {
-		return errors.New("no runner of its own could be started a moment ago")
+		return errors.New("starting a separate runner failed a moment ago")
 	}
 	n := 0
 	for _, conn := range l.runners.clients {
@@ -133,7 +133,7 @@ func (l *loop) crowdedAlone() error {
 		}
 	}
 	if n >= maxAlone {
-		return fmt.Errorf("%d jobs run alone already, each after its runner died; this one follows them", n)
+		return fmt.Errorf("%d jobs already run alone, each because its runner died; this job waits for them", n)
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 		l.slowDown()
 		l.isolation.after = l.paused.Add(l.isolation.pause)
 		l.isolation.pause = min(2*l.isolation.pause, pauseLast)
-		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "no runner of its own for a suspect; it is tried again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})
+		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})
 		l.putOff(back, err)
 	}
 	l.spawnAlone()
@@ -226,7 +226,7 @@ func (l *loop) startHung(j *queue.Job) {
 		l.isolation.owners[uid] = o
 	}
 	if o.hung++; o.hung == hungStarts {
-		l.cfg.Log.Warn("starts of a user's jobs hang; they have a runner of their own for a while", "uid", uid, "job", j.ID)
+		l.cfg.Log.Warn("a user's jobs hang when they start; they get a separate runner for a while", "uid", uid, "job", j.ID)
 	}
 	o.at = time.Now()
 }
@@ -268,9 +268,9 @@ func (l *loop) startOwned(o *owner, jobs []queue.Job) {
 	switch {
 	case o.conn != nil || o.spawning:
 	case have >= maxOwners:
-		why = fmt.Errorf("%d users whose starts hang have a runner of their own already", have)
+		why = fmt.Errorf("%d users whose jobs hang when they start have a separate runner already, which is the limit", have)
 	case silent >= maxSilent:
-		why = fmt.Errorf("%d runners of the user's own do not answer", silent)
+		why = fmt.Errorf("%d separate runners of this user do not answer", silent)
 	}
 	if why != nil {
 		l.putOff(jobs, why)
@@ -300,7 +300,7 @@ func (l *loop) spawnedFor(o *owner, conn *runnerConn, err error) {
 			l.handOver(h, conn)
 		}
 	} else if back := l.leases.notServed(of); len(back) > 0 {
-		l.cfg.Log.Error("no runner of their own for a user's jobs; they are put off", "uid", o.uid, "error", err)
+		l.cfg.Log.Error("could not start a separate runner for a user's jobs; they are postponed", "uid", o.uid, "error", err)
 		l.putOff(back, err)
 	}
 }

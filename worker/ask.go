@@ -13,10 +13,10 @@ import (
 )
 
 // ErrRuns refuses a change of a job whose attempt has started.
-var ErrRuns = errors.New("the job runs")
+var ErrRuns = errors.New("the job is running")
 
 // ErrOtherwise says that an attempt which was to be given back came to another end.
-var ErrOtherwise = errors.New("the attempt came to another end")
+var ErrOtherwise = errors.New("the attempt ended in another way")
 
 // Cancel ends a leased job for good, on behalf of uid, and waits until that, or
 // how it ended before, is recorded. It reports whether the job was leased.
@@ -110,7 +110,7 @@ func (p *Pool) end(ctx context.Context, seq int64, how queue.End, uid int, verb 
 	}
 	p.endOne(h, how, &uid, verb)
 	_, err := p.waitFor(ctx, h, nil)
-	return h, later(err, "the job is ended once it does")
+	return h, later(err, "the job will be ended when the runner answers")
 }
 
 // later adds to the error about a runner that does not answer what becomes of what was asked.
@@ -162,7 +162,7 @@ func (p *Pool) Signal(ctx context.Context, seq int64, number int) (bool, error) 
 		h.conn.Send(&wire.Signal{Lease: h.lease(), Number: int64(number)})
 	}
 	p.mu.Unlock()
-	return true, later(p.answers(ctx, h), "the signal is sent once it does")
+	return true, later(p.answers(ctx, h), "the signal will be sent when the runner answers")
 }
 
 // runningSoon is the lease of a job that runs, or is heard to within a while; nil if it does not.

@@ -57,7 +57,7 @@ type finding struct {
 
 // ErrOlder means that a runner has a job with a number that the store has never given out: the
 // store is older than what the runner was sent.
-var ErrOlder = errors.New("the runner has jobs that were never enqueued here")
+var ErrOlder = errors.New("the runner has jobs that were never enqueued in this queue")
 
 // takeOver begins to connect the runners that live and to recover dead ones. Every lease
 // of an earlier service is held from now on, until its runner is found.
@@ -133,7 +133,7 @@ func (l *loop) approach(c *contact) {
 			}
 			if !told && time.Since(c.since) > againWithin && l.ctx.Err() == nil {
 				told = true
-				l.cfg.Log.Error("a runner cannot be reached; it is tried again, and what it runs waits for it", "folder", c.dir, "error", err)
+				l.cfg.Log.Error("cannot connect to a runner; trying again. Its jobs keep waiting for it", "dir", c.dir, "error", err)
 			}
 			l.ring() // another runner may be needed by now
 			if !pause(l.ctx, wait) {
@@ -166,7 +166,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 	}
 	if newest := client.Newest(); c.initial && newest > c.newest && !runner.OfAnAccount(c.dir) {
 		client.Close()
-		return finding{err: fmt.Errorf("%s: %w: it has job %d, and the last one here was %d", c.dir, ErrOlder, newest, c.newest)}, nil
+		return finding{err: fmt.Errorf("%s: %w: it has job %d, but the last job of this queue is %d", c.dir, ErrOlder, newest, c.newest)}, nil
 	}
 	return finding{client: client}, nil
 }
@@ -178,7 +178,7 @@ func (p *Pool) epoch(ctx context.Context) (int64, error) {
 		if !passes(err) {
 			return epoch, err
 		}
-		p.cfg.Log.Warn("not recorded yet; it will be tried again", "error", err, "in_ms", wait.Milliseconds())
+		p.cfg.Log.Warn("could not write to the store; trying again", "error", err, "in_ms", wait.Milliseconds())
 		if !pause(ctx, wait) {
 			return 0, ctx.Err()
 		}
@@ -216,7 +216,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		h := l.leases.all[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // it was given up: nobody waits for it
-			l.cfg.Log.Warn("a runner has a job that this queue has not handed out, or has given up; it is ended", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
+			l.cfg.Log.Warn("a runner has a job that this queue did not start, or has given up; ending the job", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil:
@@ -287,7 +287,7 @@ func (l *loop) listen(conn *runnerConn) {
 		expected := l.stopping || conn.dismissed
 		l.mu.Unlock()
 		if l.ctx.Err() == nil && !expected {
-			l.cfg.Log.Warn("connection to the runner ended", "runner", conn.Reply.PID, "error", err)
+			l.cfg.Log.Warn("lost the connection to the runner", "runner", conn.Reply.PID, "error", err)
 			l.Go(func() { l.endLeft(l.ctx, conn.Dir) })
 		}
 		deliver(delivery{from: conn})
@@ -379,7 +379,7 @@ func (l *loop) spawn(alone, forNew bool, use func(*runnerConn, error)) {
 				wait = min(wait, launcherAgain)
 			}
 			if err.Error() != logged {
-				l.cfg.Log.Error("no runner could be started; it is tried again", "error", err, "in_ms", wait.Milliseconds())
+				l.cfg.Log.Error("could not start a runner; trying again", "error", err, "in_ms", wait.Milliseconds())
 			}
 			logged = err.Error()
 			l.ring()

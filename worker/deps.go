@@ -55,7 +55,7 @@ func (l *loop) readDeps(j queue.Job) {
 			}
 			defer l.mu.Unlock()
 			h.over = true
-			l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "what a job is told of its dependencies cannot be read; it is tried again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
+			l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "could not read the results of a job's dependencies; trying again", []slog.Attr{slog.String("job", j.ID), slog.Any("error", err)}})
 			l.putOff([]queue.Job{j}, err)
 			return nil
 		})

@@ -83,7 +83,7 @@ func (p *Pool) AwaitNoStarts(ctx context.Context, within time.Duration) error {
 // that does not answer; nil if all runners answer.
 func unconfirmed(list []*leaseState, silence error) error {
 	if silence == nil {
-		silence = queue.Errorf(queue.CodeUnavailable, "job %s is taking long to start", list[0].job.ID)
+		silence = queue.Errorf(queue.CodeUnavailable, "job %s is still starting", list[0].job.ID)
 	}
 	which := "this job"
 	if len(list) > 1 {

@@ -101,7 +101,7 @@ func TestDrainNamesARunnerThatHangs(t *testing.T) {
 	hears[*wire.Start](t, f, 2)
 	p.Drain(true)
 	err := p.AwaitNoStarts(t.Context(), 0)
-	for _, want := range []string{"the runner with pid 1 does not answer, and job ", "; the drain is on, but up to 2 jobs may still start"} {
+	for _, want := range []string{"the runner with pid 1, which has job ", "; the drain is on, but up to 2 jobs may still start"} {
 		if !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want it to contain %q", err, want)
 		}
@@ -121,7 +121,7 @@ func TestDrainNamesAStartThatHangs(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- p.AwaitNoStarts(t.Context(), 0) }()
 	until(t, "the drain gave up", func() bool { p.Drain(true); return len(result) > 0 })
-	want := "job 1 is taking long to start; the drain is on, but this job may still start"
+	want := "job 1 is still starting; the drain is on, but this job may still start"
 	if err := <-result; !errors.Is(err, queue.ErrUnavailable) || err.Error() != want {
 		t.Errorf("got %v, want %q", err, want)
 	}

@@ -86,7 +86,7 @@ func (l *loop) settleLost() {
 		}
 		d := queue.Decide(j, queue.Outcome{End: how, ExitCode: -1, Paused: j.PausedAt != 0}, l.cfg.Policy())
 		if d.Error == "" {
-			d.Error = "its node is gone: " + l.orphaned[i].From
+			d.Error = "the node that ran the job is gone: " + l.orphaned[i].From
 		}
 		l.session.settle(store.Settlement{Lease: j.Lease(), Attempt: a, Decision: d})
 	}

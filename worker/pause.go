@@ -16,7 +16,7 @@ import (
 // is told anew what is recorded, so whatever is lost between both holds in the end.
 
 // ErrAllPaused refuses to resume a job that stands still because everything does.
-var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "everything is paused; go on with: queuectl resume --all")
+var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
 // beginsWithin is how long a pause waits to hear that its job runs: what its runner has not begun
 // is asked back long before.
@@ -186,9 +186,9 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 		p.mu.Lock()
 		conn, still := h.conn, p.standsStill(h)
 		p.mu.Unlock()
-		what := "the job goes on once it does"
+		what := "the job will resume when the runner answers"
 		if still {
-			what = "the job stands still once it does"
+			what = "the job will pause when the runner answers"
 		}
 		if conn == nil {
 			return later(p.answers(ctx, h), what)
@@ -210,7 +210,7 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 		case err != nil:
 			return err
 		case left > 0 && still:
-			return queue.Errorf(queue.CodeUnavailable, "job %s is paused, but %d of its processes still run: they come and go too fast, or may not be stopped; they are tried again and again", h.job.ID, left)
+			return queue.Errorf(queue.CodeUnavailable, "job %s is paused, but %d of its processes still run: they start and end too quickly, or cannot be stopped; the runner keeps trying", h.job.ID, left)
 		default:
 			return nil
 		}
@@ -218,7 +218,7 @@ func (p *Pool) tellPause(ctx context.Context, h *leaseState) error {
 }
 
 // errEnding refuses to pause a job whose attempt has ended, or is being ended.
-var errEnding = queue.Errorf(queue.CodeWrongState, "the job is being ended, so it is not paused")
+var errEnding = queue.Errorf(queue.CodeWrongState, "the job is ending, so it cannot be paused")
 
 // pauseAgain tells a runner that was met whether a lease's tree is to stand still. The caller
 // holds mu.

@@ -86,11 +86,11 @@ func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	}
 	for other, c := range p.runners.contacts {
 		if filepath.Dir(other) == root && !c.dead {
-			return nil, errors.New("no runner is connected yet that may deal with what this one has left")
+			return nil, errors.New("no connected runner can clean up after this one yet")
 		}
 	}
 	if root == p.cfg.Runners.Root() && !p.stopping {
-		return nil, errors.New("no runner has started yet that may deal with what this one has left")
+		return nil, errors.New("no runner that can clean up after this one has started yet")
 	}
 	return nil, nil
 }
@@ -197,17 +197,17 @@ func (l *loop) recovered(d *deadRunner) {
 	if !d.stays {
 		l.session.then = append(l.session.then, func() {
 			if err := runner.Forget(d.dir, d.by); err != nil { // on Windows whoever reads a file keeps it there
-				l.cfg.Log.Warn("a dead runner's folder stays, to be removed at the next start", "folder", d.dir, "error", err)
+				l.cfg.Log.Warn("could not remove a dead runner's directory; it will be removed at the next start", "dir", d.dir, "error", err)
 			}
 		})
 	}
 	for _, left := range d.Stuck {
-		l.cfg.Log.Error("a process of a dead runner outlives SIGKILL", "pid", left.PID, "runner", d.dir)
+		l.cfg.Log.Error("a dead runner's process still exists after SIGKILL", "pid", left.PID, "runner", d.dir)
 	}
 	if lost > 0 {
-		l.cfg.Log.Warn("a runner has died", "runner", d.dir, "results", results, "lost", lost)
+		l.cfg.Log.Warn("a runner died", "runner", d.dir, "results", results, "lost", lost)
 	} else {
-		l.cfg.Log.Info("a runner had ended", "runner", d.dir, "results", results)
+		l.cfg.Log.Info("a runner ended", "runner", d.dir, "results", results)
 	}
 }
 

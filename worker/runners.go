@@ -130,7 +130,7 @@ func (r *runners) fellSilent(conn *runnerConn) {
 	if !conn.silent {
 		conn.silent, conn.current = true, false
 		conn.forsake()
-		r.cfg.Log.Error("the runner does not answer; new jobs go to another one", "runner", conn.Reply.PID)
+		r.cfg.Log.Error("the runner does not answer; new jobs go to another runner", "runner", conn.Reply.PID)
 	}
 }
 
@@ -157,7 +157,7 @@ func (r *runners) heard(conn *runnerConn) bool {
 // stuck notes what takes workers of a runner though its attempts have ended.
 func (r *runners) stuck(conn *runnerConn, attempts []wire.Attempt) {
 	if len(attempts) < len(conn.stuck) {
-		r.cfg.Log.Info("what outlived SIGKILL is gone; its worker is free", "left", len(attempts))
+		r.cfg.Log.Info("processes that survived SIGKILL are gone; their worker is free", "left", len(attempts))
 	}
 	conn.stuck = attempts
 }

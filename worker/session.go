@@ -38,12 +38,12 @@ func (s *session) settle(end store.Settlement) { s.pending.Ended = append(s.pend
 // failed keeps what is to be recorded for a later turn, unless the store is broken.
 func (s *session) failed(err error) error {
 	if passes(err) {
-		s.log.Warn("not recorded yet; it will be tried again", "error", err, "in_ms", s.retry.Milliseconds())
+		s.log.Warn("could not record results; trying again", "error", err, "in_ms", s.retry.Milliseconds())
 		s.due = time.Now().Add(s.retry)
 		s.retry = min(2*s.retry, retryLast)
 		return nil
 	}
-	return fmt.Errorf("record what ran: %w", err)
+	return fmt.Errorf("record results: %w", err)
 }
 
 // passes tells errors of the store that are worth another try.
@@ -215,11 +215,11 @@ func (l *loop) remarks(ended []store.Settlement) (list []remark) {
 func remarkOn(d *queue.Decision) remark {
 	switch {
 	case d.Reason == queue.ReasonUnkillable:
-		return remark{level: slog.LevelError, text: "a job's processes outlive SIGKILL; they wait for the kernel, most likely for a disk or a network"}
+		return remark{level: slog.LevelError, text: "a job's processes still exist after SIGKILL; the kernel blocks them, most likely on a disk or the network"}
 	case d.State == queue.Dead:
 		return remark{level: slog.LevelWarn, text: "job is dead"}
 	case d.Reason == queue.ReasonLost || d.Reason == queue.ReasonInterrupted:
-		return remark{level: slog.LevelWarn, text: "job was cut off"}
+		return remark{level: slog.LevelWarn, text: "job was interrupted"}
 	case d.State == queue.Failed:
 		return remark{level: slog.LevelInfo, text: "attempt failed"}
 	}

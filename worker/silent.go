@@ -174,13 +174,13 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 
 // silence is the error about a lease whose runner does not answer.
 func (p *Pool) silence(pid int64, h *leaseState) error {
-	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, and job %s is with it; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
+	return queue.Errorf(queue.CodeUnavailable, "%s, which has job %s, does not answer; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
 }
 
 // NameRunner names a runner in a sentence about it; pid 0 is one that was never met.
 func NameRunner(pid int64) string {
 	if pid == 0 {
-		return "a runner that has not said its pid yet"
+		return "a runner with an unknown pid"
 	}
 	return fmt.Sprintf("the runner with pid %d", pid)
 }
@@ -224,9 +224,9 @@ func (p *Pool) endSilent() {
 	dirs = append(dirs, p.runners.unreached(0)...)
 	p.mu.Unlock()
 	for _, dir := range dirs {
-		p.cfg.Log.Error("a runner that does not answer is ended, and what it runs", "folder", dir)
+		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)
 		if err := p.cfg.Runners.End(dir); err != nil {
-			p.cfg.Log.Error("it could not be ended; the next service deals with what it runs", "folder", filepath.Base(dir), "error", err)
+			p.cfg.Log.Error("could not end the runner; the next service takes over its jobs", "dir", filepath.Base(dir), "error", err)
 		}
 	}
 }
