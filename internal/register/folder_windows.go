@@ -26,7 +26,7 @@ func access() string {
 // it, and puts the first settings into it where there are none.
 func secure(dir, file string) error {
 	if err := secureFolder(dir); err != nil {
-		return fmt.Errorf("make the state folder %s: %w", dir, err)
+		return fmt.Errorf("create the state folder %s: %w", dir, err)
 	}
 	text, err := packaging.Files.ReadFile("windows/queuectl.toml")
 	if err != nil {
@@ -79,7 +79,7 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 		return err
 	}
 	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 || about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
-		return queue.Errorf(queue.CodeWrongState, "it is no folder, or leads to another one; move it away")
+		return queue.Errorf(queue.CodeWrongState, "not a folder, or a link to another folder; move it away")
 	}
 	have, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {

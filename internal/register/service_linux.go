@@ -75,9 +75,9 @@ func (o Options) source(name string) string {
 // noSystemd says what an init has to start instead.
 func (o Options) noSystemd() error {
 	if o.User {
-		return queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start: queuectl serve")
+		return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run: queuectl serve")
 	}
-	return queue.Errorf(queue.CodeUnsupported, "systemd does not run here; have your init start, as root: %s %s; a service of your own is started by: queuectl serve",
+	return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run, as root: %s %s; or start your own service with: queuectl serve",
 		o.Client, strings.Join(o.serve(), " "))
 }
 
@@ -89,7 +89,7 @@ func session() error {
 	uid := strconv.Itoa(os.Getuid())
 	dir := filepath.Join("/run/user", uid)
 	if _, err := os.Stat(dir); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "systemd does not run for this user; log in, or have it run without that: loginctl enable-linger %s", uid)
+		return queue.Errorf(queue.CodeUnavailable, "systemd is not running for this user; log in, or keep it running without a login: loginctl enable-linger %s", uid)
 	}
 	return os.Setenv("XDG_RUNTIME_DIR", dir)
 }
@@ -154,9 +154,9 @@ func (s *Service) Registered() bool {
 // date, and restarted if it was not; running jobs go on.
 func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
-		remedy := "use those: systemctl enable --now " + mainUnit
+		remedy := "use them: systemctl enable --now " + mainUnit
 		if s.shadows() {
-			remedy = "have them used: queuectl service uninstall"
+			remedy = "switch to them: queuectl service uninstall"
 		}
 		return queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); %s", path, remedy)
 	}
@@ -267,7 +267,7 @@ func (s *Service) writeFiles() (changed bool, err error) {
 func (s *Service) Uninstall() (was bool, err error) {
 	shadows := s.shadows()
 	if path := s.owned(); path != "" && !shadows {
-		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); remove that package", path)
+		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); to remove the service, remove the package", path)
 	}
 	if err := s.allowed("uninstall", s.uid == 0); err != nil {
 		return true, err
@@ -350,7 +350,7 @@ var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 func trusted(program string) error {
 	for _, dir := range hidden {
 		if strings.HasPrefix(program, dir) {
-			return queue.Errorf(queue.CodeWrongState, "the service does not see what is in %s; %s", dir, fmt.Sprintf(copyFirst, filepath.Dir(program)))
+			return queue.Errorf(queue.CodeWrongState, "the service cannot access files in %s; %s", dir, fmt.Sprintf(copyFirst, filepath.Dir(program)))
 		}
 	}
 	for path := program; ; path = filepath.Dir(path) {
@@ -359,7 +359,7 @@ func trusted(program string) error {
 			return err
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && (st.Uid != 0 || info.Mode().Perm()&0o022 != 0) {
-			return queue.Errorf(queue.CodeWrongState, "root would run a program that others can replace: %s is not root's alone; %s", path, remedy(program, path, st.Uid, info.Mode()))
+			return queue.Errorf(queue.CodeWrongState, "other users can change %s and so replace a program that runs as root; %s", path, remedy(program, path, st.Uid, info.Mode()))
 		}
 		if path == "/" {
 			return nil
@@ -373,9 +373,9 @@ const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuec
 func remedy(program, path string, owner uint32, mode os.FileMode) string {
 	switch {
 	case owner == 0 && mode.Perm()&0o002 == 0: // as /usr/local/bin was in older Debians
-		return "change that: chmod g-w " + path
+		return "run: chmod g-w " + path
 	case filepath.Dir(program) == "/usr/local/bin":
-		return fmt.Sprintf("change that: chown root: %[1]s && chmod go-w %[1]s", path)
+		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)
 	}
 	return fmt.Sprintf(copyFirst, filepath.Dir(program))
 }

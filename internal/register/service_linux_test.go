@@ -214,7 +214,7 @@ func TestUninstallWhereAPackageCameLater(t *testing.T) {
 	}
 	expect(t, "files", m.files(t), append([]string{"/etc/queuectl/queuectl.toml", "/etc/queuectl/runner.conf"}, want...))
 	expect(t, "asked to uninstall", m.took(), []string{"systemctl daemon-reload", "systemctl is-enabled --quiet queuectl.service", "systemctl reenable queuectl.service", "systemctl is-enabled --quiet queuectl-web.socket", "systemctl reenable queuectl-web.socket", "systemctl try-restart queuectl.service"})
-	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "remove that package") {
+	if _, err := m.s.Uninstall(); !errors.Is(err, queue.ErrWrongState) || !strings.Contains(err.Error(), "remove the package") {
 		t.Errorf("Uninstall once more: got %v", err)
 	}
 }
@@ -232,7 +232,7 @@ func TestWithoutSystemd(t *testing.T) {
 	if err := system.noSystemd(); !errors.Is(err, queue.ErrUnsupported) || !strings.Contains(err.Error(), "/usr/local/bin/"+line+";") {
 		t.Errorf("got %v, want %q in it", err, line)
 	}
-	if err := own.noSystemd(); !errors.Is(err, queue.ErrUnsupported) || !strings.HasSuffix(err.Error(), "start: queuectl serve") {
+	if err := own.noSystemd(); !errors.Is(err, queue.ErrUnsupported) || !strings.HasSuffix(err.Error(), "run: queuectl serve") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -291,11 +291,11 @@ func TestRemedies(t *testing.T) {
 		mode          os.FileMode
 		want          string
 	}{
-		{bin, "/usr/local/bin", 0, 0o775, "change that: chmod g-w /usr/local/bin"},
-		{there, "/opt", 0, 0o775, "change that: chmod g-w /opt"},
-		{bin, bin, 0, 0o775, "change that: chmod g-w " + bin},
-		{bin, bin, 1000, 0o755, "change that: chown root: " + bin + " && chmod go-w " + bin},
-		{bin, "/usr/local/bin", 0, 0o777, "change that: chown root: /usr/local/bin && chmod go-w /usr/local/bin"},
+		{bin, "/usr/local/bin", 0, 0o775, "run: chmod g-w /usr/local/bin"},
+		{there, "/opt", 0, 0o775, "run: chmod g-w /opt"},
+		{bin, bin, 0, 0o775, "run: chmod g-w " + bin},
+		{bin, bin, 1000, 0o755, "run: chown root: " + bin + " && chmod go-w " + bin},
+		{bin, "/usr/local/bin", 0, 0o777, "run: chown root: /usr/local/bin && chmod go-w /usr/local/bin"},
 		{there, there, 1000, 0o755, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"},
 		{there, "/opt", 0, 0o777, "copy both programs first: install /opt/queuectl /opt/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"},
 	} {

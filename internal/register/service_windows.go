@@ -26,7 +26,7 @@ import (
 const Account = `NT SERVICE\` + Name
 
 // rootsAlone says who may do something to the system's service.
-const rootsAlone = "the system's service is an administrator's to %s: start an elevated prompt (right-click, Run as administrator), then: queuectl service %[1]s; --user means a service of your own"
+const rootsAlone = "only an administrator can %s the system's service; in an elevated prompt (right-click, Run as administrator), run: queuectl service %[1]s; or use --user for your own service"
 
 // Service is queuectl as a service of Windows. A user's own one is no service there: it
 // is started when the user logs on, and ends when they log off.
@@ -89,7 +89,7 @@ func New(o Options) (*Service, error) {
 	s.unit, err = kardianos.New(nil, &kardianos.Config{
 		Name:        Name,
 		DisplayName: "queuectl job queue",
-		Description: "Runs jobs from a durable queue of commands, and keeps them over restarts.",
+		Description: "Runs jobs from a durable queue of commands and keeps them across restarts.",
 		UserName:    Account,
 		Executable:  o.Program,
 		Arguments:   o.arguments(),
@@ -308,7 +308,7 @@ func (s *Service) Start() error {
 		err := s.unit.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
-			return fmt.Errorf("its account may not log on as a service, or has another password (1069); let it: secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
+			return fmt.Errorf("its account may not log on as a service, or its password is wrong (1069); allow it in secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
 		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 			return err
 		}
@@ -410,7 +410,7 @@ func (s *Service) notStarted(st *windows.SERVICE_STATUS_PROCESS) error {
 	if st.Win32ExitCode != uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
 		code = windows.Errno(st.Win32ExitCode).Error()
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); why is in %s and in the event log (Event Viewer, Windows Logs, Application, source %s)",
+	return queue.Errorf(queue.CodeUnavailable, "the service did not start (%s); see %s and the event log (Event Viewer, Windows Logs, Application, source %s)",
 		code, filepath.Join(s.Places.State, config.ServiceLogName), Name)
 }
 
@@ -459,7 +459,7 @@ func (s *Service) openEntry() (entry, error) {
 	}
 	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
 	if err != nil {
-		return nil, fmt.Errorf("ask the service manager: %w", err)
+		return nil, fmt.Errorf("connect to the service manager: %w", err)
 	}
 	defer windows.CloseServiceHandle(manager)
 	name, err := windows.UTF16PtrFromString(Name)
@@ -468,7 +468,7 @@ func (s *Service) openEntry() (entry, error) {
 	}
 	h, err := windows.OpenService(manager, name, rights)
 	if err != nil {
-		return nil, fmt.Errorf("ask the service manager for %s: %w", Name, err)
+		return nil, fmt.Errorf("open %s in the service manager: %w", Name, err)
 	}
 	return managed{&mgr.Service{Name: Name, Handle: h}}, nil
 }
@@ -507,7 +507,7 @@ func (m managed) command() (string, error) {
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)
 	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {
-		return "", fmt.Errorf("ask how the service is started: %w", err)
+		return "", fmt.Errorf("read the service's command line: %w", err)
 	}
 	return windows.UTF16PtrToString(c.BinaryPathName), nil
 }

@@ -19,13 +19,13 @@ func trusted(program string) error {
 		return err
 	}
 	if below, err := filepath.Rel(users, program); err == nil && filepath.IsLocal(below) {
-		return queue.Errorf(queue.CodeWrongState, "the service's account does not see what is in %s"+move, users)
+		return queue.Errorf(queue.CodeWrongState, "the service's account cannot read files in %s"+move, users)
 	}
 	return onlyTrustedReplace(program, accounts.AccessTo)
 }
 
 // move is what to do with a program that the service cannot be.
-const move = `; copy both programs first, queuectl.exe and queuectld.exe, for instance to C:\Program Files\queuectl, and run it there: queuectl service install`
+const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, and run there: queuectl service install`
 
 // onlyTrustedReplace refuses a program if others may change it or its folder, or move a folder
 // above those away: then another one could take its place.
@@ -45,17 +45,17 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 		}
 		who, err := by(sd, rights)
 		if err != nil {
-			return fmt.Errorf("ask who may change %s: %w", path, err)
+			return fmt.Errorf("read who can change %s: %w", path, err)
 		}
 		owner, fine, err := accounts.Owner(sd)
 		if err != nil {
-			return fmt.Errorf("ask whose %s is: %w", path, err)
+			return fmt.Errorf("read the owner of %s: %w", path, err)
 		}
 		if !fine {
 			who = append(who, accounts.Called(owner))
 		}
 		if len(who) > 0 {
-			return queue.Errorf(queue.CodeWrongState, "%s can be changed by others (%s), who could have the service run what they like"+move, path, strings.Join(who, ", "))
+			return queue.Errorf(queue.CodeWrongState, "%s can be changed by others (%s), who could replace the program that the service runs"+move, path, strings.Join(who, ", "))
 		}
 		if top {
 			return nil

@@ -12,7 +12,7 @@ import (
 )
 
 // rootsAlone says who may do something to the system's service.
-const rootsAlone = "the system's service is root's to %s: sudo queuectl service %[1]s; --user means a service of your own"
+const rootsAlone = "only root can %s the system's service: sudo queuectl service %[1]s; or use --user for your own service"
 
 // packaged and packagedClient are the paths of the programs in the files of the packages.
 const (
@@ -59,7 +59,7 @@ func (o Options) plain() error {
 	}
 	for _, path := range []string{o.Program, o.Client, o.Places.State, o.Places.Socket, o.Places.File} {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, special) {
-			return queue.Errorf(queue.CodeInvalid, "the path %q cannot stand in the file that registers a service: it has to be absolute, of letters, digits and /._+-", path)
+			return queue.Errorf(queue.CodeInvalid, "the path %q cannot be used in a service file; use an absolute path with only letters, digits and /._+-", path)
 		}
 	}
 	return nil

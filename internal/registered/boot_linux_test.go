@@ -26,9 +26,9 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	advice(Process{Kind: config.DirectoryService, Parent: initPID}, "")
 
 	booted = filepath.Join(booted, "missing") // systemd does not run
-	advice(own, "have the init system start: queuectl serve")
-	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "have the init system start it")
-	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "have the init system start it")
+	advice(own, "make the init system run: queuectl serve")
+	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "make the init system start it")
+	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "make the init system start it")
 	booted = t.TempDir()
 
 	unit := filepath.Join(Folder(), Name+".service")

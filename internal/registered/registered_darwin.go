@@ -33,9 +33,9 @@ func BootAdvice(p Process) string {
 		return "sudo queuectl service install"
 	case config.OwnService:
 		if _, registered := Own(); !registered {
-			return registerOwn + " (from login on), or, for all users: sudo queuectl service install"
+			return registerOwn + " (starts at login), or for all users: sudo queuectl service install"
 		}
-		return "it starts when you log in; for all users, from boot on: sudo queuectl service install"
+		return "for all users: sudo queuectl service install (your own service starts when you log in)"
 	}
 	return elsewhere
 }

@@ -45,9 +45,9 @@ func bootAdvice(p Process, booted string) string {
 	}
 	if !exists(booted) { // then no service can be registered
 		if p.Kind == config.OwnService {
-			return "have the init system start: queuectl serve"
+			return "make the init system run: queuectl serve"
 		}
-		return "have the init system start it"
+		return "make the init system start it"
 	}
 	switch p.Kind {
 	case config.SystemService:

@@ -14,7 +14,7 @@ func EndsAtLogout() bool { return false }
 // BootAdvice returns how to make a service start at boot. No service is registered here.
 func BootAdvice(p Process) string {
 	if p.Kind == config.OwnService {
-		return "have the init system start: queuectl serve"
+		return "make the init system run: queuectl serve"
 	}
 	return elsewhere
 }

@@ -41,9 +41,9 @@ func BootAdvice(p Process) string {
 		return ""
 	case config.OwnService:
 		if _, registered := Own(); !registered {
-			return registerOwn + " (from logon on), or, for all users, as an administrator: queuectl service install"
+			return registerOwn + " (starts at logon), or for all users, as an administrator: queuectl service install"
 		}
-		return "it starts when you log on; for all users, from boot on, as an administrator: queuectl service install"
+		return "for all users, as an administrator: queuectl service install (your own service starts when you log on)"
 	}
 	return elsewhere
 }

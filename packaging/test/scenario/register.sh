@@ -97,5 +97,5 @@ promise '... no file of the registration is left' same '' "$(box find /etc ! -pa
 promise '... and the job runs on' same "$job_pid" "$(q alice show over --json | jq .pid)"
 box touch /tmp/over
 promise '... to its own end' ends 8 '' q alice wait over
-promise 'service uninstall once more is refused: it is the package'"'"'s' ends 5 'remove that package' q root service uninstall
+promise 'service uninstall once more is refused: it is the package'"'"'s' ends 5 'remove the package' q root service uninstall
 summary
