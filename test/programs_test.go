@@ -105,7 +105,7 @@ func TestDoctorFindsHalfAnUpgrade(t *testing.T) {
 	q.healthy("both of one version")
 	daemon := filepath.Join(filepath.Dir(q.bin), programs[1])
 	out, code := runProgram(t, []string{"QUEUECTL_CLIENT_VERSION=0.0.1"}, daemon, "--dir", q.dir, "doctor")
-	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, and queuectld ") {
+	if code != 1 || !strings.Contains(out, "queuectl has version 0.0.1, but queuectld ") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 }

@@ -266,7 +266,7 @@ func TestRestartWithSettingsThatDoNotHold(t *testing.T) {
 	}
 	for _, wrong := range bad {
 		q.write("queuectl.toml", wrong)
-		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "goes on as it is") || !strings.Contains(got.err, "config validate") {
+		if got := q.cli("service", "restart"); got.code != 2 || !strings.Contains(got.err, "the service was not restarted") || !strings.Contains(got.err, "config validate") {
 			t.Errorf("with %q: %+v", wrong, got)
 		}
 	}

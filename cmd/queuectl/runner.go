@@ -31,7 +31,7 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			case stop:
 				return stopRunners(unit)
 			case a.Dir == "":
-				return cli.Usage("runner is started by the service; people use serve")
+				return cli.Usage("only the service starts a runner; to start the service, use: queuectl serve")
 			case launcher != "":
 				return launch(cmd.Context(), a.Dir, launcher, policy, log)
 			case watchdog:
@@ -107,7 +107,7 @@ func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse fu
 // warnUndivided tells why a control group does not serve that the system has handed over.
 func warnUndivided(log *slog.Logger, why error) {
 	if why != nil {
-		log.Warn("jobs are not held by control groups, or not by all of them; then their processes are found by session and cookie", "error", why)
+		log.Warn("some or all control groups are not available; the processes of jobs are found by session and cookie instead", "error", why)
 	}
 }
 
@@ -122,7 +122,7 @@ const runnersStopFor = 80 * time.Second
 // is called whenever the service has ended, also by a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
-		return cli.Usage("runner --stop needs the --unit of the service")
+		return cli.Usage("runner --stop also needs --unit, the unit of the service")
 	}
 	if systemd.Unit(unit).Stopping(askStopFor) {
 		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
@@ -136,7 +136,7 @@ func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) 
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
 	if err1 != nil || err2 != nil {
-		return cli.Usage("--launcher is UID:GID, not %q", service)
+		return cli.Usage("--launcher must be UID:GID, not %q", service)
 	}
 	self, err := os.Executable()
 	if err != nil {

@@ -104,10 +104,10 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 		}
 	}
 	if st.Version != cli.Version {
-		add("program", "failure", fmt.Sprintf("this program has version %s, the running service %s", cli.Version, st.Version), "restart the service with the newer one; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it")
+		add("program", "failure", fmt.Sprintf("this program has version %s, but the running service has version %s", cli.Version, st.Version), "restart the service with the newer version; jobs keep running: queuectl service stop --keep-jobs, then start it")
 	}
 	if client := a.ClientVersion(); client != cli.Version {
-		add("program", "failure", fmt.Sprintf("queuectl has version %s, and queuectld %s", client, cli.Version), "install both programs of one version, then restart the service: queuectl, which runs the jobs, is to be queuectld's own")
+		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version), "install the same version of both programs, then restart the service")
 	}
 	if t, err := a.Choose(); err == nil && t.Own && registered.EndsAtLogout() {
 		add("session", "warning", cli.EndsAtLogout, cli.Staying)

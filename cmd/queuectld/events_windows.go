@@ -103,16 +103,16 @@ func (e *events) WithGroup(name string) slog.Handler { return &events{e.text.Wit
 
 // started tells that the service has.
 func (e *events) started() {
-	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" has started")
+	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
 // ended tells that the service has, and why if that was not asked for.
 func (e *events) ended(err error) {
 	if err != nil {
-		e.say(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("queuectl has ended with code %d: %s", cli.ExitCode(err), cli.Message(err)))
+		e.say(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("queuectl ended with exit code %d: %s", cli.ExitCode(err), cli.Message(err)))
 		return
 	}
-	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl has stopped")
+	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")
 }
 
 func (e *events) say(kind uint16, text string) {
@@ -145,7 +145,7 @@ func (b *eventBook) tell(kind uint16, text string) error {
 // leftOut says how many events were, if any. The caller holds mu.
 func (b *eventBook) leftOut() {
 	if b.left > 0 {
-		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors were left out here; the service's log has them", b.left))
+		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; see the service's log", b.left))
 	}
 	b.left = 0
 }

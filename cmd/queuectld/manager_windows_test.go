@@ -125,7 +125,7 @@ func TestManagedService(t *testing.T) {
 		if s.specific || s.code != 0 {
 			t.Errorf("ended with %v %d", s.specific, s.code)
 		}
-		if want := []string{"queuectl " + cli.Version + " has started", "queuectl has stopped"}; !slices.Equal(s.events, want) {
+		if want := []string{"queuectl " + cli.Version + " started", "queuectl stopped"}; !slices.Equal(s.events, want) {
 			t.Errorf("events %q, want %q", s.events, want)
 		}
 	}
@@ -146,7 +146,7 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	if now := s.last(); now.State != svc.StopPending || s.specific || s.code != 0 {
 		t.Errorf("at last %+v, %v %d", now, s.specific, s.code)
 	}
-	if want := []string{"queuectl has stopped"}; !slices.Equal(s.events, want) {
+	if want := []string{"queuectl stopped"}; !slices.Equal(s.events, want) {
 		t.Errorf("events %q, want %q", s.events, want)
 	}
 }

@@ -38,7 +38,7 @@ the same command is run again. Outputs in files stay where they are.`,
 				}
 			}
 			if to == "" {
-				return queue.Invalid("to", "is missing; say where to: --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s", config.StoreSQLite)
+				return queue.Invalid("to", "no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s", config.StoreSQLite)
 			}
 			tell := func(table string, rows int64) { a.Progress("%s: %d rows", table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from, to, tell)
@@ -50,15 +50,15 @@ the same command is run again. Outputs in files stay where they are.`,
 				return a.PrintJSON(done)
 			}
 			if done.Before {
-				a.Say("it has moved to %s before", done.To)
+				a.Say("the queue was already moved to %s", done.To)
 				return nil
 			}
 			a.Say("%s moved from %s to %s", cli.Jobs(int(done.Jobs)), done.From, done.To)
-			next := "with the URL of that database: store_file, or store"
+			next := "store_file or store to the URL of that database"
 			if strings.HasSuffix(done.To, ".db") {
-				next = `with store = "sqlite", or without store and store_file`
+				next = `store to "sqlite", or remove store and store_file`
 			}
-			fmt.Fprintf(a.Err, "queuectl: start the service %s\n", next)
+			fmt.Fprintf(a.Err, "queuectl: in the settings, set %s; then start the service\n", next)
 			return nil
 		},
 	}

@@ -36,11 +36,11 @@ func serviceVerb(a *app) *cobra.Command {
 	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
-			return cli.Usage("--runners: cannot be combined with --keep-jobs, which keeps the jobs that --runners ends; give one of them")
+			return cli.Usage("--runners: cannot be combined with --keep-jobs, which keeps the jobs that --runners ends; use one of them")
 		case runners:
 			return a.stopRunners(roots)
 		case roots != "":
-			return cli.Usage("--runner-dir: works only with --runners; give both")
+			return cli.Usage("--runner-dir: works only with --runners; use both")
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
@@ -100,7 +100,7 @@ func (a *app) registration(own bool) (*register.Service, error) {
 		}
 	}
 	if a.Dir != "" || a.Socket != "" {
-		return nil, cli.Usage("a registered service has its own places: leave out --dir and --socket")
+		return nil, cli.Usage("a registered service has fixed paths; leave out --dir and --socket")
 	}
 	if o.Program, err = cli.DaemonPath(); err != nil {
 		return nil, err
@@ -184,9 +184,9 @@ func (a *app) serviceInstall(own bool) error {
 	if a.Structured() {
 		return a.PrintJSON(map[string]any{"registered": true, "socket": r.Places.Socket})
 	}
-	a.Say("the service is registered and runs; its socket is %s", r.Places.Socket)
+	a.Say("the service is registered and running; its socket is %s", r.Places.Socket)
 	if own && registered.EndsAtLogout() {
-		a.Say("it ends when you have logged out; %s", cli.Staying)
+		a.Say("it stops when you log out; %s", cli.Staying)
 	}
 	return nil
 }
@@ -203,9 +203,9 @@ func (a *app) serviceUninstall(own bool) error {
 	case a.Structured():
 		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
 	case r.Registered():
-		a.Say("the service is the package's from now on; the programs that were registered are still there")
+		a.Say("the service of the package is used from now on; the programs that were registered before are still installed")
 	case was:
-		a.Say("the service is not registered any more; the queue is kept in %s", r.Places.State)
+		a.Say("the service is no longer registered; the queue is kept in %s", r.Places.State)
 	default:
 		a.Say("no service was registered")
 	}
@@ -243,7 +243,7 @@ func startsAgain(ctx context.Context, c *control.Client, path string, environ []
 			return nil
 		}
 	}
-	return queue.Errorf(queue.CodeInvalid, "the service goes on as it is: with these settings it would not start again (%v); mend them, and check the file with: queuectl config validate %s", err, path)
+	return queue.Errorf(queue.CodeInvalid, "the service was not restarted: it could not start with these settings (%v); fix them, and check the file with: queuectl config validate %s", err, path)
 }
 
 // servedAs are the arguments with which a service that runs would be started again: with the file and the workers that it was given.
@@ -278,7 +278,7 @@ func (a *app) startUnregistered(ctx context.Context, t cli.Target) error {
 		return err
 	}
 	if !started {
-		return a.Tell(map[string]any{"started": false}, "the service runs already")
+		return a.Tell(map[string]any{"started": false}, "the service is already running")
 	}
 	return a.Tell(map[string]any{"started": true}, "service started")
 }
@@ -321,7 +321,7 @@ func (a *app) stopRunners(roots string) error {
 		return err
 	}
 	slow := time.AfterFunc(2*time.Second, func() {
-		a.Say("the runners are given %v to end, with what they run; then they are ended", service.EndRunnersWithin())
+		a.Say("waiting up to %v for the runners and their jobs to end; then they are killed", service.EndRunnersWithin())
 	})
 	n, err := service.EndRunners(places, roots)
 	slow.Stop()
@@ -341,7 +341,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 	case r == nil:
 		c, err = a.Client()
 	case !r.Runs():
-		err = queue.Errorf(queue.CodeUnavailable, "the service is registered and does not run; start it with: %s", r.HowToStart())
+		err = queue.Errorf(queue.CodeUnavailable, "the service is registered but not running; start it with: %s", r.HowToStart())
 	default:
 		c = control.NewClient(r.Places.Socket)
 		err = a.Reached(c.Connect(ctx), cli.Target{Socket: r.Places.Socket, Start: r.HowToStart()})
@@ -370,7 +370,7 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	defer c.Close()
 	err = c.Connect(ctx)
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
-		return a.Tell(map[string]any{"stopped": false}, "no service runs")
+		return a.Tell(map[string]any{"stopped": false}, "no service is running")
 	}
 	if err := a.Reached(err, t); err != nil {
 		return err
@@ -393,7 +393,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while the service stops")
+			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while the service was stopping")
 		}
 	}
 	return got, nil

@@ -37,7 +37,7 @@ func restoreVerb(a *app) *cobra.Command {
 			}
 			a.Say("%s restored to %s", cli.Jobs(int(done.Jobs)), places.State)
 			if done.Aside != "" {
-				fmt.Fprintf(a.Err, "queuectl: what was there before is in %s\n", done.Aside)
+				fmt.Fprintf(a.Err, "queuectl: the previous queue is kept in %s\n", done.Aside)
 			}
 			return nil
 		},

@@ -22,7 +22,7 @@ the queues and the schedules. Only what you may do is offered. It needs a termin
 least; where there is none: queuectl status --watch.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Structured() || !cli.IsTerminal(os.Stdin) || !cli.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
-				return cli.Usage("top needs a terminal that can do more than print lines; else there are: queuectl status --watch, and for programs: queuectl list --json")
+				return cli.Usage("top needs a terminal that can move the cursor; alternatives: queuectl status --watch, or for programs queuectl list --json")
 			}
 			t, err := a.Choose()
 			if err != nil {

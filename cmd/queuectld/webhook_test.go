@@ -54,7 +54,7 @@ func TestWebhookIsPosted(t *testing.T) {
 	for _, c := range []struct {
 		status, code int
 		says         string
-	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"}, {410, service.WebhookGone, "wants no more"}} {
+	}{{200, 0, ""}, {500, 1, ""}, {404, 1, ""}, {302, 1, "not followed"}, {410, service.WebhookGone, "no longer accepts this webhook"}} {
 		status, got = c.status, 0
 		code, out, errs := post()
 		if code != c.code || got != 1 || !strings.Contains(out, http.StatusText(c.status)) || len(out) > 2*maxAnswer || !strings.Contains(errs, c.says) {
@@ -65,7 +65,7 @@ func TestWebhookIsPosted(t *testing.T) {
 	if code, _, errs := post(); code != 1 || strings.Contains(errs, "s3cret") || !strings.Contains(errs, "refused") {
 		t.Errorf("nobody answers: got code %d, %q", code, errs)
 	}
-	for text, want := range map[string]string{"": "is empty", "whsec_!": "holds no secret"} {
+	for text, want := range map[string]string{"": "is empty", "whsec_!": "has no valid secret"} {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
