@@ -151,7 +151,7 @@ func TestAnothersFolderIsNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, verb := range []string{"list", "status", "events"} {
-		if r := p.cli("--dir", p.dir, verb); r.code != 5 || r.out != "" || !strings.Contains(r.err, "belongs to 4001, who may change all in it") {
+		if r := p.cli("--dir", p.dir, verb); r.code != 5 || r.out != "" || !strings.Contains(r.err, "belongs to 4001, who can change its content") {
 			t.Errorf("%s: %+v", verb, r)
 		}
 	}

@@ -61,7 +61,7 @@ func (d *Directory) User(uid uint32) (Account, error) {
 	}
 	a, ok := parseUser(line)
 	if !ok || a.UID != uid {
-		return Account{}, ErrNone(fmt.Sprintf("uid %d has no account here", uid))
+		return Account{}, ErrNone(fmt.Sprintf("uid %d has no account on this machine", uid))
 	}
 	return a, nil
 }
@@ -171,7 +171,7 @@ func StampOf(path string) (Stamp, error) {
 	var st syscall.Stat_t
 	err := syscall.Stat(path, &st)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Stamp{}, fmt.Errorf("look at %s: %w", path, err)
+		return Stamp{}, fmt.Errorf("check %s: %w", path, err)
 	}
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }
@@ -299,7 +299,7 @@ func getent(database, key string) (string, error) {
 	case errors.Is(err, os.ErrNotExist), errors.As(err, &code) && code.Exited():
 		return "", nil // there is nobody to ask, or no such entry
 	case err != nil:
-		return "", fmt.Errorf("ask for %s %s: %w", database, key, err)
+		return "", fmt.Errorf("look up %s %s: %w", database, key, err)
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	return line, nil

@@ -22,7 +22,7 @@ type silentError struct{}
 
 // Error says how long they had.
 func (silentError) Error() string {
-	return fmt.Sprintf("the sources of users beside this machine's own have not answered within %v", askFor)
+	return fmt.Sprintf("the user database outside this machine (such as LDAP) did not answer within %v", askFor)
 }
 
 // others are sources of accounts that may be slow, or not answer, and what they have

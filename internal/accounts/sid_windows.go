@@ -123,7 +123,7 @@ func (s *sids) of(id int) (*windows.SID, bool) {
 var Self = sync.OnceValue(func() int {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
-		panic("accounts: this process is nobody's: " + err.Error())
+		panic("accounts: read the user of this process: " + err.Error())
 	}
 	return ID(user.User.Sid)
 })

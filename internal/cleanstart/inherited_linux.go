@@ -26,16 +26,16 @@ func Inherited() []string {
 
 func inheritedScheduling(own, first status) (list []string) {
 	if nice := Nice(); nice != 0 {
-		list = append(list, fmt.Sprintf("nice value %d: every job has it unless it sets its own, and only a higher one is allowed", nice))
+		list = append(list, fmt.Sprintf("nice value %d: every job starts with it and can only set a higher one", nice))
 	}
 	if policy, err := unix.SchedGetAttr(0, 0); err == nil && policy.Policy != unix.SCHED_NORMAL {
-		list = append(list, fmt.Sprintf("scheduling policy %s: it holds for every job", policyName(policy.Policy)))
+		list = append(list, fmt.Sprintf("scheduling policy %s: every job has it", policyName(policy.Policy)))
 	}
 	if own.size("Cpus_allowed") < first.size("Cpus_allowed") {
-		list = append(list, fmt.Sprintf("processors %s instead of %s: no job runs on the others", own["Cpus_allowed_list"], first["Cpus_allowed_list"]))
+		list = append(list, fmt.Sprintf("processors %s instead of %s: jobs cannot use the others", own["Cpus_allowed_list"], first["Cpus_allowed_list"]))
 	}
 	if own.size("Mems_allowed") < first.size("Mems_allowed") {
-		list = append(list, fmt.Sprintf("memory nodes %s instead of %s: no job uses the others", own["Mems_allowed_list"], first["Mems_allowed_list"]))
+		list = append(list, fmt.Sprintf("memory nodes %s instead of %s: jobs cannot use the others", own["Mems_allowed_list"], first["Mems_allowed_list"]))
 	}
 	raw, err := os.ReadFile("/proc/self/oom_score_adj")
 	if score, bad := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil && bad == nil && score > commandScore {
@@ -61,7 +61,7 @@ func inheritedLimits() (list []string) {
 			continue
 		}
 		if now.Max < l.usualHard() {
-			list = append(list, fmt.Sprintf("the hard limit of %s is %d%s: no job gets more", l.name, now.Max, l.unit))
+			list = append(list, fmt.Sprintf("the hard limit for %s is %d%s: no job can have more", l.name, now.Max, l.unit))
 		}
 	}
 	return list
@@ -84,16 +84,16 @@ func inheritedRights(own, first status) (list []string) {
 		list = append(list, "no_new_privs is set: sudo and other set-user-id programs do not work in jobs")
 	}
 	if first != nil && own["Seccomp_filters"] != first["Seccomp_filters"] && own["Seccomp"] != "0" {
-		list = append(list, "a seccomp filter: system calls that it refuses fail in every job")
+		list = append(list, "a seccomp filter: the system calls it blocks fail in every job")
 	}
 	if own.size("CapBnd") < first.size("CapBnd") {
-		list = append(list, fmt.Sprintf("a capability bounding set of %s instead of %s: root in jobs cannot do the rest", own["CapBnd"], first["CapBnd"]))
+		list = append(list, fmt.Sprintf("capability bounding set %s instead of %s: jobs of root lack the other capabilities", own["CapBnd"], first["CapBnd"]))
 	}
 	if securebits, err := unix.PrctlRetInt(unix.PR_GET_SECUREBITS, 0, 0, 0, 0); err == nil && securebits != 0 {
-		list = append(list, fmt.Sprintf("securebits %#x: root in jobs may lack its capabilities", securebits))
+		list = append(list, fmt.Sprintf("securebits %#x: jobs of root may lack capabilities", securebits))
 	}
 	if mdwe, err := unix.PrctlRetInt(unix.PR_GET_MDWE, 0, 0, 0, 0); err == nil && mdwe != 0 {
-		list = append(list, "memory that is writable cannot become executable (PR_SET_MDWE): programs that compile at run time fail in jobs")
+		list = append(list, "writable memory cannot be made executable (PR_SET_MDWE): programs with a just-in-time compiler fail in jobs")
 	}
 	return list
 }
@@ -110,19 +110,19 @@ func inheritedGroups() (list []string) {
 		return nil
 	}
 	if primary := strconv.Itoa(os.Getegid()); primary != account.Gid {
-		list = append(list, fmt.Sprintf("the group %s instead of %s: files of jobs belong to it", groupName(primary), groupName(account.Gid)))
+		list = append(list, fmt.Sprintf("group %s instead of %s: files that jobs create belong to it", groupName(primary), groupName(account.Gid)))
 	}
 	groups, _ := os.Getgroups()
 	for _, gid := range groups {
 		id := strconv.Itoa(gid)
 		if _, err := user.LookupGroupId(id); err == nil && id != account.Gid && gid != os.Getegid() && !slices.Contains(given, id) {
-			list = append(list, fmt.Sprintf("the group %s, of which %s is no member: jobs have its rights", groupName(id), account.Username))
+			list = append(list, fmt.Sprintf("group %s, although %s is not a member: jobs have its rights", groupName(id), account.Username))
 		}
 	}
 	for _, id := range given {
 		gid, _ := strconv.Atoi(id)
 		if id != account.Gid && gid != os.Getegid() && !slices.Contains(groups, gid) {
-			list = append(list, fmt.Sprintf("without the group %s, of which %s is a member: jobs lack its rights", groupName(id), account.Username))
+			list = append(list, fmt.Sprintf("no group %s, although %s is a member: jobs lack its rights", groupName(id), account.Username))
 		}
 	}
 	return list
@@ -173,7 +173,7 @@ func unitReport(own string, read func(file string) string) (list []string) {
 	for at := group; strings.Contains(at, unit); at = path.Dir(at) {
 		for _, name := range bounds {
 			if value := read(path.Join(at, name)); value != "" && !strings.HasPrefix(value, "max") {
-				list = append(list, fmt.Sprintf("%s %s of %s: it bounds all jobs together", name, value, unit))
+				list = append(list, fmt.Sprintf("%s %s of %s: it limits all jobs together", name, value, unit))
 			}
 		}
 	}

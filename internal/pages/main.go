@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	check := flag.Bool("check", false, "fail when a file is out of step")
+	check := flag.Bool("check", false, "fail if a file is out of date")
 	flag.Parse()
 	wrong := false
 	for path, text := range map[string]string{
@@ -29,7 +29,7 @@ func main() {
 			continue
 		}
 		if *check {
-			fmt.Fprintf(os.Stderr, "%s is out of step; run: make pages\n", path)
+			fmt.Fprintf(os.Stderr, "%s is out of date; run: make pages\n", path)
 			wrong = true
 			continue
 		}

@@ -95,7 +95,7 @@ func writePicture(check bool) (inStep bool, err error) {
 		return true, nil
 	}
 	if check {
-		return false, fmt.Errorf("%s is out of step; run: make pages", pictureName)
+		return false, fmt.Errorf("%s is out of date; run: make pages", pictureName)
 	}
 	err = os.WriteFile(pictureName, []byte(svg), 0o644)
 	return err == nil, err

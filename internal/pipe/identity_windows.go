@@ -47,7 +47,7 @@ var revert = windows.RevertToSelf
 
 // ErrConfined is the error of a client that runs in a sandbox: what its user may do it may
 // not, but for what is opened to it.
-var ErrConfined = errors.New("programs in a sandbox (an app container, a restricted token) are not let in")
+var ErrConfined = errors.New("programs in a sandbox (app container or restricted token) have no access")
 
 // confined reports whether a token is of a program in a sandbox.
 var confined = func(t windows.Token) (bool, error) {
@@ -79,13 +79,13 @@ func ClientOf(c net.Conn) (Identity, error) {
 		}
 	}
 	if err != nil {
-		return Identity{}, fmt.Errorf("ask who is at the other end of the pipe: %w", err)
+		return Identity{}, fmt.Errorf("identify the client of the pipe: %w", err)
 	}
 	return id, nil
 }
 
 // errUnnamed is temporary: those who are waited for have until their deadline.
-var errUnnamed = errors.New("too many clients have connected and said nothing yet")
+var errUnnamed = errors.New("too many clients are connected that have not sent anything yet")
 
 func (c *conn) readAhead() error {
 	select {
@@ -152,11 +152,11 @@ func ServerOf(c net.Conn) (Identity, error) {
 	}
 	var pid uint32
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
-		return Identity{}, fmt.Errorf("ask who serves the pipe: %w", err)
+		return Identity{}, fmt.Errorf("identify the server of the pipe: %w", err)
 	}
 	owner, err := ownerOf(p.handle())
 	if err != nil {
-		return Identity{}, fmt.Errorf("ask whose the pipe is: %w", err)
+		return Identity{}, fmt.Errorf("read the owner of the pipe: %w", err)
 	}
 	return Identity{User: owner, PID: int(pid)}, nil
 }
@@ -190,7 +190,7 @@ func Owner() (*windows.SID, error) {
 	})
 	var n uint32
 	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner, (*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
-		return nil, fmt.Errorf("ask for the owner: %w", err)
+		return nil, fmt.Errorf("read the default owner: %w", err)
 	}
 	return owner.sid.Copy()
 }
@@ -206,11 +206,11 @@ func counts(attributes uint32) bool {
 func identity(t windows.Token) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
-		return Identity{}, fmt.Errorf("ask for the user: %w", err)
+		return Identity{}, fmt.Errorf("read the user: %w", err)
 	}
 	groups, err := t.GetTokenGroups()
 	if err != nil {
-		return Identity{}, fmt.Errorf("ask for the groups: %w", err)
+		return Identity{}, fmt.Errorf("read the groups: %w", err)
 	}
 	id := Identity{}
 	if id.User, err = user.User.Sid.Copy(); err != nil {

@@ -86,7 +86,7 @@ func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, err
 	}
 	owner, err := ownerOf(h)
 	if err == nil && !ours(owner) {
-		err = fmt.Errorf("its name is %s's: %w", owner, windows.ERROR_ACCESS_DENIED)
+		err = fmt.Errorf("its name belongs to %s: %w", owner, windows.ERROR_ACCESS_DENIED)
 	}
 	if err == nil {
 		err = admit(h, sd)
@@ -110,7 +110,7 @@ func retry(try func() error) error {
 		case !taken(err):
 			return err
 		case time.Now().After(end):
-			return fmt.Errorf("another process serves it already: %w", err)
+			return fmt.Errorf("another process already serves it: %w", err)
 		}
 	}
 }
@@ -289,12 +289,12 @@ func (l *Listener) SetDeadline(t time.Time) error {
 func (l *Listener) Admit(sddl string) error {
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err != nil {
-		return fmt.Errorf("change who may use %s: %w", l.name, err)
+		return fmt.Errorf("change the access rights of %s: %w", l.name, err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock() // held over the change: nobody gets the place meanwhile
 	if err := admit(l.place, sd); err != nil {
-		return fmt.Errorf("change who may use %s: %w", l.name, err)
+		return fmt.Errorf("change the access rights of %s: %w", l.name, err)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 // nothing as them. A pipe that nobody serves is fs.ErrNotExist, one that lets this user
 // not in is fs.ErrPermission.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("connect to %s: its server takes no more callers", name))
+	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("connect to %s: its server accepts no more clients", name))
 	defer cancel()
 	c, err := winio.DialPipeAccessImpLevel(ctx, name, connectRight, winio.PipeImpLevelIdentification)
 	if err != nil && ctx.Err() != nil {
@@ -62,7 +62,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	p, ok := c.(winPipe)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("connect to %s: it is a pipe of another kind", name)
+		return nil, fmt.Errorf("connect to %s: not a pipe of the expected kind", name)
 	}
 	return &conn{winPipe: p}, nil
 }
@@ -105,7 +105,7 @@ func (s *served) Read(b []byte) (int, error) {
 	return n, err
 }
 
-var errEnded = errors.New("this end has said its last")
+var errEnded = errors.New("this end of the pipe is closed")
 
 // Write writes; nothing at all would be the end.
 func (s *served) Write(b []byte) (int, error) {

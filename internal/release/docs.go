@@ -62,7 +62,7 @@ func relink(text, page string, installed map[string]string) (string, error) {
 		}
 		file := path.Join(path.Dir(page), target)
 		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {
-			missing = fmt.Errorf("%s: the link %s has no target", page, target)
+			missing = fmt.Errorf("%s: the link target %s does not exist", page, target)
 		}
 		to := repository + file
 		if at, found := installed[file]; found {

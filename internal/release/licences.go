@@ -22,7 +22,7 @@ func licences(out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "queuectl contains what follows, under these licences.\n\n-- Go %s\n\n%s", info.GoVersion, text)
+	fmt.Fprintf(out, "queuectl contains the following components under these licences.\n\n-- Go %s\n\n%s", info.GoVersion, text)
 	for _, m := range info.Deps {
 		m = linked(m)
 		text, err := licencesIn(filepath.Join(args[1], escaped(m)))

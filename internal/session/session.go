@@ -12,8 +12,8 @@ import (
 // window of the console is closed, which ends nothing but the programs in it. Windows ends a process some 5 s after
 // it was told.
 var (
-	ErrEnds   = errors.New("the user's session ends")
-	ErrClosed = errors.New("the console's window is closed")
+	ErrEnds   = errors.New("the user's session is ending")
+	ErrClosed = errors.New("the console window was closed")
 )
 
 // Grace is the most time that a command gets then between CTRL_BREAK and its end: what it ended with has to be

@@ -105,7 +105,7 @@ func (w *window) run(made chan<- error) {
 		window, _, err = createWindow.Call(0, atom, 0, 0, 0, 0, 0, 0, 0, 0, module, 0)
 	}
 	if window == 0 {
-		made <- fmt.Errorf("make the window that hears of the session's end: %w", err)
+		made <- fmt.Errorf("create the window that receives the logoff message: %w", err)
 		return
 	}
 	defer destroyWindow.Call(window)

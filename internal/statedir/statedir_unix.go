@@ -21,18 +21,18 @@ func makePrivate(dir string) error {
 func check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the state folder: %w", err)
+		return fmt.Errorf("check the state directory: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("the state folder %s is no folder", dir)
+		return fmt.Errorf("the state directory %s is not a directory", dir)
 	case ok && st.Uid == 0 && os.Geteuid() != 0:
-		return fmt.Errorf("the state folder %s belongs to root, and the service is not root (any more); where it is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
+		return fmt.Errorf("the state directory %s belongs to root, but the service does not run as root; if the directory is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
 	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it
-		return fmt.Errorf("the state folder %s belongs to %s, who may change all in it; name another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
+		return fmt.Errorf("the state directory %s belongs to %s, who can change its content; choose another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
 	case info.Mode().Perm()&0o022 != 0:
-		return fmt.Errorf("the state folder %s can be changed by others (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
+		return fmt.Errorf("the state directory %s can be changed by other users (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)
 	}
 	return nil
 }

@@ -44,10 +44,10 @@ func makePrivate(dir string) error {
 func check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the state folder: %w", err)
+		return fmt.Errorf("check the state folder: %w", err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("the state folder %s is no folder", dir)
+		return fmt.Errorf("the state folder %s is not a folder", dir)
 	}
 	sd, err := accounts.AccessTo(dir)
 	if err == nil {
@@ -64,14 +64,14 @@ func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 		return err
 	}
 	if !trusted {
-		return fmt.Errorf(`the state folder %s belongs to %s; name another one with --dir, or in an elevated prompt run: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.Called(owner))
+		return fmt.Errorf(`the state folder %s belongs to %s; choose another one with --dir, or run in an elevated prompt: icacls "%[1]s" /setowner *S-1-5-32-544`, dir, accounts.Called(owner))
 	}
 	others, err := accounts.OthersBy(sd, accounts.Changes)
 	if err != nil {
 		return err
 	}
 	if len(others) > 0 {
-		return fmt.Errorf(`the state folder %s can be changed by others (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir, strings.Join(others, ", "))
+		return fmt.Errorf(`the state folder %s can be changed by other users (%s); run: icacls "%[1]s" /inheritance:r /grant:r "%%USERNAME%%":(OI)(CI)F *S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F`, dir, strings.Join(others, ", "))
 	}
 	return nil
 }
