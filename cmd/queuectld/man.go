@@ -181,37 +181,37 @@ func page(cmd *cobra.Command, name, date string) string {
 	return b.String()
 }
 
-// surroundings is what the first page says of files and groups.
+// surroundings is the part of the first page about groups and files.
 const surroundings = `.SH GROUPS
 .TP
 .B queuectl
-may reach the socket of the system's service, and so hand in jobs
+members may connect to the system's service and enqueue jobs
 .TP
 .B queuectl\-admin
-administers it, and is to be in the other group too
+members may administer it; they must also be in the group queuectl
 .SH FILES
 .TP
 .I /etc/queuectl/queuectl.toml
-settings of the system's service; all there are stand in
+settings of the system's service; all settings are listed in
 .I /usr/share/doc/queuectl/queuectl.toml.example
 .TP
 .I /etc/queuectl/runner.conf
-whose jobs the runner, which is root, starts at all, and where their private directories are
+which accounts may run jobs, and where the private directories of jobs are
 .TP
 .I /var/lib/queuectl
 the queue
 .TP
 .I /var/lib/queuectl\-runner
-what runners keep: output and results
+output and results that runners keep
 .TP
 .I /run/queuectl/queuectl.sock
 the socket
 .TP
 .IR ~/.config/queuectl/queuectl.toml ", " ~/.local/state/queuectl
-settings, queue and socket of a service of your own
+settings, queue and socket of your own service
 .TP
 .I /usr/share/doc/queuectl
-a tutorial, a guide by task, and pages on users, hardening and operations
+tutorial, how-to guides, and pages on users, hardening and operations
 `
 
 // roff is text that means itself in a page.

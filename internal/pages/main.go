@@ -63,7 +63,7 @@ func printed(args ...string) string {
 const written = `
 ## Durations
 
-From 0 to ten years. JSON, settings and the wire take the first two rows, JSON also a number of seconds; the command line takes all, at every flag that is given a DURATION and with ` + "`config set`" + `.
+Durations range from 0 to ten years. JSON, settings and the wire accept the first two rows, and JSON also a number of seconds. The command line accepts all rows, at every flag that takes a DURATION and with ` + "`config set`" + `.
 
 | written | meaning |
 |---|---|
@@ -73,7 +73,7 @@ From 0 to ten years. JSON, settings and the wire take the first two rows, JSON a
 
 ## Times
 
-JSON and the wire take RFC 3339 alone. The command line takes all of these, in your time zone, at every flag that takes a TIME. If the day or the year is left open, the next one is meant, or the last one with ` + "`--since`" + ` and ` + "`--until`" + `. With ` + "`--since`" + ` a duration alone is that long ago.
+JSON and the wire accept only RFC 3339. The command line accepts all of these, in your time zone, at every flag that takes a TIME. If the day or the year is missing, the next one is meant; with ` + "`--since`" + ` and ` + "`--until`" + ` it is the last one. With ` + "`--since`" + `, a duration means that long ago.
 
 | written | meaning |
 |---|---|
@@ -93,13 +93,13 @@ JSON and the wire take RFC 3339 alone. The command line takes all of these, in y
 
 An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `) are refused, because programs disagree about what they mean. A month after January 31 is March 3 (March 2 in a leap year), as in at(1) and date(1).
 
-Your time zone is that of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a zone in the form of POSIX (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX zone has summer time but no rule for it, the rule is ` + "`M3.2.0,M11.1.0`" + `, as in the C libraries. Without ` + "`TZ`" + ` the zone is that of ` + "`/etc/localtime`" + `. Verbs that read or print times refuse an unknown zone; the others, such as ` + "`cancel`" + ` and ` + "`progress`" + `, work. The names of zones are known on machines without zone files too. On Windows the zone is that of the machine, and ` + "`TZ`" + ` has no effect.
+Your time zone is that of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a POSIX zone (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX zone has summer time but no rule for it, the rule is ` + "`M3.2.0,M11.1.0`" + `, as in the C libraries. Without ` + "`TZ`" + ` the zone is that of ` + "`/etc/localtime`" + `. Commands that read or print times refuse an unknown zone; other commands, such as ` + "`cancel`" + ` and ` + "`progress`" + `, work. Zone names also work on machines without zone files. On Windows the zone is that of the machine, and ` + "`TZ`" + ` has no effect.
 
-Each time that is printed for people has the abbreviation of its zone, which differs between summer and winter. In a table the abbreviation is in the head of the column (` + "`RUN_AT (CEST)`" + `) where all times of the column share it, and otherwise next to each time. JSON has UTC times.
+Times that are printed for people include the abbreviation of their zone, which differs between summer and winter. In a table it is in the column heading (` + "`RUN_AT (CEST)`" + `) if all times in the column share it, and otherwise next to each time. JSON uses UTC.
 
 If a clock change skips a time, the first instant after the gap is meant; if the clock shows a time twice, the first of the two. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00.
 
-` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` refuse an ` + "`--at`" + ` that passed more than a minute ago, unless ` + "`--allow-past`" + ` is given. JSON and the wire take it.
+` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` refuse an ` + "`--at`" + ` that is more than a minute in the past, unless ` + "`--allow-past`" + ` is given. JSON and the wire accept it.
 `
 
 // reference is the page of fields, settings, methods, states and failures.
