@@ -67,7 +67,7 @@ func (h Home) unanswered(pid int, err error) error {
 	next := fmt.Sprintf("find out as root what it is waiting for: cat /proc/%d/stack; "+
 		"if it hangs, kill it (kill -KILL %[1]d) and restart the service", pid)
 	if pid == 1 {
-		next = "journalctl -u 'queuectl-runner@*'"
+		next = "see the log: journalctl -u 'queuectl-runner@*'"
 	}
 	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", readyWithin), Next: next}
 }

@@ -228,7 +228,7 @@ func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) e
 		return err
 	}
 	if t.pid == 0 {
-		return fmt.Errorf("cannot end the runner in %s: its files do not name a process of its account", dir)
+		return fmt.Errorf("cannot end the runner in %s: its files do not name a process that belongs to its account", dir)
 	}
 	return tell(t.pid, t.ticks, of)
 }

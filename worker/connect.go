@@ -133,7 +133,7 @@ func (l *loop) approach(c *contact) {
 			}
 			if !told && time.Since(c.since) > againWithin && l.ctx.Err() == nil {
 				told = true
-				l.cfg.Log.Error("cannot connect to a runner; trying again. Its jobs keep waiting for it", "dir", c.dir, "error", err)
+				l.cfg.Log.Error("cannot connect to a runner; trying again. Its jobs wait until then", "dir", c.dir, "error", err)
 			}
 			l.ring() // another runner may be needed by now
 			if !pause(l.ctx, wait) {

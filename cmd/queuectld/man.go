@@ -181,37 +181,37 @@ func page(cmd *cobra.Command, name, date string) string {
 	return b.String()
 }
 
-// surroundings is the part of the first page about groups and files.
+// surroundings is what the first page says of files and groups.
 const surroundings = `.SH GROUPS
 .TP
 .B queuectl
-members may connect to the system's service and enqueue jobs
+may reach the socket of the system's service, and so hand in jobs
 .TP
 .B queuectl\-admin
-members may administer it; they must also be in the group queuectl
+administers it, and is to be in the other group too
 .SH FILES
 .TP
 .I /etc/queuectl/queuectl.toml
-settings of the system's service; all settings are listed in
+settings of the system's service; all there are stand in
 .I /usr/share/doc/queuectl/queuectl.toml.example
 .TP
 .I /etc/queuectl/runner.conf
-which accounts may run jobs, and where the private directories of jobs are
+whose jobs the runner, which is root, starts at all, and where their private directories are
 .TP
 .I /var/lib/queuectl
 the queue
 .TP
 .I /var/lib/queuectl\-runner
-output and results that runners keep
+what runners keep: output and results
 .TP
 .I /run/queuectl/queuectl.sock
 the socket
 .TP
 .IR ~/.config/queuectl/queuectl.toml ", " ~/.local/state/queuectl
-settings, queue and socket of your own service
+settings, queue and socket of a service of your own
 .TP
 .I /usr/share/doc/queuectl
-tutorial, how-to guides, and pages on users, hardening and operations
+a tutorial, a guide by task, and pages on users, hardening and operations
 `
 
 // roff is text that means itself in a page.

@@ -57,7 +57,7 @@ func (s *Service) uninstallOwn() (was bool, err error) {
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return was, told("no start at logon", err)
+	return was, removed("the start at logon", err)
 }
 
 // end stops the user's own service if it runs.

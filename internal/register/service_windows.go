@@ -198,13 +198,13 @@ func (s *Service) Prepare() error {
 		return err
 	}
 	return errors.Join(
-		told("the runners' program", s.runner.install(s.Client)),
+		told("the runner program", s.runner.install(s.Client)),
 		told("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
-		told("recovery after exit codes", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
-		told("time before shutdown", known(e.setPreshutdown(preshutdown))),
-		told("the service's name in access lists", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		told("recovery after an exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		told("the time before shutdown", known(e.setPreshutdown(preshutdown))),
+		told("the SID type of the service", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
 		told("the service's privileges", known(e.setPrivileges(privileges...))),
-		told("a source in the event log", s.sources.add(Name)),
+		told("the event log source", s.sources.add(Name)),
 	)
 }
 
@@ -276,7 +276,7 @@ func (s *Service) Undo() error {
 	if errors.Is(source, windows.ERROR_FILE_NOT_FOUND) {
 		source = nil
 	}
-	return errors.Join(removed("the source in the event log", source), removed("the profile of the account "+Account, profile), removed("the runners' programs", programs))
+	return errors.Join(removed("the event log source", source), removed("the profile of the account "+Account, profile), removed("the runner programs", programs))
 }
 
 // Uninstall stops the service and takes the registration back; was is false if there was

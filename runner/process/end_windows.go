@@ -59,7 +59,7 @@ func (r *run) end() {
 // noDesktop is what a program that ends so before it has said a word most likely met: user32.dll, which nearly all
 // programs load, asks for a part of the desktop heap, and all programs of a session have one together
 // (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
-const noDesktop = "start: it ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection"
+const noDesktop = "start: the program ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection"
 
 // drain waits until both pipes are at their end, at most until a deadline.
 func (r *run) drain(deadline time.Time) {

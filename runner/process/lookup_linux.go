@@ -40,7 +40,7 @@ func (l *lateLookUps) full(uid uint32) error {
 	case l.of[uid] >= maxLate:
 		return fmt.Errorf("%w; %d other searches are still waiting", errHung, maxLate)
 	case l.all >= maxLateOfAll:
-		return &shortageError{fmt.Errorf("no search for it while %d others are still waiting (for each: %w)", l.all, errHung)}
+		return &shortageError{fmt.Errorf("not searched for, because %d other searches are still waiting (%w)", l.all, errHung)}
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func Remove(path string, as *Identity) (more bool, err error) {
 		}
 		return true, nil // it is written to meanwhile
 	}
-	return false, fmt.Errorf("empty %s: %w", path, err)
+	return false, fmt.Errorf("remove the content of %s: %w", path, err)
 }
 
 // OwnerOf is the account whose folder this is, by its numbers; nil if this process is not

@@ -10,7 +10,7 @@ scenario=$(basename "$0" .sh)
 . "$here/lib/queue.sh"
 
 [ "$(id -u)" = 0 ] || {
-	echo 'a container needs root' >&2
+	echo 'run this as root: it starts a container' >&2
 	exit 1
 }
 
@@ -21,7 +21,7 @@ leave() {
 	set +e
 	if [ "$code" != 0 ] && [ -n "$box_init" ]; then what_happened 2>&1 | sed 's/^/     > /'; fi
 	if [ -n "${KEEP:-}" ] && [ -n "$box_init" ]; then
-		echo "the box is left: nsenter -t $box_init -a; end it with: kill -KILL $box_init"
+		echo "the container is still running; enter it with: nsenter -t $box_init -a; end it with: kill -KILL $box_init"
 	else
 		box_gone
 	fi
