@@ -179,7 +179,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	gate := b.path("go")
 	b.must("enqueue", "--id", "long", "--on", "b", "echo begun; trap 'echo told' USR1; while [ ! -e "+gate+" ]; do sleep 0.05; done; echo ended")
 	a.until("it runs", 20*time.Second, func() bool { return strings.Contains(a.must("logs", "long"), "begun") })
-	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b", "status": "2 workers run on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
+	for verb, want := range map[string]string{"list": "NODE", "show long": "Node:       b", "status": "2 workers busy on a", "list --columns id,node --state processing": "long  b", "doctor": "MiB are free"} {
 		if text := a.must(strings.Fields(verb)...); !strings.Contains(text, want) {
 			t.Errorf("%s on a machine that shares its queue does not say %q:\n%s", verb, want, text)
 		}

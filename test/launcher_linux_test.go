@@ -140,7 +140,7 @@ func (q *queue) saysEverywhere(id, words string) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}()
-	q.until("run says it", 20*time.Second, func() bool { return strings.Contains(stderr.String(), "waits: "+reason) })
+	q.until("run says it", 20*time.Second, func() bool { return strings.Contains(stderr.String(), "is waiting: "+reason) })
 }
 
 // A service of root's cannot start a launcher again once it has changed its account. So it ends when its

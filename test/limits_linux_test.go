@@ -314,20 +314,20 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"command":"true","memory":"64M"}`+"\n"+`{"command":"true","cpus":1,"nice":3}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const each = "memory holds for each process of a job by itself"
+	const each = "memory limits each process of a job separately"
 	for _, c := range []struct {
 		words []string
 		want  string
 	}{
 		{[]string{"enqueue", "--nice", "3", "--nofile", "99", "true"}, ""},
-		{[]string{"enqueue", "--cpus", "1", "true"}, "queuectl: cpus is not enforced here; see queuectl doctor\n"},
-		{[]string{"enqueue", "--memory", "64M", "true"}, "queuectl: " + each + " here; see queuectl doctor\n"},
-		{[]string{"enqueue", "--memory", "64M", "--cpus", "1", "--tasks", "9", "true"}, "queuectl: " + each + ", and cpus and tasks are not enforced here; see queuectl doctor\n"},
-		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`}, "queuectl: tasks is not enforced here; see queuectl doctor\n"},
-		{[]string{"enqueue", "--file", file}, "queuectl: " + each + ", and cpus is not enforced here; see queuectl doctor\n"},
-		{[]string{"run", "-d", "--cpus", "1", "true"}, "queuectl: cpus is not enforced here; see queuectl doctor\n"},
+		{[]string{"enqueue", "--cpus", "1", "true"}, "queuectl: warning: cpus is not enforced here; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "true"}, "queuectl: warning: " + each + " here; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "--cpus", "1", "--tasks", "9", "true"}, "queuectl: warning: " + each + ", and cpus and tasks are not enforced here; see: queuectl doctor\n"},
+		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`}, "queuectl: warning: tasks is not enforced here; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--file", file}, "queuectl: warning: " + each + ", and cpus is not enforced here; see: queuectl doctor\n"},
+		{[]string{"run", "-d", "--cpus", "1", "true"}, "queuectl: warning: cpus is not enforced here; see: queuectl doctor\n"},
 		{[]string{"enqueue", "--id", "late", "true"}, ""},
-		{[]string{"edit", "late", "--cpus", "2"}, "queuectl: cpus is not enforced here; see queuectl doctor\n"},
+		{[]string{"edit", "late", "--cpus", "2"}, "queuectl: warning: cpus is not enforced here; see: queuectl doctor\n"},
 		{[]string{"edit", "late", "--priority", "2"}, ""},
 	} {
 		if r := q.cli(c.words...); r.code != 0 || r.err != c.want {
@@ -371,8 +371,8 @@ func enqueued(t *testing.T, status string) (n int64) {
 	return st.Enqueued
 }
 
-// nice, nofile and no_new_privileges hold for each attempt, also after an edit of something else, and show says
-// what a job had beside what it used.
+// nice, nofile and no_new_privileges hold for each attempt, also after an edit of another field, and show prints
+// each limit of a job next to what it used.
 func TestNiceAndNofileAreKept(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	id := q.must("enqueue", "-q", "--nice", "4", "--nofile", "77", "--no-new-privileges", "--memory", "512M", "--cpus", "2", "echo $(nice) $(ulimit -n) $(ulimit -Hn) $(grep -o NoNewPrivs.* /proc/self/status)")
@@ -383,7 +383,7 @@ func TestNiceAndNofileAreKept(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	said := q.must("show", id)
-	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +[0-9.]+ on average, of 2`, `Nice: +4`, `Open files: +at most 77; what is used is not measured`, `Privileges: +no new ones`} {
+	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`, `Open files: +at most 77 \(usage is not measured\)`, `Privileges: +no new ones`} {
 		if !regexp.MustCompile(want).MatchString(said) {
 			t.Errorf("show does not say %q:\n%s", want, said)
 		}

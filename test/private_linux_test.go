@@ -55,7 +55,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 130 {
 		t.Fatalf("one Ctrl-C: %v\n%s", err, errs)
 	}
-	if said := errs.String(); !strings.Contains(said, "1 of 2 jobs have ended, 1 are left") || strings.Contains(said, "degraded") {
+	if said := errs.String(); !strings.Contains(said, "1 of 2 jobs finished, 1 left") || strings.Contains(said, "degraded") {
 		t.Errorf("after one Ctrl-C it says %q", said)
 	}
 	if counts, lines := p.effects(); lines != 1 || counts["1"] != 1 || out.String() != "1\n" {

@@ -272,10 +272,10 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 func (p *private) readsFiles(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
-	const nothing = "; read from its files\n"
+	const nothing = "; reading its files\n"
 	asks := func(words ...string) string {
 		r := p.cli(append([]string{"--dir", p.dir}, words...)...)
-		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: nothing runs in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
+		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {
 			p.Errorf("%s: %q: %+v", when, words, r)
 		}
 		return r.out
@@ -431,7 +431,7 @@ func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
 			}
 			r := p.run(content, append([]string{"--dir", "new"}, args...)...)
 			_, err := os.Stat(filepath.Join(p.work, "new"))
-			if r.code != 0 || !strings.Contains(r.err, "holds no jobs") || err == nil {
+			if r.code != 0 || !strings.Contains(r.err, "contains no jobs") || err == nil {
 				t.Errorf("%q from %s: %+v, want exit code 0, a sentence and no directory", args, name, r)
 			}
 		}
@@ -464,7 +464,7 @@ func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	r := p.run("true\n", "--lines", "-", "--delay", "4s")
-	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "waits: it is not due before then: ") != 1 {
+	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "is waiting: it is not due before then: ") != 1 {
 		t.Errorf("got %+v", r)
 	}
 }

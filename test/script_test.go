@@ -198,15 +198,15 @@ func normalities(s *shell) (list []normality) {
 		{`(due|expires) \w{3} \d+ \w{3} (\d{4} )?\d\d:\d\d(:\d\d)? `, "$1 DAY hh:mm "},
 		{`\b(for|in) [\d.]+(m?s|m\d\ds|m|h\d*)\b`, "${1} SPAN"}, {`(just now|\b[\d.]+(m?s|m|m\d\ds) ago) *`, "AGO  "}, {`AGO  [\d.]+m?s +`, "AGO  SPAN  "}, {`(✓ \S+ +)[\d.]+m?s +`, "${1}SPAN  "},
 		{`(WHEN|FOR) +`, "${1}  "}, {`\b(for|in) SPAN +`, "${1} SPAN  "},
-		{`again now +`, "again in SPAN  "},
+		{`retrying now +`, "retrying in SPAN  "},
 		{`\b(pid |Pid: +)\d+`, "${1}PID"},
 		{`"pid":\d+`, `"pid":PID`},
 		{`(?m)^Shell: +/bin/sh -c\n`, ""}, // said on Windows, where another one is the default
-		{`(Waited: +|Ran: +|Usually: +|usually )[\d.]+m?s`, "${1}SPAN"},
+		{`(Waited: +|Ran: +|Typical: +|typically )[\d.]+m?s`, "${1}SPAN"},
 		{`RAN +`, "RAN   "}, {`(hh:mm:ss  )[\d.]+m?s +`, "${1}SPAN  "},
 		{`"((?:queue_time|(?:usual_)?run_time|cpu)_ms|peak_rss)":\d+`, `"$1":N`},
 		{`(User: +|by |"user":")` + user + `\b`, "${1}USER"},
-		{`[\d.]+ [KM]iB\b`, "SIZE"}, {`\d+ jobs? in the last minute`, "N jobs in the last minute"},
+		{`[\d.]+ [KM]iB\b`, "SIZE"}, {`\d+ attempts? in the last minute`, "N attempts in the last minute"},
 		{regexp.QuoteMeta(host), "HOST"},
 		{`\d\.\d\.\d(-dev)?\b`, "VERSION"},
 	} {

@@ -220,13 +220,13 @@ func TestBarSurvivesResizing(t *testing.T) {
 				dir = q.path("own")
 			}
 			p.types("clear; queuectl " + c.words)
-			p.seesText("2 retry in 1")
+			p.seesText("2 retrying in 1")
 			for _, columns := range []int{60, 30, 120, 80, 45} {
 				p.resize(columns, 24)
 				p.sees(fmt.Sprintf("one bar in %d columns", columns), func(lines []string) bool {
 					b := bars(lines)
 					room := columns - 1
-					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room && (columns < 60 || strings.Contains(b[0], "2 retry in "))
+					return len(b) == 1 && len(lines) <= 5 && len([]rune(b[0])) <= room && (columns < 60 || strings.Contains(b[0], "2 retrying in "))
 				})
 			}
 			p.resize(100, 24)

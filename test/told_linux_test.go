@@ -13,7 +13,7 @@ func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" + `{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued, for other jobs have their unique keys: line 3") {
+	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued, because other jobs have their unique keys: line 3") {
 		t.Errorf("%+v", r)
 	}
 	var got struct{ Found []int }
@@ -98,7 +98,7 @@ func TestDefaultsOfAQueue(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "j", "-Q", "a", "--priority", "1", "true")
 	q.must("edit", "j", `{"priority":null}`)
-	if text := q.must("show", "j"); !strings.Contains(text, "8 in effect") {
+	if text := q.must("show", "j"); !strings.Contains(text, "Priority:   8") {
 		t.Errorf("%s", text)
 	}
 	if text := q.must("simulate", "--json", "--next", "5"); !strings.HasPrefix(text, "[") {
@@ -115,7 +115,7 @@ func TestLostOutputIsSaid(t *testing.T) {
 	q.dial().runs("job")
 	q.killRunners()
 	q.until("it is held", 20*time.Second, func() bool { return q.show("job").State == "held" })
-	if r := q.cli("logs", "job"); r.code != 0 || !strings.Contains(r.err, "attempt 1 of job job ended with its runner, and what it had printed is lost") {
+	if r := q.cli("logs", "job"); r.code != 0 || !strings.Contains(r.err, "attempt 1 of job job ended when its runner died; its output is lost") {
 		t.Errorf("%+v", r)
 	}
 }

@@ -80,14 +80,14 @@ func TestKeysOfTop(t *testing.T) {
 	p.presses("Down")
 	p.at("slow")
 	p.presses("p")
-	p.seesText("pause job slow? y n")
+	p.seesText("pause job slow? (y/n)")
 	p.presses("n")
 	p.seesNo("pause job slow?")
 	p.presses("p", "y")
 	p.seesText("job slow: paused")
 	p.seesText("‖ slow")
 	p.presses("p")
-	p.seesText("resume job slow? y n")
+	p.seesText("resume job slow? (y/n)")
 	p.presses("y")
 	p.seesText("▶ slow")
 	p.presses("f")
@@ -122,7 +122,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.presses("e")
 	p.seesText("editing")
 	p.presses("Enter")
-	p.seesText("job later was in the editor")
+	p.seesText("job later: editor closed")
 	if got := q.must("list", "--state", "waiting", "--columns", "id,priority"); !strings.Contains(got, "77") {
 		t.Errorf("after the editor: %s", got)
 	}
@@ -147,21 +147,21 @@ func TestKeysOfTop(t *testing.T) {
 		return strings.Count(q.must("events", "broken"), "started") > 1 || q.show("broken").State == "dead"
 	})
 	p.presses("+", "+", "-")
-	q.until("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4:") })
+	q.until("one worker more", 10*time.Second, func() bool { return strings.Contains(q.must("status", "--verbose"), "4 (") })
 	p.seesText("of 4 workers")
 	p.presses("-")
 	p.seesText("of 3 workers")
 	p.presses("4")
-	p.seesText("A MINUTE")
+	p.seesText("PER MIN")
 	p.presses("p", "y")
 	p.seesText("queue default: paused")
 	p.presses("p", "y")
-	p.seesText("queue default: goes on")
+	p.seesText("queue default: resumed")
 	q.must("schedule", "add", "nightly", "0 3 * * *", "true")
 	p.presses("5")
 	p.seesText("nightly")
 	p.presses("r", "y")
-	p.seesText("schedule nightly: has a job now")
+	p.seesText("schedule nightly: job enqueued")
 	p.presses("?")
 	p.seesText("Ctrl-Z")
 	p.presses("q")
@@ -182,7 +182,7 @@ func TestSizesOfTop(t *testing.T) {
 			continue
 		}
 		p.sees(fmt.Sprintf("top in %dx%d", size[0], size[1]), func(lines []string) bool {
-			if len(lines) != size[1] || !strings.HasPrefix(lines[0], "ok: 2 of 3 workers run") || !strings.Contains(lines[len(lines)-1], "q quit") {
+			if len(lines) != size[1] || !strings.HasPrefix(lines[0], "ok · 2 of 3 workers busy") || !strings.Contains(lines[len(lines)-1], "q quit") {
 				return false
 			}
 			rows, tabs := 0, 0
@@ -212,10 +212,10 @@ func TestTopOutlivesTheService(t *testing.T) {
 	p.seesText("compiling")
 	for range 2 { // by a crash, and as by an upgrade
 		q.kill()
-		p.seesText("no word since ")
+		p.seesText("no answer since ")
 		p.sees("the last picture", func(lines []string) bool {
 			all := strings.Join(lines, "\n")
-			return regexp.MustCompile(`no word since \d\d:\d\d:\d\d, (again in|asking again).*: the service is not running`).MatchString(all) && strings.Contains(all, "▶ build") && strings.Contains(all, "compiling")
+			return regexp.MustCompile(`no answer since \d\d:\d\d:\d\d, (retrying in|retrying now).*: the service is not running`).MatchString(all) && strings.Contains(all, "▶ build") && strings.Contains(all, "compiling")
 		})
 		p.presses("j")
 		p.at("slow")
@@ -223,7 +223,7 @@ func TestTopOutlivesTheService(t *testing.T) {
 		p.seesText("the service is not running")
 		p.presses("k")
 		q.start("--workers", "3")
-		p.seesNo("no word since")
+		p.seesNo("no answer since")
 		before := ""
 		for _, l := range p.lines() {
 			if strings.Contains(l, " compiling ") {

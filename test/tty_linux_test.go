@@ -384,7 +384,7 @@ func TestTerminalsOfAttempts(t *testing.T) {
 		t.Errorf("got %+v", j)
 	}
 	s = q.sit(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
-	s.sees("job w waits: it is not due before then")
+	s.sees("job w is waiting: it is not due before then")
 	s.types("\x03")
 	s.sees("queuectl attach w")
 	s.ends(130)
@@ -595,7 +595,7 @@ func TestRightsOnTerminals(t *testing.T) {
 	}
 	s := newScreen(t, 80)
 	looks := s.start(q, as(q.command("attach", id), operator))
-	looks.sees("you can look on, not type")
+	looks.sees("view only")
 	looks.sees("got secretalice")
 	if found := steers(strings.ReplaceAll(s.shown.String(), "\r", "")); found != "" {
 		t.Errorf("the terminal of who only looks on would obey %q", found)

@@ -19,12 +19,12 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 	w.enqueue(fields{"id": "locked", "command": "true", "queue": "closed"})
 	q.must("queue", "pause", "closed")
 	for _, c := range []struct{ words, says string }{
-		{"paused", "queuectl: job paused waits: it is paused, by "},
-		{"late", "queuectl: job late waits: it is not due before then: "},
-		{"held late", "queuectl: job held waits: it is held; queuectl release held"},
-		{"locked", "queuectl: job locked waits: queue closed is paused"},
-		{"--batch b", "queuectl: job late waits: it is not due before then: "},
-		{"late --any --joblog log", "queuectl: job late waits: it is not due before then: "},
+		{"paused", "queuectl: job paused is waiting: it is paused, by "},
+		{"late", "queuectl: job late is waiting: it is not due before then: "},
+		{"held late", "queuectl: job held is waiting: it is held; queuectl release held"},
+		{"locked", "queuectl: job locked is waiting: queue closed is paused"},
+		{"--batch b", "queuectl: job late is waiting: it is not due before then: "},
+		{"late --any --joblog log", "queuectl: job late is waiting: it is not due before then: "},
 	} {
 		t.Run(c.words, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +43,7 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 	q := serving(t, "--workers", "1")
 	q.must("enqueue", "--id", "again", "--max-retries", "1", "--backoff-base", "3600", "false")
 	q.until("the job has failed", 20*time.Second, func() bool { return q.show("again").State == "failed" })
-	if r := q.display("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again waits: ") != 1 {
+	if r := q.display("wait", "--timeout", "2s", "again"); strings.Count(r.out, "job again is waiting: ") != 1 {
 		t.Errorf("wait says %q", r.out)
 	}
 }

@@ -100,7 +100,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "one", "--unique", "k", "--unique-for", "1h", "true")
 	q.must("wait", "one")
-	if got := q.cli("run", "--unique", "k", "echo two"); !strings.Contains(got.err, "job one has the unique key k already") || got.out != "" {
+	if got := q.cli("run", "--unique", "k", "echo two"); !strings.Contains(got.err, "job one already has the unique key k") || got.out != "" {
 		t.Errorf("run with a key that another has: %+v", got)
 	}
 	if got := q.cli("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.code != 5 || !strings.Contains(got.err, "keeps it until") {

@@ -48,7 +48,7 @@ func (q *question) text() string {
 	case number:
 		return "priority of " + q.act.about() + ": " + q.answer + cli.Sign(cursor)
 	}
-	return q.act.verb.name + " " + q.act.about() + "? y n"
+	return q.act.verb.name + " " + q.act.about() + "? (y/n)"
 }
 
 // cursor stands where is typed.
@@ -100,7 +100,7 @@ func (m *model) answered(k key) []effect {
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(q.answer), 10, 64)
 		if err != nil {
-			m.said = fmt.Sprintf("%q is no whole number", q.answer)
+			m.said = fmt.Sprintf("%q is not a whole number", q.answer)
 			return nil
 		}
 		q.act.number = n
@@ -245,17 +245,17 @@ func (m *model) offers() (list []offer) {
 
 // help is a page of all keys that the user may use, here or in another list.
 func (m *model) help() *page {
-	rows := [][2]string{{cli.Sign("j k ↓ ↑"), "choose a row; PgUp PgDn g G too"}, {"1-5 Tab", "another list"}}
+	rows := [][2]string{{cli.Sign("j k ↓ ↑"), "select a row; also PgUp PgDn g G"}, {"1-5 Tab", "show another list"}}
 	for _, h := range []struct{ method, key, does string }{
-		{"logs", "f Enter", "follow the output of the job on the whole screen"}, {"why", "w", "why the job does not run"},
-		{"cancel", "x Space", "mark a row; r c p h P are then about all that are marked"}, {"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"}, {"pause", "p", "pause what runs, a queue or a schedule, or have it go on"},
-		{"hold", "h", "hold a job that waits, or release it"}, {"edit", "e", "edit a job that waits, in $EDITOR"}, {"edit", "P", "give it another priority"}, {"worker.scale", "+ -", "one worker more, or less"},
+		{"logs", "f Enter", "follow the job's output in full screen"}, {"why", "w", "show why the job does not run"},
+		{"cancel", "x Space", "mark a row; r c p h P then apply to all marked rows"}, {"retry", "r", "retry the job; run a schedule now"}, {"cancel", "c", "cancel the job"}, {"pause", "p", "pause or resume a running job, a queue or a schedule"},
+		{"hold", "h", "hold or release a waiting job"}, {"edit", "e", "edit a waiting job in $EDITOR"}, {"edit", "P", "change the priority of a waiting job"}, {"worker.scale", "+ -", "add or remove a worker"},
 	} {
 		if m.may(h.method, true) {
 			rows = append(rows, [2]string{h.key, h.does})
 		}
 	}
-	rows = append(rows, [][2]string{{"/", "find: only rows with a text in them; Esc shows all"}, {"Ctrl-Z", "leave it for a while; fg comes back"}, {"Ctrl-L", "draw it anew"}, {"q Ctrl-C", "leave"}}...)
+	rows = append(rows, [][2]string{{"/", "find: show only matching rows; Esc shows all"}, {"Ctrl-Z", "suspend; return with fg"}, {"Ctrl-L", "redraw the screen"}, {"q Ctrl-C", "quit"}}...)
 	p := &page{title: "keys"}
 	for _, r := range rows {
 		p.paragraphs = append(p.paragraphs, fmt.Sprintf("%-9s %s", r[0], r[1]))

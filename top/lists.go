@@ -34,8 +34,8 @@ type listing struct {
 
 func listings() [lists]listing {
 	return [lists]listing{
-		{"Running", "run", []queue.State{queue.Processing}, (*model).running, "nothing runs"},
-		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting, "nothing waits"},
+		{"Running", "run", []queue.State{queue.Processing}, (*model).running, "nothing running"},
+		{"Waiting", "wait", []queue.State{queue.Pending, queue.Failed, queue.Held, queue.Blocked}, (*model).waiting, "nothing waiting"},
 		{"Failed", "fail", []queue.State{queue.Failed, queue.Dead}, (*model).failed, "nothing failed"},
 		{"Queues", "queues", nil, (*model).queues, cli.NoQueues},
 		{"Schedules", "cron", nil, (*model).schedules, cli.NoSchedules},

@@ -162,7 +162,7 @@ func (m *model) update(msg any) []effect {
 	case acted:
 		todo = m.ended(&msg)
 	case edited:
-		m.said = "job " + cli.Shown(msg.id) + " was in the editor"
+		m.said = "job " + cli.Shown(msg.id) + ": editor closed"
 		if msg.err != nil {
 			m.said = message(msg.err)
 		}

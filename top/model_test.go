@@ -263,7 +263,7 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct{ keys, want string }{
 		{"c y", "cancel job build"}, {"j c y", "cancel job train"}, {"c n", ""}, {"c esc", ""}, {"c j y", "cancel job build"}, {"c enter", ""}, {"p y", "pause job build"}, {"j p y", "resume job train"},
 		{"2 h y", "hold job next"}, {"2 G k h y", "release job kept"}, {"2 x x x c y", "cancel job next,locked,again"}, {"2 x x esc c y", "cancel job again"}, {"2 P 4 2 enter", "priority job next"}, {"2 P enter", ""}, {"2 P x enter", ""},
-		{"3 r y", "retry job again"}, {"3 j r y", "retry job z3"}, {"r", ""}, {"2 p", ""}, {"+", "one worker more"}, {"-", "one worker less"}, {"down up pgdown pgup home end g G tab shift+tab g c y", "cancel job build"},
+		{"3 r y", "retry job again"}, {"3 j r y", "retry job z3"}, {"r", ""}, {"2 p", ""}, {"+", "one more worker"}, {"-", "one worker fewer"}, {"down up pgdown pgup home end g G tab shift+tab g c y", "cancel job build"},
 		{"2 / l o c k enter c y", "cancel job locked"}, {"2 / l o c k esc g c y", "cancel job next"},
 	} {
 		s := newScreen(t, control.Admin, 80, 24)
@@ -286,7 +286,7 @@ func TestKeys(t *testing.T) {
 	for range 2 * mostActs { // a key that is held down
 		s.types("+")
 	}
-	s.sees("one worker more …")
+	s.sees("one more worker …")
 	ended := 0
 	for s.types("c y"); len(s.model.acts) > 0; ended++ {
 		s.does(acted{act: s.model.acts[0]})
@@ -375,7 +375,7 @@ func TestOnlyWhatMayBeDoneIsOffered(t *testing.T) {
 	s.sawNot("+ -")
 	s.types("j") // ada's
 	s.sawNot("c cancel", "f follow")
-	s.sees("its output is not yours to read")
+	s.sees("you may not read the output of this job")
 	s = newScreen(t, control.Operate, 200, 24)
 	s.types("j")
 	s.sees("c cancel", "p resume", "f follow", "+ - workers")
@@ -398,7 +398,7 @@ func TestChosenRowStays(t *testing.T) {
 	s.sees("> ")
 	s.types("1")
 	s.look(func(got *snapshot) { got.screen.Running, got.screen.Status.Jobs["processing"] = nil, 0 })
-	s.sees("nothing runs", "[1 Running 0]")
+	s.sees("nothing running", "[1 Running 0]")
 	if s.types("c f w e P x"); len(s.wants()) != 0 {
 		t.Errorf("of no row: %v", s.did)
 	}
@@ -545,7 +545,7 @@ func TestLostService(t *testing.T) {
 	fail := func() { s.does(fetched{err: queue.Errorf(queue.CodeUnavailable, "the service is not running")}) }
 	for range 8 {
 		fail()
-		s.sees("no word since 14:02:07", "the service is not running", "build", "last words")
+		s.sees("no answer since 14:02:07", "the service is not running", "build", "last words")
 		for i, l := range strings.Split(s.view(), "\n")[1 : s.height-1] {
 			if grey := "\x1b[2m" + colours.ReplaceAllString(l, "") + "\x1b[0m"; l != "" && l != grey {
 				t.Fatalf("line %d is not grey: %q", i, l)
@@ -572,7 +572,7 @@ func TestLostService(t *testing.T) {
 		t.Errorf("after 30 s it is asked %d times", n)
 	}
 	s.look(nil)
-	s.sawNot("no word")
+	s.sawNot("no answer")
 	if want := (follow{followed{"build", ago(72 * time.Second), true, shortOutput}}); len(s.did) != 1 || s.did[0] != want {
 		t.Errorf("the output is not read on: %v", s.did)
 	}
@@ -580,5 +580,5 @@ func TestLostService(t *testing.T) {
 	fail()
 	who := control.Whoami{User: "mira", Right: control.Read}
 	s.does(fetched{snapshot: snapshot{screen: s.got.screen, who: &who}})
-	s.sawNot("no word", "c cancel") // the right may have been taken away meanwhile
+	s.sawNot("no answer", "c cancel") // the right may have been taken away meanwhile
 }

@@ -34,7 +34,7 @@ func verbs() []verb {
 			}},
 		{key: "c", name: "cancel", of: "job", done: "cancelled", method: "cancel", takes: inStates(append([]queue.State{queue.Processing}, queue.VerbCancel.Takes()...)...), asks: true, do: onJobs(control.API.Cancel)},
 		{key: "p", name: "pause", of: "job", done: "paused", method: "pause", takes: runs(false), asks: true, do: onJobs(control.API.Pause)},
-		{key: "p", name: "resume", of: "job", done: "goes on", method: "resume", takes: runs(true), asks: true, do: onJobs(control.API.Resume)},
+		{key: "p", name: "resume", of: "job", done: "resumed", method: "resume", takes: runs(true), asks: true, do: onJobs(control.API.Resume)},
 		{key: "h", name: "hold", of: "job", done: "held", method: "hold", takes: inStates(queue.VerbHold.Takes()...), asks: true, do: onJobs(control.API.Hold)},
 		{key: "h", name: "release", of: "job", done: "released", method: "release", takes: inStates(queue.VerbRelease.Takes()...), asks: true, do: onJobs(control.API.Release)},
 		{key: "P", name: "priority", of: "job", done: "changed", method: "edit", takes: inStates(queue.VerbEdit.Takes()...), number: true,
@@ -50,7 +50,7 @@ func verbs() []verb {
 				_, err := api.QueuePause(ctx, control.QueuePause{Name: name})
 				return err
 			})},
-		{key: "p", name: "resume", of: "queue", done: "goes on", method: "queue.resume", asks: true, takes: func(r *row) bool { return r.queue != nil && r.queue.Paused },
+		{key: "p", name: "resume", of: "queue", done: "resumed", method: "queue.resume", asks: true, takes: func(r *row) bool { return r.queue != nil && r.queue.Paused },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.QueueResume(ctx, control.QueueName{Name: name})
 				return err
@@ -60,12 +60,12 @@ func verbs() []verb {
 				_, err := api.SchedulePause(ctx, control.ScheduleName{Name: name})
 				return err
 			})},
-		{key: "p", name: "resume", of: "schedule", done: "goes on", method: "schedule.resume", asks: true, takes: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
+		{key: "p", name: "resume", of: "schedule", done: "resumed", method: "schedule.resume", asks: true, takes: func(r *row) bool { return r.schedule != nil && r.schedule.Paused },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.ScheduleResume(ctx, control.ScheduleName{Name: name})
 				return err
 			})},
-		{key: "r", name: "run", of: "schedule", done: "has a job now", method: "schedule.run", asks: true, takes: func(r *row) bool { return r.schedule != nil },
+		{key: "r", name: "run", of: "schedule", done: "job enqueued", method: "schedule.run", asks: true, takes: func(r *row) bool { return r.schedule != nil },
 			do: onNames(func(ctx context.Context, api control.API, name string) error {
 				_, err := api.ScheduleRun(ctx, control.ScheduleName{Name: name})
 				return err
@@ -76,12 +76,12 @@ func verbs() []verb {
 // scaling are the verbs on workers, which need no row.
 func scaling() []verb {
 	return []verb{
-		{key: "+", name: "one worker more", method: "worker.start",
+		{key: "+", name: "one more worker", method: "worker.start",
 			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
 				_, err := api.WorkerStart(ctx, control.Count{})
 				return control.BulkResult{}, err
 			}},
-		{key: "-", name: "one worker less", method: "worker.scale",
+		{key: "-", name: "one worker fewer", method: "worker.scale",
 			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
 				st, err := api.Status(ctx, control.Nothing{}) // the picture may be older than the last key
 				if err == nil {
@@ -225,7 +225,7 @@ const mostActs = 8
 // carryOut carries an act out after those that were asked for before, one at a time.
 func (m *model) carryOut(a act) []effect {
 	if len(m.acts) == mostActs {
-		m.said = "too much at once; the service has not answered yet"
+		m.said = "too many actions pending; wait until the service has answered"
 		return nil
 	}
 	clear(m.marked)

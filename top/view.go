@@ -3,6 +3,7 @@ package top
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/queuectl/queuectl/control"
@@ -71,7 +72,7 @@ func (m *model) view() string {
 		return "" // it is not known yet
 	}
 	if m.tooSmall() {
-		return strings.Join(cli.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one has %dx%d", leastWidth, leastHeight, m.width, m.height)), "\n")
+		return strings.Join(cli.Fold(max(m.width, 1), fmt.Sprintf("top needs a window of %dx%d; this one is %dx%d", leastWidth, leastHeight, m.width, m.height)), "\n")
 	}
 	var lines []string
 	if m.page != nil {
@@ -95,11 +96,11 @@ func (m *model) view() string {
 
 // lossLine says that the service does not answer, and since when.
 func (m *model) lossLine() string {
-	again := "asking again"
+	again := "retrying now"
 	if wait := m.lost.next.Sub(m.now); wait > 0 && !m.fetching {
-		again = "again in " + cli.Span(wait)
+		again = "retrying in " + cli.Span(wait)
 	}
-	return cli.Cut("no word since "+m.lost.since.Format("15:04:05")+", "+again+": "+m.lost.why, m.width)
+	return cli.Cut("no answer since "+m.lost.since.Format("15:04:05")+", "+again+": "+m.lost.why, m.width)
 }
 
 // between puts a text at the left of a line and another one at its right; the left one is cut.
@@ -128,21 +129,23 @@ func (m *model) listView() []string {
 // are in each state.
 const aboveLists = 3
 
-// verdict says how the queue is, in one line, or with the counts in as many as there are above the lists.
+// verdict returns the lines above the lists: the status line and, if whole is set, the counts. The clock is at the right
+// end of the first line that has room for it.
 func (m *model) verdict(whole bool) []string {
 	words := m.words()
 	level, text, colour := words.Verdict()
-	said, clock := painted(level, colour)+": "+text, m.now.Format("15:04:05")
+	said, clock := painted(level, colour)+text, m.now.Format("15:04:05")
 	if !whole {
 		return []string{m.between(said, clock)}
 	}
 	if right := clock + " " + cli.Cut(cli.Shown(m.who.User+"@"+m.host), m.width/4); cli.Room(said)+1+cli.Room(right) <= m.width {
 		clock = right
 	}
-	lines := cli.Fold(m.width-cli.Room(clock)-1, said)
-	lines[0] = m.between(lines[0], clock)
-	lines = append(append(lines, cli.Fold(m.width, words.Counts())...), make([]string, aboveLists)...)
-	return lines[:aboveLists]
+	lines := append(cli.Fold(m.width, said), cli.Fold(m.width, words.Counts())...)
+	lines = append(lines, make([]string, aboveLists)...)[:aboveLists]
+	at := slices.IndexFunc(lines, func(l string) bool { return cli.Room(l)+1+cli.Room(clock) <= m.width })
+	lines[max(at, 0)] = m.between(lines[max(at, 0)], clock)
+	return lines
 }
 
 // tabs names the lists, the chosen one in brackets, with how many jobs they are of.
@@ -180,9 +183,9 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 	if len(shown) == 0 {
 		empty := listings()[m.list].empty
 		if m.find != "" {
-			empty = "nothing here is like " + cli.Shown(m.find)
-			if t.more != 0 { // of which nothing is known
-				empty = "nothing here is like " + cli.Shown(m.find) + ", of what was looked at; all: " + t.all
+			empty = "no match for " + cli.Shown(m.find)
+			if t.more != 0 { // rows that were not fetched
+				empty = "no match for " + cli.Shown(m.find) + " in the rows shown; all: " + t.all
 			}
 		}
 		return []string{cli.Cut("  "+empty, m.width)}
@@ -216,7 +219,7 @@ func (m *model) tableView(head bool, most int) (lines []string) {
 func (m *model) moreText(t *table, from, to int) string {
 	var parts []string
 	if m.find != "" {
-		parts = append(parts, "with "+cli.Shown(m.find)+" in it; Esc shows all")
+		parts = append(parts, "matching "+cli.Shown(m.find)+"; Esc shows all")
 	}
 	if from > 0 {
 		parts = append(parts, fmt.Sprintf("%d above", from))
@@ -228,7 +231,7 @@ func (m *model) moreText(t *table, from, to int) string {
 	case t.more == unknown:
 		parts = append(parts, "more: "+t.all)
 	case t.more > 0 && m.find != "":
-		parts = append(parts, fmt.Sprintf("%d more not looked at: %s", t.more, t.all))
+		parts = append(parts, fmt.Sprintf("%d more not searched: %s", t.more, t.all))
 	case t.more > 0:
 		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
 	}
@@ -245,7 +248,7 @@ func (m *model) outputView(height int) []string {
 	room := height - len(lines)
 	switch {
 	case !m.reads(r.job):
-		return append(lines, cli.Cut("  its output is not yours to read", m.width))
+		return append(lines, cli.Cut("  you may not read the output of this job", m.width))
 	case m.out.why != "" && m.out.of.id == r.job.ID:
 		return append(lines, cli.Cut("  "+m.out.why, m.width))
 	}
@@ -314,9 +317,9 @@ func (m *model) foot() []string {
 	case m.said != "":
 		text = m.said
 	case m.page != nil:
-		return []string{m.keys([]offer{{"j k", "", "scroll"}, {"g G", "", "ends"}}, offer{"q", "", "back"})}
+		return []string{m.keys([]offer{{"j k", "", "scroll"}, {"g G", "", "top, end"}}, offer{"q", "", "back"})}
 	default:
-		return []string{m.keys(append([]offer{{"j k", "", "choose"}}, m.offers()...), offer{"?", "", "keys"}, offer{"q", "", "quit"})}
+		return []string{m.keys(append([]offer{{"j k", "", "select"}}, m.offers()...), offer{"?", "", "keys"}, offer{"q", "", "quit"})}
 	}
 	lines := cli.Fold(m.width, text)
 	if len(lines) > mostFoot {

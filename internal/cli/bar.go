@@ -53,10 +53,10 @@ func (a *App) sayFailure(j *control.Job) {
 	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", oneLine(a.Clean(a.Err, failureText(j))), cut(oneLine(a.Clean(a.Err, title(j))), 60))
 }
 
-// moreFailures says how to see those that are not named, if there are any.
+// moreFailures returns how to list the failures that were not named, "" if all were.
 func moreFailures(bad int, list string) string {
 	if more := bad - maxFailures; more > 0 {
-		return fmt.Sprintf("; %d more failed than are named: %s", more, list)
+		return fmt.Sprintf("; %d more failed; list them with: %s", more, list)
 	}
 	return ""
 }
@@ -109,7 +109,7 @@ type retries struct {
 	askedAt time.Time
 }
 
-// note is how many failed jobs are run again, and in how long, as "2 retry in 8s"; "" if there are
+// note is how many failed jobs are run again, and in how long, like "2 retrying in 8s"; "" if there are
 // none. Only those of ours count.
 func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours func(seq int64) bool) string {
 	if n == 0 {
@@ -127,7 +127,7 @@ func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours fun
 			}
 		}
 	}
-	note := fmt.Sprintf("%d retry", n)
+	note := fmt.Sprintf("%d retrying", n)
 	if in := time.Until(queue.Millis(r.due).Time()); r.due != 0 && in > 0 {
 		note += " in " + roughly(in)
 	}

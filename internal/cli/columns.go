@@ -69,7 +69,7 @@ func columns() []column {
 		instant("finished", func(j *control.Job) control.Time { return j.FinishedAt }),
 		{"waited", "WAITED", func(j *control.Job) string { return span(j.QueueTimeMS) }, by(func(j *control.Job) int64 { return j.QueueTimeMS })},
 		{"ran", "RAN", func(j *control.Job) string { return cmp.Or(ranFor(j.RunTimeMS), "-") }, by(func(j *control.Job) int64 { return or(j.RunTimeMS, -1) })},
-		{"usually", "USUALLY", usuallyRuns, by(func(j *control.Job) int64 { return or(j.UsualRunTimeMS, -1) })},
+		{"typical", "TYPICAL", typicalRun, by(func(j *control.Job) int64 { return or(j.UsualRunTimeMS, -1) })},
 		{"progress", "PROGRESS", func(j *control.Job) string { return orDashText(progressOf(j)) }, by(func(j *control.Job) int { return or(j.Progress, control.JobProgress{Percent: -1}).Percent })},
 		{"exit_code", "EXIT", func(j *control.Job) string { return orDash(j.ExitCode) }, by(func(j *control.Job) int64 { return or(j.ExitCode, -1) })},
 		{"signal", "SIGNAL", func(j *control.Job) string { return signalOf(j, "-") }, by(func(j *control.Job) int { return or(j.Signal, -1) })},
@@ -90,8 +90,8 @@ func reasonOf(j *control.Job) string {
 	return cmp.Or(or(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
 }
 
-// usuallyRuns is how long jobs like one usually run, "-" if that is not known.
-func usuallyRuns(j *control.Job) string { return orDashText(took(j.UsualRunTimeMS)) }
+// typicalRun returns the typical run time of a job's command, "-" if it is not known.
+func typicalRun(j *control.Job) string { return orDashText(took(j.UsualRunTimeMS)) }
 
 // columnNames lists them.
 func columnNames() (names []string) {

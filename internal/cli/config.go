@@ -112,7 +112,7 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 	}
 	file, err := a.settings(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(a.Err, "queuectl: there is no %s; the defaults hold\n", path)
+		fmt.Fprintf(a.Err, "queuectl: there is no settings file %s; the defaults apply\n", path)
 		if a.Structured() {
 			return a.PrintJSON(map[string]any{"file": path, "valid": true})
 		}
@@ -132,11 +132,11 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Err, "queuectl: %s: hidden by the %s value %s\n", v.Key, v.Origin, v.Value)
+				fmt.Fprintf(a.Err, "queuectl: %s: no effect, overridden by the %s value %s\n", v.Key, v.Origin, v.Value)
 			}
 		}
 	}
-	return a.Tell(map[string]any{"file": path, "valid": true}, "%s is right", path)
+	return a.Tell(map[string]any{"file": path, "valid": true}, "%s is valid", path)
 }
 
 func (a *App) settingsFile(args []string) (string, error) {

@@ -121,9 +121,9 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 	}
 	switch {
 	case n >= manyInBatch:
-		fmt.Fprintf(a.Err, "queuectl: the batch %s has %d jobs or more already; these are added to it\n", a.Clean(a.Err, name), manyInBatch)
+		fmt.Fprintf(a.Err, "queuectl: batch %s already has at least %d jobs; adding to it\n", a.Clean(a.Err, name), manyInBatch)
 	case n > 0:
-		fmt.Fprintf(a.Err, "queuectl: the batch %s has %s already; these are added to it\n", a.Clean(a.Err, name), Jobs(n))
+		fmt.Fprintf(a.Err, "queuectl: batch %s already has %s; adding to it\n", a.Clean(a.Err, name), Jobs(n))
 	}
 	return nil
 }
@@ -221,7 +221,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return nil
 	}
 	if got.Duplicate {
-		a.Say("job %s was enqueued with this key before", got.ID)
+		a.Say("job %s was already enqueued with this key", got.ID)
 		return nil
 	}
 	now := time.Now()
@@ -335,7 +335,7 @@ func atLine(err error, line int) error {
 // enqueueBatch puts jobs in the queue, all or none.
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) == 0 {
-		fmt.Fprintln(a.Err, "queuectl: the array holds no jobs")
+		fmt.Fprintln(a.Err, "queuectl: the array contains no jobs")
 		return a.printStored(ctx, nil, nil)
 	}
 	if len(specs) > queue.MaxBatch {
@@ -389,7 +389,7 @@ func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
 // tellUnique says that a job was not enqueued, for there is one with its unique key.
 func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
 	if found && s.Unique != nil {
-		fmt.Fprintf(a.Err, "queuectl: job %s has the unique key %s already; this one was not enqueued\n", id, a.Clean(a.Err, *s.Unique))
+		fmt.Fprintf(a.Err, "queuectl: not enqueued: job %s already has the unique key %s\n", id, a.Clean(a.Err, *s.Unique))
 	}
 }
 
@@ -410,12 +410,12 @@ func (a *App) tellFound(what string, places []int, of int) {
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, for other jobs have their unique keys: %s%s\n", len(places), Jobs(of), what, text[1:])
+	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, because other jobs have their unique keys: %s%s\n", len(places), Jobs(of), what, text[1:])
 }
 
-// tellAtOnce says that nothing comes of a new job, for what it waits for did not end as asked.
+// tellAtOnce prints that a new job will not run, because a job it depends on has ended in another way.
 func (a *App) tellAtOnce(got *control.Enqueued) {
 	if got.State != "" {
-		fmt.Fprintf(a.Err, "queuectl: job %s is %s at once: what it waits for did not end as asked; for whose sake: queuectl why %s\n", got.ID, got.State, got.ID)
+		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on has ended in another way; details: queuectl why %s\n", got.ID, got.State, got.ID)
 	}
 }

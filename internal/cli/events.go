@@ -178,11 +178,11 @@ func DrainVerb(a *App) *cobra.Command {
 			return answer(cmd.Context(), a, (*control.Client).Drain, p, func(got control.Draining) error {
 				switch {
 				case !got.Draining:
-					a.Say("jobs are started again")
+					a.Say("draining is off: jobs start again")
 				case got.Running == 0:
-					a.Say("no job is started until queuectl drain --off; none runs")
+					a.Say("draining: no new jobs start until queuectl drain --off; nothing is running")
 				default:
-					a.Say("no job is started until queuectl drain --off; %s still running", Jobs(got.Running))
+					a.Say("draining: no new jobs start until queuectl drain --off; %s still running", Jobs(got.Running))
 				}
 				return nil
 			})
@@ -200,21 +200,20 @@ func ReloadVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
 				if len(got.Hidden) > 0 {
-					fmt.Fprintf(a.Err, "queuectl: of the settings file these are hidden by stronger settings: %s; queuectl config list says by which\n", strings.Join(got.Hidden, ", "))
+					fmt.Fprintf(a.Err, "queuectl: these settings of the file have no effect, because others override them: %s; see: queuectl config list\n", strings.Join(got.Hidden, ", "))
 				}
 				if got.Note != "" {
-					fmt.Fprintln(a.Err, "queuectl: settings read again, but", got.Note)
+					fmt.Fprintln(a.Err, "queuectl: settings reloaded, but", got.Note)
 					return nil
 				}
-				a.Say("settings read again")
+				a.Say("settings reloaded")
 				return nil
 			})
 		},
 	}
 }
 
-// holdWorkers adds workers until Ctrl-C, and then takes them away again; what they
-// run may finish.
+// holdWorkers adds workers and removes them on Ctrl-C. Their running jobs may finish.
 func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt, syscall.SIGTERM) // before they are asked for: Ctrl-C may come with the answer
@@ -223,7 +222,7 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s; Ctrl-C takes %d away once their jobs have ended\n", workers(got.Workers), n)
+	fmt.Fprintf(a.Err, "queuectl: %s; press Ctrl-C to remove %d of them when their jobs have finished\n", workers(got.Workers), n)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {
@@ -231,6 +230,6 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	case err := <-stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil }):
 		return err // the workers may not outlive the service unseen
 	}
-	signal.Stop(told) // a second one ends this process at once
+	signal.Stop(told) // a second one ends this process immediately
 	return answerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
 }

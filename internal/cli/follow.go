@@ -72,7 +72,7 @@ func (f *following) run(ctx context.Context) error {
 	}
 	if open, _ := f.left(); open > 0 {
 		f.a.Exit = exitDetached
-		fmt.Fprintf(f.a.Err, "queuectl: nobody reads what the jobs print, so %s are left; the same command goes on later\n", Jobs(int(open)))
+		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s left, because the output is no longer read; continue with the same command\n", Jobs(int(open)))
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 	case open > 0:
 		f.a.Progress("")
 		if !f.a.Structured() && !f.a.Quiet {
-			fmt.Fprintf(f.a.Err, "queuectl: %d of %s have ended, %d are left\n", ended, Jobs(int(open+ended)), open)
+			fmt.Fprintf(f.a.Err, "queuectl: %d of %s finished, %d left\n", ended, Jobs(int(open+ended)), open)
 		}
 		return true, nil
 	}
@@ -186,7 +186,7 @@ func (f *following) waiting(ctx context.Context) string {
 	return ""
 }
 
-// event prints what a job printed that has ended for good.
+// event prints the output of a job that has ended for good.
 func (f *following) event(ctx context.Context, e *control.Event) error {
 	if e.Event != string(queue.EventEnded) || e.State != queue.Completed.String() && e.State != queue.Dead.String() {
 		return nil
@@ -198,7 +198,7 @@ func (f *following) event(ctx context.Context, e *control.Event) error {
 	return nil
 }
 
-// print prints the job that an event is of, or what it printed.
+// print prints the job of an event, or its output.
 func (f *following) print(ctx context.Context, e *control.Event) error {
 	if f.log != nil {
 		job, err := f.c.Show(ctx, control.Show{ID: control.Name(e.ID)})
@@ -223,7 +223,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 	return f.a.printOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt}, nil)
 }
 
-// summary says how all of it ended.
+// summary prints how many jobs ended in which way.
 func (f *following) summary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)
@@ -239,7 +239,7 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 	}
 	text := howMany(int(ended+held), func(state string) int64 { return f.state.Jobs[state] }, "completed", "dead", "cancelled", "held")
 	if f.before > 0 {
-		text += fmt.Sprintf(" (%d of them before)", f.before)
+		text += fmt.Sprintf(" (%d in earlier runs)", f.before)
 	}
 	fmt.Fprintf(f.a.Err, "queuectl: %s, in %s\n", text, span(took.Milliseconds()))
 	if dead == 0 {
@@ -253,7 +253,7 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 		f.a.sayFailure(&page.Jobs[i])
 	}
 	list := "queuectl list --failed --dir " + queue.Word(f.a.Dir)
-	again := "try the dead ones again with the same command and --retry-dead; see them with: " + list
+	again := "retry the dead jobs with the same command and --retry-dead; list them with: " + list
 	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again, moreFailures(int(dead), list))
 	return nil
 }

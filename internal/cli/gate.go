@@ -16,7 +16,7 @@ func GateVerb(a *App) *cobra.Command {
 
 func gateListVerb(a *App) *cobra.Command {
 	return allVerb(a, "List locks, rates and resources: everybody's, and your own that jobs name",
-		"no job names a lock or a rate, and there are no resources; a job names them: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
+		"no locks, rate limits or resources; a job defines one by using it: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
 }
 
 // allVerb is a verb that lists all there is of something, a row each.
@@ -42,11 +42,11 @@ func allVerb[T any](a *App, short, empty string, head []string, all func(context
 	}
 }
 
-var gateColumns = []string{"KEY", "KIND", "USED", "MOST", "JOBS", "WHOSE", "RULE"}
+var gateColumns = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET BY"}
 
 // gateRow is a gate as a row of the table.
 func gateRow(g *control.GateView) []string {
-	most, jobs, whose, rule := fmt.Sprint(g.Most), "-", "everybody's", "set"
+	most, jobs, whose, rule := fmt.Sprint(g.Most), "-", "shared", "gate set"
 	if g.Rate != "" {
 		most = g.Rate
 	}
@@ -54,7 +54,7 @@ func gateRow(g *control.GateView) []string {
 		jobs = fmt.Sprint(*g.Jobs)
 	}
 	if g.User != "" {
-		whose = g.User + "'s"
+		whose = g.User
 	}
 	if g.Node != "" {
 		whose = "node " + g.Node
@@ -70,7 +70,7 @@ func gateRow(g *control.GateView) []string {
 	return []string{g.Key, g.Kind, fmt.Sprint(g.Used), most, jobs, whose, rule}
 }
 
-// allGates are all pages of a list.
+// allGates reads all pages of the list of gates.
 func allGates(ctx context.Context, c *control.Client) (list []control.GateView, err error) {
 	list = []control.GateView{}
 	for p, more := (control.Gates{}), true; more; more = p.Cursor != "" {
@@ -103,10 +103,10 @@ func gateSetVerb(a *App) *cobra.Command {
 				}
 				if !g.Set {
 					if g.Jobs != nil && *g.Jobs > 0 {
-						fmt.Fprintf(a.Err, "queuectl: the %s of %s stays until what names it has ended: %s\n", g.Kind, g.Key, plural(int(*g.Jobs), "job"))
+						fmt.Fprintf(a.Err, "queuectl: the %s of %s applies until the jobs that use it have finished: %s\n", g.Kind, g.Key, Jobs(int(*g.Jobs)))
 						return nil
 					}
-					a.Say("the %s of %s has no rule any more", g.Kind, g.Key)
+					a.Say("the %s of %s no longer has a rule", g.Kind, g.Key)
 					return nil
 				}
 				return a.table(gateColumns[:4], [][]string{gateRow(&g)[:4]})

@@ -29,12 +29,12 @@ func whenOf(j *control.Job, now time.Time) string {
 	case state.Runnable() && due.After(now):
 		return "in " + roughly(due.Sub(now))
 	case state.Runnable():
-		return cmp.Or(waitsForText(j), "next")
+		return cmp.Or(waitsForText(j), "ready")
 	}
 	return cmp.Or(waitsForText(j), "-")
 }
 
-// waitsForText is why a job that is due does not run, in a few words; "" if it only waits for a free worker,
+// waitsForText returns why a job that is due does not run, in a few words; "" if it only waits for a free worker,
 // or waits for nothing.
 func waitsForText(j *control.Job) string {
 	r := or(j.WaitsFor, control.Reason{})
@@ -52,7 +52,7 @@ func waitsForText(j *control.Job) string {
 		case full:
 			return ""
 		case r.Most == nil:
-			return "nothing runs here"
+			return "no service"
 		}
 		return "no workers"
 	case "queue":
@@ -69,7 +69,7 @@ func waitsForText(j *control.Job) string {
 	return r.Kind + " " + r.Key
 }
 
-// afterText is what a job waits for, in short.
+// afterText names the first of a job's dependencies, and how many others it has.
 func afterText(j *control.Job) string {
 	id, _, _ := strings.Cut(j.DependsOn[0], ":")
 	if n := len(j.DependsOn) - 1; n > 0 {
@@ -120,12 +120,12 @@ func rank(j *control.Job) string {
 	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
-// points is a number of points in words.
-func points(n int64) string {
-	if n == 1 {
-		return "1 point"
+// priorityOf returns a job's priority, and how it follows from the one it was given and its waiting time.
+func priorityOf(j *control.Job) string {
+	if j.WaitingTime == 0 {
+		return strconv.FormatInt(j.Priority, 10)
 	}
-	return fmt.Sprintf("%d points", n)
+	return fmt.Sprintf("%d (%d, plus %d for waiting)", j.EffectivePriority, j.Priority, j.WaitingTime)
 }
 
 func title(j *control.Job) string {

@@ -300,10 +300,10 @@ func filtered(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
-// withoutPlain is a table without the column of queues if all are the default one, and without those of nodes and of usual
-// times if none is known.
+// withoutPlain removes columns that say nothing: QUEUE if every job is in the default queue, and NODE and TYPICAL if no
+// value is known.
 func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
-	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "USUALLY": {"-"}} {
+	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
 		at := slices.Index(head, name)
 		if at < 0 || slices.ContainsFunc(rows, func(row []string) bool { return !slices.Contains(plain, row[at]) }) {
 			continue
@@ -417,7 +417,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		return err
 	}
 	if filtered(p) {
-		return a.Println(Sign("… and more; --limit shows them"))
+		return a.Println(Sign("… and more; use --limit N to see them"))
 	}
 	var total int64
 	if p.Failed {
@@ -426,7 +426,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	for _, name := range stateNames(p.State) {
 		total += st.Jobs[name]
 	}
-	return a.Println(fmt.Sprintf(Sign("…")+" and %d more; --limit shows them", max(1, total-int64(len(rows)))))
+	return a.Println(fmt.Sprintf(Sign("…")+" and %d more; use --limit N to see them", max(1, total-int64(len(rows)))))
 }
 
 func stateNames(asked []string) (names []string) {

@@ -141,7 +141,7 @@ func (r *logReader) tellLost(ctx context.Context, id string) {
 		return
 	}
 	if reason := queue.Reason(or(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
-		fmt.Fprintf(r.a.Err, "queuectl: attempt %d of job %s ended with its runner, and what it had printed is lost\n", h.Attempt, id)
+		fmt.Fprintf(r.a.Err, "queuectl: attempt %d of job %s ended when its runner died; its output is lost\n", h.Attempt, id)
 	}
 }
 

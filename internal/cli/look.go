@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// Look is what the service tells for a screen, in the words of the default one.
+// Look describes the jobs of a screen in the same words as the default screen.
 type Look struct {
 	Screen *control.Screen
 	Now    time.Time
@@ -16,22 +16,23 @@ type Look struct {
 
 func (l Look) printer() *screenPrinter { return &screenPrinter{a: new(App), s: l.Screen, now: l.Now} }
 
-// Verdict is how the queue is in one line, and how that is painted: the parameters of a colour.
+// Verdict returns the status line, in two parts: the health of the queue, with the parameters of its colour, and the text
+// that follows it.
 func (l Look) Verdict() (level, text, colour string) {
 	level, text = verdictOf(&l.Screen.Status)
-	return level, Shown(text), levelColours[level]
+	return level, strings.TrimPrefix(Shown(level+text), level), levelColours[level]
 }
 
-// Counts is how many jobs are in each state that has any.
+// Counts returns the number of jobs in each state that has any.
 func (l Look) Counts() string { return countsOf(&l.Screen.Status) }
 
 // Runs is for how long a job has run, or stood still.
 func (l Look) Runs(j *control.Job) string { return l.printer().runs(j) }
 
-// Starts is when a job that waits starts, or what keeps it.
+// Starts returns when a waiting job starts, or what it waits for.
 func (l Look) Starts(j *control.Job) string { return l.printer().starts(j) }
 
-// Why is why a job failed, with its last words if that is only an exit code.
+// Why returns why a job failed, with its last line of output.
 func (l Look) Why(j *control.ScreenJob) string { return l.printer().why(j) }
 
 // Ago is how long ago an instant was, in words.

@@ -240,5 +240,5 @@ func (m *many) noWords() bool {
 // sayNoJobs says that the source of the jobs is empty.
 func (m *many) sayNoJobs(a *App) {
 	flag, name := m.source()
-	fmt.Fprintf(a.Err, "queuectl: %s holds no jobs\n", strings.TrimSpace(flag+" "+a.Clean(a.Err, name)))
+	fmt.Fprintf(a.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+a.Clean(a.Err, name)))
 }

@@ -34,13 +34,13 @@ func allNodes(ctx context.Context, c *control.Client) (list []control.NodeView, 
 	return list, nil
 }
 
-var nodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "HEARD", "LABELS", "RESOURCES", "VERSION"}
+var nodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
 
 // nodeRow is a node as a row of the table.
 func nodeRow(n *control.NodeView) []string {
 	state := n.State
 	if n.This {
-		state += " (this)"
+		state += " (this node)"
 	}
 	return []string{n.Name, state, fmt.Sprint(n.Workers), fmt.Sprint(n.Running), agoOf(n.LastHeartbeat, time.Now()), pairs(n.Labels), pairs(n.Resources), n.Version}
 }
@@ -71,11 +71,11 @@ func nodeDrainVerb(a *App) *cobra.Command {
 			return answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
 				switch {
 				case p.Off:
-					a.Say("%s begins jobs again", n.Name)
+					a.Say("node %s starts jobs again", n.Name)
 				case n.Running == 0:
-					a.Say("%s begins nothing more; nothing runs there", n.Name)
+					a.Say("node %s is draining; nothing is running there", n.Name)
 				default:
-					a.Say("%s begins nothing more; it runs %s", n.Name, plural(n.Running, "job"))
+					a.Say("node %s is draining; %s still running", n.Name, Jobs(n.Running))
 				}
 				return nil
 			})
@@ -91,7 +91,7 @@ func nodeRemoveVerb(a *App) *cobra.Command {
 		Use: "rm NODE", Short: "Forget a machine whose service does not run; what it had is treated as lost", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
-				a.Say("%s is forgotten", n.Name)
+				a.Say("node %s was removed", n.Name)
 				return nil
 			})
 		},

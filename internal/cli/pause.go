@@ -10,12 +10,12 @@ import (
 
 func pauseVerb(a *App) *cobra.Command {
 	return a.pauseCommand("pause", "Freeze jobs that run, with their timeouts, until resume", "is paused", (*control.Client).Pause,
-		"freeze whatever runs and start nothing until resume --all", "everything is paused: nothing runs or starts until queuectl resume --all")
+		"freeze whatever runs and start nothing until resume --all", "everything is paused: no job runs or starts until queuectl resume --all")
 }
 
 func resumeVerb(a *App) *cobra.Command {
-	return a.pauseCommand("resume", "Have paused jobs go on", "goes on", (*control.Client).Resume,
-		"undo pause --all; what was paused by itself stays so", "jobs are started again, and what was paused with everything goes on")
+	return a.pauseCommand("resume", "Have paused jobs go on", "is resumed", (*control.Client).Resume,
+		"undo pause --all; what was paused by itself stays so", "everything is resumed: paused jobs continue and new jobs start")
 }
 
 // pauseCommand is a verb on running jobs or, with --all, on everything; become and all say what
@@ -77,7 +77,7 @@ func stateText(j *control.Job) string {
 	return j.State
 }
 
-// pausedSince says since when a job that runs stands still, and who did it, "" if it does not.
+// pausedSince returns since when a running job is paused, and by whom, "" if it is not paused.
 func pausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
@@ -85,7 +85,7 @@ func pausedSince(j *control.Job) string {
 	return "since " + local(j.PausedAt) + " by " + or(j.PausedBy, "?")
 }
 
-// pausedText says for how long a job that runs has stood still, and who did it.
+// pausedText returns for how long a running job has been paused, and by whom.
 func pausedText(j *control.Job, now time.Time) string {
 	return ageOf(j.PausedAt, now) + " by " + or(j.PausedBy, "?")
 }

@@ -227,7 +227,7 @@ func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
 			go p.endJobs() // ends with the jobs, or with the program
 		}
 	}
-	fmt.Fprintln(p.a.Err, "queuectl: left at once; the same command goes on later")
+	fmt.Fprintln(p.a.Err, "queuectl: stopped immediately; continue with the same command")
 	return nil
 }
 
@@ -274,7 +274,7 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	soon, cancel := context.WithTimeout(context.Background(), leaveWithin)
 	c.WorkerScale(soon, control.WorkerScale{}) // so that what is said next is true; stopping asks for it again
 	cancel()
-	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; those that run may finish (Ctrl-C again ends them); the same command goes on later")
+	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; running jobs may finish (Ctrl-C again stops them); continue with the same command")
 	stopped := make(chan struct{})
 	go func() { // ends with the jobs, or with finish
 		c.WorkerStop(context.Background(), how) // what it cannot do, stopping the service does
@@ -284,7 +284,7 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	case <-stopped:
 	case <-told:
 		p.presses++
-		fmt.Fprintln(p.a.Err, "queuectl: ending those that run (Ctrl-C again leaves them)")
+		fmt.Fprintln(p.a.Err, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
 		ended := make(chan struct{})
 		go func() { // ends with the jobs, or with the program
 			p.endJobs()

@@ -56,11 +56,11 @@ func (a *App) printQueues(list []control.QueueView) error {
 }
 
 // NoQueues is what a list of queues says if there are none.
-const NoQueues = "no queue has settings or jobs; a job makes one: queuectl enqueue -Q NAME -- program args"
+const NoQueues = "no queues; a job creates one: queuectl enqueue -Q NAME -- program args"
 
 // QueueHead names the columns of a list of queues.
 func QueueHead() []string {
-	return []string{"QUEUE", "RUN", "WAIT", "OLDEST", "A MINUTE", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
+	return []string{"QUEUE", "RUNNING", "WAITING", "OLDEST", "PER MIN", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
 }
 
 // QueueRow is a queue in such a list.
@@ -70,7 +70,7 @@ func QueueRow(q *control.QueueView, now time.Time) []string {
 
 func anyOr(n int64) string {
 	if n == 0 {
-		return "any"
+		return "unlimited"
 	}
 	return fmt.Sprint(n)
 }
@@ -303,6 +303,9 @@ func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*co
 		if q.Paused {
 			state = "is " + pauseText(q)
 		}
+		if cmd.Name() == "rm" {
+			state = "was removed"
+		}
 		a.Say("queue %s %s", q.Queue, state)
 	}
 	return nil
@@ -341,7 +344,7 @@ func (a *App) tellNewQueues(list []control.NewQueue) {
 		if q.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.Near)
 		}
-		fmt.Fprintf(a.Err, "queuectl: nothing else waits or runs in the queue %s%s\n", q.Queue, hint)
+		fmt.Fprintf(a.Err, "queuectl: queue %s has no other jobs%s\n", q.Queue, hint)
 	}
 }
 
@@ -423,13 +426,13 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	switch state := stateOf(w.State); {
 	case len(w.Reasons) > 0:
 	case state == queue.Processing:
-		return []string{fmt.Sprintf("job %s runs", w.ID)}
+		return []string{fmt.Sprintf("job %s is running", w.ID)}
 	case state.Ended():
-		return []string{fmt.Sprintf("job %s is %s; queuectl retry %s runs it again", w.ID, w.State, w.ID)}
+		return []string{fmt.Sprintf("job %s is %s; run it again with: queuectl retry %s", w.ID, w.State, w.ID)}
 	case before(w) == "":
-		return []string{fmt.Sprintf("job %s is next", w.ID)}
+		return []string{fmt.Sprintf("job %s is next in line", w.ID)}
 	default:
-		return []string{fmt.Sprintf("job %s may start as soon as a worker is free: %s", w.ID, before(w))}
+		return []string{fmt.Sprintf("job %s is waiting for a free worker: %s", w.ID, before(w))}
 	}
 	for i := range w.Reasons {
 		lines = append(lines, reasonLine(&w.Reasons[i], now))
@@ -486,7 +489,7 @@ func SimulateVerb(a *App) *cobra.Command {
 			}
 			a.lists = true
 			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {
-				const empty = "nothing could start now; queuectl why ID says why a job waits"
+				const empty = "no job can start now; see why a job waits with: queuectl why ID"
 				return a.named(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
 					j := &jobs[i]
 					return []string{j.ID, j.Queue, rank(j), title(j)}
@@ -543,7 +546,7 @@ func (a *App) printTree(t *control.TreeView) error {
 		}
 	}
 	if t.More {
-		a.Say("there are more than these %d jobs", len(t.Nodes))
+		a.Say("only %d jobs are shown; there are more", len(t.Nodes))
 	}
 	return nil
 }
@@ -558,13 +561,13 @@ func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, le
 	switch {
 	case by == nil:
 	case by.Met == "failed":
-		text += ", cannot be after it is " + by.How
+		text += ", never starts: needs parent " + by.How
 	case by.How != queue.ParentCompleted.String():
-		text += ", after it is " + by.How
+		text += ", needs parent " + by.How
 	}
 	again := d.drawn[n.Seq]
 	if again {
-		text += "  (above)"
+		text += "  (shown above)"
 	}
 	if err := a.Println(a.Clean(a.Out, lead+text)); err != nil || again {
 		return err

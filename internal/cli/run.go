@@ -175,7 +175,7 @@ func (a *App) looksOn(ctx context.Context, c *control.Client, id string) bool {
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
 		return false // what else is wrong is told by who follows the job
 	}
-	fmt.Fprintf(a.Err, "queuectl: you can look on, not type: %s\n", oneLine(a.Clean(a.Err, err.Error())))
+	fmt.Fprintf(a.Err, "queuectl: view only, input is not sent to the job: %s\n", oneLine(a.Clean(a.Err, err.Error())))
 	return true
 }
 
@@ -250,9 +250,9 @@ size.`,
 	return cmd
 }
 
-// goesOn says how to come back to a job.
+// goesOn returns the message that a job continues, with the command that returns to it.
 func goesOn(id string) string {
-	return fmt.Sprintf("queuectl: job %s goes on; come back to it with: queuectl attach %s", id, id)
+	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
 
 // sayGap says that some output is missing.
@@ -311,7 +311,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			return a.sayGap(p.Gap() + ": more was printed than was read, and than the job's --output-limit")
+			return a.sayGap(p.Gap() + ": the job printed faster than this was read, and more than --output-limit keeps")
 		case p.Damage != nil:
 			return a.sayGap(damaged(&p).Error())
 		}
@@ -362,15 +362,15 @@ func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 	if err != nil || runs(&job.Job) || stateOf(job.State).Ended() {
 		return // the caller reports errors and ends
 	}
-	text := "it may start at any moment"
+	text := "it can start at any moment"
 	if job.WaitsFor != nil {
 		text = reasonLine(job.WaitsFor, time.Now())
 	}
 	a.Progress("")
-	fmt.Fprintf(a.Err, "queuectl: job %s waits: %s\n", id, a.Clean(a.Err, text))
+	fmt.Fprintf(a.Err, "queuectl: job %s is waiting: %s\n", id, a.Clean(a.Err, text))
 }
 
-// tellAttempt says how an attempt ended, and when the job is run again.
+// tellAttempt prints how an attempt ended, and when the job is retried.
 func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n int) error {
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id), HistoryBefore: n + 1})
 	if err != nil || len(job.History) == 0 {
@@ -390,13 +390,13 @@ func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n i
 	next := max(job.NextRetryAt, job.RunAt)
 	switch wait := time.Until(queue.Millis(next).Time()); {
 	case job.State == queue.Held.String():
-		text += "; it is held: let it run again with: queuectl release " + id
+		text += "; the job is held; release it with: queuectl release " + id
 	case wait > time.Second/20:
-		text += "; again in " + queue.FormatDuration(max(wait.Round(time.Second/10), time.Second/10))
+		text += "; retrying in " + queue.FormatDuration(max(wait.Round(time.Second/10), time.Second/10))
 	default:
-		text += "; again now"
+		text += "; retrying now"
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s\n", oneLine(a.Clean(a.Err, fmt.Sprintf("%s (%d left)", text, job.MaxAttempts-job.Attempts+job.HistoryTotal-n))))
+	fmt.Fprintf(a.Err, "queuectl: %s\n", oneLine(a.Clean(a.Err, fmt.Sprintf("%s (%s left)", text, plural(job.MaxAttempts-job.Attempts+job.HistoryTotal-n, "attempt")))))
 	return nil
 }
 
@@ -424,7 +424,7 @@ func (a *App) tellEnd(j *control.Job) {
 func expired(j *control.Job) bool { return or(j.Reason, "") == string(queue.ReasonExpired) }
 
 // didNotStart is why a job expired, in words.
-const didNotStart = "it had not started by its expires_at"
+const didNotStart = "it did not start before its expires_at"
 
 // lost adds to a failure while a job was followed whether the job is still in the queue, and how to follow it again.
 // Output that is gone while the job is there needs no more words.

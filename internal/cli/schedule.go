@@ -21,7 +21,7 @@ func ScheduleVerb(a *App) *cobra.Command {
 	return Group("schedule", "Jobs that come again and again", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules; their jobs stay", "is removed", (*control.Client).ScheduleRemove),
 		a.scheduleCommand("pause", "Have schedules make no jobs until they go on", "is paused", (*control.Client).SchedulePause),
-		a.scheduleCommand("resume", "Have paused schedules go on", "goes on", (*control.Client).ScheduleResume),
+		a.scheduleCommand("resume", "Have paused schedules go on", "is resumed", (*control.Client).ScheduleResume),
 		scheduleRunVerb(a))
 }
 
@@ -118,7 +118,7 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 		a.tellUnenforced(d.Unenforced)
 		a.printNotes(d.Notes)
 		if d.Existed {
-			fmt.Fprintf(a.Err, "queuectl: the schedule %s is there already, and is the same\n", d.Name)
+			fmt.Fprintf(a.Err, "queuectl: schedule %s already exists with the same settings\n", d.Name)
 		}
 		if a.Quiet {
 			return a.Println(d.Name)
@@ -157,7 +157,7 @@ func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 	return rows
 }
 
-// standingOf is how a schedule stands.
+// standingOf returns the state of a schedule.
 func standingOf(s *control.Schedule) string {
 	switch {
 	case s.Paused && s.Note != "":
@@ -277,7 +277,7 @@ func (a *App) showSchedule(d control.ScheduleDetail) error {
 		}
 		runs = append(runs, []string{local(r.Instant), became, job})
 	}
-	return a.table([]string{"INSTANT" + zonePlaceholder, "BECAME", "JOB"}, runs)
+	return a.table([]string{"OCCURRENCE" + zonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
 // scheduleCommand is a verb on schedules, by name. become says what they are then.

@@ -42,7 +42,7 @@ func initVerb(a *App) *cobra.Command {
 			if a.Structured() {
 				return a.PrintJSON(map[string]bool{"done": true})
 			}
-			return a.Println("nothing to do: the first job makes the queue; try: queuectl enqueue 'echo hello'")
+			return a.Println("nothing to do: the first job creates the queue; try: queuectl enqueue 'echo hello'")
 		},
 	}
 }

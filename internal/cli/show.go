@@ -107,11 +107,11 @@ func (a *App) showJob(j *control.JobDetail) error {
 	rows := [][2]string{
 		{"Job", j.ID}, {"Command", title(&j.Job)}, {"State", standing(&j.Job)}, {"Reason", waitReason(&j.Job)}, {"Paused", pausedSince(&j.Job)}, {"Progress", a.plain(progressOf(&j.Job))}, {failure, a.plain(orEmpty(j.Error))},
 		{code, orEmpty(j.ExitCode)}, {signal, signalOf(&j.Job, "")},
-		{"Priority", fmt.Sprintf("%d, %s for waiting, %d in effect", j.Priority, points(j.WaitingTime), j.EffectivePriority)},
-		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Folder", j.Cwd},
+		{"Priority", priorityOf(&j.Job)},
+		{"Attempts", attemptsOf(j)}, {"User", j.User}, {"Submitter", j.Submitter}, {"Schedule", j.Schedule}, {"Directory", j.Cwd},
 		{"Created", local(j.CreatedAt)}, {"Due", local(j.RunAt)},
 		{"Next retry", orNone(j.NextRetryAt)}, {"Expires", orNone(j.ExpiresAt)}, {"Started", orNone(j.StartedAt)}, {"Finished", orNone(j.FinishedAt)},
-		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + usually(j) + atMostMS(j)}, {"Usually", usualAlone(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Node", j.Node}, {"Pid", orEmpty(j.PID)},
+		{"Waited", span(j.QueueTimeMS)}, {"Ran", ranFor(j.RunTimeMS) + typically(j) + atMostMS(j)}, {"Typical", typicalAlone(j)}, {"Worker", orEmpty(j.WorkerID)}, {"Node", j.Node}, {"Pid", orEmpty(j.PID)},
 	}
 	rows = append(append(append(rows, limitsOf(j)...), settingsOf(j)...), [][2]string{{"Labels", labels(j.Labels)}, {"Hidden", strings.Join(j.Hidden, ", ")}, {"Removed", removedInput(j.InputRemoved)}}...)
 	if err := a.rows(11, rows); err != nil {
@@ -142,7 +142,7 @@ func removedInput(fields []string) string {
 	if len(fields) == 0 {
 		return ""
 	}
-	return strings.Join(fields, ", ") + " (to make room; the job cannot run again)"
+	return strings.Join(fields, ", ") + " (to free space; this job cannot run again)"
 }
 
 // waitReason returns why a job does not run now, as why says it; "" if it runs, may start or has ended.
@@ -153,7 +153,7 @@ func waitReason(j *control.Job) string {
 	return reasonLine(j.WaitsFor, time.Now())
 }
 
-// limitsOf are the limits of a job, each beside what its last attempt used.
+// limitsOf returns the limits of a job, each next to what its last attempt used.
 func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	var last control.Attempt
 	if len(j.History) > 0 {
@@ -165,18 +165,18 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	}
 	memory, cpus := "at most ", "at most "
 	if last.PeakRSS != 0 {
-		memory = size(last.PeakRSS) + " at the peak, of "
+		memory = "peak " + size(last.PeakRSS) + " of "
 	}
 	if last.RunTimeMS != nil && last.FinishedAt != 0 {
-		cpus = fmt.Sprintf("%.2f on average, of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
+		cpus = fmt.Sprintf("average %.2f of ", float64(last.CPUMS)/float64(max(*last.RunTimeMS, 1)))
 	}
-	const unknown = "; what is used is not measured"
-	tasks, told := "at most ", "; what is used is not known" // without control groups, or to an older kernel
+	const unknown = " (usage is not measured)"
+	tasks, unmeasured := "at most ", " (usage is unknown)" // without control groups, or with an older kernel
 	if last.PeakTasks != 0 {
-		tasks, told = fmt.Sprintf("%d at the peak, of ", last.PeakTasks), ""
+		tasks, unmeasured = fmt.Sprintf("peak %d of ", last.PeakTasks), ""
 	}
 	for _, f := range []struct{ field, name, before, after string }{
-		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, told}, {"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
+		{"memory", "Memory", memory, ""}, {"cpus", "Processors", cpus, ""}, {"tasks", "Tasks", tasks, unmeasured}, {"nofile", "Open files", "at most ", unknown}, {"nice", "Nice", "", ""},
 	} {
 		text := strconv.FormatFloat(limit(f.field), 'f', -1, 64)
 		if f.field == "memory" {
@@ -189,8 +189,7 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 	return rows
 }
 
-// settingsOf are what was set of a job that its other rows do not tell, where it is not as it would
-// be without.
+// settingsOf returns the settings of a job that differ from the defaults and that no other row shows.
 func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	add := func(name, field, before, after string, usual ...string) {
 		text := specText(j.Spec[field])
@@ -202,30 +201,30 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 		}
 		rows = append(rows, [2]string{name, before + text + after})
 	}
-	if j.RunTimeMS == nil { // else it stands beside how long it ran
+	if j.RunTimeMS == nil { // otherwise the row Ran shows it
 		add("Timeout", "timeout", "", "", "0s")
 	}
 	add("Idle", "idle_timeout", "at most ", " without output", "0s")
 	add("Kill after", "kill_after", "", "", "10s")
 	add("Queue", "queue", "", "", "default")
-	add("After", "depends_on", "", "")
+	add("Depends on", "depends_on", "", "")
 	add("Lock", "lock", "", "")
 	add("Rate", "rate_limit", "", "")
-	add("On", "on", "", "")
+	add("Runs on", "on", "", "")
 	add("Resources", "resources", "", "")
 	add("Unique", "unique", "", "")
-	add("Completed", "on_completed", "then: ", "")
-	add("Failed", "on_failed", "then: ", "")
-	add("Dead", "on_dead", "then: ", "")
-	add("Ended", "on_ended", "then: ", "")
+	add("On success", "on_completed", "", "")
+	add("On failure", "on_failed", "", "")
+	add("On dead", "on_dead", "", "")
+	add("On end", "on_ended", "", "")
 	add("Ok codes", "ok_codes", "", "", "0")
 	add("No retry", "no_retry_codes", "after exit code ", "")
 	add("Deferred", "defer_codes", "after exit code ", "")
 	add("On lost", "on_lost", "", "", "retry")
-	add("Kept", "output_limit", "", " of each stream", fmt.Sprint(1<<20))
+	add("Max output", "output_limit", "", " per stream", fmt.Sprint(1<<20))
 	add("Stdin", "stdin_file", "", "")
 	if j.Spec["no_new_privileges"] == true {
-		rows = append(rows, [2]string{"Privileges", "no new ones: sudo does not work"})
+		rows = append(rows, [2]string{"Privileges", "no new ones (sudo does not work)"})
 	}
 	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
 	var backoff []string
@@ -260,7 +259,7 @@ func specText(v any) string {
 	return ""
 }
 
-// atMostMS is a job's timeout beside how long it ran.
+// atMostMS returns a job's timeout, as it is shown next to its run time.
 func atMostMS(j *control.JobDetail) string {
 	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
 		return ""
@@ -268,24 +267,23 @@ func atMostMS(j *control.JobDetail) string {
 	return ", of at most " + span(j.TimeoutMS)
 }
 
-// usually is how long a job that runs usually does, beside how long it has run.
-func usually(j *control.JobDetail) string {
+// typically returns the typical run time of a running job, as it is shown next to its run time.
+func typically(j *control.JobDetail) string {
 	if j.UsualRunTimeMS == nil || j.State != queue.Processing.String() {
 		return ""
 	}
-	return ", usually " + took(j.UsualRunTimeMS)
+	return ", typically " + took(j.UsualRunTimeMS)
 }
 
-// usualAlone is how long a job that has not run usually does.
-func usualAlone(j *control.JobDetail) string {
+// typicalAlone returns the typical run time of a job that has not run.
+func typicalAlone(j *control.JobDetail) string {
 	if j.RunTimeMS != nil {
 		return ""
 	}
 	return took(j.UsualRunTimeMS)
 }
 
-// attemptsOf is how many of its attempts a job has used, and how many it had in all where it was
-// given new ones.
+// attemptsOf returns how many of its attempts a job has used, and how many it has had that do not count.
 func attemptsOf(j *control.JobDetail) string {
 	used := Attempts(&j.Job)
 	text := fmt.Sprintf("%d of %d", used, j.MaxAttempts)
@@ -294,7 +292,7 @@ func attemptsOf(j *control.JobDetail) string {
 		before-- // the one that runs will count
 	}
 	if before > 0 {
-		text += fmt.Sprintf(", after %d that do not count", before)
+		text += fmt.Sprintf(", plus %d that do not count", before)
 	}
 	return text
 }
@@ -310,13 +308,13 @@ func standing(j *control.Job) string {
 	return j.State + " (" + *j.Reason + ")"
 }
 
-// showHistory prints the attempts that came, and how to see those before them.
+// showHistory prints the attempts of a reply, and how to see earlier ones.
 func (a *App) showHistory(j *control.JobDetail) error {
 	if err := a.Println(""); err != nil {
 		return err
 	}
 	if first := j.History[0].Attempt; first > 1 {
-		if err := a.Println(fmt.Sprintf("%d attempts in all; --history-before %d shows earlier ones", j.HistoryTotal, first)); err != nil {
+		if err := a.Println(fmt.Sprintf("%d attempts in total; earlier ones with: --history-before %d", j.HistoryTotal, first)); err != nil {
 			return err
 		}
 	}
@@ -327,7 +325,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		case h.Signal != nil:
 			ended = queue.SignalName(*h.Signal)
 		case h.FinishedAt == 0:
-			ended = "runs"
+			ended = "running"
 		}
 		node := ""
 		if j.Node != "" { // else there is one alone
@@ -338,15 +336,15 @@ func (a *App) showHistory(j *control.JobDetail) error {
 	return a.table(withoutPlain([]string{"ATTEMPT", "STARTED" + zonePlaceholder, "RAN", "EXIT", "WORKER", "NODE", "ERROR"}, table))
 }
 
-// remarks returns what went wrong with an attempt and with the result that it left, and how many
-// processes were ended because the command left them behind. A background job may leave some.
+// remarks returns the error of an attempt, the error of its result, and how many processes were ended because the
+// command left them behind. A background job may leave some.
 func remarks(h *control.Attempt, background bool) string {
 	text := orEmpty(h.Error)
 	if h.ResultError != nil {
-		text += "; result not kept: " + *h.ResultError
+		text += "; result not stored: " + *h.ResultError
 	}
 	if h.Leftovers > 0 {
-		text += "; processes left behind and ended: " + strconv.Itoa(h.Leftovers)
+		text += "; leftover processes ended: " + strconv.Itoa(h.Leftovers)
 		if h.ExitCode != nil && !background {
 			text += " (--allow-background keeps them)"
 		}

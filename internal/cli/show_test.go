@@ -12,7 +12,7 @@ import (
 
 // Where attempts are left out, show says how many there are, and how to see those before.
 func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
-	for first, want := range map[int]string{1: "", 151: "250 attempts in all; --history-before 151 shows earlier ones"} {
+	for first, want := range map[int]string{1: "", 151: "250 attempts in total; earlier ones with: --history-before 151"} {
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 		if err != nil {
 			t.Fatal(err)
@@ -23,7 +23,7 @@ func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := os.ReadFile(out.Name())
-		if says := strings.Contains(string(text), "in all"); err != nil || says != (want != "") || !strings.Contains(string(text), want) {
+		if says := strings.Contains(string(text), "in total"); err != nil || says != (want != "") || !strings.Contains(string(text), want) {
 			t.Errorf("from %d on: %q, %v, want %q", first, text, err, want)
 		}
 	}
@@ -34,11 +34,11 @@ func TestShowTellsWhatWasSet(t *testing.T) {
 	rows := settingsOf(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0}, "on_lost": "retry", "kill_after": "10s",
 	}})
-	if want := [][2]string{{"Timeout", "5s"}, {"Kept", "10.0 KiB of each stream"}, {"Stdin", "/in"}, {"Backoff", ""}}; !slices.Equal(rows, want) {
+	if want := [][2]string{{"Timeout", "5s"}, {"Max output", "10.0 KiB per stream"}, {"Stdin", "/in"}, {"Backoff", ""}}; !slices.Equal(rows, want) {
 		t.Errorf("got %q, want %q", rows, want)
 	}
 	small := settingsOf(&control.JobDetail{Spec: map[string]any{"output_limit": 11.0}})
-	if want := [2]string{"Kept", "11 bytes of each stream"}; small[0] != want {
+	if want := [2]string{"Max output", "11 bytes per stream"}; small[0] != want {
 		t.Errorf("got %q, want %q", small[0], want)
 	}
 }
@@ -46,9 +46,9 @@ func TestShowTellsWhatWasSet(t *testing.T) {
 // Each limit is shown beside what the last attempt used of it, or that this is not known.
 func TestShowHasLimitsBesideWhatWasUsed(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
-	for peak, want := range map[int64]string{0: "at most 64; what is used is not known", 12: "12 at the peak, of 64"} {
+	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
 		j.History = []control.Attempt{{Attempt: 1, PeakTasks: peak}}
-		if got, want := limitsOf(j), [][2]string{{"Tasks", want}, {"Open files", "at most 77; what is used is not measured"}}; !slices.Equal(got, want) {
+		if got, want := limitsOf(j), [][2]string{{"Tasks", want}, {"Open files", "at most 77 (usage is not measured)"}}; !slices.Equal(got, want) {
 			t.Errorf("with a peak of %d: %q, want %q", peak, got, want)
 		}
 	}
@@ -64,10 +64,10 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 		want       string
 	}{
 		{control.Attempt{ExitCode: zero}, false, ""},
-		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "processes left behind and ended: 1 (--allow-background keeps them)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not kept: cut; processes left behind and ended: 3 (--allow-background keeps them)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "processes left behind and ended: 2"},
-		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "processes left behind and ended: 2"},
+		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "leftover processes ended: 1 (--allow-background keeps them)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not stored: cut; leftover processes ended: 3 (--allow-background keeps them)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes ended: 2"},
+		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes ended: 2"},
 	} {
 		if got := remarks(&c.attempt, c.background); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)

@@ -49,7 +49,7 @@ type statusOptions struct {
 	service bool // a line that names the service
 }
 
-// status prints how the queue is, or its health alone, which the exit code then says too.
+// status prints the state of the queue or, with --check, only its health, which also sets the exit code.
 func (a *App) status(ctx context.Context, o statusOptions) error {
 	c, err := a.readerUnless(ctx, o.watched)
 	if o.check && err == error(errNoQueue) {
@@ -95,29 +95,29 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	return a.statusDetails(&screen.Status)
 }
 
-// statusDetails prints what one asks about the service rather than about the jobs.
+// statusDetails prints the details of the service, its database and its socket.
 func (a *App) statusDetails(st *control.Status) error {
 	service := fmt.Sprintf("%s, pid %d, since %s", st.Version, st.PID, local(st.Started))
 	if st.PID == 0 {
-		service = "does not run"
+		service = "not running"
 	}
-	oldest := "none waits"
+	oldest := "nothing waiting"
 	if st.Oldest != 0 {
-		oldest = "waits since " + local(st.Oldest)
+		oldest = "waiting since " + local(st.Oldest)
 	}
 	lines := [][2]string{
-		{"Workers", fmt.Sprintf("%d: %d busy, %d idle", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest", oldest}, {"Enqueued", fmt.Sprint(st.Enqueued)}, {"Ended", fmt.Sprintf("%s in the last minute", Jobs(st.Throughput))},
+		{"Workers", fmt.Sprintf("%d (%d busy, %d idle)", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
+		{"Oldest job", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)}, {"Finished", plural(st.Throughput, "attempt") + " in the last minute"},
 		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Your jobs", used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
-		{"Answers", st.Service}, {"Service", service}, {"Client", Version}, {"Health", st.Health},
+		{"Service", st.Service}, {"Process", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
 		return err
 	}
-	return a.rows(10, lines)
+	return a.rows(11, lines)
 }
 
-// used says how many bytes of how many are used; 0 means unlimited.
+// used says how many bytes are used, and of how many if there is a limit; most is 0 if there is none.
 func used(n, most int64) string {
 	if most == 0 {
 		return size(n) + " used"
@@ -133,7 +133,7 @@ const (
 	mostRows    = 100
 )
 
-// screenRows is how many rows of a part to ask for.
+// screenRows returns how many rows to request for each part of the screen.
 func (a *App) screenRows() int {
 	height := a.height(a.Out)
 	if height == 0 {
@@ -208,7 +208,7 @@ type screenPrinter struct {
 	service string // the line that names the service, "" for none
 }
 
-// part is one part of the screen: what stands in it, and what is said of the rest.
+// part is one section of the screen: its rows, and the line that says where to find the rest.
 type part struct {
 	head []string
 	rows [][]string
@@ -233,13 +233,13 @@ func (p *screenPrinter) print(rows int) error {
 	}
 	above := []string{p.verdict()}
 	if st.Reranking {
-		above = append(above, "the order has changed; jobs are being ranked again")
+		above = append(above, "the ordering settings have changed; waiting jobs are being ranked again")
 	}
 	if st.MaxBytesUser > 0 && st.UserBytes >= st.MaxBytesUser-st.MaxBytesUser/10 {
-		above = append(above, "your jobs: "+used(st.UserBytes, st.MaxBytesUser)+"; remove ended ones: queuectl rm --state done")
+		above = append(above, "your storage: "+used(st.UserBytes, st.MaxBytesUser)+"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.NearQuota {
-		above = append(above, "near max_bytes_per_user: "+p.a.Clean(p.a.Out, u.User)+" "+size(u.Bytes))
+		above = append(above, "user "+p.a.Clean(p.a.Out, u.User)+" is close to max_bytes_per_user: "+size(u.Bytes)+" used")
 	}
 	parts, counts, gap := p.parts(), []string{p.service}, "\n"
 	if terminal {
@@ -321,64 +321,51 @@ func (p *screenPrinter) printPart(part *part) error { // it has rows
 	return nil
 }
 
-// verdict is one line: how it is, the worst first.
+// verdict returns the status line: the health of the queue and its most important facts.
 func (p *screenPrinter) verdict() string {
 	level, text := verdictOf(&p.s.Status)
-	return p.a.coloured(level, levelColours[level]) + ":" + p.a.Clean(p.a.Out, text)
+	return p.a.coloured(level, levelColours[level]) + p.a.Clean(p.a.Out, text)
 }
 
 // levelColours are how health is painted.
 var levelColours = map[string]string{"ok": "32", "degraded": "33", "failing": "31"}
 
-// verdictOf is how the queue is: ok, degraded or failing, and what is to be said of it.
+// verdictOf returns the health of the queue (ok, degraded or failing) and the text that follows it on the status line.
 func verdictOf(st *control.Status) (level, text string) {
 	if st.Health != "ok" {
 		level, text, _ = strings.Cut(oneLine(st.Health), ":")
-		return level, text
+		return level, ":" + text
 	}
 	var b strings.Builder
-	b.WriteByte(' ')
+	separator := Sign(" · ")
 	if st.PID == 0 {
-		b.WriteString("no service runs here")
+		b.WriteString(separator + "service not running")
 	} else {
-		fmt.Fprintf(&b, "%d of %s", st.Workers.Busy, workersRun(st.Workers.Total))
+		fmt.Fprintf(&b, "%s%d of %s busy", separator, st.Workers.Busy, workers(st.Workers.Total))
 		if st.Node != "" {
 			fmt.Fprintf(&b, " on %s", st.Node)
 		}
 	}
 	if n := st.Jobs[queue.Pending.String()] + st.Jobs[queue.Failed.String()] + st.Jobs[queue.Blocked.String()]; n > 0 {
-		fmt.Fprintf(&b, ", %s", waitText(n))
+		b.WriteString(separator + waitText(n))
 	} else {
-		b.WriteString(", nothing waits")
+		b.WriteString(separator + "nothing waiting")
 	}
 	if n := st.Jobs[queue.Held.String()]; n > 0 {
-		fmt.Fprintf(&b, ", %d held", n)
+		fmt.Fprintf(&b, "%s%d held", separator, n)
 	}
 	switch n := st.Jobs[queue.Dead.String()]; {
 	case n == 1:
-		b.WriteString("; 1 dead job wants a look")
+		b.WriteString(separator + "1 dead job needs attention")
 	case n > 1:
-		fmt.Fprintf(&b, "; %d dead jobs want a look", n)
+		fmt.Fprintf(&b, "%s%d dead jobs need attention", separator, n)
 	}
 	return "ok", b.String()
 }
 
-// workersRun is "2 workers run".
-func workersRun(n int) string {
-	if n == 1 {
-		return "1 worker runs"
-	}
-	return fmt.Sprintf("%d workers run", n)
-}
+func waitText(n int64) string { return fmt.Sprintf("%d waiting", n) }
 
-func waitText(n int64) string {
-	if n == 1 {
-		return "1 job waits"
-	}
-	return fmt.Sprintf("%d jobs wait", n)
-}
-
-// countsOf is how many jobs are in each state that has any, and how fast they end.
+// countsOf returns the number of jobs in each state that has any, and how many end per minute.
 func countsOf(st *control.Status) string {
 	var list []string
 	for _, s := range queue.States() {
@@ -387,7 +374,7 @@ func countsOf(st *control.Status) string {
 		}
 	}
 	if len(list) == 0 {
-		return "no jobs yet; the first: queuectl enqueue 'echo hello'"
+		return "no jobs yet; enqueue the first with: queuectl enqueue 'echo hello'"
 	}
 	text := strings.Join(list, Sign(" · "))
 	if n := st.Throughput; n > 0 {
@@ -396,7 +383,7 @@ func countsOf(st *control.Status) string {
 	return text
 }
 
-// parts are what the screen shows.
+// parts returns the sections of the screen.
 func (p *screenPrinter) parts() []part {
 	s := p.s
 	count := func(states ...queue.State) (n int64) {
@@ -405,14 +392,14 @@ func (p *screenPrinter) parts() []part {
 		}
 		return n
 	}
-	running, told := part{head: []string{"RUNNING", "QUEUE", "NODE", "FOR", "USUALLY", "COMMAND", "LAST LINE"}}, false
+	running, told := part{head: []string{"RUNNING", "QUEUE", "NODE", "FOR", "TYPICAL", "COMMAND", "LAST LINE"}}, false
 	for i := range s.Running {
 		j := &s.Running[i]
 		last := j.LastLine
 		if last == "" && j.Progress != nil {
 			last = j.Progress.Text
 		}
-		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), usuallyRuns(&j.Job), title(&j.Job), last})
+		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), typicalRun(&j.Job), title(&j.Job), last})
 		told = told || j.Progress != nil
 	}
 	for i := range running.rows { // the percentage has no head, and stays in a narrow window
@@ -424,7 +411,7 @@ func (p *screenPrinter) parts() []part {
 		running.head = append(running.head, "")
 	}
 	running.more, running.say = count(queue.Processing)-int64(len(running.rows)), ": queuectl ps"
-	next := part{head: []string{"NEXT", "QUEUE", "WHEN", "COMMAND"}}
+	next := part{head: []string{"UP NEXT", "QUEUE", "WHEN", "COMMAND"}}
 	for _, list := range [][]control.Job{s.Ready, s.Timed, s.Kept} {
 		for i := range list {
 			j := &list[i]
@@ -435,14 +422,14 @@ func (p *screenPrinter) parts() []part {
 		q := &s.Paused[i]
 		next.notes = append(next.notes, fmt.Sprintf("queue %s is %s: %s", q.Queue, pauseText(q), waitText(q.Waiting)))
 	}
-	next.more, next.say = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), " wait: queuectl list -s waiting"
+	next.more, next.say = count(queue.Pending, queue.Failed, queue.Held, queue.Blocked)-int64(len(next.rows)), ": queuectl list -s waiting"
 	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
 		failed.rows = append(failed.rows, []string{marked(&j.Job), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
 	}
-	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), Sign(": queuectl list --failed · run them again: queuectl retry --failed")
-	done := part{head: []string{"DONE", "RAN", "WHEN", "COMMAND"}}
+	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), Sign(": queuectl list --failed · run again: queuectl retry --failed")
+	done := part{head: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}
 	for i := range s.Done {
 		j := &s.Done[i]
 		done.rows = append(done.rows, []string{marked(j), ranRoughly(j), agoOf(j.FinishedAt, p.now), title(j)})
@@ -452,7 +439,7 @@ func (p *screenPrinter) parts() []part {
 	return []part{running, next, failed, done}
 }
 
-// why is why a job failed, with its last words if that is only an exit code.
+// why returns why a job failed, with its last line of output.
 func (p *screenPrinter) why(j *control.ScreenJob) string {
 	text := or(j.Error, standing(&j.Job))
 	if last := j.LastLine; last != "" {
@@ -495,7 +482,7 @@ func agoOf(t control.Time, now time.Time) string {
 	return ageOf(t, now) + " ago"
 }
 
-// starts is when a job that waits starts, or what keeps it.
+// starts returns when a waiting job starts, or what it waits for.
 func (p *screenPrinter) starts(j *control.Job) string {
 	due := queue.Millis(max(j.RunAt, j.NextRetryAt)).Time().Local()
 	switch wait := due.Sub(p.now); {
@@ -506,7 +493,7 @@ func (p *screenPrinter) starts(j *control.Job) string {
 	case wait > 0:
 		return "in " + roughly(wait)
 	}
-	return cmp.Or(waitsForText(j), "now")
+	return cmp.Or(waitsForText(j), "ready")
 }
 
 // fitParts takes rows away until the parts fit into so many lines; the longest part loses first.

@@ -65,23 +65,23 @@ completed  1
 dead       3
 cancelled  0
 
-ok: 2 of 2 workers run, 6 jobs wait, 1 held; 3 dead jobs want a look
+ok · 2 of 2 workers busy · 6 waiting · 1 held · 3 dead jobs need attention
 
 RUNNING   FOR    COMMAND   LAST LINE
 ▶ build1  3m12s  make all  compiling 61/140
-NEXT  WHEN            COMMAND
-○ r1  now             make docs
-○ b1  lock db         ./migrate
-○ b2  user's limit    ./migrate
-○ b3  queue full      ./migrate
-○ t1  23:00, in 6h48  ./backup.sh
-↻ f1  in 8s           ./flaky.sh
-‖ h1  held            true
+UP NEXT  WHEN            COMMAND
+○ r1     ready           make docs
+○ b1     lock db         ./migrate
+○ b2     user's limit    ./migrate
+○ b3     queue full      ./migrate
+○ t1     23:00, in 6h48  ./backup.sh
+↻ f1     in 8s           ./flaky.sh
+‖ h1     held            true
 FAILED  ATTEMPTS  WHEN     COMMAND         WHY
 ✗ z1    4 of 4    11m ago  convert 97.png  exit code 1: bad header in 97.png
-  2 more: queuectl list --failed · run them again: queuectl retry --failed
-DONE  RAN   WHEN    COMMAND
-✓ d1  1.2s  2m ago  make lint
+  2 more: queuectl list --failed · run again: queuectl retry --failed
+FINISHED  RAN   WHEN    COMMAND
+✓ d1      1.2s  2m ago  make lint
 `
 	if string(got) != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)

@@ -197,7 +197,7 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	fmt.Fprintf(a.Err, "queuectl: nothing runs in %s; read from its files\n", dir)
+	fmt.Fprintf(a.Err, "queuectl: no service is running in %s; reading its files\n", dir)
 	a.lastClient, a.looked = nil, looked
 	return looked, nil
 }

@@ -211,7 +211,7 @@ func (j *joint) join(ctx context.Context) {
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
 			return // who follows the job says so
 		default:
-			fmt.Fprintf(j.a.Err, "queuectl: you can look on, not type: %s\n", oneLine(j.a.Clean(j.a.Err, err.Error())))
+			fmt.Fprintf(j.a.Err, "queuectl: view only, input is not sent to the job: %s\n", oneLine(j.a.Clean(j.a.Err, err.Error())))
 			return
 		}
 		select {

@@ -546,7 +546,7 @@ func TestTextIsFoldedBetweenWords(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                             {""},
 		"ok: 1 of 2":                   {"ok: 1 of 2"},
-		"ok: 1 of 2 workers run":       {"ok: 1 of 2", "workers", "run"},
+		"ok: 1 of 2 workers busy":      {"ok: 1 of 2", "workers", "busy"},
 		"0123456789ab cd":              {"0123456789", "ab cd"},
 		"\x1b[32mok\x1b[39m: 1 of 2 w": {"\x1b[32mok\x1b[39m: 1 of 2", "w"},
 		"界界界界界界":                       {"界界界界界", "界"},

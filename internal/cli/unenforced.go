@@ -35,14 +35,14 @@ func attempts(most int) string {
 	return fmt.Sprintf("; up to %d attempts", most)
 }
 
-// tellUnenforced says which limits of new jobs are not enforced where they run.
+// tellUnenforced warns of limits of new jobs that are not enforced where they run.
 func (a *App) tellUnenforced(names []string) {
 	if len(names) == 0 {
 		return
 	}
 	var parts []string
 	if slices.Contains(names, "memory") {
-		parts = append(parts, "memory holds for each process of a job by itself")
+		parts = append(parts, "memory limits each process of a job separately")
 	}
 	none := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "memory" })
 	switch len(none) {
@@ -52,5 +52,5 @@ func (a *App) tellUnenforced(names []string) {
 	default:
 		parts = append(parts, strings.Join(none, " and ")+" are not enforced")
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s here; see queuectl doctor\n", a.Clean(a.Err, strings.Join(parts, ", and ")))
+	fmt.Fprintf(a.Err, "queuectl: warning: %s here; see: queuectl doctor\n", a.Clean(a.Err, strings.Join(parts, ", and ")))
 }

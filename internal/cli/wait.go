@@ -146,7 +146,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	})
 	if ctx.Err() != nil {
 		a.Exit = exitDetached
-		a.Say("not waited for any more; the jobs go on")
+		a.Say("stopped waiting; the jobs continue")
 		return nil
 	}
 	if asked.Err() != nil {
@@ -169,7 +169,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	}
 	if waited.TimedOut {
 		a.Exit = exitTimeout
-		a.Say("not all have ended after %s", queue.FormatDuration(time.Duration(p.Timeout)))
+		a.Say("not all jobs finished within %s", queue.FormatDuration(time.Duration(p.Timeout)))
 	}
 	if a.JSON {
 		return PrintList(a, list)

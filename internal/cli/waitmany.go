@@ -281,9 +281,9 @@ func (w *manyWaited) tell(ctx context.Context) error {
 	text := w.counts()
 	switch w.a.Exit {
 	case exitTimeout:
-		text += fmt.Sprintf("; not all have ended after %s", queue.FormatDuration(w.timeout))
+		text += fmt.Sprintf("; not all finished within %s", queue.FormatDuration(w.timeout))
 	case exitDetached:
-		text += "; not waited for any more: the jobs go on"
+		text += "; stopped waiting, the jobs continue"
 	}
 	if w.progress {
 		fmt.Fprintf(w.a.Err, "queuectl: %s\n", w.a.Clean(w.a.Err, text))
@@ -295,19 +295,19 @@ func (w *manyWaited) tell(ctx context.Context) error {
 
 // counts is how many jobs ended how, in words.
 func (w *manyWaited) counts() string {
-	by := map[string]int64{"not ended yet": int64(len(w.jobs) - w.done)}
+	by := map[string]int64{"not finished": int64(len(w.jobs) - w.done)}
 	for i := range w.jobs {
 		if w.ended[i] {
 			by[w.jobs[i].State]++
 		}
 	}
-	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not ended yet")
+	text := howMany(len(w.jobs), func(state string) int64 { return by[state] }, "completed", "dead", "cancelled", "removed", "not finished")
 	text += ", in " + span(time.Since(w.began).Milliseconds())
 	if w.progress {
 		text += moreFailures(w.bad, strings.TrimSpace("queuectl list --failed "+w.batchFlag()))
 	}
 	if dead := by[queue.Dead.String()]; dead > 0 && w.batch != "" {
-		text += "; run what failed again with: queuectl retry --failed " + w.batchFlag()
+		text += "; retry failed jobs with: queuectl retry --failed " + w.batchFlag()
 	}
 	return text
 }

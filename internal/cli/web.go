@@ -17,7 +17,7 @@ func webStartVerb(a *App) *cobra.Command {
 		Use: "start", Short: "Serve the page until the service ends, and print where", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebStart, p, func(v control.WebState) error {
-				a.Say("the page is at %s; open it with: queuectl web open", v.Listen)
+				a.Say("the web page listens on %s; get a link to it with: queuectl web open", v.Listen)
 				return a.Println(v.Listen)
 			})
 		},
@@ -31,7 +31,7 @@ func webStopVerb(a *App) *cobra.Command {
 		Use: "stop", Short: "Serve the page no more", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
-				a.Say("the page is off")
+				a.Say("the web page is off")
 				return nil
 			})
 		},
@@ -43,7 +43,7 @@ func webOpenVerb(a *App) *cobra.Command {
 		Use: "open", Short: "Print a link that lets one browser in, once and within a minute, with your rights", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebOpen, control.Nothing{}, func(v control.WebLink) error {
-				a.Say("open this within a minute:")
+				a.Say("open this link within a minute; it works once:")
 				return a.Println(v.URL)
 			})
 		},

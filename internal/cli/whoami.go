@@ -44,16 +44,16 @@ func (a *App) printWhoami(w *control.Whoami) error {
 	}
 	var quotas []string
 	if w.MaxPending > 0 {
-		quotas = append(quotas, fmt.Sprintf("%d may wait", w.MaxPending))
+		quotas = append(quotas, fmt.Sprintf("%d waiting", w.MaxPending))
 	}
 	if w.MaxRunning > 0 {
-		quotas = append(quotas, fmt.Sprintf("%d may run at once", w.MaxRunning))
+		quotas = append(quotas, fmt.Sprintf("%d running", w.MaxRunning))
 	}
 	if w.MaxBytes > 0 {
 		quotas = append(quotas, used(w.Bytes, w.MaxBytes))
 	}
 	return a.rows(13, [][2]string{
 		{"User", fmt.Sprintf("%s (%d)", w.User, w.UID)}, {"Group", group}, {"Groups", strings.Join(groups, ", ")},
-		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Of your jobs", strings.Join(quotas, ", ")}, {"Service", Answering(w.Service, w.Socket)}, {"Next", w.Next},
+		{"Rights", strings.Join(rights, ", ")}, {"Jobs run as", runs}, {"Your limits", strings.Join(quotas, ", ")}, {"Service", Answering(w.Service, w.Socket)}, {"Next", w.Next},
 	})
 }

@@ -67,7 +67,7 @@ func workerStopVerb(a *App) *cobra.Command {
 				if p.Count != nil {
 					n = min(n, count)
 				}
-				if n > 0 && !a.sure("end what runs (%s), and have it wait again?", Jobs(n)) {
+				if n > 0 && !a.sure("stop and requeue %s?", plural(n, "running job")) {
 					return nil
 				}
 			}
@@ -97,7 +97,7 @@ func workerScaleVerb(a *App) *cobra.Command {
 
 func (a *App) printCount(got control.WorkerCount) error { return a.Println(workers(got.Workers)) }
 
-// workers is a number of workers in words.
+// workers returns a number of workers in words, like "2 workers".
 func workers(n int) string {
 	if n == 1 {
 		return "1 worker"
