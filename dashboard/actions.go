@@ -36,11 +36,11 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 	}
 }
 
-// onlyOf refuses names that nothing reads: what they are to say would be lost without a word.
+// onlyOf refuses unknown parameters, which would be ignored silently.
 func onlyOf(given url.Values, names ...string) error {
 	for name := range given {
 		if !slices.Contains(names, name) {
-			return queue.Invalid(queue.Clip(name), "is nothing that is asked for here; what is: %s", cmp.Or(strings.Join(names, ", "), "nothing"))
+			return queue.Invalid(queue.Clip(name), "unknown parameter; this form takes: %s", cmp.Or(strings.Join(names, ", "), "none"))
 		}
 	}
 	return nil
@@ -60,8 +60,8 @@ var runs = []queue.State{queue.Processing}
 
 // verbs are those of the page, in the order in which people see them.
 var verbs = []verb{
-	{"pause", "Freeze", false, runs, (*control.Client).Pause},
-	{"resume", "Go on", false, runs, (*control.Client).Resume},
+	{"pause", "Pause", false, runs, (*control.Client).Pause},
+	{"resume", "Resume", false, runs, (*control.Client).Resume},
 	{"hold", "Hold", false, queue.VerbHold.Takes(), (*control.Client).Hold},
 	{"release", "Release", false, queue.VerbRelease.Takes(), (*control.Client).Release},
 	{"retry", "Retry", false, queue.VerbRetry.Takes(), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
@@ -101,7 +101,7 @@ func verbNamed(name string) (*verb, error) {
 			return &verbs[i], nil
 		}
 	}
-	return nil, queue.Invalid("verb", "%q is none of the page's", queue.Clip(name))
+	return nil, queue.Invalid("verb", "%q is not an action of this page", queue.Clip(name))
 }
 
 // actOnJob carries out a verb on the job of a path.
@@ -144,7 +144,7 @@ func (o *outcome) refusal(verb string) error {
 	if o.refused == 0 {
 		return nil
 	}
-	return queue.Errorf(o.first.Code, "%s was carried out on %d jobs and refused for %d; the first refusal: %s: %s", verb, o.done, o.refused, o.first.ID, o.first.Err())
+	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb, jobsText(int64(o.done), ""), o.refused, o.first.ID, o.first.Err())
 }
 
 // pathOf is where a job's page is. Ids hold slashes, and some what browsers take for steps of a path.
@@ -238,7 +238,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	if shown := r.PostFormValue("n"); len(sel.IDs) == 0 {
 		n, err := strconv.Atoi(shown)
 		if err != nil {
-			return "", queue.Invalid("n", "%q is no number of jobs, which the preview has shown", queue.Clip(shown))
+			return "", queue.Invalid("n", "%q is not the number of jobs from the preview; open the preview again", queue.Clip(shown))
 		}
 		now, err := v.count(ctx, is, sel)
 		if err != nil {
@@ -274,7 +274,7 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 }
 
 // errGone says that no dead job has a cause any more.
-var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list them with: queuectl dlq list", deadMost)
+var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", deadMost)
 
 // deadOf returns the dead jobs of a cause that the visitor may change, and how many others there are.
 func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Job, others int, err error) {
@@ -400,7 +400,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 func scale(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	n, err := strconv.Atoi(r.PostFormValue("n"))
 	if err != nil {
-		return "", queue.Invalid("n", "%q is no number of workers", queue.Clip(r.PostFormValue("n")))
+		return "", queue.Invalid("n", "%q is not a number of workers; give a whole number", queue.Clip(r.PostFormValue("n")))
 	}
 	_, err = v.client.WorkerScale(ctx, control.WorkerScale{Count: n})
 	return "/workers", err
@@ -415,7 +415,7 @@ func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, e
 	case "resume":
 		_, err = v.client.QueueResume(ctx, control.QueueName{Name: name})
 	default:
-		err = queue.Invalid("verb", "is neither pause nor resume")
+		err = queue.Invalid("verb", "must be pause or resume")
 	}
 	return "/", err
 }
@@ -434,7 +434,7 @@ func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string
 			return pathOf(made.ID), nil
 		}
 	default:
-		err = queue.Invalid("verb", "%q is neither pause, resume nor run", queue.Clip(verb))
+		err = queue.Invalid("verb", "%q is not an action; use pause, resume or run", queue.Clip(verb))
 	}
 	return "/schedules", err
 }

@@ -23,8 +23,8 @@ var statuses = map[queue.Code]int{
 	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage, queue.CodeUnavailable: http.StatusServiceUnavailable,
 }
 
-// errNobody refuses who has no session.
-var errNobody = queue.Errorf(queue.CodeDenied, "nobody is let in without a session; ask for a link to one: queuectl web open")
+// errNobody refuses a request without a session.
+var errNobody = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
 // fail answers with an error: as JSON below /api, else as a page.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -54,7 +54,7 @@ func (s *Server) failAs(w http.ResponseWriter, r *http.Request, status int, err 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic("dashboard: an answer that cannot be written: " + err.Error())
+		panic("dashboard: cannot encode a reply: " + err.Error())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
@@ -65,7 +65,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	m := control.Readable(r.PathValue("method"))
 	if m == nil {
-		return queue.Errorf(queue.CodeNotFound, "there is no method %q that only reads; /api/openapi.json names them", queue.Clip(r.PathValue("method")))
+		return queue.Errorf(queue.CodeNotFound, "there is no read-only method %q; /api/openapi.json lists them", queue.Clip(r.PathValue("method")))
 	}
 	params, err := control.QueryParams(m, r.URL.Query())
 	if err != nil {
@@ -125,7 +125,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	if since != "" {
 		n, err := strconv.ParseInt(since, 10, 64)
 		if err != nil || n < 0 {
-			return queue.Invalid("since", "%q is no number of an event", queue.Clip(since))
+			return queue.Invalid("since", "%q is not an event number", queue.Clip(since))
 		}
 		p.Since = &n
 	}

@@ -32,11 +32,11 @@ func (c *Config) Check() error {
 	path, unix := strings.CutPrefix(c.Listen, "unix:")
 	switch {
 	case unix && !filepath.IsAbs(path):
-		return queue.Invalid("web.listen", "%q is no whole path: unix:/PATH", queue.Clip(c.Listen))
+		return queue.Invalid("web.listen", "%q is not an absolute path; give unix:/PATH", queue.Clip(c.Listen))
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return queue.Invalid("web.tls_cert", "and web.tls_key go together; give both")
+		return queue.Invalid("web.tls_cert", "needs web.tls_key, and the reverse; set both or neither")
 	case c.TLSCert != "" && c.Proxy:
-		return queue.Invalid("web.tls", "is proxy, which has the certificate; leave web.tls_cert and web.tls_key out")
+		return queue.Invalid("web.tls", "is proxy, so the proxy has the certificate; unset web.tls_cert and web.tls_key")
 	case unix:
 		return nil
 	}
@@ -47,9 +47,9 @@ func (c *Config) Check() error {
 	case at.Addr().Unmap().IsLoopback():
 		return nil
 	case c.TLSCert == "" && !c.Proxy:
-		return queue.Invalid("web.listen", "%s is not this machine's alone: set web.tls_cert and web.tls_key, or web.tls = proxy, and web.hosts", queue.Clip(c.Listen))
+		return queue.Invalid("web.listen", "%s is reachable from other machines; set web.hosts, and either web.tls_cert and web.tls_key or web.tls = proxy", queue.Clip(c.Listen))
 	case len(c.Hosts) == 0:
-		return queue.Invalid("web.hosts", "is missing: the names by which the page at %s is asked for", queue.Clip(c.Listen))
+		return queue.Invalid("web.hosts", "missing; list the host names under which browsers open the page at %s", queue.Clip(c.Listen))
 	}
 	return nil
 }

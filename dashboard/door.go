@@ -164,7 +164,7 @@ func (d *door) know(c *caller, uid int) error {
 		return nil // it is closed, or was known before: a proxy's are many visitors'
 	}
 	if own := d.known[uid]; own != nil && own.Len() >= userConns {
-		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, which is as many as one may; close some windows", userConns)
+		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one user; close some windows", userConns)
 	}
 	if d.total >= maxKnown {
 		most := (*list.List)(nil)

@@ -8,5 +8,5 @@ import (
 )
 
 func listenUnix(context.Context, string, *slog.Logger) (net.Listener, error) {
-	return nil, errors.New("there are no such sockets on Windows; give an ADDRESS:PORT")
+	return nil, errors.New("Unix sockets are not supported on Windows; give ADDRESS:PORT")
 }

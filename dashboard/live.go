@@ -85,7 +85,7 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.readers[uid] >= userReaders {
-		return nil, nil, queue.Errorf(queue.CodeUnavailable, "you look at the page from %d windows, which is as many as may; close one", userReaders)
+		return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d windows of the page open, the limit for one user; close one", userReaders)
 	}
 	is := f.by[key]
 	if is == nil {
@@ -96,7 +96,7 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 			}
 		}
 		if own >= userFeeds {
-			return nil, nil, queue.Errorf(queue.CodeUnavailable, "you look at %d different pages, which is as many as may be kept up to date; close one", own)
+			return nil, nil, queue.Errorf(queue.CodeUnavailable, "you have %d different pages open, the limit for live updates; close one", own)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		is = &feed{uid: uid, readers: map[*reader]bool{}, cancel: cancel}
@@ -207,7 +207,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	defer end()
 	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
 	if err != nil {
-		return queue.Invalid("page", "is no path of a page")
+		return queue.Invalid("page", "is not the path of a page")
 	}
 	is := viewOf(u.Path)
 	if is == nil {
@@ -303,7 +303,7 @@ func eventOf(name string, v any) []byte {
 	text := json.NewEncoder(&raw)
 	text.SetEscapeHTML(false) // else fragments take twice as much
 	if err := text.Encode(v); err != nil {
-		panic("dashboard: an event that cannot be written: " + err.Error())
+		panic("dashboard: cannot encode an event: " + err.Error())
 	}
 	raw.WriteByte('\n')
 	return raw.Bytes()
@@ -360,7 +360,7 @@ func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *
 func (s *Server) partsOf(ctx context.Context, v *visitor, is *view, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.opt.Log.Error("panic in a page that is kept up to date", "page", u.Path, "panic", p, "stack", string(debug.Stack()))
+			s.opt.Log.Error("panic while updating a live page", "page", u.Path, "panic", p, "stack", string(debug.Stack()))
 			parts = nil
 		}
 	}()

@@ -23,22 +23,22 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 			continue
 		}
 		schemas[m.Method] = m.Result
-		add(m.Method, "the method "+m.Method+", which needs the right "+string(m.Right), queryOf(m.Params), answerOf(jsonType, refTo(m.Method)))
+		add(m.Method, "method "+m.Method+"; requires the right "+string(m.Right), queryOf(m.Params), answerOf(jsonType, refTo(m.Method)))
 	}
-	since := map[string]any{"name": "since", "in": "query", "description": "number of the last event that you have seen",
+	since := map[string]any{"name": "since", "in": "query", "description": "number of the last event that you have received",
 		"schema": map[string]any{"type": "integer", "minimum": 0}}
-	add("summary", "what the page shows first: the result of the method screen", []any{}, answerOf(jsonType, refTo("screen")))
-	add("events", "events as they happen, as server-sent events; the answer does not end", []any{since},
+	add("summary", "data of the overview: the result of the method screen", []any{}, answerOf(jsonType, refTo("screen")))
+	add("events", "events as they happen, as server-sent events; the response does not end", []any{since},
 		answerOf("text/event-stream", map[string]any{"type": "string"}))
 	add("openapi.json", "this description", []any{}, answerOf(jsonType, map[string]any{"type": "object"}))
 	writeJSON(w, http.StatusOK, map[string]any{
 		"openapi": "3.1.0",
 		"info": map[string]any{"title": "queuectl", "version": "1",
-			"description": "The methods of the protocol that only read. " +
-				"A session's cookie authorizes a request: queuectl web open prints a link that starts a session."},
+			"description": "The read-only methods of the protocol. " +
+				"A session cookie authorizes each request. queuectl web open prints a link that starts a session."},
 		"paths": paths,
 		"components": map[string]any{"schemas": schemas, "securitySchemes": map[string]any{
-			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": s.cookie(r), "description": "The cookie of a session."},
+			"session": map[string]any{"type": "apiKey", "in": "cookie", "name": s.cookie(r), "description": "The session cookie."},
 		}},
 		"security": []any{map[string]any{"session": []string{}}},
 	})
@@ -59,7 +59,7 @@ func answerOf(contentType string, schema map[string]any) map[string]any {
 func withErrors(answer map[string]any) map[string]any {
 	responses := map[string]any{"200": answer}
 	for status, description := range map[string]string{
-		"400": "a parameter is wrong", "401": "no session", "403": "not permitted", "404": "there is no such thing",
+		"400": "invalid parameter", "401": "no session", "403": "not permitted", "404": "not found",
 		"default": "another error",
 	} {
 		responses[status] = map[string]any{"description": description,

@@ -84,16 +84,16 @@ type view struct {
 	each  time.Duration // how often its parts are made anew at most, 0 for renderEach
 }
 
-// check refuses a parameter that the page does not know: it would show something else than was meant.
+// check refuses an unknown parameter, which would be ignored silently.
 func (is *view) check(u *url.URL) error {
 	for name := range u.Query() {
 		if slices.Contains(is.query, name) {
 			continue
 		}
 		if len(is.query) == 0 {
-			return queue.Invalid(queue.Clip(name), "is no parameter of this page, which has none")
+			return queue.Invalid(queue.Clip(name), "unknown parameter; this page takes none")
 		}
-		return queue.Invalid(queue.Clip(name), "is no parameter of this page; there are %s", strings.Join(is.query, ", "))
+		return queue.Invalid(queue.Clip(name), "unknown parameter; this page takes: %s", strings.Join(is.query, ", "))
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ const (
 // pairOf reads a certificate and its key. Files that do not answer are waited for once: until they do, others are refused.
 func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 	if !s.reading.CompareAndSwap(false, true) {
-		return nil, fmt.Errorf("files that were to be read before do not answer yet")
+		return nil, fmt.Errorf("an earlier read of certificate files has not finished; try again later")
 	}
 	type result struct {
 		pair tls.Certificate
@@ -44,7 +44,7 @@ func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 	case r := <-read:
 		return &r.pair, r.err
 	case <-time.After(pairWithin):
-		return nil, fmt.Errorf("%s or %s does not answer", cert, key)
+		return nil, fmt.Errorf("reading %s or %s timed out", cert, key)
 	}
 }
 
@@ -60,7 +60,7 @@ func readRegular(path string) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	text, err := io.ReadAll(io.LimitReader(f, pairMost+1))
 	if err == nil && len(text) > pairMost {

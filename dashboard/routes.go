@@ -53,7 +53,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 		}
 		list := strings.Join(allowed, ", ")
 		w.Header().Set("Allow", list)
-		s.failAs(w, r, http.StatusMethodNotAllowed, queue.Invalid("method", "%s is not for this path; use %s", queue.Clip(r.Method), list))
+		s.failAs(w, r, http.StatusMethodNotAllowed, queue.Invalid("method", "method %s is not allowed for this path; use %s", queue.Clip(r.Method), list))
 	})
 }
 
@@ -124,6 +124,6 @@ func (s *Server) leave(w http.ResponseWriter, r *http.Request, v *visitor) error
 }
 
 // errToken refuses a form that was not made for the session.
-var errToken = queue.Errorf(queue.CodeDenied, "the form is not of this session; load its page again")
+var errToken = queue.Errorf(queue.CodeDenied, "the form belongs to another session; reload its page")
 
 func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

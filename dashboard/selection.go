@@ -21,7 +21,7 @@ var filterNames = []string{"state", "queue", "user", "q", "label"}
 func filterOf(q url.Values) (filter, error) {
 	f := filter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
 	if f.Label != "" && f.labels() == nil {
-		return f, queue.Invalid("label", "%q is no NAME=VALUE", queue.Clip(f.Label))
+		return f, queue.Invalid("label", "%q is not NAME=VALUE; write it like tier=gold", queue.Clip(f.Label))
 	}
 	return f, nil
 }
@@ -105,7 +105,7 @@ var selectionNames = []string{"id", "verb", "token", "n"}
 func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err error) {
 	for name := range q {
 		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) { // it would be of other jobs than somebody meant
-			return p, f, queue.Invalid(queue.Clip(name), "is no filter of jobs; there are %s", strings.Join(filterNames, ", "))
+			return p, f, queue.Invalid(queue.Clip(name), "unknown filter; there are: %s", strings.Join(filterNames, ", "))
 		}
 	}
 	if f, err = filterOf(q); err != nil {
@@ -113,7 +113,7 @@ func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err err
 	}
 	if ids := q["id"]; len(ids) > 0 {
 		if len(ids) > control.SelectStep {
-			return p, f, queue.Invalid("id", "is given %d times; at most %d are taken", len(ids), control.SelectStep)
+			return p, f, queue.Invalid("id", "given %d times; give it at most %d times", len(ids), control.SelectStep)
 		}
 		return control.Selection{IDs: ids}, f, nil
 	}
@@ -129,7 +129,7 @@ func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err err
 		}
 	}
 	if err == nil && p.State == nil {
-		err = queue.Invalid("state", "%s does not take jobs that are %s; it takes those that are %s", is.Name, queue.Clip(f.State), strings.Join(is.states(), ", "))
+		err = queue.Invalid("state", "%s does not apply to jobs that are %s; it applies to jobs that are %s", is.Name, queue.Clip(f.State), strings.Join(is.states(), ", "))
 	}
 	return p, f, err
 }

@@ -141,7 +141,7 @@ func (s *Server) Set(c Config) error {
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
 		if again := s.open(before, s.pair.Load()); again != nil {
-			s.opt.Log.Error("the page is off", "error", again)
+			s.opt.Log.Error("web page off: cannot return to its previous address", "error", again)
 		}
 	}
 	return err
@@ -160,9 +160,9 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	list, err := s.listen(streams, c.Listen)
 	switch {
 	case errors.Is(err, syscall.EAFNOSUPPORT) && strings.HasPrefix(c.Listen, "127."):
-		return queue.Errorf(queue.CodeWrongState, "the service has no network of its own, so systemd opens the page's socket for it, which is at 127.0.0.1:7070: sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service, which jobs outlive")
+		return queue.Errorf(queue.CodeWrongState, "the service has no network access, so systemd must open the page's socket (127.0.0.1:7070): sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service; running jobs continue")
 	case err != nil:
-		return queue.Errorf(queue.CodeWrongState, "the page cannot be at %s: %v", c.Listen, err)
+		return queue.Errorf(queue.CodeWrongState, "the page cannot listen on %s: %v", c.Listen, err)
 	}
 	s.close()
 	s.at, s.port = c.Listen, 0
@@ -218,7 +218,7 @@ func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, er
 func duplicate(l net.Listener) (net.Listener, error) {
 	of, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, fmt.Errorf("its socket, of the network %s, is not of use", l.Addr().Network())
+		return nil, fmt.Errorf("sockets of the network %s are not supported", l.Addr().Network())
 	}
 	f, err := of.File()
 	if err != nil {
@@ -262,7 +262,7 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	for _, l := range list {
 		go func() { // ends with the server
 			if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				s.opt.Log.Error("the page has ended", "error", err)
+				s.opt.Log.Error("web page stopped", "error", err)
 			}
 		}()
 	}
@@ -288,11 +288,11 @@ func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	}
 	switch {
 	case at == "":
-		return "", ends, queue.Errorf(queue.CodeWrongState, "the page is off; an admin can have it served: queuectl web start")
+		return "", ends, queue.Errorf(queue.CodeWrongState, "the page is off; an admin can start it: queuectl web start")
 	case scheme == "https" && len(c.Hosts) > 0:
 		host = c.Hosts[0]
 	case c.Proxy || port == 0:
-		return "", ends, queue.Errorf(queue.CodeWrongState, "the page has no name where %s leads; set web.hosts", c.Listen)
+		return "", ends, queue.Errorf(queue.CodeWrongState, "no host name is known for the page at %s; set web.hosts", c.Listen)
 	}
 	authority := host
 	if strings.Contains(host, ":") {
@@ -383,8 +383,8 @@ func (s *Server) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
 			if p := recover(); p != nil && p != http.ErrAbortHandler {
-				s.opt.Log.Error("panic in a request of the page", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
-				s.fail(w, r, queue.Errorf(queue.CodeInternal, "internal error; the service's log says more"))
+				s.opt.Log.Error("panic in a web page request", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+				s.fail(w, r, queue.Errorf(queue.CodeInternal, "internal error; see the service's log"))
 			}
 		}()
 		for name, value := range headers {
@@ -398,7 +398,7 @@ func (s *Server) handler() http.Handler {
 			return
 		}
 		if c := s.config.Load(); !c.has(hostOf(r)) {
-			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "the page has no host %q; an admin can name it in web.hosts", queue.Clip(hostOf(r))))
+			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to web.hosts", queue.Clip(hostOf(r))))
 			return
 		}
 		v, known := s.visitorOf(r)
@@ -406,7 +406,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Connection", "close") // whoever has no session keeps no connection
 		}
 		if err := s.cross.Check(r); err != nil {
-			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another page"))
+			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another site"))
 			return
 		}
 		most := int64(maxBodyNone)

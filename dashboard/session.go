@@ -68,7 +68,7 @@ func (s *sessions) enter(secret, host string) (string, error) {
 }
 
 // errLink refuses a link that is none, or none any more.
-var errLink = queue.Errorf(queue.CodeDenied, "the link has been used, is older than a minute, or is none; ask for another: queuectl web open")
+var errLink = queue.Errorf(queue.CodeDenied, "the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
 // refuse counts a secret that nobody was given. The caller holds mu.
 func (s *sessions) refuse() error {
@@ -76,7 +76,7 @@ func (s *sessions) refuse() error {
 		s.wrong, s.since = 0, now
 	}
 	if s.wrong++; s.wrong > wrongMost {
-		return queue.Errorf(queue.CodeUnavailable, "too many links that are none; try again in a second")
+		return queue.Errorf(queue.CodeUnavailable, "too many invalid links; try again in a second")
 	}
 	return errLink
 }

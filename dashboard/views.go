@@ -143,7 +143,7 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 		attempt := 0
 		if text := u.Query().Get("attempt"); text != "" {
 			if attempt, err = strconv.Atoi(text); err != nil || attempt < 1 {
-				return p, queue.Invalid("attempt", "%q is no number of an attempt: 1 is the first", queue.Clip(text))
+				return p, queue.Invalid("attempt", "%q is not an attempt number; the first attempt is 1", queue.Clip(text))
 			}
 		}
 		if main["Lines"], err = v.lines(ctx, id, attempt); err != nil {
@@ -231,7 +231,7 @@ func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list
 		return nil
 	})
 	if dropped {
-		list = slices.Insert(list, 0, line{Dropped: "what comes before is in: queuectl logs " + string(id)})
+		list = slices.Insert(list, 0, line{Dropped: "earlier output: queuectl logs " + string(id)})
 	}
 	return list, err
 }
@@ -291,7 +291,7 @@ func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	if text := u.Query().Get("since"); text != "" {
 		at := slices.IndexFunc(ranges, func(r span) bool { return r.Name == text })
 		if at < 0 {
-			return page{}, queue.Invalid("since", "%q is none of the page's: 1h, 24h, 30d; others are told by: queuectl stats --since %s", queue.Clip(text), queue.Word(queue.Clip(text)))
+			return page{}, queue.Invalid("since", "%q is not a period of this page (1h, 24h, 30d); for other periods: queuectl stats --since %s", queue.Clip(text), queue.Word(queue.Clip(text)))
 		}
 		is = ranges[at]
 	}

@@ -201,7 +201,7 @@ func TestPageInABrowser(t *testing.T) {
 	w.do(chromedp.WaitVisible("#gone"))
 	q.start("--workers", "2")
 	q.must("web", "start", "--listen", "127.0.0.1"+w.at[strings.LastIndex(w.at, ":"):])
-	w.sees("#gone", "The session is over")
+	w.sees("#gone", "The session has ended")
 }
 
 // A page of a job that is removed says so.
@@ -211,7 +211,7 @@ func TestPageOfARemovedJob(t *testing.T) {
 	w := chromium(q)
 	w.goTo("/jobs/goes")
 	q.must("rm", "goes")
-	w.sees("#gone", "there no more")
+	w.sees("#gone", "no longer exists")
 }
 
 // What a job prints on a terminal is text on its page, while it runs and later: the last state of a line.

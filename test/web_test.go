@@ -201,13 +201,13 @@ func TestPageRefusesOtherPages(t *testing.T) {
 			t.Errorf("a form of %s is answered by %d", name, got.code)
 		}
 	}
-	if got := b.ask("POST", "/leave", ""); got.code != http.StatusForbidden || !strings.Contains(got.body, "not of this session") {
+	if got := b.ask("POST", "/leave", ""); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
 		t.Errorf("a form without a token is answered by %+v", got)
 	}
 	for path, form := range map[string]string{
 		"/workers": "n=3", "/queues": "verb=pause&queue=default", "/schedules": "verb=run&schedule=n", "/jobs/a": "verb=cancel", "/bulk": "verb=rm&q=*", "/dead/retry": "n=all",
 	} {
-		if got := b.ask("POST", path, form); got.code != http.StatusForbidden || !strings.Contains(got.body, "not of this session") {
+		if got := b.ask("POST", path, form); got.code != http.StatusForbidden || !strings.Contains(got.body, "belongs to another session") {
 			t.Errorf("a form without a token at %s is answered by %+v", path, got)
 		}
 		if got := b.ask("POST", path, form+"&token="+b.cookie.Value); got.code != http.StatusForbidden {
@@ -342,14 +342,14 @@ func TestPageActsOnMany(t *testing.T) {
 	sees("/bulk?verb=cancel&queue=zz&state=waiting", "Cancel 3 jobs?")
 	sees("/bulk?verb=hold&label=k%3Da", "Hold 2 jobs?")
 	b.must("enqueue", "--id", "a3", "-Q", "zz", "true")
-	sees(does("verb=cancel&queue=zz&state=waiting&n=3", "/bulk?"), "more jobs match by now")
+	sees(does("verb=cancel&queue=zz&state=waiting&n=3", "/bulk?"), "more jobs match now")
 	if got := b.must("list", "--state", "cancelled", "-q"); got != "" {
 		t.Errorf("what was not shown is cancelled: %s", got)
 	}
-	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold was carried out on 2 jobs")
+	sees(does("verb=hold&label=k%3Da&n=2", "/jobs?"), "hold applied to 2 jobs")
 	b.must("cancel", "b1")
 	sees("/bulk?verb=cancel&id=b1&id=a1&id=a2", "Cancel 2 jobs?")
-	if got := b.ask("POST", "/bulk", "token="+b.token()+"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict || !strings.Contains(got.body, "carried out on 1 jobs and refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
+	if got := b.ask("POST", "/bulk", "token="+b.token()+"&verb=hold&id=b1&id=a3"); got.code != http.StatusConflict || !strings.Contains(got.body, "hold: done for 1 job, refused for 1") || !strings.Contains(got.body, `href="/dead"`) {
 		t.Errorf("what is refused in part is answered by %+v", got)
 	}
 	for _, path := range []string{"/jobs?foo=1", "/jobs?label=k", "/bulk?verb=hold&stat=held", "/bulk?verb=release&state=dead", "/stats?since=junk", "/?x=1", "/dead?x=1", "/schedules?state=dead", "/workers?x=1", "/live?page=%2Fworkers%3Fx%3D1", "/api/summary?x=1", "/api/events?sinec=3"} {

@@ -31,14 +31,14 @@ setInterval(() => { for (const [id, [html, came]] of [...held]) put(id, html, ca
 const live = $('#live')
 if (live && root.dataset.live) { // else the page is as of when it was made
   live.setAttribute('role', 'button')
-  const show = () => { live.textContent = frozen ? 'frozen' : 'live'; live.classList.toggle('on', !frozen); live.setAttribute('aria-pressed', String(frozen)); live.title = frozen ? 'Go on' : 'Freeze the page' }
+  const show = () => { live.textContent = frozen ? 'paused' : 'live'; live.classList.toggle('on', !frozen); live.setAttribute('aria-pressed', String(frozen)); live.title = frozen ? 'Resume updates' : 'Pause updates' }
   live.onclick = e => { e.preventDefault(); frozen = !frozen; show() }
   live.onkeydown = e => { if (e.key === ' ') { e.preventDefault(); live.click() } }
   show()
 }
-// A page that hears nothing says since when, by the server's clock.
+// A page without a connection shows since when, by the server's clock.
 const heard = at => { const [h, m, s] = $('#gone').dataset.at.split(':').map(Number), t = (h * 3600 + m * 60 + s + Math.floor((at - t0) / 1000)) % 86400; return [t / 3600, t % 3600 / 60, t % 60].map(n => two(Math.floor(n))).join(':') }
-const gone = (v, at) => { const b = $('#gone'); if (b.hidden !== v) return; if (v) $('span', b).textContent = heard(at); b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No word from the service' : 'Connected again') }
+const gone = (v, at) => { const b = $('#gone'); if (b.hidden !== v) return; if (v) $('span', b).textContent = heard(at); b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No answer from the service' : 'Connected again') }
 const over = text => { $('#gone').hidden = false; root.classList.add('stale'); $('#gone p').textContent = text; say(text) }
 const url = root.dataset.live // absent where nothing is kept up to date
 if (url) {
@@ -53,8 +53,8 @@ if (url) {
       es.close(); wait = Math.min(30, wait * 2)
       const stop = new AbortController(), status = await fetch(url, { signal: stop.signal }).then(r => r.status, () => 0)
       stop.abort() // an event source does not tell why it ends
-      if (status === 401) { ended = true; over('The session is over, as it is after a restart of the service. A new link: queuectl web open') }
-      else if (status === 404) { ended = true; over('What this page is of is there no more.') }
+      if (status === 401) { ended = true; over('The session has ended, for example because the service restarted. Get a new link with: queuectl web open') }
+      else if (status === 404) { ended = true; over('This job no longer exists.') }
       else if (!document.hidden) again = setTimeout(open, wait * (500 + Math.random() * 500))
     }
   }
@@ -84,7 +84,7 @@ document.addEventListener('change', e => { // the list may be another one by now
   all.checked = n === boxes.length; all.indeterminate = n > 0 && n < boxes.length
   say(n + ' selected')
 })
-const dense = $('#dense'), setDense = v => { document.body.classList.toggle('dense', v); dense.textContent = v ? 'Roomy' : 'Dense' }
+const dense = $('#dense'), setDense = v => { document.body.classList.toggle('dense', v); dense.textContent = v ? 'Comfortable' : 'Compact' }
 if (dense) { dense.setAttribute('role', 'button'); dense.onclick = e => { e.preventDefault(); const v = !document.body.classList.contains('dense'); localStorage.dense = v ? 1 : ''; setDense(v) }; setDense(!!localStorage.dense) }
 
 // Output: follow sticks to the end until the reader scrolls up.
