@@ -34,7 +34,7 @@ func (c *Config) Check() error {
 	case unix && !filepath.IsAbs(path):
 		return queue.Invalid("web.listen", "%q is not an absolute path; give unix:/PATH", queue.Clip(c.Listen))
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return queue.Invalid("web.tls_cert", "needs web.tls_key, and the reverse; set both or neither")
+		return queue.Invalid("web.tls_cert", "must be set together with web.tls_key; set both or neither")
 	case c.TLSCert != "" && c.Proxy:
 		return queue.Invalid("web.tls", "is proxy, so the proxy has the certificate; unset web.tls_cert and web.tls_key")
 	case unix:

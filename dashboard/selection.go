@@ -113,7 +113,7 @@ func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err err
 	}
 	if ids := q["id"]; len(ids) > 0 {
 		if len(ids) > control.SelectStep {
-			return p, f, queue.Invalid("id", "given %d times; give it at most %d times", len(ids), control.SelectStep)
+			return p, f, queue.Invalid("id", "%d jobs are selected; select at most %d", len(ids), control.SelectStep)
 		}
 		return control.Selection{IDs: ids}, f, nil
 	}

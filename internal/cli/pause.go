@@ -77,7 +77,7 @@ func stateText(j *control.Job) string {
 	return j.State
 }
 
-// pausedSince returns since when a running job is paused, and by whom, "" if it is not paused.
+// pausedSince returns when and by which user a running job was paused, "" if it is not paused.
 func pausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""
@@ -85,7 +85,7 @@ func pausedSince(j *control.Job) string {
 	return "since " + local(j.PausedAt) + " by " + or(j.PausedBy, "?")
 }
 
-// pausedText returns for how long a running job has been paused, and by whom.
+// pausedText returns for how long and by which user a running job has been paused.
 func pausedText(j *control.Job, now time.Time) string {
 	return ageOf(j.PausedAt, now) + " by " + or(j.PausedBy, "?")
 }

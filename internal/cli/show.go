@@ -283,7 +283,7 @@ func typicalAlone(j *control.JobDetail) string {
 	return took(j.UsualRunTimeMS)
 }
 
-// attemptsOf returns how many of its attempts a job has used, and how many it has had that do not count.
+// attemptsOf returns how many attempts of a job count, out of how many, and how many do not count.
 func attemptsOf(j *control.JobDetail) string {
 	used := Attempts(&j.Job)
 	text := fmt.Sprintf("%d of %d", used, j.MaxAttempts)

@@ -36,7 +36,7 @@ P50 at most, 95 of 100 took P95, to within a factor of 1.4.`,
 
 // printStats prints figures as a table: a line for each period if there are any, else for each queue.
 func (a *App) printStats(s control.Stats) error {
-	empty := "no attempt began or ended since " + local(s.Since)
+	empty := "no attempts since " + local(s.Since)
 	if len(s.Periods) == 0 {
 		return a.named(len(s.Queues), empty, statsHead("QUEUE"), func(i int) []string {
 			q := &s.Queues[i]

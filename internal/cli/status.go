@@ -117,7 +117,7 @@ func (a *App) statusDetails(st *control.Status) error {
 	return a.rows(11, lines)
 }
 
-// used says how many bytes are used, and of how many if there is a limit; most is 0 if there is none.
+// used returns how many bytes are used, and the limit; most is 0 without a limit.
 func used(n, most int64) string {
 	if most == 0 {
 		return size(n) + " used"

@@ -158,7 +158,7 @@ func bothServices(user, system config.Places) string {
 		return ""
 	}
 	mark.Close()
-	return "queuectl: your own service answers (" + user.Socket + "); the machine has one too: name it with --socket " + system.Socket
+	return "queuectl: using your own service (" + user.Socket + "); for the service of the machine use --socket " + system.Socket
 }
 
 // Client speaks to the chosen service.
