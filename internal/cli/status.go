@@ -107,14 +107,14 @@ func (a *App) statusDetails(st *control.Status) error {
 	}
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d (%d busy, %d idle)", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
-		{"Oldest job", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)}, {"Finished", plural(st.Throughput, "attempt") + " in the last minute"},
+		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)}, {"Finished", plural(st.Throughput, "attempt") + " in the last minute"},
 		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Your jobs", used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
 		{"Service", st.Service}, {"Process", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
 		return err
 	}
-	return a.rows(11, lines)
+	return a.rows(10, lines)
 }
 
 // used returns how many bytes are used, and the limit; most is 0 without a limit.
