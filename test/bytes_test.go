@@ -56,7 +56,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 		q.must("enqueue", "--file", file)
 		q.must("cancel", "--all", "--yes")
 	}
-	if out := q.must("show", "1"); !strings.Contains(out, "Removed:    env, stdin (to make room; the job cannot run again)") {
+	if out := q.must("show", "1"); !strings.Contains(out, "Removed:    env, stdin (to free space; this job cannot run again)") {
 		t.Errorf("show of a job whose input made room: %s", out)
 	}
 	if out := q.must("show", "1", "--json"); !strings.Contains(out, `"input_removed":["env","stdin"]`) {

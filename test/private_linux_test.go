@@ -34,7 +34,7 @@ func TestPrivateInterrupted(t *testing.T) {
 	cmd, errs := begin()
 	interrupt := func() {
 		cmd.Process.Signal(syscall.SIGINT)
-		p.until("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "those that run may finish") })
+		p.until("it says what it does", 20*time.Second, func() bool { return strings.Contains(errs.String(), "running jobs may finish") })
 	}
 	interrupt()
 	cmd.Process.Signal(syscall.SIGINT)

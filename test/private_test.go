@@ -303,7 +303,7 @@ func (p *private) readsFiles(when string, states ...string) {
 		code, health = 1, "degraded: no service runs here"
 	}
 	if slices.Contains(states, "pending") {
-		next = "nothing runs here"
+		next = "no service"
 	}
 	if r := p.cli("--dir", p.dir, "status", "--check"); r.code != code || !strings.HasPrefix(r.out, health) {
 		p.Errorf("%s: status --check: %+v, want %q", when, r, health)

@@ -64,7 +64,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	mended := filepath.Join(t.TempDir(), "mended")
 	q.must("enqueue", "--id", "dead", "--max-retries", "0", "--command", "[ -e '"+filepath.ToSlash(mended)+"' ] || exit 3")
 	q.cli("wait", "dead")
-	if got := q.cli("enqueue", "--id", "after", "--after", "dead", "true"); got.code != 0 || !strings.Contains(got.err, "cancelled at once") {
+	if got := q.cli("enqueue", "--id", "after", "--after", "dead", "true"); got.code != 0 || !strings.Contains(got.err, "cancelled immediately") {
 		t.Errorf("after a dead one: %+v", got)
 	}
 	is("after", "dependency", "until job dead is completed, which is dead", "retry dead", false)
