@@ -263,7 +263,7 @@ func TestKeys(t *testing.T) {
 	for _, c := range []struct{ keys, want string }{
 		{"c y", "cancel job build"}, {"j c y", "cancel job train"}, {"c n", ""}, {"c esc", ""}, {"c j y", "cancel job build"}, {"c enter", ""}, {"p y", "pause job build"}, {"j p y", "resume job train"},
 		{"2 h y", "hold job next"}, {"2 G k h y", "release job kept"}, {"2 x x x c y", "cancel job next,locked,again"}, {"2 x x esc c y", "cancel job again"}, {"2 P 4 2 enter", "priority job next"}, {"2 P enter", ""}, {"2 P x enter", ""},
-		{"3 r y", "retry job again"}, {"3 j r y", "retry job z3"}, {"r", ""}, {"2 p", ""}, {"+", "one more worker"}, {"-", "one worker fewer"}, {"down up pgdown pgup home end g G tab shift+tab g c y", "cancel job build"},
+		{"3 r y", "retry job again"}, {"3 j r y", "retry job z3"}, {"r", ""}, {"2 p", ""}, {"+", "add a worker"}, {"-", "remove a worker"}, {"down up pgdown pgup home end g G tab shift+tab g c y", "cancel job build"},
 		{"2 / l o c k enter c y", "cancel job locked"}, {"2 / l o c k esc g c y", "cancel job next"},
 	} {
 		s := newScreen(t, control.Admin, 80, 24)
@@ -286,7 +286,7 @@ func TestKeys(t *testing.T) {
 	for range 2 * mostActs { // a key that is held down
 		s.types("+")
 	}
-	s.sees("one more worker …")
+	s.sees("add a worker …")
 	ended := 0
 	for s.types("c y"); len(s.model.acts) > 0; ended++ {
 		s.does(acted{act: s.model.acts[0]})

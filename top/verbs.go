@@ -76,12 +76,12 @@ func verbs() []verb {
 // scaling are the verbs on workers, which need no row.
 func scaling() []verb {
 	return []verb{
-		{key: "+", name: "one more worker", method: "worker.start",
+		{key: "+", name: "add a worker", method: "worker.start",
 			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
 				_, err := api.WorkerStart(ctx, control.Count{})
 				return control.BulkResult{}, err
 			}},
-		{key: "-", name: "one worker fewer", method: "worker.scale",
+		{key: "-", name: "remove a worker", method: "worker.scale",
 			do: func(ctx context.Context, api control.API, _ *act) (control.BulkResult, error) {
 				st, err := api.Status(ctx, control.Nothing{}) // the picture may be older than the last key
 				if err == nil {
