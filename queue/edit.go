@@ -245,7 +245,7 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		case f.Name == NotEdited:
 			return Invalid(name, "cannot be changed; enqueue a new job and remove this one")
 		case given[f.Name]:
-			return Invalid(name, "given twice, also as %s; use one of them", f.Name)
+			return Invalid(name, "also given as %s; use only one of them", f.Name)
 		}
 		given[f.Name] = f.Alias != ""
 		switch {

@@ -22,23 +22,23 @@ type FieldRule struct {
 func FieldRules() []FieldRule { return fieldRules }
 
 var fieldRules = []FieldRule{
-	{"command", []string{"argv"}, false, "differs from argv; use one of them", sameCommand},
+	{"command", []string{"argv"}, false, "contradicts argv; use only one of them", sameCommand},
 	{"shell", []string{"argv"}, false, "works only with command; leave it out for argv", nil},
-	{"stdin", []string{"stdin_file"}, false, "cannot be combined with stdin_file; use one of them", nil},
+	{"stdin", []string{"stdin_file"}, false, "cannot be combined with stdin_file; use only one of them", nil},
 	{"tty", []string{"stdin"}, false, "cannot be combined with stdin; " + terminalReads, nil},
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with stdin_file; " + terminalReads, nil},
 	{"max_attempts", []string{"max_retries"}, false,
-		"contradicts max_retries (attempts = retries + 1); use one of them", sameAttempts},
+		"contradicts max_retries (attempts = retries + 1); use only one of them", sameAttempts},
 	// This row is for the schema only, since Decode compares the two fields.
-	{"timeout_ms", []string{"timeout"}, false, "differs from timeout; use one of them", nil},
-	{"delay", []string{"run_at"}, false, "cannot be combined with run_at; use one of them", nil},
-	{"unique_for", []string{"unique"}, true, "works only with unique; set both, or leave it out", nil},
-	{"on_conflict", []string{"unique"}, true, "works only with unique; set both, or leave it out", nil},
-	{"mask_secrets", []string{"env_secret"}, true, "works only with env_secret; set both, or leave it out", nil},
+	{"timeout_ms", []string{"timeout"}, false, "contradicts timeout; use only one of them", nil},
+	{"delay", []string{"run_at"}, false, "cannot be combined with run_at; use only one of them", nil},
+	{"unique_for", []string{"unique"}, true, "works only with unique; use both or neither", nil},
+	{"on_conflict", []string{"unique"}, true, "works only with unique; use both or neither", nil},
+	{"mask_secrets", []string{"env_secret"}, true, "works only with env_secret; use both or neither", nil},
 }
 
 // terminalReads explains why a job with a terminal cannot have any other standard input.
-const terminalReads = "a job with a terminal reads its input there, so use one of them"
+const terminalReads = "a job with a terminal reads its input there, so use only one of them"
 
 func sameCommand(s *Spec) bool { return *s.Command == CommandText("", s.Argv) }
 

@@ -38,8 +38,8 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 		{"memory", `"2PiB"`, "too large; the maximum is 1PiB"},
 		{"memory", `"nan"`, `"nan" is not a size; write it like 4096, 64K or 1MiB`},
 		{"memory", `"0x10"`, `"0x10" is not a size; write it like 4096, 64K or 1MiB`},
-		{"unique_for", `"1h"`, "works only with unique; set both, or leave it out"},
-		{"on_conflict", `"reject"`, "works only with unique; set both, or leave it out"},
+		{"unique_for", `"1h"`, "works only with unique; use both or neither"},
+		{"on_conflict", `"reject"`, "works only with unique; use both or neither"},
 	} {
 		raw, _ := json.Marshal(map[string]any{"command": "true", c.field: json.RawMessage(c.value)})
 		var s Spec
@@ -75,10 +75,10 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 // If two fields exclude each other, the error is about the first field, names the second one, and says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
-		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with stdin; a job with a terminal reads its input there, so use one of them",
-		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with stdin_file; a job with a terminal reads its input there, so use one of them",
-		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`:           "stdin: cannot be combined with stdin_file; use one of them",
-		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with run_at; use one of them",
+		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with stdin; a job with a terminal reads its input there, so use only one of them",
+		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with stdin_file; a job with a terminal reads its input there, so use only one of them",
+		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`:           "stdin: cannot be combined with stdin_file; use only one of them",
+		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with run_at; use only one of them",
 		`{"argv":["cat"],"shell":"sh"}`:                               "shell: works only with command; leave it out for argv",
 	} {
 		var s Spec

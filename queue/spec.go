@@ -214,7 +214,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 			return nil
 		}
 		if slices.Contains(given, f) {
-			wrong.add(func() error { return Invalid(name, "given twice, also as %s; use one of them", f.Name) })
+			wrong.add(func() error { return Invalid(name, "also given as %s; use only one of them", f.Name) })
 			return nil
 		}
 		given = append(given, f)
@@ -225,7 +225,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		if err := f.set(s, value); err != nil {
 			wrong.add(func() error { return fieldFault(f.Name, err) })
 		} else if timeout != nil && *s.Timeout != *timeout {
-			wrong.add(func() error { return Invalid(name, "differs from timeout_ms; use one of them") })
+			wrong.add(func() error { return Invalid(name, "contradicts timeout_ms; use only one of them") })
 		}
 		return nil
 	})
