@@ -111,7 +111,7 @@ func setRunAs(s *Settings, text string) error {
 func setSocketMode(s *Settings, text string) error {
 	n, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || len(text) != 4 || n&0o600 != 0o600 || n > 0o777 {
-		return fmt.Errorf("%q is not a valid mode; use \"0600\" or \"0660\", in quotes", text)
+		return fmt.Errorf("%q is not a valid mode; use an octal mode like \"0600\" or \"0660\", in quotes", text)
 	}
 	s.SocketMode = text
 	return nil

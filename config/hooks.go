@@ -139,7 +139,7 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 				w.Events, err = moments(list)
 			}
 		default:
-			err = fmt.Errorf("is not a member of a webhook; use url, secret_file, events and queues")
+			err = fmt.Errorf("is not a webhook field; use url, secret_file, events or queues")
 		}
 		if err != nil {
 			err = fmt.Errorf("%s %w", queue.Clip(name), err)

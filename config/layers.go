@@ -131,7 +131,7 @@ func (l *Layer) Take(name string, value any) error {
 		return err
 	}
 	if _, twice := l.Values[k.Name]; twice {
-		return queue.Invalid(name, "given twice, also under its other name; use one of them")
+		return queue.Invalid(name, "also given under its other name; use only one of them")
 	}
 	l.Values[k.Name] = text
 	return k.Check(text)

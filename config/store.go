@@ -124,7 +124,7 @@ func (s *Settings) StoreURL() (string, error) {
 	case s.StoreFile == "":
 		return s.Store, nil
 	case s.Store != StoreSQLite:
-		return "", queue.Invalid("store_file", "cannot be combined with store; use one of them")
+		return "", queue.Invalid("store_file", "cannot be combined with store; use only one of them")
 	}
 	path := s.StoreFile
 	if name, handed := strings.CutPrefix(path, credential); handed {

@@ -27,7 +27,7 @@ func TestStoreURL(t *testing.T) {
 		{"", "credential:store", "postgres://u:secret@h/d", ""},
 		{"", "credential:none", "", "store_file: cannot be read"},
 		{"", bad, "", "must be sqlite or a URL"},
-		{"postgres://u@h/d", file, "", "use one of them"},
+		{"postgres://u@h/d", file, "", "use only one of them"},
 		{"postgres://u:secret@h", "", "", "must name a database"},
 		{"mysql://u:secret@h/d", "", "", "must be sqlite or a URL"},
 		{"postgres://u@h/d#?password=secret", "", "", "write it as %23"},

@@ -63,7 +63,7 @@ func TestWebhooksAreRefused(t *testing.T) {
 		`{"a": {"url": "https://x", "secret_file": "/s", "events": ["deed"]}}`: `did you mean "dead"?`,
 		`{"a": {"url": "https://x", "secret_file": "/s", "events": []}}`:       "a: events must not be empty",
 		`{"a": {"url": "https://x", "secret_file": "/s", "queues": ["/"]}}`:    "a: queues must be a list",
-		`{"a": {"url": "https://x", "secret_file": "/s", "colour": "red"}}`:    "a: colour is not a member",
+		`{"a": {"url": "https://x", "secret_file": "/s", "colour": "red"}}`:    "a: colour is not a webhook field",
 	} {
 		k, _, err := config.Find("webhooks", text)
 		if err != nil {
