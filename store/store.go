@@ -167,12 +167,12 @@ func BatchTarget(name, what string, jobs int64) string {
 // ErrManyBatches refuses to begin one more batch of a user who has as many under way as
 // one may, and ErrManyNames one more job with a name.
 var (
-	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "%d of your batches are under way, which is as many as one user may have; commit or abort one, or wait for %v if they were given up", MaxStagedUser, StageMemory)
-	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your batches that are not committed name more than %d jobs; commit or abort one, or leave the ids out", MaxStagedNames)
+	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d open batches, the maximum per user; commit or abort one, or wait %v until abandoned ones are removed", MaxStagedUser, StageMemory)
+	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your uncommitted batches have more than %d jobs with ids; commit or abort one, or leave the ids out", MaxStagedNames)
 )
 
 // ErrForgotten refuses more of a batch that has been forgotten.
-var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was forgotten, because the service was started again or no request came for %v; send it again from its beginning under another name", StageMemory)
+var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted or no request came for %v; send it again from the beginning under another name", StageMemory)
 
 // KeyMemory is how long at least a key is remembered.
 const KeyMemory = 10 * time.Minute
@@ -231,11 +231,11 @@ type Pause struct {
 }
 
 // ErrMoved refuses a change of a job that is in none of the states of Only any more.
-var ErrMoved = errors.New("the job is in another state by now")
+var ErrMoved = errors.New("the state of the job has changed")
 
 // ErrLeased refuses a change of a job that a worker holds: whoever holds it must
 // give it back or end it first.
-var ErrLeased = errors.New("the job is leased")
+var ErrLeased = errors.New("the job is running or about to start")
 
 // Session is what a pool of workers needs.
 type Session interface {

@@ -130,7 +130,7 @@ func TestRestore(t *testing.T) {
 	for file, c := range map[string]struct {
 		code int
 		want string
-	}{damaged: {2, "no sound backup"}, filepath.Join(q.dir, "initialized"): {2, "no sound backup"}, filepath.Join(q.dir, "none"): {4, "there is no "}} {
+	}{damaged: {2, "not a valid backup"}, filepath.Join(q.dir, "initialized"): {2, "not a valid backup"}, filepath.Join(q.dir, "none"): {4, "there is no "}} {
 		if r := q.cli("restore", file); r.code != c.code || !strings.Contains(r.err, c.want) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}

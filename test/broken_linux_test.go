@@ -61,7 +61,7 @@ func TestReserveThatCannotBeMade(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.start("--workers", "0")
-	if r := q.cli("enqueue", "true"); r.code == 0 || !strings.Contains(r.err, "the reserve for a full disk cannot be made") {
+	if r := q.cli("enqueue", "true"); r.code == 0 || !strings.Contains(r.err, "cannot create the disk reserve for running jobs") {
 		t.Errorf("%+v", r)
 	}
 	if err := os.RemoveAll(q.path("reserve")); err != nil {

@@ -98,7 +98,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.bin = binary(t, "")
-	q.diagnosed("without the service's program", "program", "is gone from the disk")
+	q.diagnosed("without the service's program", "program", "is missing")
 }
 
 // On a network file system the service does not start, and doctor says why.
@@ -128,7 +128,7 @@ func TestDoctorOfAStoppedQueue(t *testing.T) {
 	q.stop()
 	q.healthy("stopped")
 	q.plant(`UPDATE meta SET dead = dead + 1`)
-	q.diagnosed("a counter off by one", "counters", "1 jobs are counted as dead, but there are 0", "--verify")
+	q.diagnosed("a counter off by one", "counters", "the counter of dead jobs is 1, but there are 0", "--verify")
 	f, err := os.OpenFile(q.path("queuectl.db"), os.O_RDWR, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.diagnosed("a missing index", "database", "index jobs_ended is missing")
 	q.diagnosed("a missing index", "indexes", "no such index", "--verify")
 	q.plant(`UPDATE meta SET completed = completed + 1`)
-	q.diagnosed("a counter off by one", "counters", "3 jobs are counted as completed, but there are 2", "--verify")
+	q.diagnosed("a counter off by one", "counters", "the counter of completed jobs is 3, but there are 2", "--verify")
 	q.mend()
 
 	orphan := q.path("runner/output/999-1")
@@ -224,13 +224,13 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.healthy("with its output repaired")
 
 	q.plant(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
-	q.diagnosed("a row dated in the future", "rows", "1 jobs are dated in the future, like large", "--verify")
+	q.diagnosed("a row dated in the future", "rows", "1 jobs have dates in the future, for example large", "--verify")
 	q.plant(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
 	q.healthy("with its date back")
 
 	number := strings.TrimSpace(q.must("enqueue", "--in", "1h", "true"))
 	q.plant(`UPDATE jobs SET id = '` + number + `' WHERE id = 'large'`)
-	q.diagnosed("a number that two jobs have", "rows", "1 jobs have another one's number for an id, like "+number, "--verify")
+	q.diagnosed("a number that two jobs have", "rows", "1 jobs have the number of another job as their id, for example "+number, "--verify")
 	q.plant(`UPDATE jobs SET id = 'large' WHERE id = '` + number + `' AND seq <> ` + number)
 	q.healthy("with its name back")
 }

@@ -510,7 +510,7 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 	if err := os.Truncate(wal, kept.Size()); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.tryStart("--workers", "1"); err == nil || q.cmd.ProcessState.ExitCode() != 74 || !strings.Contains(q.log.String(), "changes are lost") {
+	if err := q.tryStart("--workers", "1"); err == nil || q.cmd.ProcessState.ExitCode() != 74 || !strings.Contains(q.log.String(), "acknowledged changes") {
 		t.Errorf("on a database that has lost its end: %v, %v", q.cmd.ProcessState, err)
 	}
 	if err := os.Remove(q.path("initialized")); err != nil {

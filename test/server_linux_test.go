@@ -75,7 +75,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	q.until("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("list", "-s", "processing"), "long") })
 	other := newQueue(t, "")
 	other.store = q.store
-	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service is the node") {
+	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service is node") {
 		t.Errorf("a second service of the same name: %v", err)
 	}
 	p.Kill()
@@ -286,7 +286,7 @@ func TestStoreIsAnother(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	q.store = ""
-	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the store that this service had before") || !strings.Contains(fmt.Sprint(err), "migrate") {
+	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") || !strings.Contains(fmt.Sprint(err), "migrate") {
 		t.Errorf("while a job of the other store runs: %v", err)
 	}
 	q.store = url
@@ -313,7 +313,7 @@ func TestStoreIsAnother(t *testing.T) {
 	q.write("end", "")
 	q.until("it ends while no service runs", 20*time.Second, func() bool { return syscall.Kill(pid, 0) != nil })
 	q.store = url
-	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the store that this service had before") {
+	if err := q.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "jobs of the previous store") {
 		t.Errorf("while an end of the other store's job is to be told: %v", err)
 	}
 	q.store = ""

@@ -48,7 +48,7 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		w.enqueue(big)
 		return strings.HasPrefix(health().Health, "degraded")
 	})
-	if h := health().Health; !strings.Contains(h, "another program reads") || !strings.Contains(h, "find it with: ") {
+	if h := health().Health; !strings.Contains(h, "another program keeps reading") || !strings.Contains(h, "find that program with: ") {
 		t.Errorf("health is %q", h)
 	}
 	if r := q.cli("status", "--check"); r.code != 1 {
@@ -62,7 +62,7 @@ func TestAnotherProgramReadsTheDatabase(t *testing.T) {
 		w.enqueue(fields{"command": "true"})
 		return health().Health == "ok"
 	})
-	if n := strings.Count(q.said(), "another program reads"); n != 1 {
+	if n := strings.Count(q.said(), "another program keeps reading"); n != 1 {
 		t.Errorf("the log says it %d times", n)
 	}
 }

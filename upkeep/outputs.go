@@ -34,10 +34,10 @@ func Seek(ctx context.Context, s Unowner, folders func() []string, log *slog.Log
 		for _, folder := range folders() {
 			n, err := seek(ctx, s, folder)
 			if n > 0 {
-				log.Info("output files that belong to no attempt are deleted", "folder", folder, "files", n)
+				log.Info("deleted output files that belong to no attempt", "folder", folder, "files", n)
 			}
 			if err != nil && ctx.Err() == nil {
-				log.Warn("the look for output files that belong to no attempt is put off", "folder", folder, "error", err)
+				log.Warn("the search for output files that belong to no attempt is postponed", "folder", folder, "error", err)
 			}
 		}
 		if !paused(ctx, seekEvery) {

@@ -72,7 +72,7 @@ func (s *Store) checkDependencies(drafts []queue.Job, uid int) error {
 	}
 	for i := range drafts {
 		if len(drafts[i].After) > queue.MaxDependencies || reaches(i, i, len(drafts)) {
-			return queue.Invalid("depends_on", "would make jobs wait for each other, or for too many")
+			return queue.Invalid("depends_on", "jobs would wait for each other, or for too many")
 		}
 	}
 	return nil
@@ -113,7 +113,7 @@ func (s *Store) resolve(drafts []queue.Job, uid int) error {
 			if at := slices.IndexFunc(drafts, func(j queue.Job) bool { return j.ID == d.ID }); at >= 0 {
 				d.Draft = at + 1
 			} else if d.Job = s.named(uid, d.ID); d.Job == 0 {
-				return queue.Invalid("depends_on", "names the job %q, which is not there", d.ID)
+				return queue.Invalid("depends_on", "there is no job %q", d.ID)
 			}
 		}
 	}

@@ -69,7 +69,7 @@ func (s *Store) enqueueAll(r store.Request, now queue.Millis) (store.Receipt, er
 	if receipt.Found != nil {
 		for i := range r.Drafts {
 			if !receipt.Found[i] && waitsForItself(i, r.Drafts, receipt, len(r.Drafts)) {
-				return store.Receipt{}, queue.Invalid("depends_on", "would make jobs wait for each other")
+				return store.Receipt{}, queue.Invalid("depends_on", "jobs would wait for each other")
 			}
 		}
 	}

@@ -298,7 +298,7 @@ func (s *Store) mayMake(known *schedule, f *store.Firing, now queue.Millis) erro
 	}
 	holds, err := s.conflict(&draft, now)
 	if err == nil && holds != nil {
-		err = queue.Errorf(queue.CodeExists, "job %s has its unique key", holds.ID)
+		err = queue.Errorf(queue.CodeExists, "job %s already has the unique key of the schedule's job", holds.ID)
 	}
 	return err
 }

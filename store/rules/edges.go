@@ -50,7 +50,7 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 	edges := 0
 	for i := range drafts {
 		if edges += len(drafts[i].After); edges > queue.MaxDependencies {
-			return queue.Invalid("depends_on", "has more than %d entries in one request; send fewer jobs at once", queue.MaxDependencies)
+			return queue.Invalid("depends_on", "has more than %d entries in one request; send fewer jobs per request", queue.MaxDependencies)
 		}
 		var wrong *queue.Error
 		if err := queue.CheckDemands(drafts[i].Demands); errors.As(err, &wrong) {
@@ -62,12 +62,12 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 			}
 			if d.Draft != 0 {
 				if d.Draft < 1 || d.Draft > len(drafts) {
-					return at(queue.Invalid("depends_on", "names draft %d of %d", d.Draft, len(drafts)), i, len(drafts))
+					return at(queue.Invalid("depends_on", "refers to job %d of a request with %d jobs", d.Draft, len(drafts)), i, len(drafts))
 				}
 				continue
 			}
 			if _, err := r.tx.Job(d.Job, Summary); errors.Is(err, queue.ErrNotFound) {
-				return at(queue.Invalid("depends_on", "names the job with seq %d, which is not there", d.Job), i, len(drafts))
+				return at(queue.Invalid("depends_on", "there is no job with seq %d", d.Job), i, len(drafts))
 			} else if err != nil {
 				return err
 			}
@@ -99,7 +99,7 @@ func (r *Rules) resolve(drafts []queue.Job, uid int) error {
 				return err
 			}
 			if d.Job = seq; seq == 0 {
-				return at(queue.Invalid("depends_on", "names the job %q, which is not there", d.ID), i, len(drafts))
+				return at(queue.Invalid("depends_on", "there is no job %q", d.ID), i, len(drafts))
 			}
 		}
 	}
@@ -110,7 +110,7 @@ func (r *Rules) resolve(drafts []queue.Job, uid int) error {
 func (r *Rules) checkParents(j *Job) error {
 	for i := range j.After {
 		if j.After[i].ID == j.ID {
-			return queue.Invalid("depends_on", "names the job itself")
+			return queue.Invalid("depends_on", "a job cannot depend on itself")
 		}
 	}
 	drafts := []queue.Job{j.Job}
@@ -124,11 +124,11 @@ func (r *Rules) checkParents(j *Job) error {
 		parent, err := r.tx.Job(d.Job, Summary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			return queue.Invalid("depends_on", "names the job %q, which is not in the queue yet", d.ID)
+			return queue.Invalid("depends_on", "job %q is not in the queue yet", d.ID)
 		case err != nil:
 			return err
 		case parent.State.Ended() && !d.How.Met(parent.State) && j.OtherwiseDo != queue.OtherwiseRun:
-			return queue.Invalid("depends_on", "names the job %q, which is %v and was to be %v", d.ID, parent.State, d.How)
+			return queue.Invalid("depends_on", "job %q is %v, but must be %v", d.ID, parent.State, d.How)
 		case parent.State.Ended():
 			continue
 		}
@@ -172,7 +172,7 @@ func (a *ancestors) add(parent int64, name string) error {
 		last := list[len(list)-1]
 		list = list[:len(list)-1]
 		if last == a.child {
-			return queue.Invalid("depends_on", "would make jobs wait for each other: %q waits for this one", name)
+			return queue.Invalid("depends_on", "jobs would wait for each other: %q waits for this job", name)
 		}
 		up, err := a.r.tx.Parents(last, queue.MaxDependencies)
 		if err != nil {
@@ -185,7 +185,7 @@ func (a *ancestors) add(parent int64, name string) error {
 			}
 		}
 		if a.edges += len(up); len(a.seen) > maxEdgesAbove || a.edges > maxEdgesAbove {
-			return queue.Invalid("depends_on", "has it wait for more than %d jobs, over others", maxEdgesAbove)
+			return queue.Invalid("depends_on", "the job would depend on more than %d jobs, directly or through other jobs", maxEdgesAbove)
 		}
 	}
 	return nil
@@ -236,7 +236,7 @@ func acyclic(drafts []queue.Job) error {
 						names += nameOf(drafts, j) + " waits for "
 					}
 				}
-				return queue.Invalid("depends_on", "would make jobs wait for each other: %s", queue.Clip(names+nameOf(drafts, d-1)))
+				return queue.Invalid("depends_on", "jobs would wait for each other: %s", queue.Clip(names+nameOf(drafts, d-1)))
 			default:
 				seen[d-1] = open
 				path, next = append(path, d-1), append(next, 0)

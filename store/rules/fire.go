@@ -137,7 +137,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 	case b.refused != nil:
 		return b.refused
 	case b.open >= store.MaxUnfinished:
-		return queue.Errorf(queue.CodeFull, "%d jobs of the schedule %s have not ended, which is as many as there may be", b.open, b.s.Name)
+		return queue.Errorf(queue.CodeFull, "schedule %[2]s has %[1]d unfinished jobs, the maximum; wait until some have ended, or cancel them", b.open, b.s.Name)
 	case b.newest == 0:
 	case b.made || b.s.Overlap == store.OverlapQueue:
 		draft.After = append(draft.After, queue.Dependency{Job: b.newest, How: queue.ParentEnded})
@@ -145,7 +145,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 			draft.OtherwiseDo = queue.OtherwiseRun
 		}
 	default:
-		return queue.Errorf(queue.CodeWrongState, "job %s of the schedule %s has not ended, and its overlap is skip; wait for it, or cancel it first", b.newestID, b.s.Name)
+		return queue.Errorf(queue.CodeWrongState, "job %s of schedule %s has not ended, and its overlap is skip; wait for the job, or cancel it first", b.newestID, b.s.Name)
 	}
 	for n := 1; draft.ID == ""; n++ {
 		id := b.f.IDs(at, n)
@@ -156,7 +156,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 		case !taken:
 			draft.ID = id
 		case n == store.MaxIDs:
-			return queue.Errorf(queue.CodeExists, "%s is taken, and so are all ids up to it", id)
+			return queue.Errorf(queue.CodeExists, "the id %s and all ids before it are taken", id)
 		}
 	}
 	seq, id, err := b.inPlace(draft)
@@ -206,13 +206,13 @@ func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
 // CheckReplaced refuses to replace so many jobs at once, for what their hooks take.
 func CheckReplaced(jobs, bytes int) error {
 	if jobs > 1 && bytes > MaxReplacedHooks {
-		return queue.Errorf(queue.CodeFull, "the jobs that would be replaced have hooks of more than %d MiB; replace fewer at once, or cancel them first", MaxReplacedHooks>>20)
+		return queue.Errorf(queue.CodeFull, "the hooks of the replaced jobs exceed %d MiB; replace fewer jobs per request, or cancel them first", MaxReplacedHooks>>20)
 	}
 	return nil
 }
 
 // errOnlyAsked has undone what was only to be found out.
-var errOnlyAsked = errors.New("it was only asked")
+var errOnlyAsked = errors.New("dry run")
 
 // lookAhead finds out whether a job would be refused although others end for it: then they need not.
 func (b *firing) lookAhead() error {

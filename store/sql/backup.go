@@ -55,7 +55,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 			return err
 		}
 		if err := integrity(c); err != nil {
-			return fmt.Errorf("the copy is damaged, so the database may be too; look at it with: queuectl doctor --verify: %w", err)
+			return fmt.Errorf("the copy is damaged, so the database may be damaged too; check it with: queuectl doctor --verify: %w", err)
 		}
 		return nil
 	}, func(path string) error {
@@ -82,12 +82,12 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 // ends what SQLite does meanwhile.
 func (s *Store) copied(ctx context.Context, added int64, each func(done, of int64) error, look func(c *liteConn, path string) error, kept func(path string) error) (err error) {
 	if !s.copying.CompareAndSwap(false, true) {
-		return queue.Errorf(queue.CodeUnavailable, "another backup, or doctor --verify, is being made; try again later")
+		return queue.Errorf(queue.CodeUnavailable, "another backup or doctor --verify is running; try again later")
 	}
 	defer s.copying.Store(false)
 	need := s.Counts().Bytes + added + roomToCopy
 	if free, err := s.free(); err == nil && free < need {
-		return queue.Errorf(queue.CodeNoSpace, "a copy of the database and of what goes with it is made beside it first: %s are needed on the disk of %s, %s are free", queue.FormatSize(need), s.dir, queue.FormatSize(free))
+		return queue.Errorf(queue.CodeNoSpace, "copying the database and its output files needs %s on the disk of %s, but only %s are free", queue.FormatSize(need), s.dir, queue.FormatSize(free))
 	}
 	f, err := os.CreateTemp(s.dir, copyPrefix) // 0600
 	if err != nil {

@@ -122,7 +122,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	case len(r.Drafts) == 0 || len(r.Drafts) > queue.MaxBatch:
 		return receipt, errDrafts(len(r.Drafts))
 	case b.jobs+int64(len(r.Drafts)) > store.MaxStagedJobs:
-		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send them in several", store.MaxStagedJobs)
+		return receipt, queue.Errorf(queue.CodeTooLarge, "the batch has more than %d jobs; send several batches", store.MaxStagedJobs)
 	case m.users[r.UID].names+names > store.MaxStagedNames:
 		return receipt, store.ErrManyNames
 	}
@@ -134,7 +134,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
-			return receipt, queue.Invalid("unique", "is for jobs that are enqueued in one request, at most %d", queue.MaxBatch)
+			return receipt, queue.Invalid("unique", "can be used only in a batch that is sent as a single request (at most %d jobs)", queue.MaxBatch)
 		}
 	}
 	b.of = maps.Clone(b.of)

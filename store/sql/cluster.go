@@ -236,7 +236,7 @@ func (s *Server) Lease() time.Duration { return s.lease }
 // Ask implements store.Cluster.
 func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error) {
 	if len(ask) > store.MaxAsk {
-		return nil, queue.Errorf(queue.CodeTooLarge, "what is asked of another node has more than %d bytes", store.MaxAsk)
+		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node is longer than %d bytes", store.MaxAsk)
 	}
 	var n int64
 	err = s.talk.do(ctx, func(c *serverConn) (err error) {
@@ -264,7 +264,7 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (an
 			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
 		})
 		if err == nil && !there {
-			err = queue.Errorf(queue.CodeUnavailable, "the other node has not answered for long; try again later")
+			err = queue.Errorf(queue.CodeUnavailable, "the other node does not answer; try again later")
 		}
 		if err != nil || answer != nil {
 			return answer, err

@@ -65,7 +65,7 @@ func (s *Store) Compact(ctx context.Context) {
 			s.failed(err)
 			return
 		case err != nil:
-			s.log.Warn("the database is not compacted now", "error", err)
+			s.log.Warn("cannot compact the database now; trying again later", "error", err)
 			wait = compactLook
 		}
 		if !s.pauseCompaction(ctx, wait) {
@@ -240,6 +240,6 @@ func examineSize(c *liteConn) []store.Finding {
 	if err != nil {
 		return []store.Finding{{Check: "size", Level: store.Failure, Message: err.Error(), Next: replace}}
 	}
-	return []store.Finding{{Check: "size", Level: store.Fine, Message: fmt.Sprintf("the database has %d MiB, of which %d MiB are free for new rows",
+	return []store.Finding{{Check: "size", Level: store.Fine, Message: fmt.Sprintf("the database uses %d MiB, of which %d MiB are free for new rows",
 		pages.all*pageSize>>20, pages.free*pageSize>>20)}}
 }

@@ -237,7 +237,7 @@ func (s *engine) loadHeads() error {
 		return err
 	}
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
-		return fmt.Errorf("its numbers are lost: %w", damage("damaged meta row"))
+		return fmt.Errorf("the counters of the database are lost: %w", damage("damaged meta row"))
 	}
 	s.mem.gathered = gathered != ""
 	reserved += gathered

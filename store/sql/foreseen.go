@@ -24,7 +24,7 @@ type foreseenAttempt struct {
 
 // errForeseen is met by a transaction that has written what did not come about, or would take it for what is so. It is tried again,
 // and writes nothing before its turn.
-var errForeseen = notForeseen{errors.New("the database is busy: what this node had run was taken from it meanwhile")}
+var errForeseen = notForeseen{errors.New("the database is busy: another node has taken over this node's jobs")}
 
 type notForeseen struct{ error }
 

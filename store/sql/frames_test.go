@@ -221,7 +221,7 @@ func TestSquattedNumbersCostLittle(t *testing.T) {
 	}
 	harm(t, other, `UPDATE meta SET next_seq = ?`, int64(maxSeq))
 	other.do(t.Context(), urgent, func(tx *tx) error { tx.s.mem.nextSeq = maxSeq; return nil })
-	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil || !strings.Contains(err.Error(), "no numbers left") {
+	if _, err := other.Enqueue(t.Context(), store.Request{Drafts: []queue.Job{draft(), draft()}}); err == nil || !strings.Contains(err.Error(), "numbers are used up") {
 		t.Errorf("beyond the last number: %v", err)
 	}
 }

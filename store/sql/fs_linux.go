@@ -27,16 +27,16 @@ var fileSystems = map[int64]fileSystem{
 	0x01161970: {name: "GFS2", refused: true},
 	0x0bd00bd0: {name: "Lustre", refused: true},
 	0x786f4256: {name: "vboxsf", refused: true},
-	0x01021994: {name: "tmpfs", note: "it is in memory: all jobs are gone after a reboot"},
-	0x858458f6: {name: "ramfs", note: "it is in memory: all jobs are gone after a reboot"},
-	0x794c7630: {name: "overlay", note: "a container's own layer goes with the container; keep the folder on a volume"},
+	0x01021994: {name: "tmpfs", note: "it is in memory, so all jobs are lost at a reboot"},
+	0x858458f6: {name: "ramfs", note: "it is in memory, so all jobs are lost at a reboot"},
+	0x794c7630: {name: "overlay", note: "the files are lost when the container is removed; keep the directory on a volume"},
 }
 
 // fileSystemOf names the file system of a folder.
 func fileSystemOf(dir string) (fileSystem, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return fileSystem{}, fmt.Errorf("look at the file system of %s: %w", dir, err)
+		return fileSystem{}, fmt.Errorf("check the file system of %s: %w", dir, err)
 	}
 	magic := int64(uint32(s.Type))
 	if failpoint.On("nfs") {

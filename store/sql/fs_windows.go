@@ -14,7 +14,7 @@ import (
 // fileSystemOf names the file system of a folder, wherever links and drives lead.
 func fileSystemOf(dir string) (fileSystem, error) {
 	wrong := func(err error) (fileSystem, error) {
-		return fileSystem{}, fmt.Errorf("look at the file system of %s: %w", dir, err)
+		return fileSystem{}, fmt.Errorf("check the file system of %s: %w", dir, err)
 	}
 	f, err := os.Open(dir)
 	if err != nil {
@@ -46,9 +46,9 @@ func volume(path string, kind uint32, name string) fileSystem {
 	case strings.HasPrefix(path, `\\?\UNC\`), kind == windows.DRIVE_REMOTE:
 		return fileSystem{name: "a network drive", refused: true}
 	case kind == windows.DRIVE_RAMDISK:
-		return fileSystem{name: name, note: "it is in memory: all jobs are gone after a restart of Windows"}
+		return fileSystem{name: name, note: "it is in memory, so all jobs are lost when Windows restarts"}
 	case strings.Contains(strings.ToUpper(name), "FAT"):
-		return fileSystem{name: name, note: "it keeps nobody out, and may be damaged when the power fails; NTFS and ReFS do better"}
+		return fileSystem{name: name, note: "it has no access control and can be damaged by a power failure; use NTFS or ReFS"}
 	}
 	return fileSystem{name: name}
 }

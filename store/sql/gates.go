@@ -203,7 +203,7 @@ func (t *tx) KeepRule(d queue.Demand) (id int64, err error) {
 	}
 	others, err := t.number(`SELECT count(*) FROM gates INDEXED BY gates_kept WHERE kept = 1 AND (kind, key) <> (?, ?)`, int64(d.Kind), d.Key)
 	if err == nil && others >= store.MaxGates {
-		err = queue.Errorf(queue.CodeFull, "%d keys of everybody's have a rule, which is as many as there may be; take one away: queuectl gate set @KEY --unset", store.MaxGates)
+		err = queue.Errorf(queue.CodeFull, "%d shared keys have a rule, the maximum; remove one with: queuectl gate set @KEY --unset", store.MaxGates)
 	}
 	if err != nil {
 		return 0, err

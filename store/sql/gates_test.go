@@ -203,10 +203,10 @@ func TestVerifyHoldsGatesAgainstJobs(t *testing.T) {
 	}{
 		{`UPDATE gates SET jobs = 7`, `are counted at the gate "k"`, true},
 		{`UPDATE gates SET lanes = 7`, `are counted at the gate "k"`, true},
-		{`DELETE FROM gates`, "which is not there", true},
+		{`DELETE FROM gates`, "which does not exist", true},
 		{`UPDATE lanes SET head_seq = 1000, head_rank = 9223372036854775807`, "before the head of their lane", true},
-		{`UPDATE lanes SET shut = 1000`, "a gate that is not there", true},
-		{`DELETE FROM jobs WHERE seq = 2`, "wait for one that is gone", false},
+		{`UPDATE lanes SET shut = 1000`, "a gate that does not exist", true},
+		{`DELETE FROM jobs WHERE seq = 2`, "depend on a job that does not exist", false},
 	} {
 		dir := t.TempDir()
 		s := openStore(t, dir)

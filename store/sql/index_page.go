@@ -66,7 +66,7 @@ func checkIndexPath(c *liteConn, id string) error {
 		}
 		at, found := slices.BinarySearchFunc(p.entries, id, func(e indexEntry, id string) int { return strings.Compare(e.id, id) })
 		if found {
-			return lookupDamage("the id index has an entry in page %d that a lookup does not find", page)
+			return lookupDamage("a lookup does not find an entry in page %d of the id index", page)
 		}
 		if p.last == 0 {
 			return nil
@@ -79,7 +79,7 @@ func checkIndexPath(c *liteConn, id string) error {
 			page, high = p.entries[at].child, p.entries[at].id
 		}
 	}
-	return lookupDamage("the id index refers to itself")
+	return lookupDamage("the id index contains a cycle")
 }
 
 // knownPageFormat reports whether parseIndexPage can read the pages of the database: they have the size that SQLite gives

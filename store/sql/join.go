@@ -20,7 +20,7 @@ type Member struct {
 }
 
 // ErrCopied says that the folder of a node is a copy of another one's, whose service runs.
-var ErrCopied = errors.New("the folder is a copy of that of another node, whose service runs")
+var ErrCopied = errors.New("the directory is a copy of another node's, whose service is running")
 
 // join has this service be a node. One of the same folder goes on with what an earlier one has leased, unless others
 // have taken that over. If that one was in another place it may run still, and its lease is waited for.
@@ -29,14 +29,14 @@ func (s *Server) join(ctx context.Context, m Member) error {
 	if err != nil || left == 0 {
 		return err
 	}
-	s.log.Info("the lease of this node's last service is waited for, which ran before the machine was started anew, or elsewhere", "node", m.Name, "for", left.Round(time.Millisecond).String())
+	s.log.Info("waiting until the lease of this node's previous service ends, which ran before a reboot or on another machine", "node", m.Name, "for", left.Round(time.Millisecond).String())
 	select {
 	case <-time.After(left):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	if left, err = s.tryToJoin(ctx, m); left != 0 {
-		return queue.Errorf(queue.CodeExists, "another service, with a copy of this state folder, is the node %s of this queue; give this one another name: node in its settings", m.Name)
+		return queue.Errorf(queue.CodeExists, "another service with a copy of this state directory is node %s of this queue; give this service another name with the setting node", m.Name)
 	}
 	return err
 }
@@ -65,7 +65,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 		}
 		left = 0
 		if folder != m.Folder && alive {
-			return queue.Errorf(queue.CodeExists, "another service is the node %s of this queue; give this one another name: node in its settings", m.Name)
+			return queue.Errorf(queue.CodeExists, "another service is node %s of this queue; give this service another name with the setting node", m.Name)
 		}
 		copied = false
 		if renamed, err := t.rename(m); errors.Is(err, ErrCopied) {

@@ -355,7 +355,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 	must(`UPDATE jobs SET place = 2 WHERE seq = 4`)
 	must(`UPDATE meta SET queues = 'default=2/7/1/5 '`)
 	got := strings.Join(wrong(t, s), "\n")
-	for _, want := range []string{"2 waiting jobs are counted for uid 7, but there are 3", "1 waiting jobs are counted for uid 8, but there are 0", "9 bytes are counted for the jobs and schedules of uid 7, but there are ", "4 bytes of output are counted for uid 7, but there are 0", "2 waiting jobs are counted for queue default, but there are 3", "1 jobs kept by its own retention are counted for queue default, but there are 0", "5 bytes of their outputs are counted for queue default, but there are 0", "1 jobs stand where their state does not let them, like 4"} {
+	for _, want := range []string{"2 waiting jobs of uid 7, but there are 3", "1 waiting jobs of uid 8, but there are 0", "9 bytes used by the jobs and schedules of uid 7, but there are ", "4 output bytes of uid 7, but there are 0", "2 waiting jobs of queue default, but there are 3", "1 jobs kept by the retention of queue default, but there are 0", "5 output bytes of the jobs kept by the retention of queue default, but there are 0", "1 jobs are in the wrong list for their state, for example 4"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
 		}
@@ -365,7 +365,7 @@ func TestVerifyLooksAtUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(`UPDATE schedules SET stored = stored + 1`)
-	if got := strings.Join(wrong(t, s), "\n"); !strings.Contains(got, "bytes are counted for the jobs and schedules of uid 7") {
+	if got := strings.Join(wrong(t, s), "\n"); !strings.Contains(got, "bytes used by the jobs and schedules of uid 7") {
 		t.Errorf("a schedule with another size: got %q", got)
 	}
 	must(`UPDATE schedules SET stored = stored - 1`)

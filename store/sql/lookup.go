@@ -70,7 +70,7 @@ func checkNumber(c *liteConn, seq int64) error {
 	case found:
 		err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
 		if err == nil && indexed == 0 {
-			err = lookupDamage("the id of the job with seq %d is not in its index", seq)
+			err = lookupDamage("the id of the job with seq %d is missing in the id index", seq)
 		}
 		return err
 	}

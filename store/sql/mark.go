@@ -87,6 +87,6 @@ func checkMark(c *liteConn, dir string) error {
 	if has >= marked.commits {
 		return nil
 	}
-	return fmt.Errorf("the database in %s is older than it was: its last %d changes are lost, which were acknowledged (its log %s-wal is damaged or gone, or an older copy was put in its place); keep a copy of the folder, then put a backup in its place with: queuectl restore F; to go on with what is left remove %s",
+	return fmt.Errorf("the database in %s has lost its last %d acknowledged changes (its log %s-wal is damaged or missing, or an older copy replaced the database); copy the directory, then restore a backup with: queuectl restore FILE; to continue without those changes, remove %s",
 		dir, marked.commits-has, fileName, filepath.Join(dir, markName))
 }

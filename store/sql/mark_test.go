@@ -83,7 +83,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), "changes are lost") {
+			if err == nil || !strings.Contains(err.Error(), "acknowledged changes") {
 				if err == nil {
 					s.Close()
 				}
@@ -95,7 +95,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 					said += f.Message
 				}
 			}
-			if !strings.Contains(said, "changes are lost") {
+			if !strings.Contains(said, "acknowledged changes") {
 				t.Errorf("doctor says %q", said)
 			}
 			if err := os.Remove(filepath.Join(dir, markName)); err != nil {

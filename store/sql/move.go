@@ -23,7 +23,7 @@ func (p Place) String() string {
 	}
 	config, err := readAddress(p.URL)
 	if err != nil {
-		return "a database on a server"
+		return "a PostgreSQL database"
 	}
 	return fmt.Sprintf("the database %s at %s", config.Database, config.Host)
 }
@@ -44,7 +44,7 @@ type Moved struct {
 // each hears of the rows that were copied of a table.
 func Move(ctx context.Context, from, to Place, member Member, each func(table string, rows int64)) (done Moved, err error) {
 	if from == to {
-		return done, queue.Invalid("to", "is where the queue is already, by the settings and the environment of this command: %s; if its service has others, name the store that it has: --from STORE", from)
+		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if its service has other settings, name its store with --from STORE", from)
 	}
 	m := &move{ctx: ctx, from: from, to: to, member: member, each: each}
 	defer func() { err = errors.Join(err, m.close()) }()
@@ -112,14 +112,14 @@ func (m *move) openSource() (err error) {
 	if m.from.URL != "" {
 		open, err := m.old.number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
 		if err == nil && open > 0 {
-			err = queue.Errorf(queue.CodeWrongState, "%d jobs were handed in to %s and not taken yet; let its service run until they are", open, m.from)
+			err = queue.Errorf(queue.CodeWrongState, "%d jobs were enqueued through %s and are not accepted yet; let its service run until they are", open, m.from)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if m.moved, err = noted(m.old, noteMoved); err == nil && m.moved != "" && m.moved != m.to.String() {
-		err = queue.Errorf(queue.CodeWrongState, "the queue of %s has moved to %s, and is moved from there: with --from", m.from, m.moved)
+		err = queue.Errorf(queue.CodeWrongState, "the queue of %[1]s has already moved to %[2]s; to move it on, use --from with that store", m.from, m.moved)
 	}
 	if err != nil {
 		return err
@@ -147,7 +147,7 @@ func (m *move) file() (conn, error) {
 		err = checkMark(c, m.from.Dir)
 	}
 	if err == nil && version != int64(len(migrations)) {
-		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, and this queuectl moves schema %d; start its service once, which brings it up to date", m.from.Dir, version, len(migrations))
+		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, but this queuectl needs schema %d; start its service once to update the database", m.from.Dir, version, len(migrations))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -162,7 +162,7 @@ func (m *move) server(p Place) (conn, error) {
 		return nil, err
 	}
 	if config.pooled {
-		return nil, queue.Invalid("store", "is by a pooler; a move needs a connection of its own: name the server itself, without pool_mode")
+		return nil, queue.Invalid("store", "goes through a connection pooler, but a move needs a direct connection; use the URL of the server, without pool_mode")
 	}
 	s := &Server{config: config.with("statement_timeout", "0")} // a table is one statement
 	if err := s.connect(m.ctx); err != nil {
@@ -205,7 +205,7 @@ func (m *move) refuseNodes(c conn) error {
 		return true, nil
 	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.Folder)
 	if err == nil && len(alive) > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "other services use the database: of the nodes %s; stop them first (queuectl service stop there), and try again: one that was killed counts until its lease is over", strings.Join(alive, ", "))
+		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first (queuectl service stop on each node), and try again. A killed service counts until its lease ends", strings.Join(alive, ", "))
 	}
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (m *move) refuseNodes(c conn) error {
 		others += bit(node != own)
 	}
 	if err == nil && others > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "%d jobs run elsewhere, or did; start the service until they have ended", others)
+		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were running, on other nodes; start the service and wait until they have ended", others)
 	}
 	if err == nil { // one that is only cut off writes nothing any more
 		err = c.exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.Folder)
@@ -324,7 +324,7 @@ func (m *move) refuseQueue() error {
 	}
 	jobs, err := m.made.number(`SELECT next_seq FROM meta`)
 	if err == nil && jobs > 1 {
-		err = queue.Errorf(queue.CodeExists, "%s has a queue already; name an empty database", m.to)
+		err = queue.Errorf(queue.CodeExists, "%s already contains a queue; choose an empty database", m.to)
 	}
 	return err
 }
@@ -504,9 +504,9 @@ func (n *movedNotes) read(all *reads) {
 func (n *movedNotes) refuse() error {
 	switch {
 	case n.to != "":
-		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; name that in the settings: store, or store_file (in another folder, if it is a file there)", n.to)
+		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; set store (or store_file) to it in the settings, or use that directory if it is a SQLite file", n.to)
 	case n.moving != "":
-		return queue.Errorf(queue.CodeInvalid, "this is the copy of a queue that is not whole yet; go on with: queuectl migrate")
+		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete; complete it with: queuectl migrate")
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 		n.at++
 	}
 	if n.at > maxSeq {
-		return queue.Errorf(queue.CodeFull, "there are no numbers left for new jobs; make a new queue")
+		return queue.Errorf(queue.CodeFull, "all job numbers are used up; create a new queue")
 	}
 	t.s.mem.nextSeq = n.at
 	return nil

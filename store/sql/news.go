@@ -214,7 +214,7 @@ type leaseKind struct {
 }
 
 // errOtherNews is about news of another version.
-var errOtherNews = errors.New("another version of the service tells of it")
+var errOtherNews = errors.New("the change was written by another version of the service")
 
 // hear takes in what another node has told with the commit of this number.
 func (t *tx) hear(commits int64, text []byte) error {

@@ -293,7 +293,7 @@ func (s *Server) RemoveNode(ctx context.Context, name string) error {
 			return cmp.Or(err, noNode(0, name))
 		}
 		if alive {
-			return queue.Errorf(queue.CodeWrongState, "the service of the node %s runs; stop it first", name)
+			return queue.Errorf(queue.CodeWrongState, "the service of node %s is running; stop it first", name)
 		}
 		if err := t.exec(`DELETE FROM garbage WHERE node = ?`, name); err != nil {
 			return err
@@ -315,7 +315,7 @@ func (t *tx) forgetNode(id int64) error {
 
 func noNode(n int64, name string) error {
 	if n == 0 {
-		return queue.Errorf(queue.CodeNotFound, "there is no node %q; queuectl node list names them", queue.Clip(name))
+		return queue.Errorf(queue.CodeNotFound, "there is no node %q; see: queuectl node list", queue.Clip(name))
 	}
 	return nil
 }

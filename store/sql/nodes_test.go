@@ -457,7 +457,7 @@ func TestOldTransactionIsBlamed(t *testing.T) {
 	if err := errors.Join(c.exec(`BEGIN`), c.exec(`SELECT one FROM meta`)); err != nil {
 		t.Fatal(err)
 	}
-	blamed := fmt.Sprintf("the role queuectl has held a transaction open for 0s (pid %d)", c.pg.PID())
+	blamed := fmt.Sprintf("the role queuectl has had a transaction open for 0s (pid %d)", c.pg.PID())
 	for old, want := range map[time.Duration]bool{0: true, time.Hour: false} {
 		var list []store.Finding
 		err := s.reading(t.Context(), func(r *reader) (err error) {

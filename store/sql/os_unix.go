@@ -57,14 +57,14 @@ func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 		return nil
 	}
 	if int(st.Uid) != os.Geteuid() { // who may have planted it
-		return fmt.Errorf("%s belongs to uid %d, who may have planted it; put a backup of your own in its place (queuectl restore FILE), or name another folder with --dir", path, st.Uid)
+		return fmt.Errorf("%s belongs to uid %d and cannot be trusted; replace it with your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid)
 	}
 	if info.Mode().Perm()&open != 0 {
 		mode := "600"
 		if info.IsDir() {
 			mode = "700"
 		}
-		return fmt.Errorf("%s is open to others (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, queue.Word(path))
+		return fmt.Errorf("%s can be accessed by other users (mode %03o); run: chmod %s %s", path, info.Mode().Perm(), mode, queue.Word(path))
 	}
 	return nil
 }

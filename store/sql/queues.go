@@ -298,7 +298,7 @@ func (q *queueState) stored() bool { return q.exists() || q.kept > 0 || q.keptBy
 // SetQueue has a queue go by a rule.
 func (s *engine) SetQueue(ctx context.Context, name string, rule store.QueueRule) error {
 	if rule.Weight < 1 || rule.Concurrency < 0 || rule.MaxPending < 0 {
-		return errors.New("store: a queue's weight is at least 1, its concurrency and max_pending at least 0")
+		return errors.New("store: a queue's weight must be at least 1, its concurrency and max_pending at least 0")
 	}
 	return s.do(ctx, prompt, func(t *tx) error { return t.setRule(t.s.mem.lanes.state(name), rule) })
 }
@@ -448,7 +448,7 @@ func (t *tx) admitQueues(uid int, of map[string]int64) error {
 		}
 	}
 	if begun > store.MaxQueues {
-		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues that have no settings, which is as many as one user may begin; put jobs into those", store.MaxQueues)
+		return queue.Errorf(queue.CodeFull, "you have jobs in %d queues without settings, the maximum per user; use one of these queues", store.MaxQueues)
 	}
 	return nil
 }
@@ -473,7 +473,7 @@ func (s *engine) readQueues(all *reads) {
 		rule := store.Plain
 		if text := r.view(5); len(text) > 0 {
 			if err := json.Unmarshal(text, &rule); err != nil || rule.Weight < 1 {
-				return false, fmt.Errorf("the settings of queue %s: %w", q.Name, errors.Join(err, damage("damaged rule of a queue")))
+				return false, fmt.Errorf("read the settings of queue %s: %w", q.Name, errors.Join(err, damage("damaged rule of a queue")))
 			}
 		}
 		m.lanes.weights += int(bit(rule.Weight != 1))

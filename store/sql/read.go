@@ -168,7 +168,7 @@ const maxLooked = 10_000
 
 func checkLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPage {
-		return queue.Invalid("limit", "%d is not between 1 and %d", limit, store.MaxPage)
+		return queue.Invalid("limit", "must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func counterFaults(c conn) (faults []string, err error) {
 			return nil, err
 		}
 		if n != kept {
-			faults = append(faults, fmt.Sprintf("%d jobs are counted as %s, but there are %d", kept, state, n))
+			faults = append(faults, fmt.Sprintf("the counter of %[2]s jobs is %[1]d, but there are %[3]d", kept, state, n))
 		}
 	}
 	kept, err := c.number(`SELECT output_bytes FROM meta`)
@@ -36,7 +36,7 @@ func counterFaults(c conn) (faults []string, err error) {
 		return nil, err
 	}
 	if sum != kept {
-		faults = append(faults, fmt.Sprintf("%d bytes of output are counted, but there are %d", kept, sum))
+		faults = append(faults, fmt.Sprintf("the counter of output bytes is %d, but there are %d", kept, sum))
 	}
 	gates, err := gateFaults(c)
 	return slices.Concat(faults, userFaults(c), queueFaults(c), gates), err
@@ -51,13 +51,13 @@ func gateFaults(c conn) (faults []string, err error) {
 	err = c.query(func(r row) (bool, error) {
 		id, of := r.num(0), gateName{r.num(1), r.num(2), r.text(3)}
 		if lanes, jobs := r.num(4), r.num(5); lanes != needed[id] || jobs != named[of] {
-			faults = append(faults, fmt.Sprintf("%d lanes and %d jobs are counted at the gate %q, but there are %d and %d", lanes, jobs, of.key, needed[id], named[of]))
+			faults = append(faults, fmt.Sprintf("the counters of gate %[3]q are %[1]d lanes and %[2]d jobs, but there are %[4]d and %[5]d", lanes, jobs, of.key, needed[id], named[of]))
 		}
 		delete(named, of)
 		return true, nil
 	}, `SELECT id, uid, kind, key, lanes, jobs FROM gates`)
 	for of, n := range named {
-		faults = append(faults, fmt.Sprintf("%d jobs name the gate %q, which is not there", n, of.key))
+		faults = append(faults, fmt.Sprintf("%d jobs use the gate %q, which does not exist", n, of.key))
 	}
 	return faults, err
 }
@@ -225,11 +225,11 @@ func userFaults(c conn) (faults []string) {
 	field := func(i int) func(string) (map[int64]int64, error) {
 		return func(list string) (map[int64]int64, error) { return fieldOf(list, i), nil }
 	}
-	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs are counted for uid",
+	waiting := countFaults(c, row.num, numbers, countSource{"waiting jobs of uid",
 		meta, `SELECT uid, waiting FROM users`, `SELECT uid, count(*) FROM jobs WHERE state < 5 GROUP BY uid`})
-	bytes := countFaults(c, row.num, field(2), countSource{"bytes are counted for the jobs and schedules of uid",
+	bytes := countFaults(c, row.num, field(2), countSource{"bytes used by the jobs and schedules of uid",
 		meta, `SELECT uid, bytes FROM users`, `SELECT uid, sum(bytes) FROM (` + usedBytes + `) AS used GROUP BY uid`})
-	outputs := countFaults(c, row.num, field(3), countSource{"bytes of output are counted for uid",
+	outputs := countFaults(c, row.num, field(3), countSource{"output bytes of uid",
 		meta, `SELECT uid, outputs FROM users`, `SELECT uid, sum(outputs) FROM jobs WHERE outputs <> 0 GROUP BY uid`})
 	return slices.Concat(waiting, bytes, outputs)
 }
@@ -240,11 +240,11 @@ func queueFaults(c conn) (faults []string) {
 		member func(queueCount) int64
 		countSource
 	}{
-		{func(c queueCount) int64 { return c.waiting }, countSource{what: "waiting jobs are counted for queue", table: `SELECT name, waiting FROM queues`,
+		{func(c queueCount) int64 { return c.waiting }, countSource{what: "waiting jobs of queue", table: `SELECT name, waiting FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE state < 5 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept by its own retention are counted for queue", table: `SELECT name, kept FROM queues`,
+		{func(c queueCount) int64 { return c.kept }, countSource{what: "jobs kept by the retention of queue", table: `SELECT name, kept FROM queues`,
 			rows: `SELECT queue, count(*) FROM jobs WHERE kept = 1 GROUP BY queue`}},
-		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "bytes of their outputs are counted for queue", table: `SELECT name, kept_bytes FROM queues`,
+		{func(c queueCount) int64 { return c.keptBytes }, countSource{what: "output bytes of the jobs kept by the retention of queue", table: `SELECT name, kept_bytes FROM queues`,
 			rows: `SELECT queue, sum(outputs) FROM jobs WHERE kept = 1 GROUP BY queue`}},
 	} {
 		listed := func(list string) (map[string]int64, error) {
@@ -296,7 +296,7 @@ func countFaults[K cmp.Ordered](c conn, key func(row, int) K, listed func(string
 	}
 	for _, k := range slices.Sorted(maps.Keys(kept)) {
 		if kept[k] != there[k] {
-			faults = append(faults, fmt.Sprintf("%d %s %v, but there are %d", kept[k], of.what, k, there[k]))
+			faults = append(faults, fmt.Sprintf("the counter of %s %v is %d, but there are %d", of.what, k, kept[k], there[k]))
 		}
 	}
 	return faults

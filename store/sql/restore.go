@@ -74,7 +74,7 @@ func notBackup(file string, err error) error {
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
-	return queue.Errorf(queue.CodeInvalid, "%s is no sound backup of a queue (%v); nothing was changed", file, err)
+	return queue.Errorf(queue.CodeInvalid, "%s is not a valid backup of a queue (%v); nothing was changed", file, err)
 }
 
 func copyFile(to, from string, each func(done, of int64)) error {
@@ -116,7 +116,7 @@ func checkBackup(c *liteConn) error {
 	}
 	next, err := c.number(`SELECT next_seq FROM meta`)
 	if err == nil && next < 1 {
-		err = errors.New("it has no numbers")
+		err = errors.New("its counters are missing")
 	}
 	if err == nil {
 		err = migrate(c, migrations)
@@ -221,7 +221,7 @@ func putInPlace(dir, prepared, aside string, with func() error) error {
 	}
 	for _, name := range []string{fileName, fileName + "-wal", fileName + "-shm", doubtName} {
 		if err := os.Rename(filepath.Join(dir, name), filepath.Join(aside, name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("put the old database aside: %w", err)
+			return fmt.Errorf("move the old database aside: %w", err)
 		}
 	}
 	if err := errors.Join(syncDir(aside), syncDir(dir)); err != nil {
@@ -231,7 +231,7 @@ func putInPlace(dir, prepared, aside string, with func() error) error {
 		return err
 	}
 	if err := os.Rename(prepared, filepath.Join(dir, fileName)); err != nil {
-		return fmt.Errorf("put the backup in place: %w", err)
+		return fmt.Errorf("move the backup into place: %w", err)
 	}
 	return syncDir(dir)
 }

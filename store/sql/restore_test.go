@@ -119,7 +119,7 @@ func TestRestoreRefusesOtherDatabases(t *testing.T) {
 		}
 		c.close()
 		dir := t.TempDir()
-		if err := restore(dir, file); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "no sound backup") {
+		if err := restore(dir, file); !errors.Is(err, queue.ErrInvalid) || !strings.Contains(fmt.Sprint(err), "not a valid backup") {
 			t.Errorf("%s: %v", change, err)
 		}
 		if left, _ := os.ReadDir(dir); len(left) > 0 {

@@ -90,7 +90,7 @@ func textsOf(terms queue.Execution) (t texts, err error) {
 	terms.Labels, terms.Env, terms.Stdin = nil, nil, ""
 	raw, err2 := json.Marshal(&terms)
 	if err = errors.Join(err, err2); err != nil {
-		return texts{}, fmt.Errorf("write the terms of a job: %w", err)
+		return texts{}, fmt.Errorf("encode the settings of a job: %w", err)
 	}
 	t.terms = string(raw)
 	return t, nil
@@ -156,7 +156,7 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 		if input := r.view(headWidth + 3); len(input) > 0 {
 			n := len(text) - 1
 			if n < 0 || text[n] != '}' || input[0] != '{' {
-				return errors.New("they are no object")
+				return errors.New("they are not a JSON object")
 			}
 			text = append(append(text[:n], ','), input[1:]...)
 		}
@@ -224,7 +224,7 @@ func readJob(r row, columns string) (queue.Job, error) {
 	j.Error = r.text(headWidth + 1)
 	if err := readTexts(r, columns == wholeColumns, &j.Execution); err != nil {
 		j.Execution = queue.Execution{}
-		err = fmt.Errorf("the terms of job %s are %w: %w", j.ID, errDamaged, err)
+		err = fmt.Errorf("the settings of job %s are %w: %w", j.ID, errDamaged, err)
 		j.Error = err.Error()
 		return j, err
 	}

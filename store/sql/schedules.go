@@ -47,7 +47,7 @@ func readSchedule(r row, whole bool) store.Schedule {
 	}
 	if err != nil {
 		s.Draft, s.Damaged = queue.Job{}, true
-		s.Note = fmt.Sprintf("it cannot be read (%v); add it again with --replace", err)
+		s.Note = fmt.Sprintf("the schedule cannot be read (%v); add it again with --replace", err)
 	}
 	return s
 }
@@ -157,7 +157,7 @@ func (t *tx) tellSchedule(kind queue.EventKind, d queue.EventDetail) error {
 
 // errNoSchedule says that there is no schedule of a name.
 func errNoSchedule(name string) error {
-	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; queuectl schedule list shows them", queue.Clip(name))
+	return queue.Errorf(queue.CodeNotFound, "there is no schedule %q; see: queuectl schedule list", queue.Clip(name))
 }
 
 // Schedule implements rules.Tx.
@@ -384,7 +384,7 @@ func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string,
 		return 0, "", err
 	}
 	if receipt.Found != nil {
-		return 0, "", queue.Errorf(queue.CodeExists, "job %s has its unique key", receipt.IDs[0])
+		return 0, "", queue.Errorf(queue.CodeExists, "job %s already has the unique key of the schedule's job", receipt.IDs[0])
 	}
 	if _, err := t.rules.Replace(&drafts[0]); err != nil {
 		return 0, "", err

@@ -22,7 +22,7 @@ func (a ranked) compare(b ranked) int {
 // Screen reads the jobs of each part by an index that has them in their order.
 func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
-		return screen, queue.Invalid("rows", "%d is not between 1 and %d", f.Rows, store.MaxScreen)
+		return screen, queue.Invalid("rows", "must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		reserved := s.reservations()

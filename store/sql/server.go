@@ -159,7 +159,7 @@ func (s *Server) lock(ctx context.Context) error {
 
 // errLocked says that a queue is being moved, and who holds the lock of that: any role that may connect can, on purpose too.
 func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string, args ...any) error) error {
-	who := "a program that has ended by now"
+	who := "a program that has already ended"
 	err := query(func(r row) (bool, error) {
 		who = r.text(0)
 		return false, nil
@@ -168,14 +168,14 @@ func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string
 	if err != nil {
 		return err
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the queue of the database %s is being moved, by %s; try again later, or end that if it is none of queuectl's", s.config.Database, who)
+	return queue.Errorf(queue.CodeUnavailable, "the database %s is locked for moving its queue, by %s; try again later, or end that program if it is not queuectl", s.config.Database, who)
 }
 
 // open makes the tables, and reads what stands at their heads.
 func (s *Server) open() error {
 	version, err := s.writer.number(`SELECT current_setting('server_version_num')`)
 	if err == nil && version < oldestServer {
-		err = queue.Errorf(queue.CodeInvalid, "the database's server is PostgreSQL %d; 14 or later is needed", version/10_000)
+		err = queue.Errorf(queue.CodeInvalid, "the database server is PostgreSQL %d; version 14 or later is required", version/10_000)
 	}
 	if err == nil {
 		err = s.writer.query(func(r row) (bool, error) {
@@ -316,7 +316,7 @@ func (w *serverWriter) commit() error {
 			}
 		}
 		if time.Now().After(until) {
-			return fmt.Errorf("whether the last change holds is not known: %w", errors.Join(damage("the database cannot be reached"), err))
+			return fmt.Errorf("it is unknown whether the last change was stored: %w", errors.Join(damage("the database cannot be reached"), err))
 		}
 	}
 }
@@ -392,7 +392,7 @@ func (s *Server) refusal(k kind, err error) error {
 		err = said.PgError
 	}
 	if k == full {
-		return queue.Errorf(queue.CodeNoSpace, "no space on the disk of the database's server (%v); free some and try again", err)
+		return queue.Errorf(queue.CodeNoSpace, "the disk of the database server is full (%v); free some space and try again", err)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "%v; try again later", err)
 }
@@ -431,7 +431,7 @@ func (s *Server) budget() time.Duration { return longRead }
 
 // late implements host.
 func (s *Server) late(budget time.Duration) error {
-	return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; ask for less, or try again later", budget)
+	return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; request less, or try again later", budget)
 }
 
 // readable implements host.
@@ -443,7 +443,7 @@ func (s *Server) cannotRead(err error) error {
 	case err == nil:
 	case errors.As(err, new(damage)):
 		s.failed(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v): the service ends; its log says more", err)
+		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see its log", err)
 	case errors.As(err, new(serverLost)), errors.As(err, new(serverRefused)) && kindOf(err) != mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
@@ -461,7 +461,7 @@ func (s *Server) close() error {
 		left = s.leave(ctx)
 	}
 	if left != nil {
-		s.log.Info("other nodes wait for the end of this one's lease", "error", left)
+		s.log.Info("cannot give up the lease of this node; other nodes wait until it ends", "error", left)
 	}
 	for _, c := range []interface{ close() error }{s.keeper, s.talk, s.writer} {
 		c.close() // all that was to be said is: the server finds out by itself

@@ -143,8 +143,8 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	}
 	want, err := describeCreated(c, script)
 	if err != nil && kindOf(err) == mistake { // for example, the role may not create temporary tables
-		return "", otherSchema(c, fmt.Sprintf("it differs from what this version creates, "+
-			"and only a role with the privilege TEMPORARY on the database can find out how (%v)", err))
+		return "", otherSchema(c, fmt.Sprintf("it differs from what this version creates; "+
+			"to see how, grant the role the privilege TEMPORARY on the database (%v)", err))
 	}
 	if err != nil {
 		return "", err
@@ -190,7 +190,7 @@ func schemaDifference(want, got []schemaLine) string {
 	}
 	for _, l := range got {
 		if !wanted[l.what] {
-			return fmt.Sprintf("it has the %s, which this version does not have", l.what)
+			return fmt.Sprintf("it has the %s, which this version does not know", l.what)
 		}
 	}
 	return ""
@@ -207,7 +207,7 @@ func otherSchema(c *serverConn, difference string) error {
 		return false, nil
 	}, `SELECT current_database()`)
 	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code,
-		"the database %s was made by another version of queuectl, or changed since: %s; %s",
+		"the database %s was created by another version of queuectl or was changed: %s; %s",
 		name, difference, afterOtherSchema)))
 }
 
@@ -223,7 +223,7 @@ func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	case err != nil || len(tables) == 0:
 		return 0, err
 	case !slices.Contains(tables, "schema"):
-		return 0, otherSchema(c, fmt.Sprintf("it has a table %s and no table schema", tables[0]))
+		return 0, otherSchema(c, fmt.Sprintf("it has a table %s but no table schema", tables[0]))
 	case !slices.Contains(tables, "meta"):
 		return 0, otherSchema(c, "it has no table meta")
 	}
@@ -239,7 +239,7 @@ func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (cha
 	oldest, err := c.number(`SELECT min_reader FROM meta`)
 	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
 		err = queue.Errorf(store.ErrNewerSchema.Code,
-			"the database has schema %d, this queuectl knows %d: install the newer queuectl again", version, len(steps))
+			"the database has schema %d, but this queuectl supports only up to %d; install the newer queuectl again", version, len(steps))
 	}
 	return "", err
 }

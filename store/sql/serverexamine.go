@@ -46,7 +46,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 	}
 	version, err := schemaVersion(c, serverScript(0, migrations, serverMigrations))
 	if err == nil && version == 0 {
-		return []store.Finding{{Check: "database", Level: store.Fine, Message: "the database " + config.Database + " has no queue yet: the first start of the service makes it"}}
+		return []store.Finding{{Check: "database", Level: store.Fine, Message: "the database " + config.Database + " has no queue yet; the first start of the service creates it"}}
 	}
 	var list []store.Finding
 	if err == nil {
@@ -67,7 +67,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 
 // serverFailure is what is found of a server that does not answer.
 func serverFailure(err error) store.Finding {
-	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "look at the server, and at store in the settings"}
+	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "check the server, and the setting store"}
 }
 
 // foreignFinding reports an object that belongs to a role the service does not trust.
@@ -113,21 +113,21 @@ func examineServer(c interface {
 	add := func(level store.Level, message, next string) {
 		list = append(list, store.Finding{Check: "database", Level: level, Message: message, Next: next})
 	}
-	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; it answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
+	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
 	if fsync != "on" || full != "on" || commits == "off" {
-		add(store.Failure, fmt.Sprintf("a crash of the server loses what was acknowledged: fsync is %s, full_page_writes %s, synchronous_commit %s", fsync, full, commits), "set all three to on, and restart the server")
+		add(store.Failure, fmt.Sprintf("a crash of the server can lose acknowledged jobs: fsync is %s, full_page_writes %s, synchronous_commit %s", fsync, full, commits), "set all three to on, and restart the server")
 	}
 	if async > 0 {
-		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous: to promote one may lose jobs that were acknowledged", async, standbys), "name it in synchronous_standby_names, or never promote it")
+		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list it in synchronous_standby_names, or never promote it")
 	}
 	if unseen > 0 { // the columns of others' processes are for few
-		add(store.Warning, fmt.Sprintf("the server has %d standbys, and does not tell this role which of them are asynchronous: to promote one of those may lose jobs that were acknowledged", unseen), "GRANT pg_read_all_stats to the role of the URL")
+		add(store.Warning, fmt.Sprintf("the server has %d standbys, but this role may not see which are asynchronous; promoting an asynchronous one can lose acknowledged jobs", unseen), "GRANT pg_read_all_stats to the role of the URL")
 	}
 	if pid != 0 {
-		add(store.Warning, fmt.Sprintf("the role %s has held a transaction open for %v (pid %d): until it ends the server keeps what the queue has removed, and all becomes slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("have it end, or SELECT pg_terminate_backend(%d)", pid))
+		add(store.Warning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d); until it ends, the server cannot reuse the space of removed rows and the queue gets slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("end that transaction, or SELECT pg_terminate_backend(%d)", pid))
 	}
 	if refused > 0 {
-		add(store.Warning, fmt.Sprintf("%d jobs that were handed in by queuectl.enqueue were refused", refused), "SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL says why; DELETE those that were seen")
+		add(store.Warning, fmt.Sprintf("%d jobs enqueued with queuectl.enqueue were refused", refused), "see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
 	}
 	return list, nil
 }

@@ -31,11 +31,11 @@ const ownersQuery = `WITH RECURSIVE trusted (oid) AS (
 type foreignObject struct{ what, owner, user, database string }
 
 func (f *foreignObject) message() string {
-	return fmt.Sprintf("%s belongs to the role %s, who could read and change all jobs; the service connects as %s", f.what, f.owner, f.user)
+	return fmt.Sprintf("%s belongs to the role %s, which can therefore read and change all jobs; the service connects as %s", f.what, f.owner, f.user)
 }
 
 func (f *foreignObject) next() string {
-	return fmt.Sprintf(`check what it is, then drop it, or: ALTER %s OWNER TO %q`, f.what, f.user)
+	return fmt.Sprintf(`check it, then drop it or run: ALTER %s OWNER TO %q`, f.what, f.user)
 }
 
 // findForeign returns the first object of the schema that belongs to another role than the service's, a role that this one

@@ -79,7 +79,7 @@ func (t *tx) reload() error {
 }
 
 // errExpelled breaks the store of a node that was taken for dead: what it had leased is others' now.
-var errExpelled = damage("the lease of this node ran out, and others have taken over what it ran; this service ends, and joins again once it is started")
+var errExpelled = damage("the lease of this node expired, and other nodes have taken over its jobs; the service ends and can join again after a restart")
 
 // enter implements host. A row that the server refuses before the turn may be one of a lease that is another node's by now.
 func (s *Server) enter(t *tx) error {
@@ -150,7 +150,7 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	for i, text := range list {
 		if err := t.hear(commits-int64(len(list)-i-1), text); err != nil {
 			if !errors.Is(err, errOtherNews) {
-				s.log.Warn("what another node has told cannot be read; all is read anew", "error", err)
+				s.log.Warn("cannot read a change from another node; reloading everything", "error", err)
 			}
 			return t.reload()
 		}

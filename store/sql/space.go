@@ -79,13 +79,13 @@ func (s *Store) Room() error {
 		return s.noRoom()
 	}
 	if limited && size.database+size.wal-inside > most-reserveBytes-roomBytes {
-		return queue.Errorf(queue.CodeNoSpace, "the database in %s has nearly the %s that a file may have (LimitFSIZE=, ulimit -f); running jobs go on, new ones are taken again once that limit is lifted", s.dir, queue.FormatSize(most))
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit of %s for files (LimitFSIZE=, ulimit -f); running jobs continue, new ones are refused until the limit is raised", s.dir, queue.FormatSize(most))
 	}
 	return nil
 }
 
 func (s *Store) noRoom() error {
-	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and in its database; running jobs continue, new ones are taken again once there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and in its database; running jobs continue, new ones are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
 }
 
 // withoutReserve has new jobs refused with this error until the reserve is made again.
@@ -106,14 +106,14 @@ func checkFileLimit(path string) error {
 		need = max(need, info.Size()+growFile)
 	}
 	if most, limited := fileLimit(); limited && most < need {
-		return queue.Errorf(queue.CodeInvalid, "a file may have %s at most, but the database needs %s; lift that limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
+		return queue.Errorf(queue.CodeInvalid, "files are limited to %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
 	}
 	return nil
 }
 
 // relieve implements host.
 func (s *Store) relieve(whole bool) bool {
-	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the reserve for running jobs is used up; new ones are taken again once %s are free (queuectl cleanup removes ended jobs)",
+	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the reserve for running jobs is used up; new ones are refused until %s are free (queuectl cleanup removes ended jobs)",
 		s.dir, queue.FormatSize(reserveBytes+roomBytes)))
 	path := filepath.Join(s.dir, reserve)
 	info, err := os.Stat(path)
@@ -157,7 +157,7 @@ func (s *Store) keepRoom() {
 	case err == nil:
 		s.noReserve.Store(nil)
 	case errno != syscall.ENOSPC && !noSpace(errno):
-		s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the reserve for a full disk cannot be made: %v; fix that, and new jobs are taken again", err))
+		s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "cannot create the disk reserve for running jobs: %v; new jobs are refused until this is fixed", err))
 	default:
 		s.withoutReserve(s.noRoom())
 	}
@@ -189,7 +189,7 @@ func (zeros) Read(p []byte) (int, error) {
 func statFiles(path string) (files [2]os.FileInfo, err error) {
 	for i, p := range []string{path, path + "-wal"} {
 		if files[i], err = os.Stat(p); err != nil {
-			return files, fmt.Errorf("look at the database: %w", err)
+			return files, fmt.Errorf("check the database: %w", err)
 		}
 	}
 	return files, nil
@@ -210,7 +210,7 @@ func (s *Store) Guard(ctx context.Context) {
 		wait := guardPause
 		if err != nil {
 			if wait = guardLook; !told {
-				s.log.Warn("the database's folder cannot be watched; it is looked at now and then", "error", err, "every", wait)
+				s.log.Warn("cannot watch the database's directory; checking it regularly instead", "error", err, "every", wait)
 			}
 			told = true
 		}
@@ -233,7 +233,7 @@ func (s *Store) sameFiles() (now [2]os.FileInfo, err error) {
 	}
 	for i := range now {
 		if !os.SameFile(now[i], s.files[i]) {
-			return now, fmt.Errorf("the database in %s was replaced while the service ran; stop the service before you restore a copy", s.dir)
+			return now, fmt.Errorf("the database in %s was replaced while the service was running; stop the service before you restore a copy", s.dir)
 		}
 	}
 	return now, nil
@@ -273,7 +273,7 @@ func (s *Store) checkWAL(size int64) error {
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
 	if err == nil && frames > 0 && size < walHead+frames*(frameHead+pageSize) {
-		err = fmt.Errorf("the write-ahead log of the database in %s was cut short while the service ran: it has %d bytes, and %d changes of pages", s.dir, size, frames)
+		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d bytes for %d changed pages", s.dir, size, frames)
 	}
 	return err
 }
@@ -289,7 +289,7 @@ const (
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.lite.number(`PRAGMA page_count`)
 	if err == nil && size < pages*pageSize {
-		err = fmt.Errorf("the database in %s was cut short while the service ran: it has %d bytes, and should have %d pages", s.dir, size, pages)
+		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, but should have %d pages", s.dir, size, pages)
 	}
 	return err
 }

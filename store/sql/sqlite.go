@@ -190,11 +190,11 @@ func checkFolder(dir, path string) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
-			return fmt.Errorf("the database %s is missing, but one has been here: put it back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
+			return fmt.Errorf("the database %s is missing, but existed before; put it back, or remove %s to start with an empty queue", path, filepath.Join(dir, markName))
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
-			return fmt.Errorf("make the database: %w", err)
+			return fmt.Errorf("create the database: %w", err)
 		}
 		return f.Close() // nobody has locked it yet
 	case err != nil:
@@ -203,7 +203,7 @@ func checkFolder(dir, path string) error {
 		return fmt.Errorf("the database %s is not a regular file", path)
 	case info.Size() == 0:
 		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
-			return fmt.Errorf("the database %s is empty, but it has held jobs: put a copy back, or remove %s to begin with an empty queue", path, filepath.Join(dir, markName))
+			return fmt.Errorf("the database %s is empty, but contained jobs before; put a copy back, or remove %s to start with an empty queue", path, filepath.Join(dir, markName))
 		}
 	}
 	if err := checkPrivate(path, info, 0o077); err != nil {
@@ -235,13 +235,13 @@ func explain(path string, err error) error {
 	}
 	switch e.code & 0xff {
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
-		return fmt.Errorf("the database %s is damaged (%w): it was left as it is; keep a copy, then put a backup in its place", path, err)
+		return fmt.Errorf("the database %s is damaged (%w) and was not changed; copy it, then restore a backup with: queuectl restore FILE", path, err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
-		return fmt.Errorf("the database %s cannot be written (%w): check that its folder is writable by this user", path, err)
+		return fmt.Errorf("the database %s cannot be written (%w); check that this user can write to its directory", path, err)
 	case sqlite3.SQLITE_FULL:
 		return noSpaceFor(path, err)
 	case sqlite3.SQLITE_BUSY:
-		return fmt.Errorf("the database %s is locked by another program: end that program and start again (%w)", path, err)
+		return fmt.Errorf("the database %s is locked by another program; end that program and start again (%w)", path, err)
 	}
 	return fmt.Errorf("open %s: %w", path, err)
 }
@@ -251,7 +251,7 @@ const sharedBytes = 64 << 10
 
 // noSpaceFor is the error of a database that cannot be opened until there is space.
 func noSpaceFor(path string, err error) error {
-	return queue.Errorf(queue.CodeNoSpace, "no space on the disk for the database %s: free some (%v)", path, err)
+	return queue.Errorf(queue.CodeNoSpace, "no disk space for the database %s; free some space (%v)", path, err)
 }
 
 // checkDoubt runs SQLite's quick check if the last service met an I/O error.
@@ -270,7 +270,7 @@ func (s *Store) checkDoubt() error {
 	}
 	if verdict != "ok" {
 		verdict = strings.ReplaceAll(verdict, "\n", " ")
-		return fmt.Errorf("the database in %s is damaged (%s): it was left as it is; keep a copy, then put a backup in its place", s.dir, verdict)
+		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: queuectl restore FILE", s.dir, verdict)
 	}
 	return os.Remove(doubt)
 }
@@ -320,9 +320,9 @@ func (s *Store) committed(changed bool) {
 // refusal implements host.
 func (s *Store) refusal(k kind, err error) error {
 	if k == full {
-		return queue.Errorf(queue.CodeNoSpace, "no space on the disk of %s; free some and try again", s.dir)
+		return queue.Errorf(queue.CodeNoSpace, "the disk of %s is full; free some space and try again", s.dir)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "another program holds the database %s; end it and try again", filepath.Join(s.dir, fileName))
+	return queue.Errorf(queue.CodeUnavailable, "another program has locked the database %s; end that program and try again", filepath.Join(s.dir, fileName))
 }
 
 // broke implements host.
@@ -355,7 +355,7 @@ func (s *Store) cannotRead(err error) error {
 			return explain(filepath.Join(s.dir, fileName), err)
 		}
 		s.failed(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v): the service ends; check the database with: queuectl doctor --verify", err)
+		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}

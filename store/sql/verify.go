@@ -17,11 +17,11 @@ import (
 )
 
 // mend is what to do about rows that do not agree.
-const mend = "queuectl backup F, queuectl service stop, queuectl restore F: that counts anew and makes missing indexes"
+const mend = "queuectl backup FILE, queuectl service stop, queuectl restore FILE: this recounts everything and creates missing indexes"
 
 // replace is what to do about a database that is damaged: no sound copy of it can be
 // made.
-const replace = "stop the service, keep a copy of its folder, and put a backup in its place with: queuectl restore F"
+const replace = "stop the service, copy its directory, then restore a backup with: queuectl restore FILE"
 
 // ahead is how far in the future a row may be dated.
 const ahead = time.Minute
@@ -39,7 +39,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 		return nil
 	})
 	if err != nil {
-		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the service's log"})
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the log of the service"})
 	}
 	return list
 }
@@ -65,12 +65,12 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	list := ExamineFolder(dir)
 	path := filepath.Join(dir, fileName)
 	wrong := func(err error) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "keep a copy of its folder, and put a backup in its place with: queuectl restore F"})
+		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "copy its directory, then restore a backup with: queuectl restore FILE"})
 	}
 	switch _, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: fmt.Sprintf("%s is missing", path),
-			Next: fmt.Sprintf("put it back, or a backup with: queuectl restore F; to begin with an empty queue remove %s", filepath.Join(dir, markName))})
+			Next: fmt.Sprintf("put it back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, markName))})
 	case err != nil:
 		return wrong(err)
 	}
@@ -103,20 +103,20 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	system, err := fileSystemOf(dir)
 	switch {
 	case err != nil:
-		add("file system", store.Failure, "look at the folder", "%v", err)
+		add("file system", store.Failure, "check the directory", "%v", err)
 	case system.refuse(dir) != nil:
-		add("file system", store.Failure, "move the queue to a local disk: queuectl backup F, then queuectl restore F with another --dir", "%v", system.refuse(dir))
+		add("file system", store.Failure, "move the queue to a local disk: queuectl backup FILE, then queuectl restore FILE with another --dir", "%v", system.refuse(dir))
 	case system.note != "":
-		add("file system", store.Warning, "name a folder on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
+		add("file system", store.Warning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
-		add("file system", store.Fine, "", "%s is on %s; refused are %s", dir, system.name, refusedNames())
+		add("file system", store.Fine, "", "%s is on %s (not supported: %s)", dir, system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
-		add("disk", store.Failure, "look at the disk", "%v", err)
+		add("disk", store.Failure, "check the disk", "%v", err)
 	} else if inodes := freeInodes(dir); inodes == 0 {
-		add("disk", store.Failure, "remove files", "no file can be made any more: the disk of %s has no free inodes", dir)
+		add("disk", store.Failure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
 	} else if free < roomBytes+reserveBytes {
-		add("disk", store.Failure, "free some space", "%d KiB are free on the disk of %s; below %s no new job is taken", free>>10, dir, queue.FormatSize(roomBytes))
+		add("disk", store.Failure, "free some space", "%d KiB are free on the disk of %s; below %s new jobs are refused", free>>10, dir, queue.FormatSize(roomBytes))
 	} else {
 		add("disk", store.Fine, "", "%d MiB are free", free>>20)
 	}
@@ -135,7 +135,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 			err = checkPrivate(path, info, open)
 		}
 		if err != nil {
-			add("permissions", store.Failure, "run what it says", "%v", err)
+			add("permissions", store.Failure, "run that command", "%v", err)
 		}
 	}
 	if len(list) == before {
@@ -155,11 +155,11 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
-		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema %d, all tables and indexes are there", version)})
+		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(ahead) {
-			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s is dated %s, in the future", what, queue.Millis(at)), Next: "set the machine's clock; rows keep their dates"})
+			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s is dated %s, in the future", what, queue.Millis(at)), Next: "set the clock of the machine (stored dates do not change)"})
 		}
 	}
 	return list
@@ -179,8 +179,8 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 		return nil
 	}
 	return []store.Finding{{Check: "batches", Level: store.Failure,
-		Message: fmt.Sprintf("%d jobs of committed batches could not be read, and are not in the queue: they are among those numbered %d to %d", n, first, last),
-		Next:    "enqueue again what show does not find; to have this forgotten: " + mend}}
+		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers are between %d and %d", n, first, last),
+		Next:    "enqueue the jobs again that queuectl show does not find; to clear this message: " + mend}}
 }
 
 // schemaFault is a table or index that is not as the migrations make it.
@@ -220,12 +220,12 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 		case !ok:
 			list = append(list, schemaFault{"the " + name + " is missing", sql})
 		case there != sql && !newer:
-			list = append(list, schemaFault{text: "the " + name + " is not as it was made: " + there})
+			list = append(list, schemaFault{text: "the " + name + " differs from its definition: " + there})
 		}
 	}
 	for name, sql := range got {
 		if kind, _, _ := strings.Cut(name, " "); want[name] == "" && !newer && (kind == "trigger" || kind == "view") {
-			list = append(list, schemaFault{text: "the " + name + " is not the queue's: " + sql})
+			list = append(list, schemaFault{text: "the " + name + " does not belong to the queue: " + sql})
 		}
 	}
 	return list, err
@@ -250,11 +250,11 @@ func verify(c *liteConn, files map[string]bool, outputs []string, now queue.Mill
 		}
 	}
 	check("integrity", "SQLite finds no damage", replace, func() ([]string, error) { return nil, integrity(c) })
-	check("counters", "the counts of each state are those of the rows", mend, func() ([]string, error) { return counterFaults(c) })
-	check("rows", "each row agrees with the others", "set the clock if it is wrong; else this is a fault of ours: keep a copy (queuectl backup F) and report it", func() ([]string, error) { return rowFaults(c, now) })
+	check("counters", "the counters match the rows", mend, func() ([]string, error) { return counterFaults(c) })
+	check("rows", "all rows are consistent", "set the clock if it is wrong; otherwise this is a bug: keep a copy (queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
 	check("indexes", "no statement reads a whole table", mend, func() ([]string, error) { return planFaults(c) })
-	check("outputs", fmt.Sprintf("each of %d output files has its attempt, none is missing, and their checksums are right", len(files)), "delete files that are of no attempt; check the disk if files are damaged. Output that is missing or damaged can only come from a backup, and is reported until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
+	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums", len(files)), "delete files that belong to no attempt; check the disk if files are damaged. Missing or damaged output can only be restored from a backup, and is reported until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
 
@@ -268,23 +268,23 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		text, sql string
 		args      []any
 	}{
-		{"%d jobs are dated in the future, like %s; is the clock right?", `SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d attempts are dated in the future, like one of the job with seq %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d events are dated in the future, like number %s; is the clock right?", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
-		{"%d jobs stand where their state does not let them, like %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
-		{"%d jobs stand in no lane, like %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
-		{"%d jobs stand before the head of their lane, like %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+		{"%d jobs have dates in the future, for example %s; check the clock", `SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d attempts have dates in the future, for example one of the job with seq %s; check the clock", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d events have dates in the future, for example number %s; check the clock", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
+		{"%d jobs are in the wrong list for their state, for example %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+		{"%d jobs are in no lane, for example %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs rank before the head of their lane, for example %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
 			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
-		{"%d lanes wait for a gate that is not there, like number %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
-		{"%d jobs are blocked, and wait for nothing, like %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
-		{"%d dependencies are of no job, like one of seq %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
-		{"%d jobs wait for one that is gone, like %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
-		{"%d attempts are of no job, like one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
-		{"%d jobs have a number that is to be given out yet, like %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
-		{"%d jobs have another one's number for an id, like %s", `SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"%d jobs have their last attempt twice, or are not completed and have it in their row, like %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
-		{"%d jobs have a last attempt that cannot be read, like %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
-		{"%d jobs have attempts above the number of their runs, like %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+		{"%d lanes wait for a gate that does not exist, for example lane %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
+		{"%d jobs are blocked but have no open dependency, for example %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
+		{"%d dependencies belong to no job, for example one of seq %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+		{"%d jobs depend on a job that does not exist, for example %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
+		{"%d attempts belong to no job, for example one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
+		{"%d jobs have a number that is not assigned yet, for example %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d jobs have the number of another job as their id, for example %s", `SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
+		{"%d jobs store their last attempt twice, or in their own row without being completed, for example %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"%d jobs have a last attempt that cannot be read, for example %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
+		{"%d jobs have more attempts than they counted, for example %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {
 		n, example := int64(0), ""
 		err := c.query(func(r row) (bool, error) {
@@ -437,7 +437,7 @@ func outputFaults(c *liteConn, files map[string]bool, folders []string) (faults 
 		if !there {
 			continue // it was garbage when the files were listed
 		}
-		faults = append(faults, fmt.Sprintf("the output file %s is of no attempt; it may be deleted", path))
+		faults = append(faults, fmt.Sprintf("the output file %s belongs to no attempt; you can delete it", path))
 	}
 	return faults, nil
 }

@@ -54,14 +54,14 @@ func (s *Store) checkpointWAL(size int64) {
 		s.setStarved("")
 	case size <= w.alarm: // not yet worth a word
 	case errors.Is(err, errHeld):
-		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program reads the database and does not end; find it with: %s, and end it",
+		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because another program keeps reading the database; find that program with: %s, and end it",
 			path, queue.FormatSize(w.alarm), findsReaders(path)))
 	default:
-		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied (%v); look at the disk", path, queue.FormatSize(w.alarm), err))
+		s.setStarved(fmt.Sprintf("the write-ahead log %s-wal has grown beyond %s because it cannot be emptied (%v); check the disk", path, queue.FormatSize(w.alarm), err))
 	}
 }
 
-var errHeld = errors.New("somebody reads the database and does not end")
+var errHeld = errors.New("another program keeps reading the database")
 
 // emptyLog moves the whole write-ahead log into the database, in a mode of SQLite's wal_checkpoint: with RESTART
 // the next commit begins the log again, with TRUNCATE the file is empty afterwards. The error is errHeld while
@@ -120,7 +120,7 @@ func (s *Store) budget() time.Duration {
 // late implements host.
 func (s *Store) late(budget time.Duration) error {
 	if err := s.Starved(); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v, which is all there is while %v", budget, err)
+		return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v, the limit while %v", budget, err)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; ask for less, or try again later", budget)
+	return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; request less, or try again later", budget)
 }

@@ -87,7 +87,7 @@ func (s *engine) lead() {
 // turn to write.
 func (s *engine) fail(err error, group []*op) {
 	s.host.broke()
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the store has failed (%v), so whether the request holds is not known; repeat it with the same key once the service runs again", err)
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the store failed (%v), so it is unknown whether the request was carried out; repeat it with the same key once the service is running again", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter
@@ -153,7 +153,7 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 			return nil, nil
 		case k == mistake && s.host.blames(err):
 			s.log.Error("the database refused a request", "error", err)
-			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused what was to be stored; the service's log says why")
+			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused a change; see the log of the service")
 			return nil, nil
 		case k == mistake && culprit != nil:
 			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
