@@ -142,7 +142,7 @@ func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
 			})
 		default:
 			s.converse(ctx, c, queue.Errorf(queue.CodeDenied,
-				"you have no right on this service; an admin can grant one in [access] of its settings"))
+				"you have no rights on this service; ask an admin to grant you a right in [access] of its settings"))
 		}
 	default: // the response is one line, which fits into a new socket's buffer
 		s.converse(ctx, c, err)

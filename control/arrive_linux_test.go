@@ -84,7 +84,7 @@ func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	}
 	last.SetDeadline(time.Now().Add(10 * time.Second))
 	line, err := bufio.NewReader(last).ReadString('\n')
-	if !strings.Contains(line, `"denied"`) || !strings.Contains(line, "an admin can grant one") {
+	if !strings.Contains(line, `"denied"`) || !strings.Contains(line, "ask an admin to grant you a right") {
 		t.Errorf("the answer beyond %d refusals is %q, %v, want a refusal", maxRefusing, line, err)
 	}
 	d.set(Admin)

@@ -160,10 +160,10 @@ func (c *clientConn) failed() error {
 }
 
 // errSilent means that somebody takes connections for a service that does not answer.
-var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service takes connections and does not answer, so whether it will carry out what was asked is not known; what keeps it is in its log (the system's is in " + whereLog + ")"}
+var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried out; see its log (for the system service: " + whereLog + ")"}
 
 // errBroken means that the connection ended before the answer.
-var errBroken = errors.New("the connection to the service broke")
+var errBroken = errors.New("the connection to the service was lost")
 
 // readAtOnce is how much of an answer is read at once.
 const readAtOnce = 16 << 10
@@ -248,7 +248,7 @@ func (c *clientConn) broke(cause error) {
 func (c *clientConn) take(line []byte) error {
 	m, err := parseReply(line)
 	if err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off, or no queuectl service gave it (%v); see that the service runs, and try again", err)
+		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off or did not come from queuectld (%v); check that the service is running, and try again", err)
 	}
 	if m.id == 0 {
 		return m.err // of the connection as a whole
@@ -294,7 +294,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 		return nil, 0, fmt.Errorf("write the request: %w", err)
 	}
 	if len(line) > MaxLine+1 {
-		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long; %d are taken at once: send less", len(line)-1, MaxLine)
+		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long, but the limit is %d; send less", len(line)-1, MaxLine)
 	}
 	o := &call{done: make(chan struct{})}
 	if streams {
@@ -349,7 +349,7 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 // tell makes an error of the connection one with a code.
 func tell(err error, tries int) error {
 	if _, away := errors.AsType[*unreachable](err); away && tries > 0 {
-		return queue.Errorf(queue.CodeUnavailable, "the service went away before it answered, and has not come back; whether the request was carried out is not known; start it with: queuectl service start")
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start")
 	}
 	if !errors.Is(err, errBroken) {
 		return err
@@ -358,9 +358,9 @@ func tell(err error, tries int) error {
 		return e // the server said why it closed
 	}
 	if tries > 0 {
-		return queue.Errorf(queue.CodeUnavailable, "the service went away before it answered; whether the request was carried out is not known")
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; it is unknown whether the request was carried out")
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the service went away before it was asked; try again")
+	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
 // probe gives up a service that has not said anything since so many lines, and does not say who
@@ -432,7 +432,7 @@ func (o *call) read(method string, into any) error {
 		return o.err
 	}
 	if err := decodeAnswer(o.result, into); err != nil {
-		return fmt.Errorf("the service's answer to %s: %w", method, err)
+		return fmt.Errorf("invalid response of the service to %s: %w", method, err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		ended := err == nil
 		size := len(line) + len(part)
 		if limit := s.lineLimit(c, size); ended && size > limit+1 || !ended && size > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less at once", limit)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less per line", limit)
 		}
 		if size > cap(line) {
 			grown := size
@@ -98,7 +98,7 @@ func (c *serverConn) mayWait(err error) bool {
 }
 
 // errGone means that a client does not take what it is sent.
-var errGone = errors.New("the client has gone")
+var errGone = errors.New("the client does not read the answer")
 
 // send writes a line. A client that does not take it in time is dropped, with errGone; a
 // limit of 0 is none.

@@ -30,7 +30,7 @@ type userConns struct {
 
 // errOutside rejects a connection of a user without access because the limit for such connections, or for all
 // connections, is reached.
-var errOutside = errors.New("no room for a connection of a user without access")
+var errOutside = errors.New("too many connections of users without access")
 
 // add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted connections are
 // removed from the table, and the caller closes them.

@@ -85,7 +85,7 @@ func emptyList(value json.RawMessage) bool {
 // checkFields refuses an object with members that are not fields of a job.
 func checkFields(name string, value json.RawMessage) error {
 	if value[0] != '{' {
-		return queue.Invalid(name, "must be an object of fields of a job")
+		return queue.Invalid(name, "must be an object with job fields")
 	}
 	return queue.Members(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }

@@ -26,9 +26,9 @@ func closedTo(path, you string, group bool) string {
 	name, _ := cutPipes(path)
 	switch {
 	case !strings.EqualFold(name, ServiceAccount): // it is a user's own
-		return text + ": it is for its owner and administrators alone (in a prompt that was run as administrator); a service lets others in by [access] of its settings file"
+		return text + ": only its owner and administrators (in an elevated prompt) may use it; to admit other users, change [access] in the settings file of the service"
 	case !group:
-		return text + ": an administrator lets you in by [access] of its settings file, or uses it in a prompt that was run as administrator"
+		return text + ": ask an administrator to admit you in [access] of its settings file, or use an elevated prompt"
 	}
-	return text + fmt.Sprintf(`: it is for the group %s; an administrator lets you join it with: net localgroup %[1]s "%s" /add, then log off and on again (or lets you in by [access] of its settings file)`, ServiceAccount, you)
+	return text + fmt.Sprintf(`: only the group %s may use it; ask an administrator to add you with: net localgroup %[1]s "%s" /add, then log off and on again (or to admit you in [access] of its settings file)`, ServiceAccount, you)
 }

@@ -62,9 +62,9 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 	e := exchangeWith(t, yes{})
 	for _, c := range []struct{ line, id, text string }{
 		{`{"jsonrpc": "2.0", "method": 1, "params": "bar"}`, "null", "method: must be text"},
-		{`[]`, "null", "one request a line"},
-		{`[1,2,3]`, "null", "one request a line"},
-		{`[{"id":1,"method":"hello"},{"id":2,"method":"hello"}]`, "null", "one request a line"},
+		{`[]`, "null", "one request per line"},
+		{`[1,2,3]`, "null", "one request per line"},
+		{`[{"id":1,"method":"hello"},{"id":2,"method":"hello"}]`, "null", "one request per line"},
 		{`{"foo": "boo"}`, "null", "method: is missing"},
 		{`7`, "null", "not a request"}, // no object
 		{`"hello"`, "null", "not a request"},

@@ -31,7 +31,7 @@ const MaxSocketPath = sockpath.Max
 // CheckSocketPath refuses a path that no socket can have.
 func CheckSocketPath(path string) error {
 	if len(path) > MaxSocketPath {
-		return queue.Invalid("socket", "%s is %d bytes long; a socket's path may have %d: choose a shorter --dir or --socket", path, len(path), MaxSocketPath)
+		return queue.Invalid("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a shorter --dir or --socket", path, len(path), MaxSocketPath)
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func tidy(dir string) {
 func (e SocketPerms) apply(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
-			return fmt.Errorf("give it to group %d (only a member of a group can, or root): %w", e.GID, err)
+			return fmt.Errorf("give the socket to group %d (only root or a member of the group can): %w", e.GID, err)
 		}
 	}
 	return os.Chmod(path, e.Mode)
@@ -268,9 +268,9 @@ func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 		bound, err := s.renew()
 		switch {
 		case err != nil:
-			log.Warn("the control socket is gone and cannot be bound again; it will be tried again", "error", err, "in", wait)
+			log.Warn("the control socket is missing and cannot be created; trying again", "error", err, "in", wait)
 		case bound:
-			log.Warn("the control socket was removed or replaced; it is bound again", "socket", s.path)
+			log.Warn("the control socket was removed or replaced, and was created again", "socket", s.path)
 		}
 		select {
 		case <-ctx.Done():

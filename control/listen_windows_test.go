@@ -106,7 +106,7 @@ func TestWhoIsKeptOutIsToldTheWay(t *testing.T) {
 	}{
 		{`\\.\pipe\queuectl`, true, `net localgroup queuectl "CORP\alice" /add, then log off`},
 		{`\\.\pipe\queuectl`, false, "[access]"},
-		{`\\.\pipe\queuectl-0123456789abcdef`, true, "for its owner and administrators alone"},
+		{`\\.\pipe\queuectl-0123456789abcdef`, true, "only its owner and administrators"},
 	} {
 		got := closedTo(c.path, `CORP\alice`, c.group)
 		if !strings.Contains(got, c.want) || !strings.Contains(got, c.path) || !strings.Contains(got, `CORP\alice may not`) {

@@ -35,7 +35,7 @@ var (
 	label     = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabel}
 	duration  = between(0, queue.MaxDuration.Seconds())
 	lasting   = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
-	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor, Is: "a cursor that an answer gave"})
+	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor, Is: "a cursor from a previous answer"})
 	anyStates = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
 )
 
@@ -80,7 +80,7 @@ func some(c queue.Constraint) queue.Constraint {
 var (
 	needJob    = need("id", "id of the job", notEmpty)
 	dryRun     = free("dry_run", "only count the jobs; change nothing")
-	pageCursor = opt("cursor", "next of the previous answer: go on from there", jobCursor)
+	pageCursor = opt("cursor", "next of the previous answer, to continue from there", jobCursor)
 	batchLabel = opt("batch", "only your own jobs whose label batch has this value", label)
 )
 
@@ -92,29 +92,29 @@ func filters() []param {
 		batchLabel,
 		opt("user", "only jobs that this user enqueued", userName),
 		opt("id_glob", "only jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
-		free("since", "only jobs that ended, or else were enqueued, at this time or later"),
-		free("until", "only jobs that ended, or else were enqueued, before this time"),
-		opt("limit", "most jobs in the answer (default: 1000)", between(1, MaxPage)),
+		free("since", "only jobs that ended (or were enqueued, if not ended) at this time or later"),
+		free("until", "only jobs that ended (or were enqueued, if not ended) before this time"),
+		opt("limit", "maximum number of jobs in the answer (default: 1000)", between(1, MaxPage)),
 		pageCursor,
 	}
 }
 
 var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"}
 
-// selection is what a verb on jobs takes, with more parameters of its own.
+// selection returns the rules of a method that acts on jobs, with its additional parameters.
 func selection(more ...param) *ruleset {
 	pick := "is missing; name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all"
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
 		opt("ids", "ids of jobs", some(atMost(MaxNames))),
-		free("all", "every job in a state that the verb takes"),
-		opt("state", "jobs in any of these states (default: those that the verb takes)", some(anyStates)),
+		free("all", "all jobs in a state that the method accepts"),
+		opt("state", "jobs in any of these states (default: those that the method accepts)", some(anyStates)),
 		free("failed", "jobs in the states dead and failed"),
 		opt("label", "jobs with all of these labels", some(atMost(queue.MaxLabels))),
 		opt("queue", "jobs of this queue", queueName),
 		opt("batch", "your own jobs whose label batch has this value", label),
 		opt("user", "jobs that this user enqueued", userName),
-		opt("older_than", "jobs that ended, or else were enqueued, at least this long ago", lasting),
+		opt("older_than", "jobs that ended (or were enqueued, if not ended) at least this long ago", lasting),
 		opt("id_glob", "jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
 		dryRun, pageCursor,
 	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
@@ -125,31 +125,31 @@ const overStep = "jobs:many"
 
 // enqueueRules are those of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
-	next := free("next", "start before your own waiting jobs: the service chooses the priority")
+	next := free("next", "start before your own waiting jobs; the service chooses the priority")
 	jobs := opt("jobs", "jobs to enqueue, all or none", atMost(queue.MaxBatch))
 	jobs.marks = []mark{{
 		overStep, func(v reflect.Value) bool { return v.Len() > BatchStep }, schema{"minItems": BatchStep + 1},
 	}}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Enqueue](): {params: []param{
-			opt("key", "makes the request repeatable: the same key gets the same answer", upTo(queue.MaxKey)),
+			opt("key", "makes the request safe to repeat: the same key gets the same answer", upTo(queue.MaxKey)),
 			free("require_limits", "refuse a job with a limit that is not enforced here"), next,
 		}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
-			opt("batch", "name of the batch, where it takes several requests", filledUpTo(queue.MaxKey)),
+			opt("batch", "name of the batch, if it is sent in several requests", filledUpTo(queue.MaxKey)),
 			jobs,
-			free("commit", "this is the last request of the batch, or the only one"),
-			opt("key", "makes the request with commit repeatable: the same key gets the same answer",
+			free("commit", "this is the last or only request of the batch"),
+			opt("key", "makes the request with commit safe to repeat: the same key gets the same answer",
 				filledUpTo(queue.MaxKey)),
-			free("abort", "give the batch up"),
+			free("abort", "discard the batch"),
 			free("require_limits", "refuse jobs with a limit that is not enforced here"), next,
 		}, []group{
 			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
 			anyOf("are missing; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
 			anyOf("are missing; only the last request of a batch may leave them out", "jobs", "batch"),
-			requires(fmt.Sprintf("has more than %d entries; only the last request of a batch may have so many", BatchStep),
+			requires(fmt.Sprintf("has more than %d entries; only the last request of a batch may have more", BatchStep),
 				[]string{overStep}, []string{"commit"}),
-			requires("works only with batch; name the batch to give up", []string{"abort"}, []string{"batch"}),
+			requires("works only with batch; name the batch to discard", []string{"abort"}, []string{"batch"}),
 			excludes("works only with batch; leave commit and jobs out", []string{"abort"}, []string{"commit", "jobs"}),
 			requires("works only with commit; give it only in the last request of a batch",
 				[]string{"key"}, []string{"commit"}),
@@ -163,20 +163,20 @@ func listRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Show](): {params: []param{
 			needJob,
 			opt("history_before", "only attempts before this one", between(1, maxNumber)),
-			free("without_env", "leave the environment out"),
+			free("without_env", "omit the environment"),
 		}},
 		reflect.TypeFor[List](): {params: append([]param{
 			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed; done means completed", anyStates),
 			free("failed", "only jobs in the states dead and failed"),
 		}, filters()...)},
 		reflect.TypeFor[DLQList](): {params: filters()},
-		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows", "most jobs of each part (default: 10)",
+		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows", "maximum number of jobs in each section (default: 10)",
 			between(1, MaxScreenRows))}},
 		reflect.TypeFor[Wait](): {[]param{
 			opt("id", "id of a job", notEmpty),
 			opt("ids", "ids of jobs", some(atMost(MaxWaits))),
-			free("any", "answer once one of the jobs has ended, not all"),
-			opt("timeout", "answer after this time, whatever has ended by then (default: never)", duration),
+			free("any", "answer once any of the jobs has ended, instead of all"),
+			opt("timeout", "answer after this time at the latest (default: unlimited)", duration),
 		}, []group{anyOf("are missing; give the jobs to wait for", "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},
 		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
@@ -190,30 +190,30 @@ func outputRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Logs](): {[]param{
 			needJob,
-			opt("attempt", "number of the attempt (default: the last)", between(1, maxNumber)),
-			free("all", "with follow: from the first attempt on"),
-			free("follow", "go on until the job has ended"),
+			opt("attempt", "number of the attempt (default: the latest)", between(1, maxNumber)),
+			free("all", "with follow: start with the first attempt"),
+			free("follow", "keep sending output until the job has ended"),
 			free("stdout", "standard output only"),
 			free("stderr", "standard error only"),
 			opt("n", "only this many lines, from the end", between(0, MaxLines)),
-			free("since", "only what was printed at this time or later"),
-			free("until", "only what was printed before this time"),
-			free("ends", "with follow: say when an attempt has ended and another is to come"),
+			free("since", "only output printed at this time or later"),
+			free("until", "only output printed before this time"),
+			free("ends", "with follow: report when an attempt has ended and another will follow"),
 		}, []group{
 			excludes("selects from past output; leave follow out", []string{"until"}, []string{"follow"}),
-			requires("works only with follow, from the first attempt on; set follow", []string{"all"}, []string{"follow"}),
-			excludes("begins with the first attempt; leave attempt and n out",
+			requires("works only with follow; set follow", []string{"all"}, []string{"follow"}),
+			excludes("starts with the first attempt; leave attempt and n out",
 				[]string{"all"}, []string{"attempt", "n"}),
 		}},
 		reflect.TypeFor[Attach](): {[]param{
 			needJob,
-			opt("attempt", "number of the attempt (default: the one that runs)", between(1, maxNumber)),
+			opt("attempt", "number of the attempt (default: the running one)", between(1, maxNumber)),
 			free("wait", "wait until the attempt has started"),
 			opt("rows", "new height of the terminal", between(1, maxTerminal)),
 			opt("cols", "new width of the terminal", between(1, maxTerminal)),
 			opt("text", "text to type", upTo(MaxTyped)),
 			opt("base64", "bytes to type, in base64", upTo(MaxTyped)),
-			free("controls", "also answer the control sequences that the job has printed to change modes of its terminal"),
+			free("controls", "also return the control sequences with which the job has changed the modes of its terminal"),
 		}, []group{
 			requires("works only with cols; give both, or neither to leave the size as it is",
 				[]string{"rows"}, []string{"cols"}),
@@ -233,29 +233,29 @@ func verbRules() map[reflect.Type]*ruleset {
 	everything := selection()
 	everything.groups = append(everything.groups,
 		excludes("applies to all jobs; leave out the parameters that select jobs", selectors[:1], selectors[1:]))
-	clearAll := "must be true: the jobs are removed for good, with their history; dry_run counts them"
+	clearAll := "must be true to remove the jobs permanently, with their history; use dry_run to count them"
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Selection]():      selection(),
 		reflect.TypeFor[PauseSelection](): everything,
 		reflect.TypeFor[Kill](): selection(opt("signal", "name or number of the signal (default: TERM)",
 			formed(signal))),
 		reflect.TypeFor[Edit](): selection(param{
-			name: "set", doc: "fields to change: an object; null is the default", required: true,
+			name: "set", doc: "object with the fields to change; null restores the default of a field", required: true,
 			fields: &fieldSet{without: []string{queue.NotEdited}, edit: true},
 		}),
-		reflect.TypeFor[Retry]():  selection(free("only", "leave jobs as they are that were cancelled because these failed")),
-		reflect.TypeFor[Remove](): selection(free("force", "end jobs that run first")),
+		reflect.TypeFor[Retry]():  selection(free("only", "do not retry the jobs that were cancelled because these failed")),
+		reflect.TypeFor[Remove](): selection(free("force", "end running jobs first")),
 		reflect.TypeFor[DLQRetry](): {[]param{
 			opt("id", "id of a dead job", notEmpty),
 			opt("ids", "ids of dead jobs", some(atMost(MaxNames))),
 			free("all", "all dead jobs"),
 			batchLabel,
-			opt("timeout", "timeout of the jobs from now on", duration),
+			opt("timeout", "new timeout of the jobs", duration),
 			dryRun, pageCursor,
-		}, []group{either("is missing; name dead jobs, or give a batch or all",
+		}, []group{either("is missing; name dead jobs, a batch, or all",
 			[]string{"ids", "id"}, []string{"all", "batch"})}},
 		reflect.TypeFor[Sure](): {[]param{
-			free("yes", "confirms that the jobs are removed for good; not needed with dry_run"),
+			free("yes", "confirms that the jobs are removed permanently; not needed with dry_run"),
 			batchLabel, dryRun,
 		}, []group{anyOf(clearAll, "yes", "dry_run")}},
 	}
@@ -280,35 +280,35 @@ func CheckQueueDefault(field string) error {
 func queueRules() map[reflect.Type]*ruleset {
 	keep := between(0, maxCount)
 	settings := []param{
-		opt("concurrency", "most jobs of the queue that run at once; 0 means unlimited", between(0, queue.MaxDemand)),
-		opt("weight", "weight of this queue against the others when jobs are started", between(1, maxWeight)),
-		opt("max_pending", "most jobs of the queue that wait; 0 means unlimited", keep),
-		{name: "default", doc: "default fields of its jobs: an object; null removes one",
+		opt("concurrency", "maximum number of running jobs of the queue; 0 means unlimited", between(0, queue.MaxDemand)),
+		opt("weight", "weight of this queue relative to other queues when jobs are started", between(1, maxWeight)),
+		opt("max_pending", "maximum number of waiting jobs of the queue; 0 means unlimited", keep),
+		{name: "default", doc: "object with default fields for its jobs; null removes a default",
 			fields: &fieldSet{without: notOfQueues}},
 		free("retention", "how long completed and cancelled jobs are kept: a duration, never or default"),
-		opt("retention_max_jobs", "most ended jobs that are kept; 0 is as in the settings", keep),
-		opt("retention_output", "most bytes of output of ended jobs that are kept; 0 is as in the settings",
+		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means as in the settings", keep),
+		opt("retention_output", "maximum bytes of output to keep of ended jobs; 0 means as in the settings",
 			between(0, maxBytes)),
 	}
 	var names []string
 	for _, p := range settings {
 		names = append(names, p.name)
 	}
-	nothing := "is missing, as are " + strings.Join(names[1:], ", ") + "; give at least one"
-	oneOrAll := either("is missing; name a queue, or give all", []string{"name"}, []string{"all"})
+	nothing := "is missing; give at least one of " + strings.Join(names, ", ")
+	oneOrAll := either("is missing; name a queue, or set all", []string{"name"}, []string{"all"})
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Queues](): {params: []param{
-			opt("after", "next of the previous answer: go on after this queue", queueName),
+			opt("after", "next of the previous answer, to continue after this queue", queueName),
 		}},
 		reflect.TypeFor[QueueSet](): {append([]param{need("name", "name of the queue",
 			queueName)}, settings...), []group{anyOf(nothing, names...)}},
 		reflect.TypeFor[QueuePause](): {[]param{
 			opt("name", "name of the queue", queueName), all,
-			opt("reason", "why, for people", upTo(queue.MaxLabel)),
+			opt("reason", "reason that is shown to users", upTo(queue.MaxLabel)),
 			free("until", "resume the queue at this time"),
 			opt("for", "resume the queue after this time", lasting),
-			free("freeze", "freeze the jobs that run, too"),
+			free("freeze", "also freeze running jobs"),
 		}, []group{
 			oneOrAll,
 			excludes("cannot be combined with until; give one of them", []string{"for"}, []string{"until"}),
@@ -320,37 +320,37 @@ func queueRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[QueueRemove](): {params: []param{need("name", "name of the queue", queueName)}},
 		reflect.TypeFor[StatsParams](): {[]param{
 			opt("queue", "only this queue", queueName),
-			free("since", "beginning of the range (default: 24 hours ago)"),
+			free("since", "start of the range (default: 24 hours ago)"),
 			free("until", "end of the range (default: now)"),
-			opt("by", "give figures of each of these periods, too", words("minute", "hour", "day")),
-			free("buckets", "give histograms, too"),
-			free("ever", "everything that was ever recorded, in place of a range"),
-		}, []group{excludes("is about all queues, from the beginning; leave queue, since, until and by out",
+			opt("by", "also return statistics per period of this length", words("minute", "hour", "day")),
+			free("buckets", "also return histograms"),
+			free("ever", "everything ever recorded, instead of a range"),
+		}, []group{excludes("covers all queues and all times; leave queue, since, until and by out",
 			[]string{"ever"}, []string{"queue", "since", "until", "by"})}},
 	}
 }
 
-// goOn is the cursor of a list.
+// goOn returns the cursor parameter of a list.
 func goOn(c queue.Constraint) []param {
-	return []param{opt("cursor", "next of the previous answer: go on from there", c)}
+	return []param{opt("cursor", "next of the previous answer, to continue from there", c)}
 }
 
 // gateRules are those of methods about locks, rates and resources.
 func gateRules() map[reflect.Type]*ruleset {
 	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
-		Is: "a cursor that gate.list gave"}
+		Is: "a cursor from gate.list"}
 	key := &queue.Form{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
 		Is: "a shared key: @, then 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"}
 	rate := &queue.Form{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
-		Is: "N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, like 10/m"}
+		Is: "N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[GateSet](): {[]param{
 			need("key", "shared key, which begins with @", formed(key)),
-			opt("lock", "how many jobs with this key may run at the same time", between(1, queue.MaxDemand)),
-			opt("rate", "most starts with the key in a period, like 10/m", formed(rate)),
+			opt("lock", "maximum number of jobs with this key that run at the same time", between(1, queue.MaxDemand)),
+			opt("rate", "maximum number of starts with the key per period, such as 10/m", formed(rate)),
 			opt("unset", "remove this rule", words("lock", "rate")),
 		}, []group{
-			either("is missing, as are rate and unset; give one of them",
+			either("is missing; give lock, rate or unset",
 				[]string{"lock"}, []string{"rate", "unset"}),
 			excludes("cannot be combined with unset; give one of them", []string{"rate"}, []string{"unset"}),
 		}},
@@ -364,19 +364,19 @@ func workerRules() map[reflect.Type]*ruleset {
 	off := free("off", "end the drain")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Nodes](): {params: goOn(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
-		reflect.TypeFor[Count](): {params: []param{opt("count", "how many workers to add (default: 1)",
+		reflect.TypeFor[Count](): {params: []param{opt("count", "number of workers to add (default: 1)",
 			between(1, MaxWorkers))}},
 		reflect.TypeFor[WorkerScale](): {params: []param{need("count", "number of workers", between(0, MaxWorkers))}},
 		reflect.TypeFor[WorkerStop](): {[]param{
-			opt("count", "how many workers to remove (default: all)", between(1, MaxWorkers)),
+			opt("count", "number of workers to remove (default: all)", between(1, MaxWorkers)),
 			free("all", "remove all workers"),
 			opt("timeout", "how long running jobs may take to finish (default: 30s)", duration),
-			free("force", "do not let running jobs finish"),
+			free("force", "end running jobs immediately"),
 		}, []group{excludes("cannot be combined with all; give one of them", []string{"count"}, []string{"all"})}},
 		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
 		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
-			aName), off, free("wait", "answer once no job runs there")}, drain},
-		reflect.TypeFor[Drain](): {[]param{off, free("wait", "answer once no job runs")}, drain},
+			aName), off, free("wait", "answer once no job is running there")}, drain},
+		reflect.TypeFor[Drain](): {[]param{off, free("wait", "answer once no job is running")}, drain},
 	}
 }
 
@@ -400,21 +400,21 @@ func scheduleRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[ScheduleAdd](): {params: []param{
 			need("name", "name of the schedule", formed(form)),
-			need("cron", "cron line: five fields, six with seconds first, @hourly …, @every DURATION or @reboot",
+			need("cron", "cron expression: five fields, six with seconds first, @hourly and the like, @every DURATION or @reboot",
 				notEmpty),
-			opt("tz", "time zone, like Europe/Berlin (default: the machine's)", notEmpty),
-			opt("jitter", "start up to this much later, by a hash of name and time", between(0, MaxJitter.Seconds())),
-			opt("catch_up", "what to do about occurrences that were missed (default: none)",
+			opt("tz", "time zone, such as Europe/Berlin (default: the time zone of the machine)", notEmpty),
+			opt("jitter", "maximum delay of a start; the delay is derived from the name and the time", between(0, MaxJitter.Seconds())),
+			opt("catch_up", "what to do about missed occurrences (default: none)",
 				words("none", "one", "all")),
 			opt("overlap", "what to do while a job of the schedule has not ended (default: skip)",
 				words("skip", "queue", "replace")),
-			free("replace", "replace the schedule of that name"),
+			free("replace", "replace an existing schedule of that name"),
 			free("require_limits", "refuse jobs with a limit that is not enforced here"),
 		}},
 		reflect.TypeFor[ScheduleName](): {params: []param{name}},
 		reflect.TypeFor[ScheduleList](): {params: []param{goOn(upTo(maxUser))[0]}},
 		reflect.TypeFor[HookName](): {params: []param{
-			need("name", "name of a webhook, or of a hook of the settings like on_dead", notEmpty),
+			need("name", "name of a webhook, or of a hook in the settings such as on_dead", notEmpty),
 		}},
 	}
 }
@@ -450,15 +450,15 @@ func serviceRules() map[reflect.Type]*ruleset {
 		}},
 		reflect.TypeFor[ConfigKey](): {params: []param{key}},
 		reflect.TypeFor[ConfigSet](): {params: []param{key, need("value", "value: text, a number, true or false",
-			queue.Constraint{NotEmpty: true, MaxBytes: MaxScalar, Note: "; use config.unset to go back to the default"})}},
+			queue.Constraint{NotEmpty: true, MaxBytes: MaxScalar, Note: "; use config.unset to restore the default"})}},
 		reflect.TypeFor[Events](): {[]param{
 			opt("since", "only events after this number", between(0, maxSequence)),
-			free("follow", "go on with events as they happen"),
+			free("follow", "keep sending events as they happen"),
 			free("from", "only events that happened at this time or later"),
 			free("until", "only events that happened before this time"),
 			opt("id", "only events of these jobs", atMost(MaxWaits)),
 			event,
-			free("audit", "everything that people did, with who, how and to what; for admins"),
+			free("audit", "also list audit events: who did what, how and to what (admins only)"),
 		}, []group{
 			excludes("selects from past events; leave follow out", []string{"until"}, []string{"follow"}),
 			requires("audit events are listed only with audit; set it too (admins only)", []string{audited}, []string{"audit"}),
@@ -467,10 +467,10 @@ func serviceRules() map[reflect.Type]*ruleset {
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
 			opt("state", "states of the jobs (default: completed and cancelled)",
 				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
-			opt("keep", "least number of ended jobs to keep, the newest", between(0, maxCount)),
-			free("dry_run", "only count the jobs; remove none"),
+			opt("keep", "minimum number of ended jobs to keep (the newest)", between(0, maxCount)),
+			free("dry_run", "count the jobs without removing them"),
 		}},
-		reflect.TypeFor[Doctor]():      {params: []param{free("verify", "check the whole database, and the output files")}},
+		reflect.TypeFor[Doctor]():      {params: []param{free("verify", "check the whole database and the output files")}},
 		reflect.TypeFor[ServiceStop](): {params: []param{free("keep_jobs", "leave the jobs running")}},
 	}
 }

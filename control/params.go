@@ -49,7 +49,7 @@ func readName(raw []byte) (string, error) {
 			return asID(s), nil
 		}
 	}
-	return "", fmt.Errorf("must be the id of a job: text or an integer")
+	return "", fmt.Errorf("must be a job id: text or an integer")
 }
 
 func asID(s string) string {
@@ -76,7 +76,7 @@ func (n *Names) UnmarshalJSON(raw []byte) error {
 	*n = Names{}
 	return queue.Elements(raw, func(e json.RawMessage) error {
 		if len(*n) == MaxNames {
-			return fmt.Errorf("has more than %d entries; name fewer at once", MaxNames)
+			return fmt.Errorf("has more than %d entries; name fewer per request", MaxNames)
 		}
 		id, err := readName(e)
 		*n = append(*n, id)
@@ -133,7 +133,7 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 		case err != nil:
 			return fmt.Errorf("%s %w", queue.Clip(name), err)
 		case len(name)+len(s) > queue.MaxLabel:
-			return fmt.Errorf("%q is longer than %d bytes, as no label is", queue.Clip(name), queue.MaxLabel)
+			return fmt.Errorf("%q is longer than %d bytes, the limit for a label", queue.Clip(name), queue.MaxLabel)
 		}
 		(*l)[name] = s
 		return nil

@@ -26,10 +26,10 @@ func PeerOf(c net.Conn) (Peer, error) {
 		return err
 	})
 	if err != nil {
-		return Peer{}, fmt.Errorf("ask who is there: %w", err)
+		return Peer{}, fmt.Errorf("identify the peer of the socket: %w", err)
 	}
 	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
-		return Peer{}, queue.Errorf(queue.CodeDenied, "the other end is a user that this user namespace does not know; call from outside of it")
+		return Peer{}, queue.Errorf(queue.CodeDenied, "the user at the other end of the socket is unknown in this user namespace; connect from outside the namespace")
 	}
 	p := Peer{UID: int(cred.Uid), GID: int(cred.Gid), PID: int(cred.Pid), Groups: groups}
 	if (p.GID == overflowID || slices.Contains(groups, overflowID)) && !mapped("gid_map", overflowID) {
@@ -69,7 +69,7 @@ func groupsOf(fd int) ([]int, error) {
 		case errno == unix.ENOPROTOOPT:
 			return nil, nil
 		case errno != 0:
-			return nil, fmt.Errorf("ask for the groups: %w", errno)
+			return nil, fmt.Errorf("read the groups of the peer: %w", errno)
 		}
 		groups := make([]int, n)
 		for i := range groups {

@@ -10,7 +10,7 @@ import (
 
 // PeerOf asks the kernel who is at the other end; on this system it cannot yet.
 func PeerOf(net.Conn) (Peer, error) {
-	return Peer{}, queue.Errorf(queue.CodeUnsupported, "knowing who is at the other end of the socket is not supported on this operating system yet; run the service on Linux")
+	return Peer{}, queue.Errorf(queue.CodeUnsupported, "identifying the user at the other end of a socket is not supported on this operating system; run the service on Linux")
 }
 
 // readsAlone reports whether a caller that only waits for its answer reads the connection itself.

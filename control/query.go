@@ -27,7 +27,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	for name, values := range query {
 		is, known := properties[name].(schema)
 		if !known {
-			return nil, queue.Invalid(name, "is no parameter of %s", m.Name)
+			return nil, queue.Invalid(name, "is not a parameter of %s", m.Name)
 		}
 		kinds := kindsOf(is)
 		switch {
@@ -36,7 +36,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 			for _, v := range values {
 				key, value, found := strings.Cut(v, "=")
 				if !found {
-					return nil, queue.Invalid(name, "%q is not NAME=VALUE", queue.Clip(v))
+					return nil, queue.Invalid(name, "%q does not have the form NAME=VALUE", queue.Clip(v))
 				}
 				of[key] = value
 			}
@@ -50,7 +50,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 		case json.Valid([]byte(values[0])):
 			params[name] = json.RawMessage(values[0])
 		default:
-			return nil, queue.Invalid(name, "%q is not of the kind %s", queue.Clip(values[0]), strings.Join(kinds, " or "))
+			return nil, queue.Invalid(name, "%q is not of the type %s", queue.Clip(values[0]), strings.Join(kinds, " or "))
 		}
 	}
 	return json.Marshal(params)

@@ -181,7 +181,7 @@ func turnAway(l net.Listener) {
 	defer d.SetDeadline(time.Time{})
 	if c, err := l.Accept(); err == nil {
 		defer c.Close()
-		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has no descriptors left; try again later, or raise its limit of open files")), answerLimit)
+		(&serverConn{net: c}).send(answerLine(nil, nil, queue.Errorf(queue.CodeUnavailable, "the service has reached its limit of open files; try again later, or raise that limit")), answerLimit)
 	}
 }
 
@@ -335,7 +335,7 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 	defer func() {
 		if p := recover(); p != nil {
 			s.log.Error("panic in a request", "method", t.method, "panic", p, "stack", string(debug.Stack()))
-			err = queue.Errorf(queue.CodeInternal, "internal error; the service's log says more")
+			err = queue.Errorf(queue.CodeInternal, "internal error; see the log of the service")
 		}
 	}()
 	failpoint.Hit("request")

@@ -125,7 +125,7 @@ func (c *connShare) room(ctx context.Context, n int64, whole bool) error {
 	if c.await(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, whole: whole}) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeUnavailable, "your requests and answers that are under way take %d bytes, which is as much as one user may have; read the answers, and send less at once", userBytes)
+	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per user; read the answers, and send less at a time", userBytes)
 }
 
 // lineEnded says that the connection's line grows no more.
@@ -155,7 +155,7 @@ func (c *connShare) begin(ctx context.Context) error {
 	if c.await(ctx, roomRequest{conn: c, kind: requestRoom}) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeUnavailable, "%d requests of a connection may be under way, and %d of a user; wait for an answer before you ask more", connRequests, userRequests)
+	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per user); wait for an answer before you send more", connRequests, userRequests)
 }
 
 // end gives back the bytes of a request and, if it had begun, its room.
@@ -175,7 +175,7 @@ func (c *connShare) stream() (end func(), err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	if c.user.streams >= MaxStreams {
-		return nil, queue.Errorf(queue.CodeUnavailable, "%d streams (wait, logs, events and others that send pieces) of yours are open, which is as many as one user may have; end one", MaxStreams)
+		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d open streams (such as wait, logs and events), the maximum per user; close one", MaxStreams)
 	}
 	c.user.streams++
 	return func() {
@@ -188,7 +188,7 @@ func (c *connShare) stream() (end func(), err error) {
 // list takes room for a request about many jobs, which end gives back.
 func (c *connShare) list(ctx context.Context) (end func(), err error) {
 	if !c.await(ctx, roomRequest{conn: c, kind: listRoom}) {
-		return nil, queue.Errorf(queue.CodeUnavailable, "%d lists and verbs on many jobs of yours are under way, which is as many as one user may have; wait until one is answered", userLists)
+		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d lists and requests on many jobs in progress, the maximum per user; wait for an answer", userLists)
 	}
 	return func() {
 		c.s.mu.Lock()

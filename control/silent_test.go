@@ -116,7 +116,7 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 // Who was asked and is away since is told so, with what starts it; who was never there is not.
 func TestAServiceThatDoesNotComeBack(t *testing.T) {
 	away := &unreachable{"s", errors.New("refused")}
-	if err := tell(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "is not known; start it with") {
+	if err := tell(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") {
 		t.Errorf("one that was asked: %v", err)
 	}
 	if err := tell(away, 0); err != error(away) {

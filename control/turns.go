@@ -206,7 +206,7 @@ func (s *Shares) giveUp(w *waiter, err error) error {
 	case err != nil:
 		return err
 	case full:
-		return queue.Errorf(queue.CodeUnavailable, "your requests and answers that are under way take %d bytes, which is as much as one user may have; read the answers first", userBytes)
+		return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per user; read the answers first", userBytes)
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service has been busy with other users' reads for %v; try again later", placeWait)
 }

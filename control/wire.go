@@ -103,7 +103,7 @@ func parseRequest(line []byte) (r request, err error) {
 	switch first := bytes.TrimLeft(line, " \t\r\n"); first[0] {
 	case '{':
 	case '[':
-		const text = "batches are not supported; send one request a line, without waiting for answers"
+		const text = "batch requests are not supported; send one request per line (no need to wait for answers)"
 		return r, queue.Errorf(queue.CodeRequest, text)
 	default:
 		return r, queue.Errorf(queue.CodeRequest, "the line is not a request; send an object with id, method and params")
@@ -237,7 +237,7 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 		if failed == nil && len(line) < MaxLine {
 			return append(line, '\n')
 		}
-		err = queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes; ask for less", MaxLine)
+		err = queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes; request less", MaxLine)
 	}
 	line, failed := json.Marshal(struct {
 		JSONRPC string          `json:"jsonrpc"`
@@ -288,7 +288,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 			limit++ // the end itself
 		}
 		if len(buf)+len(part) > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less at once", MaxLine)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less per line", MaxLine)
 		}
 		buf = append(buf, part...)
 		switch {
@@ -433,7 +433,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 			return err
 		}
 		if entries += Entries(&s); entries > MaxEntries {
-			return queue.Invalid("jobs", "have more than %d arguments and variables together; send fewer jobs at once", MaxEntries)
+			return queue.Invalid("jobs", "have more than %d arguments and variables together; send fewer jobs per request", MaxEntries)
 		}
 		if p.Jobs == nil { // they are large, and mostly alike
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxBatch, len(raw)/len(value)+1))

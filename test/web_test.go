@@ -298,9 +298,9 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		"/api/show":                 {400, `id: is missing`},
 		"/api/list?limit=many":      {400, `limit: `},
 		"/api/list?limit=0.5":       {400, `"code":"invalid"`},
-		"/api/list?colour=red":      {400, `colour: is no parameter of list`},
+		"/api/list?colour=red":      {400, `colour: is not a parameter of list`},
 		"/api/list?limit=1&limit=2": {400, `limit: is given 2 times`},
-		"/api/list?label=k":         {400, `is not NAME=VALUE`},
+		"/api/list?label=k":         {400, `does not have the form NAME=VALUE`},
 		"/api/events?since=x":       {400, `since: `},
 	} {
 		got := b.ask("GET", path, "")

@@ -55,7 +55,7 @@ var refusals = []struct {
 	{"9 MiB", request("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608", true},
 	{"no method", `{"jsonrpc":"2.0","id":7}`, "invalid_request", -32600, "method", "missing", false},
 	{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid_request", -32600, "id", "", false},
-	{"a batch of JSON-RPC", `[` + request("status", "{}") + `]`, "invalid_request", -32600, "", "one request a line", false},
+	{"a batch of JSON-RPC", `[` + request("status", "{}") + `]`, "invalid_request", -32600, "", "one request per line", false},
 	{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid_request", -32600, "id", "twice", false},
 	{"a param twice", request("enqueue", `{"command":"a","command":"b"}`), "invalid", -32602, "command", "twice", false},
 	{"unknown method", request("statuz", "{}"), "unsupported", -32601, "", `"status"`, false},

@@ -406,7 +406,7 @@ try {
     Promise 'an ordinary user without the group is refused, and told by whom they are let in' {
         NewEve
         $said = AsEve $Program 'list'
-        Ended 5 'may not use the pipe .*an administrator lets you in' $said
+        Ended 5 'may not use the pipe .*ask an administrator to admit you' $said
     }
     Promise '... as is their PowerShell, by Windows' {
         $said = PowerShellAsEve "try { Import-Module '$Jobs\Queuectl.psm1'; (Invoke-Queuectl whoami).right } catch { `$_.Exception.GetBaseException().NativeErrorCode }"
