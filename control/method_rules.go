@@ -340,7 +340,7 @@ func gateRules() map[reflect.Type]*ruleset {
 	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
 		Is: "a cursor from gate.list"}
 	key := &queue.Form{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
-		Is: "a shared key: @, then 1 to 128 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"}
+		Is: "a shared key: @, then 1 to 128 of A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"}
 	rate := &queue.Form{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
 		Is: "N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	return map[reflect.Type]*ruleset{
@@ -396,7 +396,7 @@ func validRate(s string) bool {
 func scheduleRules() map[reflect.Type]*ruleset {
 	name := need("name", "name of the schedule", aName)
 	form := &queue.Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
-		Is: "the name of a schedule: 1 to 100 of A-Z a-z 0-9 . _ @ / -, beginning with a letter or digit"}
+		Is: "the name of a schedule: 1 to 100 of A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[ScheduleAdd](): {params: []param{
 			need("name", "name of the schedule", formed(form)),

@@ -57,7 +57,7 @@ func resolve(d *accounts.Directory, c *config.Settings) *access {
 // unknownNames says which names of [access] nobody here has, "" if there are none.
 func (s *Service) unknownNames() string {
 	if list := s.who.Load().unknown; len(list) > 0 {
-		return fmt.Sprintf("[access] names users or groups that are not here: %s", strings.Join(list, ", "))
+		return fmt.Sprintf("[access] names users or groups that do not exist on this machine: %s", strings.Join(list, ", "))
 	}
 	return ""
 }
@@ -88,17 +88,17 @@ func (s *Service) peerName(uid int) string {
 func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) error {
 	you := s.peerName(p.UID)
 	if !p.Right.Covers(control.Read) {
-		return queue.Errorf(queue.CodeDenied, "you (%s) have no right on this service, which is %s's; %s", you, s.directory.UserName(accounts.Self()), s.wayTo(control.Submit, you))
+		return queue.Errorf(queue.CodeDenied, "you (%s) have no rights on this service, which belongs to %s; %s", you, s.directory.UserName(accounts.Self()), s.wayTo(control.Submit, you))
 	}
-	return queue.Errorf(queue.CodeDenied, "%s needs the right %s; you (%s) have %s; %s", what, needs, you, p.Right, s.wayTo(needs, ""))
+	return queue.Errorf(queue.CodeDenied, "%s needs the right %s, but you (%s) have %s; %s", what, needs, you, p.Right, s.wayTo(needs, ""))
 }
 
 // wayTo says how somebody, of a name if they have no right at all yet, gets a right.
 func (s *Service) wayTo(needs control.Right, name string) string {
 	c := s.config.Load()
-	grant := "an admin can grant it in [access] of " + s.opt.Places.File
+	grant := "ask an admin to grant it in [access] of " + s.opt.Places.File
 	if name != "" {
-		grant = "an admin can grant one in [access] of " + s.opt.Places.File
+		grant = "ask an admin to grant you a right in [access] of " + s.opt.Places.File
 	}
 	for _, right := range control.Rights() {
 		if !right.Covers(needs) {
@@ -108,9 +108,9 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && name != "":
-				return fmt.Sprintf("the group %s has %s ("+joinGroup+"), or %s", group, right, group, name, grant)
+				return fmt.Sprintf("members of the group %s have the right %s: join it ("+joinGroup+"), or %s", group, right, group, name, grant)
 			case isGroup:
-				return fmt.Sprintf("the group %s has %s, or %s", group, right, grant)
+				return fmt.Sprintf("join the group %s, which has the right %s, or %s", group, right, grant)
 			}
 		}
 	}
@@ -129,7 +129,7 @@ func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) e
 	needs := control.Needs(method, own)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
-		return s.Refuse(p, fmt.Sprintf("%s of a former account's %s (%s)", method, what, j.ID), control.Admin)
+		return s.Refuse(p, fmt.Sprintf("%s of a %s that belongs to a former account (%s)", method, what, j.ID), control.Admin)
 	case p.Right.Covers(needs):
 		return nil
 	}
@@ -221,7 +221,7 @@ func (a *users) of(name string) (asUser, error) {
 	as := asUser{uid: uid, name: a.s.directory.UserName(uid)}
 	nameless := as.name == strconv.Itoa(uid) // of those only who is there for sure
 	if !ok || nameless && uid != a.peer.UID && uid != accounts.Self() {
-		return asUser{}, queue.Invalid("user", "there is no user %q here", queue.Clip(name))
+		return asUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
 	if err := a.s.mayRunAs(a.peer, as); err != nil {
 		return asUser{}, err
@@ -242,7 +242,7 @@ func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
 	case s.account.Each:
 		return s.Refuse(p, "a job that runs as another user ("+as.name+")", needs)
 	}
-	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("%s is another user than jobs of this service run as, which is %s; "+asSubmitters,
+	return &queue.Error{Code: queue.CodeDenied, Field: "user", Message: fmt.Sprintf("jobs of this service run as %[2]s and cannot run as %[1]s; "+asSubmitters,
 		as.name, s.jobsRunAs(p), s.opt.Places.File)}
 }
 
@@ -276,7 +276,7 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 			e.hidden = e.hidden || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env) // what else is wrong with it is told later
 		case "user":
 			if !p.Right.Covers(control.Admin) {
-				return s.Refuse(p, "changing whom a job runs as", control.Admin)
+				return s.Refuse(p, "changing the user that a job runs as", control.Admin)
 			}
 			e.named = true
 			var name *string
@@ -306,9 +306,9 @@ func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {
 	case e.hidden && j.UID != p.UID:
-		return queue.Invalid("env", "has a value that only stands for one that you are not shown; leave out what you do not change")
+		return queue.Invalid("env", "contains a placeholder for a hidden value; leave out the variables that you do not change")
 	case e.runs && s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
-		return s.Refuse(p, "changing what runs as another user", control.Admin)
+		return s.Refuse(p, "changing a job that runs as another user", control.Admin)
 	}
 	return nil
 }

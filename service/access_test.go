@@ -58,13 +58,13 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}{
 		{"service", peer(61300, control.Submit), self, "", ""},
 		{"service", peer(61300, control.Admin), "61377", `there is no user "61377"`, queue.CodeInvalid},
-		{"service", peer(61300, control.Admin), other, "is another user than jobs of this service run as, which is " + self, queue.CodeDenied},
+		{"service", peer(61300, control.Admin), other, "jobs of this service run as " + self + " and cannot run as " + other, queue.CodeDenied},
 		{"submitter", peer(0, control.Submit), "root", "", ""},
 		{"submitter", peer(61300, control.Admin), "0", "", ""},
 		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
-		{"submitter", peer(61300, control.Operate), "root", "a job that runs as another user (root) needs the right admin; you (61300) have operate", queue.CodeDenied},
+		{"submitter", peer(61300, control.Operate), "root", "a job that runs as another user (root) needs the right admin, but you (61300) have operate", queue.CodeDenied},
 		{"fixed:" + self, peer(61300, control.Submit), self, "", ""},
-		{"fixed:daemon", peer(61300, control.Admin), "root", `jobs of this service run as, which is daemon; with run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
+		{"fixed:daemon", peer(61300, control.Admin), "root", `jobs of this service run as daemon and cannot run as root; to run each job as the user who enqueued it, set run_as = "submitter" in /etc/q.toml`, queue.CodeDenied},
 	} {
 		if !runsAs(c.runAs) {
 			continue
@@ -159,9 +159,9 @@ func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for right, want := range map[control.Right]control.ConfigValue{
-		control.Operate: {Key: "store", Value: "***", Origin: "file", Note: "*** is there, which holds from the next start of the service"},
+		control.Operate: {Key: "store", Value: "***", Origin: "file", Note: "changed to ***, which takes effect after a restart of the service"},
 		control.Admin: {Key: "store", Value: "postgres://q:xxxxx@h/d?password=xxxxx&host=/run/x&sslpass%77ord=xxxxx", Origin: "file",
-			Note: "postgres://q:xxxxx@h2/d is there, which holds from the next start of the service"},
+			Note: "changed to postgres://q:xxxxx@h2/d, which takes effect after a restart of the service"},
 	} {
 		if got, err := s.ConfigGet(by(t, 3001, right), control.ConfigKey{Key: "store"}); err != nil || got != want {
 			t.Errorf("to %v: %+v, %v; want %+v", right, got, err, want)

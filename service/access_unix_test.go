@@ -85,9 +85,9 @@ func TestRefusalsHelp(t *testing.T) {
 		right, needs control.Right
 		what, want   string
 	}{
-		{control.Submit, control.Operate, "cancel of another user's job", `cancel of another user's job needs the right operate; you (61300) have submit; the group ops has operate, or an admin can grant it in [access] of /etc/q.toml`},
-		{control.Operate, control.Admin, "drain", `drain needs the right admin; you (61300) have operate; the group queuectl-admin has admin, or an admin can grant it in [access] of /etc/q.toml`},
-		{control.None, control.Read, "list", `you (61300) have no right on this service, which is ` + new(accounts.Directory).UserName(os.Geteuid()) + `'s; the group queuectl has submit (sudo usermod -aG queuectl 61300, then log in again), or an admin can grant one in [access] of /etc/q.toml`},
+		{control.Submit, control.Operate, "cancel of another user's job", `cancel of another user's job needs the right operate, but you (61300) have submit; join the group ops, which has the right operate, or ask an admin to grant it in [access] of /etc/q.toml`},
+		{control.Operate, control.Admin, "drain", `drain needs the right admin, but you (61300) have operate; join the group queuectl-admin, which has the right admin, or ask an admin to grant it in [access] of /etc/q.toml`},
+		{control.None, control.Read, "list", `you (61300) have no rights on this service, which belongs to ` + new(accounts.Directory).UserName(os.Geteuid()) + `; members of the group queuectl have the right submit: join it (sudo usermod -aG queuectl 61300, then log in again), or ask an admin to grant you a right in [access] of /etc/q.toml`},
 	} {
 		var e *queue.Error
 		if err := s.Refuse(peer(61300, c.right), c.what, c.needs); !errors.As(err, &e) || e.Code != queue.CodeDenied || e.Message != c.want {
@@ -171,7 +171,7 @@ func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 		if err := errors.Join(os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, c.socket), os.Chmod(p.State, c.dir)); err != nil {
 			t.Fatal(err)
 		}
-		want := []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other accounts can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" + p.State + "'"}}
+		want := []store.Finding{{Check: "permissions", Level: store.Warning, Message: fmt.Sprintf("other users can list %s (mode %o)", p.State, c.dir), Next: "run: chmod " + c.advice + " '" + p.State + "'"}}
 		if c.advice == "" {
 			want = nil
 		}

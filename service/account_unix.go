@@ -44,7 +44,7 @@ func (s *Service) accountName(uid int) string {
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := s.directory.Named(name)
 	if err == nil && u.Name != name { // a directory may know several, and the runners' folder has the one
-		err = fmt.Errorf("its name is %q", u.Name)
+		err = fmt.Errorf("the account's name is %q", u.Name)
 	}
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }
@@ -73,7 +73,7 @@ func rootless(set *config.Settings, _ *worker.Account) error {
 		}
 		return nil
 	}
-	return queue.Invalid("run_as", "%s needs runners of root's: start the service by its unit (queuectl service install) or as root, or set run_as = service", set.RunAs)
+	return queue.Invalid("run_as", "%s needs runners that root starts; install the service (queuectl service install), start it as root, or set run_as = service", set.RunAs)
 }
 
 const lockName = "service.lock"
@@ -176,10 +176,10 @@ func ended(pid int) bool {
 func lockToLook(dir string) (*folderLock, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("look at the state folder: %w", err)
+		return nil, fmt.Errorf("read the state directory: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
-		return nil, queue.Errorf(queue.CodeDenied, "the state folder %s belongs to uid %d, so look at it as that user: sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.Word(dir))
+		return nil, queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.Word(dir))
 	}
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, os.ErrNotExist) {

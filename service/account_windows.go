@@ -58,9 +58,9 @@ func rootless(set *config.Settings, own *worker.Account) error {
 	case set.RunAs == config.RunAsService, name != "" && strings.EqualFold(name, own.User):
 		return nil
 	case name != "":
-		return queue.Invalid("run_as", `%s: Windows lets no service run jobs as another user without that user's password; this service's account is fixed:%s, and a service of your own runs them as you: queuectl service install --user`, set.RunAs, own.User)
+		return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as another user without that user's password; use this service's account, fixed:%s, or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
 	}
-	return queue.Invalid("run_as", `%s: Windows lets no service run jobs as the user who handed them in without that user's password; set run_as = "fixed:%s", the service's own account, or have a service of your own: queuectl service install --user`, set.RunAs, own.User)
+	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
 }
 
 // beRoot starts root's runners: there are none, and rootless says what follows.
@@ -124,7 +124,7 @@ func runs(pid int) bool {
 // made or written. Where none has ever been the file is nil, which can be closed.
 func lockToLook(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("look at the state folder: %w", err)
+		return nil, fmt.Errorf("read the state folder: %w", err)
 	}
 	f, err := takeLock(dir, false)
 	if errors.Is(err, os.ErrNotExist) {

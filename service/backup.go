@@ -23,7 +23,7 @@ import (
 const backupPiece = 256 << 10
 
 // errNoFiles refuses what only a store can do that keeps its jobs in files.
-var errNoFiles = queue.Errorf(queue.CodeUnsupported, "the store of this queue has no files of its own to be copied or looked at; use those of PostgreSQL, like pg_dump")
+var errNoFiles = queue.Errorf(queue.CodeUnsupported, "this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
 
 // tellEvery is how often it is told how far something long has come.
 const tellEvery = 100 * time.Millisecond
@@ -148,7 +148,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 		return done, err
 	}
 	if len(live) > 0 {
-		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s still run (their runner is %[2]s); end them first: queuectl --dir %[3]s service stop --runners", p.State, filepath.Base(live[0]), queue.Word(p.State))
+		return done, queue.Errorf(queue.CodeWrongState, "jobs of the queue in %[1]s are still running (runner %[2]s); end them first: queuectl --dir %[3]s service stop --runners", p.State, filepath.Base(live[0]), queue.Word(p.State))
 	}
 	fresh := restoringOf(p)
 	defer os.RemoveAll(fresh)
@@ -157,7 +157,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	}
 	got, replace, err := restoreEngine(p.State, file, func(ref string) (io.WriteCloser, error) {
 		if !runner.ValidRef(ref) {
-			return nil, queue.Invalid("backup", "names an output %q, which no attempt has", ref)
+			return nil, queue.Invalid("backup", "contains an output with the invalid name %q", ref)
 		}
 		return os.OpenFile(runner.OutputPath(fresh, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	}, each)
@@ -171,10 +171,10 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	}
 	err = replace(done.Aside, func() error {
 		if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("put the old outputs aside: %w", err)
+			return fmt.Errorf("move the old outputs aside: %w", err)
 		}
 		if err := os.Rename(fresh, runnersOf(p)); err != nil {
-			return fmt.Errorf("put the outputs in place: %w", err)
+			return fmt.Errorf("move the restored outputs into place: %w", err)
 		}
 		return nil
 	})

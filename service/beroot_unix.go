@@ -32,7 +32,7 @@ func (s *Service) beRoot() error {
 		err = os.Chown(state, uid, gid)
 	}
 	if err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make the state folder: %w", err)
+		return fmt.Errorf("create the state directory: %w", err)
 	}
 	if filepath.Dir(s.opt.Places.Socket) != state {
 		if s.bound, err = bindForGroup(s.opt.Places.Socket); err != nil {
@@ -54,7 +54,7 @@ func serviceIDs() (uid, gid int, err error) {
 	u, err := known.Named(control.ServiceAccount)
 	own, ok := known.Group(serviceGroup)
 	if err != nil || !ok {
-		return 0, 0, fmt.Errorf("started as root, the service becomes the account %[1]s with the group %[2]s, which are not both there; make what is missing: groupadd --system %[1]s; groupadd --system %[2]s; useradd --system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
+		return 0, 0, fmt.Errorf("a service started as root runs as the account %[1]s with the group %[2]s, and at least one of them does not exist; create them: groupadd --system %[1]s; groupadd --system %[2]s; useradd --system --gid %[1]s %[1]s", control.ServiceAccount, serviceGroup)
 	}
 	return int(u.UID), int(own), nil
 }
@@ -68,7 +68,7 @@ func bindForGroup(path string) (*control.Socket, error) {
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask
-			return nil, fmt.Errorf("make the socket's directory: %w", err)
+			return nil, fmt.Errorf("create the socket's directory: %w", err)
 		}
 	}
 	l, err := control.Bind(path, control.SocketPerms{Mode: 0o660, GID: gid})
@@ -81,10 +81,10 @@ func bindForGroup(path string) (*control.Socket, error) {
 // become makes this process an account, with no way back.
 func become(uid, gid int) error {
 	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid), syscall.Setreuid(uid, uid)); err != nil {
-		return fmt.Errorf("become the service's account: %w", err)
+		return fmt.Errorf("switch to the service's account: %w", err)
 	}
 	if syscall.Setreuid(0, 0) == nil {
-		return errors.New("the service could become root again after it became its own account")
+		return errors.New("the service was able to regain root rights after switching to its own account")
 	}
 	return seal()
 }

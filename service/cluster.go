@@ -34,7 +34,7 @@ func (s *Service) member() (member, error) {
 	}
 	m.Folder = strings.TrimSpace(string(raw))
 	if err == nil && m.Folder == "" {
-		err = queue.Errorf(queue.CodeInvalid, "%s is empty; remove it, and what runs here is treated as lost", path)
+		err = queue.Errorf(queue.CodeInvalid, "%s is empty; remove it (jobs that ran on this node are then treated as lost)", path)
 	}
 	if boot, unknown := process.BootID(); unknown == nil {
 		m.Place = boot + "/" + fileID(path)
@@ -73,7 +73,7 @@ func keepFile(path string, content []byte) error {
 // ownNode has a state folder that is a copy of another node's, as machines that are made from one image have it, be one of its own.
 func (s *Service) ownNode() error {
 	path := filepath.Join(s.opt.Places.State, nodeFile)
-	s.log.Warn("this state folder is a copy of that of another node, whose service runs; it is one of its own from now on", "file", path)
+	s.log.Warn("this state directory is a copy of another node's, whose service is running; this service continues as a separate node", "file", path)
 	_, err := makeNodeFile(path)
 	return err
 }
@@ -89,7 +89,7 @@ func knowsItsStore(dir string) error {
 	if met != nil || !errors.Is(has, fs.ErrNotExist) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, and its settings name none; set store (or store_file) again, or begin another queue in %s once you have removed %s", dir, path)
+	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, but its settings name no database; set store (or store_file) again, or start a new queue in %s by removing %s", dir, path)
 }
 
 // meetAnother sees to it that runners which have obeyed the service of another store obey this one's. Jobs of that one that run still
@@ -136,11 +136,11 @@ func (s *Service) meetAnother(ctx context.Context) error {
 		}
 	}
 	if len(strange) > 0 {
-		return &ExitError{ExitConfig, fmt.Errorf("the runners here have jobs of the store that this service had before (seq %s): let them end with that store in the settings, take them along with queuectl migrate, or end them%s", queue.Clip(strings.Join(strange, ", ")), s.endRunners())}
+		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (seq %s); set that store again until they have ended, move them with queuectl migrate, or end them%s", queue.Clip(strings.Join(strange, ", ")), s.endRunners())}
 	}
 	for _, dir := range idle {
 		if err := s.home.End(dir); err != nil {
-			return fmt.Errorf("end the idle runner that obeyed another store: %w", err)
+			return fmt.Errorf("end the idle runner of another store: %w", err)
 		}
 	}
 	if now == "" {
@@ -167,7 +167,7 @@ func (s *Service) endDead() {
 		}
 	}
 	if err != nil {
-		s.log.Warn("what a dead runner has left may live on", "error", err)
+		s.log.Warn("processes that a dead runner left may still be running", "error", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func (s *Service) inherit(ctx context.Context) {
 		list, err := s.cluster.TakeOver(ctx)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.log.Warn("what another node has left is not taken over yet", "error", err)
+				s.log.Warn("a lost node's jobs are not taken over yet; trying again", "error", err)
 			}
 			return
 		}
@@ -239,7 +239,7 @@ func (s *Service) inherit(ctx context.Context) {
 				of[list[i].From]++
 			}
 			for _, name := range slices.Sorted(maps.Keys(of)) {
-				s.log.Warn("another node is gone; what it ran is treated as lost", "node", name, "jobs", of[name])
+				s.log.Warn("another node is gone; its running jobs are treated as lost", "node", name, "jobs", of[name])
 			}
 			s.pool.Lost(list)
 		}
@@ -266,12 +266,12 @@ func (s *Service) keepLease(ctx context.Context) {
 		switch {
 		case err == nil && failing:
 			failing = false
-			s.log.Info("the lease of this node is prolonged again")
+			s.log.Info("the lease of this node is renewed again")
 		case err != nil && ctx.Err() == nil:
 			wait = lease / 10
 			if !failing {
 				failing = true
-				s.log.Warn("the lease of this node cannot be prolonged; unless it can soon, what runs here is ended before others run it", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
+				s.log.Warn("cannot renew the lease of this node; unless that succeeds soon, its running jobs are ended before another node starts them again", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
 			}
 		}
 	}
@@ -307,7 +307,7 @@ func (s *Service) takePart(ctx context.Context) {
 				looked = time.Now()
 				if said != err.Error() { // it may be for long
 					said = err.Error()
-					s.log.Warn("settings that were changed on another node do not hold here yet", "error", err)
+					s.log.Warn("settings changed on another node are not applied on this node yet", "error", err)
 				}
 			}
 		}

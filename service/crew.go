@@ -148,7 +148,7 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 	defer cancel(nil)
 	if a.Do == "read" || a.Do == "output" {
 		silent := time.AfterFunc(2*readWithin, func() {
-			cancel(queue.Errorf(queue.CodeUnavailable, "the node that has it does not answer; queuectl node list says since when"))
+			cancel(queue.Errorf(queue.CodeUnavailable, "the node of the job does not answer; see: queuectl node list"))
 		})
 		defer silent.Stop()
 	}
@@ -220,9 +220,9 @@ func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
 		}
 		list, err := c.s.nodes(ctx)
 		if at := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && at < 0 {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node that has it was removed; its jobs are others' soon")})
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node of the job was removed; another node takes the job over soon")})
 		} else if err == nil && !list[at].Alive {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node %s, which has it, does not answer; its jobs are others' soon", list[at].Name)})
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node of the job, %s, does not answer; another node takes the job over soon", list[at].Name)})
 		}
 	}
 }
@@ -327,7 +327,7 @@ func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 		is.Data, is.Size, err = c.piece(a)
 		is.Held = true
 	default:
-		err = queue.Errorf(queue.CodeUnsupported, "the node does not know what another one asks of it: %q; it is older", queue.Clip(a.Do))
+		err = queue.Errorf(queue.CodeUnsupported, "the other node runs an older version that does not know the request %q; upgrade it", queue.Clip(a.Do))
 	}
 	return is, err
 }
@@ -449,7 +449,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 			var a ask
 			var is answered
 			if err := json.Unmarshal(one.Ask, &a); err != nil || a.Do == "change" && a.Change == nil {
-				is.fail(queue.Errorf(queue.CodeUnsupported, "the node does not understand what another one asks of it"))
+				is.fail(queue.Errorf(queue.CodeUnsupported, "the other node cannot read the request; run the same version on all nodes"))
 			} else {
 				is, err = s.crew().here(within, &a)
 				is.fail(err)
@@ -457,7 +457,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 			text, err := json.Marshal(is)
 			if len(text) > store.MaxAnswer {
 				is = answered{}
-				is.fail(queue.Errorf(queue.CodeTooLarge, "the answer has more than %d bytes", store.MaxAnswer))
+				is.fail(queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes", store.MaxAnswer))
 				text, err = json.Marshal(is)
 			}
 			for err == nil && within.Err() == nil {
@@ -472,7 +472,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 				}
 			}
 			if err != nil && within.Err() == nil {
-				s.log.Warn("what another node asked is not answered", "error", err)
+				s.log.Warn("cannot answer a request from another node", "error", err)
 			}
 		})
 	}

@@ -48,7 +48,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	list = append(list, s.examineInherited()...)
 	list = append(list, s.examineBoot()...)
 	if problems, _ := s.problems(ctx); len(problems) > 0 {
-		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see queuectl status"})
+		list = append(list, store.Finding{Check: "work", Level: store.Warning, Message: strings.Join(problems, "; "), Next: "see: queuectl status"})
 	}
 	if p.Verify && s.files == nil {
 		return control.Diagnosis{}, errNoFiles
@@ -64,7 +64,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
-			found, err = []store.Finding{{Check: "integrity", Level: store.Warning, Message: "not looked at: " + e.Message, Next: "queuectl doctor --verify, later"}}, nil
+			found, err = []store.Finding{{Check: "integrity", Level: store.Warning, Message: "not checked: " + e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
@@ -78,14 +78,14 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 // that starts it, and begin the one that makes its queue.
 func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
-		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "begin with: " + begin}}), nil
+		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
 	}
 	lock, err := lockToLook(p.State)
 	if err != nil {
 		return control.Diagnosis{}, err
 	}
 	defer lock.Close()
-	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running; this is what its folder says", Next: "start it with: " + start}}
+	list := []store.Finding{{Check: "service", Level: store.Warning, Message: "the service is not running, so only its files were checked", Next: "start it with: " + start}}
 	switch at, err := placeIn(p); {
 	case err != nil:
 		list = append(list, store.Finding{Check: "settings", Level: store.Failure, Message: err.Error(), Next: "queuectl config validate"})
@@ -134,7 +134,7 @@ func (s *Service) outputs() []string {
 // examineAccess looks whether [access] means anybody.
 func (s *Service) examineAccess() []store.Finding {
 	if unknown := s.unknownNames(); unknown != "" {
-		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "make them (" + makeAccounts + ") or take them out of [access], then: queuectl reload"}}
+		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (s *Service) examineInherited() (list []store.Finding) {
 	for _, attribute := range s.opt.Inherited {
 		list = append(list, store.Finding{
 			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
-			Next: "restart it and its runners from a login session, which ends running jobs (queuectl service stop; queuectl service stop --runners; queuectl service start), or register it: queuectl service install",
+			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install it: queuectl service install",
 		})
 	}
 	return list
@@ -156,7 +156,7 @@ func examineStoreFile(path string) []store.Finding {
 	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 { // the folder's rights say it there
 		return nil
 	}
-	return []store.Finding{{Check: "store", Level: store.Warning, Message: path + ", which has the URL of the database, can be read by everybody", Next: "chmod o-r " + path}}
+	return []store.Finding{{Check: "store", Level: store.Warning, Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
 }
 
 // programFile is a program as it was on the disk when the service started.
@@ -182,13 +182,13 @@ func (s *Service) examinePrograms() (list []store.Finding) {
 		now, err := os.Stat(p.path)
 		switch {
 		case err != nil:
-			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("a program that runs is gone from the disk: %v", err), Next: "install it again: the service and the runners of new jobs are started from it"})
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install it again: it is needed to start the service and its runners"})
 		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
-			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("%s is newer than the running service (version %s)", p.path, s.opt.Version), Next: "restart the service; jobs go on meanwhile: queuectl service stop --keep-jobs, then start it"})
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("%s is newer than the running service (version %s)", p.path, s.opt.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, the one on the disk", s.opt.Version)})
+		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, the same as on the disk", s.opt.Version)})
 	}
 	return list
 }
@@ -200,7 +200,7 @@ func (s *Service) enforcement(grouped bool) string {
 		return enforcementInGroups
 	}
 	if s.home.Socket != "" && s.opt.Unit != "" {
-		return "timeouts and output by the runner; trees by a control group for each worker, unless the runner's log says that there is none"
+		return "timeouts and output: by the runner; process trees: by one control group per worker, unless the runner's log reports that it has none"
 	}
 	return enforcement
 }
@@ -218,10 +218,10 @@ func (s *Service) examineRunners() []store.Finding {
 	live, silent := s.pool.Runners(answerWithin)
 	var list []store.Finding
 	for _, pid := range silent {
-		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so nothing is known of its jobs", Next: howToEnd(pid)})
+		list = append(list, store.Finding{Check: "runner", Level: store.Failure, Message: worker.NameRunner(pid) + " does not answer, so the state of its jobs is unknown", Next: howToEnd(pid)})
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; jobs that run: %d", len(live), s.pool.Busy())})
+		list = append(list, store.Finding{Check: "runner", Level: store.Fine, Message: fmt.Sprintf("runners that answer: %d; running jobs: %d", len(live), s.pool.Busy())})
 	}
 	return list
 }

@@ -148,11 +148,11 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 		case from.node.This || from.Error != "":
 			problems = append(problems, "on "+from.node.Name+": "+err.Error())
 		default:
-			problems = append(problems, fmt.Sprintf("the drain is on, but %s does not answer: jobs may still start there until it learns about the drain, for at most %v (node_lease)", from.node.Name, s.cluster.Lease()))
+			problems = append(problems, fmt.Sprintf("the drain is on, but %s does not answer: jobs may still start there for up to %v (node_lease)", from.node.Name, s.cluster.Lease()))
 		}
 	}
 	if more := len(problems) - maxNamedNodes; more > 0 {
-		problems = append(problems[:maxNamedNodes], fmt.Sprintf("the same holds for %d more nodes", more))
+		problems = append(problems[:maxNamedNodes], fmt.Sprintf("the same applies to %d more nodes", more))
 	}
 	if len(problems) == 0 {
 		return nil

@@ -28,7 +28,7 @@ func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool
 	defer cancel()
 	known, ok := s.pool.Limits(within)
 	if !ok && require {
-		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has said yet which limits it enforces; try again, and see queuectl status")
+		return nil, queue.Errorf(queue.CodeUnavailable, "no runner has reported yet which limits it can enforce; try again, or see: queuectl status")
 	}
 	lacks := queue.Shortfalls(jobs, known)
 	for _, short := range lacks {
@@ -42,14 +42,15 @@ func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool
 
 // refusal is why one of so many jobs does not have a limit that is required, and which others are the same.
 func refusal(short queue.Shortfall, others []string, of int) error {
-	what := "is not enforced here"
+	what := "is not enforced on this machine"
 	if short.Extent == queue.ForEach {
-		what = "is not enforced here for all processes of a job together, but for each by itself"
+		what = "limits each process of a job on this machine, but not all of them together"
 	}
+	what += " (" + short.By + ")"
 	if len(others) > 0 {
-		what += ", nor " + strings.Join(others, ", nor ")
+		what += ", and the same is true of " + strings.Join(others, ", ")
 	}
-	e := queue.Errorf(queue.CodeUnsupported, "%s (%s); leave it out, or do not require it, and see queuectl doctor", what, short.By)
+	e := queue.Errorf(queue.CodeUnsupported, "%s; leave it out, or do not require it; see: queuectl doctor", what)
 	e.Field = short.Limit
 	if of > 1 {
 		return e.At(short.Index + 1)
@@ -63,14 +64,14 @@ func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding)
 	defer cancel()
 	known, ok := s.pool.Limits(within)
 	if !ok {
-		return []store.Finding{{Check: "enforcement", Level: store.Warning, Message: "no runner has said which limits it enforces", Next: "see queuectl status"}}
+		return []store.Finding{{Check: "enforcement", Level: store.Warning, Message: "no runner has reported which limits it can enforce", Next: "see: queuectl status"}}
 	}
 	grouped := slices.ContainsFunc(known, func(e queue.Enforcement) bool {
 		return e.Extent == queue.Enforced && slices.Contains([]string{"memory", "cpus", "tasks"}, e.Limit)
 	})
 	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
-		how := map[queue.Extent]string{queue.Unenforced: " is not enforced: ", queue.ForEach: " holds for each process by itself: ", queue.Enforced: " is enforced by "}[e.Extent]
+		how := map[queue.Extent]string{queue.Unenforced: " is not enforced: ", queue.ForEach: " is enforced for each process, not per job: ", queue.Enforced: " is enforced by "}[e.Extent]
 		list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: e.Limit + how + e.By})
 	}
 	return list

@@ -60,7 +60,7 @@ func openServer(url string, m member) opener {
 
 // noLook refuses to look at a database on a server: it has tools of its own for that.
 func noLook(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store, error) {
-	return nil, queue.Errorf(queue.CodeWrongState, "no service runs here, and its queue is a database on a server, which only a service reads; start it with: queuectl service start")
+	return nil, queue.Errorf(queue.CodeWrongState, "the service is not running, and a queue in PostgreSQL can be read only through it; start it with: queuectl service start")
 }
 
 // lookEngine opens the store of a folder that no service uses, to be read only.

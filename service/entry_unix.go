@@ -18,7 +18,7 @@ import (
 func (s *Service) systemsSockets() (*control.Socket, []net.Listener, error) {
 	has, err := systemd.Listening()
 	for _, useless := range has.Useless { // the queue goes on without
-		s.log.Warn("a socket that the system has opened is of no use", "error", useless)
+		s.log.Warn("cannot use a socket that the system passed to the service", "error", useless)
 	}
 	if has.Control == nil || err != nil {
 		return nil, has.Web, err
@@ -35,7 +35,7 @@ func (s *Service) entryBy(set *config.Settings) (control.SocketPerms, error) {
 	}
 	gid, ok := s.directory.GroupID(group)
 	if !ok {
-		return to, queue.Invalid("socket_group", "there is no group %q here", group)
+		return to, queue.Invalid("socket_group", "there is no group %q on this machine", group)
 	}
 	to.GID = gid
 	return to, nil
@@ -45,7 +45,7 @@ func (s *Service) entryBy(set *config.Settings) (control.SocketPerms, error) {
 func (s *Service) checkEntry(set *config.Settings) error {
 	to, err := s.entryBy(set)
 	if own, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && to.GID >= 0 && to.GID != os.Getegid() && !slices.Contains(own, to.GID) {
-		err = queue.Invalid("socket_group", "the service is not in the group %q, and cannot give it the socket", set.SocketGroup)
+		err = queue.Invalid("socket_group", "the service is not a member of the group %q and cannot give it the socket; add its account to the group", set.SocketGroup)
 	}
 	return err
 }

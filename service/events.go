@@ -59,7 +59,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 		case more:
 			continue
 		case !p.Follow && len(t.unknown) > 0:
-			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event tells of one", queue.Clip(slices.Sorted(maps.Keys(t.unknown))[0]))
+			return control.EventsEnd{}, queue.Errorf(queue.CodeNotFound, "there is no job %q, and no event mentions it", queue.Clip(slices.Sorted(maps.Keys(t.unknown))[0]))
 		case !p.Follow:
 			return control.EventsEnd{Last: t.after}, nil
 		}
@@ -95,7 +95,7 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 		first = list[0].Seq
 	}
 	if t.after > 0 && t.after < first-1 {
-		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d are gone (retention_events); go on with since %d", t.after+1, first-1, first-1)
+		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d were removed (retention_events); continue with since %d", t.after+1, first-1, first-1)
 	}
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]
@@ -243,10 +243,10 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	}
 	for _, w := range s.pool.List(ctx) {
 		if w.Stuck {
-			list = append(list, fmt.Sprintf("worker %s is taken by process %d, which outlives SIGKILL; what it waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
+			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what it waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
 		}
 		if w.Stale {
-			list = append(list, fmt.Sprintf("worker %s has not been heard of for worker_timeout; look at its runner with ps, job %s", w.ID, w.Job))
+			list = append(list, fmt.Sprintf("worker %s has sent no heartbeat for worker_timeout; check the runner of its job %s with ps", w.ID, w.Job))
 		}
 	}
 	silent := s.pool.Silent()
@@ -254,12 +254,12 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	waiting := counts.States[queue.Pending] + counts.States[queue.Failed]
 	switch workers := s.pool.Workers(); {
 	case s.pool.Stopping():
-		list = append(list, "the service is stopping, so no job is started")
+		list = append(list, "the service is stopping, so no jobs start")
 	case waiting == 0 || s.pool.Draining() || s.pool.Frozen():
 	case workers == 0:
-		list = append(list, fmt.Sprintf("%s and there is no worker; start some with: queuectl worker start", jobsWait(waiting)))
+		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
 	case len(silent) > 0 && s.pool.Busy() >= workers:
-		list = append(list, fmt.Sprintf("%s, and jobs of a runner that does not answer have every worker; for more: queuectl worker start", jobsWait(waiting)))
+		list = append(list, fmt.Sprintf("%s, but jobs of a runner that does not answer occupy all workers; add some with: queuectl worker start", jobsWait(waiting)))
 	}
 	for _, pid := range silent {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))
@@ -280,17 +280,17 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	}
 	list = append(list, s.lostNodes(ctx)...)
 	if s.pool.Draining() {
-		list = append(list, "it drains, so no job is started; end that with: "+s.endDrain())
+		list = append(list, "the service is draining, so no jobs start; end the drain with: "+s.endDrain())
 	}
 	return list, failing
 }
 
-// jobsWait is "5 jobs wait".
+// jobsWait returns a text like "5 jobs are waiting".
 func jobsWait(n int64) string {
 	if n == 1 {
-		return "1 job waits"
+		return "1 job is waiting"
 	}
-	return fmt.Sprintf("%d jobs wait", n)
+	return fmt.Sprintf("%d jobs are waiting", n)
 }
 
 // maxProblems is how many problems health tells.

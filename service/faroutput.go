@@ -60,7 +60,7 @@ func (s *Service) outputOf(ctx context.Context, a *queue.Attempt) (f outputFile,
 		switch {
 		case n.Name != a.Node:
 		case !n.Alive:
-			return nil, 0, queue.Errorf(queue.CodeUnavailable, "the output of attempt %d is on the node %s, which is away", a.N, a.Node)
+			return nil, 0, queue.Errorf(queue.CodeUnavailable, "the output of attempt %d is on node %s, which does not answer; see: queuectl node list", a.N, a.Node)
 		default:
 			far := &farOutput{ctx: ctx, c: s.crew(), node: n.ID, ref: a.OutputRef}
 			size, err := far.look()

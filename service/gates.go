@@ -56,13 +56,13 @@ func (s *Service) ruleOfGate(d *queue.Demand) error {
 	case d.N == 0 && rule.N != 0:
 		*d = rule
 	case rule.N == 0:
-		return queue.Invalid(field, "%s has no rule; who may operate sets one: queuectl gate set %s %s", d.Key, d.Key, flag)
+		return queue.Invalid(field, "%s has no rule; a user with the right operate can set one: queuectl gate set %s %s", d.Key, d.Key, flag)
 	case *d != rule:
 		most := strconv.Itoa(rule.N)
 		if d.Kind == queue.GateRate {
 			most += "/" + queue.FormatPeriod(rule.Per)
 		}
-		return queue.Invalid(field, "the rule of %s is %s; leave the number out, or have who may operate change it: queuectl gate set %s %s", d.Key, most, d.Key, flag)
+		return queue.Invalid(field, "the rule of %s is %s; leave the number out, or ask a user with the right operate to change it: queuectl gate set %s %s", d.Key, most, d.Key, flag)
 	}
 	return nil
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// What a job waits for that a machine may not run, if it is this one, or any.
+// The end of a reason that a job may not run on this node, or on any node.
 const (
-	notHere     = "and not for this machine"
-	notAnywhere = "and not for any machine that is there"
+	notHere     = "which does not match this node"
+	notAnywhere = "which matches no available node"
 )
 
 // gateWords is how each kind of gate is told of; 0 is the room of a queue.
@@ -22,35 +22,35 @@ var gateWords = map[queue.GateKind]struct {
 	tell func(o *store.Obstacle, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Next = fmt.Sprintf("queue %s runs %d of %d jobs", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
+		r.Text, r.Next = fmt.Sprintf("queue %s: %d of %d jobs running", o.Key, o.Used, o.Most), fmt.Sprintf("queuectl queue set %s --concurrency N", o.Key)
 	}},
 	queue.GateUser: {"user", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
 		if o.Most == 0 {
 			r.Used, r.Most = nil, nil
-			r.Text, r.Next = fmt.Sprintf("uid %d is not %s here", j.UID, cmp.Or(j.User, "anybody's")), "have the same accounts on all machines"
+			r.Text, r.Next = fmt.Sprintf("uid %d does not belong to %s on this node", j.UID, cmp.Or(j.User, "any user")), "use the same accounts on all nodes"
 			return
 		}
-		r.Text, r.Next = fmt.Sprintf("%d of %d jobs of its user run", o.Used, o.Most), "queuectl config set max_running_per_user N"
+		r.Text, r.Next = fmt.Sprintf("user limit: %d of %d jobs running", o.Used, o.Most), "queuectl config set max_running_per_user N"
 	}},
 	queue.GateNode: {"node", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
 		r.Used, r.Most = nil, nil
-		r.Text, r.Next = fmt.Sprintf("it is for %s, %s", o.Key, notHere), "queuectl node list"
+		r.Text, r.Next = fmt.Sprintf("the job runs only on %s, %s", o.Key, notHere), "queuectl node list"
 	}},
 	queue.GateLock: {"lock", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text = fmt.Sprintf("%d of %d jobs with the lock %s run", o.Used, o.Most, o.Key)
+		r.Text = fmt.Sprintf("lock %s: %d of %d jobs running", o.Key, o.Used, o.Most)
 	}},
 	queue.GateRate: {"rate", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {
-		r.Text, r.Next = fmt.Sprintf("%d of %d starts with the rate %s have been in its period", o.Used, o.Most, o.Key), "queuectl gate list"
+		r.Text, r.Next = fmt.Sprintf("rate limit %s: %d of %d starts used", o.Key, o.Used, o.Most), "queuectl gate list"
 		r.At = control.Time(o.Opens)
 	}},
 	queue.GateResource: {"resource", func(o *store.Obstacle, j *queue.Job, r *control.Reason) {
 		switch {
 		case o.Need > o.Most:
-			r.Text, r.Next = fmt.Sprintf("it needs %d units of the resource %s, and there are %d", o.Need, o.Key, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or more of it in the settings", j.ID, o.Key)
+			r.Text, r.Next = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.Need, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
 		case o.Barred:
-			r.Text = fmt.Sprintf("a job of its queue that comes first waits for more of the resource %s, of which %d of %d are in use", o.Key, o.Used, o.Most)
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more", o.Key, o.Used, o.Most)
 		default:
-			r.Text = fmt.Sprintf("%d of %d units of the resource %s are in use, and it needs %d", o.Used, o.Most, o.Key, o.Need)
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Used, o.Most, o.Need)
 		}
 	}},
 }

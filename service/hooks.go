@@ -67,7 +67,7 @@ func (s *Service) makerBy(c *config.Settings) (*hookMaker, error) {
 	a, err := s.accountNamed(name)
 	if err != nil {
 		m.lines, m.webhooks = queue.HookLines{}, nil
-		return m, queue.Invalid("hooks_user", "%q: %v; hooks of the settings and webhooks are not made until it is there", name, err)
+		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until this is fixed", name, err)
 	}
 	m.as = a
 	return m, nil
@@ -235,7 +235,7 @@ func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enq
 				names = append(names, "on_"+moment.String())
 			}
 		}
-		return control.Enqueued{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook and no webhook %q%s", p.Name, cmp.Or(queue.Nearest(p.Name, names), "; queuectl config list shows them"))
+		return control.Enqueued{}, queue.Errorf(queue.CodeNotFound, "the settings have no hook or webhook %q%s", p.Name, cmp.Or(queue.Nearest(p.Name, names), "; see: queuectl config list"))
 	}
 	if err := s.mayRun(s.account.RunsAs(&drafts[0])); err != nil {
 		return control.Enqueued{}, err

@@ -330,13 +330,13 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 			uid, ok = s.owners.formerUID(p.User)
 		}
 		if !ok {
-			return f, queue.Invalid("user", "there is no user %q here", queue.Clip(p.User))
+			return f, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(p.User))
 		}
 		f.UID = &uid
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.Invalid("batch", "means your own jobs, and user another one's; leave one of them out")
+			return f, queue.Invalid("batch", "selects your own jobs, but user names another user; leave one of them out")
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
 		if f.Labels == nil {
@@ -347,7 +347,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	if p.Cursor != "" {
 		before, err := strconv.ParseInt(p.Cursor, 10, 64)
 		if err != nil {
-			return f, queue.Invalid("cursor", "is not one that a list gave")
+			return f, queue.Invalid("cursor", "is not a cursor from a list; start again without it")
 		}
 		f.Before = before
 	}

@@ -22,7 +22,7 @@ func (s *Service) watchLauncher(ctx context.Context) error {
 
 // endWithLauncher is the error that a service ends with because its launcher has ended.
 func endWithLauncher(err error) error {
-	return fmt.Errorf("%w, so the service ends too; start it again, as root: its jobs continue until then", err)
+	return fmt.Errorf("%w, so the service ends too; start it again as root (its jobs keep running)", err)
 }
 
 // noRunner says why no job can start for want of a runner, and what to do about it; the text is "" if there
@@ -34,9 +34,9 @@ func (s *Service) noRunner() (text, next string) {
 	case err == nil:
 		return "", ""
 	case errors.As(err, &launcher):
-		return fmt.Sprintf("no job starts: %v", launcher), launcher.Next
+		return fmt.Sprintf("no jobs can start: %v", launcher), launcher.Next
 	}
-	return fmt.Sprintf("no job starts: %v", err), "the service tries again; its log has more"
+	return fmt.Sprintf("no jobs can start: %v", err), "the service tries again; see its log"
 }
 
 // launcherProblem returns the line of status about runners that cannot start. It also reports a stopped

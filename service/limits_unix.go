@@ -14,10 +14,10 @@ import (
 )
 
 // enforcement says what holds a job within its bounds here.
-const enforcement = "timeouts and output by the runner; trees are ended by process group, session and cookie, without control groups, which a service has that is registered (queuectl service install), or whose user lingers (loginctl enable-linger)"
+const enforcement = "timeouts and output: by the runner; process trees: by process group, session and cookie. To use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
 // enforcementInGroups says it where there are control groups.
-const enforcementInGroups = "timeouts and output by the runner; trees by a control group for each worker"
+const enforcementInGroups = "timeouts and output: by the runner; process trees: by one control group per worker"
 
 // What a service needs of its process's limits (setrlimit(2)).
 const (
@@ -39,7 +39,7 @@ func limitOf(resource int) (n uint64, ok bool) {
 // of its work.
 func heedLimits() error {
 	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+leastConnections {
-		return fmt.Errorf("%d files may be open at once, but at least %d are needed; raise that limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
+		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise it (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
 	}
 	return process.CheckLimits()
 }
@@ -64,16 +64,16 @@ func examineLimits(c *config.Config) (list []store.Finding) {
 	}
 	n, ok := limitOf(unix.RLIMIT_NOFILE)
 	if need := uint64(ownDescriptors + c.WorkerCount()*jobDescriptors); ok && n < need {
-		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower workers", "%d descriptors are allowed, but %d workers may need %d: jobs wait for some", n, c.WorkerCount(), need)
+		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower workers", "the limit of open files is %d, but %d workers may need %d, so jobs may have to wait", n, c.WorkerCount(), need)
 	}
 	if all, user := connections(c); all < c.MaxConnections {
-		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower max_connections", "%d descriptors are allowed: %d connections are served at once, %d of one user, not max_connections, %d", n, all, user, c.MaxConnections)
+		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower max_connections", "the limit of open files is %d, which allows %d connections (%d per user) instead of max_connections (%d)", n, all, user, c.MaxConnections)
 	}
 	if n, ok := limitOf(unix.RLIMIT_FSIZE); ok {
-		warn("lift the limit of files (LimitFSIZE=, ulimit -f)", "a file may have %s at most: no new job is taken once the database has nearly as much", queue.FormatSize(int64(n)))
+		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)", "files are limited to %s: new jobs are refused once the database is nearly that large", queue.FormatSize(int64(n)))
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "limits", Level: store.Fine, Message: fmt.Sprintf("descriptors suffice for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})
+		list = append(list, store.Finding{Check: "limits", Level: store.Fine, Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})
 	}
 	return list
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // enforcement says what holds a job within its bounds here.
-const enforcement = "timeouts and output by the runner; trees, memory, processors and processes by job objects, which nothing leaves"
+const enforcement = "timeouts and output: by the runner; process trees, memory, processors and number of processes: by job objects, which no process can leave"
 
 // enforcementInGroups is the same: job objects are always there.
 const enforcementInGroups = enforcement

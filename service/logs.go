@@ -307,9 +307,9 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	f, _, err := s.outputOf(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
 		if a.Node != "" && a.Node != s.node {
-			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not here; it was in the state folder of the machine %s", a.N, a.Node)
+			return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is not on this node; it was in the state directory of node %s", a.N, a.Node)
 		}
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d is gone", a.N)
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d no longer exists", a.N)
 	}
 	if err != nil {
 		return err

@@ -44,7 +44,7 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 }
 
 // notRunning is the health of a queue without a service.
-const notRunning = "degraded: no service runs here, so no job is started"
+const notRunning = "degraded: the service is not running, so no jobs start"
 
 // lookedAt is the status of a queue without its service, which cannot say more of itself. Where all
 // has ended nothing is missing.
@@ -58,7 +58,7 @@ func lookedAt(st control.Status) control.Status {
 		}
 	}
 	if n := st.Jobs[queue.Processing.String()]; n > 0 {
-		st.Health += "; what it ran when it ended is shown as it was then"
+		st.Health += "; jobs shown as running were running when it stopped"
 	}
 	return st
 }

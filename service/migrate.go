@@ -49,7 +49,7 @@ func (s *Service) placeOf(store, field string) (p place, err error) {
 	} else if store != config.StoreSQLite {
 		k, _, _ := config.Find("store", "")
 		if err = k.Check(store); err != nil {
-			err = queue.Invalid(field, "is neither sqlite nor a URL like postgres://USER@HOST/DATABASE")
+			err = queue.Invalid(field, "must be sqlite or a URL such as postgres://USER@HOST/DATABASE")
 		}
 		p.URL = store
 	}

@@ -106,7 +106,7 @@ func (n *nextBatches) remove(uid int, batch string) {
 // may set. It returns a note for the owner if some of these jobs still start first.
 func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64) (notes []string) {
 	if s.store.Order().Scheduling == queue.ByArrival {
-		return []string{"next: has no effect while scheduling is fifo, where the job that has waited longest starts first"}
+		return []string{"next: has no effect, because scheduling is fifo: the job that has waited longest starts first"}
 	}
 	if best == nothingWaits {
 		return nil
@@ -116,6 +116,6 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64) (notes []st
 	if best < j.Priority {
 		return nil
 	}
-	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, so those "+
-		"of your jobs that have waited longest start first; a user with the right operate can raise the priority", j.Priority, j.Queue)}
+	return []string{fmt.Sprintf("next: you may set priorities up to %d in queue %s, and some of your jobs are ahead because "+
+		"they have waited longer; ask a user with the right operate to raise the priority", j.Priority, j.Queue)}
 }

@@ -133,7 +133,7 @@ func (s *Service) NodeList(ctx context.Context, p control.Nodes) (control.NodeLi
 // nodeNamed is a node as it is, of a store that nodes share.
 func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
 	if s.cluster == nil {
-		return n, queue.Errorf(queue.CodeWrongState, "this queue is of one machine alone; use %s", instead)
+		return n, queue.Errorf(queue.CodeWrongState, "this queue has only one node; use %s", instead)
 	}
 	nodes, err := s.nodes(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.
 			return nodes[i], nil
 		}
 	}
-	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, names), "; queuectl node list names them"))
+	return n, queue.Errorf(queue.CodeNotFound, "there is no node %q%s", queue.Clip(name), cmp.Or(queue.Nearest(name, names), "; see: queuectl node list"))
 }
 
 // NodeRemove implements control.API.

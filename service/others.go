@@ -72,7 +72,7 @@ func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 	list, err := s.askOthers(ctx, a)
 	s.warnSilent(list)
 	if err != nil {
-		s.log.Warn("what was changed for all holds on other nodes once they hear of it", "error", err)
+		s.log.Warn("cannot notify the other nodes of a change; they apply it when they read it from the database", "error", err)
 	}
 	return list
 }
@@ -81,7 +81,7 @@ func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 func (s *Service) warnSilent(list []fromNode) {
 	for i := range list {
 		if list[i].failed != nil {
-			s.log.Warn("a node has not confirmed a change; it applies the change once it reads it from the database", "node", list[i].node.Name, "error", list[i].failed)
+			s.log.Warn("a node has not confirmed a change; it applies the change when it reads it from the database", "node", list[i].node.Name, "error", list[i].failed)
 		}
 	}
 }
@@ -134,11 +134,11 @@ func (s *Service) lostNodes(ctx context.Context) (list []string) {
 	defer cancel()
 	nodes, err := s.nodes(ctx)
 	if err != nil {
-		return []string{fmt.Sprintf("which nodes are there cannot be told now: %v", err)}
+		return []string{fmt.Sprintf("cannot list the nodes: %v", err)}
 	}
 	for i := range nodes {
 		if n := &nodes[i]; !n.Alive && !n.Left {
-			list = append(list, fmt.Sprintf("the node %s has not been heard of since %s; start its service, or forget it with: queuectl node rm %s", n.Name, n.Heard, queue.Word(n.Name)))
+			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node with: queuectl node rm %s", n.Name, n.Heard, queue.Word(n.Name)))
 		}
 	}
 	return list
@@ -171,7 +171,7 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 		reasons := o.Reasons
 		switch {
 		case o.failed != nil:
-			reasons = []control.Reason{{Kind: "node", Text: "it does not say what keeps it from starting the job", Next: "queuectl node list"}}
+			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so its reasons are unknown", Next: "queuectl node list"}}
 		case len(reasons) == 0:
 			return nil
 		}

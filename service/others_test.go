@@ -12,7 +12,7 @@ import (
 
 // What keeps a job from being started is what keeps each node from it, whoever is asked.
 func TestReasonsOfAllNodes(t *testing.T) {
-	const busy, drains, barred = "all workers run jobs", "it drains", "it is for x, and not for this machine"
+	const busy, drains, barred = "all workers are busy", "the service is draining", "the job runs only on x, which does not match this node"
 	says := func(texts ...string) (list []control.Reason) {
 		for _, text := range texts {
 			list = append(list, control.Reason{Kind: "node", Text: text})
@@ -30,9 +30,9 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		"alone":            {says(barred), nil, []string{barred}},
 		"nothing here":     {nil, []fromNode{from("a", nil, busy)}, nil},
 		"nothing there":    {says(busy), []fromNode{from("a", nil), from("c", nil, drains)}, nil},
-		"all the same":     {says(busy, barred), []fromNode{from("a", nil, barred, busy)}, []string{"it is for x, and not for any machine that is there", busy}},
+		"all the same":     {says(busy, barred), []fromNode{from("a", nil, barred, busy)}, []string{"the job runs only on x, which matches no available node", busy}},
 		"each its own":     {says(busy), []fromNode{from("c", nil, drains), from("a", nil, barred)}, []string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
-		"one is silent":    {says(busy), []fromNode{from("a", errors.New("away"))}, []string{"on a: it does not say what keeps it from starting the job", "on b: " + busy}},
+		"one is silent":    {says(busy), []fromNode{from("a", errors.New("away"))}, []string{"on a: the node does not answer, so its reasons are unknown", "on b: " + busy}},
 		"of many a few":    {says(drains), []fromNode{from("c", nil, busy), from("d", nil, busy), from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
 		"some in addition": {says(busy, drains), []fromNode{from("c", nil, busy)}, []string{busy, "on b: " + drains}},
 	} {

@@ -154,7 +154,7 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	}
 	s.users.Store(p.UID, name)
 	if err := s.settleOwner(ctx, p.UID, name); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "your uid %d was another account's, and its jobs are not put aside yet (%v); try again later", p.UID, err)
+		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account, whose jobs are not set aside yet (%v); try again later", p.UID, err)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 		return nil
 	}
 	if was != "" && s.hasOthers() { // on which the uid may be whose it was
-		return fmt.Errorf("the uid is %s here and was %s where jobs were enqueued, and machines that share a queue have to know the same accounts: %w", name, was, errOwnedElsewhere)
+		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts: %w", name, was, errOwnedElsewhere)
 	}
 	for more := true; more; {
 		var err error
@@ -184,13 +184,13 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 		delete(s.owners.names, uid)
 	}
 	s.owners.mu.Unlock()
-	s.log.Warn("a uid belongs to another account now; the jobs of the former one are kept for admins", "uid", uid, "was", was, "is", name)
+	s.log.Warn("a uid now belongs to another account; the jobs of the former account are kept for admins", "uid", uid, "was", was, "is", name)
 	s.lookUp() // [access] may mean the former one
 	return s.owners.load(ctx, s.store)
 }
 
 // errOwnedElsewhere says that another machine may know an owner whom this one does not.
-var errOwnedElsewhere = errors.New("nothing is put aside while another one runs")
+var errOwnedElsewhere = errors.New("jobs are not set aside while another node runs")
 
 // settleOwners looks at all uids at the start, when the settings were read again, and
 // when a job was not started because its uid belongs to another account.
@@ -210,10 +210,10 @@ func (s *Service) settleOwners(ctx context.Context) {
 			if err := s.settleOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
 				if again = time.After(settleAgain); !told[uid] {
 					told[uid] = true
-					s.log.Warn("jobs of a uid are not run here", "uid", uid, "error", err)
+					s.log.Warn("jobs of a uid do not run on this node", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
-				s.log.Error("the jobs of a former account are not put aside yet; it is tried again", "uid", uid, "error", err)
+				s.log.Error("the jobs of a former account are not set aside yet; trying again", "uid", uid, "error", err)
 				again = time.After(settleAgain)
 			}
 		}
@@ -252,7 +252,7 @@ func (s *Service) meetStrangers(ctx context.Context) {
 		err = s.inTurn(ctx, func() error { return s.bindNode(ctx) })
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("which users other machines know alone is looked at again later", "error", err)
+		s.log.Warn("cannot check which users exist only on other nodes; checking again later", "error", err)
 	}
 }
 
@@ -275,7 +275,7 @@ func (s *Service) disowned(j *queue.Job) error {
 		s.owners.again()
 	}
 	if runs := s.account.RunsAs(j); err == nil && s.hasOthers() && s.unknownHere(runs) {
-		err = fmt.Errorf("uid %d has no account here", runs)
+		err = fmt.Errorf("uid %d has no account on this node", runs)
 		s.owners.again()
 	}
 	return s.notHere(err)
@@ -299,7 +299,7 @@ func (s *Service) renamed(uid int, was string) error {
 		is = s.nameSoon(uid, true) // it may have changed since it was looked up
 	}
 	if is != "" && is != was {
-		return fmt.Errorf("uid %d was %s when the job was enqueued and is %s now", uid, was, is)
+		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, was, is)
 	}
 	return nil
 }
@@ -355,7 +355,7 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	for more := true; more && len(lost) > 0; more = f.Before != 0 {
 		page, err := s.selected(ctx, f)
 		if err != nil {
-			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not looked for: " + err.Error(), Next: "queuectl doctor, later"}}
+			return []store.Finding{{Check: "owners", Level: store.Warning, Message: "jobs of former accounts were not checked: " + err.Error(), Next: "try again later: queuectl doctor"}}
 		}
 		for _, ref := range page.Refs {
 			if name, former := lost[ref.UID]; former {
@@ -374,8 +374,8 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	}
 	return []store.Finding{{
 		Check: "owners", Level: store.Warning,
-		Message: "the uids of these accounts belong to others now, and their jobs are kept for admins: " + strings.Join(list, ", "),
-		Next:    "queuectl list --user NAME shows them; queuectl edit ID '{\"user\":\"ANOTHER\"}' and queuectl release ID have one run for somebody else, queuectl rm ID removes it",
+		Message: "the uids of these accounts now belong to other accounts; the jobs of the former accounts are kept for admins: " + strings.Join(list, ", "),
+		Next:    "list them: queuectl list --user NAME; run one as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; remove one: queuectl rm ID",
 	}}
 }
 

@@ -46,14 +46,14 @@ func (s *Service) pause(ctx context.Context, method string, p control.Selection,
 
 // notPaused refuses a pause of a job that does not run, or its end.
 func notPaused(j *queue.Job, on bool) error {
-	next := "only what runs can be paused"
+	next := "only running jobs can be paused"
 	switch {
 	case on && j.State.Waiting() && j.State != queue.Held:
-		next += "; keep it from being run with: queuectl hold " + j.ID
+		next += "; keep it from starting with: queuectl hold " + j.ID
 	case !on && j.State == queue.Held:
 		next = "let it run with: queuectl release " + j.ID
 	case !on:
-		next = "only what was paused is resumed"
+		next = "only paused jobs can be resumed"
 	}
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
@@ -64,7 +64,7 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
 	if !peer.Right.Covers(control.Operate) {
-		return v, s.Refuse(&peer, method+" of everything", control.Operate)
+		return v, s.Refuse(&peer, method+" of all jobs", control.Operate)
 	}
 	if p.DryRun {
 		v.Matched = new(int(s.store.Counts().States[queue.Processing]))
@@ -136,5 +136,5 @@ func (s *Service) pausedHealth() string {
 	if all == nil {
 		return ""
 	}
-	return fmt.Sprintf("everything is paused, by %s since %s; go on with: queuectl resume --all", s.userName(all.UID), all.At)
+	return fmt.Sprintf("everything is paused, by %s since %s; resume with: queuectl resume --all", s.userName(all.UID), all.At)
 }

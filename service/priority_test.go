@@ -26,13 +26,13 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		bounds   string // of what is refused
 	}{
 		{"default", 15, control.Submit, ""},
-		{"default", 16, control.Submit, "16 is not between -5 and 15"},
+		{"default", 16, control.Submit, "16 is outside the range -5 to 15"},
 		{"default", -5, control.Submit, ""},
-		{"default", -6, control.Submit, "-6 is not between -5 and 15"},
+		{"default", -6, control.Submit, "-6 is outside the range -5 to 15"},
 		{"default", queue.MaxPriority, control.Operate, ""},
 		{"urgent", 110, control.Submit, ""},
-		{"urgent", 111, control.Submit, "111 is not between 90 and 110"},
-		{"urgent", 5, control.Submit, "5 is not between 90 and 110"},
+		{"urgent", 111, control.Submit, "111 is outside the range 90 to 110"},
+		{"urgent", 5, control.Submit, "5 is outside the range 90 to 110"},
 	} {
 		check := func(how string, err error) {
 			t.Helper()

@@ -313,7 +313,7 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 	}
 	raw, err = json.Marshal(given)
 	if len(raw) > control.MaxQueueDefaults {
-		return "", queue.Invalid("default", "is %d bytes of JSON with those that there are; at most %d are taken", len(raw), control.MaxQueueDefaults)
+		return "", queue.Invalid("default", "is %d bytes of JSON together with the existing defaults; the limit is %d", len(raw), control.MaxQueueDefaults)
 	}
 	return string(raw), err
 }
@@ -344,12 +344,12 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		until = now.Add(time.Duration(p.For))
 	}
 	if until != 0 && until <= now {
-		return control.QueueList{}, queue.Invalid("until", "%s has passed", until)
+		return control.QueueList{}, queue.Invalid("until", "%s is in the past", until)
 	}
 	return s.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
 		if rule.Frozen && until != 0 {
-			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, which has no end of its own; resume it first: queuectl queue resume %s", q.Name, q.Name)
+			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot have an end time; resume it first: queuectl queue resume %s", q.Name, q.Name)
 		}
 		if !rule.Frozen { // else its jobs stand still since then
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
@@ -376,7 +376,7 @@ func (s *Service) keepStill(ctx context.Context) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("not everything of the frozen queues stands still", "error", err)
+		s.log.Warn("some jobs of frozen queues are still running", "error", err)
 	}
 }
 
@@ -471,7 +471,7 @@ func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control
 func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (control.QueueList, error) {
 	return s.onQueues(ctx, "queue.rm", p.Name, false, func(q *store.QueueState) (store.QueueRule, error) {
 		if q.Waiting > 0 || q.Leased > 0 {
-			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has jobs: %d wait and %d run; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
+			return store.Plain, queue.Errorf(queue.CodeWrongState, "queue %s has %d waiting and %d running jobs; cancel them, or move them: queuectl edit --where-queue %s --queue NAME", q.Name, q.Waiting, q.Leased, q.Name)
 		}
 		return store.Plain, nil
 	}, func(*store.QueueState) error { return nil })
@@ -503,7 +503,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to 
 			changed[q.Name] = *q
 		}
 		if len(changed) == 0 {
-			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; one is there while jobs wait or run in it, or once queuectl queue set has given it something of its own", name, queue.Nearest(name, names))
+			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; a queue exists while it has waiting or running jobs, or settings of its own (queuectl queue set)", name, queue.Nearest(name, names))
 		}
 		return nil
 	})

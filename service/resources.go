@@ -59,7 +59,7 @@ func checkTogether(asks []*queue.Demand, nodes []store.NodeState) error {
 			all = append(all, d.String())
 		}
 	}
-	return queue.Invalid("resources", "no machine meets all of it together: %s; queuectl node list says what each has", strings.Join(all, ", "))
+	return queue.Invalid("resources", "no single node has all of this: %s; see: queuectl node list", strings.Join(all, ", "))
 }
 
 // checkResource refuses more of a resource than any node has.
@@ -75,9 +75,9 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	}
 	switch {
 	case !all[d.Key]:
-		return queue.Invalid("resources", "there is no resource %q here%s; the settings name them: [resources.%s] count = N", d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
+		return queue.Invalid("resources", "there is no resource %q%s; define it in the settings: [resources.%s] count = N", d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
 	case d.N > most:
-		return queue.Invalid("resources", "%d units of %s are asked for, and there are %d", d.N, d.Key, most)
+		return queue.Invalid("resources", "the job needs %d units of %s, but only %d exist", d.N, d.Key, most)
 	}
 	return nil
 }
@@ -92,9 +92,9 @@ func checkOn(d *queue.Demand, nodes []store.NodeState) error {
 		names = append(names, nodes[i].Name)
 	}
 	if label, _, labelled := strings.Cut(d.Key, "="); labelled {
-		return queue.Invalid("on", "no machine of this queue has the label %s; node_labels in its settings says which it has, and queuectl node list lists them", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
+		return queue.Invalid("on", "no node of this queue has the label %s; see: queuectl node list (a node's setting node_labels defines its labels)", queue.Clip(label)+"="+queue.Clip(d.Key[len(label)+1:]))
 	}
-	return queue.Invalid("on", "there is no machine %q in this queue%s", queue.Clip(d.Key), cmp.Or(queue.Nearest(d.Key, names), "; queuectl node list names them"))
+	return queue.Invalid("on", "this queue has no node %q%s", queue.Clip(d.Key), cmp.Or(queue.Nearest(d.Key, names), "; see: queuectl node list"))
 }
 
 // unitNames are the ids of the units that a job holds, by resource.

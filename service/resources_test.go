@@ -25,9 +25,9 @@ func TestDemandsOfOneMachine(t *testing.T) {
 	}{
 		{[]queue.Demand{on("b"), units("gpu", 4)}, ""},
 		{[]queue.Demand{on("kind=gpu"), units("gpu", 1)}, ""},
-		{[]queue.Demand{on("a"), units("gpu", 2)}, "no machine meets all of it together: on a, gpu=2"},
-		{[]queue.Demand{units("disk", 1), units("gpu", 2)}, "no machine meets all of it together: disk=1, gpu=2"},
-		{[]queue.Demand{on("b"), units("gpu", 5)}, "5 units of gpu are asked for, and there are 4"},
+		{[]queue.Demand{on("a"), units("gpu", 2)}, "no single node has all of this: on a, gpu=2"},
+		{[]queue.Demand{units("disk", 1), units("gpu", 2)}, "no single node has all of this: disk=1, gpu=2"},
+		{[]queue.Demand{on("b"), units("gpu", 5)}, "the job needs 5 units of gpu, but only 4 exist"},
 	} {
 		err := new(Service).checkDemands(&queue.Job{Demands: c.demands}, known)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

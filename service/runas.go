@@ -36,12 +36,12 @@ func (s *Service) settleTmpdir() error {
 	case tmpdir == "":
 		return nil
 	case s.opt.Runners.rooted():
-		return queue.Invalid("job_tmpdir", "root's runners take no directory from the service; remove it here and set job_tmpdir in %s",
+		return queue.Invalid("job_tmpdir", "runners that root starts ignore this setting; remove it, and set job_tmpdir in %s",
 			s.opt.Runners.Policy)
 	}
 	s.home.Tmpdir = filepath.Clean(tmpdir)
 	if err := s.home.CheckTmpdir(); err != nil { // it may be mounted later
-		s.log.Error("no job starts until this is corrected", "error", err)
+		s.log.Error("no jobs can start until this is fixed", "error", err)
 	}
 	return nil
 }
@@ -116,7 +116,7 @@ func (s *Service) startsBy(layers []config.Layer) error {
 func (s *Service) unstarted(key string, err error) error {
 	if s.config.Load().Origin(key) == config.FromStored {
 		k, _, _ := config.Find(key, "") // it is one
-		err = fmt.Errorf("%w; config set has stored that, and only a running service undoes it: start it with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
+		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(key), k.Default, key)
 	}
 	return &ExitError{ExitConfig, err}

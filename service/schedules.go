@@ -118,7 +118,7 @@ func changing(do func() error) (err error) {
 			return err
 		}
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the schedule is being changed by others; try again")
+	return queue.Errorf(queue.CodeUnavailable, "other requests keep changing the schedule; try again")
 }
 
 // askedFor checks what is asked of a schedule, and completes it.
@@ -163,11 +163,11 @@ func (a *asked) complete() (err error) {
 	a.AtBoot = a.line.AtBoot()
 	switch {
 	case a.Jitter != 0 && a.AtBoot:
-		return queue.Invalid("jitter", "does not go with @reboot; begin the command with a sleep")
+		return queue.Invalid("jitter", "cannot be combined with @reboot; start the command with sleep instead")
 	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
-		return queue.Invalid("jitter", "%s is longer than the %s between two runs; give a shorter one", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
+		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
 	case a.AtBoot && a.Boot == "":
-		return queue.Invalid("cron", "@reboot is not there on this system, which does not tell its boots apart")
+		return queue.Invalid("cron", "@reboot is not supported on this system, which cannot distinguish its boots")
 	}
 	a.NextAt, a.DueAt = nextOf(&a.Schedule, &a.line, a.zone, a.LastAt)
 	return nil
@@ -193,9 +193,9 @@ func (s *Service) mayReplace(ctx context.Context, is, want *store.Schedule, repl
 	case own && len(differs) == 0 && !is.Damaged:
 		return true, nil
 	case !replace && own:
-		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " exists with another definition, by " + strings.Join(differs, ", ") + "; replace it with --replace"}
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " already exists with a different " + strings.Join(differs, ", ") + "; replace it with --replace"}
 	case !replace:
-		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " exists, and is another user's; give another name"}
+		return false, &queue.Error{Code: queue.CodeExists, Field: "name", Message: is.Name + " already exists and belongs to another user; choose another name"}
 	}
 	return false, s.mayActOn(&peer, "schedule.add", "schedule", &j)
 }
@@ -406,7 +406,7 @@ func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (c
 		line, err := schedule.Parse(is.Cron)
 		in, err2 := zone.Load(is.Zone)
 		if err = errors.Join(err, err2); err != nil || is.UID < 0 || is.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "%s cannot go on (%s); add it again with --replace", is.Name, cmp.Or(is.Note, fmt.Sprint(err)))
+			return queue.Errorf(queue.CodeWrongState, "%s cannot resume (%s); add it again with --replace", is.Name, cmp.Or(is.Note, fmt.Sprint(err)))
 		}
 		resume := store.Pausing{Name: is.Name, Gen: is.Gen, By: &by, LastAt: max(is.LastAt, s.store.Now()), Boot: boot()}
 		resume.NextAt, resume.DueAt = nextOf(is, &line, in, resume.LastAt)

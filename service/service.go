@@ -184,7 +184,7 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 		return &ExitError{ExitConfig, err}
 	}
 	if len(o.Inherited) > 0 {
-		s.log.Warn("the service inherited this from the process that started it", "inherited", strings.Join(o.Inherited, "; "))
+		s.log.Warn("the service inherited restrictions from the process that started it", "inherited", strings.Join(o.Inherited, "; "))
 	}
 	if err := control.CheckSocketPath(o.Places.Socket); err != nil {
 		return &ExitError{ExitConfig, err}
@@ -231,7 +231,7 @@ func (s *Service) whenRoom(ctx context.Context, do func() error) error {
 		}
 		doubted = !full
 		if !logged {
-			s.log.Error("the service starts once there is space on the disk", "error", err)
+			s.log.Error("the disk is full; the service starts once there is space", "error", err)
 			if s.opt.Full != nil {
 				s.opt.Full(err)
 			}
@@ -436,7 +436,7 @@ func (s *Service) unadopted(err error) error {
 	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than its runner (%w): put the newer database back, and start it again if it is refused at first, or a backup in its place (queuectl --dir %s restore FILE), or end the runner with all that it runs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than its runner (%w); put the newer database back (start the service twice if it refuses the first time), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
 }
 
 // endRunners says how to end all runners.
@@ -470,7 +470,7 @@ func (s *Service) bind(ctx context.Context, to control.SocketPerms) error {
 func (s *Service) listen(to control.SocketPerms) (*control.Socket, error) {
 	given, handed, err := s.systemsSockets()
 	if err != nil {
-		return nil, fmt.Errorf("take the system's sockets: %w", err)
+		return nil, fmt.Errorf("use the sockets that the system passed: %w", err)
 	}
 	s.handed = handed
 	if given == nil {

@@ -132,8 +132,8 @@ func (s *Service) bindNode(ctx context.Context) error {
 func (s *Service) apply(ctx context.Context) (later string) {
 	ctx = context.WithoutCancel(ctx) // the settings are stored by now
 	if err := s.bindStore(ctx); err != nil {
-		later = fmt.Sprintf("the queue holds to it from the next change or start on: %v", err)
-		s.log.Error("the order of jobs, max_running_per_user, resources and hooks hold from the next change of a setting or the next start on", "error", err)
+		later = fmt.Sprintf("not applied to the queue until the next change of a setting or restart: %v", err)
+		s.log.Error("the order of jobs, max_running_per_user, resources and hooks stay as they were until the next change of a setting or restart", "error", err)
 	}
 	return cmp.Or(later, s.applyHere())
 }
@@ -198,7 +198,7 @@ func (s *Service) reopenLog() {
 		return // standard error is its caller's
 	}
 	if err := logs.Reopen(s.opt.Log, s.opt.Log.Name()); err != nil {
-		s.log.Error("the log's file was moved, and another one cannot be opened", "error", err)
+		s.log.Error("the log file was moved, and a new one cannot be opened", "error", err)
 	}
 	s.home.ReopenLogs()
 }
@@ -234,15 +234,15 @@ func (s *Service) readAgain(ctx context.Context) (later string, err error) {
 	s.users.Clear()
 	later = s.apply(ctx)
 	if hidden := s.config.Load().Hides(config.FromFile); len(hidden) > 0 {
-		s.log.Warn("settings of the file are hidden by stronger ones", "keys", strings.Join(hidden, " "))
+		s.log.Warn("settings in the file have no effect, because they are overridden", "keys", strings.Join(hidden, " "))
 	}
-	s.log.Info("settings read again")
+	s.log.Info("settings reloaded")
 	var waits []string
 	for _, w := range s.config.Load().Waiting() {
 		waits = append(waits, w.Name)
 	}
 	if len(waits) > 0 {
-		later = strings.TrimPrefix(later+"; these hold from the next start of the service: "+strings.Join(waits, ", "), "; ")
+		later = strings.TrimPrefix(later+"; these take effect after a restart of the service: "+strings.Join(waits, ", "), "; ")
 	}
 	return later, nil
 }
@@ -262,7 +262,7 @@ func (s *Service) value(k *config.Key, shown func(text string) string) control.C
 	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
 	for _, w := range c.Waiting() {
 		if w.Name == k.Name {
-			v.Note = fmt.Sprintf("%s is there, which holds from the next start of the service", shown(w.Value))
+			v.Note = fmt.Sprintf("changed to %s, which takes effect after a restart of the service", shown(w.Value))
 		}
 	}
 	return v
@@ -324,14 +324,14 @@ func (s *Service) unknownRoles() string {
 	var list []string
 	for role, name := range s.config.Load().RoleUsers() {
 		if _, err := s.peerNamed(name); err != nil {
-			list = append(list, fmt.Sprintf("the user %q of the role %q: %v", name, queue.Clip(role), err))
+			list = append(list, fmt.Sprintf("user %q of role %q: %v", name, queue.Clip(role), err))
 		}
 	}
 	if list == nil {
 		return ""
 	}
 	slices.Sort(list)
-	return "stored; but jobs wait or are refused for want of " + strings.Join(list, "; ")
+	return "stored, but jobs wait or are refused: " + strings.Join(list, "; ")
 }
 
 // ConfigUnset implements control.API.
@@ -346,7 +346,7 @@ func (s *Service) ConfigUnset(ctx context.Context, p control.ConfigKey) (control
 // change stores a setting, or the lack of one, and has it hold.
 func (s *Service) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
 	if k.Placed() {
-		return v, queue.Invalid("key", "%s is of this machine, and stored settings are of the queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
+		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
 	}
 	err = s.inTurnOfAll(ctx, func() error {
 		if text != "" {
@@ -367,9 +367,9 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	strongest := s.config.Load().Strongest(k.Name)
 	switch unknown := s.unknownNames(); {
 	case text != "" && strongest != config.FromStored:
-		v.Note = "stored, but hidden by the " + string(strongest)
+		v.Note = "stored, but no effect: overridden by the " + string(strongest)
 	case k.AtStart():
-		v.Note = "stored; it holds from the next start of the service"
+		v.Note = "stored; it takes effect after a restart of the service"
 	case access && unknown != "":
 		v.Note = unknown
 	case k.Name == "store_roles":
@@ -398,7 +398,7 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	}
 	v := s.valueTo(ctx, k)
 	if later := s.apply(ctx); later != "" {
-		v.Note = "stored; but " + later
+		v.Note = "stored, but " + later
 	}
 	return v, nil
 }
@@ -414,7 +414,7 @@ func (s *Service) storeSetting(ctx context.Context, set store.Setting) error {
 func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
 	err = s.inTurnOfAll(ctx, func() error {
 		if s.pool.Stopping() { // which has taken them all
-			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of its workers once it has started again")
+			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of workers after its next start")
 		}
 		n = count(s.pool.Workers())
 		return s.putWorkers(ctx, n)
@@ -424,7 +424,7 @@ func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n in
 
 func (s *Service) putWorkers(ctx context.Context, n int) error {
 	if n < 0 || n > worker.MaxWorkers {
-		return queue.Invalid("count", "%d workers are not between 0 and %d", n, worker.MaxWorkers)
+		return queue.Invalid("count", "must be between 0 and %[2]d, not %[1]d", n, worker.MaxWorkers)
 	}
 	text := strconv.Itoa(n)
 	if err := s.storeSetting(ctx, store.Setting{Key: "workers", Value: text, UID: control.PeerFrom(ctx).UID}); err != nil {

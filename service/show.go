@@ -56,7 +56,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 // another's environment is shown.
 var (
 	errTail       = errors.New("the output is not in the store")
-	errUnrecorded = errors.New("nobody has recorded that it is shown")
+	errUnrecorded = errors.New("no audit record of the access")
 )
 
 // showing is a job that is to be shown.
@@ -171,11 +171,11 @@ func keepTail(tails *[2][]byte) func(output.Chunk) error {
 // record records that another's environment is shown, and says how much may be shown then.
 func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 	if err := s.audit(ctx, "show", "environment", j); err != nil {
-		s.log.Warn("an environment was not shown, for that could not be recorded", "job", j.ID, "error", err)
+		s.log.Warn("an environment was not shown, because the access could not be recorded", "job", j.ID, "error", err)
 		return control.Inside
 	}
 	peer := control.PeerFrom(ctx)
-	s.log.Info("an environment is shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
+	s.log.Info("an environment was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
 	return control.Whole
 }
 

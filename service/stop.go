@@ -24,7 +24,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 			return s.store.Err()
 		case <-hup:
 			if _, err := s.reloading(context.WithoutCancel(ctx)); err != nil {
-				s.log.Error("settings not read again; the old ones hold", "error", err)
+				s.log.Error("settings not reloaded; the old ones stay in effect", "error", err)
 			}
 			continue
 		case keep = <-s.stop:
@@ -51,9 +51,9 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
 		within, ending = 0, nil
-		s.log.Info("the session ends, so jobs are ended and given back", "running", s.pool.Busy(), "grace", grace.String())
+		s.log.Info("the session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())
 	} else if n := s.pool.Busy(); n > 0 {
-		s.log.Info("jobs that run are waited for, and ended and given back after stop_timeout", "running", n, "stop_timeout", within.String())
+		s.log.Info("waiting for running jobs; after stop_timeout they are stopped and returned to the queue", "running", n, "stop_timeout", within.String())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -72,11 +72,11 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 		case <-failed:
 		case <-s.store.Broken():
 		case <-over:
-			s.log.Error("stopped before all that ran was stored as given back; the next service does that")
+			s.log.Error("stopped before all jobs were recorded as returned; the next start of the service does that")
 		case <-ending:
 			ending = nil
 			if session.Ends(stopping) {
-				s.log.Info("the session ends, so jobs are ended and given back at once", "running", s.pool.Busy())
+				s.log.Info("the session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
 				go s.pool.Hurry(ctx, session.Grace) // ends as Stop does
 				over = time.After(session.Grace + stopSpare)
 			}

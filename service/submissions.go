@@ -49,7 +49,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 		}
 		if err != nil && ctx.Err() == nil && said != err.Error() { // it may be for long
 			said = err.Error()
-			s.log.Warn("jobs that a database has handed in wait", "error", err)
+			s.log.Warn("jobs enqueued through the database are waiting to be accepted", "error", err)
 		}
 		if err != nil || t.waits() {
 			wait = submissionAgain
@@ -143,7 +143,7 @@ func (t *taking) take(ctx context.Context, r *takenRole, jobs []store.Submission
 		job := &jobs[i]
 		err := t.s.submit(ctx, t.server, job, users)
 		if err != nil && !passing(err) {
-			t.s.log.Warn("a job that a database has handed in is none", "role", job.Role, "job", job.ID, "error", err)
+			t.s.log.Warn("refused an invalid job that was enqueued through the database", "role", job.Role, "job", job.ID, "error", err)
 			err = t.inbox.Refuse(ctx, job.N, err.Error())
 		}
 		if held = err; err != nil || ctx.Err() != nil {
@@ -159,7 +159,7 @@ func (t *taking) take(ctx context.Context, r *takenRole, jobs []store.Submission
 	}
 	t.mu.Unlock()
 	if held != nil && ctx.Err() == nil && was != held.Error() {
-		t.s.log.Warn("jobs that a database has handed in wait", "role", jobs[0].Role, "error", held)
+		t.s.log.Warn("jobs enqueued through the database are waiting to be accepted", "role", jobs[0].Role, "error", held)
 	}
 	if taken > 0 {
 		select {
@@ -188,7 +188,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	defer cancel()
 	name, known := users[job.Role]
 	if !known {
-		return queue.Errorf(queue.CodeDenied, "the role %q is not in store_roles", queue.Clip(job.Role))
+		return queue.Errorf(queue.CodeDenied, "the role %q is not listed in store_roles", queue.Clip(job.Role))
 	}
 	peer, err := s.peerNamed(name)
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers() { // who may know the user
 			code = queue.CodeUnavailable
 		}
-		return queue.Errorf(code, "the user %q of the role %q: %v", name, queue.Clip(job.Role), err)
+		return queue.Errorf(code, "user %q of role %q: %v", name, queue.Clip(job.Role), err)
 	}
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON(job.Spec); err != nil {

@@ -16,7 +16,7 @@ import (
 // standing is how the queue stands, in a line.
 func (s *Service) standing() string {
 	c := s.store.Counts()
-	line := fmt.Sprintf("%d running, %d waiting, %d dead; %d workers", s.pool.Busy(), c.Waiting(), c.States[queue.Dead], s.pool.Workers())
+	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.pool.Busy(), c.Waiting(), c.States[queue.Dead], s.pool.Workers())
 	if s.pool.Draining() {
 		line += "; draining"
 	}
@@ -75,7 +75,7 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 		if err := s.alive(ctx); err == nil {
 			systemd.Notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
-			s.log.Error("no sign of life for the watchdog", "error", err)
+			s.log.Error("cannot notify the systemd watchdog", "error", err)
 		}
 		select {
 		case <-ctx.Done():

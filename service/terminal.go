@@ -22,7 +22,7 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 		return control.Attached{}, err
 	}
 	if !j.TTY {
-		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; a job gets one with tty: queuectl run --tty", j.ID)
+		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; start a job with one with: queuectl run --tty", j.ID)
 	}
 	running, err := s.startedAttempt(ctx, &j, &p)
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 		}
 		if s.cluster != nil && j.State == queue.Processing {
 			if name := s.nodeOf(ctx, j.Seq); name != s.node {
-				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on the node %s; attach to its terminal there", j.ID, name)
+				return running, queue.Errorf(queue.CodeUnsupported, "job %s runs on node %s; attach to its terminal there", j.ID, name)
 			}
 		}
 		within, cancel := ctx, func() {}
@@ -90,9 +90,9 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 		case ok && p.Attempt <= running.Runs, p.Attempt > 0 && p.Attempt <= j.Runs:
 			return running, queue.Errorf(queue.CodeWrongState, "attempt %d of job %s has ended", p.Attempt, j.ID)
 		case j.State.Ended():
-			return running, queue.Errorf(queue.CodeWrongState, "job %s is %s, and its terminal is gone; queuectl logs shows what was printed there", j.ID, j.State)
+			return running, queue.Errorf(queue.CodeWrongState, "job %s is %s, and its terminal is closed; see its output with: queuectl logs %[1]s", j.ID, j.State)
 		case !p.Wait:
-			return running, queue.Errorf(queue.CodeWrongState, "job %s does not run now, so it has no terminal yet", j.ID)
+			return running, queue.Errorf(queue.CodeWrongState, "job %s is not running, so it has no terminal yet", j.ID)
 		}
 		select {
 		case <-watching.C:

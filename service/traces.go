@@ -7,8 +7,8 @@ func (s *Service) setTraces() (trouble string) {
 		return ""
 	}
 	if err := s.traces.Set(s.config.Load().TracesEndpoint); err != nil {
-		s.log.Error("attempts are told to no collector", "error", err)
-		return "attempts are told to no collector: " + err.Error()
+		s.log.Error("traces of attempts are not sent", "error", err)
+		return "traces of attempts are not sent: " + err.Error()
 	}
 	return ""
 }

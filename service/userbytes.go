@@ -107,7 +107,7 @@ func (s *Service) examineUsers() (list []store.Finding) {
 	most := s.maxBytesUser()
 	for _, u := range s.nearQuota() {
 		list = append(list, store.Finding{Check: "users", Level: store.Warning,
-			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; new ones are refused once these are used up", s.userName(u.UID), u.Bytes, most),
+			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all are used, new jobs are refused", s.userName(u.UID), u.Bytes, most),
 			Next:    "remove ended jobs (queuectl cleanup), or raise max_bytes_per_user"})
 	}
 	return list

@@ -67,11 +67,11 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 			return store.ErrMoved
 		}
 		if errors.Is(err, worker.ErrRuns) {
-			next := "cancel it, or requeue it to have it wait again"
+			next := "cancel it, or put it back in the queue with requeue"
 			if c.Verb == queue.VerbRemove {
 				next = "with --force it is ended first"
 			}
-			return queue.Errorf(queue.CodeWrongState, "job %s is being run; %s", j.ID, next)
+			return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 		}
 		if done || err != nil {
 			return err
@@ -117,7 +117,7 @@ const maxEdit = 64 << 10
 // Edit implements control.API.
 func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult, error) {
 	if len(p.Set) > maxEdit && (p.Chosen() || len(p.Names()) > 1) {
-		return control.BulkResult{}, queue.Invalid("set", "is %d bytes long; one of more than %d is for one job at a time", len(p.Set), maxEdit)
+		return control.BulkResult{}, queue.Invalid("set", "is %d bytes long; more than %d bytes are allowed for a single job only", len(p.Set), maxEdit)
 	}
 	d := s.config.Load().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
@@ -239,7 +239,7 @@ func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Bul
 		case len(only) > 0:
 			return store.ErrMoved
 		}
-		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs is requeued: retry runs an ended job again, release a held one", j.ID, j.State)
+		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued: use retry for an ended job, release for a held one", j.ID, j.State)
 	})
 }
 
@@ -267,7 +267,7 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 		case len(only) > 0:
 			return store.ErrMoved
 		}
-		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only what runs gets a signal", j.ID, j.State)
+		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only a running job can receive a signal", j.ID, j.State)
 	})
 }
 

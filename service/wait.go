@@ -16,7 +16,7 @@ const pieceBytes = 64 << 10
 func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if len(ids) > control.MaxWaits {
-		return control.Waited{}, queue.Invalid("ids", "and id name %d jobs; at most %d are taken", len(ids), control.MaxWaits)
+		return control.Waited{}, queue.Invalid("ids", "and id name %d jobs; the limit is %d", len(ids), control.MaxWaits)
 	}
 	w := &waiting{s: s, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
 	if err := w.begin(ctx); err != nil {
@@ -165,7 +165,7 @@ func (s *Service) again(ctx context.Context, was *queue.Job) (queue.Job, error) 
 
 func sameJob(j, was *queue.Job) error {
 	if j.Seq != was.Seq {
-		return queue.Errorf(queue.CodeNotFound, "there is no job %q any more, but another one by its name", was.ID)
+		return queue.Errorf(queue.CodeNotFound, "job %q was removed, and another job has this id now", was.ID)
 	}
 	return nil
 }

@@ -111,27 +111,27 @@ func (s *Service) ownReason(j *queue.Job, now queue.Millis) (r control.Reason, f
 	due := control.Time(j.DueAt)
 	switch {
 	case j.State == queue.Held:
-		return control.Reason{Kind: "held", Text: "it is held" + because(j), Next: "queuectl release " + j.ID}, true
+		return control.Reason{Kind: "held", Text: "the job is held" + because(j), Next: "queuectl release " + j.ID}, true
 	case j.State == queue.Blocked && len(j.After) > 0:
 		name := dependencyName(j.After[0].Job, j.After[0].ID, j.After[0].How)
 		id, _, _ := strings.Cut(name, ":")
-		return control.Reason{Kind: "dependency", Key: id, Text: "it waits until job " + id + " " + ends(j.After[0].How), Next: "queuectl why " + id}, true
+		return control.Reason{Kind: "dependency", Key: id, Text: "job " + id + " " + mustEnd(j.After[0].How), Next: "queuectl why " + id}, true
 	case j.State == queue.Processing:
 		return s.pauseReason(j)
 	case !j.State.Runnable() || j.DueAt <= now:
 		return r, false
 	case j.State == queue.Failed:
-		return control.Reason{Kind: "retry", At: due, Text: fmt.Sprintf("attempt %d failed; it is run again then", j.Attempts), Next: "queuectl retry " + j.ID}, true
+		return control.Reason{Kind: "retry", At: due, Text: fmt.Sprintf("retry after failed attempt %d", j.Attempts), Next: "queuectl retry " + j.ID}, true
 	}
-	return control.Reason{Kind: "time", At: due, Text: "it is not due before then", Next: "queuectl edit " + j.ID + " --run-at now"}, true
+	return control.Reason{Kind: "time", At: due, Text: "not due yet", Next: "queuectl edit " + j.ID + " --run-at now"}, true
 }
 
-// ends says in words what a dependency waits for.
-func ends(how queue.ParentEnd) string {
+// mustEnd returns the condition of a dependency as the end of a sentence about the parent job.
+func mustEnd(how queue.ParentEnd) string {
 	if how == queue.ParentEnded {
-		return "has ended"
+		return "must end"
 	}
-	return fmt.Sprintf("is %s", how)
+	return fmt.Sprintf("must be %s", how)
 }
 
 // pauseReason says who paused a running job.
@@ -144,20 +144,20 @@ func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
 	if j.PausedAt == 0 {
 		next = "queuectl resume --all"
 	}
-	return control.Reason{Kind: "paused", Text: fmt.Sprintf("it is paused, by %s since %s", s.userName(by), at), Next: next}, true
+	return control.Reason{Kind: "paused", Text: fmt.Sprintf("the job is paused, by %s since %s", s.userName(by), at), Next: next}, true
 }
 
 // stopReasons returns what keeps this node from starting any job.
 func (s *Service) stopReasons() (list []control.Reason) {
 	if s.looks {
-		return []control.Reason{{Kind: "workers", Text: "no service runs here", Next: "queuectl service start"}}
+		return []control.Reason{{Kind: "workers", Text: "the service is not running", Next: "queuectl service start"}}
 	}
 	switch all := s.paused.Load(); {
 	case all != nil:
 		text := "everything is paused, by " + s.userName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Next: "queuectl resume --all"})
 	case s.pool.Draining():
-		list = append(list, control.Reason{Kind: "draining", Text: "no job is started while the service drains", Next: s.endDrain()})
+		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs", Next: s.endDrain()})
 	case s.pool.Workers() == 0:
 		list = append(list, control.Reason{Kind: "workers", Used: new(0), Most: new(0), Text: "there are no workers", Next: "queuectl worker start"})
 	}
@@ -176,9 +176,9 @@ func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []contro
 		list = append(list, gateReason(j, &obstacles[i]))
 	}
 	if workers, busy := s.pool.Workers(), s.pool.Busy(); !stopped && busy >= workers {
-		text := fmt.Sprintf("all %d workers run jobs", workers)
+		text := fmt.Sprintf("all %d workers are busy", workers)
 		if workers == 1 {
-			text = "the one worker runs a job"
+			text = "the only worker is busy"
 		}
 		list = append(list, control.Reason{Kind: "workers", Used: &busy, Most: &workers, Text: text, Next: "queuectl worker start"})
 	}

@@ -35,9 +35,9 @@ func (s *Service) setWeb() (trouble string) {
 		return ""
 	}
 	if err := s.web.Set(pageBy(&s.config.Load().Settings)); err != nil {
-		s.log.Error("the page is not served as the settings say", "error", err)
+		s.log.Error("the web page does not use the new settings", "error", err)
 		if s.web.Listening() != "" {
-			return "the page goes on as it was: " + err.Error()
+			return "the page keeps its previous settings: " + err.Error()
 		}
 		return "the page is not served: " + err.Error()
 	}
@@ -69,7 +69,7 @@ func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.Web
 // runWeb has the page be somewhere until the service ends, over every origin of the setting. The caller has the turn.
 func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if len(s.handed) > 0 {
-		return queue.Errorf(queue.CodeWrongState, "the page is where systemd's unit queuectl-web.socket has it, at %s; to end that: sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service, which jobs outlive", s.handed[0].Addr())
+		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to change that (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.handed[0].Addr())
 	}
 	k, text, err := config.Find(webListen, listen)
 	if err == nil {

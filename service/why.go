@@ -92,7 +92,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 // whyInput adds the reason why an ended job whose input was removed cannot run again.
 func (s *Service) whyInput(j *queue.Job, add func(control.Reason)) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
-		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","), Text: "it cannot run again, because its input (" + strings.Join(fields, ", ") +
+		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","), Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
 			") was removed to make room for newer jobs (max_bytes_per_user)", Next: "enqueue it again with its input"})
 	}
 }
@@ -111,17 +111,17 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 			}
 			failed = true
 			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
-			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("it waited until job %s is %s, which is %s", id, l.How, l.State), Next: "queuectl retry " + id}
+			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.How, l.State), Next: "queuectl retry " + id}
 			switch {
 			case l.State == 0:
-				r.Text, r.Next = fmt.Sprintf("it waited for job %s, which was removed", id), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.How.Met(l.State): // which was retried alone
-				r.Text, r.Next = fmt.Sprintf("job %s, which it waited for, had ended otherwise; by now that is %s", id, l.State), "queuectl retry "+j.ID
+				r.Text, r.Next = fmt.Sprintf("a dependency was not met when job %s ended; that job is %s now", id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}
 		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 { // what it waited for was retried, which retries it too
-			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "it was not retried with what it waited for: another job had its unique key", Next: "queuectl retry " + j.ID})
+			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "the job was not retried together with its dependencies, because another job had its unique key", Next: "queuectl retry " + j.ID})
 		}
 		return err
 	})
@@ -144,7 +144,7 @@ func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control
 			}
 			name := linkNames([]store.Link{l})[0]
 			id, _, _ := strings.Cut(name, ":")
-			text := fmt.Sprintf("it waits until job %s %s, which is %s now", id, ends(l.How), l.State)
+			text := fmt.Sprintf("job %s %s, but is %s", id, mustEnd(l.How), l.State)
 			add(control.Reason{Kind: "dependency", Key: id, Text: text, Next: "queuectl why " + id})
 		}
 		return err
@@ -190,7 +190,7 @@ func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
 		}
 		nodes, _ := s.nodes(ctx) // what is known suffices
 		if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); at >= 0 {
-			is := "which is " + viewNode(&nodes[at]).State
+			is := "a node that is " + viewNode(&nodes[at]).State
 			r.Text = strings.NewReplacer(notHere, is, notAnywhere, is).Replace(r.Text)
 		}
 	}

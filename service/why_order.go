@@ -59,11 +59,11 @@ func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.
 		g := &groups[i]
 		switch {
 		case order.Scheduling != queue.ByArrival && g.Priority > j.Priority:
-			g.Text = fmt.Sprintf("%d of %s with a priority up to %d", g.Jobs, g.User, g.Priority)
+			g.Text = fmt.Sprintf("%d from %s (priority up to %d)", g.Jobs, g.User, g.Priority)
 		case turns[g.User]:
-			g.Text = fmt.Sprintf("%d of %s, by turns", g.Jobs, g.User)
+			g.Text = fmt.Sprintf("%d from %s (users take turns)", g.Jobs, g.User)
 		default:
-			g.Text = fmt.Sprintf("%d of %s that waited longer", g.Jobs, g.User)
+			g.Text = fmt.Sprintf("%d from %s (waiting longer)", g.Jobs, g.User)
 		}
 	}
 	return groups

@@ -41,7 +41,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	put(other, 2, 14)
 	put(other, 1, 15)
 	put(other, 1, 5) // it came later
-	want := []string{fmt.Sprintf("3 of %d with a priority up to 15", other), fmt.Sprintf("1 of %d that waited longer", third)}
+	want := []string{fmt.Sprintf("3 from %d (priority up to 15)", other), fmt.Sprintf("1 from %d (waiting longer)", third)}
 	w := why("mine")
 	var got []string
 	for _, a := range w.AheadByUser {
@@ -54,7 +54,7 @@ func TestWhySaysWhoStartsBeforeAJob(t *testing.T) {
 	j.Priority = 5
 	s.stores(t, j)
 	put(third, 1, 5) // it came later too, but its user has the turn
-	want = []string{fmt.Sprintf("4 of %d with a priority up to 15", other), fmt.Sprintf("2 of %d, by turns", third), fmt.Sprintf("1 of %d that waited longer", owner)}
+	want = []string{fmt.Sprintf("4 from %d (priority up to 15)", other), fmt.Sprintf("2 from %d (users take turns)", third), fmt.Sprintf("1 from %d (waiting longer)", owner)}
 	got = nil
 	for _, a := range why("mine2").AheadByUser {
 		got = append(got, a.Text)
@@ -90,7 +90,7 @@ func TestWhyComparesHowLongJobsWait(t *testing.T) {
 			}
 		}
 		w, err := s.Why(by(t, owner, control.Submit), control.WhyParams{ID: "mine"})
-		if want := fmt.Sprintf("1 of %d that waited longer", other); err != nil || len(w.AheadByUser) != 1 || w.AheadByUser[0].Text != want {
+		if want := fmt.Sprintf("1 from %d (waiting longer)", other); err != nil || len(w.AheadByUser) != 1 || w.AheadByUser[0].Text != want {
 			t.Errorf("%+v: %+v, %v; want %q", order, w.AheadByUser, err, want)
 		}
 	}

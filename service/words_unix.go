@@ -6,7 +6,7 @@ package service
 const (
 	joinGroup    = "sudo usermod -aG %s %s, then log in again"
 	makeAccounts = "groupadd, useradd"
-	endHung      = "if it is stopped (T in ps -o stat= -p %d): kill -CONT %[1]d; if it hangs: kill -KILL %[1]d, which ends its jobs as lost"
-	findHung     = "which process it is cannot be told from here: look for it with ps -ef"
-	asSubmitters = "with run_as = \"submitter\" in %s each runs as who enqueued it, or as whom an admin names"
+	endHung      = "if it is stopped (ps -o stat= -p %d prints T): kill -CONT %[1]d; if it hangs: kill -KILL %[1]d (its jobs are then treated as lost)"
+	findHung     = "its process number is unknown; find it with ps -ef"
+	asSubmitters = "to run each job as the user who enqueued it, set run_as = \"submitter\" in %[3]s"
 )

@@ -93,7 +93,7 @@ func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.
 // ServiceStop implements control.API.
 func (s *Service) ServiceStop(ctx context.Context, p control.ServiceStop) (control.Stopping, error) {
 	if err := s.audit(ctx, "service.stop", "", nil); err != nil {
-		s.log.Warn("a stop that was asked for could not be recorded", "error", err) // it stops all the same
+		s.log.Warn("a stop request could not be recorded", "error", err) // it stops all the same
 	}
 	select {
 	case s.stop <- p.KeepJobs:
@@ -138,7 +138,7 @@ func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status
 		st.Health = health(s.problems(ctx))
 	} else {
 		st.Away = away.Error()
-		st.Health = health([]string{st.Away + "; what is said of jobs is as of before"}, true)
+		st.Health = health([]string{st.Away + "; the job counts may be outdated"}, true)
 	}
 	for _, state := range queue.States() {
 		st.Jobs[state.String()] = counts.States[state]

@@ -268,7 +268,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 			t.Errorf("%s: %+v, want an error with %q", words, r, want)
 		}
 	}
-	_, advice, _ := strings.Cut(doctor.out, "restart it and its runners from a login session, which ends running jobs (")
+	_, advice, _ := strings.Cut(doctor.out, "restart the service and its runners from a login session (")
 	advice, _, _ = strings.Cut(advice, ")")
 	for words := range strings.SplitSeq(advice, "; ") {
 		if r := s.run(nil, strings.Fields(words)[1:]...); r.code != 0 {

@@ -171,7 +171,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 			}
 		}
 	}
-	for on, words := range map[string]string{"bb": `there is no machine "bb"`, "letter=c": "no machine of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
+	for on, words := range map[string]string{"bb": `this queue has no node "bb"`, "letter=c": "no node of this queue has the label letter=c", "?": "is not a node name or LABEL=VALUE"} {
 		if r := a.cli("enqueue", "--on", on, "true"); r.code != 2 || !strings.Contains(r.err, words) {
 			t.Errorf("--on %s: %+v", on, r)
 		}
@@ -252,7 +252,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 		}
 	}
 	id := a.must("enqueue", "--on", "b", "true")
-	if why := a.must("why", id); why != b.must("why", id) || !strings.Contains(why, "on a: it is for b, and not for this machine") || !strings.Contains(why, "on b: no job is started") {
+	if why := a.must("why", id); why != b.must("why", id) || !strings.Contains(why, "on a: the job runs only on b, which does not match this node") || !strings.Contains(why, "on b: the service is draining and starts no jobs") {
 		t.Errorf("why: %s", why)
 	}
 	a.must("node", "drain", "--off", "b")
@@ -269,11 +269,11 @@ func TestMachinesShareAQueue(t *testing.T) {
 	if n, health := a.nodes(), a.cli("status", "--check"); n["b"].State != "stopped" || health.code != 0 {
 		t.Errorf("a node that has stopped with nothing to do is %+v, %+v", n["b"], health)
 	}
-	if r := a.cli("logs", "large"); r.code == 0 || !strings.Contains(r.err, "on the node b, which is away") {
+	if r := a.cli("logs", "large"); r.code == 0 || !strings.Contains(r.err, "on node b, which does not answer") {
 		t.Errorf("an output that is away: %+v", r)
 	}
 	id = a.must("enqueue", "--on", "b", "true")
-	if why := a.must("why", id); !strings.Contains(why, "it is for b, which is stopped; queuectl node list") {
+	if why := a.must("why", id); !strings.Contains(why, "the job runs only on b, a node that is stopped; queuectl node list") {
 		t.Errorf("why a job waits for a node that has stopped: %s", why)
 	}
 	a.must("cancel", id)
@@ -308,7 +308,7 @@ func TestMachineIsLost(t *testing.T) {
 	b.start("--workers", "2")
 	a.kill()
 	b.until("it runs them again", 40*time.Second, runs(b, "b"))
-	if n, health := b.nodes()["a"], b.cli("status", "--check"); n.State != "away" || !strings.Contains(health.out, "the node a has not been heard of since") || health.code == 0 {
+	if n, health := b.nodes()["a"], b.cli("status", "--check"); n.State != "away" || !strings.Contains(health.out, "node a has sent no heartbeat since") || health.code == 0 {
 		t.Errorf("a node that is gone is %+v, %+v", n, health)
 	}
 	a.start("--workers", "2")

@@ -18,7 +18,7 @@ func TestUnitsAreOneJobs(t *testing.T) {
 	q := newQueue(t, "")
 	file := q.write("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", \"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
 	q.start("--config", file)
-	for need, want := range map[string]string{"gpu=5": "5 units of gpu are asked for, and there are 4", "gp=1": `there is no resource "gp" here; did you mean "gpu"?`} {
+	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of gpu, but only 4 exist", "gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
 		if r := q.cli("enqueue", "--resource", need, "true"); r.code != 2 || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit code %d, %s", need, r.code, r.err)
 		}
@@ -64,7 +64,7 @@ sleep 0.03; echo "$QUEUECTL_JOB_ID" >>done`)
 	}
 	q.must("config", "set", "resources", "gpu=3")
 	q.must("enqueue", "--id", "more", "--resource", "gpu=2", "true")
-	if out := q.must("why", "more"); !strings.Contains(out, "2 of 3 units of the resource gpu are in use, and it needs 2") {
+	if out := q.must("why", "more"); !strings.Contains(out, "resource gpu: 2 of 3 units in use, but the job needs 2") {
 		t.Errorf("why: %s", out)
 	}
 	if out := q.must("status"); !strings.Contains(out, "resource gpu") {

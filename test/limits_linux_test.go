@@ -64,9 +64,9 @@ func (q *queue) under(limits string) error {
 // connections, in all and of each user, and status says so.
 func TestLimitsAreRefusedOrTold(t *testing.T) {
 	for limits, says := range map[string]string{
-		"ulimit -n 90":      "90 files may be open at once, but at least 96 are needed",
+		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
 		"ulimit -v 1000000": "the address space limit",
-		"ulimit -f 1024":    "a file may have 1MiB at most",
+		"ulimit -f 1024":    "files are limited to 1MiB",
 	} {
 		q := newQueue(t, "")
 		err := q.under(limits)
@@ -79,7 +79,7 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 	if err := q.under("ulimit -n 200"); err != nil {
 		t.Fatal(err)
 	}
-	if got := q.must("status"); !strings.Contains(got, "200 descriptors are allowed: 136 connections are served at once, 34 of one user") {
+	if got := q.must("status"); !strings.Contains(got, "the limit of open files is 200, which allows 136 connections (34 per user)") {
 		t.Errorf("status says nothing of the connections:\n%s", got)
 	}
 	id := q.must("enqueue", "-q", "--delay", "1h", "true")
@@ -133,10 +133,10 @@ func TestLimitOfFiles(t *testing.T) {
 		}
 		return a.Error != nil
 	})
-	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "that a file may have") {
+	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "for files (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("it is refused with %s", refused)
 	}
-	if got := q.must("status"); !strings.Contains(got, "that a file may have") {
+	if got := q.must("status"); !strings.Contains(got, "for files (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("status says nothing of it:\n%s", got)
 	}
 	q.write("go", "")
@@ -340,7 +340,7 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 		"memory":         {"run", "--require-limits", "--memory", "64M", "true"},
 		"line 1: memory": {"enqueue", "--require-limits", "--file", file},
 	} {
-		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, field+": is not enforced here") || !strings.Contains(r.err, "no control groups") {
+		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, field+": is not enforced on this machine") || !strings.Contains(r.err, "no control groups") {
 			t.Errorf("%q: exit code %d, %s", words, r.code, r.err)
 		}
 	}
@@ -350,11 +350,11 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	q.must("enqueue", "--require-limits", "--nice", "3", "true")
 	private := exec.Command(q.bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits", "--file", file)
 	private.Env = environment(q.dir)
-	if r := ran(t, private); r.code == 0 || !strings.Contains(r.err, "memory: is not enforced here") {
+	if r := ran(t, private); r.code == 0 || !strings.Contains(r.err, "memory: is not enforced on this machine") {
 		t.Errorf("a private run: exit code %d, %s", r.code, r.err)
 	}
 	said := q.cli("doctor").out
-	for _, want := range []string{"memory holds for each process by itself: ", "cpus is not enforced: no control groups", "tasks is not enforced: ", "nice is enforced by ", "nofile is enforced by "} {
+	for _, want := range []string{"memory is enforced for each process, not per job: ", "cpus is not enforced: no control groups", "tasks is not enforced: ", "nice is enforced by ", "nofile is enforced by "} {
 		if !strings.Contains(said, want) {
 			t.Errorf("doctor does not say %q:\n%s", want, said)
 		}

@@ -165,7 +165,7 @@ func TestPauseOfOthers(t *testing.T) {
 	w.enqueue(fields{"id": "held", "command": "true"})
 	q.must("hold", "held")
 	for words, want := range map[string]string{
-		"pause waits": "queuectl hold waits", "resume waits": "only what was paused is resumed", "pause held": "only what runs can be paused",
+		"pause waits": "queuectl hold waits", "resume waits": "only paused jobs can be resumed", "pause held": "only running jobs can be paused",
 		"resume held": "queuectl release held",
 	} {
 		if r := q.cli(strings.Fields(words)...); r.code != 5 || !strings.Contains(r.err, want) {

@@ -300,7 +300,7 @@ func (p *private) readsFiles(when string, states ...string) {
 	}
 	code, health, next := 0, "ok", ""
 	if slices.ContainsFunc(states, func(state string) bool { return state != "completed" && state != "dead" }) {
-		code, health = 1, "degraded: no service runs here"
+		code, health = 1, "degraded: the service is not running"
 	}
 	if slices.Contains(states, "pending") {
 		next = "no service"
@@ -464,7 +464,7 @@ func TestPrivateRunSaysWhyNothingMoves(t *testing.T) {
 	t.Parallel()
 	p := newPrivate(t)
 	r := p.run("true\n", "--lines", "-", "--delay", "4s")
-	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "is waiting: it is not due before then: ") != 1 {
+	if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: job 1-") || strings.Count(r.err, "is waiting: not due yet: ") != 1 {
 		t.Errorf("got %+v", r)
 	}
 }

@@ -15,7 +15,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q.must("enqueue", "--id", "a", "--unique", "k", "true")
 	q.must("enqueue", "--id", "b", "true")
 	q.must("enqueue", "--id", "c", "true")
-	const taken = `"k" is the key of job a`
+	const taken = `"k" is already the key of job a`
 	for _, c := range []struct {
 		args []string
 		want string
@@ -92,7 +92,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"run --detach --file x", "--file: works only with --private; add --private", 125},
 		{"run --private --workers 0 ::: x", `--workers: "0" is not a number of workers; give 1 or more, or auto`, 125},
 		{"edit a --priority 1000001", "--priority: 1000001 is too large; use a number from -1000000 to 1000000", 2},
-		{"edit a --on nope", `--on: there is no machine "nope" in this queue; queuectl node list names them`, 2},
+		{"edit a --on nope", `--on: this queue has no node "nope"; see: queuectl node list`, 2},
 		{"logs a -n -1", "--lines: -1 is too small; use a number from 0 to 100000", 2},
 		{"logs a -n x", "--lines: " + number, 2},
 		{"logs a --attempt 0", "--attempt: 0 is too small; give 1 for the first one, or leave it out for the last one", 2},

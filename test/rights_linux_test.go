@@ -364,7 +364,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.mustAs(bob, "enqueue", "true")
 	for _, p := range []person{alice, outsider} {
 		r := q.as(p, "enqueue", "true")
-		want := fmt.Sprintf("queuectl: %d may not use the socket %s: it is for the group 61298; join it with: sudo usermod -aG 61298 %[1]d, and log in again\n", p.uid, q.path(socketName))
+		want := fmt.Sprintf("queuectl: %d may not use the socket %s: only the group 61298 may use it; join it with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
 		if r.code != 5 || r.out != "" || r.err != want {
 			t.Errorf("%s: %+v\nwant %s", p.name, r, want)
 		}
@@ -382,7 +382,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.stop()
 	q.write("queuectl.toml", "workers = 0\n")
 	q.start()
-	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "it is for root alone") {
+	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "only root may use it") {
 		t.Errorf("a socket of its owner alone: %+v", r)
 	}
 	if err := os.Chmod(q.dir, 0o700); err != nil {
@@ -432,7 +432,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q := newQueue(t, "")
 	q.write("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
 	q.start("--workers", "0")
-	const words = "[access] names users or groups that are not here: no.such.user"
+	const words = "[access] names users or groups that do not exist on this machine: no.such.user"
 	if said := q.said(); strings.Count(said, words) != 1 {
 		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(said, words), said)
 	}

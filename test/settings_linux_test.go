@@ -22,7 +22,7 @@ func TestReload(t *testing.T) {
 		return strings.Contains(string(out), word)
 	}
 	for _, c := range []struct{ file, word, want string }{
-		{"priority = 3\n", "settings read again", "3"},
+		{"priority = 3\n", "settings reloaded", "3"},
 		{"priority = = 4\n", "queuectl.toml:1", "3"},
 		{"priority = 4\nprioriti = 5\n", "queuectl.toml:2", "3"},
 	} {
@@ -80,9 +80,9 @@ var unusable = []struct{ key, value, why string }{
 // tests' machine does not have the accounts for that.
 func noRunners() string {
 	if os.Geteuid() == 0 {
-		return "make what is missing: groupadd"
+		return "create them: groupadd"
 	}
-	return "needs runners of root's"
+	return "needs runners that root starts"
 }
 
 // A folder in which no socket can have its name is refused.
@@ -131,7 +131,7 @@ func TestAStoppingServiceSaysSo(t *testing.T) {
 	w.runs(id)
 	q.askToStop()
 	q.until("it says that it stops", 10*time.Second, func() bool {
-		return strings.Contains(q.cli("status", "--check").out, "degraded: the service is stopping, so no job is started")
+		return strings.Contains(q.cli("status", "--check").out, "degraded: the service is stopping, so no jobs start")
 	})
 	w.enqueue(fields{"command": "true"})
 	if r := q.cli("status", "--check"); r.code != 1 || strings.Contains(r.out, "worker start") {

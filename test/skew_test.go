@@ -96,7 +96,7 @@ func TestHelloTellsTheProtocol(t *testing.T) {
 	}
 	w.say(`{"jsonrpc":"2.0","deadline":"5s","trace":null,"id":77,"method":"hello","params":{}}`)
 	if a, err := w.read(); err != nil || a.Error != nil || string(a.ID) != "77" {
-		t.Errorf("unknown members of the envelope: %+v, %v", a, err)
+		t.Errorf("unknown members of a request object: %+v, %v", a, err)
 	}
 }
 

@@ -132,7 +132,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.until(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, c.want) })
 		}
-		if lines := q.logged("no job starts until this is corrected"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
+		if lines := q.logged("no jobs can start until this is fixed"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
 			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
 		}
 		if c.undo != nil {
@@ -155,7 +155,7 @@ func TestJobTmpdirOfTheServiceIsNotRoots(t *testing.T) {
 	q, rules := rootedFiles(t, "job_tmpdir = \"/tmp\"\n", "accounts = *\n")
 	q.launcher(rules)
 	err := q.tryStart("--workers", "1", "--runner-dir", q.roots, "--runner-socket", filepath.Join(q.roots, "spawn.sock"), "--runner-policy", rules)
-	want := "job_tmpdir: root's runners take no directory from the service; remove it here and set job_tmpdir in " + rules
+	want := "job_tmpdir: runners that root starts ignore this setting; remove it, and set job_tmpdir in " + rules
 	if err == nil || !strings.Contains(fmt.Sprint(err), want) {
 		t.Errorf("it starts, or says %v, want %s", err, want)
 	}

@@ -40,7 +40,7 @@ func TestRunSaysWhatItWaitsFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := bufio.NewReader(stderr)
-	if line, err := said.ReadString('\n'); !strings.Contains(line, "1 of 1 jobs with the lock k run") {
+	if line, err := said.ReadString('\n'); !strings.Contains(line, "lock k: 1 of 1 jobs running") {
 		t.Errorf("of what it waits for it is said %q, %v", line, err)
 	}
 	q.must("cancel", "waits")

@@ -384,7 +384,7 @@ func TestTerminalsOfAttempts(t *testing.T) {
 		t.Errorf("got %+v", j)
 	}
 	s = q.sit(24, 80, "run", "--tty", "--id", "w", "--delay", "1h", "true")
-	s.sees("job w is waiting: it is not due before then")
+	s.sees("job w is waiting: not due yet")
 	s.types("\x03")
 	s.sees("queuectl attach w")
 	s.ends(130)

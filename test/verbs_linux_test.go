@@ -29,7 +29,7 @@ func TestKillSignalsTheTree(t *testing.T) {
 		t.Errorf("a wrong signal: %+v", r)
 	}
 	q.must("cancel", id, other)
-	if r := q.cli("kill", id); r.code != 5 || !strings.Contains(r.err, "only what runs") {
+	if r := q.cli("kill", id); r.code != 5 || !strings.Contains(r.err, "only a running job") {
 		t.Errorf("kill of an ended job: %+v", r)
 	}
 }

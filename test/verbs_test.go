@@ -88,7 +88,7 @@ func TestRemoveAndClear(t *testing.T) {
 	first, second := w.enqueue(fields{"command": "echo up; sleep 600"}), ""
 	w.runs(first)
 	second = w.enqueue(fields{"command": "true"})
-	if r := q.cli("rm", first, second); r.code != 5 || r.out != second+"\n" || !strings.Contains(r.err, "job "+first+" is being run") {
+	if r := q.cli("rm", first, second); r.code != 5 || r.out != second+"\n" || !strings.Contains(r.err, "job "+first+" is running") {
 		t.Errorf("rm of a running and a waiting job: %+v", r)
 	}
 	w.enqueue(fields{"command": "true"})

@@ -19,12 +19,12 @@ func TestWaitOnATerminalSaysWhyNothingMoves(t *testing.T) {
 	w.enqueue(fields{"id": "locked", "command": "true", "queue": "closed"})
 	q.must("queue", "pause", "closed")
 	for _, c := range []struct{ words, says string }{
-		{"paused", "queuectl: job paused is waiting: it is paused, by "},
-		{"late", "queuectl: job late is waiting: it is not due before then: "},
-		{"held late", "queuectl: job held is waiting: it is held; queuectl release held"},
+		{"paused", "queuectl: job paused is waiting: the job is paused, by "},
+		{"late", "queuectl: job late is waiting: not due yet: "},
+		{"held late", "queuectl: job held is waiting: the job is held; queuectl release held"},
 		{"locked", "queuectl: job locked is waiting: queue closed is paused"},
-		{"--batch b", "queuectl: job late is waiting: it is not due before then: "},
-		{"late --any --joblog log", "queuectl: job late is waiting: it is not due before then: "},
+		{"--batch b", "queuectl: job late is waiting: not due yet: "},
+		{"late --any --joblog log", "queuectl: job late is waiting: not due yet: "},
 	} {
 		t.Run(c.words, func(t *testing.T) {
 			t.Parallel()

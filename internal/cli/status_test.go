@@ -90,7 +90,7 @@ FINISHED  RAN   WHEN    COMMAND
 	if got, want := countsOf(&p.s.Status), "held 1 · pending 5 · failed 1 · processing 1 · completed 1 · dead 3     412/min"; got != want {
 		t.Errorf("the last line: %q, want %q", got, want)
 	}
-	s.Status.Health = "degraded: 5 jobs wait and there is no worker; start some with: queuectl worker start"
+	s.Status.Health = "degraded: 5 jobs are waiting, but there are no workers; add some with: queuectl worker start"
 	if got := p.verdict(); got != s.Status.Health {
 		t.Errorf("the first line: %q", got)
 	}
