@@ -52,7 +52,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	field, ok := d.into[name]
 	if !ok {
 		near := queue.Nearest(name, slices.Collect(maps.Keys(d.into)))
-		return queue.Invalid(name, "is not a parameter of this method%s", near)
+		return queue.Invalid(name, "unknown parameter of this method%s", near)
 	}
 	p := d.rules.param(name)
 	if string(value) == "null" {

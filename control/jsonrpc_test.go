@@ -65,10 +65,10 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 		{`[]`, "null", "one request per line"},
 		{`[1,2,3]`, "null", "one request per line"},
 		{`[{"id":1,"method":"hello"},{"id":2,"method":"hello"}]`, "null", "one request per line"},
-		{`{"foo": "boo"}`, "null", "method: is missing"},
+		{`{"foo": "boo"}`, "null", "method: required"},
 		{`7`, "null", "not a request"}, // no object
 		{`"hello"`, "null", "not a request"},
-		{`{"jsonrpc":"2.0","id":5}`, "5", "method: is missing"}, // the id of what is known to be a request comes back
+		{`{"jsonrpc":"2.0","id":5}`, "5", "method: required"}, // the id of what is known to be a request comes back
 		{`{"jsonrpc":"1.0","id":"a","method":"hello"}`, `"a"`, "jsonrpc: must be"},
 		{`{"jsonrpc":"2.0","id":6,"method":"hello","params":"bar"}`, "6", "params: must be an object"},
 		{`{"jsonrpc":"2.0","id":{},"method":"hello"}`, "null", "id: must be a number or text"},

@@ -103,7 +103,7 @@ var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "u
 
 // selection returns the rules of a method that acts on jobs, with its additional parameters.
 func selection(more ...param) *ruleset {
-	pick := "is missing; name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all"
+	pick := "no jobs given; name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all"
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
 		opt("ids", "ids of jobs", some(atMost(MaxNames))),
@@ -145,9 +145,9 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			free("require_limits", "refuse jobs with a limit that is not enforced here"), next,
 		}, []group{
 			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
-			anyOf("are missing; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
-			anyOf("are missing; only the last request of a batch may leave them out", "jobs", "batch"),
-			requires(fmt.Sprintf("has more than %d entries; only the last request of a batch may have more", BatchStep),
+			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
+			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "batch"),
+			requires(fmt.Sprintf("too many entries; the maximum is %d, except in the last request of a batch", BatchStep),
 				[]string{overStep}, []string{"commit"}),
 			requires("works only with batch; name the batch to discard", []string{"abort"}, []string{"batch"}),
 			excludes("works only with batch; leave commit and jobs out", []string{"abort"}, []string{"commit", "jobs"}),
@@ -177,7 +177,7 @@ func listRules() map[reflect.Type]*ruleset {
 			opt("ids", "ids of jobs", some(atMost(MaxWaits))),
 			free("any", "answer once any of the jobs has ended, instead of all"),
 			opt("timeout", "answer after this time at the latest (default: unlimited)", duration),
-		}, []group{anyOf("are missing; give the jobs to wait for", "ids", "id")}},
+		}, []group{anyOf("no jobs given; name the jobs to wait for", "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},
 		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
 		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs (default: 20)",
@@ -219,7 +219,7 @@ func outputRules() map[reflect.Type]*ruleset {
 				[]string{"rows"}, []string{"cols"}),
 			requires("works only with rows; give both, or neither to leave the size as it is",
 				[]string{"cols"}, []string{"rows"}),
-			excludes("cannot be combined with base64; give one of them", []string{"text"}, []string{"base64"}),
+			excludes("cannot be combined with base64; use one of them", []string{"text"}, []string{"base64"}),
 		}},
 	}
 }
@@ -252,7 +252,7 @@ func verbRules() map[reflect.Type]*ruleset {
 			batchLabel,
 			opt("timeout", "new timeout of the jobs", duration),
 			dryRun, pageCursor,
-		}, []group{either("is missing; name dead jobs, a batch, or all",
+		}, []group{either("no jobs given; name dead jobs, a batch, or all",
 			[]string{"ids", "id"}, []string{"all", "batch"})}},
 		reflect.TypeFor[Sure](): {[]param{
 			free("yes", "confirms that the jobs are removed permanently; not needed with dry_run"),
@@ -294,8 +294,8 @@ func queueRules() map[reflect.Type]*ruleset {
 	for _, p := range settings {
 		names = append(names, p.name)
 	}
-	nothing := "is missing; give at least one of " + strings.Join(names, ", ")
-	oneOrAll := either("is missing; name a queue, or set all", []string{"name"}, []string{"all"})
+	nothing := "no changes given; set at least one of " + strings.Join(names, ", ")
+	oneOrAll := either("no queue given; name a queue, or set all", []string{"name"}, []string{"all"})
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Queues](): {params: []param{
@@ -311,7 +311,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			free("freeze", "also freeze running jobs"),
 		}, []group{
 			oneOrAll,
-			excludes("cannot be combined with until; give one of them", []string{"for"}, []string{"until"}),
+			excludes("cannot be combined with until; use one of them", []string{"for"}, []string{"until"}),
 			excludes("lasts until the queue is resumed; leave until and for out",
 				[]string{"freeze"}, []string{"until", "for"}),
 		}},
@@ -350,9 +350,9 @@ func gateRules() map[reflect.Type]*ruleset {
 			opt("rate", "maximum number of starts with the key per period, such as 10/m", formed(rate)),
 			opt("unset", "remove this rule", words("lock", "rate")),
 		}, []group{
-			either("is missing; give lock, rate or unset",
+			either("no rule given; set lock, rate or unset",
 				[]string{"lock"}, []string{"rate", "unset"}),
-			excludes("cannot be combined with unset; give one of them", []string{"rate"}, []string{"unset"}),
+			excludes("cannot be combined with unset; use one of them", []string{"rate"}, []string{"unset"}),
 		}},
 		reflect.TypeFor[Gates](): {params: goOn(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
 	}
@@ -360,7 +360,7 @@ func gateRules() map[reflect.Type]*ruleset {
 
 // workerRules are those of methods about workers and nodes.
 func workerRules() map[reflect.Type]*ruleset {
-	drain := []group{excludes("cannot be combined with off; give one of them", []string{"wait"}, []string{"off"})}
+	drain := []group{excludes("cannot be combined with off; use one of them", []string{"wait"}, []string{"off"})}
 	off := free("off", "end the drain")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Nodes](): {params: goOn(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
@@ -372,7 +372,7 @@ func workerRules() map[reflect.Type]*ruleset {
 			free("all", "remove all workers"),
 			opt("timeout", "how long running jobs may take to finish (default: 30s)", duration),
 			free("force", "end running jobs immediately"),
-		}, []group{excludes("cannot be combined with all; give one of them", []string{"count"}, []string{"all"})}},
+		}, []group{excludes("cannot be combined with all; use one of them", []string{"count"}, []string{"all"})}},
 		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
 		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
 			aName), off, free("wait", "answer once no job is running there")}, drain},

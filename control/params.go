@@ -76,7 +76,7 @@ func (n *Names) UnmarshalJSON(raw []byte) error {
 	*n = Names{}
 	return queue.Elements(raw, func(e json.RawMessage) error {
 		if len(*n) == MaxNames {
-			return fmt.Errorf("has more than %d entries; name fewer per request", MaxNames)
+			return fmt.Errorf("too many entries; the maximum is %d per request", MaxNames)
 		}
 		id, err := readName(e)
 		*n = append(*n, id)
@@ -95,7 +95,7 @@ func (t *Texts) UnmarshalJSON(raw []byte) error {
 	}
 	add := func(e json.RawMessage) error {
 		if len(*t) == MaxTexts {
-			return fmt.Errorf("has more than %d entries", MaxTexts)
+			return fmt.Errorf("too many entries; the maximum is %d", MaxTexts)
 		}
 		if e[0] != '"' {
 			return fmt.Errorf("must be text or a list of text")
@@ -125,9 +125,9 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 		s, err := queue.Text(value)
 		switch {
 		case len(*l) == queue.MaxLabels:
-			return fmt.Errorf("has more than %d entries", queue.MaxLabels)
+			return fmt.Errorf("too many entries; the maximum is %d", queue.MaxLabels)
 		case name == "":
-			return fmt.Errorf("has an entry without a name; write it NAME=value")
+			return fmt.Errorf("a label has no name; write NAME=value")
 		case value[0] != '"':
 			return fmt.Errorf("%s must be text", queue.Clip(name))
 		case err != nil:

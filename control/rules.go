@@ -15,7 +15,7 @@ import (
 // together. Requests are checked by it, and Schemas declares it: what a schema permits and what the service accepts
 // are one table.
 //
-// An example: {need("name", "name of the queue", …)} refuses {} with "name: is missing; give the name of the queue",
+// An example: {need("name", "name of the queue", …)} refuses {} with "name: required; give the name of the queue",
 // and makes {"required": ["name"]}.
 type ruleset struct {
 	params []param
@@ -125,7 +125,7 @@ func requires(message string, a, b []string) group {
 func (r *ruleset) check(given map[string]bool) error {
 	for _, p := range r.params {
 		if _, is := given[p.name]; p.required && !is {
-			return queue.Invalid(p.name, "is missing; give the %s", p.doc)
+			return queue.Invalid(p.name, "required; give the %s", p.doc)
 		}
 	}
 	some := func(names []string) string { // returns the first of the names that is given
@@ -140,7 +140,7 @@ func (r *ruleset) check(given map[string]bool) error {
 		switch a, b := some(g.a), some(g.b); {
 		case g.accepts(a != "", b != ""):
 		case g.exclusive && a != "":
-			return queue.Invalid(b, "cannot be combined with %s; give one of them", a)
+			return queue.Invalid(b, "cannot be combined with %s; use one of them", a)
 		default:
 			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":") // a mark's parameter is the part before the colon
 			return queue.Invalid(field, "%s", g.message)

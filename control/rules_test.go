@@ -8,7 +8,7 @@ import (
 // Leaving out all of several parameters and combining parameters that exclude each other give different messages.
 // Each names a parameter that was given, or one to give.
 func TestGroupsSayWhichFault(t *testing.T) {
-	const pick = "ids: is missing; name jobs, or select them by state, failed, label, queue, batch, user, older_than, id_glob or all"
+	const pick = "ids: no jobs given; name jobs, or select them by state, failed, label, queue, batch, user, older_than, id_glob or all"
 	for _, c := range []struct {
 		into    any
 		request string
@@ -16,19 +16,19 @@ func TestGroupsSayWhichFault(t *testing.T) {
 	}{
 		{&Selection{}, `{}`, pick},
 		{&Selection{}, `{"all":false}`, pick},
-		{&Selection{}, `{"ids":["a"],"state":"dead"}`, "state: cannot be combined with ids; give one of them"},
-		{&Selection{}, `{"id":"a","all":true}`, "all: cannot be combined with id; give one of them"},
-		{&DLQRetry{}, `{}`, "ids: is missing; name dead jobs, a batch, or all"},
-		{&DLQRetry{}, `{"ids":["a"],"batch":"b"}`, "batch: cannot be combined with ids; give one of them"},
-		{&QueueName{}, `{}`, "name: is missing; name a queue, or set all"},
-		{&QueueName{}, `{"name":"a","all":true}`, "all: cannot be combined with name; give one of them"},
-		{&QueuePause{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`, "for: cannot be combined with until; give one of them"},
-		{&GateSet{}, `{"key":"@k"}`, "lock: is missing; give lock, rate or unset"},
-		{&GateSet{}, `{"key":"@k","lock":1,"rate":"1/s"}`, "rate: cannot be combined with lock; give one of them"},
-		{&GateSet{}, `{"key":"@k","lock":1,"unset":"lock"}`, "unset: cannot be combined with lock; give one of them"},
-		{&GateSet{}, `{"key":"@k","rate":"1/s","unset":"lock"}`, "rate: cannot be combined with unset; give one of them"},
-		{&WorkerStop{}, `{"count":1,"all":true}`, "count: cannot be combined with all; give one of them"},
-		{&Drain{}, `{"off":true,"wait":true}`, "wait: cannot be combined with off; give one of them"},
+		{&Selection{}, `{"ids":["a"],"state":"dead"}`, "state: cannot be combined with ids; use one of them"},
+		{&Selection{}, `{"id":"a","all":true}`, "all: cannot be combined with id; use one of them"},
+		{&DLQRetry{}, `{}`, "ids: no jobs given; name dead jobs, a batch, or all"},
+		{&DLQRetry{}, `{"ids":["a"],"batch":"b"}`, "batch: cannot be combined with ids; use one of them"},
+		{&QueueName{}, `{}`, "name: no queue given; name a queue, or set all"},
+		{&QueueName{}, `{"name":"a","all":true}`, "all: cannot be combined with name; use one of them"},
+		{&QueuePause{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`, "for: cannot be combined with until; use one of them"},
+		{&GateSet{}, `{"key":"@k"}`, "lock: no rule given; set lock, rate or unset"},
+		{&GateSet{}, `{"key":"@k","lock":1,"rate":"1/s"}`, "rate: cannot be combined with lock; use one of them"},
+		{&GateSet{}, `{"key":"@k","lock":1,"unset":"lock"}`, "unset: cannot be combined with lock; use one of them"},
+		{&GateSet{}, `{"key":"@k","rate":"1/s","unset":"lock"}`, "rate: cannot be combined with unset; use one of them"},
+		{&WorkerStop{}, `{"count":1,"all":true}`, "count: cannot be combined with all; use one of them"},
+		{&Drain{}, `{"off":true,"wait":true}`, "wait: cannot be combined with off; use one of them"},
 		{&EnqueueBatch{}, `{"abort":true,"commit":true,"batch":"b"}`, "abort: works only with batch; leave commit and jobs out"},
 		{&EnqueueBatch{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`, "key: works only with commit; give it only in the last request of a batch"},
 	} {

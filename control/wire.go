@@ -112,7 +112,7 @@ func parseRequest(line []byte) (r request, err error) {
 	members := 0
 	err = queue.Members(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxMembers {
-			return requestError("", "has more than %d members", maxMembers)
+			return requestError("", "too many members; the maximum is %d", maxMembers)
 		}
 		if err := r.read(name, value); err != nil && wrong == nil {
 			wrong = err
@@ -124,7 +124,7 @@ func parseRequest(line []byte) (r request, err error) {
 	case known && e.Code == queue.CodeInvalid: // a member that is given twice
 		err = requestError(e.Field, "%s", e.Message)
 	case err == nil && wrong == nil && r.method == "":
-		wrong = requestError("method", "is missing; give the name of a method")
+		wrong = requestError("method", "required; give the name of a method")
 	}
 	if err != nil {
 		return request{}, err
@@ -137,7 +137,7 @@ func (r *request) read(name string, value json.RawMessage) error {
 	switch first := value[0]; name {
 	case "id":
 		if len(value) > maxRequestID {
-			return requestError("id", "is longer than %d bytes", maxRequestID)
+			return requestError("id", "too long; the maximum is %d bytes", maxRequestID)
 		}
 		if first != '"' && first != '-' && (first < '0' || first > '9') {
 			return requestError("id", "must be a number or text; without one, the request is a notification and gets no answer")
@@ -423,7 +423,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 	entries := 0
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxBatch {
-			return queue.Invalid("jobs", "has more than %d entries; send them in several requests of one batch", queue.MaxBatch)
+			return queue.Invalid("jobs", "too many entries; the maximum is %d; send them in several requests of one batch", queue.MaxBatch)
 		}
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {
@@ -433,7 +433,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 			return err
 		}
 		if entries += Entries(&s); entries > MaxEntries {
-			return queue.Invalid("jobs", "have more than %d arguments and variables together; send fewer jobs per request", MaxEntries)
+			return queue.Invalid("jobs", "too many arguments and variables; the maximum is %d for all jobs together; send fewer jobs per request", MaxEntries)
 		}
 		if p.Jobs == nil { // they are large, and mostly alike
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxBatch, len(raw)/len(value)+1))

@@ -72,7 +72,7 @@ func TestRequestsAreRead(t *testing.T) {
 // Parameters are read strictly: an unknown one is refused with the nearest name.
 func TestParametersAreStrict(t *testing.T) {
 	for raw, want := range map[string][2]string{
-		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "not a parameter"}, `{"id":true}`: {"id", "must be a job id"}, `{"id":7.5}`: {"id", "must be a job id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
+		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "unknown parameter"}, `{"id":true}`: {"id", "must be a job id"}, `{"id":7.5}`: {"id", "must be a job id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
 	} {
 		var e *queue.Error
 		err := decodeParams(json.RawMessage(raw), &Show{})

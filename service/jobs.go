@@ -135,7 +135,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	uid, as := peer.UID, users{s: s, peer: &peer}
 	r = store.Request{Drafts: make([]queue.Job, len(a.specs)), UID: uid, Batch: a.batch, Key: a.key, MaxPending: c.MaxPending, MaxPendingUser: c.MaxPendingUser, MaxBytesUser: s.maxBytesUser(), Submission: peer.Submission}
 	if len(a.key) > queue.MaxKey {
-		return r, said, queue.Invalid("key", "is %d bytes long; give at most %d", len(a.key), queue.MaxKey)
+		return r, said, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
 	}
 	name := s.userName(uid)
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
@@ -157,7 +157,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		switch given := a.specs[i].Priority != nil; {
 		case err != nil:
 		case a.next && given:
-			err = queue.Invalid("next", "cannot be combined with priority; leave one of them out")
+			err = queue.Invalid("next", "cannot be combined with priority; use one of them")
 		case a.next:
 			next = s.putNext(&peer, &j, best)
 		case given:
@@ -336,7 +336,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.Invalid("batch", "selects your own jobs, but user names another user; leave one of them out")
+			return f, queue.Invalid("batch", "selects your own jobs, but user names another user; use one of them")
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
 		if f.Labels == nil {

@@ -313,7 +313,7 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 	}
 	raw, err = json.Marshal(given)
 	if len(raw) > control.MaxQueueDefaults {
-		return "", queue.Invalid("default", "is %d bytes of JSON together with the existing defaults; the limit is %d", len(raw), control.MaxQueueDefaults)
+		return "", queue.Invalid("default", "too long (%d bytes of JSON with the existing defaults); the maximum is %d", len(raw), control.MaxQueueDefaults)
 	}
 	return string(raw), err
 }

@@ -179,7 +179,7 @@ func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 	return control.Whole
 }
 
-var errNoID = queue.Invalid("id", "is missing; give the id of a job")
+var errNoID = queue.Invalid("id", "required; give the id of a job")
 
 // named reads an outline of the job that a request names.
 func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err error) {

@@ -16,7 +16,7 @@ const pieceBytes = 64 << 10
 func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	if len(ids) > control.MaxWaits {
-		return control.Waited{}, queue.Invalid("ids", "and id name %d jobs; the limit is %d", len(ids), control.MaxWaits)
+		return control.Waited{}, queue.Invalid("ids", "too many jobs (%d); the maximum is %d", len(ids), control.MaxWaits)
 	}
 	w := &waiting{s: s, peer: control.PeerFrom(ctx), ids: ids, each: each, any: p.Any}
 	if err := w.begin(ctx); err != nil {

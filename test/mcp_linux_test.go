@@ -252,9 +252,9 @@ func TestMCP(t *testing.T) {
 		{"logs", "invalid", "follow: unknown parameter", params{"id": first.ID, "follow": true}},
 		{"enqueue", "invalid", "comand", params{"comand": "true"}},
 		{"enqueue", "invalid", "command", params{}},
-		{"cancel", "invalid", "ids: is missing", params{}},
+		{"cancel", "invalid", "ids: no jobs given", params{}},
 		{"cancel", "invalid", "ids: too few entries (0)", params{"ids": []string{}}},
-		{"retry", "invalid", "ids: is missing", params{"dry_run": true}},
+		{"retry", "invalid", "ids: no jobs given", params{"dry_run": true}},
 	} {
 		if got := a.call(wrong.tool, wrong.args, true); got.Code != wrong.code || !strings.Contains(got.Error, wrong.says) {
 			t.Errorf("%s %v: %+v", wrong.tool, wrong.args, got)

@@ -50,7 +50,7 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 	edges := 0
 	for i := range drafts {
 		if edges += len(drafts[i].After); edges > queue.MaxDependencies {
-			return queue.Invalid("depends_on", "has more than %d entries in one request; send fewer jobs per request", queue.MaxDependencies)
+			return queue.Invalid("depends_on", "too many entries; the maximum is %d per request; send fewer jobs per request", queue.MaxDependencies)
 		}
 		var wrong *queue.Error
 		if err := queue.CheckDemands(drafts[i].Demands); errors.As(err, &wrong) {

@@ -200,7 +200,7 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 }
 
 func errDrafts(n int) error {
-	return queue.Invalid("jobs", "has %d entries; a request may have 1 to %d", n, queue.MaxBatch)
+	return queue.Invalid("jobs", "%d entries given; a request may have 1 to %d", n, queue.MaxBatch)
 }
 
 // Change carries out a verb on a job.
