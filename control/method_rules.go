@@ -80,7 +80,7 @@ func some(c queue.Constraint) queue.Constraint {
 var (
 	needJob    = need("id", "id of the job", notEmpty)
 	dryRun     = free("dry_run", "only count the jobs; change nothing")
-	pageCursor = opt("cursor", "next of the previous answer, to continue from there", jobCursor)
+	pageCursor = opt("cursor", "value of next in the previous answer, to continue from there", jobCursor)
 	batchLabel = opt("batch", "only your own jobs whose label batch has this value", label)
 )
 
@@ -133,7 +133,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Enqueue](): {params: []param{
 			opt("key", "makes the request safe to repeat: the same key gets the same answer", upTo(queue.MaxKey)),
-			free("require_limits", "refuse a job with a limit that is not enforced here"), next,
+			free("require_limits", "refuse a job with a limit that this machine cannot enforce"), next,
 		}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
 			opt("batch", "name of the batch, if it is sent in several requests", filledUpTo(queue.MaxKey)),
@@ -142,7 +142,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			opt("key", "makes the request with commit safe to repeat: the same key gets the same answer",
 				filledUpTo(queue.MaxKey)),
 			free("abort", "discard the batch"),
-			free("require_limits", "refuse jobs with a limit that is not enforced here"), next,
+			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
 		}, []group{
 			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
@@ -299,7 +299,7 @@ func queueRules() map[reflect.Type]*ruleset {
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Queues](): {params: []param{
-			opt("after", "next of the previous answer, to continue after this queue", queueName),
+			opt("after", "value of next in the previous answer, to continue after this queue", queueName),
 		}},
 		reflect.TypeFor[QueueSet](): {append([]param{need("name", "name of the queue",
 			queueName)}, settings...), []group{anyOf(nothing, names...)}},
@@ -332,7 +332,7 @@ func queueRules() map[reflect.Type]*ruleset {
 
 // goOn returns the cursor parameter of a list.
 func goOn(c queue.Constraint) []param {
-	return []param{opt("cursor", "next of the previous answer, to continue from there", c)}
+	return []param{opt("cursor", "value of next in the previous answer, to continue from there", c)}
 }
 
 // gateRules are those of methods about locks, rates and resources.
@@ -409,7 +409,7 @@ func scheduleRules() map[reflect.Type]*ruleset {
 			opt("overlap", "what to do while a job of the schedule has not ended (default: skip)",
 				words("skip", "queue", "replace")),
 			free("replace", "replace an existing schedule of that name"),
-			free("require_limits", "refuse jobs with a limit that is not enforced here"),
+			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"),
 		}},
 		reflect.TypeFor[ScheduleName](): {params: []param{name}},
 		reflect.TypeFor[ScheduleList](): {params: []param{goOn(upTo(maxUser))[0]}},

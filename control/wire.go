@@ -245,7 +245,7 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 		Error   *failure        `json:"error"`
 	}{"2.0", id, failureOf(err)})
 	if failed != nil {
-		panic("control: an error that is no JSON: " + failed.Error())
+		panic("control: an error that cannot be encoded as JSON: " + failed.Error())
 	}
 	return append(line, '\n')
 }

@@ -200,7 +200,7 @@ func (s *Service) enforcement(grouped bool) string {
 		return enforcementInGroups
 	}
 	if s.home.Socket != "" && s.opt.Unit != "" {
-		return "timeouts and output: by the runner; process trees: by one control group per worker, unless the runner's log reports that it has none"
+		return "the runner enforces timeouts and output limits, and ends process trees with one control group per worker, unless its log reports otherwise"
 	}
 	return enforcement
 }

@@ -246,7 +246,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what it waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
 		}
 		if w.Stale {
-			list = append(list, fmt.Sprintf("worker %s has sent no heartbeat for worker_timeout; check the runner of its job %s with ps", w.ID, w.Job))
+			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for worker_timeout; check whether its runner hangs", w.ID, w.Job))
 		}
 	}
 	silent := s.pool.Silent()

@@ -14,10 +14,10 @@ import (
 )
 
 // enforcement says what holds a job within its bounds here.
-const enforcement = "timeouts and output: by the runner; process trees: by process group, session and cookie. To use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
+const enforcement = "the runner enforces timeouts and output limits, and ends process trees by process group, session and cookie; to use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
 // enforcementInGroups says it where there are control groups.
-const enforcementInGroups = "timeouts and output: by the runner; process trees: by one control group per worker"
+const enforcementInGroups = "the runner enforces timeouts and output limits, and ends process trees with one control group per worker"
 
 // What a service needs of its process's limits (setrlimit(2)).
 const (

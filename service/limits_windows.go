@@ -6,7 +6,7 @@ import (
 )
 
 // enforcement says what holds a job within its bounds here.
-const enforcement = "timeouts and output: by the runner; process trees, memory, processors and number of processes: by job objects, which no process can leave"
+const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, limit process trees, memory, processors and the number of processes"
 
 // enforcementInGroups is the same: job objects are always there.
 const enforcementInGroups = enforcement

@@ -503,7 +503,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to 
 			changed[q.Name] = *q
 		}
 		if len(changed) == 0 {
-			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; a queue exists while it has waiting or running jobs, or settings of its own (queuectl queue set)", name, queue.Nearest(name, names))
+			return queue.Errorf(queue.CodeNotFound, "there is no queue %q%s; a queue exists while it has settings (queuectl queue set) or waiting or running jobs", name, queue.Nearest(name, names))
 		}
 		return nil
 	})

@@ -406,7 +406,7 @@ func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (c
 		line, err := schedule.Parse(is.Cron)
 		in, err2 := zone.Load(is.Zone)
 		if err = errors.Join(err, err2); err != nil || is.UID < 0 || is.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "%s cannot resume (%s); add it again with --replace", is.Name, cmp.Or(is.Note, fmt.Sprint(err)))
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot resume (%s); add it again with --replace", is.Name, cmp.Or(is.Note, fmt.Sprint(err)))
 		}
 		resume := store.Pausing{Name: is.Name, Gen: is.Gen, By: &by, LastAt: max(is.LastAt, s.store.Now()), Boot: boot()}
 		resume.NextAt, resume.DueAt = nextOf(is, &line, in, resume.LastAt)
@@ -425,7 +425,7 @@ func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (cont
 			IDs: func(at queue.Millis, n int) string { return schedule.JobID(is.Name, at.Time(), n) },
 		}
 		if is.UID < 0 || is.Damaged {
-			return queue.Errorf(queue.CodeWrongState, "%s cannot run (%s); add it again with --replace", is.Name, is.Note)
+			return queue.Errorf(queue.CodeWrongState, "schedule %s cannot run (%s); add it again with --replace", is.Name, is.Note)
 		}
 		for {
 			var fired store.Fired

@@ -171,11 +171,11 @@ func keepTail(tails *[2][]byte) func(output.Chunk) error {
 // record records that another's environment is shown, and says how much may be shown then.
 func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 	if err := s.audit(ctx, "show", "environment", j); err != nil {
-		s.log.Warn("an environment was not shown, because the access could not be recorded", "job", j.ID, "error", err)
+		s.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)
 		return control.Inside
 	}
 	peer := control.PeerFrom(ctx)
-	s.log.Info("an environment was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
+	s.log.Info("the environment of a job was shown", "job", j.ID, "uid", peer.UID, "pid", peer.PID)
 	return control.Whole
 }
 

@@ -51,7 +51,7 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
 		within, ending = 0, nil
-		s.log.Info("the session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())
+		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())
 	} else if n := s.pool.Busy(); n > 0 {
 		s.log.Info("waiting for running jobs; after stop_timeout they are stopped and returned to the queue", "running", n, "stop_timeout", within.String())
 	}
@@ -76,7 +76,7 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 		case <-ending:
 			ending = nil
 			if session.Ends(stopping) {
-				s.log.Info("the session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
+				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
 				go s.pool.Hurry(ctx, session.Grace) // ends as Stop does
 				over = time.After(session.Grace + stopSpare)
 			}

@@ -159,7 +159,7 @@ var ErrChanged = errors.New("the schedule was changed in the meantime")
 var ErrManySchedules = queue.Errorf(queue.CodeFull, "you have %d schedules, the maximum per user; remove one with: queuectl schedule rm NAME", MaxSchedules)
 
 // DisownedNote is the note of a schedule whose uid was taken from its owner: it is paused.
-const DisownedNote = "its owner's uid now belongs to another account; add it again with --replace"
+const DisownedNote = "the uid of its owner now belongs to another account; add the schedule again with --replace"
 
 // Schedules keeps recurring jobs, and what became of their instants. Names that no schedule has are
 // ErrNotFound.

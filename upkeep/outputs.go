@@ -34,10 +34,10 @@ func Seek(ctx context.Context, s Unowner, folders func() []string, log *slog.Log
 		for _, folder := range folders() {
 			n, err := seek(ctx, s, folder)
 			if n > 0 {
-				log.Info("deleted output files that belong to no attempt", "folder", folder, "files", n)
+				log.Info("deleted output files that belong to no attempt", "directory", folder, "files", n)
 			}
 			if err != nil && ctx.Err() == nil {
-				log.Warn("the search for output files that belong to no attempt is postponed", "folder", folder, "error", err)
+				log.Warn("the search for output files that belong to no attempt is postponed", "directory", folder, "error", err)
 			}
 		}
 		if !paused(ctx, seekEvery) {

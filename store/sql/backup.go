@@ -141,7 +141,7 @@ func (s *Store) leavesRoom() error {
 	return nil
 }
 
-var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no space for the copy; free some and try again")
+var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no disk space for the copy; free some space and try again")
 
 // noRoomFor is the error of a copy, which is not the database's.
 func noRoomFor(err error) error {
@@ -224,7 +224,7 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 			return nil // doctor tells of it
 		}
 		if err != nil {
-			return fmt.Errorf("read an output: %w", err)
+			return fmt.Errorf("read an output file: %w", err)
 		}
 		defer f.Close()
 		piece, whole := make([]byte, outputPiece), io.LimitReader(f, size) // it may have been made longer
@@ -242,7 +242,7 @@ func (s *Store) addOutputs(ctx context.Context, c *liteConn, outputs store.Outpu
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("read an output: %w", err)
+				return fmt.Errorf("read an output file: %w", err)
 			}
 		}
 	})

@@ -178,7 +178,7 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 		case nil:
 			rc = sqlite3.Xsqlite3_bind_null(c.tls, p, int32(i+1))
 		default:
-			return 0, errors.New("argument " + strconv.Itoa(i+1) + " is of no type that SQLite has: " + sql)
+			return 0, errors.New("argument " + strconv.Itoa(i+1) + " has a type that SQLite does not support: " + sql)
 		}
 		if rc != sqlite3.SQLITE_OK {
 			return 0, c.failed(rc)

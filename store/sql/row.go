@@ -124,7 +124,7 @@ func appendText(b []byte, text string) []byte {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			raw, err := json.Marshal(text)
 			if err != nil {
-				panic("sqlite: a text that is no JSON: " + err.Error())
+				panic("sqlite: a text that is not JSON: " + err.Error())
 			}
 			return append(b, raw...)
 		}
@@ -269,7 +269,7 @@ func numbers(list string) (map[int64]int64, error) {
 		n, err := strconv.ParseInt(first, 10, 64)
 		m, err2 := strconv.ParseInt(second, 10, 64)
 		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("the database is damaged: a list of meta: %w", err)
+			return nil, fmt.Errorf("the database is damaged: a list in the table meta: %w", err)
 		}
 		of[n] = m
 	}

@@ -25,7 +25,7 @@ func (s *engine) Simulate(ctx context.Context, n int) ([]queue.Job, error) {
 }
 
 // errSimulated has what was simulated undone.
-var errSimulated = errors.New("it was simulated only")
+var errSimulated = errors.New("simulation only")
 
 // Attempt implements rules.Tx.
 func (t *tx) Attempt(part func() error) error {

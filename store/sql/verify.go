@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// mend is what to do about rows that do not agree.
-const mend = "queuectl backup FILE, queuectl service stop, queuectl restore FILE: this recounts everything and creates missing indexes"
+// rebuild is the advice for rows that contradict each other.
+const rebuild = "queuectl backup FILE, queuectl service stop, queuectl restore FILE: this recounts everything and creates missing indexes"
 
 // replace is what to do about a database that is damaged: no sound copy of it can be
 // made.
@@ -151,7 +151,7 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 		return []store.Finding{{Check: "database", Level: store.Failure, Message: err.Error(), Next: replace}}
 	}
 	for _, f := range wrong {
-		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: mend})
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: f.text, Next: rebuild})
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
@@ -180,7 +180,7 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 	}
 	return []store.Finding{{Check: "batches", Level: store.Failure,
 		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers are between %d and %d", n, first, last),
-		Next:    "enqueue the jobs again that queuectl show does not find; to clear this message: " + mend}}
+		Next:    "enqueue the jobs again that queuectl show does not find; to clear this message: " + rebuild}}
 }
 
 // schemaFault is a table or index that is not as the migrations make it.
@@ -250,10 +250,10 @@ func verify(c *liteConn, files map[string]bool, outputs []string, now queue.Mill
 		}
 	}
 	check("integrity", "SQLite finds no damage", replace, func() ([]string, error) { return nil, integrity(c) })
-	check("counters", "the counters match the rows", mend, func() ([]string, error) { return counterFaults(c) })
+	check("counters", "the counters match the rows", rebuild, func() ([]string, error) { return counterFaults(c) })
 	check("rows", "all rows are consistent", "set the clock if it is wrong; otherwise this is a bug: keep a copy (queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
-	check("indexes", "no statement reads a whole table", mend, func() ([]string, error) { return planFaults(c) })
+	check("indexes", "all queries use an index", rebuild, func() ([]string, error) { return planFaults(c) })
 	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums", len(files)), "delete files that belong to no attempt; check the disk if files are damaged. Missing or damaged output can only be restored from a backup, and is reported until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
