@@ -67,7 +67,7 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 		{"killed", nil, func(q *queue, id string) { q.must("kill", "-s", "KILL", id) }, killed, saysKilled},
 		{"lost", []string{"--on-lost", "dead"}, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
 		{"lost without a retry", nil, func(q *queue, _ string) { q.killRunners() }, 125, "is dead (lost)"},
-		{"service killed", nil, func(q *queue, _ string) { q.kill() }, 125, "come back with: queuectl attach job"},
+		{"service killed", nil, func(q *queue, _ string) { q.kill() }, 125, "follow it again with: queuectl attach job"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, verb := range []string{"run", "wait"} {

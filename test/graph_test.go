@@ -46,10 +46,10 @@ timeout = 1.5
 	}
 	for text, want := range map[string]string{
 		"[jobs.a]\ncommand = \"x\"\n\n[jobs.b]\ncommnd = \"y\"\n": "line 4: commnd: unknown job field",
-		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: is what the table is named after",
-		"[job.a]\ncommand = \"x\"\n":                              "has no tables of jobs",
+		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: the name of the table is the id; remove this field",
+		"[job.a]\ncommand = \"x\"\n":                              "contains no jobs",
 		"[jobs.a]\ncommand = \n":                                  "graph.toml:2: ",
-		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: is of one job",
+		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: id cannot apply to all jobs",
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
 		q.writeAs("graph.toml", text)
@@ -98,7 +98,7 @@ func TestDependenciesAheadInAFile(t *testing.T) {
 	for i := range n {
 		fmt.Fprintf(&cycle, `{"id":"c%d","command":"true","depends_on":["c%d"]}`+"\n", i, (i+1)%n)
 	}
-	if got := q.cli("enqueue", "--file", q.writeAs("cycle.jsonl", cycle.String())); got.code != 2 || !strings.Contains(got.err, "wait for itself over others") {
+	if got := q.cli("enqueue", "--file", q.writeAs("cycle.jsonl", cycle.String())); got.code != 2 || !strings.Contains(got.err, "depends on itself through other jobs") {
 		t.Errorf("a cycle: got %.300q", got.err)
 	}
 	if got := q.must("list", "--id-glob", "c*", "-q"); got != "" {

@@ -475,7 +475,7 @@ var here = []struct{ find, there string }{
 	{`sh\.exe -c`, "sh -c"}, {`[^" ]*/posix/sh -c`, "/bin/sh -c"},
 	{`"PATH":"[^"]*","PATHEXT":"[^"]*"`, `"PATH":"~/bin:/usr/local/bin:/usr/bin:/bin"`},
 	{`GetFileAttributesEx ([^:]+): .*`, "stat $1: no such file or directory"},
-	{`make it: mkdir `, "make it: mkdir -p "},
+	{`create it with: mkdir `, "create it with: mkdir -p "},
 	{` \\?"(%s[^"]*?|two words|with space|y z\.png(?:\.webp)?|echo hi)\\?"`, " '$1'"}, // how shells quote
 	{`(?m)^(\S+ +(?:ORIGIN|default|file|stored) *) {4}(\S)`, "$1$2"},
 	{`(?m)^(shell +)environment  `, "${1}default  "},

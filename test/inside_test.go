@@ -236,7 +236,7 @@ func TestProgressIsBounded(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"progress", "40"}, 5, "from inside a job"}, {[]string{"progress", "101"}, 2, "from 0 to 100"}, {[]string{"progress", "x"}, 2, "from 0 to 100"},
+		{[]string{"progress", "40"}, 5, "works only inside a job"}, {[]string{"progress", "101"}, 2, "from 0 to 100"}, {[]string{"progress", "x"}, 2, "from 0 to 100"},
 		{[]string{"progress"}, 2, "queuectl progress 40"}, {[]string{"progress", "1", "a", "b"}, 2, "queuectl progress 40"},
 	} {
 		if r := q.cli(c.args...); r.code != c.code || !strings.Contains(r.err, c.says) {

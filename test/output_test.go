@@ -345,7 +345,7 @@ func TestLogsReportsDamage(t *testing.T) {
 	}
 	for _, args := range [][]string{{"logs", j.ID}, {"logs", "--jsonl", j.ID}} {
 		r := q.cli(args...)
-		said := regexp.MustCompile(`(\d+) bytes of stdout cannot be read, from byte (\d+) on.*queuectl doctor --verify`).FindStringSubmatch(r.err)
+		said := regexp.MustCompile(`(\d+) bytes of stdout, from byte (\d+) on, cannot be read.*queuectl doctor --verify`).FindStringSubmatch(r.err)
 		if r.code != 1 || said == nil {
 			t.Fatalf("%v: exit code %d, %q", args, r.code, r.err)
 		}

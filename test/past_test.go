@@ -23,7 +23,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 		if words[0] == "run" {
 			code = 125
 		}
-		if got := q.cli(words...); got.code != code || !strings.Contains(got.err, "--at: is ") || !strings.Contains(got.err, "which has passed; name a later time, or add --allow-past") {
+		if got := q.cli(words...); got.code != code || !strings.Contains(got.err, "--at: the time is ") || !strings.Contains(got.err, "which has passed; give a later one, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}
@@ -76,13 +76,13 @@ func TestExpiredIsSaid(t *testing.T) {
 		in    string
 		want  []string // the only places that are named
 	}{
-		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: expires_at: "}},
-		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: expires_at: ", "job 2: expires_at: "}},
-		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: expires_at: "}},
-		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: expires_at: "}},
-		{[]string{"enqueue", "-q", "--file", "-", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: expires_at: "}},
-		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: expires_at: ", "line 10: expires_at: ", "2 more jobs "}},
-		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: expires_at: "}},
+		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job expires "}},
+		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job expires ", "job 2: this job expires "}},
+		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job expires "}},
+		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job expires "}},
+		{[]string{"enqueue", "-q", "--file", "-", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job expires "}},
+		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job expires ", "line 10: this job expires ", "2 more jobs "}},
+		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job expires "}},
 	} {
 		got := q.cliIn(c.in, c.words...)
 		for _, want := range c.want {

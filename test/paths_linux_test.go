@@ -24,38 +24,38 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		code  int
 		want  string
 	}{
-		{"enqueue --file none", 4, "--file: there is no none; name a file that is there"},
-		{"enqueue --file folder", 2, "--file: folder is a folder; name a file"},
-		{"enqueue --file plain/none", 2, "--file: plain is not a folder"},
-		{"enqueue --file secret", 5, "--file: you may not read secret; its owner can let you, or name another file"},
-		{"run --private --file none", 125, "--file: there is no none; name a file that is there"},
-		{"run --private --lines folder", 125, "--lines: folder is a folder; name a file"},
-		{"run --private --arg-file none -- echo", 125, "--arg-file: there is no none; name a file that is there"},
-		{"run --private --dir plain --lines -", 125, "--dir: WORK/plain is not a folder; name a folder of the service"},
+		{"enqueue --file none", 4, "--file: none does not exist; check the path"},
+		{"enqueue --file folder", 2, "--file: folder is a directory; give a file"},
+		{"enqueue --file plain/none", 2, "--file: plain is not a directory; check the path"},
+		{"enqueue --file secret", 5, "--file: no permission to read secret; ask its owner for access, or use another file"},
+		{"run --private --file none", 125, "--file: none does not exist; check the path"},
+		{"run --private --lines folder", 125, "--lines: folder is a directory; give a file"},
+		{"run --private --arg-file none -- echo", 125, "--arg-file: none does not exist; check the path"},
+		{"run --private --dir plain --lines -", 125, "--dir: WORK/plain is not a directory; give the service's directory"},
 		{"run --private --dir closed/x -- true ::: a", 125, "create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
-		{"restore none", 4, "restore: there is no none; name a file that is there"},
-		{"restore folder", 2, "restore: folder is a folder; name a file"},
-		{"restore secret", 5, "restore: you may not read secret; its owner can let you, or name another file"},
+		{"restore none", 4, "restore: none does not exist; check the path"},
+		{"restore folder", 2, "restore: folder is a directory; give a file"},
+		{"restore secret", 5, "restore: no permission to read secret; ask its owner for access, or use another file"},
 		{"restore plain --dir closed/x", 5, "create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
-		{"config validate none", 4, "config validate: there is no none; name a file that is there"},
-		{"config validate folder", 2, "config validate: folder is a folder; name a file"},
-		{"config validate secret", 5, "config validate: you may not read secret; its owner can let you, or name another file"},
-		{"serve --config none", 78, "--config: there is no none; name a file that is there"},
-		{"serve --config folder", 78, "--config: folder is a folder; name a file"},
+		{"config validate none", 4, "config validate: none does not exist; check the path"},
+		{"config validate folder", 2, "config validate: folder is a directory; give a file"},
+		{"config validate secret", 5, "config validate: no permission to read secret; ask its owner for access, or use another file"},
+		{"serve --config none", 78, "--config: none does not exist; check the path"},
+		{"serve --config folder", 78, "--config: folder is a directory; give a file"},
 		{"serve --dir closed/x", 5, "create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
-		{"serve --dir plain", 78, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"serve --dir folder --socket none/s", 78, "--socket: there is no folder WORK/none; make it: mkdir -p WORK/none"},
-		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"status --dir plain", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"doctor --dir plain/x", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"restore plain --dir plain", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"config validate --dir plain", 2, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a folder; name a folder of the service"},
-		{"status --socket plain", 2, "--socket: plain is no socket; name that of a service"},
-		{"enqueue --socket folder true", 2, "--socket: folder is no socket; name that of a service"},
-		{"man plain", 2, "man: plain is not a folder"},
-		{"man closed", 5, "man: you may not write in closed; name another folder"},
+		{"serve --dir plain", 78, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"serve --dir folder --socket none/s", 78, "--socket: directory WORK/none does not exist; create it with: mkdir -p WORK/none"},
+		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"status --dir plain", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"doctor --dir plain/x", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"restore plain --dir plain", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"config validate --dir plain", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"status --socket plain", 2, "--socket: plain is not a socket; give the path of a service's socket"},
+		{"enqueue --socket folder true", 2, "--socket: folder is not a socket; give the path of a service's socket"},
+		{"man plain", 2, "man: plain is not a directory; check the path"},
+		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
 	} {
 		r := q.inFolder(c.words)
 		if want := "queuectl: " + strings.ReplaceAll(c.want, "WORK", q.dir) + "\n"; r.code != c.code || r.err != want || r.out != "" {
@@ -67,7 +67,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s was made (%v)", name, err)
 		}
 	}
-	if r := ran(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is no socket; name that of a service\n" {
+	if r := ran(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of a service's socket\n" {
 		t.Errorf("QUEUECTL_SOCKET: %+v", r)
 	}
 }

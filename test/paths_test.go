@@ -10,8 +10,8 @@ import (
 func TestBackupNamesTheFolder(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	for to, c := range map[string]result{
-		"none/x.db":     {code: 2, err: "backup: there is no folder none; make it: " + makeFolder + " none"},
-		"initialized/x": {code: 2, err: "backup: initialized is not a folder"},
+		"none/x.db":     {code: 2, err: "backup: directory none does not exist; create it with: " + makeFolder + " none"},
+		"initialized/x": {code: 2, err: "backup: initialized is not a directory; check the path"},
 	} {
 		if r := q.cli("backup", to); r.code != c.code || r.err != "queuectl: "+c.err+"\n" {
 			t.Errorf("backup %s: %+v, want %+v", to, r, c)

@@ -52,7 +52,7 @@ func TestManyAreAskedFor(t *testing.T) {
 	if r := q.person("cancel 3 jobs? [y/N]", "y\n", "cancel", "--all"); r.code != 0 || states() != "STATE cancelled cancelled cancelled" {
 		t.Errorf("a yes: %+v; %s", r, states())
 	}
-	if r := q.person("remove 3 jobs with their history?", "no\n", "cleanup", "--days", "0"); r.code != 1 {
+	if r := q.person("remove 3 jobs and their history?", "no\n", "cleanup", "--days", "0"); r.code != 1 {
 		t.Errorf("cleanup: %+v", r)
 	}
 	if r := q.cli("clear"); r.code != 2 || !strings.Contains(r.err, "--yes") {
@@ -61,7 +61,7 @@ func TestManyAreAskedFor(t *testing.T) {
 	if got := q.must("clear", "--dry-run"); got != "3 jobs; nothing was changed" {
 		t.Errorf("clear that only counts: %q", got)
 	}
-	if r := q.person("remove 3 jobs for good, with their history?", "yes\n", "clear"); r.code != 0 || q.must("list", "-q") != "" {
+	if r := q.person("permanently remove 3 jobs and their history?", "yes\n", "clear"); r.code != 0 || q.must("list", "-q") != "" {
 		t.Errorf("clear: %+v", r)
 	}
 }
@@ -127,8 +127,8 @@ func TestEditInAnEditor(t *testing.T) {
 		t.Errorf("an editor that changes nothing: %+v", r)
 	}
 	for script, said := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority", `s/.priority.: 9/"prioritty":9/`: "prioritty"} {
-		r := through("sed -i '"+script+"'", "open it again? [y/N]", "n\n")
-		_, file, kept := strings.Cut(r.out, "what you typed is in ")
+		r := through("sed -i '"+script+"'", "edit it again? [y/N]", "n\n")
+		_, file, kept := strings.Cut(r.out, "your text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
 		if r.code != 2 || !kept || !strings.Contains(r.out, said) {
 			t.Fatalf("a mistake in the editor: %+v", r)
@@ -140,7 +140,7 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 	q.write("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: \"much\"/' \"$1\"; fi\n")
 	os.Chmod(q.path("twice"), 0o700)
-	if r := through(q.path("twice"), "open it again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
+	if r := through(q.path("twice"), "edit it again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
 		t.Errorf("a mistake that is mended: %+v", r)
 	}
 	if left, err := os.ReadDir(q.path("tmp")); err != nil || len(left) > 0 {
@@ -157,7 +157,7 @@ func TestEditInAnEditor(t *testing.T) {
 	if r := through("false", "", ""); r.code != 1 || !strings.Contains(r.out, "nothing was changed") {
 		t.Errorf("an editor that fails: %+v", r)
 	}
-	if r := q.cli("edit", "a"); r.code != 2 || !strings.Contains(r.err, "an editor needs a terminal") {
+	if r := q.cli("edit", "a"); r.code != 2 || !strings.Contains(r.err, "editing in $EDITOR needs a terminal") {
 		t.Errorf("an editor without a terminal: %+v", r)
 	}
 }
@@ -178,7 +178,7 @@ func TestFoldersAreTheCallers(t *testing.T) {
 	}
 	cmd := q.command("run", "true")
 	cmd.Path, cmd.Args = "/bin/sh", []string{"sh", "-c", "cd here/below && rmdir ../below && exec \"$@\"", "sh", q.bin, "--dir", q.dir, "run", "true"}
-	if r := ran(t, cmd); r.code != 125 || !strings.Contains(r.err, "the current folder is gone") || !strings.Contains(r.err, "--no-cwd") {
+	if r := ran(t, cmd); r.code != 125 || !strings.Contains(r.err, "the current directory no longer exists") || !strings.Contains(r.err, "--no-cwd") {
 		t.Errorf("in a folder that is gone: %+v", r)
 	}
 }

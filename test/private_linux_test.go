@@ -116,7 +116,7 @@ func TestPrivateIsGivenUp(t *testing.T) {
 	}
 	out.Close()
 	cmd.Wait()
-	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "nobody reads") {
+	if code := cmd.ProcessState.ExitCode(); code != 130 || !strings.Contains(errs.String(), "the output is no longer read") {
 		t.Errorf("with nobody who reads: exit %d, %s", code, errs)
 	}
 	if r := p.run(jobs, "--lines", "-"); r.code != 0 || !strings.Contains(r.err, "5 jobs: 5 completed") {
@@ -164,7 +164,7 @@ func TestPrivateRunInAFolderThatIsGone(t *testing.T) {
 	cmd := exec.Command("/bin/sh", "-c", `mkdir gone && cd gone && rmdir ../gone && exec "$0" run --private --lines /dev/stdin`, p.bin)
 	cmd.Env, cmd.Dir, cmd.Stdin = environment(p.work), p.work, strings.NewReader("true\n")
 	said, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(said), "the current folder is gone") || !strings.Contains(string(said), "--dir") {
+	if cmd.ProcessState.ExitCode() != 125 || !strings.Contains(string(said), "the current directory no longer exists") || !strings.Contains(string(said), "--dir") {
 		t.Errorf("%v: %s", err, said)
 	}
 }

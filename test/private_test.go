@@ -213,17 +213,17 @@ func TestPrivateFlagsAreNamed(t *testing.T) {
 		t.Errorf("once more: %+v", r)
 	}
 	for want, with := range map[string][]string{
-		"--timeout was 10s, is 20s now; give":                        {"--timeout", "20s", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
-		"--env A has another value now; --label l was not given":     {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
-		"--ok-code was 0,3, is not given now; give":                  {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--", "echo", "+{}+"},
-		`the program was "echo +{}+", is "echo {}" now; give`:        {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
-		"--timeout was 10s, is not given now; --env A was given, an": {"--", "echo", "+{}+"},
+		"--timeout was 10s, now it is 20s; use":                    {"--timeout", "20s", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--env A has another value than before; --label l is new":  {"--timeout", "10", "--env", "A=2", "--label", "k=v", "--label", "l=v", "--ok-code", "0,3", "--", "echo", "+{}+"},
+		"--ok-code was 0,3, now it is missing; use":                {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--", "echo", "+{}+"},
+		`the program was "echo +{}+", now it is "echo {}"; use`:    {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
+		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
 	} {
-		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 || !strings.Contains(r.err, "stored with other flags: ") || !strings.Contains(r.err, want) {
+		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 || !strings.Contains(r.err, "contains a run with other flags: ") || !strings.Contains(r.err, want) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
-	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 was changed: it was "echo +2+", is "echo +3+" now`) {
+	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 has changed: it was "echo +2+", now it is "echo +3+"`) {
 		t.Errorf("another argument: %+v", r)
 	}
 }
@@ -378,7 +378,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r = p.run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "has grown by 2 jobs, from line 5 on; run them too with --add-new") {
+	if r = p.run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "the list has 2 jobs more than before, from line 5 on; run them too with --add-new") {
 		t.Errorf("a list that has grown: %+v", r)
 	}
 	r = p.run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)
@@ -395,18 +395,18 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		stdin, want string
 		args        []string
 	}{
-		"shortened":       {"echo ran >>effects\n", `line 3 is gone: it was "echo more"`, args},
-		"shortened, more": {"echo ran >>effects\n", `line 3 is gone: it was "echo more"`, append(args, "--add-new")},
-		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `line 2 was changed: it was "test -e ready || exit 3", is "test -e ready || exit 4" now`, append(args, "--add-new")},
+		"shortened":       {"echo ran >>effects\n", `line 3 is missing: it was "echo more"`, args},
+		"shortened, more": {"echo ran >>effects\n", `line 3 is missing: it was "echo more"`, append(args, "--add-new")},
+		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `line 2 has changed: it was "test -e ready || exit 3", now it is "test -e ready || exit 4"`, append(args, "--add-new")},
 		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, is 1 now; give", []string{"--lines", "-", "--max-retries", "1"}},
-		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, is 20s now; --env A was not given, and is now", append(args, "--timeout", "20", "--env", "A=secret")},
-		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, is not given now", []string{"--lines", "-"}},
-		"other jobs":      {`{"command":"true"}`, "the list was given by --lines, and is given by --file now", []string{"--file", "-", "--max-retries", "0"}},
+		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new", append(args, "--timeout", "20", "--env", "A=secret")},
+		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing", []string{"--lines", "-"}},
+		"other jobs":      {`{"command":"true"}`, "the list was given by --lines, now by --file", []string{"--file", "-", "--max-retries", "0"}},
 		"wrong line":      {"{\n", "line 1: ", []string{"--file", "-", "--dir", "fresh"}},
 		"wrong field":     {`{"command":"x"}` + "\n" + `{"comand":"x"}`, "line 2: comand", []string{"--file", "-", "--dir", "fresh"}},
-		"no file":         {"", "--private: needs a list of jobs; give ", nil},
-		"words":           {"", "--private: needs a list of jobs; give ", []string{"echo", "x"}},
-		"a program wants": {"", "needs a program after --", []string{"--arg-file", "-"}},
+		"no file":         {"", "--private: no jobs given; use ", nil},
+		"words":           {"", "--private: no jobs given; use ", []string{"echo", "x"}},
+		"a program wants": {"", "no program given; write it after --", []string{"--arg-file", "-"}},
 		"workers":         {"", "--workers", []string{"--lines", "-", "--workers", "none"}},
 		"socket":          {"", "--socket: cannot be combined with --private", []string{"--lines", "-", "--socket", "s"}},
 		"detach":          {"", "--detach: cannot be combined with --private", []string{"--lines", "-", "-d"}},

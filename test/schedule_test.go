@@ -228,8 +228,8 @@ func TestWrongSchedules(t *testing.T) {
 		`name: "a b" is not the name of a schedule`:                   {"a b", "@hourly", "--", "x"},
 		`name: "` + strings.Repeat("n", 80) + `…" is`:                 {strings.Repeat("n", 101), "@hourly", "--", "x"},
 		`command: no command given`:                                   {"n", "@hourly"},
-		`quote the line of cron as one`:                               {"n", "0", "3", "*", "*", "*", "--", "x"},
-		`needs a name and a line of cron`:                             {"n"},
+		`quote the cron expression`:                                   {"n", "0", "3", "*", "*", "*", "--", "x"},
+		`needs a name and a cron expression`:                          {"n"},
 		`id: is for a single job`:                                     {"n", "@hourly", `{"command":"x","id":"a"}`},
 		`--max-retries: -1 is too small`:                              {"n", "@hourly", "--max-retries", "-1", "--", "x"},
 	} {

@@ -151,7 +151,7 @@ func TestSchemasDescribeTheWire(t *testing.T) {
 	if valid(all["enqueue"].params, []byte(`{"command":5}`)) == nil || valid(all["list"].params, []byte(`{"limit":"x"}`)) == nil {
 		t.Error("values of the wrong type are taken")
 	}
-	for word, want := range map[string]string{"lst": `did you mean "list"`, "nosuch": "; there are: hello, whoami, enqueue, "} {
+	for word, want := range map[string]string{"lst": `did you mean "list"`, "nosuch": "; use one of: hello, whoami, enqueue, "} {
 		if r := q.cli("schema", word); r.code != 2 || !strings.Contains(r.err, want) {
 			t.Errorf("schema %s, which is none: %+v", word, r)
 		}

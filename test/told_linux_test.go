@@ -75,7 +75,7 @@ func TestPrivateDependencies(t *testing.T) {
 		return q.cliIn(strings.Join(lines, "\n")+"\n", "run", "--private", "--dir", q.path("p"), "--file", "-")
 	}
 	a, b := `{"id":"A","command":"echo of-a"}`, `{"id":"B","command":"echo of-b","depends_on":["A:ended"]}`
-	if r := list(b, a); r.code != 125 || !strings.Contains(r.err, "no line before this one has that id") {
+	if r := list(b, a); r.code != 125 || !strings.Contains(r.err, "no line above this one has the job id") {
 		t.Errorf("in the wrong order: %+v", r)
 	}
 	if r := q.cliIn(a+"\n"+b+"\n", "run", "--private", "--dir", q.path("p2"), "--file", "-"); r.code != 0 || r.out != "of-a\nof-b" && r.out != "of-a\nof-b\n" {

@@ -295,7 +295,7 @@ func TestTopLeavesTheTerminalAsItWas(t *testing.T) {
 	p.presses("2", "e")
 	p.seesText("editing")
 	p.presses("C-c") // which is the editor's
-	p.seesText("the editor ./editor: signal: interrupt; nothing was changed")
+	p.seesText("editor ./editor: signal: interrupt; nothing was changed")
 	p.presses("1")
 	p.seesText("▶ build")
 	p.presses("C-z")

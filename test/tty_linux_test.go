@@ -218,7 +218,7 @@ func TestKeysOfAJobsTerminal(t *testing.T) {
 	s.types("a~.b\r~~c\r~d\r")
 	s.sees("got a~.b\r\ngot ~c\r\ngot ~d\r\n")
 	s.types("~?")
-	s.sees("~. leaves the job running")
+	s.sees("~. to detach (the job continues)")
 	s.types("\r~") // which may be one read with the next, or not
 	s.types(".")
 	if text := s.ends(130); !strings.Contains(text, "queuectl attach t") {

@@ -139,7 +139,7 @@ func TestEdit(t *testing.T) {
 		{[]string{"a", `{}`}, 2, "changes nothing"},
 		{[]string{"a", `{"command":null}`}, 2, "command"},
 		{[]string{"a", `{bad`}, 2, "byte"},
-		{[]string{"a", "b"}, 2, "fields to change"}, {[]string{"a"}, 2, "an editor needs a terminal"},
+		{[]string{"a", "b"}, 2, "no changes given"}, {[]string{"a"}, 2, "editing in $EDITOR needs a terminal"},
 		{[]string{"a", "--priority", "1", `{"priority":2}`}, 2, "not both"},
 		{[]string{"nope", "--priority", "1"}, 4, "nope"},
 		{[]string{"--priority", "1"}, 2, "--state"},

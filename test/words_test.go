@@ -26,13 +26,13 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 		{[]string{"run", "--stdin", "-", "cat"}, "fed", 0, "fed"},
 		{[]string{"run", "--max-attempts", "1", `{"command":"exit 3","max_retries":5}`}, "", 3, ""},
 		{[]string{"run", "--delay", "0", `{"command":"true","run_at":"2099-01-01T00:00:00Z"}`}, "", 0, ""},
-		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2, "takes no flags of jobs"},
+		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2, "job flags cannot be combined with a JSON array"},
 		{[]string{"enqueue", "--stdin", "-", "cat"}, "\xff", 2, "stdin: "},
 		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2, "env: queuectl sets QUEUECTL_WORKER itself; use another name"},
 		{[]string{"list", "--limit", "0"}, "", 2, "--limit: 0 is too small"},
 		{[]string{"list", "--limit", "x"}, "", 2, `--limit: "x" is not a whole number`},
-		{[]string{"config", "get", "a", "b"}, "", 2, "takes a key or nothing"},
-		{[]string{"config", "validate", "a", "b"}, "", 2, "takes a file or nothing"},
+		{[]string{"config", "get", "a", "b"}, "", 2, "takes at most one argument (a key)"},
+		{[]string{"config", "validate", "a", "b"}, "", 2, "takes at most one argument (a file)"},
 		{[]string{"config", "set", "timeout", "-1"}, "", 2, "timeout"},
 		{[]string{"config", "set", "priority", "-5"}, "", 0, ""},
 		{[]string{"config", "get", "priority"}, "", 0, "-5\n"},
@@ -136,7 +136,7 @@ func TestALostFollowerIsToldTheWayBack(t *testing.T) {
 	w.until("job 1 is there", 20*time.Second, func() bool { return w.call("show", fields{"id": "1"}).Error == nil })
 	w.runs("1")
 	q.kill()
-	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is in the queue and goes on") || !strings.Contains(r.err, "queuectl attach 1") {
+	if r := <-done; r.code != 125 || !strings.Contains(r.err, "job 1 is still in the queue") || !strings.Contains(r.err, "queuectl attach 1") {
 		t.Errorf("run: %+v", r)
 	}
 	q.start("--workers", "1")

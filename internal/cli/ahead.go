@@ -95,7 +95,7 @@ func (a *ahead) last(part []toSend) ([]toSend, error) {
 			return nil
 		}
 		if state[i] == begun {
-			return atLine(queue.Invalid("depends_on", "has the job %q wait for itself over others", queue.Clip(rest[i].id)), rest[i].line)
+			return atLine(queue.Invalid("depends_on", "job %q depends on itself through other jobs", queue.Clip(rest[i].id)), rest[i].line)
 		}
 		state[i] = begun
 		for _, id := range rest[i].after {

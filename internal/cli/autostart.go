@@ -40,7 +40,7 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 		if errors.Is(err, os.ErrPermission) {
 			return c, err
 		}
-		return c, queue.Errorf(queue.CodeUnavailable, "no service runs, and QUEUECTL_NO_START=1 keeps this from starting one; start it with: %s", t.Start)
+		return c, queue.Errorf(queue.CodeUnavailable, "no service is running, and QUEUECTL_NO_START=1 prevents an automatic start; start it with: %s", t.Start)
 	}
 	return c, a.StartAndReach(ctx, c, t)
 }
@@ -50,7 +50,7 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
-		return a.notStarted(ExitCode(err), fmt.Errorf("the service cannot be started: %w", err))
+		return a.notStarted(ExitCode(err), fmt.Errorf("cannot start the service: %w", err))
 	}
 	for began := time.Now(); ; {
 		over := b.over()
@@ -64,7 +64,7 @@ func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) er
 		case over && (b.code != gaveWay || waited > quickerWithin):
 			return a.notStarted(b.code, b.failure())
 		case waited > startWithin:
-			return queue.Errorf(queue.CodeUnavailable, "a service was started in the background and does not answer; see %s", b.log)
+			return queue.Errorf(queue.CodeUnavailable, "a service was started in the background but does not answer; see its log: %s", b.log)
 		}
 		select {
 		case <-time.After(5 * time.Millisecond):
@@ -164,7 +164,7 @@ func (b *background) failure() error {
 		}
 	}
 	if said == "" {
-		return fmt.Errorf("the service ended at once (%v); see %s", b.cmd.ProcessState, b.log)
+		return fmt.Errorf("the service exited immediately (%v); see its log: %s", b.cmd.ProcessState, b.log)
 	}
 	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, said)
 }

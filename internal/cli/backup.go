@@ -59,7 +59,7 @@ func isBackup(name string) (bool, error) {
 
 func (a *App) backup(ctx context.Context, name string, force bool) error {
 	if name == "" {
-		return Usage("the name of the file is empty; name one, or - for standard output")
+		return Usage("the file name is empty; give one, or - for standard output")
 	}
 	c, err := a.Client()
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 	defer c.Close()
 	if name == "-" {
 		if IsTerminal(a.Out) {
-			return Usage("a backup is no text; name a file, or send standard output somewhere")
+			return Usage("a backup is binary data; give a file name, or redirect standard output")
 		}
 		_, err := a.receive(ctx, c, a.Out)
 		return err
@@ -77,14 +77,14 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 		name = real // a link goes on leading to the newest
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
-		return Usage("%s is no file, so a backup cannot take its place; name another one, or - for standard output", name)
+		return Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output", name)
 	} else if err == nil && !force {
 		ours, err := isBackup(name)
 		if err != nil {
 			return unreadable("backup", name, err)
 		}
 		if !ours {
-			return queue.Errorf(queue.CodeExists, "%s is there, and is no backup of a queue; name another file, or replace it with --force", name)
+			return queue.Errorf(queue.CodeExists, "%s exists and is not a queue backup; give another name, or replace the file with --force", name)
 		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, StopSignals...)
@@ -137,7 +137,7 @@ func (a *App) receive(ctx context.Context, c *control.Client, to io.Writer) (con
 		return end, err
 	}
 	if bytes != end.Bytes || hex.EncodeToString(sum.Sum(nil)) != end.SHA256 {
-		return end, fmt.Errorf("the backup came damaged: %d bytes of %d; make it again", bytes, end.Bytes)
+		return end, fmt.Errorf("the backup was damaged in transit: %d of %d bytes received; run the command again", bytes, end.Bytes)
 	}
 	return end, nil
 }

@@ -108,7 +108,7 @@ func findColumn(flag, name string) (column, error) {
 			return c, nil
 		}
 	}
-	return column{}, Usage("--%s: there is no column %q%s", flag, name, near(name, columnNames(), "there are "+strings.Join(columnNames(), ", ")))
+	return column{}, Usage("--%s: unknown column %q%s", flag, name, near(name, columnNames(), "use one of: "+strings.Join(columnNames(), ", ")))
 }
 
 // chosen are the heads of the columns that were asked for, and what makes a row.

@@ -86,11 +86,11 @@ reads it into what the shell reads when it starts; for PowerShell: notepad $PROF
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if a.Structured() {
-				return Usage("a completion script is no JSON; leave out --json")
+				return Usage("a completion script cannot be printed as JSON; leave out --json")
 			}
 			write := shells[args[0]]
 			if write == nil {
-				return Usage("there is no completion for %q%s", args[0], near(args[0], cmd.ValidArgs, "there is for bash, zsh, fish and powershell"))
+				return Usage("there is no completion script for %q%s", args[0], near(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
 			}
 			return write(cmd.Root(), a)
 		},

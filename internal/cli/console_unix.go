@@ -13,9 +13,9 @@ import (
 // What people are told to type, and what becomes of their own service.
 const (
 	StartSystem  = "systemctl start queuectl"
-	makeFolder   = "mkdir -p"
-	EndsAtLogout = "without lingering your service and its jobs end when you have logged out, and it does not start with the machine"
-	Staying      = "have it stay: loginctl enable-linger"
+	makeDir      = "mkdir -p"
+	EndsAtLogout = "without lingering, your service and its jobs end when you log out, and the service does not start at boot"
+	Staying      = "keep it running with: loginctl enable-linger"
 )
 
 // IsTerminal reports whether a stream is a person's terminal.

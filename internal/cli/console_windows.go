@@ -13,9 +13,9 @@ import (
 // What people are told to type, and what becomes of their own service.
 const (
 	StartSystem  = "sc start queuectl"
-	makeFolder   = "mkdir"
-	EndsAtLogout = "your service and its jobs end when you log off, and it does not start with the machine"
-	Staying      = "have one that stays, the system's: in an elevated prompt (right-click, Run as administrator): queuectl service install"
+	makeDir      = "mkdir"
+	EndsAtLogout = "your service and its jobs end when you log off, and the service does not start at boot"
+	Staying      = "to keep it running, install the system service; in an elevated prompt (right-click, Run as administrator): queuectl service install"
 )
 
 // IsTerminal reports whether a stream is a person's terminal: a console that shows

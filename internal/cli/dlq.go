@@ -36,13 +36,13 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			switch {
 			case p.All && p.Batch != "":
-				return Usage("--all: cannot be combined with --batch; give one of them")
+				return Usage("--all: cannot be combined with --batch; use one of them")
 			case len(ids) > 0 && p.All:
-				return Usage("--all: cannot be combined with job ids; give one of them")
+				return Usage("--all: cannot be combined with job ids; use one of them")
 			case len(ids) > 0 && p.Batch != "":
-				return Usage("--batch: cannot be combined with job ids; give one of them")
+				return Usage("--batch: cannot be combined with job ids; use one of them")
 			case len(ids) == 0 && !p.All && p.Batch == "":
-				return Usage("%s needs dead jobs; give their ids, --batch or --all", cmd.CommandPath())
+				return Usage("%s: no jobs given; give job ids, --batch NAME or --all", cmd.CommandPath())
 			}
 			c, err := a.Client()
 			if err == error(errNoQueue) && len(ids) == 0 {

@@ -58,12 +58,12 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 		if !e.keeps() {
 			return fmt.Errorf("%w; nothing was changed", err)
 		}
-		err = fmt.Errorf("%w; what you typed is in %s", err, e.file)
+		err = fmt.Errorf("%w; your text is in %s", err, e.file)
 		if !a.asks() {
 			return err
 		}
 		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, Message(err)))
-		if !a.agreed("open it again?") {
+		if !a.agreed("edit it again?") {
 			a.Exit = ExitCode(err)
 			return nil
 		}
@@ -132,7 +132,7 @@ func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
 	cmd := editorOn(ctx, editor, e.file)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = e.a.in, e.a.Out, e.a.Err
 	if err := e.a.inFront(cmd); err != nil {
-		return nil, fmt.Errorf("the editor %s: %w", editor, err)
+		return nil, fmt.Errorf("editor %s: %w", editor, err)
 	}
 	edited, err := os.ReadFile(e.file)
 	if err != nil {

@@ -86,7 +86,7 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 	}
 	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
 		_, err := (&App{}).scheduleWords(&control.ScheduleAdd{}, words, -1)
-		if want := "the name of the schedule is missing; give one before the line of cron: queuectl schedule add NAME " + queue.Word(words[0]); err == nil || !strings.Contains(err.Error(), want) {
+		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " + queue.Word(words[0]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", words, err, want)
 		}
 	}

@@ -143,19 +143,19 @@ func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 	case dash == 0 && len(args) > 0:
 		s.Argv = args
 	case dash > 0:
-		return nil, Usage("there are words before --; put the whole program behind it: queuectl %s -- %s", verb, queue.CommandText("", args))
+		return nil, Usage("unexpected words before --; write the whole program after --: queuectl %s -- %s", verb, queue.CommandText("", args))
 	case len(args) > 1:
-		return nil, Usage("%d words are given; quote them as one line for the shell: queuectl %s %s, or run them without one: queuectl %[2]s -- %[4]s", len(args), verb, queue.Word(strings.Join(args, " ")), queue.CommandText("", args))
+		return nil, Usage("%d words given; quote them as one shell command: queuectl %s %s, or run the program without a shell: queuectl %[2]s -- %[4]s", len(args), verb, queue.Word(strings.Join(args, " ")), queue.CommandText("", args))
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
 		specs, err := parseArray([]byte(args[0]))
 		if err == nil && given {
-			return nil, Usage("an array of jobs takes no flags of jobs; put the fields into its objects")
+			return nil, Usage("job flags cannot be combined with a JSON array; put the settings into its objects")
 		}
 		return specs, err
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
 		return nil, mergeJSON(s, args[0])
 	case len(args) == 1 && s.Command != nil:
-		return nil, Usage("--command: cannot be combined with a command given as an argument; give one of them")
+		return nil, Usage("--command: cannot be combined with a command given as an argument; use one of them")
 	case len(args) == 1:
 		s.Command = &args[0]
 	}
@@ -165,7 +165,7 @@ func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 // mergeJSON reads a spec from JSON; flags that were given hold over it.
 func mergeJSON(flags *queue.Spec, text string) error {
 	if err := queue.CheckJSON([]byte(text)); err != nil {
-		return Usage("%v; to run a shell line that begins with { use --command", err)
+		return Usage("%v; to run a shell command that begins with {, use --command", err)
 	}
 	var s queue.Spec
 	if err := s.Decode([]byte(text), nil); err != nil {
@@ -182,7 +182,7 @@ func readStdin(in io.Reader) (string, error) {
 		return "", fmt.Errorf("read standard input: %w", err)
 	}
 	if len(raw) > queue.MaxStdin {
-		return "", queue.Invalid("stdin", "is longer than %d bytes; have the job read a file", queue.MaxStdin)
+		return "", queue.Invalid("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file", queue.MaxStdin)
 	}
 	return string(raw), nil
 }
@@ -215,7 +215,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return a.PrintJSON(&job.Job)
 	}
 	if err := a.Println(got.ID); err != nil {
-		return fmt.Errorf("job %s is enqueued, but its id could not be printed: %w", got.ID, err)
+		return fmt.Errorf("job %s was enqueued, but its id could not be printed: %w", got.ID, err)
 	}
 	if got.Duplicate && s.Unique != nil {
 		return nil
@@ -289,7 +289,7 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 
 func parseArray(raw []byte) ([]queue.Spec, error) {
 	if err := queue.CheckJSON(raw); err != nil {
-		return nil, Usage("%v; to run a shell line that begins with [ use --command", err)
+		return nil, Usage("%v; to run a shell command that begins with [, use --command", err)
 	}
 	specs := []queue.Spec{}
 	err := queue.Elements(raw, func(value json.RawMessage) error {
@@ -339,7 +339,7 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		return a.printStored(ctx, nil, nil)
 	}
 	if len(specs) > queue.MaxBatch {
-		return queue.Errorf(queue.CodeTooLarge, "%d jobs are given; one batch may have %d, and %d bytes: split it", len(specs), queue.MaxBatch, control.MaxLine)
+		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; an array may have at most %d jobs and %d bytes; split it, or use --file", len(specs), queue.MaxBatch, control.MaxLine)
 	}
 	for i := range specs {
 		if err := Prepare(&specs[i], noCwd); err != nil {

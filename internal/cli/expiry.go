@@ -29,7 +29,7 @@ func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	}
 	if e.count++; e.count <= expiryNamed {
 		text, _ := inFull(expires.Time(), now)
-		e.lines = append(e.lines, fmt.Sprintf("%s %d: expires_at: %s: it will not run", what, n, text))
+		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job expires %s: it will not run", what, n, text))
 	}
 }
 

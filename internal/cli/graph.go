@@ -30,7 +30,7 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 		return err
 	}
 	if len(text) > control.MaxLine {
-		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; give many jobs as JSON lines", name, control.MaxLine)
+		return queue.Errorf(queue.CodeTooLarge, "%s is longer than %d bytes; write the jobs as JSON lines instead", name, control.MaxLine)
 	}
 	file, err := a.tables(name, text)
 	if err != nil {
@@ -38,12 +38,12 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 	}
 	jobs, is := file[jobTable].(map[string]any)
 	if !is {
-		return queue.Errorf(queue.CodeInvalid, "%s has no tables of jobs; write each as [jobs.ID], with its fields below", name)
+		return queue.Errorf(queue.CodeInvalid, "%s contains no jobs; write each job as a table [jobs.ID] with its fields below", name)
 	}
 	delete(file, jobTable)
 	for field := range file {
 		if field == "id" || field == "depends_on" {
-			return queue.Invalid(field, "is of one job; put it into its table")
+			return queue.Invalid(field, "%s cannot apply to all jobs; move it into the table of one job", field)
 		}
 	}
 	lines := linesOfTables(string(text))
@@ -52,12 +52,12 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 	for _, id := range ids {
 		own, is := jobs[id].(map[string]any)
 		if !is {
-			return atLine(queue.Errorf(queue.CodeInvalid, "jobs.%s is no table of fields", queue.Clip(id)), lines[id])
+			return atLine(queue.Errorf(queue.CodeInvalid, "jobs.%s is not a table; write [jobs.%[1]s] with the fields of the job below", queue.Clip(id)), lines[id])
 		}
 		fields := maps.Clone(file)
 		maps.Copy(fields, own)
 		if _, given := fields["id"]; given {
-			return atLine(queue.Invalid("id", "is what the table is named after"), lines[id])
+			return atLine(queue.Invalid("id", "the name of the table is the id; remove this field"), lines[id])
 		}
 		fields["id"] = id
 		if one, is := fields["depends_on"].(string); is {

@@ -16,7 +16,7 @@ func hookTestVerb(a *App) *cobra.Command {
 		Use: "test NAME", Short: "Run a hook of the settings, or post a webhook, for a job that is made up, and print the id of the job that does it", Args: Exactly(1, "the name of a webhook, or of a hook of the settings like on_dead"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).HookTest, control.HookName{Name: args[0]}, func(got control.Enqueued) error {
-				a.Say("job %s enqueued; see how it ends: queuectl attach %s", got.ID, got.ID)
+				a.Say("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
 				return a.Println(got.ID)
 			})
 		},

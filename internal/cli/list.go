@@ -58,7 +58,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
-		return p, Usage("--limit: %d is too small; give 1 or more, or leave it out for the default: 50 jobs in a table, otherwise all", l.limit)
+		return p, Usage("--limit: %d is too small; give 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", l.limit)
 	}
 	return p, nil
 }
@@ -171,7 +171,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	}
 	if len(l.columns) > 0 {
 		if !table {
-			return Usage("--columns: works only for a table; leave it out, as JSON has every field")
+			return Usage("--columns: works only for a table; leave it out, since JSON contains every field")
 		}
 		if head, row, err = chosen(l.columns); err != nil {
 			return err

@@ -26,7 +26,7 @@ func logsVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.lists = !p.Follow
 			if cmd.Flags().Changed("attempt") && p.Attempt < 1 {
-				return Usage("--attempt: %d is too small; give 1 for the first one, or leave it out for the last one", p.Attempt)
+				return Usage("--attempt: %d is too small; give 1 for the first attempt, or leave out --attempt for the last one", p.Attempt)
 			}
 			if cmd.Flags().Changed("lines") {
 				p.N = &lines
@@ -102,7 +102,7 @@ func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *log
 }
 
 // errOver says that the attempt that was followed has ended.
-var errOver = errors.New("the attempt is over")
+var errOver = errors.New("the attempt has ended")
 
 // readAttempt prints the output of one attempt of a job, each line after a prefix, or, if that is 0, of the
 // one that runs.
@@ -175,7 +175,7 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 func damaged(p *control.Piece) error {
 	which := "stdout, stderr or both cannot be read"
 	if p.Stream != "" {
-		which = fmt.Sprintf("%s cannot be read, from byte %d on", p.Stream, p.Damage.Offset)
+		which = fmt.Sprintf("%s, from byte %d on, cannot be read", p.Stream, p.Damage.Offset)
 	}
 	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s; check all files with: queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
 }
@@ -184,7 +184,7 @@ func damaged(p *control.Piece) error {
 // followed, as they come, each line with its job's id.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
 	if p.Follow && len(ids) > control.MaxStreams {
-		return Usage("%d jobs are more than can be followed at once, which is %d; name fewer, or leave -f out", len(ids), control.MaxStreams)
+		return Usage("cannot follow %d jobs at the same time (at most %d); select fewer, or leave out -f", len(ids), control.MaxStreams)
 	}
 	r, end, err := a.openLogs(ctx, p, stamps)
 	if err != nil {

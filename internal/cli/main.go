@@ -266,7 +266,7 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 		return false, nil
 	case a.zone == nil:
 		if _, err := a.other(); err != nil {
-			return false, Usage("TZ=%s: this zone has no file on this machine, and only queuectld can read it without one: %v", value, err)
+			return false, Usage("TZ=%s: this machine has no file for this time zone, and queuectld, which has a built-in one, cannot be used: %v", value, err)
 		}
 		return true, nil
 	}
@@ -301,9 +301,9 @@ func (a *App) Root(args []string) *cobra.Command {
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
-				return Usage("a verb stands before --, like: queuectl %s", args[0])
+				return Usage("remove the -- before the command: queuectl %s", args[0])
 			case len(args) > 0:
-				return Usage("there is no verb %q%s", args[0], nearVerb(args[0], a.verbNames()))
+				return Usage("unknown command %q%s", args[0], nearVerb(args[0], a.verbNames()))
 			}
 			return nil
 		},
@@ -472,7 +472,7 @@ func atLeastOne(what string) cobra.PositionalArgs {
 func atMostOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			return Usage("%s takes %s or nothing; %d given", cmd.CommandPath(), what, len(args))
+			return Usage("%s takes at most one argument (%s); %d given", cmd.CommandPath(), what, len(args))
 		}
 		return nil
 	}
@@ -488,9 +488,9 @@ func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 0 {
-			return Usage("queuectl %s needs one of: %s", use, strings.Join(names, ", "))
+			return Usage("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
 		}
-		return Usage("queuectl %s has no %q%s", use, args[0], cmp.Or(argumentHint(use, args), near(args[0], names, "it has: "+strings.Join(names, ", "))))
+		return Usage("unknown command %q%s", use+" "+args[0], cmp.Or(argumentHint(use, args), near(args[0], names, "use one of: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd

@@ -55,7 +55,7 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 	}
 	if !m.given() {
 		if m.null {
-			return Usage("--null: works only with --arg-file; give both")
+			return Usage("--null: works only with --arg-file; add --arg-file FILE")
 		}
 		return nil
 	}
@@ -71,17 +71,17 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 	perArgument := m.argFile != "" || len(m.words) > 0
 	switch {
 	case len(sources) > 1:
-		return Usage("%s: cannot be combined with %s; give one of them", sources[0], sources[1])
+		return Usage("%s: cannot be combined with %s; use one of them", sources[0], sources[1])
 	case m.null && m.argFile == "":
-		return Usage("--null: works only with --arg-file; give both")
+		return Usage("--null: works only with --arg-file; add --arg-file FILE")
 	case perArgument && (dash != 0 || len(args) == 0):
-		return Usage("%s: needs a program after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
+		return Usage("%s: no program given; write it after --, with {} for the argument: queuectl %s --arg-file FILE -- gzip -k {}, or: queuectl %s -- gzip -k {} ::: *.log", sources[0], verb, verb)
 	case !perArgument && len(args) > 0:
-		return Usage("%s: cannot be combined with a command; give one of them", sources[0])
+		return Usage("%s: cannot be combined with a command; use one of them", sources[0])
 	}
 	for _, name := range manyFlags {
 		if f.Changed(name) {
-			return Usage("--%s: cannot be combined with %s, which makes many jobs; leave it out", name, sources[0])
+			return Usage("--%s: cannot be combined with %s, which creates several jobs; leave out --%[1]s", name, sources[0])
 		}
 	}
 	if m.program = args; perArgument {
@@ -100,11 +100,11 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 func elsewhereSources(verb string, args []string, dash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
-		return Usage(":::: FILE is --arg-file FILE here: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
+		return Usage(":::: is not supported; use --arg-file: queuectl %s --arg-file FILE -- PROGRAM {}", verb)
 	case has(":::+"):
-		return Usage(":::+ is not known here: give each command a line with --lines, or the jobs as JSON with --file")
+		return Usage(":::+ is not supported; write one command per line and use --lines, or write the jobs as JSON and use --file")
 	case has(":::") && dash < 0:
-		return Usage("::: goes with a program after --, which is run without a shell: queuectl %s -- PROGRAM {} ::: …", verb)
+		return Usage("::: needs a program after --, which runs without a shell: queuectl %s -- PROGRAM {} ::: …", verb)
 	}
 	return nil
 }
@@ -186,7 +186,7 @@ func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	case m.lines != "":
 		s.Command = new(string(raw))
 	case m.argFile != "" && !m.null && strings.Contains(string(raw), "\x00"):
-		return nil, queue.Invalid("argv", "the line has a NUL byte in it; is it a list for --null?")
+		return nil, queue.Invalid("argv", "the line contains a NUL byte; if NUL bytes separate the arguments, add --null")
 	default:
 		s.Argv = m.argv(strings.Split(string(raw), "\x00"), m.number)
 	}
@@ -221,11 +221,11 @@ func (m *many) checkPlaces() error {
 		before := ""
 		for _, p := range pieces(word) {
 			if p.arg > given && !(repeats(before) && len(p.whole) == len("{1}")) {
-				return Usage("%s: there is no such argument; %d are given", p.whole, given)
+				return Usage("%s: there is no such argument; each job has %s", p.whole, plural(given, "argument"))
 			}
 			before = p.text
 			if text, found := foreignPlace(p.text); found {
-				return Usage("%s is not known here; write {}, {.}, {/}, {//}, {/.}, {#}, or {1} to {9} with the same endings", queue.Clip(text))
+				return Usage("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.}, {#}, or {1} to {9} in the same forms, such as {2.}", queue.Clip(text))
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func trusted(self, path string) error {
 			return err
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
-			return fmt.Errorf("%s belongs to uid %d, who is neither root nor the owner of %s, so it is not started; %s", path, uid, self, bothPrograms)
+			return fmt.Errorf("%s is not started, because it belongs to uid %d, not to root or the owner of %s; %s", path, uid, self, bothPrograms)
 		}
 	}
 	return nil
@@ -139,7 +139,7 @@ func syncFolder(dir string) error {
 // isSocket refuses a path with something else than a socket. It may not be there yet.
 func isSocket(what, path string) error {
 	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return Usage("%s: %s is no socket; name that of a service", what, path)
+		return Usage("%s: %s is not a socket; give the path of a service's socket", what, path)
 	}
 	return nil
 }

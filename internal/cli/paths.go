@@ -25,7 +25,7 @@ func OpenFile(what, path string) (*os.File, error) {
 func IsFile(what, path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
-		return Usage("%s: %s is a folder; name a file", what, path)
+		return Usage("%s: %s is a directory; give a file", what, path)
 	}
 	return unreadable(what, path, err)
 }
@@ -38,11 +38,11 @@ func unreadable(what, path string, err error) error {
 	var cause *fs.PathError
 	switch file := noFolder(filepath.Dir(path)); {
 	case file != "":
-		return Usage("%s: %s is not a folder", what, file)
+		return Usage("%s: %s is not a directory; check the path", what, file)
 	case errors.Is(err, fs.ErrNotExist):
-		return queue.Errorf(queue.CodeNotFound, "%s: there is no %s; name a file that is there", what, path)
+		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", what, path)
 	case errors.Is(err, fs.ErrPermission):
-		return queue.Errorf(queue.CodeDenied, "%s: you may not read %s; its owner can let you, or name another file", what, path)
+		return queue.Errorf(queue.CodeDenied, "%s: no permission to read %s; ask its owner for access, or use another file", what, path)
 	case errors.As(err, &cause):
 		return fmt.Errorf("%s: read %s: %w", what, path, cause.Err)
 	}
@@ -62,9 +62,9 @@ func Unwritable(what, dir string, err error) error {
 	var renamed *os.LinkError
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return queue.Errorf(queue.CodeDenied, "%s: you may not write in %s; name another folder", what, dir)
+		return queue.Errorf(queue.CodeDenied, "%s: no permission to write to %s; choose another directory", what, dir)
 	case errors.As(err, &cause):
-		return fmt.Errorf("%s: write in %s: %w", what, dir, cause.Err)
+		return fmt.Errorf("%s: write to %s: %w", what, dir, cause.Err)
 	case errors.As(err, &renamed):
 		return fmt.Errorf("%s: write %s: %w", what, renamed.New, renamed.Err)
 	}
@@ -74,10 +74,10 @@ func Unwritable(what, dir string, err error) error {
 // isFolder refuses a path with no folder.
 func isFolder(what, dir string) error {
 	if file := noFolder(dir); file != "" {
-		return Usage("%s: %s is not a folder", what, file)
+		return Usage("%s: %s is not a directory; check the path", what, file)
 	}
 	if !exists(dir) {
-		return Usage("%s: there is no folder %s; make it: "+makeFolder+" %[2]s", what, dir)
+		return Usage("%s: directory %s does not exist; create it with: "+makeDir+" %[2]s", what, dir)
 	}
 	return nil
 }
@@ -102,10 +102,10 @@ func noFolder(path string) string {
 func (a *App) OwnFolder() (string, error) {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {
-		return "", Usage("--dir: the current folder is gone (%v); go to another one, or name a folder by its whole path with --dir", err)
+		return "", Usage("--dir: the current directory no longer exists (%v); change to another one, or give --dir an absolute path", err)
 	}
 	if file := noFolder(dir); file != "" {
-		return "", Usage("--dir: %s is not a folder; name a folder of the service", file)
+		return "", Usage("--dir: %s is not a directory; give the service's directory", file)
 	}
 	return dir, nil
 }

@@ -65,7 +65,7 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 		return 0, err
 	}
 	if !p.given() {
-		return 0, Usage("--private: needs a list of jobs; give --file F or --lines F (- is stdin), --arg-file F -- program {}, or -- program {} ::: words")
+		return 0, Usage("--private: no jobs given; use --file FILE, --lines FILE, --arg-file FILE -- PROGRAM {}, or -- PROGRAM {} ::: WORDS")
 	}
 	return count, nil
 }
@@ -134,7 +134,7 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	select {
 	case err = <-done:
 	case err = <-ended:
-		return fmt.Errorf("its service ended: %w", err)
+		return fmt.Errorf("the service of this run ended: %w", err)
 	case sig := <-told:
 		a.Exit = exitDetached
 		leave()
@@ -396,7 +396,7 @@ func (p *private) recall(ctx context.Context) error {
 			number, _, ours := strings.Cut(j.ID, "-")
 			n, err := strconv.Atoi(number)
 			if err != nil || !ours {
-				return queue.Errorf(queue.CodeWrongState, "the queue in %s has other jobs, like %s; name another folder with --dir", p.a.Dir, j.ID)
+				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains other jobs, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
 			}
 			p.known[n] = j.ID
 		}
@@ -422,9 +422,9 @@ func (p *private) sameFlags() error {
 		return nil
 	}
 	if more := len(list) - maxNamed; more > 0 {
-		list = append(list[:maxNamed], fmt.Sprintf("%d more are different", more))
+		list = append(list[:maxNamed], fmt.Sprintf("%d more differences", more))
 	}
-	return queue.Errorf(queue.CodeWrongState, "the jobs in %s were stored with other flags: %s; give the same as before, or begin anew with another --dir", p.a.Dir, strings.Join(list, "; "))
+	return queue.Errorf(queue.CodeWrongState, "%s contains a run with other flags: %s; use the same flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
 // store stores the jobs of all lines that are new, unless a line has changed.
@@ -435,15 +435,15 @@ func (p *private) store() error {
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {
-			p.wrong = append(p.wrong, fmt.Sprintf("line %d is gone: it was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
+			p.wrong = append(p.wrong, fmt.Sprintf("line %d is missing: it was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
 		}
 	}
 	switch {
 	case err != nil:
 	case len(p.wrong) > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the jobs in %s are of another list: %s; put it back as it was, or begin anew with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list: %s; restore the list, or start a new run with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
 	case p.added > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the list has grown by %s, from line %d on; run them too with --add-new, or put it back as it was", Jobs(p.added), p.from)
+		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run them too with --add-new, or restore the list", Jobs(p.added), p.from)
 	}
 	if err != nil || p.up.jobs > 0 {
 		return p.up.finish(err)
@@ -468,9 +468,9 @@ func (p *private) changed(line int, was string, now *queue.Spec) string {
 	before := p.was(was)
 	is := fmt.Sprintf("%q", cut(oneLine(queue.CommandText(or(now.Command, ""), now.Argv)), 60))
 	if is == before {
-		return fmt.Sprintf("line %d was changed: %s has other fields now", line, before)
+		return fmt.Sprintf("line %d has changed: %s now has other settings", line, before)
 	}
-	return fmt.Sprintf("line %d was changed: it was %s, is %s now", line, before, is)
+	return fmt.Sprintf("line %d has changed: it was %s, now it is %s", line, before, is)
 }
 
 // nameParents has a job wait for jobs of the file by the ids that they have here.
@@ -483,7 +483,7 @@ func (p *private) nameParents(spec *queue.Spec) error {
 		}
 		id, known := p.ids[name]
 		if !known {
-			return queue.Invalid("depends_on", "names the job %q, and no line before this one has that id; in a private run a job waits for jobs that stand before it", queue.Clip(name))
+			return queue.Invalid("depends_on", "no line above this one has the job id %q; in a private run, a job can only depend on jobs above it in the list", queue.Clip(name))
 		}
 		spec.DependsOn[i] = id + strings.TrimPrefix(text, name)
 	}

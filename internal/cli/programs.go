@@ -42,7 +42,7 @@ func notStartedBy(path string, err error) error {
 }
 
 // bothPrograms is what to do where the two are not what they should be.
-const bothPrograms = "install the package again, or build both programs: make build"
+const bothPrograms = "reinstall the package, or build both programs with: make build"
 
 // ClientPath is the program that people call, and that runs jobs for the service.
 func ClientPath() (string, error) {
@@ -70,5 +70,5 @@ func program(name, elsewhere string) (string, error) {
 			return path, trusted(self, path)
 		}
 	}
-	return "", fmt.Errorf("the program %s is missing: it stands neither in %s nor in %s; %s", name+exe, here, other, bothPrograms)
+	return "", fmt.Errorf("program %s not found in %s or %s; %s", name+exe, here, other, bothPrograms)
 }

@@ -29,7 +29,7 @@ into the file that QUEUECTL_PROGRESS names.`,
 			if len(args) == 1 || len(args) == 2 {
 				return nil
 			}
-			return Usage("progress takes a number from 0 to 100, and a text in one word: queuectl progress 40 'epoch 4 of 10'")
+			return Usage("progress takes a number from 0 to 100 and an optional quoted text; example: queuectl progress 40 'epoch 4 of 10'")
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			line, err := progressLine(args)
@@ -61,16 +61,16 @@ func progressLine(args []string) (string, error) {
 // wait for another one.
 func tellProgress(path, line string) error {
 	if path == "" {
-		return queue.Errorf(queue.CodeWrongState, "progress is told from inside a job, where QUEUECTL_PROGRESS is set; it is not set here")
+		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, where QUEUECTL_PROGRESS is set; it is not set here")
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		if f, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); errors.Is(err, os.ErrNotExist) {
-			return queue.Errorf(queue.CodeWrongState, "the job of this process has ended, so it has no progress any more (%s is gone)", path)
+			return queue.Errorf(queue.CodeWrongState, "the job of this process has ended and can no longer report progress (%s is gone)", path)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("tell the progress: %w", err)
+		return fmt.Errorf("report progress: %w", err)
 	}
 	f.SetWriteDeadline(time.Now().Add(progressWithin)) // of a file, which needs none, it fails
 	_, err = f.WriteString(line)

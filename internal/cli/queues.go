@@ -269,11 +269,11 @@ func queueRmVerb(a *App) *cobra.Command {
 func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {
 	case all && len(names) > 0:
-		return Usage("--all: cannot be combined with queue names; give one of them")
+		return Usage("--all: cannot be combined with queue names; use one of them")
 	case all:
 		names = []string{""}
 	case len(names) == 0:
-		return Usage("%s takes the name of a queue; queuectl queue list has them", cmd.CommandPath())
+		return Usage("%s: no queue given; list the queues with: queuectl queue list", cmd.CommandPath())
 	}
 	c, err := a.Client()
 	if err != nil {
@@ -354,7 +354,7 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.Func(name, doc, func(text string) error {
 			for id := range strings.SplitSeq(text, ",") {
 				if !queue.ValidID(id) && (how != "" || !strings.Contains(id, ":")) {
-					return fmt.Errorf("%q is not the id of a job; queuectl list shows them", queue.Clip(id))
+					return fmt.Errorf("%q is not a job id; list the jobs with: queuectl list", queue.Clip(id))
 				}
 				if err := s.SetText("depends_on", id+how); err != nil {
 					return err
@@ -397,7 +397,7 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 		p.Cursor = *page.Next
 	}
 	if len(s.DependsOn) == 0 {
-		return Usage("--after-batch: you have no jobs in the batch %q; check its name with: queuectl list --batch %s", name, queue.Word(name))
+		return Usage("--after-batch: you have no jobs in batch %q; check the name with: queuectl list --batch %s", name, queue.Word(name))
 	}
 	return nil
 }

@@ -83,10 +83,10 @@ func readRecipe(dir string) (*recipe, error) {
 // changes are the differences of what is asked now, each by its flag.
 func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
-		list = append(list, fmt.Sprintf("the list was given by %s, and is given by %s now", a.From, now.From))
+		list = append(list, fmt.Sprintf("the list was given by %s, now by %s", a.From, now.From))
 	}
 	if was, is := programText(a.Program), programText(now.Program); was != is && a.From == now.From {
-		list = append(list, fmt.Sprintf("the program was %q, is %q now", cut(oneLine(was), 60), cut(oneLine(is), 60)))
+		list = append(list, fmt.Sprintf("the program was %q, now it is %q", cut(oneLine(was), 60), cut(oneLine(is), 60)))
 	}
 	for _, f := range queue.Fields() {
 		was, is := a.Fields[f.Name], now.Fields[f.Name]
@@ -119,11 +119,11 @@ func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 		value, has := now[name]
 		switch {
 		case had && has && old != value:
-			list = append(list, fmt.Sprintf("%s %s has another value now", flag, name))
+			list = append(list, fmt.Sprintf("%s %s has another value than before", flag, name))
 		case !has:
-			list = append(list, fmt.Sprintf("%s %s was given, and is not now", flag, name))
+			list = append(list, fmt.Sprintf("%s %s is missing", flag, name))
 		case !had:
-			list = append(list, fmt.Sprintf("%s %s was not given, and is now", flag, name))
+			list = append(list, fmt.Sprintf("%s %s is new", flag, name))
 		}
 	}
 	return list
@@ -133,11 +133,11 @@ func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 func change(flag, was, is string) string {
 	switch {
 	case was == "":
-		return fmt.Sprintf("%s was not given, is %s now", flag, is)
+		return fmt.Sprintf("%s was not given, now it is %s", flag, is)
 	case is == "":
-		return fmt.Sprintf("%s was %s, is not given now", flag, was)
+		return fmt.Sprintf("%s was %s, now it is missing", flag, was)
 	}
-	return fmt.Sprintf("%s was %s, is %s now", flag, was, is)
+	return fmt.Sprintf("%s was %s, now it is %s", flag, was, is)
 }
 
 // flagText is a value as a person would give it.

@@ -106,7 +106,7 @@ with --dir look into the folder, whether it runs or not.
 // oneAlone refuses many jobs of a program, and says how they are run.
 func oneAlone(program []string) error {
 	line := programText(program)
-	return Usage("run takes one job; run many in the foreground, in a separate queue, with: queuectl run --private -- %s ::: …, or put them into this one with: queuectl enqueue -- %s ::: …", line, line)
+	return Usage("run takes one job; run several in the foreground, in a separate queue, with: queuectl run --private -- %s ::: …, or add them to this queue with: queuectl enqueue -- %s ::: …", line, line)
 }
 
 // programText returns a program and its arguments quoted for the shell, except words with replacement strings like {}.
@@ -435,7 +435,7 @@ func (a *App) lost(ctx context.Context, c *control.Client, id string, err error)
 		}
 		return fmt.Errorf("job %s was removed: %w", id, err)
 	}
-	return fmt.Errorf("job %s is in the queue and goes on, but cannot be followed (%w); come back with: queuectl attach %s", id, err, id)
+	return fmt.Errorf("job %s is still in the queue, but cannot be followed (%w); follow it again with: queuectl attach %s", id, err, id)
 }
 
 // screen shows one stream of a job's output on a file: as it is or, if that is a

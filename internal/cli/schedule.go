@@ -47,7 +47,7 @@ Each run is a job named after the schedule and the instant, like nightly@2026030
 				return err
 			}
 			if list != nil {
-				return Usage("a schedule has one job; give one object, not an array")
+				return Usage("a schedule has exactly one job; give a JSON object, not an array")
 			}
 			return a.addSchedule(cmd.Context(), &p, noCwd)
 		},
@@ -83,11 +83,11 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 	}
 	switch {
 	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5): // it is a line of cron
-		return nil, Usage("the name of the schedule is missing; give one before the line of cron: queuectl schedule add NAME %s …", queue.Word(words[0]))
+		return nil, Usage("no schedule name given; write it before the cron expression: queuectl schedule add NAME %s …", queue.Word(words[0]))
 	case len(words) < 2:
-		return nil, Usage("a schedule needs a name and a line of cron, like: %s", right)
+		return nil, Usage("a schedule needs a name and a cron expression; example: %s", right)
 	case dash >= 0 && len(words) > 2 || len(words) > 3:
-		return nil, Usage("%d words are given; quote the line of cron as one, like: %s", len(words), right)
+		return nil, Usage("%d words given; quote the cron expression; example: %s", len(words), right)
 	}
 	p.Name, p.Cron = words[0], words[1]
 	if dash >= 0 {
@@ -283,7 +283,7 @@ func (a *App) showSchedule(d control.ScheduleDetail) error {
 // scheduleCommand is a verb on schedules, by name. become says what they are then.
 func (a *App) scheduleCommand(name, short, become string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
 	return &cobra.Command{
-		Use: name + " NAME…", Short: short, Args: atLeastOne("names of schedules"), ValidArgsFunction: a.completeSchedules,
+		Use: name + " NAME…", Short: short, Args: atLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			c, err := a.Client()
 			if err != nil {

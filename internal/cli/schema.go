@@ -22,7 +22,7 @@ func SchemaVerb(a *App) *cobra.Command {
 					return a.indented(s)
 				}
 			}
-			return Usage("there is no method %q%s", args[0], near(args[0], control.MethodNames(), "there are: "+strings.Join(control.MethodNames(), ", ")))
+			return Usage("unknown method %q%s", args[0], near(args[0], control.MethodNames(), "use one of: "+strings.Join(control.MethodNames(), ", ")))
 		},
 	}
 }

@@ -72,10 +72,10 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 		}
 	}
 	if p.Chosen() && len(ids) > 0 {
-		return p, Usage("%s: cannot be combined with job ids; give one of them", s.chosenBy(cmd))
+		return p, Usage("%s: cannot be combined with job ids; use one of them", s.chosenBy(cmd))
 	}
 	if !p.Chosen() && len(ids) == 0 {
-		return p, Usage("%s needs jobs; give their ids, or select them with --state, --failed, --%s, --queue, --batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
+		return p, Usage("%s: no jobs given; give job ids, or select jobs with --state, --failed, --%s, --queue, --batch, --user, --older-than, --id-glob or --all", cmd.CommandPath(), cmp.Or(s.labelFlag, "label"))
 	}
 	return p, nil
 }
@@ -164,7 +164,7 @@ func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become
 		return err
 	}
 	if p.All && !p.DryRun && !s.yes && !a.asks() {
-		return Usage("--all: selects every job that the verb takes; confirm with --yes, or count the jobs with --dry-run")
+		return Usage("--all: this selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	c, err := a.Client()
 	if err == error(errNoQueue) && p.Chosen() {

@@ -70,7 +70,7 @@ func refusePast(s *queue.Spec, now time.Time) error {
 		return nil
 	}
 	text, _ := inFull(s.RunAt.Time(), now)
-	return Usage("--at: is %s; name a later time, or add --allow-past to start the job now", text)
+	return Usage("--at: the time is %s; give a later one, or add --allow-past to start the job now", text)
 }
 
 // oneOf are the values of the fields that take one of a few, for completion.
@@ -121,7 +121,7 @@ func (f *fieldFlag) Set(text string) error {
 		d, err := parseSpan(text)
 		if err != nil && f.field.Name == "delay" {
 			if _, wrong := parseWhen(text, time.Now(), forward); wrong == nil {
-				return fmt.Errorf("%q is a time, not a duration; --at takes it", queue.Clip(text))
+				return fmt.Errorf("%q is a time, not a duration; use --at for a time", queue.Clip(text))
 			}
 		}
 		if err != nil {
@@ -177,7 +177,7 @@ func wholePaths(s *queue.Spec) error {
 		}
 		whole, err := filepath.Abs(*path)
 		if err != nil {
-			return queue.Invalid(field, "the current folder is gone (%v); go to another one, give a whole path, or run in your home with --no-cwd", err)
+			return queue.Invalid(field, "the current directory no longer exists (%v); change to another one, give an absolute path, or run in your home directory with --no-cwd", err)
 		}
 		*path = whole
 	}

@@ -24,7 +24,7 @@ func statusVerb(a *App) *cobra.Command {
 		Use: "status", Short: "Show how the queue is", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check && watch {
-				return Usage("--check: cannot be combined with --watch; give one of them")
+				return Usage("--check: cannot be combined with --watch; use one of them")
 			}
 			a.lists = !check
 			if watch {

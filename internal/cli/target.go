@@ -121,7 +121,7 @@ func (a *App) Folder() (config.Places, error) {
 	if around, ok := config.Around(t.Socket); ok {
 		return around, nil
 	}
-	return config.Places{}, Usage("where the queue of %s is cannot be told; name its folder with --dir", t.Socket)
+	return config.Places{}, Usage("the directory of the service at %s is unknown; give it with --dir", t.Socket)
 }
 
 func exists(path string) bool {
@@ -171,7 +171,7 @@ func (a *App) Client() (*control.Client, error) {
 }
 
 // errOther means that queuectld has done the rest.
-var errOther = errors.New("the other program has done it")
+var errOther = errors.New("queuectld has completed the command")
 
 // reader speaks to the chosen service for a verb that only reads. Where that does not run and
 // --dir names the folder of a private run, the answers come from its files.
@@ -275,15 +275,15 @@ func (a *App) skew(err error) string {
 	if err != nil || h.Version == Version {
 		return ""
 	}
-	return fmt.Sprintf("; the service is queuectl %s and this program %s: if it is the older one, restart it", h.Version, Version)
+	return fmt.Sprintf("; the service has version %s, this program has %s; if the service is older, restart it", h.Version, Version)
 }
 
 // errNoQueue says that there is nothing to be asked yet.
-var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; the first job makes one: queuectl enqueue 'echo hello', and so does: queuectl service start"}
+var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
 // errNothingToCheck is errNoQueue for whoever asks how it is: of what is not there nobody can say
 // that it is fine.
-var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, and so none to check; the first job makes one: queuectl enqueue 'echo hello', and so does: queuectl service start"}
+var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
 // Reached adds to an error of connecting what to do next.
 func (a *App) Reached(err error, t Target) error {

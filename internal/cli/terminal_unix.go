@@ -93,7 +93,7 @@ func (j *joint) enter(attempt int) error {
 	}
 	saved, err := term.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
-		return fmt.Errorf("join your terminal: %w", err)
+		return fmt.Errorf("connect your terminal: %w", err)
 	}
 	j.saved = saved
 	return nil
@@ -321,7 +321,7 @@ const (
 func (j *joint) read(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {
-		fmt.Fprintf(j.a.Err, "queuectl: read your terminal: %v\r\n", err)
+		fmt.Fprintf(j.a.Err, "queuectl: cannot read your terminal: %v\r\n", err)
 		return
 	}
 	defer wake.Close()
@@ -354,7 +354,7 @@ func (j *joint) read(ctx context.Context) {
 				close(j.left)
 				return
 			case wishHelp:
-				fmt.Fprint(j.a.Err, "~?\r\nqueuectl: after Enter, ~. leaves the job running, ~~ types a tilde, ~? shows this\r\n")
+				fmt.Fprint(j.a.Err, "~?\r\nqueuectl: after Enter, type ~. to detach (the job continues), ~~ for a tilde, ~? for this help\r\n")
 			}
 			if len(data) == 0 {
 				continue

@@ -11,5 +11,5 @@ import (
 // JoinTerminal joins the terminal of a job with the person's. A service on Windows gives its
 // jobs none.
 func (a *App) JoinTerminal(context.Context, *control.Client, *followed, <-chan os.Signal) error {
-	return errors.New("on Windows no job has a terminal")
+	return errors.New("jobs have no terminal on Windows")
 }

@@ -193,7 +193,7 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 func TestTimesAndDurationsAreToldApart(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours", +2h or "2 hours ago"`, "enqueue|--expires-at|5min": `write "in 5min", +5m`,
-		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; --at takes it`, "enqueue|--delay|3am": "--at takes it", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
+		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; use --at for a time`, "enqueue|--delay|3am": "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
 	} {
 		if got := refusal(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
 			t.Errorf("%s: got %q, want %q", line, got, want)

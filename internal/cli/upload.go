@@ -67,7 +67,7 @@ func afterMark(r io.Reader) (*bufio.Reader, error) {
 	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
 		in.Discard(3) // it is in the buffer
 	case bytes.HasPrefix(begin, []byte("\xff\xfe")), bytes.HasPrefix(begin, []byte("\xfe\xff")):
-		return nil, queue.Errorf(queue.CodeInvalid, "the text is UTF-16; save it as UTF-8")
+		return nil, queue.Errorf(queue.CodeInvalid, "the input is UTF-16; save it as UTF-8")
 	}
 	return in, nil
 }
@@ -78,7 +78,7 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 		for more := true; more; {
 			part, err := in.ReadSlice(end)
 			if raw = append(raw, part...); len(raw) > control.MaxLine {
-				return atLine(queue.Errorf(queue.CodeTooLarge, "is longer than %d bytes", control.MaxLine), line)
+				return atLine(queue.Errorf(queue.CodeTooLarge, "this line is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), line)
 			}
 			more = err == bufio.ErrBufferFull
 			if err != nil && !more {
@@ -127,7 +127,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 	wrong := func(err error) error {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-			err = queue.Errorf(queue.CodeParse, "not JSON: %v", err)
+			err = queue.Errorf(queue.CodeParse, "invalid JSON: %v", err)
 			return atLine(err, lines.of(d.InputOffset()-1))
 		}
 		return err
@@ -138,7 +138,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 			return wrong(err)
 		}
 		if len(v) > control.MaxLine {
-			return atLine(queue.Errorf(queue.CodeTooLarge, "is longer than %d bytes", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+			return atLine(queue.Errorf(queue.CodeTooLarge, "this job is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
 		}
 		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
 			return err
@@ -148,7 +148,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 		return wrong(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return Usage("line %d: something follows the end of the array", lines.of(d.InputOffset()-1))
+		return Usage("line %d: unexpected text after the end of the array; remove it", lines.of(d.InputOffset()-1))
 	}
 	return nil
 }
@@ -290,7 +290,7 @@ func (u *upload) put(j toSend, may func([]toSend) []toSend) error {
 	}
 	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(j.raw) > room || u.entries+j.entries > control.MaxEntries) {
 		if u.key != "" {
-			return Usage("--key: works only with one request, which has at most %d jobs, %d bytes, and %d arguments and variables; split the file, or leave --key out", most, room, control.MaxEntries)
+			return Usage("--key: the jobs do not fit in one request (at most %d jobs, %d bytes, and %d arguments and variables); split the file, or leave out --key", most, room, control.MaxEntries)
 		}
 		if u.part = may(u.part); len(u.part) > 0 {
 			if err := u.send(false); err != nil {
@@ -480,7 +480,7 @@ func (u *upload) interrupted() {
 	u.asking.Lock()
 	u.a.Progress("")
 	if u.commits {
-		fmt.Fprintln(u.a.Err, "queuectl: interrupted while the jobs were being stored: all of them are, or none; queuectl list shows which")
+		fmt.Fprintln(u.a.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the queue; check with: queuectl list")
 		os.Exit(exitDetached)
 	}
 	// A part that came after the end would begin the batch anew.
@@ -541,10 +541,10 @@ func (u *upload) finish(err error) error {
 	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	switch {
 	case forgotten(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
-		return queue.Errorf(queue.CodeUnavailable, "the service went away while the jobs were being sent: nothing was stored; run the same command again")
+		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was stored; run the same command again")
 	case u.commits:
 	case failed != nil:
-		return fmt.Errorf("%w; nothing was stored, but the ids stay taken for ten minutes (%v)", err, failed)
+		return fmt.Errorf("%w; nothing was stored, but the job ids stay reserved for ten minutes (%v)", err, failed)
 	}
 	return err
 }

@@ -87,7 +87,7 @@ func dequeueVerb(a *App) *cobra.Command {
 }
 
 func clearVerb(a *App) *cobra.Command {
-	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that do not run", (*control.Client).Clear)
+	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that are not running", (*control.Client).Clear)
 }
 
 // clearCommand removes all of one kind, or those of a batch, if that is meant.
@@ -98,7 +98,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asks := !p.Yes && !p.DryRun
 			if asks && !a.asks() {
-				return Usage("all %s and their history are removed for good; say so with --yes", what)
+				return Usage("this removes all %s and their history permanently; confirm with --yes", what)
 			}
 			c, err := a.Client()
 			if err != nil {
@@ -110,7 +110,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 				if err != nil {
 					return err
 				}
-				if !a.sure("remove %s for good, with their history?", Jobs(*got.Matched)) {
+				if !a.sure("permanently remove %s and their history?", Jobs(*got.Matched)) {
 					return nil
 				}
 				p.Yes = true
@@ -143,7 +143,7 @@ func CleanupVerb(a *App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if n := *got.Matched; n > 0 && !a.sure("remove %s with their history?", Jobs(n)) {
+				if n := *got.Matched; n > 0 && !a.sure("remove %s and their history?", Jobs(n)) {
 					return nil
 				}
 			}
@@ -340,15 +340,15 @@ func EditVerb(a *App) *cobra.Command {
 			var err error
 			switch {
 			case len(given) > 0 && set != nil:
-				return Usage("give the fields to change as flags or as JSON, not both")
+				return Usage("give the changes as flags or as JSON, not both")
 			case len(given) > 0:
 				if set, err = json.Marshal(given); err != nil {
 					return err
 				}
 			case set == nil && len(ids) != 1:
-				return Usage("%s needs the fields to change, as flags or as JSON; without, it edits one job in $EDITOR", cmd.CommandPath())
+				return Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit it in $EDITOR", cmd.CommandPath())
 			case set == nil && !(IsTerminal(a.in) && IsTerminal(a.Out)):
-				return Usage("%s needs the fields to change, as flags or as JSON; an editor needs a terminal", cmd.CommandPath())
+				return Usage("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)", cmd.CommandPath())
 			case set == nil:
 				p, err := s.of(cmd, ids)
 				if err != nil {

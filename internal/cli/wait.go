@@ -26,7 +26,7 @@ If no job matches, wait says so and exits with 0.`,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.ownFailure = exitOwn
 			if len(ids) == 0 && !s.Chosen() {
-				return atLeastOne("ids of jobs, or says which by --batch, --label, --state …")(cmd, ids)
+				return atLeastOne("job ids, or a selection such as --batch NAME, --label NAME=VALUE or --state STATE")(cmd, ids)
 			}
 			if len(ids) > 0 && len(ids) <= control.MaxWaits && !f.progress && f.log == "" && !s.Chosen() {
 				return a.wait(cmd.Context(), control.Wait{IDs: ids, Any: f.any, Timeout: control.Span(f.timeout)})

@@ -339,7 +339,7 @@ func openJobLog(name string, out *os.File, resume bool) (*jobLog, error) {
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
 	if err != nil {
-		return nil, Usage("--joblog: %v; name a file that you may write", err)
+		return nil, Usage("--joblog: %v; choose a file that you can write", err)
 	}
 	l := &jobLog{f: f, named: true}
 	if info, err := f.Stat(); err != nil || info.Size() > 0 {

@@ -36,7 +36,7 @@ func (w workDirs) warn(a *App, s *queue.Spec) {
 	case fault := <-checked:
 		if fault != "" {
 			a.Progress("")
-			fmt.Fprintf(a.Err, "queuectl: %s: %s %s when the job starts\n",
+			fmt.Fprintf(a.Err, "queuectl: %s: %s %s\n",
 				cmp.Or(flagsByField(a.cmd)["cwd"], "cwd"), a.Clean(a.Err, dir), fault)
 		}
 	case <-time.After(statWithin):
@@ -48,9 +48,9 @@ func (w workDirs) warn(a *App, s *queue.Spec) {
 func faultOfDir(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
-		return "does not exist; a job fails unless it exists"
+		return "does not exist; the job fails unless you create it before the job starts"
 	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
-		return "is not a directory; a job fails unless it is a directory"
+		return "is not a directory; the job fails unless you replace it with a directory before the job starts"
 	}
 	return ""
 }
