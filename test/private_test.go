@@ -398,7 +398,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		"shortened":       {"echo ran >>effects\n", `line 3 is missing: it was "echo more"`, args},
 		"shortened, more": {"echo ran >>effects\n", `line 3 is missing: it was "echo more"`, append(args, "--add-new")},
 		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `line 2 has changed: it was "test -e ready || exit 3", now it is "test -e ready || exit 4"`, append(args, "--add-new")},
-		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, is 1 now; give", []string{"--lines", "-", "--max-retries", "1"}},
+		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is 1; use", []string{"--lines", "-", "--max-retries", "1"}},
 		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new", append(args, "--timeout", "20", "--env", "A=secret")},
 		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing", []string{"--lines", "-"}},
 		"other jobs":      {`{"command":"true"}`, "the list was given by --lines, now by --file", []string{"--file", "-", "--max-retries", "0"}},

@@ -58,7 +58,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 	p := control.List{State: l.states, Failed: l.failed, Label: l.labels, Queue: l.queue, Batch: l.batch, User: l.user, IDGlob: l.idGlob, Since: l.since, Until: l.until}
 	if cmd.Flags().Changed("limit") && l.limit < 1 {
-		return p, Usage("--limit: %d is too small; give 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", l.limit)
+		return p, Usage("--limit: %d is too small; use 1 or more, or leave out --limit (50 jobs in a table, otherwise all)", l.limit)
 	}
 	return p, nil
 }

@@ -53,7 +53,7 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 	count = runtime.NumCPU()
 	if p.workers != "auto" {
 		if count, err = strconv.Atoi(p.workers); err != nil || count < 1 {
-			return 0, Usage("--workers: %q is not a number of workers; give 1 or more, or auto", p.workers)
+			return 0, Usage("--workers: %q is not a number of workers; use 1 or more, or auto", p.workers)
 		}
 	}
 	for _, name := range []string{"detach", "cancel-on-exit", "stdin", "socket"} {

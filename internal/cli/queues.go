@@ -485,7 +485,7 @@ func SimulateVerb(a *App) *cobra.Command {
 		Use: "simulate", Short: "List the jobs that would start next, were there workers for them now", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("next") && p.Next < 1 {
-				return Usage("--next: %d is too small; give a number from 1 to 100", p.Next)
+				return Usage("--next: %d is too small; use a number from 1 to 100", p.Next)
 			}
 			a.lists = true
 			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {

@@ -18,7 +18,7 @@ func workerVerb(a *App) *cobra.Command {
 		Use: "start", Short: "Add workers", Args: Exactly(0, "no arguments (use -c N)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if startCount < 1 {
-				return Usage("--count: %d is too small; give 1 or more", startCount)
+				return Usage("--count: %d is too small; use 1 or more", startCount)
 			}
 			c, err := a.clientStarting(cmd.Context())
 			if err != nil {
@@ -50,7 +50,7 @@ func workerStopVerb(a *App) *cobra.Command {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
 				if count < 1 {
-					return Usage("--count: %d is too small; give 1 or more", count)
+					return Usage("--count: %d is too small; use 1 or more", count)
 				}
 			}
 			c, err := a.Client()
@@ -88,7 +88,7 @@ func workerScaleVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.Atoi(args[0])
 			if err != nil || n < 0 {
-				return Usage("%q is not a number of workers; give a number from 0 to %d", queue.Clip(args[0]), control.MaxWorkers)
+				return Usage("%q is not a number of workers; use a number from 0 to %d", queue.Clip(args[0]), control.MaxWorkers)
 			}
 			return answer(cmd.Context(), a, (*control.Client).WorkerScale, control.WorkerScale{Count: n}, a.printCount)
 		},
