@@ -248,7 +248,7 @@ func TestAnySize(t *testing.T) {
 		for _, to := range [][2]int{{39, 24}, {80, 9}, {1, 1}, {5, 3}} {
 			s.does(size{to[0], to[1]})
 			text := strings.Join(strings.Fields(s.view()), "")
-			if want := fmt.Sprintf("40x10;thisonehas%dx%d", to[0], to[1]); !strings.HasSuffix(strings.ReplaceAll(text, "\n", ""), want) {
+			if want := fmt.Sprintf("40x10;thisoneis%dx%d", to[0], to[1]); !strings.HasSuffix(strings.ReplaceAll(text, "\n", ""), want) {
 				t.Errorf("in %v: %q", to, text)
 			}
 		}
@@ -324,7 +324,7 @@ func TestFindAsksTheService(t *testing.T) {
 	s.look(func(got *snapshot) {
 		got.found = []control.Job{job("later", queue.Pending, nil), job("plan", queue.Pending, nil)}
 	})
-	s.sees("later", "○ plan", "with la in it")
+	s.sees("later", "○ plan", "matching la")
 	s.sawNot("next")
 	if rows := len(s.table().rows); rows != 2 {
 		t.Errorf("%d rows", rows)
