@@ -53,7 +53,7 @@ func TestASilentCollector(t *testing.T) {
 			e.Ended(attempt(i))
 		}
 	})
-	if !strings.Contains(log.String(), "spans wait for it already") {
+	if !strings.Contains(log.String(), "spans are already waiting") {
 		t.Errorf("the log is %q", log.String())
 	}
 	within(t, 10*time.Second, "the end", e.Close)
