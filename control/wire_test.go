@@ -81,7 +81,7 @@ func TestParametersAreStrict(t *testing.T) {
 		}
 	}
 	for raw, want := range map[string][2]string{
-		`{"since":"x"}`: {"since", "instant"}, `{"limit":"x"}`: {"limit", "a whole number"}, `{"label":{"a":1}}`: {"label", "text"}, `{"state":3}`: {"state", ""},
+		`{"since":"x"}`: {"since", "RFC 3339"}, `{"limit":"x"}`: {"limit", "a whole number"}, `{"label":{"a":1}}`: {"label", "text"}, `{"state":3}`: {"state", ""},
 	} {
 		var e *queue.Error
 		if err := decodeParams(json.RawMessage(raw), &List{}); !errors.As(err, &e) || e.Field != want[0] || !strings.Contains(e.Message, want[1]) {
