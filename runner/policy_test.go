@@ -23,9 +23,9 @@ func TestPolicyIsRead(t *testing.T) {
 		t.Errorf("an empty file: got %+v, %v, want that it allows nobody", p, err)
 	}
 	for text, want := range map[string]string{
-		"accounts":                             "f:1: is not of the form",
+		"accounts":                             "f:1: must have the form key = value",
 		"\nallow_root_jobs = yes":              "f:2: allow_root_jobs must be true or false",
-		"allow_root = true":                    `f:1: there is no allow_root`,
+		"allow_root = true":                    `f:1: unknown key allow_root; use`,
 		"accounts = a\naccounts = b":           "f:2: accounts is set twice",
 		"job_tmpdir = scratch":                 `f:1: job_tmpdir must be an absolute path or none, not scratch`,
 		"job_tmpdir =":                         `f:1: job_tmpdir must be an absolute path`,

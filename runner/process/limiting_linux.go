@@ -207,7 +207,7 @@ func (e *limitError) Unwrap() error { return e.error }
 func (r *run) refused(p report) error {
 	switch {
 	case p.step == stepNice:
-		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may not go below it; use a higher value, or set LimitNICE=", r.c.Nice, p.errno, cleanstart.Nice())}
+		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may not go below it; use a higher value, or raise the limit (LimitNICE=)", r.c.Nice, p.errno, cleanstart.Nice())}
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
 		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or raise the limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
 	case p.step == stepNoFile:
