@@ -30,7 +30,7 @@ const (
 	PerhapsLost                       // its runner died, and whether it was started is not known
 	PerhapsInterrupted                // its machine went down, and whether it was started is not known
 	Disowned                          // not started, because a uid of the job belongs to another account now
-	NoWorkDir                         // not started, because its cwd does not exist or may not be entered
+	CannotStart                       // not started, because something that it names does not exist or cannot be used
 )
 
 // Outcome is what was seen of an attempt.
@@ -127,8 +127,10 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		return d.exited(j, o, p)
 	case Exited:
 		return d.exited(j, o, p)
-	case NoWorkDir: // as if 126 were one of its no_retry_codes: another attempt would find the same
-		o.ExitCode = 126
+	case CannotStart: // as if its exit code were one of its no_retry_codes: another attempt would find the same
+		if o.ExitCode != 127 {
+			o.ExitCode = 126
+		}
 		if d = d.exited(j, o, p); d.State == Failed {
 			d.State, d.Delay = Dead, 0
 		}

@@ -237,25 +237,30 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	}
 }
 
-// A working directory that is not there will not be there at the next attempt: the job is dead at once, unless it
-// says otherwise about exit code 126.
-func TestDecideDoesNotRetryAMissingWorkDir(t *testing.T) {
-	for what, c := range map[string]struct {
-		execution queue.Execution
-		state     queue.State
-	}{
-		"as usual":           {queue.Execution{}, queue.Dead},
-		"126 is success":     {queue.Execution{OkCodes: []int{126}}, queue.Completed},
-		"126 means not now":  {queue.Execution{DeferCodes: []int{126}}, queue.Pending},
-		"126 is not retried": {queue.Execution{NoRetryCodes: []int{126}}, queue.Dead},
-	} {
-		j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
-		d := queue.Decide(j, queue.Outcome{End: queue.NoWorkDir, ExitCode: 126, Error: "cwd: stat /none"}, queue.Policy{Base: 2, Strategy: queue.Exponential})
-		if d.State != c.state || c.state == queue.Dead && (d.Reason != queue.ReasonNotRunnable || !d.Counts || d.Error != "cwd: stat /none") {
-			t.Errorf("%s: got %+v, want %s", what, d, c.state)
+// A file that a job names and that is missing will be missing at the next attempt: the job is dead after one
+// attempt, unless it says otherwise about the exit code.
+func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
+	policy := queue.Policy{Base: 2, Strategy: queue.Exponential}
+	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {
+		codes := []int{int(code)}
+		for what, c := range map[string]struct {
+			execution queue.Execution
+			state     queue.State
+		}{
+			"as usual":                {queue.Execution{}, queue.Dead},
+			"the code is success":     {queue.Execution{OkCodes: codes}, queue.Completed},
+			"the code means later":    {queue.Execution{DeferCodes: codes}, queue.Pending},
+			"the code is not retried": {queue.Execution{NoRetryCodes: codes}, queue.Dead},
+		} {
+			j := &queue.Job{MaxAttempts: 4, Execution: c.execution}
+			d := queue.Decide(j, queue.Outcome{End: queue.CannotStart, ExitCode: code, Error: "it is missing"}, policy)
+			if d.State != c.state || c.state == queue.Dead && (d.Reason != reason || !d.Counts || d.Error != "it is missing") {
+				t.Errorf("exit code %d, %s: got %+v, want %s", code, what, d, c.state)
+			}
 		}
-	}
-	if d := queue.Decide(&queue.Job{MaxAttempts: 4}, queue.Outcome{End: queue.Exited, ExitCode: 126}, queue.Policy{Base: 2, Strategy: queue.Exponential}); d.State != queue.Failed {
-		t.Errorf("exit code 126 of the command itself: got %+v, want a retry", d)
+		d := queue.Decide(&queue.Job{MaxAttempts: 4}, queue.Outcome{End: queue.Exited, ExitCode: code}, policy)
+		if d.State != queue.Failed {
+			t.Errorf("exit code %d of the command itself: got %+v, want a retry", code, d)
+		}
 	}
 }

@@ -127,7 +127,7 @@ const (
 	ReasonSignal      Reason = "signal"       // ended by a signal that queuectl did not send
 	ReasonOOM         Reason = "oom_killed"   // the kernel killed it, because memory ran out
 	ReasonNotFound    Reason = "not_found"    // exit code 127
-	ReasonNotRunnable Reason = "not_runnable" // exit code 126: not executable, or a bad cwd
+	ReasonNotRunnable Reason = "not_runnable" // exit code 126: not executable, or a bad cwd, stdin_file or env_secret
 	ReasonLost        Reason = "lost"         // its runner died on a machine that lived on
 	ReasonInterrupted Reason = "interrupted"  // the machine went down
 	ReasonDeferred    Reason = "deferred"     // its exit code asked to be run later

@@ -196,7 +196,7 @@ func (s *server) prepare(c *process.Command, in *inside) *process.Result {
 	}
 	var err error
 	if c.Secrets, err = s.secrets(in.a.start); err != nil {
-		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: err.Error()}
+		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: err.Error(), CannotStart: process.Lasting(err)}
 	}
 	if err := in.begin(c); err != nil {
 		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: -1, Error: err.Error(), Shortage: true}
@@ -299,7 +299,7 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 }
 
 // Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
-// as well, queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.NoWorkDir. That of a shortage
+// as well, queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart. That of a shortage
 // says that it is not the machine's: something that the start needs does not answer.
 const (
 	causeStopped     = 5
@@ -307,7 +307,7 @@ const (
 	causeInterrupted = 9
 	causeMemory      = 12
 	causeHungStart   = 13
-	causeNoWorkDir   = 17
+	causeCannotStart = 17
 )
 
 // cause is why an attempt ended: because it was killed, or by what the runner has seen.
@@ -323,8 +323,8 @@ func cause(r *process.Result) int64 {
 		return causeHungStart
 	case r.OutOfMemory:
 		return causeMemory
-	case r.NoWorkDir:
-		return causeNoWorkDir
+	case r.CannotStart:
+		return causeCannotStart
 	}
 	return 0
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/queuectl/queuectl/internal/accounts"
+	"github.com/queuectl/queuectl/runner/process"
 )
 
 // credentialsFolder is the variable by which systemd tells a service where its credentials
@@ -26,7 +27,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		if value, ok := s.Credentials[name]; ok {
 			return value, nil
 		}
-		return nil, errors.New("the runner's policy does not allow it for this account")
+		return nil, process.Unusable("the runner's policy does not allow it for this account")
 	}
 	known, err := s.accounts.of(uint32(uid))
 	if err != nil {
@@ -37,7 +38,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		return nil, err
 	}
 	if !p.gives(name, &known, s.accounts.Directory.Group) {
-		return nil, fmt.Errorf("not allowed for jobs of %s; an administrator can allow it in %s with: %s%s = %[1]s", known.Name, p.file, credentialKey, name)
+		return nil, process.Unusable(fmt.Sprintf("not allowed for jobs of %s; an administrator can allow it in %s with: %s%s = %[1]s", known.Name, p.file, credentialKey, name))
 	}
 	return readCredential(name)
 }
@@ -66,10 +67,10 @@ func credentialsOf(policyFile string, known accounts.Account, service int) (map[
 func readCredential(name string) ([]byte, error) {
 	folder := os.Getenv(credentialsFolder)
 	if folder == "" {
-		return nil, errors.New("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
+		return nil, process.Unusable("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
 	}
 	if filepath.Base(name) != name || name[0] == '.' {
-		return nil, errors.New("not a valid credential name")
+		return nil, process.Unusable("not a valid credential name")
 	}
 	f, err := os.OpenFile(filepath.Join(folder, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -77,7 +78,7 @@ func readCredential(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(errors.New("not a regular file"), err)
+		return nil, errors.Join(process.Unusable("not a regular file"), err)
 	}
 	return io.ReadAll(io.LimitReader(f, maxCredential+1))
 }

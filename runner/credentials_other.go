@@ -2,9 +2,9 @@
 
 package runner
 
-import "errors"
+import "github.com/queuectl/queuectl/runner/process"
 
-// credential is what systemd has given the runner by a name; here is none.
+// credential returns an error: only systemd gives a runner credentials.
 func (s *server) credential(string, int64) ([]byte, error) {
-	return nil, errors.New("this system has no credentials; use a file instead")
+	return nil, process.Unusable("this system has no credentials; use a file instead")
 }

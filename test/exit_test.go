@@ -205,6 +205,38 @@ func TestWaitForASelection(t *testing.T) {
 	}
 }
 
+// A job that names a missing file is enqueued with a warning, and fails without a retry. A shell that does not find a
+// command is retried.
+func TestMissingFilesAreNotRetried(t *testing.T) {
+	q := serving(t, "--workers", "2")
+	missing := filepath.ToSlash(q.path("missing"))
+	retried := q.must("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
+	for _, c := range []struct{ args, says, fault string }{
+		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},
+		{"--stdin-file " + filepath.ToSlash(q.dir) + " true", "--stdin-file: " + filepath.ToSlash(q.dir) + " is not a regular file", "stdin_file: "},
+		{"--env-secret A=" + missing + " true", "--env-secret: " + missing + " does not exist", "env_secret A: "},
+		{"--env-secret A=credential:none true", "", "env_secret A: credential none: "},
+		{"-- " + missing + " x", "program: " + missing + " does not exist", "start "},
+		{"-- no-such-program x", "program: no-such-program is not in PATH", "start no-such-program: "},
+		{"--env PATH=" + filepath.ToSlash(q.dir) + " -- no-such-program", "", "start no-such-program: "},
+	} {
+		r := q.cli(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
+		said := filepath.ToSlash(r.err)
+		if r.code != 0 || !strings.Contains(said, c.says) || strings.Contains(said, "when the job starts") != (c.says != "") {
+			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.says)
+		}
+		id := strings.TrimSpace(r.out)
+		q.cli("wait", id, "--timeout", "20s")
+		if j := q.show(id); j.State != "dead" || j.Attempts != 1 || !strings.HasPrefix(j.Error, c.fault) {
+			t.Errorf("%s: %+v, want it dead after one attempt, and %q", c.args, j, c.fault)
+		}
+	}
+	q.cli("wait", retried, "--timeout", "20s")
+	if j := q.show(retried); j.State != "dead" || j.Attempts != 2 || j.Reason != "not_found" {
+		t.Errorf("sh does not find the command: %+v, want two attempts", j)
+	}
+}
+
 // A job whose working directory does not exist is enqueued with a warning, and fails without a retry.
 func TestMissingWorkDirIsNotRetried(t *testing.T) {
 	q := serving(t, "--workers", "1")

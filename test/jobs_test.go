@@ -111,8 +111,8 @@ func TestJitterSpreads(t *testing.T) {
 	}
 }
 
-// What cannot be run fails as a job does: with 127 or 126, retried, then dead.
-// Codes that the job names mean success or death at once.
+// A job that cannot be started is dead with exit code 127 or 126 after one attempt. If it is the shell that does not
+// find a program, the job is retried. Exit codes that the job names mean success, or death after one attempt.
 func TestExitCodesDecide(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	plain := q.write("plain"+extension, "not a program")
@@ -125,9 +125,11 @@ func TestExitCodesDecide(t *testing.T) {
 		attempts int
 	}{
 		{"command not found", fields{"command": "no-such-command-here"}, "dead", "not_found", 127, 3},
-		{"program not found", fields{"argv": []string{"/no/such/program"}}, "dead", "not_found", 127, 3},
+		{"program not found", fields{"argv": []string{"/no/such/program"}}, "dead", "not_found", 127, 1},
 		{"folder missing", fields{"command": "true", "cwd": "/no/such/folder"}, "dead", "not_runnable", 126, 1},
-		{"not executable", fields{"argv": []string{plain}}, "dead", "not_runnable", 126, 3},
+		{"not executable", fields{"argv": []string{plain}}, "dead", "not_runnable", 126, 1},
+		{"shell missing", fields{"command": "true", "shell": "/no/such/shell -c"}, "dead", "not_found", 127, 1},
+		{"a missing program is success", fields{"argv": []string{"/no/such/program"}, "ok_codes": []int{127}}, "completed", "", 127, 1},
 		{"no retry", fields{"command": "exit 9", "no_retry_codes": []int{7, 9}}, "dead", "", 9, 1},
 		{"no retry of another", fields{"command": "exit 8", "no_retry_codes": []int{7, 9}}, "dead", "", 8, 3},
 		{"ok code", fields{"command": "exit 4", "ok_codes": []int{0, 4}}, "completed", "", 4, 1},

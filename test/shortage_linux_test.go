@@ -214,8 +214,8 @@ func limit(t *testing.T, pid, resource int, n uint64) (lift func()) {
 	return func() { set(old) }
 }
 
-// What is wrong with the job itself uses its attempts: it is retried, then dead, with
-// the exit code that a shell would give and an error that says why. A bad cwd is not retried.
+// What is wrong with the job itself uses its attempts, with the exit code that a shell would give and an error that says
+// why. A program that cannot be started is not retried, except while it is being written.
 func TestJobsOwnFaultCounts(t *testing.T) {
 	q := serving(t, "--workers", "4")
 	w := q.dial()
@@ -224,6 +224,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.write("bin/tool", "#!/bin/sh\n") // without the right to execute it
+	const beingWritten = "being written"
 	type row struct {
 		name string
 		spec fields
@@ -238,6 +239,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 		{"links in a ring", fields{"argv": []string{q.path("loop")}}, 126, "symbolic links"},
 		{"name too long", fields{"argv": []string{"/" + strings.Repeat("x", 5000)}}, 126, "name too long"},
 		{"below a file", fields{"argv": []string{q.path("garbage/x")}}, 126, "not a directory"},
+		{"cwd is a file", fields{"command": "true", "cwd": q.path("garbage")}, 126, "not a directory"},
 	}
 	busy := program("busy", "#!/bin/sh\nexit 0\n")
 	writer, err := os.OpenFile(busy, os.O_WRONLY, 0)
@@ -246,7 +248,7 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 	}
 	defer writer.Close()
 	if err := exec.Command(busy).Run(); errors.Is(err, syscall.ETXTBSY) { // a few kernels run it
-		cases = append(cases, row{"being written", fields{"argv": []string{busy}}, 126, "text file busy"})
+		cases = append(cases, row{beingWritten, fields{"argv": []string{busy}}, 126, "text file busy"})
 	}
 	var ids []string
 	for _, c := range cases {
@@ -254,11 +256,11 @@ func TestJobsOwnFaultCounts(t *testing.T) {
 		ids = append(ids, w.enqueue(c.spec))
 	}
 	for i, c := range cases {
-		counted(t, w.end(ids[i]), c.name, c.code, c.says)
-	}
-	j := w.end(w.enqueue(fields{"command": "true", "cwd": q.path("garbage"), "max_attempts": 2}))
-	if j.State != "dead" || deref(j.ExitCode) != 126 || j.Attempts != 1 || !strings.Contains(j.Error, "not a directory") {
-		t.Errorf("cwd is a file: %+v; want dead with 126 after one attempt", j)
+		attempts := 1
+		if c.name == beingWritten {
+			attempts = 2
+		}
+		counted(t, w.end(ids[i]), c.name, ownFault{c.code, attempts, c.says})
 	}
 }
 
@@ -276,16 +278,23 @@ func TestErrorsOfTheChildCount(t *testing.T) {
 		stop := q.starve(c.calls, c.fault, c.fault)
 		j := w.end(w.enqueue(fields{"command": "echo hi", "max_attempts": 2, "backoff_base": 0.02}))
 		stop()
-		counted(t, j, c.calls+" "+c.fault, 126, c.says)
+		counted(t, j, c.calls+" "+c.fault, ownFault{126, 2, c.says})
 	}
 }
 
-// counted checks that both attempts of a job were used up by its own fault.
-func counted(t *testing.T, j job, name string, code int, says string) {
+// ownFault is how a job ends that cannot be started.
+type ownFault struct {
+	code, attempts int
+	says           string
+}
+
+// counted checks that the attempts of a job were used up by its own fault.
+func counted(t *testing.T, j job, name string, want ownFault) {
 	t.Helper()
-	reason := map[int]string{126: "not_runnable", 127: "not_found"}[code]
-	if j.State != "dead" || j.Reason != reason || deref(j.ExitCode) != code || j.Attempts != 2 || len(j.History) != 2 || !strings.Contains(j.Error, says) {
-		t.Errorf("%s: %+v; want dead with %d, 2 attempts and %q", name, j, code, says)
+	reason := map[int]string{126: "not_runnable", 127: "not_found"}[want.code]
+	if j.State != "dead" || j.Reason != reason || deref(j.ExitCode) != want.code || j.Attempts != want.attempts ||
+		len(j.History) != want.attempts || !strings.Contains(j.Error, want.says) {
+		t.Errorf("%s: %+v; want dead, %+v", name, j, want)
 	}
 }
 
@@ -301,7 +310,7 @@ func TestArgumentsBeyondTheStack(t *testing.T) {
 	}
 	spec := fields{"argv": argv, "max_attempts": 2, "backoff_base": 0.02}
 	lift := limit(t, q.runnerPid(), unix.RLIMIT_STACK, 1<<20)
-	counted(t, w.end(w.enqueue(spec)), "1 MiB of stack", 126, "argument list too long")
+	counted(t, w.end(w.enqueue(spec)), "1 MiB of stack", ownFault{126, 2, "argument list too long"})
 	if j := w.end(w.enqueue(fields{"command": "echo hi"})); j.Output != "hi\n" {
 		t.Errorf("few arguments: %+v", j)
 	}

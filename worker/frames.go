@@ -114,7 +114,7 @@ func outcome(r *wire.Result) queue.Outcome {
 		o.End = queue.Silent
 	case r.TimedOut:
 		o.End = queue.TimedOut
-	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory), r.Cause == int64(queue.HungStart), r.Cause == int64(queue.NoWorkDir), r.Cause == int64(queue.Lost), r.Cause == int64(queue.Interrupted):
+	case r.Cause == int64(queue.Killed), r.Cause == int64(queue.Stopped), r.Cause == int64(queue.OutOfMemory), r.Cause == int64(queue.HungStart), r.Cause == int64(queue.CannotStart), r.Cause == int64(queue.Lost), r.Cause == int64(queue.Interrupted):
 		o.End = queue.End(r.Cause)
 	case r.Signal != 0:
 		o.End = queue.Signalled

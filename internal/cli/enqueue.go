@@ -200,7 +200,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	if err != nil {
 		return err
 	}
-	workDirs{}.warn(a, s)
+	namedFiles{}.warn(a, s)
 	a.tellUnenforced(got.Unenforced)
 	a.tellNewQueues(got.NewQueues)
 	a.tellUnique(s, got.ID, got.Duplicate)
@@ -355,9 +355,9 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	if err != nil {
 		return err
 	}
-	dirs, expired := workDirs{}, expiries{}
+	files, expired := namedFiles{}, expiries{}
 	for i := range specs {
-		dirs.warn(a, &specs[i])
+		files.warn(a, &specs[i])
 		expired.add("job", i+1, specs[i].ExpiresAt)
 	}
 	a.printExpired(&expired)

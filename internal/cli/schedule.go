@@ -114,7 +114,7 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 		return a.printedSchedule(d), err
 	}
 	return answer(ctx, a, add, *p, func(d control.ScheduleDetail) error {
-		workDirs{}.warn(a, &p.Spec)
+		namedFiles{}.warn(a, &p.Spec)
 		a.tellUnenforced(d.Unenforced)
 		a.printNotes(d.Notes)
 		if d.Existed {

@@ -218,7 +218,7 @@ type upload struct {
 	notes      []string // of the service, about these jobs
 
 	maxAttempts int // the most that one of the jobs has
-	dirs        workDirs
+	files       namedFiles
 	found       []int // lines of jobs for which there were others
 	expired     expiries
 
@@ -323,6 +323,9 @@ func (u *upload) encode(raw []byte) (j toSend, err error) {
 
 // encoded is a job of a file as it is sent, with what comes from the caller: s is what raw says.
 func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
+	if u.files == nil {
+		u.files = namedFiles{}
+	}
 	plain := len(bytes.TrimSpace(raw)) > 2
 	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} { // also as null, or written otherwise
 		plain = plain && !bytes.Contains(raw, []byte(name))
@@ -331,10 +334,7 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 		if err := Prepare(s, u.noCwd); err != nil {
 			return nil, err
 		}
-		if u.dirs == nil {
-			u.dirs = workDirs{}
-		}
-		u.dirs.warn(u.a, s)
+		u.files.warn(u.a, s)
 		return json.Marshal(s)
 	}
 	if u.usual == nil {
@@ -346,6 +346,7 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	if err := wouldDo(s); err != nil {
 		return nil, err
 	}
+	u.files.warn(u.a, s)
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
 	if bytes.ContainsAny(raw, "\r\n") { // of an array; none can be within a text
 		raw = bytes.Map(func(c rune) rune {

@@ -359,7 +359,7 @@ func EditVerb(a *App) *cobra.Command {
 			var changed queue.Spec
 			_ = changed.UnmarshalJSON(set) // what is wrong with it the service says
 			a.warnExpired(&changed, a.Quiet || !IsTerminal(a.Err))
-			workDirs{}.warn(a, &changed)
+			namedFiles{}.warn(a, &changed)
 			return a.onSelection(cmd, &s, ids, "is changed"+whenDue(&changed, time.Now()), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
 				return c.Edit(ctx, control.Edit{Selection: p, Set: set})
 			})

@@ -97,10 +97,10 @@ func (r *run) environ() (env []string, err error) {
 // cutSecret takes a secret from what its file has: without the end of the last line.
 func cutSecret(raw []byte) ([]byte, error) {
 	if len(raw) > maxSecret {
-		return nil, fmt.Errorf("the value is larger than %d bytes", maxSecret)
+		return nil, Unusable(fmt.Sprintf("the value is larger than %d bytes", maxSecret))
 	}
 	if bytes.IndexByte(raw, 0) >= 0 {
-		return nil, errors.New("the value contains a NUL byte, which a variable cannot hold")
+		return nil, Unusable("the value contains a NUL byte, which a variable cannot hold")
 	}
 	value, found := bytes.CutSuffix(raw, []byte("\n"))
 	if found {
@@ -109,7 +109,7 @@ func cutSecret(raw []byte) ([]byte, error) {
 	return value, nil
 }
 
-// ErrNoPlainFile says that a command has left something else than a file.
+// ErrNoPlainFile means that a command left something that is not a regular file.
 var ErrNoPlainFile = errors.New("not a regular file")
 
 // readUpTo reads a file, and one byte more than it may have if it is larger.

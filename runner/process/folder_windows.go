@@ -194,7 +194,7 @@ func (r *run) note(now time.Time) {
 func (r *run) readSecret(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
+		err = Unusable(path + " is not a regular file")
 	}
 	if err != nil {
 		return nil, err

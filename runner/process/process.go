@@ -5,6 +5,7 @@ package process
 import (
 	"errors"
 	"io/fs"
+	"slices"
 	"syscall"
 	"time"
 
@@ -112,10 +113,12 @@ type Result struct {
 	TimedOut  bool
 	Silent    bool // timed out because it printed nothing
 	Shortage  bool // could not be started for want of processes, memory or descriptors
+	// CannotStart says that it was not started because something that it names, such as Dir or StdinFile, is missing
+	// or cannot be used, and another attempt would find the same.
+	CannotStart bool
 	// HungStart says that a signal ended it before it was a program, most likely the watchdog's, and
 	// ExitCode is 126; with Shortage, that what others have named hangs, or who it is to be.
 	HungStart bool
-	NoWorkDir bool // was not started, because Dir does not exist or may not be entered
 	Lost      bool // the system does not tell how it ended
 	Error     string
 	PID       int
@@ -174,13 +177,24 @@ type Left struct {
 // ErrUnsupported says that commands cannot be run on this operating system.
 var ErrUnsupported = errors.New("jobs cannot run on this operating system yet; run the service on Linux or Windows")
 
+// Unusable is an error about something that a command names: it exists, but the command cannot use it.
+type Unusable string
+
+// Error returns the reason.
+func (u Unusable) Error() string { return string(u) }
+
 // errNotDirectory means that a job's working directory is not a directory. It also serves Windows, where Stat has no
 // such error.
-var errNotDirectory = errors.New("not a directory")
+const errNotDirectory = Unusable("not a directory")
 
-// noWorkDir reports whether an error about a working directory is for good: it does not exist, is none, or may not be
-// entered. A disk or a server that fails is not.
-func noWorkDir(err error) bool {
-	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) ||
-		errors.Is(err, errNotDirectory)
+// lastingErrors are the errors of the system about a path that stay until a file is changed.
+var lastingErrors = []error{
+	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
+}
+
+// Lasting reports whether another attempt would meet the same error about a working directory, a program, an input
+// file or a secret: it does not exist, or it cannot be used as such. The failure of a disk or a server is not lasting.
+func Lasting(err error) bool {
+	return errors.As(err, new(Unusable)) ||
+		slices.ContainsFunc(lastingErrors, func(lasting error) bool { return errors.Is(err, lasting) })
 }

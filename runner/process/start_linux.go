@@ -256,9 +256,9 @@ func openStdin(path string) (int, error) {
 	switch err = errors.Join(unix.Fstat(fd, &stat), unix.Fstatfs(fd, &system)); {
 	case err != nil:
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = fmt.Errorf("%s is not a regular file", path)
+		err = Unusable(path + " is not a regular file")
 	case system.Type == unix.PROC_SUPER_MAGIC: // it may be about this process, which is not the job's
-		err = fmt.Errorf("%s is a kernel file, not a regular file", path)
+		err = Unusable(fmt.Sprintf("%s is a kernel file, not a regular file", path))
 	}
 	if err != nil {
 		unix.Close(fd)
@@ -308,8 +308,8 @@ type shortageError struct{ error }
 // Unwrap is why.
 func (e *shortageError) Unwrap() error { return e.error }
 
-// startFailed sorts what kept a command from starting: our shortage, or its own
-// fault with the exit code that a shell would give.
+// startFailed notes why a command did not start: this process lacks a resource, or the command itself is wrong. In
+// the second case the exit code is the one that a shell would give.
 func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
 	if errors.As(err, new(*shortageError)) {
@@ -320,7 +320,7 @@ func (r *run) startFailed(err error) {
 	r.r.ExitCode, r.r.HungStart = 126, errors.Is(err, errHung)
 	var stdin *stdinError
 	if errors.As(err, &stdin) {
-		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
+		r.r.CannotStart, r.r.Error = Lasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
 	if limit, ok := errors.AsType[*limitError](err); ok {
@@ -328,19 +328,19 @@ func (r *run) startFailed(err error) {
 		return
 	}
 	if secret, ok := errors.AsType[*secretError](err); ok {
-		r.r.Error = secret.Error()
+		r.r.CannotStart, r.r.Error = Lasting(err), secret.Error()
 		return
 	}
 	_, dirErr := lookUp(r.c.As, func() (struct{}, error) { return struct{}{}, enterable(r.c.Dir) }, nil)
 	if dirErr != nil && !r.r.HungStart && !errors.As(dirErr, new(*shortageError)) {
 		r.r.HungStart = errors.Is(dirErr, errHung)
-		r.r.NoWorkDir = noWorkDir(dirErr)
-		r.r.Error = fmt.Sprintf("cwd: %v", dirErr)
+		r.r.CannotStart, r.r.Error = Lasting(dirErr), fmt.Sprintf("cwd: %v", dirErr)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		r.r.ExitCode = 127
 	}
+	r.r.CannotStart = Lasting(err)
 	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], r.findInterpreter(err)) + limitBehind(err)
 }
 

@@ -71,27 +71,33 @@ func leased(t *testing.T, program string) (path string) {
 	return path
 }
 
-// An error from what a command names is the command's own fault, whatever its number: a
-// user can have the kernel say any.
+// An error about a file that a command names is the command's own fault, whatever its number, because users can make
+// the kernel return any. It is lasting if the file is missing or of the wrong kind.
 func TestWhatACommandNamesIsItsOwnFault(t *testing.T) {
 	for _, c := range []struct {
-		name string
-		set  func(c *Command)
-		code int64
-		says string
+		name  string
+		set   func(c *Command)
+		code  int64
+		says  string
+		lasts bool
 	}{
-		{"a leased input", func(c *Command) { c.StdinFile = leased(t, "/bin/true") }, 126, "stdin_file: open "},
-		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file"},
-		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127, "start /no/such/program: no such file"},
-		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "start no-such-program: "},
-		{"no folder", func(c *Command) { c.Dir = "/no/such/folder" }, 126, "cwd: stat /no/such/folder"},
+		{"a leased input", func(c *Command) { c.StdinFile = leased(t, "/bin/true") }, 126, "stdin_file: open ", false},
+		{"no input", func(c *Command) { c.StdinFile = "/no/such/file" }, 126, "stdin_file: open /no/such/file", true},
+		{"a directory as input", func(c *Command) { c.StdinFile = "/etc" }, 126, "stdin_file: /etc is not", true},
+		{"no secret", func(c *Command) { c.Secrets = []Secret{{Name: "A", Path: "/no/such/file"}} }, 126, "env_secret A: open", true},
+		{"a secret with NUL", func(c *Command) { c.Secrets = []Secret{{Name: "A", Value: []byte{0}}} }, 126, "env_secret A: the value contains a NUL", true},
+		{"no program", func(c *Command) { c.Argv[0] = "/no/such/program" }, 127, "start /no/such/program: no such file", true},
+		{"no program, limited", func(c *Command) { c.Argv[0], c.NoFile = "/no/such/program", 100 }, 127, "start /no/such/program: no such file", true},
+		{"no program in PATH", func(c *Command) { c.Argv[0] = "no-such-program" }, 127, "start no-such-program: ", true},
+		{"a directory as program", func(c *Command) { c.Argv[0] = "/etc" }, 126, "start /etc: permission denied", true},
+		{"no directory", func(c *Command) { c.Dir = "/no/such/dir" }, 126, "cwd: stat /no/such/dir", true},
 	} {
 		w := NewWorker(nil)
 		command := command(t, "/bin/true")
 		c.set(command)
 		r := w.Run(command)
-		if r.ExitCode != c.code || r.Shortage || !strings.HasPrefix(r.Error, c.says) {
-			t.Errorf("%s: got %+v, want exit code %d and %q", c.name, r, c.code, c.says)
+		if r.ExitCode != c.code || r.Shortage || r.CannotStart != c.lasts || !strings.HasPrefix(r.Error, c.says) {
+			t.Errorf("%s: got %+v, want exit code %d, %q and lasting %v", c.name, r, c.code, c.says, c.lasts)
 		}
 		w.Close()
 	}

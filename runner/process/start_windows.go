@@ -271,7 +271,7 @@ func openStdin(path string) (windows.Handle, error) {
 		err = windows.GetFileInformationByHandle(h, &info)
 	}
 	if err == nil && (kind != windows.FILE_TYPE_DISK || info.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY != 0) {
-		err = fmt.Errorf("%s is not a regular file", path)
+		err = Unusable(path + " is not a regular file")
 	}
 	if err != nil {
 		windows.CloseHandle(h)
@@ -280,8 +280,8 @@ func openStdin(path string) (windows.Handle, error) {
 	return h, nil
 }
 
-// startFailed sorts what kept a command from starting: our shortage, or its own
-// fault with the exit code that a shell would give.
+// startFailed notes why a command did not start: this process lacks a resource, or the command itself is wrong. In
+// the second case the exit code is the one that a shell would give.
 func (r *run) startFailed(err error) {
 	r.r.EndedAt, r.r.SessionEnds = time.Now(), r.w.sys.ending()
 	var stranger *strangerError
@@ -293,7 +293,7 @@ func (r *run) startFailed(err error) {
 	r.r.ExitCode = 126
 	var stdin *stdinError
 	if errors.As(err, &stdin) {
-		r.r.Error = fmt.Sprintf("stdin_file: %v", stdin.error)
+		r.r.CannotStart, r.r.Error = Lasting(err), fmt.Sprintf("stdin_file: %v", stdin.error)
 		return
 	}
 	var limit *limitError
@@ -303,22 +303,21 @@ func (r *run) startFailed(err error) {
 	}
 	var secret *secretError
 	if errors.As(err, &secret) {
-		r.r.Error = secret.Error()
+		r.r.CannotStart, r.r.Error = Lasting(err), secret.Error()
 		return
 	}
 	var folder *folderError
 	if errors.As(err, &folder) {
-		r.r.NoWorkDir = noWorkDir(folder.error)
-		r.r.Error = fmt.Sprintf("cwd: %v", folder.error)
+		r.r.CannotStart, r.r.Error = Lasting(folder.error), fmt.Sprintf("cwd: %v", folder.error)
 		return
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		r.r.ExitCode = 127
 	}
 	if errors.Is(err, windows.ERROR_BAD_EXE_FORMAT) {
-		err = errors.New("not a program that Windows can run")
+		err = Unusable("not a program that Windows can run")
 	}
-	r.r.Error = fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
+	r.r.CannotStart, r.r.Error = Lasting(err), fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
 }
 
 // shortages are what Windows says for want of processes, handles or the kernel's memory,

@@ -117,6 +117,8 @@ func TestStartFails(t *testing.T) {
 		c.change(cmd)
 		if r, _, _ := do(t, cmd); r.ExitCode != c.code || !strings.Contains(r.Error, c.want) || r.Shortage || r.PID != 0 {
 			t.Errorf("%q in %q: %+v; want %d and %q", cmd.Argv, cmd.Dir, r, c.code, c.want)
+		} else if c.code == 127 && !r.CannotStart {
+			t.Errorf("%q in %q would be tried again: %+v", cmd.Argv, cmd.Dir, r)
 		}
 	}
 }

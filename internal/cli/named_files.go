@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// A job that names a missing file ends at its first attempt. The file may still be made before the job starts, so such
+// a job is accepted with a warning.
+
+// maxNamedFiles is how many files of one request are checked.
+const maxNamedFiles = 100
+
+// statWithin bounds how long a new job waits for a file system to answer.
+const statWithin = 200 * time.Millisecond
+
+// namedFiles are the files named by new jobs that were checked.
+type namedFiles map[namedFile]bool
+
+// namedFile is a file that a job names in a field.
+type namedFile struct{ field, path string }
+
+// warn prints a warning for each file that the spec names and that is missing or of the wrong kind, as this user sees
+// it: the working directory, the input, the secrets and the program. It checks each file only once.
+func (n namedFiles) warn(a *App, s *queue.Spec) {
+	if s.Cwd != nil {
+		n.check(a, "cwd", *s.Cwd, faultOfDir)
+	}
+	if s.StdinFile != nil {
+		n.check(a, "stdin_file", *s.StdinFile, faultOfInput)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.EnvSecret)) {
+		n.check(a, "env_secret", s.EnvSecret[name], faultOfInput)
+	}
+	if len(s.Argv) > 0 {
+		n.checkProgram(a, s, s.Argv[0])
+	}
+}
+
+// check prints a warning with the fault of a file, unless its path is not absolute.
+func (n namedFiles) check(a *App, field, path string, fault func(path string) string) {
+	if filepath.IsAbs(path) {
+		n.print(a, field, path, fault)
+	}
+}
+
+// checkProgram is check for a program. A bare name is checked only if the job has the PATH of this process.
+func (n namedFiles) checkProgram(a *App, s *queue.Spec, program string) {
+	switch {
+	case filepath.Base(program) == program:
+		if s.Env["PATH"] == os.Getenv("PATH") {
+			n.print(a, "program", program, faultOfProgram)
+		}
+	case s.Cwd != nil && !filepath.IsAbs(program):
+		n.check(a, "program", filepath.Join(*s.Cwd, program), faultOfProgram)
+	default:
+		n.check(a, "program", program, faultOfProgram)
+	}
+}
+
+// print prints a warning with the fault of a file, unless the file was checked before.
+func (n namedFiles) print(a *App, field, path string, faultOf func(path string) string) {
+	file := namedFile{field, path}
+	if n[file] || len(n) == maxNamedFiles {
+		return
+	}
+	n[file] = true
+	checked := make(chan string, 1)
+	go func() { checked <- faultOf(path) }() // in a goroutine, because a mount that hangs must not delay the request
+	select {
+	case fault := <-checked:
+		if fault != "" {
+			a.Progress("")
+			fmt.Fprintf(a.Err, "queuectl: %s: %s %s\n",
+				cmp.Or(flagsByField(a.cmd)[field], field), a.Clean(a.Err, path), fault)
+		}
+	case <-time.After(statWithin):
+	}
+}
+
+// missing says that a file does not exist.
+const missing = "does not exist; the job fails unless you create it before the job starts"
+
+// faultOfDir returns why jobs could not run in path: it does not exist, or is not a directory. It returns "" if
+// neither is known.
+func faultOfDir(path string) string {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist):
+		return missing
+	case err == nil && !info.IsDir(), errors.Is(err, syscall.ENOTDIR):
+		return "is not a directory; the job fails unless you replace it with a directory before the job starts"
+	}
+	return ""
+}
+
+// faultOfInput returns why jobs could not read path: it does not exist, or is not a regular file. It returns "" if
+// neither is known.
+func faultOfInput(path string) string {
+	switch info, err := os.Stat(path); {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return missing
+	case err == nil && !info.Mode().IsRegular():
+		return "is not a regular file; the job fails unless you replace it with one before the job starts"
+	}
+	return ""
+}
+
+// faultOfProgram returns why jobs could not start a program: it does not exist, or is not in PATH. It returns "" if
+// neither is known.
+func faultOfProgram(program string) string {
+	switch _, err := exec.LookPath(program); {
+	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):
+		return "is not in PATH; the job fails unless you install it before the job starts"
+	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
+		return missing
+	}
+	return ""
+}
