@@ -346,10 +346,13 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 	return result, err
 }
 
+// whyItEnded names where to find out why the service has ended.
+const whyItEnded = "to find out why it ended, see its log (the system's is in " + whereLog + ") and queuectl doctor"
+
 // tell makes an error of the connection one with a code.
 func tell(err error, tries int) error {
 	if _, away := errors.AsType[*unreachable](err); away && tries > 0 {
-		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start")
+		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEnded}
 	}
 	if !errors.Is(err, errBroken) {
 		return err
@@ -358,7 +361,7 @@ func tell(err error, tries int) error {
 		return e // the server said why it closed
 	}
 	if tries > 0 {
-		return queue.Errorf(queue.CodeUnavailable, "the service stopped before it answered; it is unknown whether the request was carried out")
+		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered; it is unknown whether the request was carried out; " + whyItEnded}
 	}
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }

@@ -113,10 +113,12 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	}
 }
 
-// Who was asked and is away since is told so, with what starts it; who was never there is not.
+// An error about a service that ended during a request names how to start it and where to find out why it ended. The
+// error about a service that did not run in the first place stays as it is.
 func TestAServiceThatDoesNotComeBack(t *testing.T) {
 	away := &unreachable{"s", errors.New("refused")}
-	if err := tell(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") {
+	if err := tell(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") ||
+		!strings.Contains(err.Error(), "its log") || !strings.Contains(err.Error(), "queuectl doctor") {
 		t.Errorf("one that was asked: %v", err)
 	}
 	if err := tell(away, 0); err != error(away) {

@@ -379,10 +379,18 @@ func TestAReaderOfDamageStopsTheStore(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) {
+	if _, err := s.List(t.Context(), store.Filter{Limit: 1000}); !errors.Is(err, queue.ErrUnavailable) || !namesWhatToDo(err) {
 		t.Errorf("the reader got %v", err)
 	}
 	broken(t, s)
+	if err := s.Err(); !namesWhatToDo(err) {
+		t.Errorf("a writer would get %v", err)
+	}
+}
+
+// namesWhatToDo reports whether an error names the two ways to find out about a damaged database.
+func namesWhatToDo(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "log") && strings.Contains(err.Error(), "queuectl doctor")
 }
 
 // A damage message of the check at startup is one line, because programs show only the last line of the log.
@@ -402,7 +410,7 @@ func TestDamageIsReportedInOneLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Open(t.Context(), Options{Dir: dir, Order: usual})
-	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "is damaged (*** in database main *** ") {
+	if err == nil || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "is damaged (*** in database main *** ") || !strings.Contains(err.Error(), "queuectl doctor --verify") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -443,7 +443,7 @@ func (s *Server) cannotRead(err error) error {
 	case err == nil:
 	case errors.As(err, new(damage)):
 		s.failed(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see its log", err)
+		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see its log, and check the database with: queuectl doctor", err)
 	case errors.As(err, new(serverLost)), errors.As(err, new(serverRefused)) && kindOf(err) != mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}

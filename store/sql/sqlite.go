@@ -90,6 +90,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.wal = walCheck{keep: 1 << 20, alarm: 4 << 20}
 	}
 	if err := s.open(path); err != nil {
+		if e := saidBySQLite(err); e != nil && (e.code&0xff == sqlite3.SQLITE_NOTADB || e.code&0xff == sqlite3.SQLITE_CORRUPT) {
+			return nil, fmt.Errorf("%w; "+damageDetails, explain(path, err))
+		}
 		return nil, explain(path, err)
 	}
 	if err := s.begin(ctx, o); err != nil {
@@ -212,6 +215,9 @@ func checkFolder(dir, path string) error {
 	return nil
 }
 
+// damageDetails says how to find out what is damaged.
+const damageDetails = "to see what is damaged: queuectl doctor --verify"
+
 // saidBySQLite is what SQLite said, or would of what the engine found damaged; nil if it is neither.
 func saidBySQLite(err error) *sqliteError {
 	if harm, harmed := errors.AsType[damage](err); harmed {
@@ -270,7 +276,7 @@ func (s *Store) checkDoubt() error {
 	}
 	if verdict != "ok" {
 		verdict = strings.ReplaceAll(verdict, "\n", " ")
-		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: queuectl restore FILE", s.dir, verdict)
+		return fmt.Errorf("the database in %s is damaged (%s) and was not changed; copy it, then restore a backup with: queuectl restore FILE; "+damageDetails, s.dir, verdict)
 	}
 	return os.Remove(doubt)
 }
@@ -355,7 +361,8 @@ func (s *Store) cannotRead(err error) error {
 			return explain(filepath.Join(s.dir, fileName), err)
 		}
 		s.failed(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; check the database with: queuectl doctor --verify", err)
+		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+
+			"see its log, and check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}

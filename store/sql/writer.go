@@ -87,7 +87,8 @@ func (s *engine) lead() {
 // turn to write.
 func (s *engine) fail(err error, group []*op) {
 	s.host.broke()
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the store failed (%v), so it is unknown whether the request was carried out; repeat it with the same key once the service is running again", err)
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the store failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
+		"check the database with: queuectl doctor, and repeat the request with the same key once the service is running again", err)
 	s.mu.Lock()
 	s.err = unknown
 	w := s.waiter
