@@ -237,6 +237,36 @@ func TestBackgroundServiceHoldsNoDescriptorOfItsCaller(t *testing.T) {
 	}
 }
 
+// Variables that steer the Go runtime (see package runtime) reach a job whose user passes them, but not the service
+// that the client starts, or its runner.
+func TestBackgroundServiceIgnoresGoVariablesOfItsCaller(t *testing.T) {
+	t.Parallel()
+	s := newOwnService(t, person{uid: os.Geteuid(), gid: os.Getegid()})
+	variables := []string{"GOGC=50", "GOMEMLIMIT=1GiB", "GODEBUG=inittrace=1", "GOMAXPROCS=1", "GOTRACEBACK=crash"}
+	words := []string{"run"}
+	for _, v := range variables {
+		name, _, _ := strings.Cut(v, "=")
+		words = append(words, "--env-pass", name)
+	}
+	caller := s.command(nil, append(words, "env")...)
+	caller.Env = append(caller.Env, variables...)
+	r := ran(s, caller)
+	service, runner := s.pids()
+	for _, v := range variables {
+		if r.code != 0 || !strings.Contains(r.out, v+"\n") {
+			t.Errorf("the job does not have %s: %+v", v, r)
+		}
+		for what, pid := range map[string]int{"service": service, "runner": runner} {
+			if env := "\x00" + string(must(os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid)))); strings.Contains(env, "\x00"+v+"\x00") {
+				t.Errorf("the %s has %s", what, v)
+			}
+		}
+	}
+	if log := string(must(os.ReadFile(s.home + "/.local/state/queuectl/queuectl.log"))); strings.Contains(log, "init runtime @") {
+		t.Errorf("GODEBUG steered the service:\n%s", log)
+	}
+}
+
 // What the account may not reset is logged once and reported by doctor, and an error that follows
 // from it names it.
 func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {

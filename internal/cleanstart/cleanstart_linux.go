@@ -49,7 +49,6 @@ var limits = []limit{
 // process that the account may set. Call it just before exec: an error leaves the attribute as it
 // is, and Inherited reports it afterwards.
 func Reset() {
-	resetEnvironment()
 	CloseOnExec()
 	DefaultSignals()
 	resetLimits()

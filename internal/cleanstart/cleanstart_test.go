@@ -1,26 +1,29 @@
 package cleanstart
 
 import (
-	"os"
+	"slices"
 	"testing"
 )
 
-// What systemd gives one unit goes no further (sd_notify(3), sd_listen_fds(3), systemd.exec(5)); the
-// settings of the service stay.
-func TestResetDropsWhatHoldsForOneProcess(t *testing.T) {
-	dropped := []string{"NOTIFY_SOCKET", "LISTEN_FDS", "JOURNAL_STREAM", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY"}
-	kept := []string{"QUEUECTL_WORKERS", "NOTIFY"}
+// Variables that systemd gives one unit (sd_notify(3), sd_listen_fds(3), systemd.exec(5)) are not passed on, nor are those
+// that package runtime documents. The settings of the service are.
+func TestEnvironDropsVariablesOfOneProcess(t *testing.T) {
+	dropped := []string{
+		"NOTIFY_SOCKET", "LISTEN_FDS", "JOURNAL_STREAM", "WATCHDOG_USEC", "CREDENTIALS_DIRECTORY",
+		"GOGC", "GOMEMLIMIT", "GODEBUG", "GOMAXPROCS", "GORACE", "GOTRACEBACK",
+	}
+	kept := []string{"QUEUECTL_WORKERS", "NOTIFY", "GOPATH"}
 	for _, name := range append(dropped, kept...) {
 		t.Setenv(name, "1")
 	}
-	resetEnvironment()
+	got := Environ()
 	for _, name := range dropped {
-		if value, set := os.LookupEnv(name); set {
-			t.Errorf("%s is %q", name, value)
+		if slices.Contains(got, name+"=1") {
+			t.Errorf("%s is passed on", name)
 		}
 	}
 	for _, name := range kept {
-		if _, set := os.LookupEnv(name); !set {
+		if !slices.Contains(got, name+"=1") {
 			t.Errorf("%s is gone", name)
 		}
 	}

@@ -6,7 +6,6 @@ import "golang.org/x/sys/unix"
 
 // Reset marks descriptors and removes variables only: this system runs no jobs.
 func Reset() {
-	resetEnvironment()
 	CloseOnExec()
 }
 

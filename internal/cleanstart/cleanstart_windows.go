@@ -18,7 +18,6 @@ const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERR
 // Reset lets this process use every processor of the system. It inherits no handle: programs in Go
 // hand on those alone that they name.
 func Reset() {
-	resetEnvironment()
 	var own, system uintptr
 	self := uintptr(windows.CurrentProcess())
 	got, _, _ := getProcessAffinityMask.Call(self, uintptr(unsafe.Pointer(&own)), uintptr(unsafe.Pointer(&system)))

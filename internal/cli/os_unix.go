@@ -13,13 +13,16 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, words...)
 	os.Unsetenv("QUEUECTL_TIMERSLACK") // with it the service would not reset what it inherits
-	cmd.Dir, cmd.Stderr, cmd.SysProcAttr = "/", log, &syscall.SysProcAttr{Setsid: true}
+	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, cmd.Start()
 }
 

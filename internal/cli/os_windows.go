@@ -20,7 +20,7 @@ import (
 func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, words...)
-		cmd.Dir, cmd.Stderr = `\\`[:1], log
+		cmd.Dir, cmd.Stderr, cmd.Env = `\\`[:1], log, cleanstart.Environ()
 		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NEW_PROCESS_GROUP | windows.DETACHED_PROCESS | cleanstart.CreationFlags | leave}
 		if err = cmd.Start(); !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 			break
