@@ -222,7 +222,7 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	} {
 		r := q.cli(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
 		said := filepath.ToSlash(r.err)
-		if r.code != 0 || !strings.Contains(said, c.says) || strings.Contains(said, "when the job starts") != (c.says != "") {
+		if r.code != 0 || !strings.Contains(said, c.says) || strings.Contains(said, "before the job starts") != (c.says != "") {
 			t.Errorf("%s: %+v, want the warning %q", c.args, r, c.says)
 		}
 		id := strings.TrimSpace(r.out)

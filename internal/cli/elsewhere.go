@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/queuectl/queuectl/queue"
 )
 
@@ -68,6 +70,40 @@ func verbsElsewhere() []elsewhere {
 		{words: "depend dependencies depends", ours: "tree ID; enqueue --after ID"},
 		{words: "schedules cron crontab timer timers", ours: "schedule add NAME 'CRON' -- program args, and schedule list"},
 	}
+}
+
+// groupVerbsElsewhere returns the verbs that groups of verbs have in other programs, such as `queue delete`. A group has
+// only some of the verbs in ours, so a word may have several rows.
+func groupVerbsElsewhere() []elsewhere {
+	return []elsewhere{
+		{words: "ls", ours: "list"},
+		{words: "delete del remove destroy", ours: "rm"},
+		{words: "delete del remove", ours: "unset"},
+		{words: "create new make", ours: "add"},
+		{words: "create new make add", ours: "set"},
+		{words: "edit update change", ours: "set"},
+		{words: "info inspect describe", ours: "show"},
+		{words: "stop disable suspend", ours: "pause"},
+		{words: "start enable unpause continue", ours: "resume"},
+		{words: "trigger now", ours: "run"},
+	}
+}
+
+// groupHint returns the verb of a group that was meant by a word of another program, "" if that is not known.
+func groupHint(group, word string, verbs []*cobra.Command) string {
+	for _, e := range groupVerbsElsewhere() {
+		if !slices.Contains(strings.Fields(e.words), word) {
+			continue
+		}
+		for _, v := range verbs {
+			if v.Name() == e.ours {
+				usage, _, _ := strings.Cut(v.Use, " [")
+				usage, _, _ = strings.Cut(usage, " |")
+				return "; here it is: " + group + " " + usage
+			}
+		}
+	}
+	return ""
 }
 
 // argumentHint returns what was meant by arguments that a verb does not take, "" if that is not known.
@@ -186,7 +222,7 @@ func jobFlagsElsewhere(verb string) []elsewhere {
 		{words: "--mutex --semaphore --exclusive", ours: "--lock KEY, or KEY:N"},
 		{words: "--rate", ours: "--rate-limit KEY=N/m"},
 		{words: "--gres --gpus", ours: "--resource NAME=N"},
-		{words: "--notify --mail --mail-type --mail-user -m", ours: "--on-dead 'LINE', or --on-ended, with a shell line that sends the mail"},
+		{words: "--notify --email --mail --mail-to --mail-type --mail-user -m", ours: "--on-dead 'LINE', or --on-ended, with a shell line that sends the mail"},
 		{words: "--cron --schedule --on-calendar --every --repeat", ours: "schedule add NAME 'CRON' -- program args"},
 		{words: "--array", ours: "enqueue -- program ::: A B C, or --lines FILE"},
 		{words: "--host --node --nodelist --sshlogin -S", ours: "--on NODE, or --on LABEL=VALUE"},

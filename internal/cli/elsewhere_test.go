@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/config"
@@ -29,7 +31,7 @@ func refusal(t *testing.T, words ...string) string {
 func TestWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "here it is: wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
-		"enqueue --hold": "not held from its start yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead 'LINE'", "run --mail": "--on-dead 'LINE'", "enqueue --mutex": "--lock KEY",
+		"enqueue --hold": "not held from its start yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead 'LINE'", "run --mail": "--on-dead 'LINE'", "enqueue --email": "--on-dead 'LINE'", "enqueue --mutex": "--lock KEY",
 		"enqueue --halt": "nothing like it yet", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
 		"enqueue -g": "--queue NAME", "enqueue --group": "--queue NAME", "enqueue -w": "--cwd FOLDER", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
 		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
@@ -88,6 +90,49 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 		_, err := (&App{}).scheduleWords(&control.ScheduleAdd{}, words, -1)
 		if want := "no schedule name given; write it before the cron expression: queuectl schedule add NAME " + queue.Word(words[0]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", words, err, want)
+		}
+	}
+	for _, command := range []string{"ls", "make backup", `{"command":"ls"}`} {
+		_, err := (&App{}).scheduleWords(&control.ScheduleAdd{}, []string{"nightly", command}, -1)
+		want := "the line of cron is missing; give one after the name: queuectl schedule add nightly 'CRON' " + queue.Word(command)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %q", command, err, want)
+		}
+	}
+	for _, line := range []string{"0 3 * * *", "@daily", "* * *"} {
+		p := control.ScheduleAdd{}
+		if _, err := (&App{}).scheduleWords(&p, []string{"nightly", line}, -1); err != nil || p.Cron != line {
+			t.Errorf("%q: got %v, want a line of cron", line, err)
+		}
+	}
+}
+
+// A group of verbs answers a verb of other programs with its own verb of the same meaning, if it has one.
+func TestGroupsAnswerVerbsOfOtherPrograms(t *testing.T) {
+	a := &App{}
+	groups := map[string]*cobra.Command{}
+	for _, group := range []*cobra.Command{QueueVerb(a), ScheduleVerb(a), NodeVerb(a), dlqVerb(a), ConfigVerb(a)} {
+		groups[group.Name()] = group
+	}
+	for line, want := range map[string]string{
+		"queue create q": "queue set NAME", "queue delete q": "queue rm NAME…", "queue ls": "queue list",
+		"queue stop q": "queue pause NAME…", "queue start q": "queue resume NAME…",
+		"schedule ls": "schedule list", "schedule delete s": "schedule rm NAME…", "schedule disable s": "schedule pause NAME…",
+		"schedule create s": "schedule add NAME 'CRON'", "schedule describe s": "schedule show NAME", "schedule trigger s": "schedule run NAME",
+		"config delete shell": "config unset KEY", "config ls": "config list", "dlq ls": "dlq list", "node remove n": "node rm NODE",
+	} {
+		words := strings.Fields(line)
+		group := groups[words[0]]
+		err := group.RunE(group, words[1:])
+		if want := fmt.Sprintf("queuectl %s has no %q; here it is: %s", words[0], words[1], want); err == nil || err.Error() != want {
+			t.Errorf("%s: got %v, want %q", line, err, want)
+		}
+	}
+	for _, line := range []string{"schedule frobnicate s", "dlq create"} {
+		words := strings.Fields(line)
+		group := groups[words[0]]
+		if err := group.RunE(group, words[1:]); err == nil || strings.Contains(err.Error(), "here it is") {
+			t.Errorf("%s: got %v, want no hint", line, err)
 		}
 	}
 }

@@ -490,7 +490,7 @@ func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 		if len(args) == 0 {
 			return Usage("queuectl %s: no command given; use one of: %s", use, strings.Join(names, ", "))
 		}
-		return Usage("unknown command %q%s", use+" "+args[0], cmp.Or(argumentHint(use, args), near(args[0], names, "use one of: "+strings.Join(names, ", "))))
+		return Usage("unknown command %q%s", use+" "+args[0], cmp.Or(argumentHint(use, args), groupHint(use, args[0], verbs), near(args[0], names, "use one of: "+strings.Join(names, ", "))))
 	}
 	cmd.Args = cobra.ArbitraryArgs
 	return cmd

@@ -84,6 +84,9 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 	switch {
 	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5): // it is a line of cron
 		return nil, Usage("no schedule name given; write it before the cron expression: queuectl schedule add NAME %s …", queue.Word(words[0]))
+	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"): // it is a command
+		return nil, Usage("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
+			queue.Word(words[0]), queue.Word(queue.Clip(words[1])))
 	case len(words) < 2:
 		return nil, Usage("a schedule needs a name and a cron expression; example: %s", right)
 	case dash >= 0 && len(words) > 2 || len(words) > 3:
