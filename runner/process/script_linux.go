@@ -5,7 +5,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -71,10 +74,14 @@ func (e *interpreterError) Error() string {
 // Unwrap returns the kernel's error.
 func (e *interpreterError) Unwrap() error { return e.error }
 
+// interpreterErrors are the kernel's errors about a program that may be about its interpreter.
+var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
+
 // findInterpreter replaces an error of starting the program by one that names the program's interpreter, or its
 // dynamic loader, if that is what cannot be executed: the kernel reports both with the same number.
 func (r *run) findInterpreter(err error) error {
-	if r.path == "" || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.ENOTDIR) {
+	about := func(target error) bool { return errors.Is(err, target) }
+	if r.path == "" || !slices.ContainsFunc(interpreterErrors, about) {
 		return err
 	}
 	found, lookErr := lookUp(r.c.As, func() (error, error) { return r.brokenInterpreter(), nil }, nil)
@@ -87,6 +94,7 @@ func (r *run) findInterpreter(err error) error {
 // brokenInterpreter returns the first error in the program's chain of interpreters, nil if there is none.
 func (r *run) brokenInterpreter() error {
 	path := r.path
+	var chain []fs.FileInfo
 	for range maxInterpreters {
 		head, err := readHead(r.inDir(path))
 		if err != nil {
@@ -96,16 +104,45 @@ func (r *run) brokenInterpreter() error {
 		if next == "" {
 			return nil
 		}
-		if err := unix.Faccessat(unix.AT_FDCWD, r.inDir(next), unix.X_OK, unix.AT_EACCESS); err != nil {
-			broken := &interpreterError{interpreter: next, error: err}
-			if strings.HasSuffix(next, "\r") {
-				broken.hint = fmt.Sprintf("; the first line of %s ends with a carriage return: save it with Unix line endings", path)
-			}
-			return broken
+		if err := notExecutable(r.inDir(next)); err != nil {
+			return &interpreterError{next, r.interpreterHint(next, path), err}
+		}
+		if info, err := os.Stat(r.inDir(path)); err == nil {
+			chain = append(chain, info)
+		}
+		info, err := os.Stat(r.inDir(next))
+		if err == nil && slices.ContainsFunc(chain, func(earlier fs.FileInfo) bool { return os.SameFile(earlier, info) }) {
+			return fmt.Errorf("interpreter %q leads back to %s; after #!, name a program such as /bin/sh", next, r.path)
 		}
 		path = next
 	}
 	return nil
+}
+
+// notExecutable returns why the kernel does not execute a file, whatever its format; nil if nothing is wrong.
+func notExecutable(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return Unusable("is a directory")
+	case err == nil:
+		return unix.Faccessat(unix.AT_FDCWD, path, unix.X_OK, unix.AT_EACCESS)
+	}
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
+
+// interpreterHint returns what to do about an interpreter that cannot be executed, "" if that is obvious.
+func (r *run) interpreterHint(interpreter, script string) string {
+	switch {
+	case strings.HasSuffix(interpreter, "\r"):
+		return fmt.Sprintf("; the first line of %s ends with a carriage return: save it with Unix line endings", script)
+	case !filepath.IsAbs(interpreter):
+		return fmt.Sprintf("; it is relative to the working directory, not to %s; write its whole path after #!", script)
+	}
+	return ""
 }
 
 // interpreterOf returns what executes a file with these first bytes: the name after #!, or a program's dynamic

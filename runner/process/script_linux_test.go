@@ -83,6 +83,39 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 	}
 }
 
+// A script that is its own interpreter, or whose interpreter is in another directory than the script seems to say, gets an
+// error that names both.
+func TestStartNamesScriptAndInterpreter(t *testing.T) {
+	job := executable(t, "job", "#!./job\n")
+	dir := filepath.Dir(job)
+	for name, script := range map[string]string{"a": "#!./b\n", "b": "#!" + dir + "/a\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	elsewhere, inRoot := t.TempDir(), executable(t, "directory", "#!/\n")
+	for name, c := range map[string]struct {
+		program, dir string
+		code         int64
+		says         string
+	}{
+		"itself":            {"./job", dir, 126, `start ./job: interpreter "./job" leads back to ./job; after #!, name a program such as /bin/sh`},
+		"itself, by a path": {job, dir, 126, `start ` + job + `: interpreter "./job" leads back to ` + job + `; after #!, name a program such as /bin/sh`},
+		"another one":       {"./a", dir, 126, `start ./a: interpreter "` + dir + `/a" leads back to ./a; after #!, name a program such as /bin/sh`},
+		"relative": {job, elsewhere, 127, `start ` + job + `: interpreter "./job": no such file or directory; ` +
+			`it is relative to the working directory, not to ` + job + `; write its whole path after #!`},
+		"a directory": {inRoot, dir, 126, `start ` + inRoot + `: interpreter "/": is a directory`},
+	} {
+		for _, nice := range []int{0, 1} {
+			cmd := command(t, c.program)
+			cmd.Dir, cmd.Nice = c.dir, nice
+			if r, said := limited(t, cmd); r.ExitCode != c.code || r.Error != c.says || said != "" || !r.CannotStart {
+				t.Errorf("%s, nice %d: got %+v, %q; want exit code %d and %q", name, nice, r, said, c.code, c.says)
+			}
+		}
+	}
+}
+
 // A script without #! is run by /bin/sh with its path and arguments, as execvp(3) does.
 func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	for name, script := range map[string]string{
