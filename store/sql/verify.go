@@ -67,12 +67,14 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	wrong := func(err error) []store.Finding {
 		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "copy its directory, then restore a backup with: queuectl restore FILE"})
 	}
-	switch _, err := os.Lstat(path); {
+	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: fmt.Sprintf("%s is missing", path),
 			Next: fmt.Sprintf("put it back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, markName))})
 	case err != nil:
 		return wrong(err)
+	case info.Mode().IsRegular() && info.Size() == 0:
+		return append(list, findEmpty(dir, path))
 	}
 	c, err := openWriter(path)
 	if err != nil {
@@ -81,6 +83,9 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	defer c.close()
 	if err := checkMark(c, dir); err != nil {
 		return wrong(err)
+	}
+	if n, err := c.number(`SELECT count(*) FROM sqlite_schema`); err == nil && n == 0 {
+		return append(list, findEmpty(dir, path))
 	}
 	list = append(append(list, examineSchema(c)...), examineFrames(c)...)
 	list = append(list, examineSize(c)...)
@@ -92,6 +97,18 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 		return wrong(err)
 	}
 	return append(list, verify(c, files, outputs, queue.MillisOf(time.Now()))...)
+}
+
+// findEmpty returns what doctor reports about a database without tables. It is a failure if the database has held
+// jobs.
+func findEmpty(dir, path string) store.Finding {
+	mark := filepath.Join(dir, markName)
+	if _, err := os.Stat(mark); err == nil {
+		return store.Finding{Check: "database", Level: store.Failure, Message: path + " is empty, but it has held jobs",
+			Next: fmt.Sprintf("restore a backup: queuectl restore FILE; to begin with an empty queue remove %s", mark)}
+	}
+	return store.Finding{Check: "database", Level: store.Warning, Message: path + " is empty: it has no tables yet",
+		Next: "start the service, which creates them"}
 }
 
 // ExamineFolder looks at a service's folder: the file system, the disk and who may read the files. There is one also where
