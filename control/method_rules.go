@@ -123,18 +123,28 @@ func selection(more ...param) *ruleset {
 // overStep marks a request with more jobs than BatchStep, which only the last request of a batch may have.
 const overStep = "jobs:many"
 
+// withPriority marks a request with a job that has a priority, which next would override.
+const withPriority = "jobs:priority"
+
+// prioritized reports whether a job has a priority.
+func prioritized(s queue.Spec) bool { return s.Priority != nil }
+
 // enqueueRules are those of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
+	const twoPriorities = "cannot be combined with priority; use one of them"
 	next := free("next", "start before your own waiting jobs; the service chooses the priority")
 	jobs := opt("jobs", "jobs to enqueue, all or none", atMost(queue.MaxBatch))
 	jobs.marks = []mark{{
 		overStep, func(v reflect.Value) bool { return v.Len() > BatchStep }, schema{"minItems": BatchStep + 1},
+	}, {
+		withPriority, func(v reflect.Value) bool { return slices.ContainsFunc(v.Interface().([]queue.Spec), prioritized) },
+		schema{"contains": givenPriority()},
 	}}
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Enqueue](): {params: []param{
+		reflect.TypeFor[Enqueue](): {[]param{
 			opt("key", "makes the request safe to repeat: the same key gets the same answer", upTo(queue.MaxKey)),
 			free("require_limits", "refuse a job with a limit that this machine cannot enforce"), next,
-		}},
+		}, []group{excludes(twoPriorities, []string{"next"}, []string{"priority"})}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
 			opt("batch", "name of the batch, if it is sent in several requests", filledUpTo(queue.MaxKey)),
 			jobs,
@@ -153,6 +163,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			excludes("works only with batch; leave commit and jobs out", []string{"abort"}, []string{"commit", "jobs"}),
 			requires("works only with commit; give it only in the last request of a batch",
 				[]string{"key"}, []string{"commit"}),
+			excludes(twoPriorities, []string{"next"}, []string{withPriority}),
 		}},
 	}
 }

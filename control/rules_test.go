@@ -31,6 +31,9 @@ func TestGroupsSayWhichFault(t *testing.T) {
 		{&Drain{}, `{"off":true,"wait":true}`, "wait: cannot be combined with off; use one of them"},
 		{&EnqueueBatch{}, `{"abort":true,"commit":true,"batch":"b"}`, "abort: works only with batch; leave commit and jobs out"},
 		{&EnqueueBatch{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`, "key: works only with commit; give it only in the last request of a batch"},
+		{&Enqueue{}, `{"command":"true","next":true,"priority":3}`, "next: cannot be combined with priority; use one of them"},
+		{&EnqueueBatch{}, `{"commit":true,"jobs":[{"command":"true","priority":0}],"next":true}`, "next: cannot be combined with priority; use one of them"},
+		{&EnqueueBatch{}, `{"commit":true,"next":true,"jobs":[{"command":"true"},{"command":"true","priority":3}]}`, "job 2: next: cannot be combined with priority; use one of them"},
 	} {
 		if err := decodeParams(json.RawMessage(c.request), c.into); err == nil || err.Error() != c.want {
 			t.Errorf("%T %s: got %v, want %s", c.into, c.request, err, c.want)

@@ -401,8 +401,13 @@ func (p *param) schema(t reflect.Type) schema {
 	return s
 }
 
+// givenPriority returns the schema of a job with a priority.
+func givenPriority() schema {
+	return schema{"required": []string{"priority"}, "properties": schema{"priority": is("integer")}}
+}
+
 // given returns the schema of a request in which at least one of these parameters is given, or has a value with one
-// of these marks.
+// of these marks. A name that is not a parameter is a field of the job, which is a number.
 func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)
@@ -419,6 +424,8 @@ func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 		switch {
 		case marked[name] != nil:
 			return marked[name]
+		case !own[name].IsValid(): // a field of the job
+			return is("integer")
 		case own[name].Kind() == reflect.Bool:
 			return schema{"const": true}
 		case own[name].Kind() == reflect.Slice && own[name].Type() != reflect.TypeFor[[]byte]():

@@ -273,3 +273,28 @@ func written(params map[string]string) string {
 	}
 	return "{" + strings.Join(all, ",") + "}"
 }
+
+// The schemas permit next together with a priority exactly where requests are accepted: not if a job has a priority that
+// is a number.
+func TestSchemasExcludePriorityWithNext(t *testing.T) {
+	for request, accepted := range map[string]bool{
+		`{"command":"true","next":true,"priority":3}`:                                             false,
+		`{"command":"true","next":true,"priority":null}`:                                          true,
+		`{"command":"true","next":false,"priority":3}`:                                            true,
+		`{"command":"true","next":true}`:                                                          true,
+		`{"commit":true,"next":true,"jobs":[{"command":"true"},{"command":"true","priority":0}]}`: false,
+		`{"commit":true,"next":true,"jobs":[{"command":"true","priority":null}]}`:                 true,
+		`{"commit":true,"jobs":[{"command":"true","priority":3}]}`:                                true,
+		`{"commit":true,"next":true,"jobs":[{"command":"true"}]}`:                                 true,
+	} {
+		var into any = &Enqueue{}
+		if strings.Contains(request, "jobs") {
+			into = &EnqueueBatch{}
+		}
+		s := compileSchema(t, "params", paramsSchema(reflect.TypeOf(into).Elem()))
+		err := decodeParams(json.RawMessage(request), into)
+		if permitted := permits(t, s, request); permitted != accepted || (err == nil) != accepted {
+			t.Errorf("%s: permitted %v, decoded %v; want %v", request, permitted, err, accepted)
+		}
+	}
+}

@@ -306,7 +306,11 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 // decode reads the fields of the spec and the request's other members.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.own())
-	return p.Spec.Decode(raw, d.decodeOwn)
+	if err := p.Spec.Decode(raw, d.decodeOwn); err != nil {
+		return err
+	}
+	d.given["priority"] = prioritized(p.Spec)
+	return d.check()
 }
 
 // own returns where the members go that are not the spec's.
@@ -413,7 +417,11 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	if err != nil {
 		return err
 	}
-	return d.check()
+	err = d.check()
+	if fault, ok := errors.AsType[*queue.Error](err); ok && fault.Field == "next" && len(p.Jobs) > 1 {
+		return fault.At(slices.IndexFunc(p.Jobs, prioritized) + 1)
+	}
+	return err
 }
 
 // Entries is how many arguments and variables a job has.

@@ -154,13 +154,11 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		if err == nil {
 			j, err = s.draft(spec, c.Defaults(), name, &as)
 		}
-		switch given := a.specs[i].Priority != nil; {
+		switch {
 		case err != nil:
-		case a.next && given:
-			err = queue.Invalid("next", "cannot be combined with priority; use one of them")
 		case a.next:
 			next = s.putNext(&peer, &j, best)
-		case given:
+		case a.specs[i].Priority != nil:
 			err = s.checkPriority(&peer, &j)
 		}
 		var fault *queue.Error

@@ -55,12 +55,6 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	}
 	check("ageing raised one to 27", control.Submit, 15, "next: you may set priorities up to 15 in queue default")
 	check("ageing raised one to 28", control.Operate, 29, "")
-	_, err := s.Enqueue(by(t, owner, control.Submit), control.Enqueue{
-		Spec: queue.Spec{Command: new("true"), Priority: new(int64(3))}, Next: true,
-	})
-	if err == nil || !strings.HasPrefix(err.Error(), "next: cannot be combined with priority") {
-		t.Errorf("next and a priority: %v", err)
-	}
 	order.Scheduling = queue.ByArrival
 	if err := s.store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
