@@ -141,9 +141,9 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
 		r.Owner = name
 	}
-	best, next := int64(nothingWaits), []string(nil)
+	best, earlier, next := int64(nothingWaits), 0, []string(nil)
 	if a.next {
-		if best, err = s.bestWaiting(ctx, uid, a.batch); err != nil {
+		if best, earlier, err = s.bestWaiting(ctx, uid, a.batch, len(a.specs)); err != nil {
 			return r, said, err
 		}
 	}
@@ -157,7 +157,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		switch {
 		case err != nil:
 		case a.next:
-			next = s.putNext(&peer, &j, best)
+			next = s.putNext(&peer, &j, best, earlier+i)
 		case a.specs[i].Priority != nil:
 			err = s.checkPriority(&peer, &j)
 		}

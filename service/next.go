@@ -15,16 +15,22 @@ import (
 // could start now or waits to be retried, so it starts before all of these. Waiting raises effective priorities without
 // limit, but the right submit limits the priority that a user may set. If that limit is too low, the job gets the
 // highest priority that its owner may set, and a note says so.
+//
+// With aging = enqueue, the new job's own enqueue gives each waiting job one more point, so the new job needs a priority
+// that is one higher. Otherwise both would have the same rank, and the older job would start first. Each job of a batch
+// gives a point too, to the waiting jobs and to the batch's jobs before it. So the jobs of a batch get rising priorities,
+// all of them have the same rank, and they start in their order.
 
 // nothingWaits is the effective priority that bestWaiting returns for a user without waiting jobs.
 const nothingWaits = math.MinInt64
 
-// bestWaiting returns the highest effective priority of the jobs that a user has waiting. All requests of a batch get
-// the same answer, so that its jobs start in their order.
-func (s *Service) bestWaiting(ctx context.Context, uid int, batch string) (best int64, err error) {
+// bestWaiting returns the highest effective priority of the jobs that a user has waiting, and how many jobs the earlier
+// requests of the batch have. jobs is the number of those in this request. All requests of a batch get the same priority,
+// so that its jobs start in their order.
+func (s *Service) bestWaiting(ctx context.Context, uid int, batch string, jobs int) (best int64, earlier int, err error) {
 	name, now := batchName{uid, batch}, s.store.Now()
-	if best, known := s.nextBatches.priority(name, now); known {
-		return best, nil
+	if b, known := s.nextBatches.priority(name, now, jobs); known {
+		return b.best, b.jobs, nil
 	}
 	best = nothingWaits
 	err = s.shares.Do(ctx, control.One, func() error {
@@ -35,9 +41,9 @@ func (s *Service) bestWaiting(ctx context.Context, uid int, batch string) (best 
 		return err
 	})
 	if err == nil && batch != "" {
-		s.nextBatches.put(name, best, now)
+		s.nextBatches.put(name, nextBatch{best, now, jobs})
 	}
-	return best, err
+	return best, 0, err
 }
 
 // batchName names a batch of a user.
@@ -57,22 +63,23 @@ type nextBatches struct {
 type nextBatch struct {
 	best int64
 	last queue.Millis // when the last request came
+	jobs int          // in the requests that came
 }
 
-// priority returns what was remembered for a batch, and notes that a request came.
-func (n *nextBatches) priority(name batchName, now queue.Millis) (best int64, known bool) {
+// priority returns what was remembered for a batch, and notes that a request with this number of jobs came.
+func (n *nextBatches) priority(name batchName, now queue.Millis, jobs int) (b nextBatch, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	b, known := n.byName[name]
+	b, known = n.byName[name]
 	if known {
-		n.byName[name] = nextBatch{b.best, now}
+		n.byName[name] = nextBatch{b.best, now, b.jobs + jobs}
 	}
-	return b.best, known
+	return b, known
 }
 
-// put remembers the answer for a batch and forgets those of abandoned batches. It remembers as many batches of a user as
+// put remembers the first request of a batch and forgets abandoned batches. It remembers as many batches of a user as
 // the store keeps, those whose last requests are the newest.
-func (n *nextBatches) put(name batchName, best int64, now queue.Millis) {
+func (n *nextBatches) put(name batchName, first nextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.byName == nil {
@@ -81,7 +88,7 @@ func (n *nextBatches) put(name batchName, best int64, now queue.Millis) {
 	count, oldest := 0, name
 	for other, b := range n.byName {
 		switch {
-		case b.last.Add(store.StageMemory) < now:
+		case b.last.Add(store.StageMemory) < first.last:
 			delete(n.byName, other)
 		case other.uid == name.uid:
 			if count++; count == 1 || b.last < n.byName[oldest].last {
@@ -92,7 +99,7 @@ func (n *nextBatches) put(name batchName, best int64, now queue.Millis) {
 	if count >= store.MaxStagedUser {
 		delete(n.byName, oldest)
 	}
-	n.byName[name] = nextBatch{best, now}
+	n.byName[name] = first
 }
 
 // remove forgets a batch.
@@ -103,13 +110,18 @@ func (n *nextBatches) remove(uid int, batch string) {
 }
 
 // putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest one that the owner
-// may set. It returns a note for the owner if some of these jobs still start first.
-func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64) (notes []string) {
-	if s.store.Order().Scheduling == queue.ByArrival {
+// may set. earlier is how many jobs of the batch come before it. putNext returns a note for the owner if some of the
+// waiting jobs still start first.
+func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64, earlier int) (notes []string) {
+	order := s.store.Order()
+	if order.Scheduling == queue.ByArrival {
 		return []string{"next: has no effect, because scheduling is fifo: the job that has waited longest starts first"}
 	}
 	if best == nothingWaits {
 		return nil
+	}
+	if order.Scheduling == queue.ByAging && order.Aging == queue.AgingEnqueue {
+		best += int64(earlier) + 1 // the points that the new jobs give
 	}
 	_, most := s.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best+1, most))

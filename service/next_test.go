@@ -46,15 +46,15 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	check("nothing waits", control.Submit, 5, "") // the default priority
 	low := control.Enqueue{Spec: queue.Spec{Priority: new(int64(-5))}}
 	add(other, control.Submit, low)
-	first := check("one waits that has earned one point", control.Submit, 7, "")
-	if again := check("one waits that has earned one point", control.Submit, 7, ""); again.ID != first.ID {
+	first := check("one waits that has earned one point, and earns another", control.Submit, 8, "")
+	if again := check("one waits that has earned one point, and earns another", control.Submit, 8, ""); again.ID != first.ID {
 		t.Errorf("the key was repeated: job %s, then %s", first.ID, again.ID)
 	}
 	for range 20 {
 		add(other, control.Submit, low)
 	}
-	check("ageing raised one to 27", control.Submit, 15, "next: you may set priorities up to 15 in queue default")
-	check("ageing raised one to 28", control.Operate, 29, "")
+	check("ageing raised one to 28", control.Submit, 15, "next: you may set priorities up to 15 in queue default")
+	check("ageing raised one to 29", control.Operate, 31, "")
 	order.Scheduling = queue.ByArrival
 	if err := s.store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
@@ -158,21 +158,57 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 // A user's batches that are remembered are bounded, and those without requests are forgotten.
 func TestNextForgetsAbandonedBatches(t *testing.T) {
 	var n nextBatches
-	n.put(batchName{1, "other user"}, 5, 0)
+	n.put(batchName{1, "other user"}, nextBatch{5, 0, 1})
 	for i := range store.MaxStagedUser + 1 {
-		n.put(batchName{2, strconv.Itoa(i)}, int64(i), queue.Millis(i))
+		n.put(batchName{2, strconv.Itoa(i)}, nextBatch{int64(i), queue.Millis(i), 1})
 	}
-	_, first := n.priority(batchName{2, "0"}, 20)
-	best, second := n.priority(batchName{2, "1"}, 20)
-	if first || !second || best != 1 || len(n.byName) != store.MaxStagedUser+1 {
-		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, best, len(n.byName))
+	_, first := n.priority(batchName{2, "0"}, 20, 1)
+	b, second := n.priority(batchName{2, "1"}, 20, 3)
+	if first || !second || b.best != 1 || b.jobs != 1 || len(n.byName) != store.MaxStagedUser+1 {
+		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.best, len(n.byName))
 	}
-	n.put(batchName{1, "later"}, 5, queue.Millis(20).Add(store.StageMemory))
-	if _, known := n.priority(batchName{2, "1"}, 21); !known || len(n.byName) != 2 {
+	n.put(batchName{1, "later"}, nextBatch{5, queue.Millis(20).Add(store.StageMemory), 1})
+	if b, known := n.priority(batchName{2, "1"}, 21, 1); !known || b.jobs != 4 || len(n.byName) != 2 {
 		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byName))
 	}
 	n.remove(2, "1")
-	if _, known := n.priority(batchName{2, "1"}, 21); known {
+	if _, known := n.priority(batchName{2, "1"}, 21, 1); known {
 		t.Error("a removed batch is remembered")
+	}
+}
+
+// A job with next starts before its owner's waiting jobs also where each enqueue gives these a point, and so do all jobs
+// of a batch, in their order.
+func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
+	s := stored(t)
+	if err := s.store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}); err != nil {
+		t.Fatal(err)
+	}
+	ctx := by(t, owner, control.Operate)
+	for _, id := range []string{"old", "older-next", "next"} {
+		p := control.Enqueue{Spec: queue.Spec{ID: &id, Command: new("true")}, Next: id != "old"}
+		if _, err := s.Enqueue(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, ids := range [][]string{{"b1", "b2"}, {"b3", "b4"}} {
+		p := control.EnqueueBatch{Batch: "b", Commit: i == 1, Next: true}
+		for _, id := range ids {
+			p.Jobs = append(p.Jobs, queue.Spec{ID: &id, Command: new("true")})
+		}
+		if _, err := s.EnqueueBatch(ctx, p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	jobs, err := s.store.Simulate(t.Context(), 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range jobs {
+		got = append(got, j.ID)
+	}
+	if want := "b1 b2 b3 b4 next older-next old"; strings.Join(got, " ") != want {
+		t.Errorf("they would start in the order %q, want %q", got, want)
 	}
 }
