@@ -94,7 +94,7 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 	}
 	for _, command := range []string{"ls", "make backup", `{"command":"ls"}`} {
 		_, err := (&App{}).scheduleWords(&control.ScheduleAdd{}, []string{"nightly", command}, -1)
-		want := "the line of cron is missing; give one after the name: queuectl schedule add nightly 'CRON' " + queue.Word(command)
+		want := "no cron expression given; write it after the name: queuectl schedule add nightly 'CRON' " + queue.Word(command)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %q", command, err, want)
 		}
