@@ -347,7 +347,7 @@ func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (re
 }
 
 // whyItEnded names where to find out why the service has ended.
-const whyItEnded = "to find out why it ended, see its log (the system's is in " + whereLog + ") and queuectl doctor"
+const whyItEnded = "to find out why it ended, see its log (for the system service: " + whereLog + ") and queuectl doctor"
 
 // tell makes an error of the connection one with a code.
 func tell(err error, tries int) error {

@@ -124,7 +124,7 @@ func TestGroupsAnswerVerbsOfOtherPrograms(t *testing.T) {
 		words := strings.Fields(line)
 		group := groups[words[0]]
 		err := group.RunE(group, words[1:])
-		if want := fmt.Sprintf("queuectl %s has no %q; here it is: %s", words[0], words[1], want); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("unknown command %q; here it is: %s", words[0]+" "+words[1], want); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %q", line, err, want)
 		}
 	}
