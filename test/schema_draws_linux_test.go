@@ -291,7 +291,7 @@ func TestServiceAcceptsWhatSchemasPermit(t *testing.T) {
 func known(field, message string) bool {
 	for next := ""; ; field, message = next, message[strings.Index(message, "; "+next+": ")+len("; "+next+": "):] {
 		first := message
-		found := nextFault.FindStringSubmatchIndex(message)
+		found := nextFault(message)
 		if found != nil {
 			first, next = message[:found[0]], message[found[2]:found[3]]
 		}
@@ -304,8 +304,18 @@ func known(field, message string) bool {
 	}
 }
 
-// nextFault finds the field of the next fault in an error message.
-var nextFault = regexp.MustCompile(`; ([a-z_]+): `)
+var laterFault = regexp.MustCompile(`; ([a-z_]+): `)
+
+// nextFault returns where the next fault in an error message begins, and its field, as FindStringSubmatchIndex does. It
+// returns nil if there is none.
+func nextFault(message string) []int {
+	for _, found := range laterFault.FindAllStringSubmatchIndex(message, -1) {
+		if word := message[found[2]:found[3]]; word != "see" && word != "example" { // they introduce a command
+			return found
+		}
+	}
+	return nil
+}
 
 func asJSON(v any) string {
 	raw, _ := json.Marshal(v)

@@ -125,7 +125,7 @@ func TestClientOfAnotherVersion(t *testing.T) {
 		{"no such parameter", otherVersion{"hello": olderHello, "cleanup": refusal(-32602, "invalid", "keep", "keep: unknown parameter of this method")},
 			[]string{"cleanup", "--keep", "3"}, 2, "", []string{"keep", "unknown parameter", "0.0.9"}},
 		{"no such field", otherVersion{"hello": olderHello, "enqueue": refusal(-32602, "invalid", "idle_timeout", "unknown job field")},
-			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "", []string{"queuectl: --idle-timeout: is not a field", "0.0.9"}},
+			[]string{"enqueue", "--idle-timeout", "3s", "true"}, 2, "", []string{"queuectl: --idle-timeout: unknown job field", "0.0.9"}},
 		{"a code of a later version", otherVersion{"enqueue": refusal(-32099, "quota", "", "you have used your share; ask for more")},
 			[]string{"enqueue", "true"}, 1, "", []string{"you have used your share"}},
 		{"more members: enqueue", otherVersion{"enqueue": `"result":{"id":"a","seq":1,"duplicate":false,"position":7}`}, []string{"enqueue", "true"}, 0, "a\n", nil},
