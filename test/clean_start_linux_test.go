@@ -291,7 +291,7 @@ func TestBackgroundServiceReportsWhatItInherited(t *testing.T) {
 	}
 	for words, want := range map[string]string{
 		"--nice 3":     "the runner has nice value 10",
-		"--nofile 500": "the hard limit of open files, 300",
+		"--nofile 500": "the hard limit of 300 open files",
 	} {
 		r := s.run(nil, append(append([]string{"run", "--max-retries", "0"}, strings.Fields(words)...), "true")...)
 		if r.code == 0 || !strings.Contains(r.err, want) {

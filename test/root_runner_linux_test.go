@@ -161,7 +161,7 @@ func TestTwoServicesDoNotShareRootsRunners(t *testing.T) {
 	}
 	launcher := exec.Command(q.bin, "runner", "--dir", q.roots, "--policy", "/nowhere", "--launcher", fmt.Sprintf("%d:%d", keeper.uid, keeper.gid))
 	out, err := launcher.CombinedOutput()
-	pid := regexp.MustCompile(`the process (\d+) starts runners`).FindSubmatch(out)
+	pid := regexp.MustCompile(`process (\d+) already starts runners`).FindSubmatch(out)
 	if pid == nil {
 		t.Fatalf("a second launcher: %v\n%s", err, out)
 	}
