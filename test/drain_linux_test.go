@@ -66,7 +66,7 @@ func TestDrainNamesAJobThatItsStoppedRunnerMayStart(t *testing.T) {
 	_, thaw := q.freeze()
 	for _, when := range []string{"at first", "after a restart"} {
 		got := q.quickly(15*time.Second, "drain")
-		if got.code != 3 || !strings.Contains(got.err, ", which has job "+id+", does not answer") || !strings.Contains(got.err, "the drain is on, but this job may still start") {
+		if got.code != 3 || !strings.Contains(got.err, "does not answer, so job "+id+" cannot be reached") || !strings.Contains(got.err, "the drain is on, but this job may still start") {
 			t.Errorf("%s: got %+v, want an error that names the job and its runner", when, got)
 		}
 		if when == "at first" {

@@ -174,7 +174,7 @@ func (p *Pool) answers(ctx context.Context, h *leaseState) error {
 
 // silence is the error about a lease whose runner does not answer.
 func (p *Pool) silence(pid int64, h *leaseState) error {
-	return queue.Errorf(queue.CodeUnavailable, "%s, which has job %s, does not answer; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
+	return queue.Errorf(queue.CodeUnavailable, "%s does not answer, so job %s cannot be reached; %s", NameRunner(pid), h.job.ID, p.cfg.EndHung(pid))
 }
 
 // NameRunner names a runner in a sentence about it; pid 0 is one that was never met.
