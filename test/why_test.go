@@ -186,7 +186,7 @@ func TestListsGiveTheReasonOfWhy(t *testing.T) {
 	if got := read("show", "locked").WaitsFor; got == nil || got.Kind != "lock" {
 		t.Errorf("with busy workers a locked job waits for %+v", got)
 	}
-	if got := q.must("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +next$`).MatchString(got) {
+	if got := q.must("list", "--columns", "id,when"); !regexp.MustCompile(`(?m)^next +ready$`).MatchString(got) {
 		t.Errorf("the next job is listed as\n%s", got)
 	}
 	q.must("drain")
