@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// Of a batch it is said which jobs were not enqueued, for others have their unique keys.
+// A batch reports which jobs were not enqueued, because other jobs have the same unique keys.
 func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" + `{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued, because other jobs have their unique keys: line 3") {
+	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued, because other jobs have the same unique keys: line 3") {
 		t.Errorf("%+v", r)
 	}
 	var got struct{ Found []int }

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// What people are told to type, and what becomes of their own service.
+// Commands in messages, and the message about a service that ends at logout.
 const (
 	StartSystem  = "systemctl start queuectl"
 	makeDir      = "mkdir -p"

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// What people are told to type, and what becomes of their own service.
+// Commands in messages, and the message about a service that ends at logoff.
 const (
 	StartSystem  = "sc start queuectl"
 	makeDir      = "mkdir"

@@ -396,7 +396,7 @@ func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
 // foundTold is how many jobs are named that were not enqueued.
 const foundTold = 10
 
-// tellFound says which of so many jobs were not enqueued, for others have their unique keys.
+// tellFound prints which jobs were not enqueued, because other jobs have the same unique keys.
 func (a *App) tellFound(what string, places []int, of int) {
 	if len(places) == 0 {
 		return
@@ -410,7 +410,7 @@ func (a *App) tellFound(what string, places []int, of int) {
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, because other jobs have their unique keys: %s%s\n", len(places), Jobs(of), what, text[1:])
+	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, because other jobs have the same unique keys: %s%s\n", len(places), Jobs(of), what, text[1:])
 }
 
 // tellAtOnce prints that a new job will not run, because a job it depends on has ended in another way.

@@ -237,7 +237,7 @@ func (m *many) noWords() bool {
 	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
 }
 
-// sayNoJobs says that the source of the jobs is empty.
+// sayNoJobs prints that the source of the jobs is empty.
 func (m *many) sayNoJobs(a *App) {
 	flag, name := m.source()
 	fmt.Fprintf(a.Err, "queuectl: %s contains no jobs\n", strings.TrimSpace(flag+" "+a.Clean(a.Err, name)))

@@ -11,8 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// OpenFile opens a file to be read. What named it, a flag or a verb, stands in its
-// error.
+// OpenFile opens a file for reading. Its error begins with what, the flag or command that named the file.
 func OpenFile(what, path string) (*os.File, error) {
 	if err := IsFile(what, path); err != nil {
 		return nil, err
@@ -21,7 +20,7 @@ func OpenFile(what, path string) (*os.File, error) {
 	return f, unreadable(what, path, err)
 }
 
-// IsFile refuses a path with no file to be read.
+// IsFile returns an error if a path is not a readable file.
 func IsFile(what, path string) error {
 	info, err := os.Stat(path)
 	if err == nil && info.IsDir() {
@@ -30,7 +29,7 @@ func IsFile(what, path string) error {
 	return unreadable(what, path, err)
 }
 
-// unreadable is an error of reading a file, told to a person.
+// unreadable returns a message for an error of reading a file.
 func unreadable(what, path string, err error) error {
 	if err == nil {
 		return nil
@@ -49,8 +48,8 @@ func unreadable(what, path string, err error) error {
 	return err
 }
 
-// Unwritable is an error of making a file in a folder, told to a person: the name of the
-// file is ours and says nothing.
+// Unwritable returns a message for an error of creating a file in a directory. It names the directory alone, because the
+// name of the file is an internal one.
 func Unwritable(what, dir string, err error) error {
 	if err == nil {
 		return nil
@@ -71,7 +70,7 @@ func Unwritable(what, dir string, err error) error {
 	return err
 }
 
-// isFolder refuses a path with no folder.
+// isFolder returns an error if a path is not a directory.
 func isFolder(what, dir string) error {
 	if file := noFolder(dir); file != "" {
 		return Usage("%s: %s is not a directory; check the path", what, file)
@@ -82,8 +81,8 @@ func isFolder(what, dir string) error {
 	return nil
 }
 
-// noFolder is what is not a folder of a path that should be one, or become one; "" if
-// nothing stands in its way.
+// noFolder returns the part of a path that exists and is not a directory, so that the path cannot be one either; ""
+// if no part does.
 func noFolder(path string) string {
 	for {
 		info, err := os.Stat(path)
@@ -98,7 +97,7 @@ func noFolder(path string) string {
 	}
 }
 
-// OwnFolder is the whole path of --dir. It may not be there yet.
+// OwnFolder returns the absolute path of --dir. The directory may not exist yet.
 func (a *App) OwnFolder() (string, error) {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {

@@ -36,12 +36,12 @@ func (a *App) other() (string, error) {
 	return path, err
 }
 
-// notStartedBy is an error of starting a program, with what to do about it.
+// notStartedBy returns an error of starting a program, with what to do about it.
 func notStartedBy(path string, err error) error {
 	return fmt.Errorf("start %s: %w; %s", path, err, bothPrograms)
 }
 
-// bothPrograms is what to do where the two are not what they should be.
+// bothPrograms is the advice for an installation with a missing or wrong program.
 const bothPrograms = "reinstall the package, or build both programs with: make build"
 
 // ClientPath is the program that people call, and that runs jobs for the service.

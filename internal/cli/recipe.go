@@ -80,7 +80,7 @@ func readRecipe(dir string) (*recipe, error) {
 	return a, nil
 }
 
-// changes are the differences of what is asked now, each by its flag.
+// changes returns the differences between two recipes, each named after its flag.
 func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
 		list = append(list, fmt.Sprintf("the list was given by %s, now by %s", a.From, now.From))
@@ -103,8 +103,8 @@ func (a *recipe) changes(now *recipe) (list []string) {
 	return list
 }
 
-// memberChanges are the differences of the values of a repeated flag. Those of variables may be
-// secret, so names alone are told.
+// memberChanges returns the differences between the values of a repeated flag. It names only the keys, because the values
+// of variables may be secret.
 func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
 	for raw, m := range map[*json.RawMessage]*map[string]string{&was: &before, &is: &now} {
@@ -129,7 +129,7 @@ func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	return list
 }
 
-// change tells of one flag.
+// change returns how the value of one flag differs.
 func change(flag, was, is string) string {
 	switch {
 	case was == "":
@@ -140,7 +140,7 @@ func change(flag, was, is string) string {
 	return fmt.Sprintf("%s was %s, now it is %s", flag, was, is)
 }
 
-// flagText is a value as a person would give it.
+// flagText returns a value as it is typed after a flag.
 func flagText(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
 		return queue.Word(cut(oneLine(text), 60))

@@ -170,7 +170,7 @@ func (a *App) Client() (*control.Client, error) {
 	return c, a.Reached(err, t)
 }
 
-// errOther means that queuectld has done the rest.
+// errOther means that queuectld has completed the command.
 var errOther = errors.New("queuectld has completed the command")
 
 // reader speaks to the chosen service for a verb that only reads. Where that does not run and
@@ -262,8 +262,8 @@ func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method f
 // skewAfter bounds the question for the version of a service that refused.
 const skewAfter = time.Second
 
-// skew is what to add to an error of a service that does not know what it was asked,
-// if it is of another version: "" if it is not, or does not say.
+// skew returns a hint for an error of a service that does not know a request: that it has another version. It returns ""
+// if the versions are equal or the service does not report its own.
 func (a *App) skew(err error) string {
 	if a.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
@@ -278,14 +278,13 @@ func (a *App) skew(err error) string {
 	return fmt.Sprintf("; the service has version %s, this program has %s; if the service is older, restart it", h.Version, Version)
 }
 
-// errNoQueue says that there is nothing to be asked yet.
+// errNoQueue reports that no queue exists yet.
 var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
-// errNothingToCheck is errNoQueue for whoever asks how it is: of what is not there nobody can say
-// that it is fine.
+// errNothingToCheck is errNoQueue for a health check, which must not succeed without a queue.
 var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
-// Reached adds to an error of connecting what to do next.
+// Reached adds what to do next to an error of connecting.
 func (a *App) Reached(err error, t Target) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := registered.Own(); t.Own && registered {
