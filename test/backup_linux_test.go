@@ -24,7 +24,7 @@ func TestBackupTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{pipe, out} {
-		if r := q.cli("backup", name); r.code != 2 || !strings.Contains(r.err, "is no file") {
+		if r := q.cli("backup", name); r.code != 2 || !strings.Contains(r.err, "is not a regular file") {
 			t.Errorf("backup %s: %+v", filepath.Base(name), r)
 		}
 	}

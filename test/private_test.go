@@ -139,7 +139,7 @@ func TestPrivateRunIsResumed(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, before := p.effects()
-	if r := p.run("", "--workers", "4", "--file", "changed"); r.code != 125 || !strings.Contains(r.err, "line 17 was changed") {
+	if r := p.run("", "--workers", "4", "--file", "changed"); r.code != 125 || !strings.Contains(r.err, "line 17 has changed") {
 		t.Errorf("a changed line: %+v", r)
 	}
 	if _, after := p.effects(); after != before {
@@ -439,7 +439,7 @@ func TestPrivateRunOfNothingLeavesNothing(t *testing.T) {
 	if r := p.run("\n\necho said\n", "--dir", "new", "--lines", "-"); r.code != 0 || strings.TrimSpace(r.out) != "said" {
 		t.Errorf("after blank lines: %+v", r)
 	}
-	if r := p.run("", "--dir", "new", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "line 3 is gone") {
+	if r := p.run("", "--dir", "new", "--lines", "-"); r.code != 125 || !strings.Contains(r.err, "line 3 is missing") {
 		t.Errorf("nothing where there was something: %+v", r)
 	}
 }
