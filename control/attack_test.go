@@ -372,7 +372,7 @@ func TestStreamsHoldNoPlaces(t *testing.T) {
 	}
 	v.until("all streams are stuck", func() bool { return v.bytes(1) >= (MaxStreams-1)*int64(len(b.piece)) })
 	answer := v.ask(v.dial(1), "events", "{}")
-	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 streams") {
+	if text := <-answer; !strings.Contains(text, `"unavailable"`) || !strings.Contains(text, "64 open streams") {
 		t.Errorf("one stream more: %.300s", text)
 	}
 	for _, class := range []Class{One, Many} {

@@ -45,11 +45,11 @@ func TestRequestsAreBounded(t *testing.T) {
 				gets(t, "a request", begin(c))
 			}
 			if len(conns) == 1 {
-				waits(t, "one more of the connection", begin(c), "64 requests of a connection")
+				waits(t, "one more of the connection", begin(c), "64 per connection")
 			}
 		}
 		spare, other := s.connect(1, stays), s.connect(2, stays)
-		waits(t, "one more of the user", begin(spare), "256 of a user")
+		waits(t, "one more of the user", begin(spare), "256 per user")
 		gets(t, "another user's", begin(other))
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
@@ -89,7 +89,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 			ends = append(ends, end)
 		}
 		began := time.Now()
-		if _, err := b.stream(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "64 streams") || time.Since(began) > 0 {
+		if _, err := b.stream(); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "64 open streams") || time.Since(began) > 0 {
 			t.Errorf("one stream more: after %v: %v", time.Since(began), err)
 		}
 		if _, err := other.stream(); err != nil {

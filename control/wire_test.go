@@ -106,7 +106,7 @@ func TestParametersAreStrict(t *testing.T) {
 	for more, want := range map[int]string{0: "", 1: "jobs"} {
 		jobs := `{"commit":true,"jobs":[{"argv":["a"],"env":{"A":"","B":""}},{"argv":[""` + strings.Repeat(`,""`, MaxEntries-4+more) + `]}]}`
 		err := decodeParams(json.RawMessage(jobs), &EnqueueBatch{})
-		if want == "" && err != nil || want != "" && (!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "524288 arguments")) {
+		if want == "" && err != nil || want != "" && (!errors.As(err, &e) || e.Field != want || !strings.Contains(e.Message, "the maximum is 524288")) {
 			t.Errorf("%d arguments and variables: got %v", MaxEntries+more, err)
 		}
 	}

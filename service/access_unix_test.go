@@ -95,7 +95,7 @@ func TestRefusalsHelp(t *testing.T) {
 		}
 	}
 	own := set(t)
-	if err := own.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which is "+new(accounts.Directory).UserName(os.Geteuid())+"'s; an admin can grant one in [access]") {
+	if err := own.Refuse(peer(61300, control.None), "", control.Read); !strings.Contains(err.Error(), "which belongs to "+new(accounts.Directory).UserName(os.Geteuid())+"; ask an admin to grant you a right in [access]") {
 		t.Errorf("of a service of one's own: %v", err)
 	}
 }

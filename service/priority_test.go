@@ -84,7 +84,7 @@ func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	if err := edit(control.Submit, `{"timeout":"2m"}`); err != nil {
 		t.Error(err)
 	}
-	if err := edit(control.Submit, `{"queue":"night"}`); err == nil || !strings.Contains(err.Error(), "between -110 and -90") {
+	if err := edit(control.Submit, `{"queue":"night"}`); err == nil || !strings.Contains(err.Error(), "outside the range -110 to -90") {
 		t.Errorf("the owner took priority 500 to the queue night: %v", err)
 	}
 	if err := edit(control.Submit, `{"queue":"night","priority":null}`); err != nil {

@@ -231,7 +231,7 @@ func (a *apart) enqueue(n *apartNode, client int) {
 				end()
 				break
 			}
-			if text := string(out); !strings.Contains(text, "try again") && !strings.Contains(text, "unavailable") && !strings.Contains(text, "not known") && !strings.Contains(text, "cannot reach") && !strings.Contains(text, "service") && ctx.Err() == nil {
+			if text := string(out); !strings.Contains(text, "try again") && !strings.Contains(text, "unavailable") && !strings.Contains(text, "unknown whether") && !strings.Contains(text, "cannot reach") && !strings.Contains(text, "service") && ctx.Err() == nil {
 				a.Errorf("enqueue by %s: %v\n%s", n.name, err, out)
 			}
 			time.Sleep(100 * time.Millisecond)

@@ -653,7 +653,7 @@ func TestWaitsForTerminalsAreBounded(t *testing.T) {
 	}
 	select {
 	case a := <-answers:
-		if a.Error == nil || a.Error.Data.Code != "unavailable" || !strings.Contains(a.Error.Message, "64 streams") {
+		if a.Error == nil || a.Error.Data.Code != "unavailable" || !strings.Contains(a.Error.Message, "64 open streams") {
 			t.Errorf("one of them: %+v", a)
 		}
 	case <-time.After(20 * time.Second):

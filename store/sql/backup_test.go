@@ -102,7 +102,7 @@ func TestVerifyWhileOutputsGo(t *testing.T) {
 			said = append(said, f.Message)
 		}
 	}
-	if len(said) != 1 || !strings.Contains(said[0], "8-1 is of no attempt") {
+	if len(said) != 1 || !strings.Contains(said[0], "8-1 belongs to no attempt") {
 		t.Errorf("it said %q", said)
 	}
 }
