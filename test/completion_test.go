@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // completes is what a shell is offered for words, the last of which is being
@@ -134,8 +135,8 @@ func TestManualPages(t *testing.T) {
 	}
 }
 
-// Each verb of both programs has an example of itself, in the help of the one and the pages of
-// the other, and -h leaves out what there is to leave out.
+// The help and the manual page of every command have an example, and no line of the help is wider than a terminal. -h
+// prints the same as --help.
 func TestEveryVerbHasAnExample(t *testing.T) {
 	t.Parallel()
 	q := newQueue(t, "")
@@ -164,12 +165,20 @@ func TestEveryVerbHasAnExample(t *testing.T) {
 		if !hasExample(string(page)) {
 			t.Errorf("%s has no example\n%s", f, page)
 		}
-		long, short := q.cli(append(words[1:], "--help")...), q.cli(append(words[1:], "-h")...)
-		if long.code != 0 || !hasExample(long.out) {
-			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, long.code, long.out)
+		help, short, all := q.cli(append(words[1:], "--help")...), q.cli(append(words[1:], "-h")...), q.cli(append(words[1:], "--help", "--all")...)
+		if help.code != 0 || !hasExample(help.out) {
+			t.Errorf("the help of %q has no example (exit code %d)\n%s", words, help.code, help.out)
 		}
-		if short.code != 0 || strings.Count(short.out, "\n") >= strings.Count(long.out, "\n") || !strings.Contains(short.out, " more: queuectl") {
-			t.Errorf("-h of %q is not shorter than --help (exit code %d)\n%s", words, short.code, short.out)
+		if short.out != help.out {
+			t.Errorf("-h of %q prints\n%s\n--help prints\n%s", words, short.out, help.out)
+		}
+		if all.code != 0 || len(all.out) < len(help.out) || !strings.Contains(all.out, "\nGlobal flags:\n") && len(words) > 1 {
+			t.Errorf("--help --all of %q (exit code %d)\n%s", words, all.code, all.out)
+		}
+		for line := range strings.Lines(help.out + all.out) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("the help of %q has a line of %d columns: %s", words, n, line)
+			}
 		}
 	}
 }

@@ -27,7 +27,7 @@ func TestSignsAreASCIIWhereTheLocaleIsNotUTF8(t *testing.T) {
 		for _, line := range []string{
 			"", "status", "status --verbose", "list", "list --limit 2", "list --failed", "ps", "show dead waits", "why waits", "tree blocked", "tree runs", "simulate", "stats",
 			"queue list", "dlq list", "events", "worker list", "gate list", "schedule list", "schedule show nightly", "node list", "config list", "whoami", "doctor",
-			"--help", "-h", "enqueue --help", "run --help", "list --help", "schedule add --help", "wait --help", "run -- echo {} ::: a", "enqueue echo ::: a", "schedule add '0 3 * * * *' ls",
+			"--help", "-h", "enqueue --help", "enqueue --help --all", "run --help --all", "list --help", "schedule add --help", "wait --help", "run -- echo {} ::: a", "enqueue echo ::: a", "schedule add '0 3 * * * *' ls",
 			"enqueue --queue " + strings.Repeat("q", 200) + " true", "show " + strings.Repeat("n", 200), "wait done again --timeout 10ms --progress", "cancel done dead over",
 		} {
 			for _, columns := range []int{0, 40, 600} {

@@ -119,7 +119,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"queue set q --retention-output x", `--retention-output: "x" is not a size; write it like 4096, 64K or 1MiB`, 2},
 		{"queue set q --default x", `--default: "x" is not FIELD=VALUE; write it like timeout=2h`, 2},
 		{"queue set q --default timeout=x", `--default: timeout: "x" is not a duration; write it like 90s, 1h30m or 7d`, 2},
-		{"queue set q --no-default x", "--no-default: x: unknown job field; list all fields with: queuectl enqueue --help", 2},
+		{"queue set q --no-default x", "--no-default: x: unknown job field; list all fields with: queuectl enqueue --help --all", 2},
 		{"queue pause q --for x", "--for: " + duration, 2},
 		{"queue pause q --for 1h --until 23:59", "--for: cannot be combined with --until; use one of them", 2},
 		{"queue pause q --all", "--all: cannot be combined with queue names; use one of them", 2},

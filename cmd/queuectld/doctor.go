@@ -18,16 +18,16 @@ import (
 func doctorVerb(a *app) *cobra.Command {
 	var verify bool
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners", Args: cli.Exactly(0, "no arguments"),
-		Long: `Look for what is wrong with the queue, its disk, its service and its runners, and say
-what to do about it. Exit code 1 means that something is to be mended. Where the
-service does not run, what its folder says is looked at.
+		Use: "doctor", Short: "Diagnose problems with the queue, disk, service and runners", Args: cli.Exactly(0, "no arguments"),
+		Long: `Diagnose problems with the queue, its disk, its service and its runners, and
+show how to fix them. The exit code is 1 if there is something to fix. If the
+service is not running, doctor checks the files in its directory.
 
-With --verify all rows are held against each other and against the files of outputs, on
-a copy of the database.`,
+With --verify, doctor also checks all rows of the database and the output files
+for consistency, using a copy of the database.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.doctor(cmd.Context(), verify) },
 	}
-	cmd.Flags().BoolVar(&verify, "verify", false, "look at every row and every output too")
+	cmd.Flags().BoolVar(&verify, "verify", false, "also check all rows of the database and all output files")
 	return cmd
 }
 

@@ -18,9 +18,9 @@ import (
 func manVerb(a *app) *cobra.Command {
 	markdown := false
 	cmd := &cobra.Command{
-		Use: "man DIR", Short: "Write the manual pages into a directory, which is made if it is missing",
+		Use: "man DIR", Short: "Write the manual pages to a directory",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := a.Root(nil) // all verbs
+			root := a.Root(nil) // with all commands
 			root.InitDefaultHelpFlag()
 			if markdown {
 				return a.Println(strings.TrimSpace(chapter(root)))
@@ -38,18 +38,24 @@ func manVerb(a *app) *cobra.Command {
 			return cli.Unwritable("man", args[0], writePages(root, args[0], date))
 		},
 	}
-	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all of it as one page of Markdown instead")
+	cmd.Flags().BoolVar(&markdown, "markdown", false, "print all manual pages as one page of Markdown instead")
 	return cmd
 }
 
-// chapter is a verb, and those below it, in Markdown.
+// chapter returns a command and its subcommands in Markdown.
 func chapter(cmd *cobra.Command) string {
 	var b strings.Builder
 	if cmd.HasParent() {
-		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n    %s\n", cmd.CommandPath(), cmd.Short, cmd.UseLine())
-		if _, rest, _ := strings.Cut(cmd.Long, "\n\n"); rest != "" {
-			for line := range strings.Lines("\n" + rest + "\n") {
-				b.WriteString(strings.TrimRight("    "+line, " \n") + "\n")
+		paragraphs := strings.Split(cli.LongOf(cmd), "\n\n")
+		if paragraphs[0] == cmd.Short {
+			paragraphs[0] += "."
+		}
+		fmt.Fprintf(&b, "\n## %s\n\n%s\n\n    %s\n", cmd.CommandPath(), oneLine(paragraphs[0]), cmd.UseLine())
+		for _, text := range paragraphs[1:] {
+			if strings.HasPrefix(text, "  ") {
+				b.WriteString("\n" + indented(text) + "\n")
+			} else {
+				b.WriteString("\n" + oneLine(text) + "\n")
 			}
 		}
 		if text := cli.ExampleOf(cmd); text != "" {
@@ -59,7 +65,7 @@ func chapter(cmd *cobra.Command) string {
 	flags := cmd.NonInheritedFlags()
 	if !cmd.HasParent() {
 		flags = cmd.PersistentFlags()
-		b.WriteString("Flags of all verbs:\n")
+		b.WriteString("Global flags:\n")
 	}
 	first := true
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -81,10 +87,13 @@ func chapter(cmd *cobra.Command) string {
 	return b.String()
 }
 
-// indented is a text as Markdown has examples.
+// oneLine joins the lines of a paragraph.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", " ") }
+
+// indented returns a text as a block of code in Markdown.
 func indented(text string) string { return "    " + strings.ReplaceAll(text, "\n", "\n    ") }
 
-// flagText is a flag as it is typed, and what it means.
+// flagText returns a flag with its metavar, and its description.
 func flagText(f *pflag.Flag) (text, doc string) {
 	text = "--" + f.Name
 	if f.Shorthand != "" {
@@ -97,7 +106,7 @@ func flagText(f *pflag.Flag) (text, doc string) {
 	return text, doc
 }
 
-// writePages writes a page for a verb and for each verb below it. cobra's own page writer is not used because its
+// writePages writes a page for a command and for each of its subcommands. cobra's own page writer is not used because its
 // imports would make each start of the program a tenth slower.
 func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
@@ -128,14 +137,14 @@ func pageDate(now time.Time) (string, error) {
 	return now.UTC().Format(time.DateOnly), nil
 }
 
-// page returns the manual page of a verb in the format of man(7).
+// page returns the manual page of a command in the format of man(7).
 func page(cmd *cobra.Command, name, date string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".TH %s 1 %s \"queuectl %s\" \"queuectl\"\n", strings.ToUpper(name), date, cli.Version)
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(cmd.UseLine()))
-	if cmd.Long != "" {
-		intro, rest, _ := strings.Cut(cmd.Long, "\n\n")
+	if long := cli.LongOf(cmd); long != cmd.Short {
+		intro, rest, _ := strings.Cut(long, "\n\n")
 		fmt.Fprintf(&b, ".SH DESCRIPTION\n%s\n.PP\n.nf\n%s\n.fi\n", roff(intro), roff(rest))
 	}
 	if text := cli.ExampleOf(cmd); text != "" {
@@ -156,9 +165,9 @@ func page(cmd *cobra.Command, name, date string) string {
 		})
 	}
 	options("OPTIONS", cmd.NonInheritedFlags())
-	options("OPTIONS OF ALL VERBS", cmd.InheritedFlags())
+	options("GLOBAL OPTIONS", cmd.InheritedFlags())
 	if len(cmd.Commands()) > 0 {
-		b.WriteString(".SH VERBS\n")
+		b.WriteString(".SH COMMANDS\n")
 	}
 	var others []string
 	for _, sub := range cmd.Commands() {
@@ -181,40 +190,40 @@ func page(cmd *cobra.Command, name, date string) string {
 	return b.String()
 }
 
-// surroundings is what the first page says of files and groups.
+// surroundings describes groups and files on the first page.
 const surroundings = `.SH GROUPS
 .TP
 .B queuectl
-may reach the socket of the system's service, and so hand in jobs
+members can use the service of the machine and enqueue jobs
 .TP
 .B queuectl\-admin
-administers it, and is to be in the other group too
+members administer that service; they must also be in the group queuectl
 .SH FILES
 .TP
 .I /etc/queuectl/queuectl.toml
-settings of the system's service; all there are stand in
+settings of the service of the machine; all settings are described in
 .I /usr/share/doc/queuectl/queuectl.toml.example
 .TP
 .I /etc/queuectl/runner.conf
-whose jobs the runner, which is root, starts at all, and where their private directories are
+users whose jobs the runner, which runs as root, may start, and the location of its private directories
 .TP
 .I /var/lib/queuectl
 the queue
 .TP
 .I /var/lib/queuectl\-runner
-what runners keep: output and results
+output and results that runners keep
 .TP
 .I /run/queuectl/queuectl.sock
 the socket
 .TP
 .IR ~/.config/queuectl/queuectl.toml ", " ~/.local/state/queuectl
-settings, queue and socket of a service of your own
+settings, queue and socket of your own service
 .TP
 .I /usr/share/doc/queuectl
-a tutorial, a guide by task, and pages on users, hardening and operations
+the documentation: tutorial, guides and reference
 `
 
-// roff is text that means itself in a page.
+// roff escapes text for a page.
 func roff(text string) string {
 	lines := strings.Split(strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text), "\n")
 	for i, line := range lines {

@@ -18,7 +18,7 @@ import (
 
 // managedFlag is the flag by which the service manager starts serve.
 func managedFlag(f *pflag.FlagSet, managed *bool) {
-	f.BoolVar(managed, "service", false, "started by the service manager")
+	f.BoolVar(managed, "service", false, "the service was started by the service manager")
 	f.Lookup("service").Hidden = true
 }
 
@@ -134,7 +134,7 @@ func poke(c chan<- struct{}) {
 func (a *app) installersVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{
-		Use: "prepare", Short: "Give a service that an installer has registered what it needs beside", Hidden: true, Args: cli.Exactly(0, "no arguments"),
+		Use: "prepare", Short: "Complete the setup of a service that an installer registered", Hidden: true, Args: cli.Exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			r, err := a.registration(false)
 			switch {
@@ -148,7 +148,7 @@ func (a *app) installersVerbs() []*cobra.Command {
 			return r.Prepare()
 		},
 	}
-	cmd.Flags().BoolVar(&undo, "undo", false, "take back what is not the service's own")
-	cmd.Flags().BoolVar(&tidy, "tidy", false, "remove what an upgrade has left, once it is done")
+	cmd.Flags().BoolVar(&undo, "undo", false, "undo this setup")
+	cmd.Flags().BoolVar(&tidy, "tidy", false, "remove the files that an upgrade has left behind")
 	return []*cobra.Command{cmd}
 }

@@ -14,12 +14,12 @@ import (
 func mcpVerb(a *app) *cobra.Command {
 	var o mcp.Options
 	cmd := &cobra.Command{
-		Use: "mcp", Short: "Offer the queue to coding agents, by the Model Context Protocol", Args: cli.Exactly(0, "no arguments"),
-		Long: `Offer the queue to coding agents, by the Model Context Protocol.
+		Use: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)", Args: cli.Exactly(0, "no arguments"),
+		Long: `Offer the queue to coding agents through the Model Context Protocol.
 
-It is a server on standard input and output, which an agent starts: it lists, shows, waits for and
-explains the caller's own jobs. With --write it also enqueues, cancels and retries them. It may
-never do more than whoever started it.`,
+A coding agent starts this server and uses it through standard input and output.
+The agent can list, show, wait for and explain your own jobs. With --write, it
+can also enqueue, cancel and retry jobs. The server has your rights, never more.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			t, err := a.Choose()
 			if err != nil {
@@ -32,6 +32,6 @@ never do more than whoever started it.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.Write, "write", false, "offer tools that enqueue, cancel and retry jobs")
-	cmd.Flags().BoolVar(&o.AllUsers, "all-users", false, "tell of others' jobs too, as far as the caller's rights go")
+	cmd.Flags().BoolVar(&o.AllUsers, "all-users", false, "include the jobs of other users, if your rights allow it")
 	return cmd
 }

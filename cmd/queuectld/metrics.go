@@ -19,7 +19,7 @@ import (
 func metricsVerb(a *app) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
-		Use: "metrics", Short: "Print the metrics in the format of Prometheus", Args: cli.Exactly(0, "no arguments"),
+		Use: "metrics", Short: "Print metrics in the Prometheus format", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file != "" {
 				return writeTextfile(cmd.Context(), a, file)
@@ -45,7 +45,7 @@ func metricsVerb(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().Var(cli.NonEmpty(&file), "textfile",
-		"replace `FILE` with the metrics, for the textfile collector of node_exporter; queuectl_healthy is 0 if the service does not answer")
+		"write the metrics to `FILE`, for the textfile collector of node_exporter; queuectl_healthy is 0 if the service does not answer")
 	return cmd
 }
 

@@ -16,13 +16,14 @@ import (
 func migrateVerb(a *app) *cobra.Command {
 	var from, to, toFile string
 	cmd := &cobra.Command{
-		Use: "migrate --to STORE", Short: "Move the queue to another store, while its service is stopped", Args: cobra.NoArgs,
-		Long: `Move the queue to another store, while its service is stopped: from the file in
-the state folder to a database on a PostgreSQL server, or back. Jobs, history,
-outputs, schedules and settings go along, and what runs goes on. Nothing holds in
-the new place before all of it is there and was read again; then the old one is
-marked, and no service opens it any more. A move that was cut off goes on when
-the same command is run again. Outputs in files stay where they are.`,
+		Use: "migrate --to STORE", Short: "Move the queue to another database (stop the service first)", Args: cobra.NoArgs,
+		Long: `Move the queue from the file in the state directory to a database on a
+PostgreSQL server, or back. The service must be stopped; running jobs continue.
+
+Jobs, history, outputs, schedules and settings move. Outputs that are stored in
+files stay where they are. The new database is used only after everything has
+been copied and verified. The old one is then marked, so that no service opens
+it again. If the move is interrupted, repeat the same command to continue.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cli.PrivateFiles()
 			places, err := a.Folder()
@@ -63,8 +64,8 @@ the same command is run again. Outputs in files stay where they are.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&to, "to", "", "`STORE` to move to: postgres://USER@HOST/DATABASE, or sqlite for the file in the state folder")
-	f.StringVar(&toFile, "to-file", "", "`FILE` that has the URL, which keeps its password out of sight")
-	f.StringVar(&from, "from", "", "`STORE` that has the queue; else what the settings say")
+	f.StringVar(&to, "to", "", "move to this `STORE`: postgres://USER@HOST/DATABASE, or sqlite for the file in the state directory")
+	f.StringVar(&toFile, "to-file", "", "move to the store whose URL is in `FILE`, to keep its password off the command line")
+	f.StringVar(&from, "from", "", "move from this `STORE` (default: the store in the settings)")
 	return cmd
 }

@@ -30,10 +30,10 @@ func serviceVerb(a *app) *cobra.Command {
 			Use: name, Short: short, Args: cli.Exactly(0, "no arguments"),
 			RunE: func(cmd *cobra.Command, _ []string) error { return do(cmd.Context()) },
 		}
-		cmd.Flags().BoolVar(&own, "user", false, "your own service, not the system's")
+		cmd.Flags().BoolVar(&own, "user", false, "act on your own service, not on that of the machine")
 		return cmd
 	}
-	stop := on("stop", "Stop the service and its jobs, as SIGTERM does", func(ctx context.Context) error {
+	stop := on("stop", "Stop the service and its jobs", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
 			return cli.Usage("--runners: cannot be combined with --keep-jobs, which keeps the jobs that --runners ends; use one of them")
@@ -44,20 +44,20 @@ func serviceVerb(a *app) *cobra.Command {
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
-	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running, for the next service to adopt")
-	stop.Flags().BoolVar(&runners, "runners", false, "while no service runs: end the runners that one has left, with the jobs that they run")
-	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "`FOLDER` of root's runners, for --runners, where the service was started with one")
-	verbs := cli.Group("service", "The service as the system sees it",
-		on("install", "Register the service with the system, and start it", func(context.Context) error { return a.serviceInstall(own) }),
-		on("uninstall", "Stop the service and take its registration back", func(context.Context) error { return a.serviceUninstall(own) }),
-		on("start", "Start the service: what is registered, or your own, or that of --dir, in the background", func(ctx context.Context) error {
+	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running; the next service adopts them")
+	stop.Flags().BoolVar(&runners, "runners", false, "stop the runners that a service has left behind, and their jobs; the service must not be running")
+	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "with --runners: `DIR` of the runners that run as root, if the service was started with --runner-dir")
+	verbs := cli.Group("service", "Install, start, stop and check the service",
+		on("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
+		on("uninstall", "Stop the service and uninstall it", func(context.Context) error { return a.serviceUninstall(own) }),
+		on("start", "Start the service in the background", func(ctx context.Context) error {
 			if t, mine := a.unregistered(own); mine {
 				return a.startUnregistered(ctx, t)
 			}
 			return a.serviceAct(own, "started", (*register.Service).Start)
 		}),
 		stop,
-		on("restart", "Restart the service; jobs run on", func(ctx context.Context) error {
+		on("restart", "Restart the service; running jobs continue", func(ctx context.Context) error {
 			if t, mine := a.unregistered(own); mine {
 				c := control.NewClient(t.Socket)
 				defer c.Close()
@@ -83,7 +83,7 @@ func serviceVerb(a *app) *cobra.Command {
 				return r.Restart()
 			})
 		}),
-		on("status", "Say whether the service runs", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
+		on("status", "Show whether the service is running", func(ctx context.Context) error { return a.serviceStatus(ctx, own) }),
 	)
 	verbs.AddCommand(a.installersVerbs()...)
 	return verbs

@@ -60,16 +60,16 @@ func serveVerb(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.Var(cli.NonEmpty(&workers), "workers", "jobs that run at once: `N`, or auto")
-	f.Var(cli.NonEmpty(&file), "config", "`FILE` of settings")
-	f.BoolVar(&keep, "keep-jobs", false, "SIGTERM leaves jobs running, for the next service to adopt")
-	f.Var(cli.NonEmpty(&unit), "unit", "with --keep-jobs: end the jobs all the same when systemd stops this `UNIT`")
-	f.Var(cli.NonEmpty(&root.Socket), "runner-socket", "`PATH` of the socket that starts root's runners")
-	f.BoolVar(&root.Own, "runner-own", false, "what that socket starts are not root's runners, but this account's own")
+	f.Var(cli.NonEmpty(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
+	f.Var(cli.NonEmpty(&file), "config", "read the settings from `FILE`")
+	f.BoolVar(&keep, "keep-jobs", false, "leave jobs running on SIGTERM; the next service adopts them")
+	f.Var(cli.NonEmpty(&unit), "unit", "with --keep-jobs: stop the jobs anyway if systemd stops the unit `NAME`")
+	f.Var(cli.NonEmpty(&root.Socket), "runner-socket", "socket `FILE` of the launcher, which starts runners as root")
+	f.BoolVar(&root.Own, "runner-own", false, "with --runner-socket: runners run as the account of the service, not as root")
 	root.Dir, root.Policy = config.RunnerDir, config.RunnerPolicy
-	f.Var(cli.NonEmpty(&root.Dir), "runner-dir", "`FOLDER` of root's runners")
-	f.Var(cli.NonEmpty(&root.Policy), "runner-policy", "`FILE` that says whose jobs root's runners run")
-	f.BoolVar(&background, "background", false, "started by a client")
+	f.Var(cli.NonEmpty(&root.Dir), "runner-dir", "data directory (`DIR`) of the runners that run as root")
+	f.Var(cli.NonEmpty(&root.Policy), "runner-policy", "`FILE` that lists the users whose jobs may be run by runners that run as root")
+	f.BoolVar(&background, "background", false, "the service was started by a client")
 	f.Lookup("background").Hidden = true
 	managedFlag(f, &managed)
 	return cmd

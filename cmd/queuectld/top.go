@@ -14,12 +14,13 @@ import (
 
 func topVerb(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "top", Short: "A live screen of all jobs, with keys to control them", Args: cli.Exactly(0, "no arguments"),
-		Long: `A live screen of all jobs, with keys to control them.
+		Use: "top", Short: "Show a live screen of all jobs, with keys to control them", Args: cli.Exactly(0, "no arguments"),
+		Long: `Show a live screen of all jobs, with keys to control them.
 
-It has what runs, with its progress and the end of its output, what waits and for what, what failed,
-the queues and the schedules. Only what you may do is offered. It needs a terminal of 40x10 at
-least; where there is none: queuectl status --watch.`,
+The screen shows running jobs with their progress and last lines of output,
+waiting jobs and their reasons, failed jobs, queues and schedules. It offers
+only the keys that your rights allow. top needs a terminal of at least 40x10
+characters; without one, use: queuectl status --watch`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Structured() || !cli.IsTerminal(os.Stdin) || !cli.IsTerminal(a.Out) || os.Getenv("TERM") == "dumb" {
 				return cli.Usage("top needs a terminal that can move the cursor; alternatives: queuectl status --watch, or for programs queuectl list --json")

@@ -22,20 +22,20 @@ import (
 func BackupVerb(a *App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Copy the whole queue, with its outputs, into one file while it runs", Args: Exactly(1, "the file to write"),
-		Long: `Copy the whole queue, with its outputs, into one file while it runs.
+		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use", Args: Exactly(1, "the file to write"),
+		Long: `Back up the whole queue, including output, to one file while it is in use.
 
-The file is an SQLite database, readable by you alone. It holds every job that was
-acknowledged before; it has been checked, and it is there whole or not at all. - is
-standard output.
+The file is an SQLite database that only you can read. It contains every job
+that was enqueued before the backup began. The backup is verified, and no
+incomplete file is left behind if it fails. FILE can be - for standard output.
 
   queuectl backup /var/backups/queue.db
-  queuectl restore /var/backups/queue.db    while the service is stopped`,
+  queuectl restore /var/backups/queue.db    after: queuectl service stop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.backup(cmd.Context(), args[0], force)
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "take the place of any file, not of an earlier backup alone")
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite any existing file, not only an earlier backup")
 	return cmd
 }
 

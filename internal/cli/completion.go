@@ -75,9 +75,9 @@ func bash(r *cobra.Command, a *App) error {
 // CompletionVerb builds the command `completion`. Only queuectld has it, so that the client stays small.
 func CompletionVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish|powershell", Short: "Print the completion script of a shell", Args: Exactly(1, "bash, zsh, fish or powershell"),
-		Long: `Print the completion script of a shell. To have it in each session, put the line that
-reads it into what the shell reads when it starts; for PowerShell: notepad $PROFILE
+		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script", Args: Exactly(1, "bash, zsh, fish or powershell"),
+		Long: `Print a shell completion script. To use it in every session, add the line for
+your shell to its startup file (PowerShell: notepad $PROFILE).
 
   bash        source <(queuectl completion bash)
   zsh         source <(queuectl completion zsh)

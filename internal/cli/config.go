@@ -15,7 +15,7 @@ import (
 // would be a part of each start of the client.
 func ConfigVerb(a *App) *cobra.Command {
 	get := &cobra.Command{
-		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print a setting, or all", Args: atMostOne("a key"),
+		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print one setting or all", Args: atMostOne("a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.lists = true
 			if len(args) == 0 {
@@ -28,26 +28,26 @@ func ConfigVerb(a *App) *cobra.Command {
 		},
 	}
 	set := &cobra.Command{
-		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Store a setting", Args: Exactly(2, "a key and a value"),
+		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently", Args: Exactly(2, "a key and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
 		},
 	}
 	unset := &cobra.Command{
-		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Remove a stored setting", Args: Exactly(1, "a key"),
+		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo config set for a setting", Args: Exactly(1, "a key"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
 		},
 	}
 	list := &cobra.Command{
-		Use: "list", Short: "List all settings and where each comes from", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List all settings and where their values come from", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
 	}
 	validate := &cobra.Command{
 		Use: "validate [FILE]", Short: "Check a settings file", Args: atMostOne("a file"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
 	}
-	return Group("config", "The settings of the service", get, set, unset, list, validate)
+	return Group("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
 
 // settingText is a setting's value as the service takes it: a duration in words in its short form.

@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// elsewhere is what people know by some words from pueue, task-spooler, at, GNU parallel,
-// systemd or Slurm. Either it has words of ours, or the answer says what is missing.
+// elsewhere maps words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to ours. If queuectl has nothing
+// like it, answer says so.
 type elsewhere struct{ words, ours, answer string }
 
-// hintAt is what a table says of a word, "" if it is not in it.
+// hintAt returns the hint of a table about a word, "" if the table does not contain the word.
 func hintAt(word string, table []elsewhere) string {
 	for _, e := range table {
 		switch known := slices.Contains(strings.Fields(e.words), word); {
 		case known && e.ours != "":
-			return "; here it is: " + e.ours
+			return "; use " + e.ours
 		case known:
 			return "; " + e.answer
 		}
@@ -28,47 +28,46 @@ func hintAt(word string, table []elsewhere) string {
 	return ""
 }
 
-// verbsElsewhere are verbs. The table is made when it is asked for, as all that few starts of
-// the program need.
+// verbsElsewhere returns the hints about commands of other programs.
 func verbsElsewhere() []elsewhere {
 	return []elsewhere{
-		{words: "follow", ours: "attach, or logs -f"},
-		{words: "tail", ours: "logs -f"},
-		{words: "cat output journal", ours: "logs"},
-		{words: "stash", ours: "hold"},
-		{words: "suspend freeze", ours: "pause for a job that runs, hold for one that waits"},
-		{words: "unpause thaw continue", ours: "resume"},
-		{words: "at enqueue-at", ours: "enqueue --at TIME"},
-		{words: "restart", ours: "retry; service restart is of the service"},
-		{words: "redo", ours: "retry"},
-		{words: "remove delete del", ours: "rm"},
-		{words: "atrm abort scancel", ours: "cancel"},
-		{words: "killall", ours: "cancel --all, or kill --all for a signal"},
-		{words: "atq jobs squeue sacct", ours: "list"},
-		{words: "batch", ours: "enqueue --batch NAME"},
-		{words: "submit push sbatch", ours: "enqueue"},
-		{words: "srun exec", ours: "run"},
-		{words: "info inspect describe", ours: "show"},
-		{words: "stop", ours: "cancel for a job, service stop for the service"},
-		{words: "shutdown quit", ours: "service stop; what runs goes on, and drain --wait waits for it before"},
-		{words: "parallel", ours: "worker scale N"},
-		{words: "start", ours: "release for a held job, resume for a paused one, worker start for workers, service start for the service"},
-		{words: "switch swap urgent move", ours: "edit ID --priority N, and enqueue --next for a new job"},
-		{words: "send", ours: "attach, for a job with --tty"},
-		{words: "clean purge", ours: "cleanup"},
-		{words: "reset", ours: "clear"},
-		{words: "watch", ours: "top, or status --watch"},
-		{words: "sinfo", ours: "status, or node list"},
-		{words: "nodes hosts machines scontrol", ours: "node list"},
-		{words: "sacctmgr sreport statistics history", ours: "stats"},
-		{words: "enable install", ours: "service install"},
-		{words: "disable uninstall", ours: "service uninstall"},
-		{words: "daemon", ours: "serve, or service start"},
-		{words: "workers", ours: "worker list, or worker scale N"},
-		{words: "signal pkill", ours: "kill -s NAME ID"},
-		{words: "group groups queues partition", ours: "queue"},
-		{words: "depend dependencies depends", ours: "tree ID; enqueue --after ID"},
-		{words: "schedules cron crontab timer timers", ours: "schedule add NAME 'CRON' -- program args, and schedule list"},
+		{words: "follow", ours: "queuectl attach or queuectl logs -f"},
+		{words: "tail", ours: "queuectl logs -f"},
+		{words: "cat output journal", ours: "queuectl logs"},
+		{words: "stash", ours: "queuectl hold"},
+		{words: "suspend freeze", ours: "queuectl pause (running jobs) or queuectl hold (waiting jobs)"},
+		{words: "unpause thaw continue", ours: "queuectl resume"},
+		{words: "at enqueue-at", ours: "queuectl enqueue --at TIME"},
+		{words: "restart", ours: "queuectl retry (run a job again) or queuectl service restart"},
+		{words: "redo", ours: "queuectl retry"},
+		{words: "remove delete del", ours: "queuectl rm"},
+		{words: "atrm abort scancel", ours: "queuectl cancel"},
+		{words: "killall", ours: "queuectl cancel --all, or queuectl kill --all to send a signal"},
+		{words: "atq jobs squeue sacct", ours: "queuectl list"},
+		{words: "batch", ours: "queuectl enqueue --batch NAME"},
+		{words: "submit push sbatch", ours: "queuectl enqueue"},
+		{words: "srun exec", ours: "queuectl run"},
+		{words: "info inspect describe", ours: "queuectl show"},
+		{words: "stop", ours: "queuectl cancel (a job) or queuectl service stop"},
+		{words: "shutdown quit", ours: "queuectl service stop; to let running jobs finish first: queuectl drain --wait"},
+		{words: "parallel", ours: "queuectl worker scale N"},
+		{words: "start", ours: "queuectl release (held jobs), queuectl resume (paused jobs), queuectl worker start or queuectl service start"},
+		{words: "switch swap urgent move", ours: "queuectl edit ID --priority N, or queuectl enqueue --next for a new job"},
+		{words: "send", ours: "queuectl attach, if the job was enqueued with --tty"},
+		{words: "clean purge", ours: "queuectl cleanup"},
+		{words: "reset", ours: "queuectl clear"},
+		{words: "watch", ours: "queuectl top or queuectl status --watch"},
+		{words: "sinfo", ours: "queuectl status or queuectl node list"},
+		{words: "nodes hosts machines scontrol", ours: "queuectl node list"},
+		{words: "sacctmgr sreport statistics history", ours: "queuectl stats"},
+		{words: "enable install", ours: "queuectl service install"},
+		{words: "disable uninstall", ours: "queuectl service uninstall"},
+		{words: "daemon", ours: "queuectl serve or queuectl service start"},
+		{words: "workers", ours: "queuectl worker list or queuectl worker scale N"},
+		{words: "signal pkill", ours: "queuectl kill -s NAME ID"},
+		{words: "group groups queues partition", ours: "queuectl queue"},
+		{words: "depend dependencies depends", ours: "queuectl tree ID to show dependencies, or queuectl enqueue --after ID to add one"},
+		{words: "schedules cron crontab timer timers", ours: "queuectl schedule add NAME 'CRON' -- PROGRAM ARGS or queuectl schedule list"},
 	}
 }
 
@@ -99,14 +98,14 @@ func groupHint(group, word string, verbs []*cobra.Command) string {
 			if v.Name() == e.ours {
 				usage, _, _ := strings.Cut(v.Use, " [")
 				usage, _, _ = strings.Cut(usage, " |")
-				return "; here it is: " + group + " " + usage
+				return "; use queuectl " + group + " " + usage
 			}
 		}
 	}
 	return ""
 }
 
-// argumentHint returns what was meant by arguments that a verb does not take, "" if that is not known.
+// argumentHint returns a hint about arguments that a command does not take, "" if it is not known what was meant.
 func argumentHint(verb string, args []string) string {
 	word, ours := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
@@ -116,7 +115,7 @@ func argumentHint(verb string, args []string) string {
 		case word == "all" && verb == "status":
 			ours = "list"
 		case word == "all":
-			return "; all are listed without it"
+			return "; leave it out: all jobs are listed by default"
 		case state != "" && verb == "status":
 			ours = "list --state " + state
 		case state != "":
@@ -145,99 +144,98 @@ func argumentHint(verb string, args []string) string {
 	if ours == "" {
 		return ""
 	}
-	return "; here it is: " + ours
+	return "; use queuectl " + ours
 }
 
 // plainSettings lists the settings whose names contain neither _ nor a dot. Linking the table of settings itself
 // would make the client too large.
 const plainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
-// flagsElsewhere are flags of a verb.
+// flagsElsewhere returns the hints about flags of other programs for a command.
 func flagsElsewhere(verb string) (table []elsewhere) {
 	switch verb {
 	case "enqueue", "run", "edit":
 		table = jobFlagsElsewhere(verb)
 	case "list", "ps":
 		table = []elsewhere{
-			{words: "--format --fields --output --template -o", ours: "--columns NAMES, or --json"},
-			{words: "--all -a", answer: "all are listed without it, and --limit N of them in a table"},
+			{words: "--format --fields --output --template -o", ours: "--columns COLUMNS or --json"},
+			{words: "--all -a", answer: "leave it out: all jobs are listed by default (tables: 50, change it with --limit N)"},
 			{words: "-n --lines --tail --head --max --count", ours: "--limit N"},
 			{words: "-w -f --follow", ours: "--watch"},
 			{words: "--running", ours: "--state processing"},
 			{words: "--queued --pending", ours: "--state waiting"},
 		}
 	case "kill":
-		table = []elsewhere{{words: "-1 -2 -3 -6 -9 -A -C -H -I -K -S -T -U", ours: "kill -s NAME ID"}} // -9, -HUP and the like
+		table = []elsewhere{{words: "-1 -2 -3 -6 -9 -A -C -H -I -K -S -T -U", ours: "queuectl kill -s NAME ID"}} // -9, -HUP and the like
 	case "queuectl":
 		table = []elsewhere{{words: "-V -v", ours: "--version"}}
 	case "logs", "attach":
 		table = []elsewhere{
-			{words: "--tail -l", ours: "logs -n N"},
-			{words: "--full", answer: "all is printed without it, and the last lines with -n N"},
-			{words: "-t", ours: "logs --timestamps"},
+			{words: "--tail -l", ours: "queuectl logs -n N"},
+			{words: "--full", answer: "leave it out: the whole output is printed by default (-n N prints the last N lines)"},
+			{words: "-t", ours: "queuectl logs --timestamps"},
 		}
 	}
 	return append(table, []elsewhere{
-		{words: "--group --partition -g", ours: "--queue NAME"},
-		{words: "--jobs --parallel --max-procs --slots --concurrency -j -P", ours: "worker scale N"},
-		{words: "--results", ours: "logs"},
-		{words: "--halt", answer: "there is nothing like it yet; cancel --batch NAME ends what is left"},
-		{words: "--progress --bar --eta", ours: "wait --batch NAME --progress"},
-		{words: "--wait", ours: "run, or wait ID"},
-		{words: "--follow", ours: "attach ID, or logs -f"},
-		{words: "--force --assume-yes -y", ours: "--yes, of verbs that ask"},
-		{words: "--all-failed -a", ours: "--failed, or --all"},
-		{words: "--format", ours: "--json, or list --columns NAMES"},
+		{words: "--group --partition -g", ours: "--queue QUEUE"},
+		{words: "--jobs --parallel --max-procs --slots --concurrency -j -P", ours: "queuectl worker scale N"},
+		{words: "--results", ours: "queuectl logs"},
+		{words: "--halt", answer: "nothing like it exists yet; cancel the remaining jobs with: queuectl cancel --batch NAME"},
+		{words: "--progress --bar --eta", ours: "queuectl wait --batch NAME --progress"},
+		{words: "--wait", ours: "queuectl run or queuectl wait ID"},
+		{words: "--follow", ours: "queuectl attach ID or queuectl logs -f"},
+		{words: "--force --assume-yes -y", ours: "--yes, with commands that ask for confirmation"},
+		{words: "--all-failed -a", ours: "--failed or --all"},
+		{words: "--format", ours: "--json or queuectl list --columns COLUMNS"},
 	}...)
 }
 
-// jobFlagsElsewhere are flags of verbs that make or change jobs.
+// jobFlagsElsewhere returns the hints for commands that create or change jobs.
 func jobFlagsElsewhere(verb string) []elsewhere {
-	own := []elsewhere{{words: "--follow -f", ours: "run, or attach ID"}}
+	own := []elsewhere{{words: "--follow -f", ours: "queuectl run or queuectl attach ID"}}
 	if verb == "run" {
 		own = []elsewhere{
-			{words: "--follow -f", answer: "run follows its job without it, and with -d it does not"},
-			{words: "--jobs --max-procs -j -P", ours: "worker scale N, or --workers N with --private"},
-			{words: "--progress --bar --eta", ours: "wait --batch NAME --progress; with --private it is shown without a flag"},
+			{words: "--follow -f", answer: "leave it out: run follows its job unless -d is given"},
+			{words: "--jobs --max-procs -j -P", ours: "queuectl worker scale N, or --workers N with --private"},
+			{words: "--progress --bar --eta", ours: "queuectl wait --batch NAME --progress (run --private shows progress by default)"},
 		}
 	}
 	return append(own, []elsewhere{
 		{words: "--pty --interactive", ours: "--tty"},
-		{words: "--rm --collect", answer: "jobs that have ended go by themselves after a time (retention_completed), and rm ID removes one"},
-		{words: "--batch", ours: "enqueue --batch NAME, then wait --batch NAME"}, // run has none
-		{words: "--wait -W", ours: "run, or wait ID"},
+		{words: "--rm --collect", answer: "ended jobs are removed automatically (setting retention_completed); remove one now with: queuectl rm ID"},
+		{words: "--batch", ours: "queuectl enqueue --batch NAME and then queuectl wait --batch NAME"}, // run has none
+		{words: "--wait -W", ours: "queuectl run or queuectl wait ID"},
 		{words: "--retries --retry --max-retry --max-tries", ours: "--max-retries N"},
 		{words: "--attempts --tries", ours: "--max-attempts N"},
 		{words: "--name --unit --job-name -J", ours: "--id NAME"},
-		{words: "--directory --working-directory --workdir --chdir -w -C", ours: "--cwd FOLDER"},
+		{words: "--directory --working-directory --workdir --chdir -w -C", ours: "--cwd DIR"},
 		{words: "--time --begin --start-at --delay-until --not-before -t", ours: "--at TIME"},
 		{words: "--on-active", ours: "--in DURATION"},
-		{words: "--deadline", ours: "--expires-at TIME for its start, --timeout DURATION for its end"},
+		{words: "--deadline", ours: "--expires-at TIME (latest start) or --timeout DURATION (longest run)"},
 		{words: "--tag --tags --labels --comment -L -l", ours: "--label NAME=VALUE"},
-		{words: "--immediate --first --urgent -i -u", ours: "enqueue --next"},
-		{words: "--stashed --hold --held -s -H", answer: "a job is not held from its start yet; enqueue it with --in DURATION, then hold ID"},
-		{words: "--print-task-id --parsable -p", answer: "the id is printed without it"},
+		{words: "--immediate --first --urgent -i -u", ours: "queuectl enqueue --next"},
+		{words: "--stashed --hold --held -s -H", answer: "jobs cannot be enqueued as held yet; enqueue with --in DURATION, then: queuectl hold ID"},
+		{words: "--print-task-id --parsable -p", answer: "leave it out: the ID is printed by default"},
 		{words: "--dependencies --dependency --depends -D -a", ours: "--after ID,ID"},
 		{words: "--singleton", ours: "--unique KEY"},
-		{words: "--mutex --semaphore --exclusive", ours: "--lock KEY, or KEY:N"},
+		{words: "--mutex --semaphore --exclusive", ours: "--lock KEY or --lock KEY:N"},
 		{words: "--rate", ours: "--rate-limit KEY=N/m"},
 		{words: "--gres --gpus", ours: "--resource NAME=N"},
-		{words: "--notify --email --mail --mail-to --mail-type --mail-user -m", ours: "--on-dead 'LINE', or --on-ended, with a shell line that sends the mail"},
-		{words: "--cron --schedule --on-calendar --every --repeat", ours: "schedule add NAME 'CRON' -- program args"},
-		{words: "--array", ours: "enqueue -- program ::: A B C, or --lines FILE"},
-		{words: "--host --node --nodelist --sshlogin -S", ours: "--on NODE, or --on LABEL=VALUE"},
+		{words: "--notify --email --mail --mail-to --mail-type --mail-user -m", ours: "--on-dead COMMAND or --on-ended COMMAND, with a command that sends the mail"},
+		{words: "--cron --schedule --on-calendar --every --repeat", ours: "queuectl schedule add NAME 'CRON' -- PROGRAM ARGS"},
+		{words: "--array", ours: "queuectl enqueue -- PROGRAM ::: A B C or --lines FILE"},
+		{words: "--host --node --nodelist --sshlogin -S", ours: "--on NODE or --on LABEL=VALUE"},
 		{words: "--mem --memfree", ours: "--memory SIZE"},
 		{words: "--cpus-per-task --ntasks", ours: "--cpus N"},
-		{words: "--setenv --export -e -E", ours: "--env NAME=VALUE, or --env-pass NAME"},
-		{words: "--output --error -o", ours: "logs ID; or the shell's: 'work >file'"},
-		{words: "--uid", ours: "--user NAME"},
+		{words: "--setenv --export -e -E", ours: "--env NAME=VALUE or --env-pass NAME"},
+		{words: "--output --error -o", ours: "queuectl logs ID, or redirect in the command: 'work >file'"},
+		{words: "--uid", ours: "--user USER"},
 	}...)
 }
 
-// slipIn is a hint at the known word of which word is a slip of typing: one letter wrong,
-// missing, too many, or two that changed places, and two of these in a word of six letters or
-// more. The first letter is right. Other words that look alike mean something else. It is ""
-// if there is none.
+// slipIn returns a hint about the known word that was mistyped: one letter wrong, missing, too many, or two swapped;
+// two such slips in a word of six letters or more. The first letter must be right, because other similar words mean
+// something else. It returns "" if there is no such word.
 func slipIn(word string, known []string) string {
 	const longest, long = 64, 6 // letters
 	typed := strings.TrimLeft(word, "-")
@@ -284,7 +282,7 @@ func abbreviated(word string, known []string) (full string) {
 	return full
 }
 
-// slips is how many slips of typing are between two words: the distance of Damerau, by rows.
+// slips returns the Damerau-Levenshtein distance of two words.
 func slips(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -30,15 +30,15 @@ func refusal(t *testing.T, words ...string) string {
 // what is missing, and never with a neighbour that means something else.
 func TestWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
-		"enqueue --bar": "here it is: wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
-		"enqueue --hold": "not held from its start yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead 'LINE'", "run --mail": "--on-dead 'LINE'", "enqueue --email": "--on-dead 'LINE'", "enqueue --mutex": "--lock KEY",
-		"enqueue --halt": "nothing like it yet", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
-		"enqueue -g": "--queue NAME", "enqueue --group": "--queue NAME", "enqueue -w": "--cwd FOLDER", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
+		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
+		"enqueue --hold": "cannot be enqueued as held yet", "enqueue --singleton": "--unique KEY", "enqueue --notify": "--on-dead COMMAND", "run --mail": "--on-dead COMMAND", "enqueue --email": "--on-dead COMMAND", "enqueue --mutex": "--lock KEY",
+		"enqueue --halt": "nothing like it exists yet", "enqueue --dependencies": "--after ID,ID", "enqueue -D": "--after ID,ID",
+		"enqueue -g": "--queue QUEUE", "enqueue --group": "--queue QUEUE", "enqueue -w": "--cwd DIR", "enqueue -i": "enqueue --next", "enqueue --immediate": "enqueue --next",
 		"enqueue -L": "--label NAME=VALUE", "enqueue --delay-until": "--at TIME", "enqueue --cron": "schedule add NAME 'CRON'", "enqueue --retries": "--max-retries N",
-		"logs --tail": "logs -n N", "list --format": "--columns NAMES, or --json", "list --all": "all are listed without it", "list -n": "--limit N", "ps -n": "--limit N",
-		"run --follow": "run follows its job without it", "run --rm": "rm ID removes one", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
-		"group": "here it is: queue", "suspend": "pause for a job that runs", "thaw": "here it is: resume", "send": "attach, for a job with --tty", "shutdown": "service stop",
-		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "crontab": "schedule add NAME 'CRON'", "follow": "attach, or logs -f",
+		"logs --tail": "logs -n N", "list --format": "--columns COLUMNS or --json", "list --all": "all jobs are listed by default", "list -n": "--limit N", "ps -n": "--limit N",
+		"run --follow": "run follows its job unless -d is given", "run --rm": "remove one now with: queuectl rm ID", "run --batch": "enqueue --batch NAME", "run --jobs": "worker scale N",
+		"group": "; use queuectl queue", "suspend": "queuectl pause (running jobs)", "thaw": "; use queuectl resume", "send": "queuectl attach, if the job was enqueued with --tty", "shutdown": "service stop",
+		"switch": "edit ID --priority N", "killall": "cancel --all", "at": "enqueue --at TIME", "crontab": "schedule add NAME 'CRON'", "follow": "queuectl attach or queuectl logs -f",
 	} {
 		got := refusal(t, append(strings.Fields(line), "x")...)
 		if !strings.Contains(got, "; ") || !strings.Contains(got, want) || strings.Contains(got, "did you mean") {
@@ -51,13 +51,13 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 // answered with what was meant.
 func TestArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
-		{"list dead", "here it is: list --state dead"}, {"ps waiting", "here it is: ps --state waiting"}, {"list running", "here it is: list --state processing"},
-		{"list 5", "here it is: show 5"}, {"list all", "all are listed without it"},
-		{"status 5", "here it is: show 5"}, {"status all", "here it is: list"}, {"status dead", "here it is: list --state dead"},
-		{"workers 4", "worker scale N"}, {"worker 4", "here it is: worker scale 4"},
-		{"kill -9 1", "here it is: kill -s NAME ID"}, {"kill -15 1", "kill -s NAME ID"}, {"kill -HUP 1", "kill -s NAME ID"}, {"kill -KILL 1", "kill -s NAME ID"},
-		{"signal HUP 1", "here it is: kill -s NAME ID"},
-		{"-V", "here it is: --version"},
+		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"}, {"list running", "; use queuectl list --state processing"},
+		{"list 5", "; use queuectl show 5"}, {"list all", "all jobs are listed by default"},
+		{"status 5", "; use queuectl show 5"}, {"status all", "; use queuectl list"}, {"status dead", "; use queuectl list --state dead"},
+		{"workers 4", "worker scale N"}, {"worker 4", "; use queuectl worker scale 4"},
+		{"kill -9 1", "; use queuectl kill -s NAME ID"}, {"kill -15 1", "kill -s NAME ID"}, {"kill -HUP 1", "kill -s NAME ID"}, {"kill -KILL 1", "kill -s NAME ID"},
+		{"signal HUP 1", "; use queuectl kill -s NAME ID"},
+		{"-V", "; use --version"},
 		{"enqueue --prio 3 ls", `did you mean "--priority"?`}, {"sched list", `did you mean "schedule"?`},
 	} {
 		if got := refusal(t, strings.Fields(c.line)...); !strings.Contains(got, c.want) {
@@ -65,10 +65,10 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"max_retries 5": "; here it is: config set max_retries 5", "max_retries=5": "; here it is: config set max_retries 5",
-		"max_retries": "; here it is: config get max_retries", "web.listen": "; here it is: config get web.listen", "gett": "",
-		"workers 4": "; here it is: config set workers 4", "timeout=2h": "; here it is: config set timeout 2h",
-		"scheduling": "; here it is: config get scheduling", "gett workers": "", "show workers": "",
+		"max_retries 5": "; use queuectl config set max_retries 5", "max_retries=5": "; use queuectl config set max_retries 5",
+		"max_retries": "; use queuectl config get max_retries", "web.listen": "; use queuectl config get web.listen", "gett": "",
+		"workers 4": "; use queuectl config set workers 4", "timeout=2h": "; use queuectl config set timeout 2h",
+		"scheduling": "; use queuectl config get scheduling", "gett workers": "", "show workers": "",
 	} {
 		if got := argumentHint("config", strings.Fields(line)); got != want {
 			t.Errorf("config %s: got %q, want %q", line, got, want)
@@ -83,7 +83,7 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 	if got := strings.Fields(plainSettings); !slices.Equal(got, plain) {
 		t.Errorf("settings with plain names: %q, want %q", got, plain)
 	}
-	if got := refusal(t, "worker", "list", "dead"); strings.Contains(got, "here it is") {
+	if got := refusal(t, "worker", "list", "dead"); strings.Contains(got, "; use ") {
 		t.Errorf("worker list dead: got %q, want no hint to jobs", got)
 	}
 	for _, words := range [][]string{{"0 3 * * *", "ls"}, {"@daily", "ls"}, {"@every 90s"}} {
@@ -124,14 +124,14 @@ func TestGroupsAnswerVerbsOfOtherPrograms(t *testing.T) {
 		words := strings.Fields(line)
 		group := groups[words[0]]
 		err := group.RunE(group, words[1:])
-		if want := fmt.Sprintf("unknown command %q; here it is: %s", words[0]+" "+words[1], want); err == nil || err.Error() != want {
+		if want := fmt.Sprintf("unknown command %q; use queuectl %s", words[0]+" "+words[1], want); err == nil || err.Error() != want {
 			t.Errorf("%s: got %v, want %q", line, err, want)
 		}
 	}
 	for _, line := range []string{"schedule frobnicate s", "dlq create"} {
 		words := strings.Fields(line)
 		group := groups[words[0]]
-		if err := group.RunE(group, words[1:]); err == nil || strings.Contains(err.Error(), "here it is") {
+		if err := group.RunE(group, words[1:]); err == nil || strings.Contains(err.Error(), "; use queuectl") {
 			t.Errorf("%s: got %v, want no hint", line, err)
 		}
 	}

@@ -23,26 +23,8 @@ func enqueueVerb(a *App) *cobra.Command {
 	var key, batch, afterBatch string
 	var noCwd bool
 	cmd := &cobra.Command{
-		Use:   "enqueue ['shell line' | '{json}' | -- program args…]",
-		Short: "Put a job in the queue, or many",
-		Long: `Put a job in the queue and print its id.
-
-  queuectl enqueue 'make all >log'          a line for the shell
-  queuectl enqueue -- convert a.png b.jpg   a program, without a shell
-  queuectl enqueue '{"command":"make"}'     the fields as JSON
-  queuectl enqueue --id x --command 'make'  the fields as flags
-  queuectl enqueue --at 3am ./backup.sh     not before three at night
-  queuectl enqueue --next 'make hotfix'     before your other jobs
-  queuectl enqueue --after 17 ./deploy.sh   once job 17 is completed
-  queuectl enqueue -Q gpu ./train.sh        in a queue of its own
-
-Many are stored all or none, and may have a name together:
-
-  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
-  queuectl enqueue --lines commands.txt     a line for the shell each; - is stdin
-  find . -name '*.log' -print0 | queuectl enqueue --null --arg-file - -- gzip -k {}
-  queuectl enqueue --file jobs.jsonl        the fields as JSON, an array or lines
-  queuectl enqueue --file graph.toml        a table [jobs.ID] of fields for each`,
+		Use:   "enqueue ['COMMAND' | '{JSON}' | -- PROGRAM ARGS…]",
+		Short: "Add one or more jobs to the queue",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			dash := cmd.ArgsLenAtDash()
@@ -77,14 +59,14 @@ Many are stored all or none, and may have a name together:
 	}
 	specFlags(cmd, &spec)
 	m.add(cmd.Flags())
-	cmd.Flags().Var(givenOnce(&batch), "batch", "`NAME` of the batch that they belong to: the label batch, by which they are selected")
-	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "wait until all jobs of your own of the batch `NAME` are completed")
+	cmd.Flags().Var(givenOnce(&batch), "batch", "add the job to the batch `NAME` (sets the label batch)")
+	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "start when all your jobs in batch `NAME` are completed")
 	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{themeOf: {ofOrder}}
 	setsField(cmd.Flags().Lookup("after-batch"), "depends_on")
-	cmd.Flags().Var(NonEmpty(&key), "key", "makes the request repeatable: the same key gets the same answer")
-	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	cmd.Flags().Var(NonEmpty(&key), "key", "idempotency `KEY`: a repeated request with the same key adds no second job")
+	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	a.requireFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&a.next, "next", false, "start it before your own waiting jobs: the service chooses the priority")
+	cmd.Flags().BoolVar(&a.next, "next", false, "start before your other waiting jobs")
 	return cmd
 }
 

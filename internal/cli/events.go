@@ -21,7 +21,7 @@ func EventsVerb(a *App) *cobra.Command {
 	var since string
 	var s selection
 	cmd := &cobra.Command{
-		Use: "events [ID…]", Short: "Print past events, and with -f new ones",
+		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			p.ID, a.lists = ids, !p.Follow || s.Batch != "" // where there is no queue, a batch is empty
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
@@ -40,12 +40,12 @@ func EventsVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.ValidArgsFunction = a.completeIDs()
-	cmd.Flags().BoolVar(&p.Audit, "audit", false, "what people did: who, by which verb, and to what (for admins)")
-	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "go on with those to come; without --since only these")
-	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "of this `KIND` only, like ended")
-	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "of the jobs of your own of the batch `NAME`, as they are now")
-	cmd.Flags().Var(NonEmpty(&since), "since", "`NUMBER` of the last event that you have seen, or a time, or a duration ago like 2h")
-	instantVar(cmd.Flags(), &p.Until, "until", "what happened before: a `TIME`, or a duration ago")
+	cmd.Flags().BoolVar(&p.Audit, "audit", false, "print the audit log: which user ran which command on what (for admins)")
+	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "keep running and print new events; without --since, print only new ones")
+	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
+	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "only events of your jobs that are now in the batch `NAME`")
+	cmd.Flags().Var(NonEmpty(&since), "since", "only events since `TIME`, or after the event with this number; 2h means 2 hours ago")
+	instantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
 	return cmd
 }
 
@@ -173,7 +173,7 @@ func eventLine(e *control.Event) string {
 func DrainVerb(a *App) *cobra.Command {
 	var p control.Drain
 	cmd := &cobra.Command{
-		Use: "drain [--wait] | --off", Short: "Start no more jobs until drain --off, even after a restart", Args: Exactly(0, "no arguments"),
+		Use: "drain [--wait] | --off", Short: "Start no new jobs until drain --off, even after a restart", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).Drain, p, func(got control.Draining) error {
 				switch {
@@ -188,7 +188,7 @@ func DrainVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&p.Wait, "wait", false, "return once nothing runs")
+	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running")
 	cmd.Flags().BoolVar(&p.Off, "off", false, "start jobs again")
 	return cmd
 }
@@ -196,7 +196,7 @@ func DrainVerb(a *App) *cobra.Command {
 // ReloadVerb builds the verb reload. Only queuectld has it, to keep the client small.
 func ReloadVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "reload", Short: "Make the service read its settings file again", Args: Exactly(0, "no arguments"),
+		Use: "reload", Short: "Reload the settings file of the service", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
 				if len(got.Hidden) > 0 {

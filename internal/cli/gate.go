@@ -11,11 +11,11 @@ import (
 
 // GateVerb is the verb gate, which queuectld alone has: it is seldom asked for.
 func GateVerb(a *App) *cobra.Command {
-	return Group("gate", "Locks, rates and resources, and the rules of shared keys", gateListVerb(a), gateSetVerb(a))
+	return Group("gate", "List locks, rate limits and resources; set shared limits", gateListVerb(a), gateSetVerb(a))
 }
 
 func gateListVerb(a *App) *cobra.Command {
-	return allVerb(a, "List locks, rates and resources: everybody's, and your own that jobs name",
+	return allVerb(a, "List shared locks, rate limits and resources, and your own",
 		"no locks, rate limits or resources; a job defines one by using it: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
 }
 
@@ -88,7 +88,7 @@ func gateSetVerb(a *App) *cobra.Command {
 	var lock int
 	var rate string
 	cmd := &cobra.Command{
-		Use: "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate", Short: "Set the rule of a key of everybody's, for all jobs that name it", Args: Exactly(1, "a key that begins with @"),
+		Use: "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate", Short: "Set the limit of a key that all users share", Args: Exactly(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
 			if cmd.Flags().Changed("lock") {
@@ -114,9 +114,9 @@ func gateSetVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&lock, "lock", 0, "at most `N` jobs that name it run at once")
-	f.Var(NonEmpty(&rate), "rate", "at most so many of them start in any period: `N/PERIOD`, of s, m, h or d")
-	f.Var(NonEmpty(&p.Unset), "unset", "take its `KIND` of rule away: lock or rate")
+	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with this key at the same time")
+	f.Var(NonEmpty(&rate), "rate", "start at most N jobs with this key per second, minute, hour or day: `N/PERIOD` (s, m, h or d)")
+	f.Var(NonEmpty(&p.Unset), "unset", "remove the limit of this `KIND`: lock or rate")
 	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd
 }

@@ -13,41 +13,79 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// manyFlagsOf is how many flags a verb has that -h leaves to --help.
-const manyFlagsOf = 14
+// helpColumns is the width of the help, which fits every terminal.
+const helpColumns = 80
 
-// Help returns the function that prints what a verb does: with -h in short, else with all its flags,
-// by theme.
+// commonFlags lists the flags that the help shows of commands with very many flags, by command. `--help --all` shows
+// all flags.
+func commonFlags() map[string][]string {
+	timing := []string{"priority", "at", "in", "after", "after-batch"}
+	settings := []string{"label", "id", "max-retries", "timeout", "env", "cwd", "lock", "unique", "memory", "on-dead"}
+	enqueue := slices.Concat([]string{"queue", "batch", "lines", "file", "next"}, timing, settings)
+	return map[string][]string{
+		"enqueue":      enqueue,
+		"run":          slices.Concat([]string{"detach", "cancel-on-exit", "private", "workers", "lines", "file", "tty", "queue"}, timing[:4], settings[:8]),
+		"edit":         slices.Concat([]string{"state", "where-label", "where-queue", "batch", "user", "all", "dry-run", "yes", "queue"}, timing[:4], []string{"label"}, settings[2:]),
+		"schedule add": slices.Concat([]string{"tz", "jitter", "catch-up", "overlap", "replace", "queue", "priority"}, settings[:1], settings[2:]),
+	}
+}
+
+// Help returns the function that prints what a command does, with its flags by theme. Of commands with very many flags
+// it shows the most common ones, unless the arguments also contain --all.
 func Help(args []string) func(*cobra.Command, []string) {
-	short := slices.Contains(args, "-h")
+	all := asksAll(args)
 	return func(cmd *cobra.Command, _ []string) {
 		out := signWriter{cmd.OutOrStdout()}
-		fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), cmd.UseLine())
-		if len(cmd.Aliases) > 0 {
-			fmt.Fprintf(out, "  or: %s\n", strings.Join(cmd.Aliases, ", "))
+		common := commonFlags()[nameOf(cmd)]
+		if all {
+			common = nil
+		}
+		text := LongOf(cmd)
+		if parts := strings.SplitN(text, "\n\n", 3); common != nil && len(parts) == 3 {
+			text = parts[0] + "\n\n" + parts[1]
+		}
+		fmt.Fprintf(out, "%s\n\nUsage:\n  %s\n", text, cmd.UseLine())
+		for _, alias := range cmd.Aliases {
+			fmt.Fprintf(out, "  %s %s …\n", cmd.Parent().CommandPath(), alias)
 		}
 		if text := ExampleOf(cmd); text != "" {
 			fmt.Fprintf(out, "\nExamples:\n%s\n", text)
 		}
-		more := printVerbs(cmd, short)
-		own, shared := shown(cmd.LocalFlags()), shown(cmd.InheritedFlags())
-		if short && (!cmd.HasParent() || own > manyFlagsOf) {
-			more = append(more, plural(own+shared, "flag"))
-		} else {
-			for _, t := range flagThemes(cmd.LocalFlags()) {
-				fmt.Fprintf(out, "\n%s:\n%s", t.title, t.flags.FlagUsages())
-			}
-			switch {
-			case shared > 0 && short:
-				more = append(more, plural(shared, "flag"))
-			case shared > 0:
-				fmt.Fprintf(out, "\nFlags of all verbs:\n%s", cmd.InheritedFlags().FlagUsages())
-			}
+		printVerbs(out, cmd)
+		own, global := cmd.LocalFlags(), cmd.InheritedFlags()
+		if common != nil {
+			fmt.Fprintf(out, "\nCommon flags:\n%s", flagLines(pick(own, common)))
+			fmt.Fprintf(out, "\nAll %d flags and more examples: %s --help --all\n", shown(own)+shown(global), cmd.CommandPath())
+			return
 		}
-		if len(more) > 0 {
-			fmt.Fprintf(out, "\n%s more: %s --help\n", strings.Join(more, " and "), cmd.CommandPath())
+		for _, t := range flagThemes(own) {
+			fmt.Fprintf(out, "\n%s:\n%s", t.title, flagLines(t.flags))
+		}
+		if shown(global) > 0 {
+			fmt.Fprintf(out, "\nGlobal flags:\n%s", flagLines(global))
 		}
 	}
+}
+
+// flagLines returns the help lines of flags.
+func flagLines(f *pflag.FlagSet) string { return f.FlagUsagesWrapped(helpColumns) }
+
+// nameOf returns the words of a command after "queuectl".
+func nameOf(cmd *cobra.Command) string {
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	return name
+}
+
+// pick returns the named flags in this order.
+func pick(f *pflag.FlagSet, names []string) *pflag.FlagSet {
+	some := pflag.NewFlagSet("", pflag.ContinueOnError)
+	some.SortFlags = false
+	for _, name := range names {
+		if flag := f.Lookup(name); flag != nil {
+			some.AddFlag(flag)
+		}
+	}
+	return some
 }
 
 // signWriter writes texts of ours as the locale can show them.
@@ -61,7 +99,7 @@ func (w signWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// shown is how many flags help shows.
+// shown counts the flags that are not hidden.
 func shown(f *pflag.FlagSet) (n int) {
 	f.VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
@@ -79,113 +117,179 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// examples are what people type most, of the verbs whose text has none. It is made when it is
-// asked for, as what follows: most programs need none of it.
+// descriptions returns the long descriptions of commands that both programs build. They are only here because the
+// client, which does not show them, must stay small.
+func descriptions() map[string]string {
+	return map[string]string{
+		"": `A durable queue for shell commands. Jobs survive crashes and restarts.
+
+  queuectl                       show what is running, what is next, what failed
+  queuectl enqueue 'make all'    add a job to the queue
+  queuectl run 'make test'       add a job, follow it, exit with its exit code
+  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
+  queuectl wait --batch pics --progress
+  queuectl retry --failed        run failed jobs again`,
+		"enqueue": `Add one or more jobs to the queue and print their IDs.
+
+  queuectl enqueue 'make all >log'          a command line for the shell
+  queuectl enqueue -- convert a.png b.jpg   a program, run without a shell
+  queuectl enqueue -- gzip -k {} ::: *.log  one job for each file
+  queuectl enqueue --at 3am ./backup.sh     start at 3:00 or later
+  queuectl enqueue --after 17 ./deploy.sh   start when job 17 is completed
+  queuectl enqueue --next 'make hotfix'     start before your other jobs
+  queuectl enqueue -Q gpu ./train.sh        use the queue gpu
+  queuectl enqueue '{"command":"make"}'     describe the job in JSON
+
+If you enqueue several jobs, either all of them are stored or none. They can
+share a batch name:
+
+  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
+  queuectl enqueue --lines commands.txt     one shell command per line
+  find -name '*.log' -print0 |
+    queuectl enqueue --null --arg-file - -- gzip -k {}
+  queuectl enqueue --file jobs.jsonl        jobs in JSON
+  queuectl enqueue --file graph.toml        jobs in TOML, in tables [jobs.ID]`,
+		"run": `Add a job to the queue, follow its output and exit with its exit code. The job
+gets one attempt unless you set --max-retries or --max-attempts.
+
+  queuectl run 'make all'               a command line for the shell
+  queuectl run -- ./backup.sh --full    a program, run without a shell
+  queuectl run --private --workers 4 --lines commands.txt
+
+With --private, run works through a list of jobs in the foreground. It keeps
+them in a separate queue in --dir (default: .queuectl). The exit code is 1 if a
+job is dead. After a crash, repeat the same command to continue. Changed jobs or
+flags are rejected; for new jobs at the end of the list, add --add-new. You can
+use queuectl list, show, logs and status with --dir at any time.
+
+  queuectl run --private --file jobs.jsonl
+  find -name '*.log' | queuectl run --private --arg-file - -- gzip -k {}`,
+		"attach": `Follow the output of a job and exit with its exit code.
+
+If the job has a terminal (run --tty, enqueue --tty), attach joins it: what you
+type goes to the job, including Ctrl-C. After Enter, ~. leaves the job running
+(exit code 130), ~~ sends a tilde, and ~? shows this help. Several people can
+attach at the same time; the newest one sets the size of the terminal.`,
+		"wait": `Wait until jobs have ended and exit with their exit code.
+
+The exit code is 0 if all jobs completed. Otherwise it is that of the first job,
+in the order given, that did not complete. Jobs that ended earlier count too,
+but --all and --user alone select only unfinished jobs. If no job matches, wait
+says so and exits with 0.`,
+		"progress": `Report progress from inside a job: N percent and, if you like, a short message.
+
+list, show, status and events show the last report. Instead of running this
+command, a job can write the line "N MESSAGE" to the file $QUEUECTL_PROGRESS.`,
+	}
+}
+
+// LongOf returns the long description of a command, or its summary if it has none.
+func LongOf(cmd *cobra.Command) string {
+	return strings.TrimSpace(cmp.Or(cmd.Long, descriptions()[nameOf(cmd)], cmd.Short))
+}
+
+// examples returns examples of the commands whose description contains none.
 func examples() map[string]string {
 	return map[string]string{
 		"progress": "  queuectl progress 40 'epoch 4 of 10'     from inside a job",
-		"attach":   "  queuectl attach 17                     what it prints, and its exit code",
-		"wait":     "  queuectl wait 17 18\n  queuectl wait --batch pics --progress  with a bar; what fails is named",
-		"edit":     "  queuectl edit 17 --priority 100\n  queuectl edit 17 '{\"timeout\":\"2h\",\"labels\":{\"old\":null}}'\n  queuectl edit 17 --lock=                it needs no lock any more\n  queuectl edit 17                       in $EDITOR",
+		"attach":   "  queuectl attach 17                     follow it, exit with its exit code",
+		"wait":     "  queuectl wait 17 18\n  queuectl wait --batch pics --progress  show a progress bar and failures",
+		"edit":     "  queuectl edit 17 --priority 100\n  queuectl edit 17 '{\"timeout\":\"2h\",\"labels\":{\"old\":null}}'\n  queuectl edit 17 --lock=               remove its lock\n  queuectl edit 17                       open the job in $EDITOR",
 		"retry":    "  queuectl retry 17\n  queuectl retry --failed --batch pics", "cancel": "  queuectl cancel 17\n  queuectl cancel --label site=a --dry-run\n  queuectl cancel --all",
 		"rm": "  queuectl rm 17\n  queuectl rm --state dead --older-than 30d", "dequeue": "  queuectl dequeue 17",
 
-		"status": "  queuectl status --watch\n  queuectl status --check                for monitors: one line and an exit code", "top": "  queuectl top                           ? shows the keys, q leaves it", "list": "  queuectl list --failed\n  queuectl list --since yesterday --until today\n  queuectl list --batch pics --columns id,state,error",
+		"status": "  queuectl status --watch\n  queuectl status --check                one line and an exit code, for monitors", "top": "  queuectl top                           ? shows the keys, q quits", "list": "  queuectl list --failed\n  queuectl list --since yesterday --until today\n  queuectl list --batch pics --columns id,state,error",
 		"ps": "  queuectl ps --watch", "show": "  queuectl show 17\n  queuectl show --failed --json", "logs": "  queuectl logs -f 17\n  queuectl logs 17 --attempt 1 --stderr\n  queuectl logs -f --queue render\n  queuectl logs --batch pics -n 5",
 		"events": "  queuectl events -f\n  queuectl events 17 --since '2 hours ago'", "whoami": "  queuectl whoami --json",
 		"dlq": "  queuectl dlq list\n  queuectl dlq retry --all", "dlq list": "  queuectl dlq list --since yesterday\n  queuectl dlq list --columns id,error,command",
 		"dlq retry": "  queuectl dlq retry 17\n  queuectl dlq retry --all --timeout '2 hours'", "dlq clear": "  queuectl dlq clear --dry-run\n  queuectl dlq clear --yes",
 
-		"worker": "  queuectl worker scale 8\n  queuectl worker list", "worker start": "  queuectl worker start                  one more\n  queuectl worker start -c 4\n  queuectl worker start --foreground     until Ctrl-C",
-		"worker stop": "  queuectl worker stop -c 2              what they run may finish\n  queuectl worker stop --all --timeout '5 minutes'", "worker scale": "  queuectl worker scale 8\n  queuectl worker scale 0                jobs wait", "worker list": "  queuectl worker list --json",
+		"worker": "  queuectl worker scale 8\n  queuectl worker list", "worker start": "  queuectl worker start                  add one\n  queuectl worker start -c 4\n  queuectl worker start --foreground     keep it until Ctrl-C",
+		"worker stop": "  queuectl worker stop -c 2              their jobs may finish\n  queuectl worker stop --all --timeout '5 minutes'", "worker scale": "  queuectl worker scale 8\n  queuectl worker scale 0                start no jobs", "worker list": "  queuectl worker list --json",
 		"hold": "  queuectl hold 17\n  queuectl hold --batch pics", "release": "  queuectl release 17",
-		"pause": "  queuectl pause 17                      until: queuectl resume 17\n  queuectl pause --label site=a\n  queuectl pause --all                   whatever runs, and nothing starts", "resume": "  queuectl resume 17\n  queuectl resume --all", "requeue": "  queuectl requeue 17",
+		"pause": "  queuectl pause 17                      continue with: queuectl resume 17\n  queuectl pause --label site=a\n  queuectl pause --all                   all running jobs; no job starts", "resume": "  queuectl resume 17\n  queuectl resume --all", "requeue": "  queuectl requeue 17",
 		"kill": "  queuectl kill -s USR1 17", "drain": "  queuectl drain --wait\n  queuectl drain --off", "clear": "  queuectl clear --dry-run\n  queuectl clear --yes", "cleanup": "  queuectl cleanup --days 30 --keep 1000",
 
 		"queue": "  queuectl queue set gpu --concurrency 1\n  queuectl queue list", "queue list": "  queuectl queue list\n  queuectl queue list --json",
-		"queue set": "  queuectl queue set gpu --concurrency 1\n  queuectl queue set nightly --weight 3 --default timeout=2h --default max_retries=0", "queue pause": "  queuectl queue pause render --for 2h --reason 'driver update'\n  queuectl queue pause --all",
+		"queue set": "  queuectl queue set gpu --concurrency 1\n  queuectl queue set nightly --weight 3 --default timeout=2h", "queue pause": "  queuectl queue pause render --for 2h --reason 'driver update'\n  queuectl queue pause --all",
 		"queue resume": "  queuectl queue resume render\n  queuectl queue resume --all", "queue rm": "  queuectl queue rm render",
 		"stats": "  queuectl stats --since yesterday\n  queuectl stats -Q render --by hour\n  queuectl stats --since 30d --by day --json",
-		"why":   "  queuectl why 17                        each reason, and what to do about it", "simulate": "  queuectl simulate --next 5             with a worker for each", "tree": "  queuectl tree 17\n  queuectl tree 17 --dot >jobs.dot",
+		"why":   "  queuectl why 17                        each reason and what to do about it", "simulate": "  queuectl simulate --next 5             if 5 workers were free", "tree": "  queuectl tree 17\n  queuectl tree 17 --dot >jobs.dot",
 		"schedule": "  queuectl schedule add nightly '0 3 * * *' -- make backup\n  queuectl schedule list", "schedule list": "  queuectl schedule list --json", "schedule show": "  queuectl schedule show nightly",
 		"schedule rm": "  queuectl schedule rm nightly", "schedule pause": "  queuectl schedule pause nightly", "schedule resume": "  queuectl schedule resume nightly", "schedule run": "  queuectl schedule run nightly",
 
 		"node": "  queuectl node list\n  queuectl node drain web1", "node list": "  queuectl node list --json", "node drain": "  queuectl node drain web1 --wait\n  queuectl node drain web1 --off", "node rm": "  queuectl node rm web1", "gate": "  queuectl gate list\n  queuectl gate set @db --lock 3", "gate list": "  queuectl gate list --json", "gate set": "  queuectl gate set @db --lock 3\n  queuectl gate set @api --rate 10/m\n  queuectl gate set @api --unset rate",
-		"web": "  queuectl web start\n  queuectl web open", "web start": "  queuectl web start                     at 127.0.0.1:7070\n  queuectl web start --listen 127.0.0.1:8080", "web stop": "  queuectl web stop", "web open": "  queuectl web open                      a link for your browser",
+		"web": "  queuectl web start\n  queuectl web open", "web start": "  queuectl web start                     at 127.0.0.1:7070\n  queuectl web start --listen 127.0.0.1:8080", "web stop": "  queuectl web stop", "web open": "  queuectl web open                      print a sign-in link",
 		"metrics": "  queuectl metrics\n  queuectl metrics --textfile /var/lib/prometheus/node-exporter/queuectl.prom",
-		"mcp":     "  queuectl mcp --write                   an agent starts it, and speaks to it",
-		"hook":    "  queuectl hook test on_dead", "hook test": "  queuectl hook test on_dead\n  queuectl hook test ops                 a webhook: [webhooks.ops] in the settings",
+		"mcp":     "  queuectl mcp --write                   command that the agent starts",
+		"hook":    "  queuectl hook test on_dead", "hook test": "  queuectl hook test on_dead\n  queuectl hook test ops                 test the webhook [webhooks.ops]",
 
 		"config": "  queuectl config list\n  queuectl config set max_retries 5", "config get": "  queuectl config get max_retries", "config set": "  queuectl config set max_retries 5\n  queuectl config set retention_dead 90d",
-		"config unset": "  queuectl config unset max_retries      what the file says, or the default", "config list": "  queuectl config list\n  queuectl config list --json", "config validate": "  queuectl config validate               your own settings file\n  queuectl config validate /etc/queuectl/queuectl.toml",
-		"service": "  queuectl service install                of the machine, from boot on\n  queuectl service status", "service install": "  sudo queuectl service install          of the machine, from boot on\n  queuectl service install --user        your own", "service uninstall": "  queuectl service uninstall --user      the queue stays",
-		"service start": "  queuectl service start\n  queuectl service start --dir ./here    with a queue of its own in this folder", "service stop": "  queuectl service stop\n  queuectl service stop --keep-jobs      what runs goes on", "service restart": "  queuectl service restart", "service status": "  queuectl service status\n  queuectl service status --user",
-		"serve": "  queuectl serve --workers 4\n  queuectl serve --dir ./here            with a queue of its own in this folder", "reload": "  queuectl reload", "doctor": "  queuectl doctor\n  queuectl doctor --verify               each row, too",
+		"config unset": "  queuectl config unset max_retries      use the settings file or the default", "config list": "  queuectl config list\n  queuectl config list --json", "config validate": "  queuectl config validate               check your settings file\n  queuectl config validate /etc/queuectl/queuectl.toml",
+		"service": "  queuectl service install                start at boot, for all users\n  queuectl service status", "service install": "  sudo queuectl service install          start at boot, for all users\n  queuectl service install --user        only for you", "service uninstall": "  queuectl service uninstall --user      keep the queue",
+		"service start": "  queuectl service start\n  queuectl service start --dir ./here    use a separate queue in ./here", "service stop": "  queuectl service stop\n  queuectl service stop --keep-jobs      running jobs continue", "service restart": "  queuectl service restart", "service status": "  queuectl service status\n  queuectl service status --user",
+		"serve": "  queuectl serve --workers 4\n  queuectl serve --dir ./here            use a separate queue in ./here", "reload": "  queuectl reload", "doctor": "  queuectl doctor\n  queuectl doctor --verify               check every row too",
 		"backup": "  queuectl backup queue.bak", "restore": "  queuectl service stop && queuectl restore queue.bak",
-		"migrate": "  queuectl service stop --keep-jobs && queuectl migrate --to-file /etc/queuectl/store\n  queuectl migrate --to sqlite           and back",
+		"migrate": "  queuectl migrate --to-file /etc/queuectl/store\n  queuectl migrate --to sqlite           move it back to a file",
 
 		"completion": "  queuectl completion bash >~/.local/share/bash-completion/completions/queuectl", "man": "  queuectl man ~/.local/share/man/man1",
 		"schema": "  queuectl schema enqueue", "version": "  queuectl version --json", "init": "  queuectl init",
 	}
 }
 
-// ExampleOf is what people type of a verb, "" if its text says so.
+// ExampleOf returns examples of a command, "" if its description contains them.
 func ExampleOf(cmd *cobra.Command) string {
-	_, verb, _ := strings.Cut(cmd.CommandPath(), " ")
-	return examples()[verb]
+	return examples()[nameOf(cmd)]
 }
 
-// printVerbs lists the verbs below one, by group. In short the internals are left out, and how
-// many these are is returned in words.
-func printVerbs(cmd *cobra.Command, short bool) (more []string) {
+// printVerbs lists the commands below one, by group.
+func printVerbs(out io.Writer, cmd *cobra.Command) {
 	list := func(title, group string) {
-		verbs := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(verb *cobra.Command) bool { return verb.GroupID != group || !verb.IsAvailableCommand() })
-		switch {
-		case len(verbs) == 0:
-			return
-		case short && group == ofInside:
-			more = append(more, plural(len(verbs), "verb"))
-			return
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "\n%s\n", title)
-		for _, verb := range verbs {
-			fmt.Fprintf(cmd.OutOrStdout(), "  %-*s  %s\n", verb.NamePadding(), verb.Name(), verb.Short)
+		first := true
+		for _, verb := range cmd.Commands() {
+			if verb.GroupID != group || !verb.IsAvailableCommand() {
+				continue
+			}
+			if first {
+				fmt.Fprintf(out, "\n%s\n", title)
+				first = false
+			}
+			fmt.Fprintf(out, "  %-*s  %s\n", verb.NamePadding(), verb.Name(), verb.Short)
 		}
 	}
 	for _, g := range cmd.Groups() {
 		list(g.Title, g.ID)
 	}
-	list("Verbs:", "")
-	return more
+	list("Commands:", "")
 }
 
-// theme is a part of the flags of a verb.
+// theme is a group of flags in the help.
 type theme struct {
 	title string
 	flags *pflag.FlagSet
 }
 
-// themes are the titles under which the flags of a job's fields stand, in their order.
+// themes lists the titles of the groups of job flags, in the order of the help.
 var themes = []struct {
 	title  string
 	fields []string
 }{
-	{"What runs", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets", "stdin", "stdin_file", "tty", "user"}},
-	{"When", []string{"priority", "run_at", "delay", "expires_at"}},
-	{"How it ends", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
-	{"What follows", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
+	{"What to run", []string{"id", "command", "cwd", "umask", "shell", "env", "env_pass", "env_secret", "mask_secrets", "stdin", "stdin_file", "tty", "user"}},
+	{"Start time and order", []string{"priority", "run_at", "delay", "expires_at"}},
+	{"Timeouts, retries and exit codes", []string{"timeout", "timeout_ms", "idle_timeout", "kill_after", "max_retries", "max_attempts", "backoff_base", "backoff_strategy", "backoff_max", "jitter", "ok_codes", "no_retry_codes", "defer_codes", "on_lost", "allow_background"}},
+	{"Commands to run afterwards", []string{"on_completed", "on_failed", "on_dead", "on_ended"}},
 	{ofOrder, []string{"queue", "depends_on", "on_dependency_failure", "lock", "rate_limit", "on", "resources", "unique", "unique_for", "on_conflict"}},
 	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
-// themeOf marks a flag by its theme; ofLimits is one that not only fields have.
+// themeOf is the annotation of a flag that names its theme. Flags that set no field also use ofLimits and ofOrder.
 const (
 	themeOf  = "theme"
-	ofLimits = "Limits"
-	ofOrder  = "Queues, and what it waits for"
+	ofLimits = "Resource limits"
+	ofOrder  = "Queues, dependencies and locks"
 )
 
-// flagThemes are the flags of a verb by theme; those of none come first.
+// flagThemes groups the flags of a command by theme. Flags without a theme come first.
 func flagThemes(f *pflag.FlagSet) (list []theme) {
 	set := func(title string) *pflag.FlagSet {
 		for _, t := range list {
@@ -209,7 +313,7 @@ func flagThemes(f *pflag.FlagSet) (list []theme) {
 	return slices.DeleteFunc(list, func(t theme) bool { return !t.flags.HasFlags() })
 }
 
-// themeOfField is the theme of a field's flag, "" for none.
+// themeOfField returns the theme of a field's flag, "" for none.
 func themeOfField(f *queue.Field) string {
 	for _, t := range themes {
 		if slices.Contains(t.fields, f.Name) {
@@ -219,7 +323,7 @@ func themeOfField(f *queue.Field) string {
 	return ""
 }
 
-// nearVerb is a hint at the verb that was meant.
+// nearVerb returns a hint about an unknown command: the command that was meant, or how to list all commands.
 func nearVerb(word string, known []string) string {
-	return cmp.Or(hintAt(word, verbsElsewhere()), near(word, known, "queuectl --help lists them"))
+	return cmp.Or(hintAt(word, verbsElsewhere()), near(word, known, "list all commands with: queuectl --help"))
 }

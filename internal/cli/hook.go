@@ -8,12 +8,12 @@ import (
 
 // HookVerb is the verb hook, which queuectld alone has: it is seldom asked for.
 func HookVerb(a *App) *cobra.Command {
-	return Group("hook", "Hooks of the settings, and webhooks", hookTestVerb(a))
+	return Group("hook", "Test hooks and webhooks", hookTestVerb(a))
 }
 
 func hookTestVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "test NAME", Short: "Run a hook of the settings, or post a webhook, for a job that is made up, and print the id of the job that does it", Args: Exactly(1, "the name of a webhook, or of a hook of the settings like on_dead"),
+		Use: "test NAME", Short: "Test a hook or webhook; print the ID of the job that runs it", Args: Exactly(1, "the name of a webhook, or of a hook of the settings like on_dead"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).HookTest, control.HookName{Name: args[0]}, func(got control.Enqueued) error {
 				a.Say("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)

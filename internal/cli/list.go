@@ -39,17 +39,17 @@ type listFlags struct {
 
 func (l *listFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	labelsVar(f, &l.labels, "label", "that carry the label `NAME=VALUE`")
-	f.Var(givenOnce(&l.user), "user", "that this `USER` enqueued")
-	f.VarP(givenOnce(&l.queue), "queue", "Q", "of the queue `NAME`")
-	f.Var(givenOnce(&l.batch), "batch", "of your own of the batch `NAME`")
-	f.Var(givenOnce(&l.idGlob), "id-glob", "whose id matches the `PATTERN`, like build-*")
-	instantVar(f, &l.since, "since", "ended, or else enqueued, since: a `TIME`, or a duration ago")
-	instantVar(f, &l.until, "until", "ended, or else enqueued, before: a `TIME`, or a duration ago")
-	f.IntVar(&l.limit, "limit", 0, "at most `N` of them (tables: 50)")
-	f.StringSliceVar(&l.columns, "columns", nil, "`COLUMNS` of the table (default: a few, as far as they fit a terminal): "+strings.Join(columnNames(), ", "))
-	f.Var(NonEmpty(&l.sort), "sort", "by this `COLUMN`, with - before it the largest first (default: what runs, what is next, what failed, what ended)")
-	f.BoolVar(&l.watch, "watch", false, "print it again whenever something happens")
+	labelsVar(f, &l.labels, "label", "only jobs with the label `NAME=VALUE`")
+	f.Var(givenOnce(&l.user), "user", "only jobs that `USER` has enqueued")
+	f.VarP(givenOnce(&l.queue), "queue", "Q", "only jobs of this `QUEUE`")
+	f.Var(givenOnce(&l.batch), "batch", "only your jobs in the batch `NAME`")
+	f.Var(givenOnce(&l.idGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
+	instantVar(f, &l.since, "since", "only jobs that ended (if unfinished: were enqueued) since `TIME`; 2h means 2 hours ago")
+	instantVar(f, &l.until, "until", "only jobs that ended (if unfinished: were enqueued) before `TIME`; 2h means 2 hours ago")
+	f.IntVar(&l.limit, "limit", 0, "list at most `N` jobs (default for tables: 50)")
+	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+strings.Join(columnNames(), ", "))
+	f.Var(NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: running, waiting, failed, finished jobs)")
+	f.BoolVar(&l.watch, "watch", false, "keep running and print again after each change")
 	for _, flag := range []string{"columns", "sort"} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	}
@@ -87,15 +87,15 @@ func sinceWhen(text string) (control.Time, error) {
 func listVerb(a *App) *cobra.Command {
 	var l listFlags
 	cmd := &cobra.Command{
-		Use: "list", Short: "List jobs: what runs, what is next, what failed, what has ended", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List running, waiting, failed and finished jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l.arrange = true
 			return a.list(cmd, &l, (*control.Client).List, jobRow, []string{"ID", "STATE", "QUEUE", "NODE", "WHEN", "RAN", "EXIT", "COMMAND"})
 		},
 	}
 	l.add(cmd)
-	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "in this `STATE`; also waiting (blocked, held, pending, failed) and done (completed)")
-	cmd.Flags().BoolVar(&l.failed, "failed", false, "that are dead or failed")
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "only jobs in `STATE`; also: waiting (blocked, held, pending, failed), done (completed)")
+	cmd.Flags().BoolVar(&l.failed, "failed", false, "only dead and failed jobs")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	return cmd
 }
@@ -103,7 +103,7 @@ func listVerb(a *App) *cobra.Command {
 // psVerb is the list of what runs.
 func psVerb(a *App) *cobra.Command {
 	cmd := listVerb(a)
-	cmd.Use, cmd.Short = "ps", "List what runs"
+	cmd.Use, cmd.Short = "ps", "List running jobs"
 	if err := cmd.Flags().Set("state", queue.Processing.String()); err != nil {
 		panic(err) // it is a flag of list
 	}

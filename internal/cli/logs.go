@@ -60,15 +60,15 @@ func logsVerb(a *App) *cobra.Command {
 	}
 	s.add(cmd, "s")
 	f := cmd.Flags()
-	f.BoolVarP(&p.Follow, "follow", "f", false, "go on until the jobs have ended; with --queue, what starts there too, until it is interrupted")
-	f.IntVar(&p.Attempt, "attempt", 0, "of attempt `N` (default: the last one)")
-	f.BoolVar(&p.Stdout, "stdout", false, "standard output only")
-	f.BoolVar(&p.Stderr, "stderr", false, "standard error only")
-	f.IntVarP(&lines, "lines", "n", 0, "the last `N` lines only")
+	f.BoolVarP(&p.Follow, "follow", "f", false, "follow the output until the jobs have ended; with --queue, follow new jobs too, until interrupted")
+	f.IntVar(&p.Attempt, "attempt", 0, "print the output of attempt `N` (default: the last one)")
+	f.BoolVar(&p.Stdout, "stdout", false, "print only standard output")
+	f.BoolVar(&p.Stderr, "stderr", false, "print only standard error")
+	f.IntVarP(&lines, "lines", "n", 0, "print only the last `N` lines")
 	setsField(f.Lookup("lines"), "n")
-	instantVar(f, &p.Since, "since", "printed since: a `TIME`, or a duration ago")
-	instantVar(f, &p.Until, "until", "printed before: a `TIME`, or a duration ago")
-	f.BoolVar(&stamps, "timestamps", false, "put the time before each line")
+	instantVar(f, &p.Since, "since", "only lines printed since `TIME`; 2h means 2 hours ago")
+	instantVar(f, &p.Until, "until", "only lines printed before `TIME`; 2h means 2 hours ago")
+	f.BoolVar(&stamps, "timestamps", false, "print the time before each line")
 	return cmd
 }
 

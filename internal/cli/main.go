@@ -70,14 +70,14 @@ type Program struct {
 	Zone func(value string) (*time.Location, error)
 }
 
-// Titles of the help, which verbs stand under.
+// Titles of the groups of commands in the help.
 const (
 	ofJobs    = "Jobs:"
-	ofLook    = "Look:"
+	ofLook    = "Status and output:"
 	ofControl = "Control:"
 	ofQueues  = "Queues and schedules:"
 	ofService = "Service:"
-	ofInside  = "Internals:"
+	ofInside  = "Other:"
 )
 
 // table is the table of verbs. Its rows hold nothing that has to be made before one is asked for.
@@ -88,25 +88,25 @@ func table() []Verb {
 		{Group: ofJobs, Name: "attach", Build: attachVerb},
 		{Group: ofJobs, Name: "wait", Build: waitVerb},
 		{Group: ofJobs, Name: "progress", Build: progressVerb, AnyTZ: true},
-		{Group: ofJobs, Name: "edit", Short: "Change jobs that wait: by flags, by JSON, or in $EDITOR"},
+		{Group: ofJobs, Name: "edit", Short: "Change waiting jobs with flags, JSON or $EDITOR"},
 		{Group: ofJobs, Name: "retry", Build: retryVerb, Alias: "rerun", AnyTZ: true},
 		{Group: ofJobs, Name: "cancel", Build: cancelVerb, AnyTZ: true},
 		{Group: ofJobs, Name: "rm", Build: rmVerb, AnyTZ: true},
 		{Group: ofJobs, Name: "dequeue", Build: dequeueVerb},
 
 		{Group: ofLook, Name: "status", Build: statusVerb},
-		{Group: ofLook, Name: "top", Short: "A live screen of all jobs, with keys to control them", Alias: "ui"},
+		{Group: ofLook, Name: "top", Short: "Show a live screen of all jobs, with keys to control them", Alias: "ui"},
 		{Group: ofLook, Name: "list", Build: listVerb, Alias: "ls"},
 		{Group: ofLook, Name: "ps", Build: psVerb},
 		{Group: ofLook, Name: "show", Build: showVerb},
 		{Group: ofLook, Name: "logs", Build: logsVerb, Alias: "log"},
 		{Group: ofLook, Name: "why", Build: whyVerb},
-		{Group: ofLook, Name: "tree", Short: "Draw what a job waits for, and what waits for it"},
-		{Group: ofLook, Name: "simulate", Short: "List the jobs that would start next, were there workers for them now"},
-		{Group: ofLook, Name: "stats", Short: "Show how many attempts ended how, and how long they waited and ran"},
-		{Group: ofLook, Name: "events", Short: "Print past events, and with -f new ones"},
+		{Group: ofLook, Name: "tree", Short: "Show the dependencies and dependants of a job as a tree"},
+		{Group: ofLook, Name: "simulate", Short: "List the jobs that would start if workers were free"},
+		{Group: ofLook, Name: "stats", Short: "Show statistics: outcomes, waiting times, run times"},
+		{Group: ofLook, Name: "events", Short: "Print past events, or follow new ones with -f"},
 		{Group: ofLook, Name: "dlq", Build: dlqVerb},
-		{Group: ofLook, Name: "whoami", Short: "Say who the service takes you for, and what you may do", AnyTZ: true},
+		{Group: ofLook, Name: "whoami", Short: "Show your identity and rights", AnyTZ: true},
 
 		{Group: ofControl, Name: "worker", Build: workerVerb},
 		{Group: ofControl, Name: "hold", Build: holdVerb, AnyTZ: true},
@@ -115,31 +115,31 @@ func table() []Verb {
 		{Group: ofControl, Name: "resume", Build: resumeVerb, AnyTZ: true},
 		{Group: ofControl, Name: "requeue", Build: requeueVerb, AnyTZ: true},
 		{Group: ofControl, Name: "kill", Build: killVerb, AnyTZ: true},
-		{Group: ofControl, Name: "drain", Short: "Start no more jobs until drain --off, even after a restart", AnyTZ: true},
+		{Group: ofControl, Name: "drain", Short: "Start no new jobs until drain --off, even after a restart", AnyTZ: true},
 		{Group: ofControl, Name: "clear", Build: clearVerb, AnyTZ: true},
-		{Group: ofControl, Name: "cleanup", Short: "Remove old jobs that have ended, and their history"},
+		{Group: ofControl, Name: "cleanup", Short: "Remove old finished jobs and their history"},
 
-		{Group: ofQueues, Name: "queue", Short: "Named queues: how many of each run, their shares, and pauses"},
-		{Group: ofQueues, Name: "schedule", Short: "Jobs that come again and again"},
-		{Group: ofQueues, Name: "gate", Short: "Locks, rates and resources, and the rules of shared keys", AnyTZ: true},
-		{Group: ofQueues, Name: "hook", Short: "Hooks of the settings, and webhooks", AnyTZ: true},
+		{Group: ofQueues, Name: "queue", Short: "Configure, pause and list named queues"},
+		{Group: ofQueues, Name: "schedule", Short: "Manage recurring jobs"},
+		{Group: ofQueues, Name: "gate", Short: "List locks, rate limits and resources; set shared limits", AnyTZ: true},
+		{Group: ofQueues, Name: "hook", Short: "Test hooks and webhooks", AnyTZ: true},
 
-		{Group: ofService, Name: "service", Short: "The service as the system sees it", AnyTZ: true},
+		{Group: ofService, Name: "service", Short: "Install, start, stop and check the service", AnyTZ: true},
 		{Group: ofService, Name: "serve", Short: "Run the service in the foreground"},
-		{Group: ofService, Name: "node", Short: "The machines that share the queue"},
-		{Group: ofService, Name: "config", Short: "The settings of the service", AnyTZ: true},
-		{Group: ofService, Name: "reload", Short: "Make the service read its settings file again", AnyTZ: true},
-		{Group: ofService, Name: "doctor", Short: "Look for what is wrong with the queue, its disk, its service and its runners"},
-		{Group: ofService, Name: "backup", Short: "Copy the whole queue, with its outputs, into one file while it runs"},
-		{Group: ofService, Name: "restore", Short: "Put a backup in the place of the queue, while its service is stopped"},
-		{Group: ofService, Name: "migrate", Short: "Move the queue to another store, while its service is stopped"},
-		{Group: ofService, Name: "web", Short: "The page of the queue, for browsers"},
-		{Group: ofService, Name: "metrics", Short: "Print how the queue is and what it has done, as Prometheus reads it", AnyTZ: true},
-		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents, by the Model Context Protocol", AnyTZ: true},
+		{Group: ofService, Name: "node", Short: "List, drain and remove the nodes that share a queue"},
+		{Group: ofService, Name: "config", Short: "Show and change the settings of the service", AnyTZ: true},
+		{Group: ofService, Name: "reload", Short: "Reload the settings file of the service", AnyTZ: true},
+		{Group: ofService, Name: "doctor", Short: "Diagnose problems with the queue, disk, service and runners"},
+		{Group: ofService, Name: "backup", Short: "Back up the whole queue to one file while it is in use"},
+		{Group: ofService, Name: "restore", Short: "Restore the queue from a backup (stop the service first)"},
+		{Group: ofService, Name: "migrate", Short: "Move the queue to another database (stop the service first)"},
+		{Group: ofService, Name: "web", Short: "Start, stop and open the web dashboard"},
+		{Group: ofService, Name: "metrics", Short: "Print metrics in the Prometheus format", AnyTZ: true},
+		{Group: ofService, Name: "mcp", Short: "Offer the queue to coding agents (Model Context Protocol)", AnyTZ: true},
 
-		{Group: ofInside, Name: "completion", Short: "Print the completion script of a shell", AnyTZ: true},
-		{Group: ofInside, Name: "man", Short: "Write the manual pages into a directory", AnyTZ: true},
-		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol's methods, or of one", AnyTZ: true},
+		{Group: ofInside, Name: "completion", Short: "Print a shell completion script", AnyTZ: true},
+		{Group: ofInside, Name: "man", Short: "Write the manual pages to a directory", AnyTZ: true},
+		{Group: ofInside, Name: "schema", Short: "Print the JSON Schemas of the protocol methods", AnyTZ: true},
 		{Group: ofInside, Name: "init", Build: initVerb, AnyTZ: true},
 		{Group: ofInside, Name: "version", Build: versionVerb, AnyTZ: true},
 	}
@@ -210,7 +210,7 @@ func (a *App) main(ctx context.Context, args []string) int {
 		err = a.become()
 	default:
 		root := a.Root(args)
-		root.SetArgs(apart(args))
+		root.SetArgs(apart(withoutAll(args)))
 		var cmd *cobra.Command
 		if cmd, err = root.ExecuteContextC(ctx); err == nil {
 			err = a.helpFailed
@@ -256,6 +256,22 @@ func asksHelp(args []string) bool {
 	return false
 }
 
+// asksAll reports whether the command line asks for the complete help, with --help --all.
+func asksAll(args []string) bool {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	return slices.Contains(args, "--all") && (asksHelp(args) || slices.Contains(args, "--help") || slices.Contains(args, "-h"))
+}
+
+// withoutAll removes --all from a command line that asks for the complete help. Not every command has that flag.
+func withoutAll(args []string) []string {
+	if !asksAll(args) {
+		return args
+	}
+	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
+}
+
 // readZone makes the zone that TZ names the local one, also where the time package could not read
 // it. It reports whether queuectld has to do that. An unknown zone is an error for a verb that reads or
 // prints times, because they would be wrong.
@@ -281,16 +297,8 @@ func (a *App) Root(args []string) *cobra.Command {
 	var asksVersion bool
 	a.args = args
 	root := &cobra.Command{
-		Use:   "queuectl",
-		Short: "A durable queue of shell commands",
-		Long: `A durable queue of shell commands. What was put in it runs, also after a crash.
-
-  queuectl                           one look: what runs, what is next, what failed
-  queuectl enqueue 'make all'        put a job in the queue; -- before a program without a shell
-  queuectl run 'make test'           put one in, follow it and exit as it does
-  queuectl enqueue --batch pics -- convert {} {}.webp ::: *.png
-  queuectl wait --batch pics --progress
-  queuectl retry --failed            run again what failed`,
+		Use:           "queuectl",
+		Short:         "A durable queue for shell commands",
 		SilenceErrors: true,
 		SilenceUsage:  true,
 
@@ -322,12 +330,12 @@ func (a *App) Root(args []string) *cobra.Command {
 	root.SetOut(a.Out)
 	root.SetErr(a.Err)
 	f := root.PersistentFlags()
-	f.Var(NonEmpty(&a.Socket), "socket", "`PATH` of the service's socket")
-	f.Var(NonEmpty(&a.Dir), "dir", "`FOLDER` of the service")
+	f.Var(NonEmpty(&a.Socket), "socket", "use the service whose socket is `FILE`")
+	f.Var(NonEmpty(&a.Dir), "dir", "use the service whose data is in `DIR`")
 	f.BoolVar(&a.JSON, "json", false, "print JSON")
-	f.BoolVar(&a.JSONL, "jsonl", false, "print JSON lines")
-	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print ids only")
-	f.BoolVar(&a.raw, "raw", false, "print control characters as they are")
+	f.BoolVar(&a.JSONL, "jsonl", false, "print one JSON object per line")
+	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print only IDs")
+	f.BoolVar(&a.raw, "raw", false, "print control characters unchanged")
 	root.SetHelpFunc(func(cmd *cobra.Command, words []string) {
 		if a.help == nil {
 			a.helpFailed = a.become()

@@ -24,10 +24,10 @@ type many struct {
 }
 
 func (m *many) add(f *pflag.FlagSet) {
-	f.Var(NonEmpty(&m.file), "file", "`FILE` of jobs, a JSON array or JSON lines; - is stdin")
-	f.Var(NonEmpty(&m.lines), "lines", "`FILE` with a command for the shell on each line; - is stdin")
-	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- for each line of this `FILE`, in place of {}, {.}, {/} … or at the end; - is stdin")
-	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as find -print0 writes it")
+	f.Var(NonEmpty(&m.file), "file", "read jobs from `FILE`, JSON or TOML; - is stdin")
+	f.Var(NonEmpty(&m.lines), "lines", "read one shell command per line of `FILE`; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- once for each line of `FILE`; the line replaces {}, {.}, {/} …, or is added at the end; - is stdin")
+	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 
 // manyFlags are the flags of one job that make no sense for several.

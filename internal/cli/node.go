@@ -15,11 +15,11 @@ import (
 
 // NodeVerb is the verb node, which queuectld alone has: it is seldom asked for.
 func NodeVerb(a *App) *cobra.Command {
-	return Group("node", "The machines that share the queue", nodeListVerb(a), nodeDrainVerb(a), nodeRemoveVerb(a))
+	return Group("node", "List, drain and remove the nodes that share a queue", nodeListVerb(a), nodeDrainVerb(a), nodeRemoveVerb(a))
 }
 
 func nodeListVerb(a *App) *cobra.Command {
-	return allVerb(a, "List the machines: whether they are alive, what they run, and their labels", "", nodeColumns, allNodes, nodeRow)
+	return allVerb(a, "List nodes with their state, running jobs and labels", "", nodeColumns, allNodes, nodeRow)
 }
 
 // allNodes are all pages of a list.
@@ -65,7 +65,7 @@ func pairs[V any](of map[string]V) string {
 func nodeDrainVerb(a *App) *cobra.Command {
 	var p control.NodeDrain
 	cmd := &cobra.Command{
-		Use: "drain NODE [--wait] | NODE --off", Short: "Have a machine finish what it runs and begin nothing more; other machines go on", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
+		Use: "drain NODE [--wait] | NODE --off", Short: "Start no new jobs on a node; other nodes continue", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return answer(cmd.Context(), a, (*control.Client).NodeDrain, p, func(n control.NodeView) error {
@@ -81,14 +81,14 @@ func nodeDrainVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&p.Wait, "wait", false, "return once nothing runs there")
-	cmd.Flags().BoolVar(&p.Off, "off", false, "have it begin jobs again")
+	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
+	cmd.Flags().BoolVar(&p.Off, "off", false, "start jobs on the node again")
 	return cmd
 }
 
 func nodeRemoveVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NODE", Short: "Forget a machine whose service does not run; what it had is treated as lost", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
+		Use: "rm NODE", Short: "Remove a stopped node; its running jobs count as lost", Args: Exactly(1, "the name of a node"), ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).NodeRemove, control.NodeName{Name: args[0]}, func(n control.NodeView) error {
 				a.Say("node %s was removed", n.Name)

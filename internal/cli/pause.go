@@ -9,13 +9,13 @@ import (
 )
 
 func pauseVerb(a *App) *cobra.Command {
-	return a.pauseCommand("pause", "Freeze jobs that run, with their timeouts, until resume", "is paused", (*control.Client).Pause,
-		"freeze whatever runs and start nothing until resume --all", "everything is paused: no job runs or starts until queuectl resume --all")
+	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused", (*control.Client).Pause,
+		"pause all running jobs and start no jobs until resume --all", "everything is paused: no job runs or starts until queuectl resume --all")
 }
 
 func resumeVerb(a *App) *cobra.Command {
-	return a.pauseCommand("resume", "Have paused jobs go on", "is resumed", (*control.Client).Resume,
-		"undo pause --all; what was paused by itself stays so", "everything is resumed: paused jobs continue and new jobs start")
+	return a.pauseCommand("resume", "Resume paused jobs", "is resumed", (*control.Client).Resume,
+		"undo pause --all; jobs that were paused individually stay paused", "everything is resumed: paused jobs continue and new jobs start")
 }
 
 // pauseCommand is a verb on running jobs or, with --all, on everything; become and all say what

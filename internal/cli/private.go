@@ -40,12 +40,12 @@ type privateFlags struct {
 }
 
 func (p *privateFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&p.private, "private", false, "run a whole file of jobs with a service of its own below --dir (.queuectl); the same command goes on after a crash")
-	f.StringVar(&p.workers, "workers", "auto", "with --private: `N` jobs that run at once")
+	f.BoolVar(&p.private, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (.queuectl)")
+	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time")
 	p.many.add(f)
-	f.Var(NonEmpty(&p.log), "joblog", "with --private: write a line for each job that has ended into this `FILE`, as GNU parallel does; - is standard output")
-	f.BoolVar(&p.addNew, "add-new", false, "with --private: the list has only grown, so take its new lines too")
-	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: give the dead jobs of an earlier run another try")
+	f.Var(NonEmpty(&p.log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
+	f.BoolVar(&p.addNew, "add-new", false, "with --private: accept new jobs at the end of the list")
+	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
 // check says whether the flags and words go together; count is the number of workers.

@@ -20,10 +20,7 @@ const progressWithin = 5 * time.Second
 
 func progressVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "progress N [TEXT]", Short: "Say from inside a job how far it is, in percent",
-		Long: `Say from inside a job how far it is: N percent, and what it does, in a few words. list,
-show, status and events show the last that was said. A job can write the same, as a line,
-into the file that QUEUECTL_PROGRESS names.`,
+		Use: "progress N [MESSAGE]", Short: "Report progress in percent from inside a job",
 		Example: "  queuectl progress 40 'epoch 4 of 10'",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 || len(args) == 2 {

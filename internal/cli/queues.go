@@ -20,12 +20,12 @@ import (
 
 // QueueVerb is the verb queue, which only queuectld has, to keep the client small.
 func QueueVerb(a *App) *cobra.Command {
-	return Group("queue", "Named queues: how many of each run, their shares, and pauses", queueListVerb(a), queueSetVerb(a), queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
+	return Group("queue", "Configure, pause and list named queues", queueListVerb(a), queueSetVerb(a), queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
 }
 
 func queueListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the queues that have settings or jobs", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List queues that have settings or jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.lists = true
 			c, err := a.reader(cmd.Context())
@@ -146,7 +146,7 @@ func queueSetVerb(a *App) *cobra.Command {
 	var spec queue.Spec
 	var unset []string
 	cmd := &cobra.Command{
-		Use: "set NAME", Short: "Set what a queue goes by, also before its first job", Args: Exactly(1, "the name of a queue"), ValidArgsFunction: a.completeQueues,
+		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: Exactly(1, "the name of a queue"), ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			if fields := spec.Given(); len(fields) > 0 || len(unset) > 0 {
@@ -172,10 +172,10 @@ func queueSetVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Concurrency, readInt, "concurrency", "at most `N` of its jobs run concurrently; 0 is any number")
-	given(f, &p.Weight, readInt, "weight", "weight of this queue against the others when jobs are started, `N` from 1 to 1000 (default 1)")
-	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "at most `N` of its jobs wait; 0 is any number")
-	f.Func("default", "`FIELD=VALUE` of jobs that do not say it, like timeout=2h", func(text string) error {
+	given(f, &p.Concurrency, readInt, "concurrency", "run at most `N` of its jobs at the same time; 0 means no limit")
+	given(f, &p.Weight, readInt, "weight", "share of job starts relative to other queues: `N` from 1 to 1000 (default 1)")
+	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "reject new jobs while `N` jobs are waiting; 0 means no limit")
+	f.Func("default", "default for jobs that do not set a field: `FIELD=VALUE`, such as timeout=2h", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
 			return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
@@ -185,10 +185,10 @@ func queueSetVerb(a *App) *cobra.Command {
 		}
 		return nil
 	})
-	given(f, &p.Retention, retentionAge, "retention", "keep its completed and cancelled jobs for this `DURATION`, never, or default")
-	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep at most `N` of these jobs, the newest; 0 uses the setting")
-	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep at most this many bytes of their outputs, the newest: a `SIZE`; 0 uses the setting")
-	f.StringSliceVar(&unset, "no-default", nil, "take the default of this `FIELD` away")
+	given(f, &p.Retention, retentionAge, "retention", "when to remove completed and cancelled jobs: after `DURATION`, never, or default (the setting)")
+	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep only the newest `N` completed and cancelled jobs; 0 uses the setting")
+	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` bytes of their output; 0 uses the setting")
+	f.StringSliceVar(&unset, "no-default", nil, "remove the default of `FIELD`")
 	return cmd
 }
 
@@ -219,7 +219,7 @@ func retentionAge(text string) (age control.Age, err error) {
 func queuePauseVerb(a *App) *cobra.Command {
 	var p control.QueuePause
 	cmd := &cobra.Command{
-		Use: "pause NAME… | --all", Short: "Start nothing of a queue; what runs goes on", ValidArgsFunction: a.completeQueues,
+		Use: "pause NAME… | --all", Short: "Start no jobs of a queue; running jobs continue", ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onQueues(cmd, args, p.All, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
 				p.Name = name
@@ -228,11 +228,11 @@ func queuePauseVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&p.All, "all", false, "all queues that there are")
-	f.Var(NonEmpty(&p.Reason), "reason", "`TEXT` that says why")
-	f.BoolVar(&p.Freeze, "freeze", false, "what runs stands still too, until the queue is resumed")
-	durationVar(f, "for", "resume it after this `DURATION`", func(d time.Duration) { p.For = control.Span(d) })
-	f.Func("until", "resume it at this `TIME`", func(text string) error {
+	f.BoolVar(&p.All, "all", false, "pause all queues")
+	f.Var(NonEmpty(&p.Reason), "reason", "`REASON` to show for the pause")
+	f.BoolVar(&p.Freeze, "freeze", false, "also freeze running jobs until the queue is resumed")
+	durationVar(f, "for", "resume the queue after `DURATION`", func(d time.Duration) { p.For = control.Span(d) })
+	f.Func("until", "resume the queue at `TIME`", func(text string) error {
 		at, err := parseWhen(text, time.Now(), forward)
 		p.Until = control.Time(queue.MillisOf(at))
 		return err
@@ -243,20 +243,20 @@ func queuePauseVerb(a *App) *cobra.Command {
 func queueResumeVerb(a *App) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use: "resume NAME… | --all", Short: "Let jobs of a paused queue start again", ValidArgsFunction: a.completeQueues,
+		Use: "resume NAME… | --all", Short: "Resume paused queues", ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onQueues(cmd, args, all, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
 				return c.QueueResume(ctx, control.QueueName{Name: name, All: all})
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "all queues that there are")
+	cmd.Flags().BoolVar(&all, "all", false, "resume all queues")
 	return cmd
 }
 
 func queueRmVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "rm NAME…", Short: "Forget what an empty queue goes by", ValidArgsFunction: a.completeQueues,
+		Use: "rm NAME…", Short: "Remove the configuration of an empty queue", ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onQueues(cmd, args, false, func(c *control.Client, ctx context.Context, name string) (control.QueueList, error) {
 				return c.QueueRemove(ctx, control.QueueRemove{Name: name})
@@ -365,8 +365,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
 		setsField(f.Lookup(name), "depends_on")
 	}
-	list("after", "", "wait until these jobs, one or some, are completed: `ID,ID`")
-	list("after-any", ":ended", "wait until these jobs, one or some, have ended, however: `ID,ID`")
+	list("after", "", "start when this job is completed (several: `ID,ID`)")
+	list("after-any", ":ended", "start when this job has ended in any way (several: `ID,ID`)")
 }
 
 // afterBatch has a job wait for all jobs of a batch of one's own.
@@ -404,7 +404,7 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 
 func whyVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "why ID", Short: "Say why a job does not run now", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs("waiting"),
+		Use: "why ID", Short: "Explain why a job is not running", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs("waiting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return readAnswer(cmd.Context(), a, (*control.Client).Why, control.WhyParams{ID: control.Name(args[0])}, a.printWhy)
 		},
@@ -482,7 +482,7 @@ func simulated(c *control.Client, ctx context.Context, p control.Simulate) ([]co
 func SimulateVerb(a *App) *cobra.Command {
 	var p control.Simulate
 	cmd := &cobra.Command{
-		Use: "simulate", Short: "List the jobs that would start next, were there workers for them now", Args: Exactly(0, "no arguments"),
+		Use: "simulate", Short: "List the jobs that would start if workers were free", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("next") && p.Next < 1 {
 				return Usage("--next: %d is too small; use a number from 1 to 100", p.Next)
@@ -497,7 +497,7 @@ func SimulateVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().IntVar(&p.Next, "next", 20, "the next `N` of them, at most 100")
+	cmd.Flags().IntVar(&p.Next, "next", 20, "list the next `N` jobs, at most 100")
 	return cmd
 }
 
@@ -505,7 +505,7 @@ func SimulateVerb(a *App) *cobra.Command {
 func TreeVerb(a *App) *cobra.Command {
 	var dot bool
 	cmd := &cobra.Command{
-		Use: "tree ID", Short: "Draw what a job waits for, and what waits for it", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
+		Use: "tree ID", Short: "Show the dependencies and dependants of a job as a tree", Args: Exactly(1, "the id of a job"), ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return readAnswer(cmd.Context(), a, (*control.Client).Tree, control.Tree{ID: control.Name(args[0])}, func(t control.TreeView) error {
 				if dot {
@@ -515,7 +515,7 @@ func TreeVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&dot, "dot", false, "in the language of Graphviz")
+	cmd.Flags().BoolVar(&dot, "dot", false, "print the graph in the DOT language of Graphviz")
 	return cmd
 }
 

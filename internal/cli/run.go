@@ -32,23 +32,8 @@ func runVerb(a *App) *cobra.Command {
 	var noCwd, detach, cancelOnExit bool
 	var private privateFlags
 	cmd := &cobra.Command{
-		Use:   "run ['shell line' | -- program args…]",
-		Short: "Put a job in the queue, follow it and exit as it does",
-		Long: `Put a job in the queue, follow both of its streams and exit with its code. It is run
-once, unless --max-retries or --max-attempts says otherwise.
-
-  queuectl run 'make all'                               a line for the shell
-  queuectl run -- ./backup.sh --full                    a program, without a shell
-
-With --private it runs a whole file of jobs in the foreground, in a durable queue of
-its own below --dir (.queuectl), and exits with 1 if any is dead. After a crash the
-same command goes on where it stood; a line or a flag that was changed meanwhile is
-refused, and so are new lines without --add-new. queuectl list, show, logs and status
-with --dir look into the folder, whether it runs or not.
-
-  queuectl run --private --workers 4 --file jobs.jsonl  jobs as JSON
-  queuectl run --private --lines commands.txt           a command for the shell a line
-  find . -name '*.log' | queuectl run --private --arg-file - -- gzip -k {}`,
+		Use:   "run ['COMMAND' | -- PROGRAM ARGS…]",
+		Short: "Add a job to the queue, follow it, exit with its exit code",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.ownFailure = exitOwn
 			if private.private {
@@ -96,8 +81,8 @@ with --dir look into the folder, whether it runs or not.
 	}
 	private.add(cmd.Flags())
 	a.requireFlag(cmd.Flags())
-	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
-	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "do not follow it: print its id")
+	cmd.Flags().BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
+	cmd.Flags().BoolVarP(&detach, "detach", "d", false, "print the ID of the job and do not follow it")
 	cmd.Flags().BoolVar(&cancelOnExit, "cancel-on-exit", false, "cancel the job when this command is interrupted")
 	a.exitAsOwn(cmd)
 	return cmd
@@ -220,13 +205,7 @@ func (a *App) attached(ctx context.Context, c *control.Client, f *followed, inte
 
 func attachVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "attach ID", Short: "Follow a job, join its terminal if it has one, and exit as it does",
-		Long: `Follow a job as run does, and exit with its code.
-
-The terminal of a job that has one (run --tty, enqueue --tty) is joined with yours: what
-you type goes to the job, Ctrl-C too. After Enter, ~. leaves the job running (exit code
-130), ~~ types a tilde, and ~? says this. Several may attach at once; the newest sets the
-size.`,
+		Use: "attach ID", Short: "Follow a job or join its terminal; exit with its exit code",
 		Args: func(cmd *cobra.Command, args []string) error {
 			a.ownFailure = exitOwn
 			return Exactly(1, "the id of a job")(cmd, args)

@@ -18,10 +18,10 @@ import (
 
 // ScheduleVerb is the verb schedule, which queuectld alone has: it is seldom asked for.
 func ScheduleVerb(a *App) *cobra.Command {
-	return Group("schedule", "Jobs that come again and again", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
-		a.scheduleCommand("rm", "Remove schedules; their jobs stay", "is removed", (*control.Client).ScheduleRemove),
-		a.scheduleCommand("pause", "Have schedules make no jobs until they go on", "is paused", (*control.Client).SchedulePause),
-		a.scheduleCommand("resume", "Have paused schedules go on", "is resumed", (*control.Client).ScheduleResume),
+	return Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
+		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed", (*control.Client).ScheduleRemove),
+		a.scheduleCommand("pause", "Pause schedules: they create no jobs until resumed", "is paused", (*control.Client).SchedulePause),
+		a.scheduleCommand("resume", "Resume paused schedules", "is resumed", (*control.Client).ScheduleResume),
 		scheduleRunVerb(a))
 }
 
@@ -29,18 +29,20 @@ func scheduleAddVerb(a *App) *cobra.Command {
 	var p control.ScheduleAdd
 	var noCwd bool
 	cmd := &cobra.Command{
-		Use:   "add NAME 'CRON' ['shell line' | '{json}' | -- program args…]",
-		Short: "Add a schedule: a job each time that its line of cron says",
-		Long: `Add a schedule: a job each time that its line of cron says, with this environment, folder and
-umask. The same schedule again is no error; another one of its name needs --replace.
+		Use:   "add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
+		Short: "Add a schedule that creates jobs by a cron expression",
+		Long: `Add a schedule that creates jobs by a cron expression. The jobs use the current
+directory, umask and environment. To change a schedule, add --replace.
 
-  queuectl schedule add nightly '0 3 * * *' -- make backup    each day at three
-  queuectl schedule add poll '*/10 * * * * *' 'curl -s …'     six fields: seconds first
+  queuectl schedule add nightly '0 3 * * *' -- make backup  each day at 3:00
+  queuectl schedule add poll '*/10 * * * * *' ./poll.sh     seconds come first
   queuectl schedule add report '@weekly' --jitter 10m ./report
   queuectl schedule add sync '@every 90s' --overlap queue -- rsync -a in/ out/
-  queuectl schedule add warm '@reboot' ./warm-up.sh           once a boot of the machine
+  queuectl schedule add warm '@reboot' ./warm-up.sh         at each boot
 
-Each run is a job named after the schedule and the instant, like nightly@20260301T030000Z.`,
+Each job is named after its schedule and its planned start, such as
+nightly@20260301T030000Z. Instead of 'COMMAND', you can give '{JSON}' as for
+enqueue.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := a.scheduleWords(&p, args, cmd.ArgsLenAtDash())
 			if err != nil {
@@ -54,13 +56,13 @@ Each run is a job named after the schedule and the instant, like nightly@2026030
 	}
 	specFlags(cmd, &p.Spec, "id", "run_at", "expires_at", "jitter")
 	f := cmd.Flags()
-	f.Var(NonEmpty(&p.TZ), "tz", "time `ZONE` of its hours, like Europe/Berlin (default: yours)")
-	durationVar(f, "jitter", "each run up to this `DURATION` later, by a hash of name and instant", func(d time.Duration) { p.Jitter = d })
-	f.Var(NonEmpty(&p.CatchUp), "catch-up", "`HOW` instants run that were missed: none, one (for all of them), all (default none)")
-	f.Var(NonEmpty(&p.Overlap), "overlap", "`WHAT` becomes of an instant while a job of the schedule has not ended: skip, queue, replace (default skip)")
-	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "spread of the waits between a job's attempts, 0 to 1")
-	f.BoolVar(&p.Replace, "replace", false, "take the place of the schedule of this name")
-	f.BoolVar(&noCwd, "no-cwd", false, "run in the home folder, not in this one")
+	f.Var(NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin (default: yours)")
+	durationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
+	f.Var(NonEmpty(&p.CatchUp), "catch-up", "catch-up `MODE` for missed times: none, one (one job for all of them) or all (default none)")
+	f.Var(NonEmpty(&p.Overlap), "overlap", "overlap `MODE` if an earlier job of the schedule is unfinished: skip, queue or replace (default skip)")
+	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "random spread of the retry delay, 0 to 1")
+	f.BoolVar(&p.Replace, "replace", false, "replace the schedule of this name")
+	f.BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
 	a.requireFlag(f)
 	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"}, "overlap": {"skip", "queue", "replace"}} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
@@ -177,7 +179,7 @@ func standingOf(s *control.Schedule) string {
 
 func scheduleListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the schedules", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List schedules", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.lists = true
 			list, err := a.schedules(cmd.Context())
@@ -241,7 +243,7 @@ func (a *App) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
 
 func scheduleShowVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show NAME", Short: "Show a schedule, when it comes next and what became of its last instants", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Use: "show NAME", Short: "Show a schedule, its next times and its last results", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)
@@ -250,7 +252,7 @@ func scheduleShowVerb(a *App) *cobra.Command {
 			return readAnswer(cmd.Context(), a, show, control.ScheduleName{Name: args[0]}, a.showSchedule)
 		},
 	}
-	cmd.Flags().BoolVar(&a.full, "full", false, "in JSON, with its environment")
+	cmd.Flags().BoolVar(&a.full, "full", false, "with --json: include the environment")
 	return cmd
 }
 
@@ -314,7 +316,7 @@ func (a *App) scheduleCommand(name, short, become string, do func(*control.Clien
 
 func scheduleRunVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "run NAME", Short: "Make a job of a schedule now, and print its id", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Use: "run NAME", Short: "Create a job from a schedule now and print its ID", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).ScheduleRun, control.ScheduleName{Name: args[0]}, func(got control.Enqueued) error {
 				a.Say("job %s enqueued", got.ID)

@@ -11,7 +11,7 @@ import (
 // SchemaVerb is the verb schema, which queuectld alone has: it is seldom asked for.
 func SchemaVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol's methods, or of one", Args: atMostOne("a method of the protocol"),
+		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods", Args: atMostOne("a method of the protocol"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			list := control.Schemas()
 			if len(args) == 0 {
@@ -37,7 +37,7 @@ func (a *App) indented(v any) error {
 
 func initVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "init", Short: "There is nothing to do before the first job; this says so", Args: Exactly(0, "no arguments"),
+		Use: "init", Short: "Do nothing: the first job creates the queue", Args: Exactly(0, "no arguments"),
 		RunE: func(*cobra.Command, []string) error {
 			if a.Structured() {
 				return a.PrintJSON(map[string]bool{"done": true})

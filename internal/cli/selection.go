@@ -26,20 +26,20 @@ type selection struct {
 // add adds the flags that say which jobs; short is the one letter of --state, if that is free.
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
-	f.BoolVar(&s.All, "all", false, "all jobs that it can be done to")
-	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "all jobs in this `STATE`; also waiting (blocked, held, pending, failed) and done (completed)")
-	f.BoolVar(&s.Failed, "failed", false, "all jobs that are dead or failed")
-	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "all jobs that carry the label `NAME=VALUE`")
+	f.BoolVar(&s.All, "all", false, "select every job that the command can act on")
+	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`; also: waiting (blocked, held, pending, failed), done (completed)")
+	f.BoolVar(&s.Failed, "failed", false, "select dead and failed jobs")
+	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "select jobs with the label `NAME=VALUE`")
 	letter, name := "Q", "queue"
 	if s.labelFlag != "" {
 		letter, name = "", "where-queue"
 	}
-	f.VarP(givenOnce(&s.Queue), name, letter, "all jobs of the queue `NAME`")
+	f.VarP(givenOnce(&s.Queue), name, letter, "select jobs of this `QUEUE`")
 	setsField(f.Lookup(name), "queue")
 	setsField(f.Lookup(cmp.Or(s.labelFlag, "label")), "label")
-	f.Var(givenOnce(&s.Batch), "batch", "all jobs of your own of the batch `NAME`")
-	f.Var(givenOnce(&s.User), "user", "all jobs that this `USER` enqueued")
-	f.Func("older-than", "all jobs that ended, or else were enqueued, at least this `DURATION` ago", func(text string) error {
+	f.Var(givenOnce(&s.Batch), "batch", "select your jobs in the batch `NAME`")
+	f.Var(givenOnce(&s.User), "user", "select jobs that `USER` has enqueued")
+	f.Func("older-than", "select jobs that ended at least `DURATION` ago, and unfinished jobs that were enqueued at least that long ago", func(text string) error {
 		d, err := parseSpan(text)
 		if err == nil && d == 0 { // without another condition, 0s would select nothing
 			err = errors.New("0s is too short; give a longer duration")
@@ -47,7 +47,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 		s.OlderThan = control.Span(d)
 		return err
 	})
-	f.Var(givenOnce(&s.IDGlob), "id-glob", "all jobs whose id matches the `PATTERN`, like build-*")
+	f.Var(givenOnce(&s.IDGlob), "id-glob", "select jobs whose ID matches `PATTERN`, such as build-*")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 }
 
@@ -58,8 +58,8 @@ func (s *selection) isQueue() bool {
 
 // act adds the flags of a verb that changes jobs.
 func (s *selection) act(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count them")
-	cmd.Flags().BoolVar(&s.yes, "yes", false, "without a question")
+	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count the jobs; change nothing")
+	cmd.Flags().BoolVar(&s.yes, "yes", false, "do not ask for confirmation")
 }
 
 // of is the selection of these ids, or of what the flags say.

@@ -20,7 +20,7 @@ func showVerb(a *App) *cobra.Command {
 	var before int
 	var s selection
 	cmd := &cobra.Command{
-		Use: "show ID… | --state STATE …", Short: "Show jobs, their attempts and the end of their output", ValidArgsFunction: a.completeIDs(),
+		Use: "show ID… | --state STATE …", Short: "Show jobs with their attempts and last lines of output", ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.lists = true
 			c, err := a.reader(cmd.Context())
@@ -37,8 +37,8 @@ func showVerb(a *App) *cobra.Command {
 		},
 	}
 	s.add(cmd, "s")
-	cmd.Flags().BoolVar(&a.full, "full", false, "in JSON, with the job's environment")
-	cmd.Flags().IntVar(&before, "history-before", 0, "of its attempts those before the `N`th")
+	cmd.Flags().BoolVar(&a.full, "full", false, "with --json: include the environment")
+	cmd.Flags().IntVar(&before, "history-before", 0, "show the attempts before attempt `N`")
 	return cmd
 }
 

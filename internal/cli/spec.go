@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// specFlags makes a flag of every field of a spec but these: the field's words
-// with "-", lists and maps in the singular.
+// specFlags adds a flag for every field of a spec except these. A flag has the name of its field with "-" for "_";
+// flags of lists and maps have the singular.
 func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
@@ -33,7 +33,11 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 			case "queue":
 				short = "Q"
 			}
-			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, field.Usage)
+			usage := field.Usage
+			if brief := shortFlags[field.Name]; i == 0 && brief != "" {
+				usage = "same as --" + brief
+			}
+			flag := f.VarPF(&fieldFlag{spec: s, field: field}, name, short, usage)
 			if field.Kind == queue.KindBool {
 				flag.NoOptDefVal = "true"
 			}
@@ -49,7 +53,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 	}
 	afterFlags(f, s)
 	if !slices.Contains(but, "run_at") {
-		allowed := f.Bool("allow-past", false, "accept a TIME for --at that has passed: the job may start now")
+		allowed := f.Bool("allow-past", false, "accept a time for --at that has passed; the job may start immediately")
 		f.Lookup("allow-past").Annotations = map[string][]string{themeOf: {themeOfField(&queue.Field{Name: "run_at"})}}
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			if *allowed {
@@ -73,14 +77,14 @@ func refusePast(s *queue.Spec, now time.Time) error {
 	return Usage("--at: the time is %s; give a later one, or add --allow-past to start the job now", text)
 }
 
-// oneOf are the values of the fields that take one of a few, for completion.
+// oneOf lists the values of fields that have only a few, for completion.
 var oneOf = map[string][]string{
 	"on_lost":               {string(queue.OnLostRetry), string(queue.OnLostDead), string(queue.OnLostHold)},
 	"on_dependency_failure": {"cancel", "hold", "run"}, "on_conflict": {"return", "reject", "replace"},
 	"backoff_strategy": {string(queue.Exponential), string(queue.Linear), string(queue.Fixed)},
 }
 
-// flagNames are a field's flags; the first is the one that is documented.
+// flagNames returns the flags of a field. The help shows the first one and the short one.
 func flagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
@@ -96,7 +100,7 @@ func flagNames(f queue.Field) []string {
 	return names
 }
 
-// shortFlags are short words for what people often type.
+// shortFlags lists shorter flags for fields that are often set.
 var shortFlags = map[string]string{"run_at": "at", "delay": "in"}
 
 // fieldFlag sets one field of a spec.
@@ -108,10 +112,42 @@ type fieldFlag struct {
 // String is the empty default.
 func (f *fieldFlag) String() string { return "" }
 
-// Type is how help names the value.
+// Type returns the metavar of the value.
 func (f *fieldFlag) Type() string {
+	switch f.field.Name {
+	case "command", "shell", "on_completed", "on_failed", "on_dead", "on_ended":
+		return "COMMAND"
+	case "queue":
+		return "QUEUE"
+	case "lock", "unique":
+		return "KEY"
+	case "rate_limit":
+		return "KEY=N/PERIOD"
+	case "depends_on":
+		return "ID"
+	case "on":
+		return "NODE"
+	case "user":
+		return "USER"
+	case "cwd":
+		return "DIR"
+	case "stdin":
+		return "STRING"
+	case "stdin_file":
+		return "FILE"
+	case "umask":
+		return "MASK"
+	case "backoff_strategy":
+		return "STRATEGY"
+	case "on_lost", "on_conflict", "on_dependency_failure":
+		return "ACTION"
+	case "resources":
+		return "NAME=N"
+	case "env_secret":
+		return "NAME=FILE"
+	}
 	return map[queue.Kind]string{queue.KindInteger: "N", queue.KindNumber: "N", queue.KindDuration: "DURATION", queue.KindInstant: "TIME",
-		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool", queue.KindText: "TEXT", queue.KindList: "TEXT"}[f.field.Kind]
+		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool", queue.KindText: "NAME", queue.KindList: "NAME"}[f.field.Kind]
 }
 
 // Set reads the value; times are read in the caller's zone, and durations in words.

@@ -14,21 +14,23 @@ import (
 func StatsVerb(a *App) *cobra.Command {
 	var p control.StatsParams
 	cmd := &cobra.Command{
-		Use: "stats", Short: "Show how many attempts ended how, and how long they waited and ran", Args: Exactly(0, "no arguments"),
-		Long: `Show how many attempts ended how, and how long they waited and ran: of each queue, or by minute, hour or day.
+		Use: "stats", Short: "Show statistics: outcomes, waiting times, run times", Args: Exactly(0, "no arguments"),
+		Long: `Show statistics of each queue, or per minute, hour or day: outcomes, waiting
+times and run times of attempts.
 
-Figures are kept of minutes for 2 days, of hours for 60 and of days for 3 years, whatever becomes of the jobs. FAILURES
-is the part of those that completed, failed or are dead which did not complete. Half of all waits and runs took
-P50 at most, 95 of 100 took P95, to within a factor of 1.4.`,
+Statistics are kept even if their jobs are removed: per minute for 2 days, per
+hour for 60 days and per day for 3 years. FAILURES is the share of finished
+attempts that did not complete. 50 % of the waiting times or run times were not
+longer than P50, and 95 % not longer than P95, within a factor of 1.4.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return readAnswer(cmd.Context(), a, (*control.Client).Stats, p, a.printStats)
 		},
 	}
 	f := cmd.Flags()
-	f.VarP(givenOnce(&p.Queue), "queue", "Q", "of the queue `NAME`")
-	instantVar(f, &p.Since, "since", "recorded since: a `TIME`, or a duration ago (default: 24h)")
-	instantVar(f, &p.Until, "until", "recorded before: a `TIME`, or a duration ago")
-	f.Var(NonEmpty(&p.By), "by", "a line for each `PERIOD`: minute, hour or day")
+	f.VarP(givenOnce(&p.Queue), "queue", "Q", "only attempts of jobs of this `QUEUE`")
+	instantVar(f, &p.Since, "since", "only attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
+	instantVar(f, &p.Until, "until", "only attempts before `TIME`; 2h means 2 hours ago")
+	f.Var(NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")
 	cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // both fail only for a flag that is not there
 	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd

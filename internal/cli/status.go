@@ -21,7 +21,7 @@ import (
 func statusVerb(a *App) *cobra.Command {
 	var check, verbose, watch bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show how the queue is", Args: Exactly(0, "no arguments"),
+		Use: "status", Short: "Show the health of the queue, running, next and failed jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check && watch {
 				return Usage("--check: cannot be combined with --watch; use one of them")
@@ -35,9 +35,9 @@ func statusVerb(a *App) *cobra.Command {
 			return a.status(cmd.Context(), statusOptions{check: check, verbose: verbose, service: !verbose})
 		},
 	}
-	cmd.Flags().BoolVar(&check, "check", false, "print the health alone; exit 0 if it is fine, 1 if degraded, 2 if failing")
-	cmd.Flags().BoolVar(&verbose, "verbose", false, "with the service, its database, its socket and its version")
-	cmd.Flags().BoolVar(&watch, "watch", false, "print it again whenever something happens")
+	cmd.Flags().BoolVar(&check, "check", false, "print only the health; exit code: 0 ok, 1 degraded, 2 failing")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "also show the service, its database, socket and version")
+	cmd.Flags().BoolVar(&watch, "watch", false, "keep running and print again after each change")
 	return cmd
 }
 

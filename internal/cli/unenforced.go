@@ -10,7 +10,7 @@ import (
 
 // requireFlag adds the flag that has jobs refused whose limits are not enforced.
 func (a *App) requireFlag(f *pflag.FlagSet) {
-	f.BoolVar(&a.requireLimits, "require-limits", false, "refuse a job with a limit that is not enforced here, instead of saying so")
+	f.BoolVar(&a.requireLimits, "require-limits", false, "reject jobs with limits that cannot be enforced here, instead of warning")
 	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {ofLimits}}
 }
 

@@ -18,27 +18,27 @@ type bulk func(*control.Client, context.Context, control.Selection) (control.Bul
 
 func retryVerb(a *App) *cobra.Command {
 	var only bool
-	cmd := a.jobsCommand("retry", "Run failed or ended jobs again, with all their attempts", "is pending again", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Retry(ctx, control.Retry{Selection: s, Only: only})
 	}, "failed", "dead", "cancelled", "completed")
-	cmd.Flags().BoolVar(&only, "only", false, "not those that were cancelled because they waited for these")
+	cmd.Flags().BoolVar(&only, "only", false, "do not also retry jobs that were cancelled because they depended on these")
 	return cmd
 }
 
 func cancelVerb(a *App) *cobra.Command {
-	return a.jobsCommand("cancel", "Cancel jobs; what runs is ended with its whole tree", "is cancelled", (*control.Client).Cancel, "waiting", "processing")
+	return a.jobsCommand("cancel", "Cancel waiting jobs and stop running ones", "is cancelled", (*control.Client).Cancel, "waiting", "processing")
 }
 
 func holdVerb(a *App) *cobra.Command {
-	return a.jobsCommand("hold", "Keep jobs that wait from being run", "is held", (*control.Client).Hold, "pending", "failed", "blocked")
+	return a.jobsCommand("hold", "Hold waiting jobs", "is held", (*control.Client).Hold, "pending", "failed", "blocked")
 }
 
 func releaseVerb(a *App) *cobra.Command {
-	return a.jobsCommand("release", "Let held jobs run", "is released", (*control.Client).Release, "held")
+	return a.jobsCommand("release", "Release held jobs", "is released", (*control.Client).Release, "held")
 }
 
 func requeueVerb(a *App) *cobra.Command {
-	return a.jobsCommand("requeue", "End what runs without counting it, and have it wait again", "is pending again", (*control.Client).Requeue, "processing")
+	return a.jobsCommand("requeue", "Put running jobs back in the queue without using an attempt", "is pending again", (*control.Client).Requeue, "processing")
 }
 
 // endsMany are the verbs that end or remove jobs: a person is asked before they are many.
@@ -67,7 +67,7 @@ func killVerb(a *App) *cobra.Command {
 	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
 	}, "processing")
-	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "`NAME` or number of the signal")
+	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "signal to send: its `NAME` or number")
 	return cmd
 }
 
@@ -76,7 +76,7 @@ func rmVerb(a *App) *cobra.Command {
 	cmd := a.jobsCommand("rm", "Remove jobs with their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Remove(ctx, control.Remove{Selection: s, Force: force})
 	})
-	cmd.Flags().BoolVar(&force, "force", false, "also what runs, after it was ended")
+	cmd.Flags().BoolVar(&force, "force", false, "also stop and remove running jobs")
 	return cmd
 }
 
@@ -87,7 +87,7 @@ func dequeueVerb(a *App) *cobra.Command {
 }
 
 func clearVerb(a *App) *cobra.Command {
-	return a.clearCommand("Remove all jobs that do not run, and their history", "jobs that are not running", (*control.Client).Clear)
+	return a.clearCommand("Remove all jobs that are not running, and their history", "jobs that are not running", (*control.Client).Clear)
 }
 
 // clearCommand removes all of one kind, or those of a batch, if that is meant.
@@ -123,9 +123,9 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&p.Yes, "yes", false, "really, without a question")
-	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count them")
-	cmd.Flags().Var(givenOnce(&p.Batch), "batch", "only those of your own of the batch `NAME`")
+	cmd.Flags().BoolVar(&p.Yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
+	cmd.Flags().Var(givenOnce(&p.Batch), "batch", "only your jobs in the batch `NAME`")
 	return cmd
 }
 
@@ -134,7 +134,7 @@ func CleanupVerb(a *App) *cobra.Command {
 	var p control.Cleanup
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "cleanup", Short: "Remove old jobs that have ended, and their history", Args: Exactly(0, "no arguments"),
+		Use: "cleanup", Short: "Remove old finished jobs and their history", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !p.DryRun && !yes && a.asks() {
 				dry := p
@@ -164,11 +164,11 @@ func CleanupVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Days, queue.ReadNumber, "days", "that ended at least `N` days ago (default 7)")
-	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "in this `STATE`: completed, cancelled, dead (default: completed and cancelled)")
-	f.Int64Var(&p.Keep, "keep", 0, "but keep the newest `N` at least")
-	f.BoolVar(&p.DryRun, "dry-run", false, "only count them")
-	f.BoolVar(&yes, "yes", false, "without a question")
+	given(f, &p.Days, queue.ReadNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
+	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
+	f.Int64Var(&p.Keep, "keep", 0, "keep at least the newest `N` jobs")
+	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
+	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd
 }
@@ -319,7 +319,7 @@ func EditVerb(a *App) *cobra.Command {
 	var s selection
 	var spec queue.Spec
 	cmd := &cobra.Command{
-		Use: "edit ID… [FLAGS | '{JSON}']", Short: "Change jobs that wait: by flags, by JSON, or in $EDITOR",
+		Use: "edit ID… [FLAGS | '{JSON}']", Short: "Change waiting jobs with flags, JSON or $EDITOR",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			var set json.RawMessage
 			if n := len(ids); n > 0 && strings.HasPrefix(ids[n-1], "{") {

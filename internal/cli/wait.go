@@ -17,12 +17,7 @@ func waitVerb(a *App) *cobra.Command {
 	var f waitFlags
 	var s selection
 	cmd := &cobra.Command{
-		Use: "wait ID… | --batch NAME …", Short: "Wait until jobs have ended, and exit as they did",
-		Long: `Wait until jobs have ended, and exit as they did.
-
-The exit code is that of the first job, in the order given, that did not complete. Jobs
-that ended before count too; --all and --user alone select only jobs that have not ended.
-If no job matches, wait says so and exits with 0.`,
+		Use: "wait ID… | --batch NAME …", Short: "Wait until jobs have ended and exit with their exit code",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			a.ownFailure = exitOwn
 			if len(ids) == 0 && !s.Chosen() {
@@ -36,10 +31,10 @@ If no job matches, wait says so and exits with 0.`,
 	}
 	cmd.ValidArgsFunction = a.completeIDs("waiting", "processing")
 	s.add(cmd, "s")
-	cmd.Flags().BoolVar(&f.any, "any", false, "until one of them has ended")
-	cmd.Flags().BoolVar(&f.progress, "progress", false, "show how far they are, name those that fail, and say how it went")
-	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write a line for each job that has ended into this `FILE`, as GNU parallel does; - is standard output")
-	durationVar(cmd.Flags(), "timeout", "give up after this `DURATION`, with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
+	cmd.Flags().BoolVar(&f.any, "any", false, "return when one of the jobs has ended")
+	cmd.Flags().BoolVar(&f.progress, "progress", false, "show a progress bar, each failed job and a summary")
+	cmd.Flags().Var(NonEmpty(&f.log), "joblog", "write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
+	durationVar(cmd.Flags(), "timeout", "give up after `DURATION` with exit code 124", func(d time.Duration) { f.timeout = max(d, time.Nanosecond) })
 	a.exitAsOwn(cmd)
 	return cmd
 }

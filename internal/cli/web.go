@@ -8,13 +8,13 @@ import (
 
 // WebVerb is the verb web, which queuectld alone has.
 func WebVerb(a *App) *cobra.Command {
-	return Group("web", "The page of the queue, for browsers", webStartVerb(a), webStopVerb(a), webOpenVerb(a))
+	return Group("web", "Start, stop and open the web dashboard", webStartVerb(a), webStopVerb(a), webOpenVerb(a))
 }
 
 func webStartVerb(a *App) *cobra.Command {
 	var p control.WebStart
 	cmd := &cobra.Command{
-		Use: "start", Short: "Serve the page until the service ends, and print where", Args: Exactly(0, "no arguments"),
+		Use: "start", Short: "Start the web dashboard and print its address", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebStart, p, func(v control.WebState) error {
 				a.Say("the web page listens on %s; get a link to it with: queuectl web open", v.Listen)
@@ -22,13 +22,13 @@ func webStartVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().Var(NonEmpty(&p.Listen), "listen", "`ADDRESS:PORT` or unix:/PATH; without it where the settings say, or 127.0.0.1:7070")
+	cmd.Flags().Var(NonEmpty(&p.Listen), "listen", "listen on `ADDRESS:PORT` or unix:/PATH (default: the setting web.listen, or 127.0.0.1:7070)")
 	return cmd
 }
 
 func webStopVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "stop", Short: "Serve the page no more", Args: Exactly(0, "no arguments"),
+		Use: "stop", Short: "Stop the web dashboard", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
 				a.Say("the web page is off")
@@ -40,7 +40,7 @@ func webStopVerb(a *App) *cobra.Command {
 
 func webOpenVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "open", Short: "Print a link that lets one browser in, once and within a minute, with your rights", Args: Exactly(0, "no arguments"),
+		Use: "open", Short: "Print a sign-in link, valid once and for one minute", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebOpen, control.Nothing{}, func(v control.WebLink) error {
 				a.Say("open this link within a minute; it works once:")

@@ -12,7 +12,7 @@ import (
 // WhoamiVerb builds the verb whoami. Only queuectld has it, to keep the client small.
 func WhoamiVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "whoami", Short: "Say who the service takes you for, and what you may do", Args: Exactly(0, "no arguments"),
+		Use: "whoami", Short: "Show your identity and rights", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.lists = true
 			return answer(cmd.Context(), a, (*control.Client).Whoami, control.Nothing{}, func(w control.Whoami) error { return a.printWhoami(&w) })

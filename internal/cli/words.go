@@ -14,13 +14,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// near is a hint at the known word of which word is a slip of typing or, if there is none,
-// another hint.
+// near returns a hint about the known word that was probably meant, or another hint.
 func near(word string, known []string, otherwise string) string {
 	return cmp.Or(slipIn(word, known), "; "+otherwise)
 }
 
-// flagError is a wrong flag, told without the words of the library that read it.
+// flagError returns the error for a wrong flag, in our words instead of those of the flag library.
 func (a *App) flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -33,9 +32,9 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 		}
 		if words := cmd.Flags().Args(); len(words) > 0 && (cmd.Name() == "enqueue" || cmd.Name() == "run") {
 			program := a.args[max(0, slices.Index(a.args, words[0])):]
-			return Usage("queuectl %[2]s has no flag %[1]s; to start a program that has it, write --: queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
+			return Usage("unknown flag %[1]s; if it belongs to the program, write -- before the program: queuectl %[2]s -- %[3]s", name, cmd.Name(), queue.CommandText("", program))
 		}
-		return Usage("there is no flag %s%s", name, cmp.Or(hintAt(name, flagsElsewhere(cmd.Name())), near(name, flagsOf(cmd), cmd.CommandPath()+" --help lists them")))
+		return Usage("unknown flag %s%s", name, cmp.Or(hintAt(name, flagsElsewhere(cmd.Name())), near(name, flagsOf(cmd), allFlagsHint(cmd))))
 	case errors.As(err, &bare):
 		return Usage("--%s: has no value; give one", bare.GetFlag().Name)
 	case errors.As(err, &wrong):
@@ -65,7 +64,19 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	return errors.Unwrap(e).Error()
 }
 
-// flagsOf are the flags that help shows.
+// maxPlainHelp is the number of flags up to which --help shows all of them without --all.
+const maxPlainHelp = 30
+
+// allFlagsHint returns how to list all flags of a command.
+func allFlagsHint(cmd *cobra.Command) string {
+	hint := "list all flags with: " + cmd.CommandPath() + " --help"
+	if len(flagsOf(cmd)) > maxPlainHelp {
+		hint += " --all"
+	}
+	return hint
+}
+
+// flagsOf returns the flags that are not hidden.
 func flagsOf(cmd *cobra.Command) (names []string) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden {
@@ -90,8 +101,8 @@ func (f filled) String() string {
 	return *f.text
 }
 
-// Type is how help names the value.
-func (f filled) Type() string { return "TEXT" }
+// Type returns the metavar of the value, unless the description of the flag contains another one.
+func (f filled) Type() string { return "NAME" }
 
 // Set takes a text.
 func (f filled) Set(text string) error {
@@ -144,10 +155,10 @@ func labelsVar(f *pflag.FlagSet, m *map[string]string, name, doc string) {
 	f.Lookup(name).DefValue = "" // which help does not show
 }
 
-// helpVerb is `help VERB`.
+// helpVerb builds the command `help COMMAND`.
 func helpVerb() *cobra.Command {
 	return &cobra.Command{
-		Use: "help [VERB]", Short: "Help about a verb",
+		Use: "help [COMMAND]", Short: "Show the help of a command",
 		RunE: func(cmd *cobra.Command, words []string) error {
 			asked, rest, err := cmd.Root().Find(words)
 			if err != nil || len(rest) > 0 {
@@ -156,7 +167,8 @@ func helpVerb() *cobra.Command {
 					known = append(known, verb.Name())
 				}
 				last := words[len(words)-max(1, len(rest))]
-				return Usage("%s has no verb %q%s", asked.CommandPath(), last, near(last, known, asked.CommandPath()+" --help lists them"))
+				path := strings.TrimPrefix(strings.TrimPrefix(asked.CommandPath()+" "+last, "queuectl"), " ")
+				return Usage("unknown command %q%s", path, near(last, known, "list all commands with: queuectl --help"))
 			}
 			asked.InitDefaultHelpFlag()
 			return asked.Help()

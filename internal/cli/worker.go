@@ -35,9 +35,9 @@ func workerVerb(a *App) *cobra.Command {
 			return answerOf(cmd.Context(), a, c, (*control.Client).WorkerStart, p, a.printCount)
 		},
 	}
-	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` of them")
-	start.Flags().BoolVar(&foreground, "foreground", false, "hold them until Ctrl-C, which takes them away again")
-	return Group("worker", "The workers that run jobs", start, workerStopVerb(a), workerScaleVerb(a), workerListVerb(a))
+	start.Flags().IntVarP(&startCount, "count", "c", 1, "add `N` workers")
+	start.Flags().BoolVar(&foreground, "foreground", false, "wait, and remove these workers when you press Ctrl-C")
+	return Group("worker", "Add, remove and list workers, which run the jobs", start, workerStopVerb(a), workerScaleVerb(a), workerListVerb(a))
 }
 
 func workerStopVerb(a *App) *cobra.Command {
@@ -45,7 +45,7 @@ func workerStopVerb(a *App) *cobra.Command {
 	var count int
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "stop", Short: "Take workers away; what they run may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
+		Use: "stop", Short: "Remove workers; their running jobs may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
@@ -74,11 +74,11 @@ func workerStopVerb(a *App) *cobra.Command {
 			return answerOf(cmd.Context(), a, c, (*control.Client).WorkerStop, p, a.printCount)
 		},
 	}
-	cmd.Flags().BoolVar(&yes, "yes", false, "without a question")
-	cmd.Flags().IntVarP(&count, "count", "c", 0, "take `N` of them (default: all)")
-	cmd.Flags().BoolVar(&p.All, "all", false, "all of them")
-	durationVar(cmd.Flags(), "timeout", "end what still runs after this `DURATION`, and give it back (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
-	cmd.Flags().BoolVar(&p.Force, "force", false, "the same as --timeout 0")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
+	cmd.Flags().IntVarP(&count, "count", "c", 0, "remove `N` workers (default: all)")
+	cmd.Flags().BoolVar(&p.All, "all", false, "remove all workers")
+	durationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	cmd.Flags().BoolVar(&p.Force, "force", false, "same as --timeout 0")
 	return cmd
 }
 
@@ -107,7 +107,7 @@ func workers(n int) string {
 
 func workerListVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the workers", Args: Exactly(0, "no arguments"),
+		Use: "list", Short: "List workers", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			a.lists = true
 			c, err := a.Client()

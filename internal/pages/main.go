@@ -1,5 +1,5 @@
-// Command pages writes the files that are generated from the tables. With -check
-// it fails when one is out of step instead.
+// Command pages writes the files that are generated from the program. With -check it
+// fails instead if one of them is out of date.
 package main
 
 import (
@@ -21,7 +21,7 @@ func main() {
 	for path, text := range map[string]string{
 		"queuectl.toml.example": config.Example(),
 		"docs/reference.md":     reference(),
-		"docs/verbs.md":         "# Verbs\n\nThis page is generated from the program's table of verbs by `make pages`; `queuectl man DIR` writes the same as manual pages, and `queuectl VERB --help` prints it.\n\n" + printed("man", "--markdown"),
+		"docs/verbs.md":         "# Command reference\n\nEvery command of `queuectl` with its flags and examples. `queuectl COMMAND --help --all` prints the same in a terminal, and `queuectl man DIR` writes it as manual pages. This page is generated from the program by `make pages`.\n\n" + printed("man", "--markdown"),
 		"docs/schemas.json":     printed("schema", "--json"),
 	} {
 		old, err := os.ReadFile(path)
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// printed is what the program prints.
+// printed returns the output of the program.
 func printed(args ...string) string {
 	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectld"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -59,11 +59,11 @@ func printed(args ...string) string {
 	return string(out)
 }
 
-// written is how people write durations and times; a test of package cli holds it to what is read.
+// written describes the forms of durations and times. A test of package cli checks that they are accepted.
 const written = `
 ## Durations
 
-Durations range from 0 to ten years. JSON, settings and the wire accept the first two rows, and JSON also a number of seconds. The command line accepts all rows, at every flag that takes a DURATION and with ` + "`config set`" + `.
+A duration is between 0 and ten years. On the command line, every flag with a DURATION accepts all of these forms, and so does ` + "`config set`" + `. JSON, the settings file and the protocol accept the first two rows. JSON also accepts a number of seconds.
 
 | written | meaning |
 |---|---|
@@ -73,13 +73,13 @@ Durations range from 0 to ten years. JSON, settings and the wire accept the firs
 
 ## Times
 
-JSON and the wire accept only RFC 3339. The command line accepts all of these, in your time zone, at every flag that takes a TIME. If the day or the year is missing, the next one is meant; with ` + "`--since`" + ` and ` + "`--until`" + ` it is the last one. With ` + "`--since`" + `, a duration means that long ago.
+On the command line, every flag with a TIME accepts all of these forms, in your time zone. If you leave out the day or the year, the next one is meant. With ` + "`--since`" + ` and ` + "`--until`" + `, the last one is meant, and a duration such as ` + "`2h`" + ` means 2 hours ago. JSON and the protocol accept only RFC 3339.
 
 | written | meaning |
 |---|---|
 | ` + "`2026-03-01T15:04:05Z`, `2026-03-01T15:04:05+01:00`" + ` | RFC 3339 |
 | ` + "`2026-03-01 15:04`, `2026-03-01T15:04:05`, `2026-03-01`" + ` | a date, with a time of day or at midnight |
-| ` + "`2026-03-01T15:04:05+0100`, `15:04 UTC`, `0930 +02:00`" + ` | a time in a zone: UTC, GMT, Z or an offset from -12:00 to +14:00 |
+| ` + "`2026-03-01T15:04:05+0100`, `15:04 UTC`, `0930 +02:00`" + ` | a time in a time zone: UTC, GMT, Z or an offset from -12:00 to +14:00 |
 | ` + "`11/30/2026`, `30.11.2026`, `11/30/26`, `26-11-30`" + ` | other dates of at(1) |
 | ` + "`15:04`, `15:04:05`, `0930`, `3am`, `3:30 pm`, `noon`, `midnight`, `teatime`" + ` | a time of day; teatime is 16:00 |
 | ` + "`today`, `tomorrow`, `yesterday`, `friday`, `fri`" + ` | a day, at midnight |
@@ -91,23 +91,23 @@ JSON and the wire accept only RFC 3339. The command line accepts all of these, i
 | ` + "`next week`, `next month`, `noon next week`, `last month`" + ` | one week or month after now or another time, or before now |
 | ` + "`now`, `2 hours ago`, `an hour ago`, `2 months ago`" + ` | now, or a length of time before it |
 
-An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `) are refused, because programs disagree about what they mean. A month after January 31 is March 3 (March 2 in a leap year), as in at(1) and date(1).
+An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `) are rejected, because programs disagree about what they mean. One month after January 31 is March 3 (March 2 in a leap year), as in at(1) and date(1).
 
-Your time zone is that of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a POSIX zone (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX zone has summer time but no rule for it, the rule is ` + "`M3.2.0,M11.1.0`" + `, as in the C libraries. Without ` + "`TZ`" + ` the zone is that of ` + "`/etc/localtime`" + `. Commands that read or print times refuse an unknown zone; other commands, such as ` + "`cancel`" + ` and ` + "`progress`" + `, work. Zone names also work on machines without zone files. On Windows the zone is that of the machine, and ` + "`TZ`" + ` has no effect.
+**Time zone.** Your time zone is the value of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a POSIX time zone (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX time zone has summer time but no rule for it, ` + "`M3.2.0,M11.1.0`" + ` applies, as in the C libraries. Without ` + "`TZ`" + `, the time zone of ` + "`/etc/localtime`" + ` applies. Time zone names also work on machines without zone files. Commands that read or print times reject an unknown time zone. Other commands, such as ` + "`cancel`" + ` and ` + "`progress`" + `, ignore it. On Windows, the time zone of the machine applies and ` + "`TZ`" + ` has no effect.
 
-Times that are printed for people include the abbreviation of their zone, which differs between summer and winter. In a table it is in the column heading (` + "`RUN_AT (CEST)`" + `) if all times in the column share it, and otherwise next to each time. JSON uses UTC.
+**Output.** Each printed time has the abbreviation of its time zone, which differs between summer and winter. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if it is the same for all times in the column. Otherwise it follows each time. JSON output uses UTC.
 
-If a clock change skips a time, the first instant after the gap is meant; if the clock shows a time twice, the first of the two. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00.
+**Clock changes.** If a clock change skips a time, the first moment after the gap is meant. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00. If the clock shows a time twice, the first one is meant.
 
-` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` refuse an ` + "`--at`" + ` that is more than a minute in the past, unless ` + "`--allow-past`" + ` is given. JSON and the wire accept it.
+**Times in the past.** ` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` reject an ` + "`--at`" + ` time that passed more than a minute ago, unless you add ` + "`--allow-past`" + `. JSON and the protocol accept it.
 `
 
-// reference is the page of fields, settings, methods, states and failures.
+// reference returns the page of fields, settings, methods, states and errors.
 func reference() string {
 	var b strings.Builder
-	b.WriteString("# Reference\n\nThis page is generated from the program's tables by `make pages`. Verbs stand in [verbs.md](verbs.md), the protocol in [protocol.md](protocol.md), its JSON Schemas in [schemas.json](schemas.json).\n")
-	b.WriteString("\n## Fields of a job\n\nIn JSON and on the wire; as a flag write `-` for `_`, and repeat maps and lists in the singular (`--label k=v`).\n\n| field | flag takes | meaning |\n|---|---|---|\n")
-	kinds := []string{"text", "integer", "number", "[duration](#durations)", "[time](#times)", "size", "true or false", "text, repeated", "NAME=value, repeated", "codes"}
+	b.WriteString("# Reference\n\nFields, durations and times, states, settings, methods and errors. Commands are described in [verbs.md](verbs.md), the protocol in [protocol.md](protocol.md) and its JSON Schemas in [schemas.json](schemas.json). This page is generated from the program by `make pages`.\n")
+	b.WriteString("\n## Fields of a job\n\nThese are the names in JSON and in the protocol. The flag of a field has `-` instead of `_`. The flag of a list or map has the singular and can be repeated: `--label team=web --label tier=gold`.\n\n| field | value | meaning |\n|---|---|---|\n")
+	kinds := []string{"text", "integer", "number", "[duration](#durations)", "[time](#times)", "size", "true or false", "list of texts", "map of texts", "list of exit codes"}
 	for _, f := range queue.Fields() {
 		name := "`" + f.Name + "`"
 		if f.Alias != "" {
@@ -116,7 +116,7 @@ func reference() string {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, kinds[f.Kind], f.Usage)
 	}
 	b.WriteString(written)
-	b.WriteString("\n## States\n\n| from | may become |\n|---|---|\n")
+	b.WriteString("\n## States\n\n| state | possible next states |\n|---|---|\n")
 	for _, from := range append([]queue.State{0}, queue.States()...) {
 		var to []string
 		for _, s := range queue.States() {
@@ -130,7 +130,7 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s |\n", name, strings.Join(to, ", "))
 	}
-	b.WriteString("\n## Settings\n\nA change holds at once, where it does not say otherwise. Those with a dot stand in a table of the file.\n\n| key | default | meaning |\n|---|---|---|\n")
+	b.WriteString("\n## Settings\n\nA change applies immediately, unless the description says otherwise. In the settings file, a setting whose name contains a dot belongs to a table: `web.listen` is `listen` in `[web]`.\n\n| setting | default | meaning |\n|---|---|---|\n")
 	for _, k := range config.Keys() {
 		name := "`" + k.Name + "`"
 		for _, other := range k.Spellings() {
@@ -138,7 +138,7 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, k.Default, k.Doc)
 	}
-	b.WriteString("\n## Methods of the protocol\n\nEach needs a right, and some a stronger one where they are about another user's job; see [users.md](users.md).\n\n| method | right | of another's job | streams |\n|---|---|---|---|\n")
+	b.WriteString("\n## Protocol methods\n\nEach method needs a [right](users.md). Some need a stronger one for the jobs of other users.\n\n| method | right | right for other users' jobs | streams |\n|---|---|---|---|\n")
 	for _, m := range control.Methods() {
 		streams := ""
 		if m.Stream {
@@ -150,11 +150,11 @@ func reference() string {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", m.Name, m.Right, others, streams)
 	}
-	b.WriteString("\n## Limits of the protocol\n\nWhat happens beyond them, [the protocol](protocol.md#limits) says.\n\n| of what | limit |\n|---|---|\n")
+	b.WriteString("\n## Protocol limits\n\nThe [protocol](protocol.md#limits) describes what happens if a limit is exceeded.\n\n| subject | limit |\n|---|---|\n")
 	for _, l := range control.ProtocolLimits() {
 		fmt.Fprintf(&b, "| %s | %s |\n", l.What, l.Limit)
 	}
-	b.WriteString("\n## Failures\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")
+	b.WriteString("\n## Errors\n\n| `data.code` | number | exit code | retry |\n|---|---|---|---|\n")
 	for _, r := range control.Failures {
 		fmt.Fprintf(&b, "| `%s` | %d | %d | %s |\n", r.Code, r.Number, r.Exit, r.Retry)
 	}

@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// everyVerb lists the commands that this package builds.
+func everyVerb() []Verb {
+	return with([]Verb{
+		{Name: "edit", Build: EditVerb}, {Name: "tree", Build: TreeVerb}, {Name: "simulate", Build: SimulateVerb}, {Name: "stats", Build: StatsVerb},
+		{Name: "events", Build: EventsVerb}, {Name: "whoami", Build: WhoamiVerb}, {Name: "drain", Build: DrainVerb}, {Name: "cleanup", Build: CleanupVerb},
+		{Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb}, {Name: "gate", Build: GateVerb}, {Name: "hook", Build: HookVerb},
+		{Name: "node", Build: NodeVerb}, {Name: "config", Build: ConfigVerb}, {Name: "reload", Build: ReloadVerb}, {Name: "backup", Build: BackupVerb},
+		{Name: "web", Build: WebVerb}, {Name: "completion", Build: CompletionVerb}, {Name: "schema", Build: SchemaVerb},
+	})
+}
+
+// helpOf returns what a command line prints that asks for help.
+func helpOf(t *testing.T, words ...string) string {
+	t.Helper()
+	a := &App{verbs: everyVerb(), help: Help}
+	root := a.Root(words)
+	root.SetArgs(withoutAll(words))
+	var text bytes.Buffer
+	root.SetOut(&text)
+	if err := root.Execute(); err != nil {
+		t.Fatalf("%q: %v", words, err)
+	}
+	return text.String()
+}
+
+// flagsIn counts the flags that a help text lists.
+func flagsIn(text string) (n int) {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "  -") || strings.HasPrefix(line, "      --") {
+			n++
+		}
+	}
+	return n
+}
+
+// enqueue -h fits a screen: 40 lines of 80 columns, with the twenty most common flags. The rest is one command away.
+func TestEnqueueHelpFitsAScreen(t *testing.T) {
+	const maxLines, maxColumns, flags = 40, 80, 20
+	text := helpOf(t, "enqueue", "-h")
+	if n := strings.Count(text, "\n"); n > maxLines {
+		t.Errorf("enqueue -h has %d lines, want at most %d:\n%s", n, maxLines, text)
+	}
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > maxColumns {
+			t.Errorf("enqueue -h has a line of %d columns, want at most %d: %s", n, maxColumns, line)
+		}
+	}
+	if n := flagsIn(text); n != flags {
+		t.Errorf("enqueue -h lists %d flags, want %d:\n%s", n, flags, text)
+	}
+	if !strings.Contains(text, "queuectl enqueue --help --all\n") {
+		t.Errorf("enqueue -h does not say how to list all flags:\n%s", text)
+	}
+	for _, words := range [][]string{{"enqueue", "--help"}, {"help", "enqueue"}, {"add", "-h"}} {
+		if got := helpOf(t, words...); got != text {
+			t.Errorf("%q prints\n%s\nenqueue -h prints\n%s", words, got, text)
+		}
+	}
+}
+
+// --help --all lists every flag of a command. The order of both flags does not matter, and help COMMAND --all is the same.
+func TestHelpAllListsEveryFlag(t *testing.T) {
+	a := &App{verbs: everyVerb()}
+	root := a.Root(nil)
+	for name := range commonFlags() {
+		cmd, _, err := root.Find(strings.Fields(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"), append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
+			text := helpOf(t, words...)
+			if got, want := flagsIn(text), shown(cmd.LocalFlags())+shown(cmd.InheritedFlags())+1; got != want { // and --help
+				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
+			}
+		}
+		short := helpOf(t, append(strings.Fields(name), "--help")...)
+		if got, want := flagsIn(short), len(commonFlags()[name]); got != want {
+			t.Errorf("%s --help lists %d flags, want the %d common ones:\n%s", name, got, want, short)
+		}
+	}
+	for _, words := range [][]string{{"enqueue", "--", "ls", "--help", "--all"}, {"cancel", "--all"}, {"list", "--help"}} {
+		if got := withoutAll(words); !slices.Equal(got, words) {
+			t.Errorf("%q: got %q, want no change", words, got)
+		}
+	}
+}
+
+// metavars lists the names that the help may use for the values of flags.
+var metavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
+
+// Summaries are short, descriptions of flags begin in lower case, and the values of flags have standard names.
+func TestHelpHasOneForm(t *testing.T) {
+	root := (&App{verbs: everyVerb()}).Root(nil)
+	var check func(cmd *cobra.Command)
+	check = func(cmd *cobra.Command) {
+		const maxSummary = 60
+		if n := utf8.RuneCountInString(cmd.Short); n > maxSummary || n == 0 || !unicode.IsUpper(rune(cmd.Short[0])) || strings.HasSuffix(cmd.Short, ".") {
+			t.Errorf("%s: the summary has %d characters, want at most %d, an upper case letter first and no period: %s", cmd.CommandPath(), n, maxSummary, cmd.Short)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			name, usage := pflag.UnquoteUsage(f)
+			if name != "" && !slices.Contains(metavars, name) {
+				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name, metavars)
+			}
+			if usage == "" || unicode.IsUpper(rune(usage[0])) && !isMetavar(usage) || strings.HasSuffix(usage, ".") {
+				t.Errorf("%s --%s: want a description that begins in lower case and has no period: %s", cmd.CommandPath(), f.Name, usage)
+			}
+		})
+		for _, below := range cmd.Commands() {
+			check(below)
+		}
+	}
+	check(root)
+}
+
+// isMetavar reports whether a description begins with an abbreviation or the name of a value.
+func isMetavar(usage string) bool {
+	first, _, _ := strings.Cut(usage, " ")
+	return first == strings.ToUpper(first)
+}
