@@ -202,6 +202,7 @@ func (c *clientConn) readOn() {
 
 // readFor reads until a call is answered, or the connection has ended: who can do nothing
 // but wait spares a goroutine, and so a thread, by that. It reports false if another reads.
+// See docs/decisions/0096.
 func (c *clientConn) readFor(o *call) bool {
 	if !readsAlone || !c.reading.TryLock() {
 		return false

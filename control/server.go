@@ -19,6 +19,7 @@ import (
 )
 
 // Limits of a connection.
+// See docs/decisions/0072.
 const (
 	firstLine   = 10 * time.Second // for the first line to be whole
 	idleLimit   = 5 * time.Minute  // without a request or an open stream

@@ -9,6 +9,7 @@ import (
 )
 
 // Class is a kind of heavy work, of which only so much is done at once.
+// See docs/decisions/0071.
 type Class int
 
 // The classes. The last two are the server's own.

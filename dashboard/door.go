@@ -13,6 +13,7 @@ import (
 )
 
 // Limits of connections.
+// See docs/decisions/0084.
 const (
 	maxStrangers = 256 // of which no visitor is known yet
 	// strangerGrace is how long a new connection is kept at least, so that a visitor's request is read before a flood of

@@ -23,6 +23,7 @@ import (
 
 // How often a page is made anew while somebody looks: at once a second if something has happened, else each
 // lookEach, and how often its readers hear something. Of output a reader gets so many bytes at once, each outputEach.
+// See docs/decisions/0084.
 const (
 	renderEach  = time.Second
 	lookEach    = 5 * time.Second

@@ -91,6 +91,7 @@ func New(o Options) *Server {
 
 // newName is a name below localhost that nobody else knows: a browser sends cookies to all ports of a name, and other
 // users listen on others.
+// See docs/decisions/0083.
 func newName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }

@@ -14,6 +14,7 @@ import (
 )
 
 // Limits of links and sessions.
+// See docs/decisions/0083.
 const (
 	linkLasts    = time.Minute
 	sessionLasts = 12 * time.Hour

@@ -129,6 +129,7 @@ func (s *server) me(ctx context.Context) (string, error) {
 }
 
 // own refuses jobs that the caller has not enqueued, unless all users' are meant.
+// See docs/decisions/0093.
 func (s *server) own(ctx context.Context, ids ...string) error {
 	if s.opt.AllUsers {
 		return nil

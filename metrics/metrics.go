@@ -17,6 +17,7 @@ import (
 // MaxQueues is how many queues are named of which the store has counted nothing by name; those that are paused or have a
 // limit are named however many there are. A queue that the store has counted by its name keeps that, for no counter may fall.
 // Others stands for the rest.
+// See docs/decisions/0086.
 const (
 	MaxQueues = 100
 	Others    = "(others)"

@@ -10,6 +10,7 @@ import (
 )
 
 // Stream tells standard output from standard error.
+// See docs/decisions/0061.
 type Stream uint8
 
 // The streams.

@@ -3,6 +3,7 @@ package output
 import "bytes"
 
 // masked stands for a text that is not kept.
+// See docs/decisions/0060.
 const masked = "***"
 
 // Masked is a text with *** in the place of each of these.

@@ -16,6 +16,7 @@ import (
 
 // Spec is what a person asked for: a nil field was not given. Its JSON has the
 // fields of the table, strictly: an unknown one is refused.
+// See docs/decisions/0066.
 type Spec struct {
 	ID              *string
 	Command         *string

@@ -3,6 +3,7 @@ package queue
 import "slices"
 
 // Verb is what a person asks of a stored job that no worker holds.
+// See docs/decisions/0063.
 type Verb string
 
 // The verbs, as the wire names them.

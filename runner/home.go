@@ -61,6 +61,7 @@ func (h Home) folders() []string {
 
 // OfAnAccount reports whether a runner's folder is below that of runners that have become
 // an account: what they run may have done anything to it.
+// See docs/decisions/0076.
 func OfAnAccount(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), asPrefix)
 }

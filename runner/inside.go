@@ -19,6 +19,7 @@ import (
 )
 
 // Limits of what an attempt leaves and tells, in bytes unless said otherwise.
+// See docs/decisions/0059.
 const (
 	maxValue     = 64 << 10
 	maxNesting   = 24  // of it: it travels inside of other JSON

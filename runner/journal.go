@@ -19,6 +19,7 @@ import (
 
 // segmentBytes is when the journal goes on in a new file; below resetBytes an
 // empty one is not worth a system call.
+// See docs/decisions/0057.
 const (
 	segmentBytes = 64 << 20
 	resetBytes   = 1 << 20

@@ -13,6 +13,7 @@ import (
 // it runs before others may begin it anew.
 
 // prolong has the runner go on for a while. The caller holds mu.
+// See docs/decisions/0030.
 func (s *server) prolong(f *wire.Prolong) {
 	if s.lapse != nil {
 		s.lapse.Stop()

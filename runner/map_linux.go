@@ -9,6 +9,7 @@ import (
 
 // inPlace are file systems that write over what a file has where that stands. On others, or XFS once somebody has made a reflink, a
 // mapping of a written file may need room anew, and a full disk ends who writes to it.
+// See docs/decisions/0057.
 var inPlace = []int64{unix.EXT4_SUPER_MAGIC, unix.TMPFS_MAGIC}
 
 // staysWritable reports whether what was written of a file can be written again through a mapping, however full the disk is.

@@ -12,6 +12,7 @@ import (
 
 // policy says whose jobs a root runner may run. It is read from a file owned by root, which the service cannot
 // change. Only Unix has it.
+// See docs/decisions/0060.
 type policy struct {
 	file      string
 	allowRoot bool

@@ -188,6 +188,7 @@ type ended struct {
 // it is of an earlier boot, or its folder is a copy: then what it names is of the folder
 // that was copied, and may live there. Of an account's folder no process but its own is
 // ended.
+// See docs/decisions/0031.
 func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
 	d := process.Dead{}
 	running := leased

@@ -10,6 +10,7 @@ import (
 )
 
 // lingering is where the system notes whose manager runs whether they are logged in or not.
+// See docs/decisions/0043.
 const lingering = "/var/lib/systemd/linger"
 
 // scopes are the words that start a runner in a scope of its user's manager, which lasts as

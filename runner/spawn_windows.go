@@ -20,6 +20,7 @@ import (
 // program that runs cannot be replaced, and an upgrade replaces it while jobs run. That is the
 // copy that was installed beside the program, or else one in the runners' folder, where policies
 // of the machine may let nothing run.
+// See docs/decisions/0089.
 func (h Home) spawn(alone bool) (name string, err error) { return h.spawnBy((*exec.Cmd).Start, alone) }
 
 func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err error) {

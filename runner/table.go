@@ -16,6 +16,7 @@ import (
 
 // The running table is a shared file mapping: a header and one slot for each
 // worker. Writing it is no system call, and what is written outlives a SIGKILL.
+// See docs/decisions/0056.
 const (
 	slotBytes = 64
 	maxSlots  = 4096 // so many workers at most

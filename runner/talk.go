@@ -503,6 +503,7 @@ func (s *server) sendRaw(frame []byte, now bool) {
 
 // mostDelays is how many delays results are gathered for at most: together they
 // are what a block of short jobs is sized for.
+// See docs/decisions/0046.
 const mostDelays = 4
 
 // tell sends what was gathered. While what waits lasts longer than a delay, at

@@ -27,6 +27,7 @@ import (
 
 // The watchdog looks every watchdogLook. It sees a start for the first time at most two looks after
 // its beginning, and ends what is no program process.StartWithin later.
+// See docs/decisions/0030.
 const watchdogLook = 50 * time.Millisecond
 
 // watchdogStep is the most that the time between two looks counts: a machine that stood still

@@ -15,6 +15,7 @@ import (
 )
 
 // Limits of a line.
+// See docs/decisions/0021.
 const (
 	MaxLine  = 1024        // bytes
 	MinEvery = time.Second // of @every: the ids of jobs tell seconds

@@ -190,6 +190,7 @@ func ownOnly(p *control.Peer, method string) *int {
 
 // audit records what somebody does that no other event tells of, before it is done: j
 // is the job that it is done to, nil if it is none.
+// See docs/decisions/0074.
 func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
 	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
@@ -302,6 +303,7 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 // its submitter, or whom an admin has it run as. Where root's runners are that may come
 // with the next start, by another run_as. And it refuses those that would spoil what they
 // cannot see.
+// See docs/decisions/0075.
 func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {

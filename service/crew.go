@@ -18,6 +18,7 @@ import (
 
 // crew does what is asked of a job that may run: by the pool of this node or, of a store that nodes share, by that of the node
 // which has it leased.
+// See docs/decisions/0032.
 type crew struct{ s *Service }
 
 func (s *Service) crew() crew { return crew{s} }

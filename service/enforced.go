@@ -12,6 +12,7 @@ import (
 
 // limitsWithin is how long a request waits to hear which limits are enforced, where no runner
 // has said so yet.
+// See docs/decisions/0044.
 const limitsWithin = 5 * time.Second
 
 // unenforced names the limits of jobs that are not enforced here as they are meant: all, as long

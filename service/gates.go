@@ -43,6 +43,7 @@ func (s *Service) loadGates(ctx context.Context) error {
 }
 
 // ruleOfGate gives a demand on everybody's key the rule that it has; a number beside it must be the rule's.
+// See docs/decisions/0018.
 func (s *Service) ruleOfGate(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {

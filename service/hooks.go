@@ -19,6 +19,7 @@ import (
 )
 
 // What hooks run by, whatever the settings are.
+// See docs/decisions/0094.
 const (
 	hookAttempts    = 4
 	hookTimeout     = 5 * time.Minute

@@ -14,6 +14,7 @@ import (
 )
 
 // enforcement says what holds a job within its bounds here.
+// See docs/decisions/0072.
 const enforcement = "the runner enforces timeouts and output limits, and ends process trees by process group, session and cookie; to use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
 // enforcementInGroups says it where there are control groups.

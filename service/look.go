@@ -17,6 +17,7 @@ import (
 // as far as it asks for what there is: nothing is changed. Nobody but this process is served,
 // until it ends. A folder that is not this account's alone is refused. An error is fs.ErrNotExist
 // where there is no queue.
+// See docs/decisions/0068.
 func Look(ctx context.Context, o Options) (*control.Client, error) {
 	s := &Service{opt: o, looks: true, log: slog.New(slog.DiscardHandler), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if err := statedir.Check(o.Places.State); err != nil {

@@ -15,6 +15,7 @@ import (
 )
 
 // othersWithin is how long the other nodes are waited for, all together, when each of them is asked.
+// See docs/decisions/0023.
 const othersWithin = 2 * time.Second
 
 // fromNode is what one node has answered.

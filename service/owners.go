@@ -33,6 +33,7 @@ const (
 )
 
 // owners are the accounts that have jobs.
+// See docs/decisions/0078.
 type owners struct {
 	look chan struct{} // has every uid looked up
 
@@ -228,6 +229,7 @@ func (s *Service) settleOwners(ctx context.Context) {
 
 // meetStrangers has the store claim no jobs of users whom other machines know and this one does not, and those of users whom it knows
 // by now.
+// See docs/decisions/0017.
 func (s *Service) meetStrangers(ctx context.Context) {
 	strangers := map[int]bool{}
 	err := s.owners.load(ctx, s.store) // who has enqueued elsewhere

@@ -382,6 +382,7 @@ func (s *Service) keepStill(ctx context.Context) {
 
 // standStill gives back what is leased of a queue that was paused and has not begun, and pauses what runs if
 // the queue is frozen. What is claimed at the time is not known here yet, but to the store.
+// See docs/decisions/0023.
 func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	within, cancel := context.WithTimeout(ctx, withdrawnWithin)

@@ -14,6 +14,7 @@ import (
 
 // untilStopped waits for a reason to end, and lets running jobs finish if that is
 // asked for.
+// See docs/decisions/0080.
 func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed <-chan error) error {
 	for {
 		keep := s.opt.KeepJobs

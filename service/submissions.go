@@ -16,6 +16,7 @@ import (
 )
 
 // Looks for jobs that were handed in by a database.
+// See docs/decisions/0033.
 const (
 	submissionStep  = 100              // jobs of each role in one look
 	submissionEvery = 5 * time.Second  // between two looks, and up to half as long again, though nothing hints at new ones

@@ -88,6 +88,7 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 // alive makes a commit and has a request answered. Who says that the disk is full lives,
 // and who refuses one connection more: to be ended would help nobody, and keep it from
 // answering.
+// See docs/decisions/0080.
 func (s *Service) alive(ctx context.Context) error {
 	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) { // any change would do: nobody has met a runner with it
 		return fmt.Errorf("commit: %w", err)

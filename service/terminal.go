@@ -12,6 +12,7 @@ import (
 )
 
 // Attach implements control.API.
+// See docs/decisions/0062.
 func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
 	j, err := s.named(ctx, p.ID)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 )
 
 // webListen is the setting of where the page is.
+// See docs/decisions/0085.
 const webListen = "web.listen"
 
 // anybody is the uid of whoever reaches the page without a session, scraper of who reads the metrics alone: no

@@ -141,6 +141,7 @@ const MaxGates = 1000
 const MaxAfter = 8
 
 // Node is what jobs may ask of a machine that runs them.
+// See docs/decisions/0017.
 type Node struct {
 	ID        int64 // as the store numbers them, which sets it; 0 of a store that has one alone
 	Name      string

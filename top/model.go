@@ -8,6 +8,7 @@ import (
 )
 
 // The times of the screen.
+// See docs/decisions/0065.
 const (
 	fetchEvery   = time.Second      // between two looks at the service
 	longestRetry = 30 * time.Second // between two tries to reach one that is lost

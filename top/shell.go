@@ -24,6 +24,7 @@ import (
 )
 
 // Options are how the screen reaches a queue, and what is handed to it.
+// See docs/decisions/0092.
 type Options struct {
 	// Connect makes a client of the queue; each is closed by the screen.
 	Connect func() Client

@@ -20,6 +20,7 @@ import (
 
 // sender posts spans as OTLP over HTTP has them (opentelemetry.io, "OTLP Specification", section OTLP/HTTP). The library's
 // own one brings gRPC along.
+// See docs/decisions/0087.
 type sender struct {
 	to     string
 	header http.Header

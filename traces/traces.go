@@ -28,6 +28,7 @@ import (
 )
 
 // Limits of what waits for a collector, and for how long.
+// See docs/decisions/0087.
 const (
 	maxQueued   = 8192 // spans; what is beyond is given up
 	sendEvery   = time.Second

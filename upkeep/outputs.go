@@ -22,6 +22,7 @@ const (
 )
 
 // Unowner is what Seek needs of a store.
+// See docs/decisions/0061.
 type Unowner interface {
 	Unowned(ctx context.Context, refs []string) ([]string, error)
 }

@@ -77,6 +77,7 @@ func (l *loop) holdDisowned(j *queue.Job, why error) {
 const (
 	// maxAlone is how many run at once. Each has a process of 11 MB beside it, and a watchdog
 	// where that is root's. A runner with thousands of workers leaves thousands of suspects.
+	// See docs/decisions/0050.
 	maxAlone = 16
 	// aloneEvery is the time between two that come back after they were put off: no more
 	// come than could be started.

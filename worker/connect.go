@@ -22,6 +22,7 @@ import (
 // again: a runner that hangs holds up what it runs and nothing else.
 
 // Waits of contacts.
+// See docs/decisions/0076.
 const (
 	// adoptWithin is how long a service that starts waits for what earlier ones have left,
 	// before it takes requests and claims; the rest is adopted while it serves.
@@ -57,6 +58,7 @@ type finding struct {
 
 // ErrOlder means that a runner has a job with a number that the store has never given out: the
 // store is older than what the runner was sent.
+// See docs/decisions/0035.
 var ErrOlder = errors.New("the runner has jobs that were never enqueued in this queue")
 
 // takeOver begins to connect the runners that live and to recover dead ones. Every lease

@@ -16,6 +16,7 @@ import (
 // is told anew what is recorded, so whatever is lost between both holds in the end.
 
 // ErrAllPaused refuses to resume a job that stands still because everything does.
+// See docs/decisions/0049.
 var ErrAllPaused = queue.Errorf(queue.CodeWrongState, "all jobs are paused; resume them with: queuectl resume --all")
 
 // beginsWithin is how long a pause waits to hear that its job runs: what its runner has not begun

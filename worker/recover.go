@@ -20,6 +20,7 @@ import (
 
 // deadRunner is all that is known of a runner that lives no more. One without a folder
 // stands for all those whose folders are gone.
+// See docs/decisions/0056.
 type deadRunner struct {
 	runner.Remains
 	dir   string

@@ -216,6 +216,7 @@ func (p *Pool) setUp() {
 // dismissIdle ends the runners that take no new jobs once they have run what they had:
 // those of one job, or of one user, and those of another version or kind than new jobs go
 // to.
+// See docs/decisions/0051.
 func (l *loop) dismissIdle() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

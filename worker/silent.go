@@ -25,6 +25,7 @@ const (
 
 // asks reports whether a runner is to be asked whether it lives, once nothing was heard of it
 // for a while: one that has something to run, or that was silent. The caller holds mu.
+// See docs/decisions/0055.
 func (l *loop) asks(conn *runnerConn) bool {
 	return !conn.asking && (conn.silent || l.leases.busy(conn))
 }

@@ -16,6 +16,7 @@ import (
 )
 
 // app is the command line with what this program has of its own.
+// See docs/decisions/0079.
 type app struct{ *cli.App }
 
 // verbs are those that this program alone has.

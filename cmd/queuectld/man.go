@@ -43,6 +43,7 @@ func manVerb(a *app) *cobra.Command {
 }
 
 // chapter returns a command and its subcommands in Markdown.
+// See docs/decisions/0092.
 func chapter(cmd *cobra.Command) string {
 	var b strings.Builder
 	if cmd.HasParent() {

@@ -17,6 +17,7 @@ import (
 )
 
 // managedFlag is the flag by which the service manager starts serve.
+// See docs/decisions/0091.
 func managedFlag(f *pflag.FlagSet, managed *bool) {
 	f.BoolVar(managed, "service", false, "the service was started by the service manager")
 	f.Lookup("service").Hidden = true

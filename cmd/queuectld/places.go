@@ -66,6 +66,7 @@ const (
 // tuneGC has the collector of a service seldom run: its heap is a few MB, which short jobs fill anew each second. Above
 // heapLimit, where large requests or many browsers bring it, memory is worth more than time; but a limit near what lives
 // would have it run without end. It goes on until stop is called.
+// See docs/decisions/0073.
 func tuneGC() (stop func()) {
 	debug.SetGCPercent(400)
 	c := &collected{new(atomic.Bool)}

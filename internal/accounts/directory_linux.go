@@ -19,6 +19,7 @@ import (
 // (getent(1)), which holds for a minute, as does that they know nobody. The program has no
 // libc that would know them. The zero value is ready, and its methods may be called at
 // once.
+// See docs/decisions/0077.
 type Directory struct {
 	// Patient asks each time. Without it nobody is asked for a minute after another
 	// source has not answered in time: who only wants names waits for it once.

@@ -11,6 +11,7 @@ import (
 
 // Ranges of numbers: builtin groups from 512, this machine's accounts from 0x30000, as
 // Cygwin has them, and digests from 2^52, below 2^53, which JSON still holds.
+// See docs/decisions/0088.
 const (
 	firstBuiltin = 512
 	firstLocal   = 0x30000

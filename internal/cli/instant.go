@@ -13,6 +13,7 @@ import (
 )
 
 // direction is where an instant lies that a text leaves open, like 15:04.
+// See docs/decisions/0069.
 type direction int
 
 const (

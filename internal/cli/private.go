@@ -30,6 +30,7 @@ import (
 )
 
 // privateFlags are the flags of run that go with --private.
+// See docs/decisions/0067.
 type privateFlags struct {
 	many
 	private   bool

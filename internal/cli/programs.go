@@ -9,6 +9,7 @@ import (
 
 // DaemonPath is the program of the service: it stands beside this one or, where packages
 // put it, in ../libexec/queuectl. It is never looked for in PATH, which others may set.
+// See docs/decisions/0079.
 func DaemonPath() (string, error) {
 	return program("queuectld", "../libexec/queuectl")
 }

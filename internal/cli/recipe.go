@@ -16,6 +16,7 @@ import (
 
 // recipe is what makes a job of a line of a private run beside the line itself. The folder of
 // the run keeps it, so that the next run can name what is different.
+// See docs/decisions/0067.
 type recipe struct {
 	From    string                     `json:"from"`              // how the list is given
 	Program []string                   `json:"program,omitempty"` // that is run for each argument

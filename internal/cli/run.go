@@ -146,6 +146,7 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 
 // followedOutput is how many bytes are kept of each stream of a job that run follows, where nothing
 // else is asked for: what the job prints faster than it is taken would be missed else.
+// See docs/decisions/0070.
 const followedOutput int64 = 64 << 20
 
 // joins reports whether the terminal that a job may have is to be joined with the person's.

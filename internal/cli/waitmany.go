@@ -16,6 +16,7 @@ import (
 )
 
 // waitFlags are those of wait beside the jobs.
+// See docs/decisions/0064.
 type waitFlags struct {
 	any      bool
 	timeout  time.Duration // 0 is none

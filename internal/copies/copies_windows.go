@@ -14,6 +14,7 @@ import (
 )
 
 // Beside is the folder for copies that an installer makes of a program.
+// See docs/decisions/0090.
 func Beside(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
 // Find is the copy of a program as it is now in the first of some folders that has one, "" if none has.

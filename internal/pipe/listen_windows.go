@@ -22,6 +22,7 @@ const (
 
 // Listener serves a pipe's name. It takes callers as they come, so that they need not
 // wait for Accept. Its methods may be called at once.
+// See docs/decisions/0088.
 type Listener struct {
 	name    string
 	end     windows.Handle // an event: no more callers are taken

@@ -18,6 +18,7 @@ import (
 )
 
 // Names of the units. The first is the service itself.
+// See docs/decisions/0081.
 const (
 	mainUnit   = Name + ".service"
 	runnerUnit = Name + "-runner@.service"

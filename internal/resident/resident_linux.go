@@ -18,6 +18,7 @@ import (
 
 // An idle service is one that takes less than a hundredth of a processor. What it has used since its heap was looked through must be
 // worth another time.
+// See docs/decisions/0073.
 const (
 	idleShare = 100
 	worthIt   = 20 * time.Millisecond // of processor time

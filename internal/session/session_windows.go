@@ -17,6 +17,7 @@ import (
 // Windows tells processes from the highest level down, each once those before it have ended or their time is
 // over; all start at 0x280, and so do jobs. The service comes first: one that is told after its runner would
 // have what that has ended run again.
+// See docs/decisions/0091.
 const (
 	Service = 0x3ff
 	Runner  = 0x3fe

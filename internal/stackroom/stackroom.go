@@ -6,6 +6,7 @@
 package stackroom
 
 // size is so much that the stack is 32 KiB afterwards.
+// See docs/decisions/0096.
 const size = 20 << 10
 
 // at is 0; the compiler does not know that.

@@ -18,6 +18,7 @@ import (
 
 // Notify tells the service manager how this service is; see sd_notify(3). Who does not
 // listen is not told.
+// See docs/decisions/0081.
 func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }

@@ -24,6 +24,7 @@ const (
 )
 
 // original is the slack that this program was started with, in nanoseconds.
+// See docs/decisions/0038.
 var original = sync.OnceValue(func() uintptr {
 	if ns, err := strconv.ParseUint(os.Getenv(variable), 10, 62); err == nil && ns > 0 {
 		return uintptr(ns)

@@ -15,6 +15,7 @@ import (
 // opens and makes is looked up, allowed and owned as if he did it (setfsuid(2)), without
 // a capability: with one of root's, /proc would lead into the folders of any process.
 // Nil calls it as this process. f must not leave its goroutine.
+// See docs/decisions/0053.
 func as(id *Identity, f func() error) error {
 	if id == nil {
 		return f()

@@ -19,6 +19,7 @@ import (
 // each worker gets one below it, for one command after another. What may not write to the
 // groups does not leave its own, so that a tree is what is in it. Its methods may be
 // called at once.
+// See docs/decisions/0043.
 type Cgroups struct {
 	path   string
 	memory string // the file that tells of all that is below, where version 1 counts memory; else ""

@@ -12,6 +12,7 @@ import (
 // fork under way until its child is a program. A user whose program does not begin would so
 // stop everybody's jobs. So workers collect garbage between jobs, while no fork is under way,
 // at heap sizes like those at which the runtime would; the runtime's own turn comes later.
+// See docs/decisions/0052.
 const (
 	leastHeap     = 8 << 20  // bytes of objects; below it nothing is collected
 	runtimesTurn  = 1000     // percent of what lives, and of 4 MB, where the runtime collects by itself

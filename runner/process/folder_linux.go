@@ -17,6 +17,7 @@ import (
 // serves the next command of the same account: that nothing was done to it is told by its
 // time of change, in one system call. It stands in a place where nobody but this process's
 // account can make, rename or remove anything. Its methods are for one goroutine.
+// See docs/decisions/0058.
 type Folder struct {
 	Path  string // of the folder, while it is open
 	Notes string // of the FIFO

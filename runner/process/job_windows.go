@@ -10,6 +10,7 @@ import (
 )
 
 // calls are the system calls that not every system carries out, so that tests can.
+// See docs/decisions/0089.
 type calls struct {
 	create    func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
 	interrupt func(group uint32) error

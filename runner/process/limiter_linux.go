@@ -21,6 +21,7 @@ import (
 // the same process. Commands without such limits have none.
 
 // limiterWords are the words that make this program a limiter; people see them in ps.
+// See docs/decisions/0042.
 var limiterWords = []string{"queuectl", "runner", "exec"}
 
 // limiterPrefix begins what the kernel calls a limiter until it has become its program: execve

@@ -173,6 +173,7 @@ func (l *limiting) became(pid int) bool {
 }
 
 // notLimited is how a command ended whose limiter did not become its program.
+// See docs/decisions/0042.
 func (r *run) notLimited(status unix.WaitStatus) {
 	l := r.limiter
 	switch {

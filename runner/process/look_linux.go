@@ -6,6 +6,7 @@ import (
 )
 
 // Limits of looks at all processes, of which each costs some 10 µs a process.
+// See docs/decisions/0040.
 const (
 	// lookShare is how many times as long as a look took none follows: whatever many commands
 	// leave behind, to look for it takes a fifth of one processor, or more where lookRest is

@@ -9,6 +9,7 @@ import (
 // A process can have whoever reads its memory wait for as long as it likes: in an exec that
 // closes a file of a disk of its own that does not answer, or with such a file where its
 // environment was. So its memory is read by threads that can be left behind.
+// See docs/decisions/0054.
 var memories = memoryReaders{hung: map[uint32]int{}}
 
 // answerWithin is how long a process's memory is waited for.

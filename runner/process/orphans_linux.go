@@ -16,6 +16,7 @@ import (
 // orphans tells which processes were reparented to this one. They are children
 // of its main thread, which the kernel lists in one small file; the trees' main
 // processes may be there too.
+// See docs/decisions/0040.
 var orphans = newOrphanage()
 
 func newOrphanage() *orphanage {

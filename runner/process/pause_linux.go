@@ -12,6 +12,7 @@ import (
 // looks in a row have found none that runs. The signal to a whole group reaches what is being
 // forked just then as well (fork(2) begins anew if a signal is pending), so it is what stops a
 // tree that forks all the time.
+// See docs/decisions/0048.
 const (
 	calmLooks = 2
 	// groupsFrom is the look from which on whole groups beside the main one are signalled: what

@@ -14,6 +14,7 @@ import (
 
 // CookieName is the environment variable by which a tree's processes are found
 // when they have left its process group.
+// See docs/decisions/0041.
 const CookieName = "QUEUECTL_COOKIE"
 
 // Typed says how many bytes of what was typed were taken, and which control sequences have set the

@@ -10,6 +10,7 @@ import (
 )
 
 // Limits of the removal of a folder.
+// See docs/decisions/0058.
 const (
 	removeWithin = 200 * time.Millisecond // of one step, so that it is no look-up that hangs
 	removeDepth  = 32                     // folders that are open at once

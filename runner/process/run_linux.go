@@ -45,6 +45,7 @@ func NewWorker(c *Cgroups) *Worker {
 
 // autogroups reports whether the kernel makes a group of its own for each session's share of
 // the processors (sched(7)): a session for each command would then cost 4 % of a drain.
+// See docs/decisions/0045.
 var autogroups = sync.OnceValue(func() bool {
 	raw, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
 	return err == nil && strings.TrimSpace(string(raw)) != "0"
@@ -241,6 +242,7 @@ func closePipes(pipes [2]int) {
 }
 
 // letGo closes our write ends, so that the pipes end with those of the tree.
+// See docs/decisions/0039.
 func (r *run) letGo() {
 	for i, fd := range r.ends {
 		if fd >= 0 {

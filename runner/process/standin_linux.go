@@ -16,6 +16,7 @@ const (
 )
 
 // mayWait calls what reads or closes a pipe. Who calls it has the baton.
+// See docs/decisions/0054.
 func (r *run) mayWait(call func()) {
 	if r.guard == nil {
 		r.guard = time.AfterFunc(standInAfter, r.standIn)

@@ -18,6 +18,7 @@ import (
 )
 
 // inheritedUmask is the umask that needs no thread of its own; Prepare sets it.
+// See docs/decisions/0053.
 const inheritedUmask = 0o022
 
 // start starts the command; if it cannot, the result says why.

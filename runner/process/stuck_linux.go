@@ -9,6 +9,7 @@ import (
 
 // giveUp notes what outlives SIGKILL: a process that waits in the kernel, for a disk
 // or a server that does not answer.
+// See docs/decisions/0047.
 func (r *run) giveUp(left []proc) {
 	r.r.StuckPID = left[0].pid
 	r.r.Error = fmt.Sprintf("%d processes still exist %v after SIGKILL, the first with pid %d", len(left), r.c.Patience, r.r.StuckPID)

@@ -75,6 +75,7 @@ func restart() error {
 // hearNoChild gives SIGCHLD its default back: it is dropped where it is raised,
 // and the ended child stays until somebody waits for it. Workers see ends by
 // pidfd; the Go runtime's handler would only interrupt them, once a job.
+// See docs/decisions/0039.
 func hearNoChild() error {
 	var none [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {

@@ -10,6 +10,7 @@ import (
 )
 
 // maxTyped bounds what waits for a command to read it from its terminal, in bytes.
+// See docs/decisions/0062.
 const maxTyped = 64 << 10
 
 // typist is what was asked of the running command's terminal and is not done yet. Run's

@@ -16,6 +16,7 @@ import (
 // adds types of frames: the layout of one never changes, so that a side that knows a
 // type reads it from every other version; but for a number at its end that is there only if it says something
 // (codec.last), which an older side does not read.
+// See docs/decisions/0051.
 const Protocol = 1
 
 // Compare orders places. An attempt comes after all those that go before its job.

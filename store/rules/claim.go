@@ -179,6 +179,7 @@ func (r *Rules) limit(look *Look) error {
 }
 
 // take leases a job. One that takes units of resources is written, for it must be known which.
+// See docs/decisions/0003.
 func (r *Rules) take(j *Job, l *Lane, turn Turn) error {
 	j.Fence += r.tx.FenceStep()
 	j.Node = r.tx.Node().ID

@@ -11,6 +11,7 @@ import (
 
 // Edge is a dependency that is not decided: Child waits for Parent. It is decided once, when its
 // parent ends or is removed.
+// See docs/decisions/0020.
 type Edge struct {
 	ID        int64
 	Child     int64

@@ -11,6 +11,7 @@ import (
 
 // Fire carries out what is to become of instants of a schedule. enqueue has a draft wait as a job, or
 // refuses it before anything has changed.
+// See docs/decisions/0022.
 func (r *Rules) Fire(f *store.Firing, enqueue func(queue.Job) (seq int64, id string, err error)) (fired store.Fired, err error) {
 	s, err := r.tx.Schedule(f.Name)
 	if err != nil || s.Gen != f.Gen || s.UID < 0 || s.Damaged || f.By == nil && (s.PausedAt != 0 || s.LastAt != f.Last || s.Boot != f.Boot) {

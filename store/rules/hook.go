@@ -7,6 +7,7 @@ import (
 
 // hook makes the hooks of a job that has come to a moment which has some. They stand in the same commit, so
 // each is made once.
+// See docs/decisions/0094.
 func (r *Rules) hook(j *Job) error {
 	h := r.tx.Hooks()
 	on := queue.HooksAt(j.State) & (j.Hooks | h.On)

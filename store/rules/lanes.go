@@ -19,6 +19,7 @@ import (
 // Lane is the jobs of one user and one queue that make the same demands and may run as far as
 // time and state go. They are alike for the claim, so only the first of them matters, and
 // nothing that waits is moved because of what holds it back.
+// See docs/decisions/0011.
 type Lane struct {
 	ID    int64
 	Queue string
@@ -141,6 +142,7 @@ func (r *Rules) recheckResources() {
 
 // StepsMost is how many steps claims take in one transaction, and how many Reopen takes: few enough
 // that nobody who waits for the disk feels it.
+// See docs/decisions/0015.
 const StepsMost = 250
 
 // taken is how many steps were taken of those that a look at a lane counts among.
@@ -347,6 +349,7 @@ func (r *Rules) roomAt(l *Lane, need Need) (n int, full int64, err error) {
 
 // barred returns the gate if a lane of the same queue that ranks before this one waits for it as a resource, Again if such
 // a lane fits by now and was opened, and else Open.
+// See docs/decisions/0016.
 func (r *Rules) barred(l *Lane, gate int64) (full int64, err error) {
 	for {
 		first, found, err := r.tx.FirstShut(gate, l.Queue)

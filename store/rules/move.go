@@ -10,6 +10,7 @@ import (
 // stand where it belongs, writes it, counts it and tells the event, unless kind is "". What
 // else has changed of the job is written too. A lease that moves to another state than
 // processing is over.
+// See docs/decisions/0002.
 func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte) error {
 	from, was, kept := j.State, j.Standing, j.Kept
 	l := r.tx.Lease(j.Seq)

@@ -104,6 +104,7 @@ type Counts struct {
 // kept back until the end of the transaction, as long as what is read has it. An error that is
 // a *queue.Error refuses one operation; any other one ends the transaction, nothing of which
 // holds then.
+// See docs/decisions/0012.
 type Tx interface {
 	// Now is one instant for all of the transaction.
 	Now() queue.Millis

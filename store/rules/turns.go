@@ -23,6 +23,7 @@ import (
 // taken back from behind those of others would never start one.
 
 // Unknown is the priority of a lane whose head is only known to be at or before its first job.
+// See docs/decisions/0014.
 const Unknown = math.MinInt64
 
 // Turn is when a user was served in a queue: at a claim, and at the one before it.

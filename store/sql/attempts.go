@@ -13,6 +13,7 @@ import (
 // plainAttempt is the column ran of a job that its attempt has completed and that has left nothing else: WORKER PID CPU_US
 // PEAK_RSS NODE, the rest of it stands in other columns of the job. It is "" of an attempt that needs a row of its own. Most jobs
 // end so, and what they have run costs no row then.
+// See docs/decisions/0025.
 func plainAttempt(e *store.Settlement) string {
 	d, a := &e.Decision, &e.Attempt
 	if d.State != queue.Completed || !d.Counts || d.Reason != "" || d.Error != "" || a.ExitCode != 0 || a.Signal != 0 || a.EndedAt <= 0 || a.Leftovers != 0 || a.Dropped != 0 || a.PeakTasks != 0 ||

@@ -20,6 +20,7 @@ import (
 // files that it refers to. SQLite's backup interface makes it, on the connection that
 // writes: what is written meanwhile goes into the copied pages too, so that it need
 // not begin anew and nobody holds the WAL.
+// See docs/decisions/0037.
 const (
 	copyPrefix  = "copy-"
 	copyStep    = 256 // pages, 1 MiB: about a millisecond of the writer's turn

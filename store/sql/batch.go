@@ -18,6 +18,7 @@ import (
 
 // batch is a large batch whose jobs are not all in the queue yet: in frames, each
 // of which holds some jobs.
+// See docs/decisions/0009.
 type batch struct {
 	n         int64
 	uid       int

@@ -22,6 +22,7 @@ import (
 // above that copies every value twice and takes locks that one goroutine at a
 // time does not need, which was a ninth of the service's CPU time for a short
 // job. Addresses of SQLite's memory are uintptr, as there.
+// See docs/decisions/0007.
 type liteConn struct {
 	tls   *libc.TLS
 	db    uintptr
@@ -46,6 +47,7 @@ func openConn(path string, pragmas ...string) (*liteConn, error) {
 const readWrite = sqlite3.SQLITE_OPEN_READWRITE | sqlite3.SQLITE_OPEN_CREATE
 
 // openAs opens a database as flags of SQLite say.
+// See docs/decisions/0034.
 func openAs(path string, flags int32, pragmas ...string) (_ *liteConn, err error) {
 	// POSIX locks vanish when any descriptor of the file is closed in this
 	// process; open-file-description locks do not. Where the system has none

@@ -21,6 +21,7 @@ import (
 )
 
 // engine keeps jobs in the tables of a database. One caller at a time writes, and commits for all that wait.
+// See docs/decisions/0013.
 type engine struct {
 	host host
 	now  func() queue.Millis

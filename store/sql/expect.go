@@ -7,6 +7,7 @@ import (
 
 // expectation is what a claim is expected to ask. It is asked at the beginning of the turn, so that the server finds the jobs while this
 // node records what has ended. In its turn nobody else changes anything; what the transaction itself does meanwhile is held against it.
+// See docs/decisions/0028.
 type expectation struct {
 	of    *serverConn
 	args  []any

@@ -13,6 +13,7 @@ import (
 
 // minuteFigures is what the writer keeps of the figures of one minute, so that it need not read them
 // before it adds to them.
+// See docs/decisions/0024.
 type minuteFigures struct {
 	at   queue.Millis              // when it began
 	rows map[string]*store.Figures // nil if nothing is known
@@ -55,6 +56,7 @@ func (t *tx) putFigures(g store.Grain, at queue.Millis, name string, f *store.Fi
 // namedEver reports whether a queue has its name in all that was ever recorded. That is settled with the first figure of
 // it that finds room there or belongs to a queue which stands by itself, and stays; until then it is one of the others.
 // Each minute's row says how it was settled then, so what is counted already never moves.
+// See docs/decisions/0086.
 func (t *tx) namedEver(name string) (bool, error) {
 	kept := &t.s.minute
 	if kept.ever == nil {

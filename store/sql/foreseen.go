@@ -10,6 +10,7 @@ import (
 // foreseen are rows that a transaction writes before its turn: those of the node's own attempts that have ended. What they will hold is
 // known, and while another node has the turn the server is done with them. In the turn each is compared with what the rules say. What
 // differs is written again; if one did not come about, the transaction is undone and tried again without.
+// See docs/decisions/0028.
 type foreseen struct {
 	early    bool // the turn has not come yet
 	jobs     map[int64]*jobRow

@@ -11,6 +11,7 @@ import (
 )
 
 // frame is one request of a batch.
+// See docs/decisions/0009.
 type frame struct {
 	n     int64
 	count int64 // of its jobs

@@ -171,6 +171,7 @@ func (t *tx) RecordStart(gate int64, at queue.Millis) error {
 }
 
 // SetRule implements rules.Tx.
+// See docs/decisions/0018.
 func (t *tx) SetRule(j *rules.Job, d queue.Demand) (int64, error) {
 	id, err := t.gate(j.UID, d)
 	if err != nil {

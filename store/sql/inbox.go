@@ -19,6 +19,7 @@ import (
 // row says where the sequence was before it: the difference between the sequence and the oldest row that waits is at least
 // what waits. It is more only if transactions were rolled back or jobs were taken out of turn. If it reaches the limit,
 // the rows are counted.
+// See docs/decisions/0033.
 const (
 	maxSubmissions     = 100_000 // units of one role
 	submissionUnit     = 2684    // bytes, so that the specs of a role have 256 MiB at most

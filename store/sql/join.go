@@ -11,6 +11,7 @@ import (
 )
 
 // Member is a node that joins.
+// See docs/decisions/0031.
 type Member struct {
 	Name    string
 	Folder  string        // tells its service from others of the same name

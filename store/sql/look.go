@@ -20,6 +20,7 @@ import (
 // what a crash has left to be recovered, and takes no lock that a service which starts
 // meanwhile would wait for: once that has begun to write, reads are refused. An error is
 // fs.ErrNotExist where there is no database.
+// See docs/decisions/0068.
 func OpenReadOnly(o Options) (*Store, error) {
 	path := filepath.Join(o.Dir, fileName)
 	info, err := os.Stat(path)

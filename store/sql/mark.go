@@ -15,6 +15,7 @@ import (
 // write-ahead log from its first damaged frame on, and nothing in the database tells. It is
 // written after each commit and not synced: after a loss of power it may be behind the
 // database, and is never ahead of what a commit has synced.
+// See docs/decisions/0035.
 type mark struct{ file *os.File }
 
 // reached is how far a database has come; all of it only rises.

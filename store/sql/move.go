@@ -14,6 +14,7 @@ import (
 )
 
 // Place is where a queue is: in the file of a state folder or, if there is a URL, in a database on a server.
+// See docs/decisions/0037.
 type Place struct{ Dir, URL string }
 
 // String names it without a password.

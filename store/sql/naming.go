@@ -72,6 +72,7 @@ func (t *tx) nameAll(drafts []queue.Job, receipt *store.Receipt) error {
 }
 
 // hasID is what a job's row has whose id argsOfID are for: one that was given no id has its number for it.
+// See docs/decisions/0008.
 const hasID = `seq IN (SELECT seq FROM jobs WHERE seq = ? AND id = ? UNION ALL SELECT seq FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT))`
 
 func argsOfID(id string) []any { return []any{numberOf(id), id, id} }

@@ -17,6 +17,7 @@ import (
 // news are what a transaction has changed of what each node keeps of the database, told to the others with it, so that
 // they need not read all anew. What is told is how things are after it, not how they came to be so; in what order
 // a node hears of things does not matter within one transaction.
+// See docs/decisions/0027.
 type news struct {
 	Version   int                        `json:"b"` // newsVersion of whoever tells
 	NextSeq   int64                      `json:"s"`

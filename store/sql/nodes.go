@@ -16,6 +16,7 @@ import (
 
 // nodeTables are what a server has beside the tables of a queue, of the services that share it. Their
 // leases end by the server's clock.
+// See docs/decisions/0032.
 func nodeTables() []string {
 	return []string{
 		`CREATE TABLE nodes (

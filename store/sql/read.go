@@ -375,6 +375,7 @@ func (s *engine) Oldest(ctx context.Context) (oldest queue.Millis, err error) {
 }
 
 // Events lists events after a sequence number.
+// See docs/decisions/0019.
 func (s *engine) Events(ctx context.Context, after int64, limit int) (list []queue.Event, err error) {
 	last, _ := s.LastEvent() // later ones are committed, but not in the counts yet
 	err = s.reading(ctx, func(r *reader) error {

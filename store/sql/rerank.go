@@ -12,6 +12,7 @@ import (
 
 // rankStep is how many waiting jobs are ranked anew in one transaction: few enough
 // that nobody who waits for the disk feels it.
+// See docs/decisions/0010.
 const rankStep = 250
 
 // ranking is how far the waiting jobs have been ranked anew: those of earlier states,

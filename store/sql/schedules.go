@@ -302,6 +302,7 @@ func (s *engine) PauseSchedule(ctx context.Context, p store.Pausing) error {
 }
 
 // maxDue is how many schedules that are due are looked at, so that users take turns.
+// See docs/decisions/0014.
 const maxDue = 10_000
 
 // DueSchedules lists schedules that are due, and says how long until the next one is.

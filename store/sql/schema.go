@@ -17,6 +17,7 @@ import (
 // In a row of jobs or attempts the columns that may be long come last: SQLite reads
 // what stands before them without them. In jobs numbers come first: PostgreSQL finds a column
 // behind a text by walking over all before it.
+// See docs/decisions/0001.
 var migrations = [][]string{{
 	`CREATE TABLE meta (
 		one          INTEGER PRIMARY KEY CHECK (one = 1),

@@ -10,6 +10,7 @@ import (
 )
 
 // maxScreenLanes is how many lanes are looked at for what is next.
+// See docs/decisions/0065.
 const maxScreenLanes = 500
 
 // ranked is a job by what puts it in its place.

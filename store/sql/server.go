@@ -244,6 +244,7 @@ func serverTable(statement string) string {
 
 // numbersFirst has the columns of numbers stand before those of texts: what comes after a text is found by passing all that
 // comes before, and each index looks for some of them.
+// See docs/decisions/0001.
 func numbersFirst(statement string) string {
 	lines := strings.Split(statement, "\n")
 	columns := lines[1 : len(lines)-1]
@@ -288,6 +289,7 @@ func (w *serverWriter) again() error {
 
 // commit implements conn. What it stores has a mark of its own in the node's row: if the connection is lost with it, a new one
 // tells by that whether it holds. The number of a transaction would not do, since a standby that is promoted may give it out again.
+// See docs/decisions/0029.
 func (w *serverWriter) commit() error {
 	if !w.wrote || w.s.node == 0 {
 		return w.serverConn.commit()

@@ -16,6 +16,7 @@ import (
 // rows are rows that one statement writes, of many that are alike: each its own statement costs a server more than
 // its row does. They are arrays, a column each, of which PostgreSQL makes rows again; a column that has been the same in all
 // rows so far is one value.
+// See docs/decisions/0013.
 type rows struct {
 	of      *serverStatement // that writes a row
 	many    *serverStatement // that writes them, nil if a column was found to vary since it was made

@@ -91,6 +91,7 @@ func (s *Server) enter(t *tx) error {
 }
 
 // takeTurn begins a transaction in its turn: the writers of all nodes take turns by the lock of meta's row.
+// See docs/decisions/0026.
 func (s *Server) takeTurn(t *tx) error {
 	s.own = nil
 	if err := t.beginOnce(); err != nil {

@@ -248,6 +248,7 @@ func sizesOf(files [2]os.FileInfo) fileSizes {
 
 // checkFiles is sameFiles, and fails too when one of the files was truncated since the
 // last commit: its content is lost. The caller has the turn to write.
+// See docs/decisions/0034.
 func (s *Store) checkFiles() (wal int64, err error) {
 	files, err := s.sameFiles()
 	if err != nil {

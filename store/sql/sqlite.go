@@ -172,6 +172,7 @@ func openWriter(path string) (*liteConn, error) {
 
 // writerPragmas are those of the connection that writes. Its cache is small: a
 // commit that has moved pages of a tree walks through all of it.
+// See docs/decisions/0007.
 func writerPragmas() []string {
 	synchronous := "FULL"
 	switch {

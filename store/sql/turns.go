@@ -68,6 +68,8 @@ func ask[T any](ctx context.Context, s *engine, run func(*tx) (T, error)) (T, er
 	return found, nil
 }
 
+// doOp runs an operation. Its caller waits for the commit of a group of operations, or commits the group itself if no
+// other caller does. See docs/decisions/0005.
 func (s *engine) doOp(ctx context.Context, o *op) error {
 	o.uid, o.done = queue.UserOf(ctx), make(chan error, 1)
 	if err := ctx.Err(); err != nil {
@@ -210,6 +212,7 @@ func (s *engine) several() bool {
 // takeTurns takes a group in which users take turns, and each user's classes: else whoever has a commit filled by what goes first would
 // keep all else waiting. Who was served last comes last, and a user whose last operation took long after the others of a turn. The
 // caller holds mu.
+// See docs/decisions/0006.
 func (s *engine) takeTurns(group []*op) []*op {
 	group = append(group, s.waiting[urgent]...)
 	clear(s.waiting[urgent])

@@ -23,6 +23,7 @@ func (t *tx) Order() (o queue.Order, changing bool) {
 // fenceStep bounds how far a claim raises a fence. How far it does is random, so that
 // nobody can say before an attempt by which name it, its output and its processes go;
 // the numbers last for a hundred million claims of one job.
+// See docs/decisions/0004.
 const fenceStep = 1 << 36
 
 // FenceStep implements rules.Tx.

@@ -98,6 +98,7 @@ const maxListed = 32
 // listUsers notes in meta.users what the transaction changed of the users' counts: that
 // row is written anyway. Once these are many their rows are written, and the list begins
 // anew.
+// See docs/decisions/0019.
 func (t *tx) listUsers() error {
 	m := &t.s.mem
 	changed := false

@@ -12,6 +12,7 @@ import (
 // The WAL is emptied after each thousand pages, but for what somebody still reads,
 // and it is begun anew only when nobody reads in it. Readers who take turns, or one
 // that does not end, would let it grow for ever.
+// See docs/decisions/0036.
 const (
 	walKeep   = 64 << 20  // bytes; above that the writer waits for readers to end
 	walAlarm  = 256 << 20 // above that people are told, and reads are kept short

@@ -388,6 +388,7 @@ func (t *tx) writeMeta() error {
 }
 
 // reservations lists the leases that are not known to have started.
+// See docs/decisions/0003.
 func (t *tx) reservations() string {
 	list := make([]byte, 0, 1024)
 	for seq, l := range t.s.mem.leases {
