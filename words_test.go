@@ -1,0 +1,300 @@
+package queuectl
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// An avoidedPhrase is a row of testdata/avoided_phrases.tsv.
+type avoidedPhrase struct {
+	phrase  *regexp.Regexp
+	instead string
+}
+
+// avoidedPhrases reads the table of phrases that readers have stumbled over.
+func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
+	t.Helper()
+	raw, err := os.ReadFile("testdata/avoided_phrases.tsv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		if phrase, instead, ok := strings.Cut(strings.TrimSpace(line), "\t"); ok {
+			all = append(all, avoidedPhrase{regexp.MustCompile("(?i)" + phrase), instead})
+		}
+	}
+	if len(all) < 20 {
+		t.Fatalf("only %d phrases were read", len(all))
+	}
+	return all
+}
+
+// How many of them are allowed in 1,000 words.
+const (
+	allowedInMessages = 1.0
+	allowedInPages    = 1.5
+)
+
+// found returns the phrases to avoid in the text of a file, each with its replacement.
+func found(file, text string, phrases []avoidedPhrase) (hits []string) {
+	if strings.Contains(file, "windows") {
+		text = folder.ReplaceAllString(text, "")
+	}
+	for _, a := range phrases {
+		for _, phrase := range a.phrase.FindAllString(text, -1) {
+			hits = append(hits, strconv.Quote(phrase)+" (better: "+a.instead+")")
+		}
+	}
+	return hits
+}
+
+// folder is the usual word on Windows, and one to avoid elsewhere.
+var folder = regexp.MustCompile(`(?i)\bfolders?\b`)
+
+// Messages, help and log lines avoid phrases that readers stumble over.
+func TestMessagesAvoidPhrases(t *testing.T) {
+	phrases, words, hits := avoidedPhrases(t), 0, []string{}
+	for _, m := range messages(t) {
+		words += len(strings.Fields(m.text))
+		for _, hit := range found(m.file, m.text, phrases) {
+			hits = append(hits, m.file+":"+strconv.Itoa(m.line)+": "+hit)
+		}
+	}
+	holdsPhrases(t, words, hits, allowedInMessages)
+}
+
+// The pages avoid them too.
+func TestPagesAvoidPhrases(t *testing.T) {
+	phrases, words, hits := avoidedPhrases(t), 0, []string{}
+	for _, page := range pages(t) {
+		for i, line := range strings.Split(withoutBlocks(t, page), "\n") {
+			words += len(strings.Fields(line))
+			for _, hit := range found(page, line, phrases) {
+				hits = append(hits, page+":"+strconv.Itoa(i+1)+": "+hit)
+			}
+		}
+	}
+	holdsPhrases(t, words, hits, allowedInPages)
+}
+
+func holdsPhrases(t *testing.T, words int, hits []string, allowed float64) {
+	t.Helper()
+	if words < 1000 {
+		t.Fatalf("only %d words were read", words)
+	}
+	if perThousand := 1000 * float64(len(hits)) / float64(words); perThousand > allowed {
+		t.Errorf("%d phrases in %d words, %.1f per 1,000; at most %.1f are allowed:\n%s",
+			len(hits), words, perThousand, allowed, strings.Join(hits, "\n"))
+	}
+}
+
+// On each page the mean sentence has at most 16 words, and at most 6 % of the sentences have more than 30.
+func TestSentencesOfPagesAreShort(t *testing.T) {
+	for _, page := range pages(t) {
+		count, words, long := 0, 0, []string{}
+		for _, s := range sentences(withoutBlocks(t, page)) {
+			n := len(word.FindAllString(s, -1))
+			if n < 4 {
+				continue // a table's cell, or the title of an item
+			}
+			count++
+			words += n
+			if n > 30 {
+				long = append(long, s)
+			}
+		}
+		if count > 0 && (float64(words) > 16*float64(count) || len(long) > 1 && 100*len(long) > 6*count) {
+			t.Errorf("%s: the mean sentence has %.1f words, and %d of %d have more than 30:\n%s",
+				page, float64(words)/float64(count), len(long), count, strings.Join(long, "\n"))
+		}
+	}
+}
+
+// The README can be read in a few minutes, the changelog on one screen or two, a decision record at a glance.
+func TestPagesStayShort(t *testing.T) {
+	for _, page := range pages(t) {
+		raw, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		words, lines := len(strings.Fields(string(raw))), strings.Count(string(raw), "\n")
+		switch {
+		case page == "README.md" && words > 700:
+			t.Errorf("%s has %d words; at most 700 are allowed", page, words)
+		case page == "CHANGELOG.md" && lines > 80:
+			t.Errorf("%s has %d lines; at most 80 are allowed", page, lines)
+		case strings.HasPrefix(page, "docs/decisions/") && lines > 40:
+			t.Errorf("%s has %d lines; at most 40 are allowed", page, lines)
+		}
+	}
+}
+
+// Each decision record that code refers to exists.
+func TestDecisionRecordsExist(t *testing.T) {
+	record, references := regexp.MustCompile(`docs/decisions/(\d{4})`), 0
+	for file := range sources(t) {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range record.FindAllStringSubmatch(string(raw), -1) {
+			references++
+			if files, err := filepath.Glob("docs/decisions/" + m[1] + "-*.md"); err != nil || len(files) != 1 {
+				t.Errorf("%s refers to decision record %s: got files %v, %v, want one", file, m[1], files, err)
+			}
+		}
+	}
+	if references < 50 {
+		t.Errorf("only %d references to decision records were found", references)
+	}
+}
+
+type message struct {
+	file string
+	line int
+	text string
+}
+
+// unread are the directories whose programs are not shipped.
+var unread = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools", "packaging/test"}
+
+// sqlText begins a statement of SQL.
+var sqlText = regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
+
+// messages returns the texts of three words or more that the shipped programs hold, except SQL. The parts of a
+// concatenation are one text.
+func messages(t *testing.T) (all []message) {
+	t.Helper()
+	files := token.NewFileSet()
+	for file := range sources(t) {
+		if strings.HasSuffix(file, "_test.go") || slices.ContainsFunc(unread, func(dir string) bool { return strings.HasPrefix(file, dir+"/") }) {
+			continue
+		}
+		f, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ImportSpec:
+				return false
+			case *ast.BasicLit, *ast.BinaryExpr:
+				text := literals(n.(ast.Expr))
+				if len(strings.Fields(text)) >= 3 && !sqlText.MatchString(text) {
+					all = append(all, message{file, files.Position(n.Pos()).Line, text})
+				}
+				return text == ""
+			}
+			return true
+		})
+	}
+	return all
+}
+
+// literals joins the text literals of a concatenation.
+func literals(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		if text, err := strconv.Unquote(e.Value); err == nil && e.Kind == token.STRING {
+			return text
+		}
+	case *ast.BinaryExpr:
+		if e.Op == token.ADD {
+			return literals(e.X) + literals(e.Y)
+		}
+	}
+	return ""
+}
+
+// pages returns the project's Markdown files that people read.
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", ".github/*.md", ".github/*/*.md"} {
+		files, err := fs.Glob(os.DirFS("."), pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, files...)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d pages were found", len(all))
+	}
+	return all
+}
+
+// withoutBlocks returns a page with empty lines for its code blocks, so that line numbers stay.
+func withoutBlocks(t *testing.T, page string) string {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.FromSlash(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, block := strings.Split(string(raw), "\n"), false
+	for i, line := range lines {
+		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		if fence || block {
+			lines[i] = ""
+		}
+		block = block != fence
+	}
+	return strings.Join(lines, "\n")
+}
+
+var (
+	word      = regexp.MustCompile(`[A-Za-z0-9][\w'’-]*`)
+	code      = regexp.MustCompile("`[^`]*`")
+	link      = regexp.MustCompile(`!?\[([^\]]*)\]\([^)]*\)`)
+	item      = regexp.MustCompile(`^([-*+]|\d+\.)\s+`)
+	ruler     = regexp.MustCompile(`^\|?[\s:|-]+\|?$`)
+	sentenced = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
+)
+
+// sentences splits the text of a page: paragraphs and list items into sentences, tables into cells. Code counts as a
+// word, headings are left out.
+func sentences(text string) (all []string) {
+	var paragraph []string
+	end := func() {
+		all = append(all, split(strings.Join(paragraph, " "))...)
+		paragraph = nil
+	}
+	for line := range strings.SplitSeq(text, "\n") {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "" || strings.HasPrefix(line, "#") || strings.HasPrefix(line, "<!--") || ruler.MatchString(line):
+			end()
+		case strings.HasPrefix(line, "|"):
+			end()
+			for cell := range strings.SplitSeq(strings.Trim(line, "|"), "|") {
+				all = append(all, split(cell)...)
+			}
+		default:
+			if item.MatchString(line) {
+				end()
+			}
+			paragraph = append(paragraph, item.ReplaceAllString(line, ""))
+		}
+	}
+	end()
+	return all
+}
+
+func split(paragraph string) (all []string) {
+	rest := link.ReplaceAllString(code.ReplaceAllString(paragraph, "Code"), "$1")
+	for {
+		at := sentenced.FindStringIndex(rest)
+		if at == nil {
+			return append(all, strings.TrimSpace(rest))
+		}
+		all = append(all, strings.TrimSpace(rest[:at[1]-1]))
+		rest = rest[at[1]-1:]
+	}
+}
