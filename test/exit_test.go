@@ -88,7 +88,7 @@ func TestExitCodeOfWhatOthersDo(t *testing.T) {
 }
 
 // betweenAttempts is what run says of an attempt that another one follows.
-var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; again .* \(\d+ left\)\n`)
+var betweenAttempts = regexp.MustCompile(`(?m)^queuectl: attempt \d+ failed: .*; retrying .* \(\d+ attempts? left\)\n`)
 
 // A job that was removed does not end any more.
 func TestExitCodeOfARemovedJob(t *testing.T) {
