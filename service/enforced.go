@@ -49,7 +49,7 @@ func refusal(short queue.Shortfall, others []string, of int) error {
 	}
 	what += " (" + short.By + ")"
 	if len(others) > 0 {
-		what += ", and the same is true of " + strings.Join(others, ", ")
+		what += "; also not fully enforced: " + strings.Join(others, ", ")
 	}
 	e := queue.Errorf(queue.CodeUnsupported, "%s; leave it out, or do not require it; see: queuectl doctor", what)
 	e.Field = short.Limit

@@ -130,7 +130,7 @@ func TestRestore(t *testing.T) {
 	for file, c := range map[string]struct {
 		code int
 		want string
-	}{damaged: {2, "not a valid backup"}, filepath.Join(q.dir, "initialized"): {2, "not a valid backup"}, filepath.Join(q.dir, "none"): {4, "there is no "}} {
+	}{damaged: {2, "not a valid backup"}, filepath.Join(q.dir, "initialized"): {2, "not a valid backup"}, filepath.Join(q.dir, "none"): {4, "does not exist"}} {
 		if r := q.cli("restore", file); r.code != c.code || !strings.Contains(r.err, c.want) {
 			t.Errorf("restore %s: %+v", filepath.Base(file), r)
 		}
@@ -159,7 +159,7 @@ func TestRestore(t *testing.T) {
 	if id := q.must("enqueue", "true"); id != "3" {
 		t.Errorf("the next number is %s, want 3: 2 was given out before", id)
 	}
-	if r := q.cli("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.code != 4 || !strings.Contains(r.err, "are gone") {
+	if r := q.cli("events", "--since", fmt.Sprint(last-1), "--jsonl"); r.code != 4 || !strings.Contains(r.err, "were removed") {
 		t.Errorf("events over the restoring: %+v", r)
 	}
 }

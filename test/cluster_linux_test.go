@@ -257,7 +257,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	}
 	a.must("node", "drain", "--off", "b")
 	a.must("wait", "--timeout", "20s", id)
-	if r := a.cli("node", "rm", "b"); r.code == 0 || !strings.Contains(r.err, "runs") {
+	if r := a.cli("node", "rm", "b"); r.code == 0 || !strings.Contains(r.err, "is running") {
 		t.Errorf("a node whose service runs is removed: %+v", r)
 	}
 	if r := a.cli("node", "rm", "c"); r.code == 0 || !strings.Contains(r.err, `there is no node "c"`) {
@@ -532,7 +532,7 @@ func TestMachinesByAPooler(t *testing.T) {
 			t.Errorf("stopped with %d:\n%s", code, q.log)
 		}
 	}
-	if r := a.cli("migrate", "--from", a.store, "--to", "sqlite"); r.code != 2 || !strings.Contains(r.err, "by a pooler") {
+	if r := a.cli("migrate", "--from", a.store, "--to", "sqlite"); r.code != 2 || !strings.Contains(r.err, "a connection pooler") {
 		t.Errorf("a move by a pooler: %+v", r)
 	}
 }

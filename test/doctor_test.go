@@ -170,7 +170,7 @@ func TestDoctorMakesNothing(t *testing.T) {
 	if err := os.Chown(q.dir, other, other); err != nil {
 		t.Fatal(err)
 	}
-	if r := q.cli("doctor"); r.code != 5 || !strings.Contains(r.err, "belongs to uid 65534, so look at it as that user") || strings.Contains(r.out+r.err, "chown") {
+	if r := q.cli("doctor"); r.code != 5 || !strings.Contains(r.err, "belongs to uid 65534; run doctor as that user") || strings.Contains(r.out+r.err, "chown") {
 		t.Errorf("as root: %+v", r)
 	}
 	if after := names(); !slices.Equal(after, before) {
@@ -198,7 +198,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	if err := os.WriteFile(orphan, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	q.diagnosed("an orphan output", "outputs", "999-1 is of no attempt", "--verify")
+	q.diagnosed("an orphan output", "outputs", "999-1 belongs to no attempt", "--verify")
 	os.Remove(orphan)
 	outputs, _ := filepath.Glob(q.path("runner/output/*"))
 	if len(outputs) != 1 {
@@ -239,7 +239,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 func TestDoctorNamesTheFolder(t *testing.T) {
 	q := newQueue(t, "")
 	r := q.cli("doctor", "--dir", "nothing-yet")
-	if want := "begin with: queuectl --dir nothing-yet service start"; !strings.Contains(r.out, want) {
+	if want := "start with: queuectl --dir nothing-yet service start"; !strings.Contains(r.out, want) {
 		t.Errorf("doctor: %+v, want %q", r, want)
 	}
 }

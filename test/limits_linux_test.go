@@ -335,12 +335,13 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 		}
 	}
 	before := q.must("status", "--json")
-	for field, words := range map[string][]string{
-		"cpus":           {"enqueue", "--require-limits", "--cpus", "1", "true"},
-		"memory":         {"run", "--require-limits", "--memory", "64M", "true"},
-		"line 1: memory": {"enqueue", "--require-limits", "--file", file},
+	const perProcess = "limits each process of a job on this machine, but not all of them together"
+	for want, words := range map[string][]string{
+		"cpus: is not enforced on this machine": {"enqueue", "--require-limits", "--cpus", "1", "true"},
+		"memory: " + perProcess:                 {"run", "--require-limits", "--memory", "64M", "true"},
+		"line 1: memory: " + perProcess:         {"enqueue", "--require-limits", "--file", file},
 	} {
-		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, field+": is not enforced on this machine") || !strings.Contains(r.err, "no control groups") {
+		if r := q.cli(words...); r.code == 0 || !strings.Contains(r.err, want) || !strings.Contains(r.err, "no control groups") {
 			t.Errorf("%q: exit code %d, %s", words, r.code, r.err)
 		}
 	}
@@ -350,7 +351,7 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	q.must("enqueue", "--require-limits", "--nice", "3", "true")
 	private := exec.Command(q.bin, "--dir", filepath.Join(t.TempDir(), "private"), "run", "--private", "--require-limits", "--file", file)
 	private.Env = environment(q.dir)
-	if r := ran(t, private); r.code == 0 || !strings.Contains(r.err, "memory: is not enforced on this machine") {
+	if r := ran(t, private); r.code == 0 || !strings.Contains(r.err, "memory: "+perProcess) {
 		t.Errorf("a private run: exit code %d, %s", r.code, r.err)
 	}
 	said := q.cli("doctor").out

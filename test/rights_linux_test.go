@@ -371,12 +371,12 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	for _, c := range []struct{ key, value string }{{"socket_mode", "0600"}, {"socket_group", "none"}} {
 		r := q.cli("config", "set", c.key, c.value)
-		if now := q.setting(c.key); r.code != 0 || !strings.Contains(r.err, "next start") || now.Value == c.value || now.Origin != "file" {
+		if now := q.setting(c.key); r.code != 0 || !strings.Contains(r.err, "after a restart of the service") || now.Value == c.value || now.Origin != "file" {
 			t.Errorf("%s: %+v, now %+v", c.key, r, now)
 		}
 		q.must("config", "unset", c.key)
 	}
-	if d := q.doctor(); strings.Contains(fmt.Sprint(d), socketName+" is open") {
+	if d := q.doctor(); strings.Contains(fmt.Sprint(d), socketName+" can be accessed") {
 		t.Errorf("doctor: %+v", d)
 	}
 	q.stop()
@@ -390,7 +390,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	cmd := as(exec.Command(binaryForAll(t), "--dir", q.dir, "status"), alice)
 	cmd.Dir = "/"
-	if r := ran(t, cmd); r.code != 5 || !strings.Contains(r.err, "the folder "+q.dir+" is closed") {
+	if r := ran(t, cmd); r.code != 5 || !strings.Contains(r.err, "it has no access to the directory "+q.dir) {
 		t.Errorf("a folder that cannot be entered: %+v", r)
 	}
 	q.stop()

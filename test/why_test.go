@@ -47,7 +47,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	is("later", "time", "not due", "edit later", true)
 	q.must("enqueue", "--id", "fails", "--max-retries", "2", "--backoff-base", "60", "exit 4")
 	q.until("it has failed", 20*time.Second, func() bool { return q.show("fails").State == "failed" })
-	is("fails", "retry", "attempt 1 failed", "retry fails", true)
+	is("fails", "retry", "retry after failed attempt 1", "retry fails", true)
 	q.must("hold", "fails")
 	is("fails", "held", "held", "release fails", false)
 	q.must("release", "fails")
@@ -67,7 +67,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	if got := q.cli("enqueue", "--id", "after", "--after", "dead", "true"); got.code != 0 || !strings.Contains(got.err, "cancelled immediately") {
 		t.Errorf("after a dead one: %+v", got)
 	}
-	is("after", "dependency", "until job dead is completed, which is dead", "retry dead", false)
+	is("after", "dependency", "job dead being completed, but that job is dead", "retry dead", false)
 	if got := q.cli("wait", "after"); got.code != 125 {
 		t.Errorf("wait for a job that was cancelled for another's sake: exit code %d", got.code)
 	}

@@ -53,7 +53,7 @@ var refusals = []struct {
 	{"not UTF-8", "{\"id\":1,\"method\":\"\xff\"}", "parse", -32700, "", "UTF-8", true},
 	{"too deep", request("enqueue", `{"command":"x","env":`+deep(31)+`}`), "parse", -32700, "", "32", true},
 	{"9 MiB", request("enqueue", `{"command":"`+strings.Repeat("x", 9<<20)+`"}`), "too_large", -32700, "", "8388608", true},
-	{"no method", `{"jsonrpc":"2.0","id":7}`, "invalid_request", -32600, "method", "missing", false},
+	{"no method", `{"jsonrpc":"2.0","id":7}`, "invalid_request", -32600, "method", "required", false},
 	{"null id", `{"jsonrpc":"2.0","id":null,"method":"status"}`, "invalid_request", -32600, "id", "", false},
 	{"a batch of JSON-RPC", `[` + request("status", "{}") + `]`, "invalid_request", -32600, "", "one request per line", false},
 	{"a member twice", `{"id":7,"id":8,"method":"status"}`, "invalid_request", -32600, "id", "twice", false},
