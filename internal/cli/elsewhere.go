@@ -11,91 +11,83 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// elsewhere maps words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to ours. If queuectl has nothing
-// like it, answer says so.
-type elsewhere struct{ words, ours, answer string }
+// The tables in this file map words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to hints. Each line has
+// words, ": " and the hint. The tables are text because slices of structs made the client several KB larger.
 
 // hintAt returns the hint of a table about a word, "" if the table does not contain the word.
-func hintAt(word string, table []elsewhere) string {
-	for _, e := range table {
-		switch known := slices.Contains(strings.Fields(e.words), word); {
-		case known && e.ours != "":
-			return "; use " + e.ours
-		case known:
-			return "; " + e.answer
+func hintAt(word, table string) string {
+	for line := range strings.Lines(table) {
+		words, hint, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		if slices.Contains(strings.Fields(words), word) {
+			return "; " + hint
 		}
 	}
 	return ""
 }
 
-// verbsElsewhere returns the hints about commands of other programs.
-func verbsElsewhere() []elsewhere {
-	return []elsewhere{
-		{words: "follow", ours: "queuectl attach or queuectl logs -f"},
-		{words: "tail", ours: "queuectl logs -f"},
-		{words: "cat output journal", ours: "queuectl logs"},
-		{words: "stash", ours: "queuectl hold"},
-		{words: "suspend freeze", ours: "queuectl pause (running jobs) or queuectl hold (waiting jobs)"},
-		{words: "unpause thaw continue", ours: "queuectl resume"},
-		{words: "at enqueue-at", ours: "queuectl enqueue --at TIME"},
-		{words: "restart", ours: "queuectl retry (run a job again) or queuectl service restart"},
-		{words: "redo", ours: "queuectl retry"},
-		{words: "remove delete del", ours: "queuectl rm"},
-		{words: "atrm abort scancel", ours: "queuectl cancel"},
-		{words: "killall", ours: "queuectl cancel --all, or queuectl kill --all to send a signal"},
-		{words: "atq jobs squeue sacct", ours: "queuectl list"},
-		{words: "batch", ours: "queuectl enqueue --batch NAME"},
-		{words: "submit push sbatch", ours: "queuectl enqueue"},
-		{words: "srun exec", ours: "queuectl run"},
-		{words: "info inspect describe", ours: "queuectl show"},
-		{words: "stop", ours: "queuectl cancel (a job) or queuectl service stop"},
-		{words: "shutdown quit", ours: "queuectl service stop; to let running jobs finish first: queuectl drain --wait"},
-		{words: "parallel", ours: "queuectl worker scale N"},
-		{words: "start", ours: "queuectl release (held jobs), queuectl resume (paused jobs), queuectl worker start or queuectl service start"},
-		{words: "switch swap urgent move", ours: "queuectl edit ID --priority N, or queuectl enqueue --next for a new job"},
-		{words: "send", ours: "queuectl attach, if the job was enqueued with --tty"},
-		{words: "clean purge", ours: "queuectl cleanup"},
-		{words: "reset", ours: "queuectl clear"},
-		{words: "watch", ours: "queuectl top or queuectl status --watch"},
-		{words: "sinfo", ours: "queuectl status or queuectl node list"},
-		{words: "nodes hosts machines scontrol", ours: "queuectl node list"},
-		{words: "sacctmgr sreport statistics history", ours: "queuectl stats"},
-		{words: "enable install", ours: "queuectl service install"},
-		{words: "disable uninstall", ours: "queuectl service uninstall"},
-		{words: "daemon", ours: "queuectl serve or queuectl service start"},
-		{words: "workers", ours: "queuectl worker list or queuectl worker scale N"},
-		{words: "signal pkill", ours: "queuectl kill -s NAME ID"},
-		{words: "group groups queues partition", ours: "queuectl queue"},
-		{words: "depend dependencies depends", ours: "queuectl tree ID to show dependencies, or queuectl enqueue --after ID to add one"},
-		{words: "schedules cron crontab timer timers", ours: "queuectl schedule add NAME 'CRON' -- PROGRAM ARGS or queuectl schedule list"},
-	}
-}
+// verbsElsewhere has the hints about commands of other programs.
+const verbsElsewhere = `follow: use queuectl attach or queuectl logs -f
+tail: use queuectl logs -f
+cat output journal: use queuectl logs
+stash: use queuectl hold
+suspend freeze: use queuectl pause (running jobs) or queuectl hold (waiting jobs)
+unpause thaw continue: use queuectl resume
+at enqueue-at: use queuectl enqueue --at TIME
+restart: use queuectl retry (run a job again) or queuectl service restart
+redo: use queuectl retry
+remove delete del: use queuectl rm
+atrm abort scancel: use queuectl cancel
+killall: use queuectl cancel --all, or queuectl kill --all to send a signal
+atq jobs squeue sacct: use queuectl list
+batch: use queuectl enqueue --batch NAME
+submit push sbatch: use queuectl enqueue
+srun exec: use queuectl run
+info inspect describe: use queuectl show
+stop: use queuectl cancel (a job) or queuectl service stop
+shutdown quit: use queuectl service stop; to let running jobs finish first: queuectl drain --wait
+parallel: use queuectl worker scale N
+start: use queuectl release (held jobs), queuectl resume (paused jobs), queuectl worker start or queuectl service start
+switch swap urgent move: use queuectl edit ID --priority N, or queuectl enqueue --next for a new job
+send: use queuectl attach, if the job was enqueued with --tty
+clean purge: use queuectl cleanup
+reset: use queuectl clear
+watch: use queuectl top or queuectl status --watch
+sinfo: use queuectl status or queuectl node list
+nodes hosts machines scontrol: use queuectl node list
+sacctmgr sreport statistics history: use queuectl stats
+enable install: use queuectl service install
+disable uninstall: use queuectl service uninstall
+daemon: use queuectl serve or queuectl service start
+workers: use queuectl worker list or queuectl worker scale N
+signal pkill: use queuectl kill -s NAME ID
+group groups queues partition: use queuectl queue
+depend dependencies depends: use queuectl tree ID to show dependencies, or queuectl enqueue --after ID to add one
+schedules cron crontab timer timers: use queuectl schedule add NAME 'CRON' -- PROGRAM ARGS or queuectl schedule list
+`
 
-// groupVerbsElsewhere returns the verbs that groups of verbs have in other programs, such as `queue delete`. A group has
-// only some of the verbs in ours, so a word may have several rows.
-func groupVerbsElsewhere() []elsewhere {
-	return []elsewhere{
-		{words: "ls", ours: "list"},
-		{words: "delete del remove destroy", ours: "rm"},
-		{words: "delete del remove", ours: "unset"},
-		{words: "create new make", ours: "add"},
-		{words: "create new make add", ours: "set"},
-		{words: "edit update change", ours: "set"},
-		{words: "info inspect describe", ours: "show"},
-		{words: "stop disable suspend", ours: "pause"},
-		{words: "start enable unpause continue", ours: "resume"},
-		{words: "trigger now", ours: "run"},
-	}
-}
+// groupVerbsElsewhere maps subcommands of other programs, as in `queue delete`, to ours. A group of commands has only some
+// of ours, so a word may be in several lines.
+const groupVerbsElsewhere = `ls: list
+delete del remove destroy: rm
+delete del remove: unset
+create new make: add
+create new make add: set
+edit update change: set
+info inspect describe: show
+stop disable suspend: pause
+start enable unpause continue: resume
+trigger now: run
+`
 
 // groupHint returns the verb of a group that was meant by a word of another program, "" if that is not known.
 func groupHint(group, word string, verbs []*cobra.Command) string {
-	for _, e := range groupVerbsElsewhere() {
-		if !slices.Contains(strings.Fields(e.words), word) {
+	for line := range strings.Lines(groupVerbsElsewhere) {
+		words, ours, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
+		if !slices.Contains(strings.Fields(words), word) {
 			continue
 		}
 		for _, v := range verbs {
-			if v.Name() == e.ours {
+			if v.Name() == ours {
 				usage, _, _ := strings.Cut(v.Use, " [")
 				usage, _, _ = strings.Cut(usage, " |")
 				return "; use queuectl " + group + " " + usage
@@ -151,87 +143,87 @@ func argumentHint(verb string, args []string) string {
 // would make the client too large.
 const plainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
-// flagsElsewhere returns the hints about flags of other programs for a command.
-func flagsElsewhere(verb string) (table []elsewhere) {
+// flagsElsewhere returns the hints about flags of other programs for a command. -9, -HUP and the like are for kill.
+func flagsElsewhere(verb string) string {
 	switch verb {
-	case "enqueue", "run", "edit":
-		table = jobFlagsElsewhere(verb)
+	case "enqueue", "edit":
+		return enqueueFlagsElsewhere + jobFlagsElsewhere + anyFlagsElsewhere
+	case "run":
+		return runFlagsElsewhere + jobFlagsElsewhere + anyFlagsElsewhere
 	case "list", "ps":
-		table = []elsewhere{
-			{words: "--format --fields --output --template -o", ours: "--columns COLUMNS or --json"},
-			{words: "--all -a", answer: "leave it out: all jobs are listed by default (tables: 50, change it with --limit N)"},
-			{words: "-n --lines --tail --head --max --count", ours: "--limit N"},
-			{words: "-w -f --follow", ours: "--watch"},
-			{words: "--running", ours: "--state processing"},
-			{words: "--queued --pending", ours: "--state waiting"},
-		}
+		return listFlagsElsewhere + anyFlagsElsewhere
 	case "kill":
-		table = []elsewhere{{words: "-1 -2 -3 -6 -9 -A -C -H -I -K -S -T -U", ours: "queuectl kill -s NAME ID"}} // -9, -HUP and the like
+		return "-1 -2 -3 -6 -9 -A -C -H -I -K -S -T -U: use queuectl kill -s NAME ID\n" + anyFlagsElsewhere
 	case "queuectl":
-		table = []elsewhere{{words: "-V -v", ours: "--version"}}
+		return "-V -v: use --version\n" + anyFlagsElsewhere
 	case "logs", "attach":
-		table = []elsewhere{
-			{words: "--tail -l", ours: "queuectl logs -n N"},
-			{words: "--full", answer: "leave it out: the whole output is printed by default (-n N prints the last N lines)"},
-			{words: "-t", ours: "queuectl logs --timestamps"},
-		}
+		return logsFlagsElsewhere + anyFlagsElsewhere
 	}
-	return append(table, []elsewhere{
-		{words: "--group --partition -g", ours: "--queue QUEUE"},
-		{words: "--jobs --parallel --max-procs --slots --concurrency -j -P", ours: "queuectl worker scale N"},
-		{words: "--results", ours: "queuectl logs"},
-		{words: "--halt", answer: "nothing like it exists yet; cancel the remaining jobs with: queuectl cancel --batch NAME"},
-		{words: "--progress --bar --eta", ours: "queuectl wait --batch NAME --progress"},
-		{words: "--wait", ours: "queuectl run or queuectl wait ID"},
-		{words: "--follow", ours: "queuectl attach ID or queuectl logs -f"},
-		{words: "--force --assume-yes -y", ours: "--yes, with commands that ask for confirmation"},
-		{words: "--all-failed -a", ours: "--failed or --all"},
-		{words: "--format", ours: "--json or queuectl list --columns COLUMNS"},
-	}...)
+	return anyFlagsElsewhere
 }
 
-// jobFlagsElsewhere returns the hints for commands that create or change jobs.
-func jobFlagsElsewhere(verb string) []elsewhere {
-	own := []elsewhere{{words: "--follow -f", ours: "queuectl run or queuectl attach ID"}}
-	if verb == "run" {
-		own = []elsewhere{
-			{words: "--follow -f", answer: "leave it out: run follows its job unless -d is given"},
-			{words: "--jobs --max-procs -j -P", ours: "queuectl worker scale N, or --workers N with --private"},
-			{words: "--progress --bar --eta", ours: "queuectl wait --batch NAME --progress (run --private shows progress by default)"},
-		}
-	}
-	return append(own, []elsewhere{
-		{words: "--pty --interactive", ours: "--tty"},
-		{words: "--rm --collect", answer: "ended jobs are removed automatically (setting retention_completed); remove one now with: queuectl rm ID"},
-		{words: "--batch", ours: "queuectl enqueue --batch NAME and then queuectl wait --batch NAME"}, // run has none
-		{words: "--wait -W", ours: "queuectl run or queuectl wait ID"},
-		{words: "--retries --retry --max-retry --max-tries", ours: "--max-retries N"},
-		{words: "--attempts --tries", ours: "--max-attempts N"},
-		{words: "--name --unit --job-name -J", ours: "--id NAME"},
-		{words: "--directory --working-directory --workdir --chdir -w -C", ours: "--cwd DIR"},
-		{words: "--time --begin --start-at --delay-until --not-before -t", ours: "--at TIME"},
-		{words: "--on-active", ours: "--in DURATION"},
-		{words: "--deadline", ours: "--expires-at TIME (latest start) or --timeout DURATION (longest run)"},
-		{words: "--tag --tags --labels --comment -L -l", ours: "--label NAME=VALUE"},
-		{words: "--immediate --first --urgent -i -u", ours: "queuectl enqueue --next"},
-		{words: "--stashed --hold --held -s -H", answer: "jobs cannot be enqueued as held yet; enqueue with --in DURATION, then: queuectl hold ID"},
-		{words: "--print-task-id --parsable -p", answer: "leave it out: the ID is printed by default"},
-		{words: "--dependencies --dependency --depends -D -a", ours: "--after ID,ID"},
-		{words: "--singleton", ours: "--unique KEY"},
-		{words: "--mutex --semaphore --exclusive", ours: "--lock KEY or --lock KEY:N"},
-		{words: "--rate", ours: "--rate-limit KEY=N/m"},
-		{words: "--gres --gpus", ours: "--resource NAME=N"},
-		{words: "--notify --email --mail --mail-to --mail-type --mail-user -m", ours: "--on-dead COMMAND or --on-ended COMMAND, with a command that sends the mail"},
-		{words: "--cron --schedule --on-calendar --every --repeat", ours: "queuectl schedule add NAME 'CRON' -- PROGRAM ARGS"},
-		{words: "--array", ours: "queuectl enqueue -- PROGRAM ::: A B C or --lines FILE"},
-		{words: "--host --node --nodelist --sshlogin -S", ours: "--on NODE or --on LABEL=VALUE"},
-		{words: "--mem --memfree", ours: "--memory SIZE"},
-		{words: "--cpus-per-task --ntasks", ours: "--cpus N"},
-		{words: "--setenv --export -e -E", ours: "--env NAME=VALUE or --env-pass NAME"},
-		{words: "--output --error -o", ours: "queuectl logs ID, or redirect in the command: 'work >file'"},
-		{words: "--uid", ours: "--user USER"},
-	}...)
-}
+// The hints about flags, by command. jobFlagsElsewhere is for commands that create or change jobs, anyFlagsElsewhere for
+// all commands.
+const (
+	enqueueFlagsElsewhere = `--follow -f: use queuectl run or queuectl attach ID
+`
+	runFlagsElsewhere = `--follow -f: leave it out: run follows its job unless -d is given
+--jobs --max-procs -j -P: use queuectl worker scale N, or --workers N with --private
+--progress --bar --eta: use queuectl wait --batch NAME --progress (run --private shows progress by default)
+`
+	listFlagsElsewhere = `--format --fields --output --template -o: use --columns COLUMNS or --json
+--all -a: leave it out: all jobs are listed by default (tables: 50, change it with --limit N)
+-n --lines --tail --head --max --count: use --limit N
+-w -f --follow: use --watch
+--running: use --state processing
+--queued --pending: use --state waiting
+`
+	logsFlagsElsewhere = `--tail -l: use queuectl logs -n N
+--full: leave it out: the whole output is printed by default (-n N prints the last N lines)
+-t: use queuectl logs --timestamps
+`
+	jobFlagsElsewhere = `--pty --interactive: use --tty
+--rm --collect: ended jobs are removed automatically (setting retention_completed); remove one now with: queuectl rm ID
+--batch: use queuectl enqueue --batch NAME and then queuectl wait --batch NAME
+--wait -W: use queuectl run or queuectl wait ID
+--retries --retry --max-retry --max-tries: use --max-retries N
+--attempts --tries: use --max-attempts N
+--name --unit --job-name -J: use --id NAME
+--directory --working-directory --workdir --chdir -w -C: use --cwd DIR
+--time --begin --start-at --delay-until --not-before -t: use --at TIME
+--on-active: use --in DURATION
+--deadline: use --expires-at TIME (latest start) or --timeout DURATION (longest run)
+--tag --tags --labels --comment -L -l: use --label NAME=VALUE
+--immediate --first --urgent -i -u: use queuectl enqueue --next
+--stashed --hold --held -s -H: jobs cannot be enqueued as held yet; enqueue with --in DURATION, then: queuectl hold ID
+--print-task-id --parsable -p: leave it out: the ID is printed by default
+--dependencies --dependency --depends -D -a: use --after ID,ID
+--singleton: use --unique KEY
+--mutex --semaphore --exclusive: use --lock KEY or --lock KEY:N
+--rate: use --rate-limit KEY=N/m
+--gres --gpus: use --resource NAME=N
+--notify --email --mail --mail-to --mail-type --mail-user -m: use --on-dead COMMAND or --on-ended COMMAND, with a command that sends the mail
+--cron --schedule --on-calendar --every --repeat: use queuectl schedule add NAME 'CRON' -- PROGRAM ARGS
+--array: use queuectl enqueue -- PROGRAM ::: A B C or --lines FILE
+--host --node --nodelist --sshlogin -S: use --on NODE or --on LABEL=VALUE
+--mem --memfree: use --memory SIZE
+--cpus-per-task --ntasks: use --cpus N
+--setenv --export -e -E: use --env NAME=VALUE or --env-pass NAME
+--output --error -o: use queuectl logs ID, or redirect in the command: 'work >file'
+--uid: use --user USER
+`
+	anyFlagsElsewhere = `--group --partition -g: use --queue QUEUE
+--jobs --parallel --max-procs --slots --concurrency -j -P: use queuectl worker scale N
+--results: use queuectl logs
+--halt: nothing like it exists yet; cancel the remaining jobs with: queuectl cancel --batch NAME
+--progress --bar --eta: use queuectl wait --batch NAME --progress
+--wait: use queuectl run or queuectl wait ID
+--follow: use queuectl attach ID or queuectl logs -f
+--force --assume-yes -y: use --yes, with commands that ask for confirmation
+--all-failed -a: use --failed or --all
+--format: use --json or queuectl list --columns COLUMNS
+`
+)
 
 // slipIn returns a hint about the known word that was mistyped: one letter wrong, missing, too many, or two swapped;
 // two such slips in a word of six letters or more. The first letter must be right, because other similar words mean

@@ -325,5 +325,5 @@ func themeOfField(f *queue.Field) string {
 
 // nearVerb returns a hint about an unknown command: the command that was meant, or how to list all commands.
 func nearVerb(word string, known []string) string {
-	return cmp.Or(hintAt(word, verbsElsewhere()), near(word, known, "list all commands with: queuectl --help"))
+	return cmp.Or(hintAt(word, verbsElsewhere), near(word, known, "list all commands with: queuectl --help"))
 }

@@ -99,8 +99,8 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 	}
 }
 
-// metavars lists the names that the help may use for the values of flags.
-var metavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
+// allMetavars lists the names that the help may use for the values of flags.
+var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
 // Summaries are short, descriptions of flags begin in lower case, and the values of flags have standard names.
 func TestHelpHasOneForm(t *testing.T) {
@@ -113,8 +113,8 @@ func TestHelpHasOneForm(t *testing.T) {
 		}
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			name, usage := pflag.UnquoteUsage(f)
-			if name != "" && !slices.Contains(metavars, name) {
-				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name, metavars)
+			if name != "" && !slices.Contains(allMetavars, name) {
+				t.Errorf("%s --%s: the value is called %s, which is not one of %q", cmd.CommandPath(), f.Name, name, allMetavars)
 			}
 			if usage == "" || unicode.IsUpper(rune(usage[0])) && !isMetavar(usage) || strings.HasSuffix(usage, ".") {
 				t.Errorf("%s --%s: want a description that begins in lower case and has no period: %s", cmd.CommandPath(), f.Name, usage)

@@ -112,42 +112,35 @@ type fieldFlag struct {
 // String is the empty default.
 func (f *fieldFlag) String() string { return "" }
 
+// metavars lists the names that the help uses for the values of fields that are texts or lists. It is text because a
+// switch would make the client larger.
+const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND on_dead=COMMAND on_ended=COMMAND" +
+	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR stdin=STRING stdin_file=FILE" +
+	" umask=MASK backoff_strategy=STRATEGY on_lost=ACTION on_conflict=ACTION on_dependency_failure=ACTION resources=NAME=N env_secret=NAME=FILE "
+
 // Type returns the metavar of the value.
 func (f *fieldFlag) Type() string {
-	switch f.field.Name {
-	case "command", "shell", "on_completed", "on_failed", "on_dead", "on_ended":
-		return "COMMAND"
-	case "queue":
-		return "QUEUE"
-	case "lock", "unique":
-		return "KEY"
-	case "rate_limit":
-		return "KEY=N/PERIOD"
-	case "depends_on":
-		return "ID"
-	case "on":
-		return "NODE"
-	case "user":
-		return "USER"
-	case "cwd":
-		return "DIR"
-	case "stdin":
-		return "STRING"
-	case "stdin_file":
-		return "FILE"
-	case "umask":
-		return "MASK"
-	case "backoff_strategy":
-		return "STRATEGY"
-	case "on_lost", "on_conflict", "on_dependency_failure":
-		return "ACTION"
-	case "resources":
-		return "NAME=N"
-	case "env_secret":
-		return "NAME=FILE"
+	if _, rest, found := strings.Cut(metavars, " "+f.field.Name+"="); found {
+		name, _, _ := strings.Cut(rest, " ")
+		return name
 	}
-	return map[queue.Kind]string{queue.KindInteger: "N", queue.KindNumber: "N", queue.KindDuration: "DURATION", queue.KindInstant: "TIME",
-		queue.KindSize: "SIZE", queue.KindMap: "NAME=VALUE", queue.KindCodes: "CODES", queue.KindBool: "bool", queue.KindText: "NAME", queue.KindList: "NAME"}[f.field.Kind]
+	switch f.field.Kind {
+	case queue.KindInteger, queue.KindNumber:
+		return "N"
+	case queue.KindDuration:
+		return "DURATION"
+	case queue.KindInstant:
+		return "TIME"
+	case queue.KindSize:
+		return "SIZE"
+	case queue.KindMap:
+		return "NAME=VALUE"
+	case queue.KindCodes:
+		return "CODES"
+	case queue.KindBool:
+		return "bool"
+	}
+	return "NAME"
 }
 
 // Set reads the value; times are read in the caller's zone, and durations in words.
