@@ -117,7 +117,7 @@ var fields = []Field{
 	{"timeout_ms", "", KindInteger, "timeout in milliseconds", setTimeoutMS, func(*Spec) any { return nil }},
 	duration("idle_timeout", "", "stop an attempt after this time without output; 0 means no limit", func(s *Spec) **time.Duration { return &s.IdleTimeout }),
 	duration("kill_after", "", "time between SIGTERM and SIGKILL when an attempt is stopped", func(s *Spec) **time.Duration { return &s.KillAfter }),
-	number("backoff_base", "seconds of the retry delay: base^n (exponential) or base*n (linear) after n failures", func(s *Spec) **float64 { return &s.BackoffBase }),
+	number("backoff_base", "base of the retry delay: base^n seconds (exponential) or base*n seconds (linear) after n failures", func(s *Spec) **float64 { return &s.BackoffBase }),
 	text("backoff_strategy", "how the retry delay grows: exponential, linear or fixed", func(s *Spec) **string { return &s.BackoffStrategy }),
 	duration("backoff_max", "", "upper limit of the retry delay", func(s *Spec) **time.Duration { return &s.BackoffMax }),
 	number("jitter", "random spread of the retry delay, 0 to 1: 0.2 varies it by 20 %", func(s *Spec) **float64 { return &s.Jitter }),

@@ -40,7 +40,7 @@ func EventsVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.ValidArgsFunction = a.completeIDs()
-	cmd.Flags().BoolVar(&p.Audit, "audit", false, "print the audit log: which user ran which command on what (for admins)")
+	cmd.Flags().BoolVar(&p.Audit, "audit", false, "print the audit log: which user ran which command on which job or setting (for admins)")
 	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "keep running and print new events; without --since, print only new ones")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
 	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "only events of your jobs that are now in the batch `NAME`")

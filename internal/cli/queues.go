@@ -172,9 +172,9 @@ func queueSetVerb(a *App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	given(f, &p.Concurrency, readInt, "concurrency", "run at most `N` of its jobs at the same time; 0 means no limit")
-	given(f, &p.Weight, readInt, "weight", "share of job starts relative to other queues: `N` from 1 to 1000 (default 1)")
-	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "reject new jobs while `N` jobs are waiting; 0 means no limit")
+	given(f, &p.Concurrency, readInt, "concurrency", "run at most `N` jobs of the queue at the same time; 0 means no limit")
+	given(f, &p.Weight, readInt, "weight", "weight of the queue: with weight 2 it starts twice as many jobs as with 1; `N` from 1 to 1000 (default 1)")
+	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
 	f.Func("default", "default for jobs that do not set a field: `FIELD=VALUE`, such as timeout=2h", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
@@ -187,7 +187,7 @@ func queueSetVerb(a *App) *cobra.Command {
 	})
 	given(f, &p.Retention, retentionAge, "retention", "when to remove completed and cancelled jobs: after `DURATION`, never, or default (the setting)")
 	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep only the newest `N` completed and cancelled jobs; 0 uses the setting")
-	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` bytes of their output; 0 uses the setting")
+	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` of output of completed and cancelled jobs; 0 uses the setting")
 	f.StringSliceVar(&unset, "no-default", nil, "remove the default of `FIELD`")
 	return cmd
 }
