@@ -46,11 +46,11 @@ func TestProgramsFindEachOther(t *testing.T) {
 		t.Errorf("version: exit code %d\n%s", code, out)
 	}
 	for _, words := range [][]string{{"serve"}, {"--dir", "x", "doctor"}, {"config", "validate"}, {"man", "."}} {
-		if out, code := runProgram(t, path, client, words...); code != 1 || !strings.Contains(out, "queuectl: the program "+programs[1]+" is missing") || !strings.Contains(out, "make build") {
+		if out, code := runProgram(t, path, client, words...); code != 1 || !strings.Contains(out, "queuectl: program "+programs[1]+" not found in ") || !strings.Contains(out, "make build") {
 			t.Errorf("%q without queuectld: exit code %d\n%s", words, code, out)
 		}
 	}
-	if out, code := runProgram(t, path, client, "run", "--private", "--lines", "-"); code != 125 || !strings.Contains(out, "is missing") {
+	if out, code := runProgram(t, path, client, "run", "--private", "--lines", "-"); code != 125 || !strings.Contains(out, "not found in ") {
 		t.Errorf("run --private without queuectld: exit code %d\n%s", code, out)
 	}
 
@@ -66,7 +66,7 @@ func TestProgramsFindEachOther(t *testing.T) {
 
 	lone := filepath.Join(folder("lone"), programs[1])
 	copyProgram(t, filepath.Join(filepath.Dir(both), programs[1]), lone)
-	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 || !strings.Contains(out, "the program "+programs[0]+" is missing") {
+	if out, code := runProgram(t, path, lone, "--dir", "q", "serve"); code == 0 || !strings.Contains(out, "program "+programs[0]+" not found in ") {
 		t.Errorf("serve without queuectl: exit code %d\n%s", code, out)
 	}
 
