@@ -8,5 +8,5 @@ import (
 )
 
 func listenUnix(context.Context, string, *slog.Logger) (net.Listener, error) {
-	return nil, errors.New("Unix sockets are not supported on Windows; give ADDRESS:PORT")
+	return nil, errors.New("listening on a Unix socket is not supported on Windows; give ADDRESS:PORT")
 }
