@@ -41,7 +41,7 @@ func ProtocolLimits() []ProtocolLimit {
 		{"lists, selections and methods with " + count(manyNames) + " or more ids in progress, per user", count(userLists)},
 		{"bytes in progress: per user, and in addition per connection", fmt.Sprintf("%s, %s", size(userBytes), size(connBytes))},
 		{"requests of more than " + size(largeRequest) + " in progress: per user, in total", fmt.Sprintf("1, %d", largePlaces)},
-		{"concurrent reads of lists, selections, events and output: per user, of all users except admins; reads of any kind", fmt.Sprintf("1, %d, %d", manyPlaces, readPlaces)},
+		{"concurrent reads of lists, selections, events and output: for each user; for all users who are not admins, together; and of any kind, for all users together", fmt.Sprintf("1, %d, %d", manyPlaces, readPlaces)},
 		{"waiting time: for the user's own limits, for a slot to read", fmt.Sprintf("%s, %s", queue.FormatDuration(roomWait), queue.FormatDuration(placeWait))},
 		{"time limit: first line of a connection; more of a line beyond " + size(connBytes), fmt.Sprintf("%s, %s", queue.FormatDuration(firstLine), queue.FormatDuration(stallLimit))},
 		{"time limit: connection without a request in progress", queue.FormatDuration(idleLimit)},

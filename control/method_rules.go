@@ -255,7 +255,7 @@ func verbRules() map[reflect.Type]*ruleset {
 			fields: &fieldSet{without: []string{queue.NotEdited}, edit: true},
 		}),
 		reflect.TypeFor[Retry]():  selection(free("only", "do not retry the jobs that were cancelled because these failed")),
-		reflect.TypeFor[Remove](): selection(free("force", "end running jobs first")),
+		reflect.TypeFor[Remove](): selection(free("force", "end the jobs that are running, then remove them")),
 		reflect.TypeFor[DLQRetry](): {[]param{
 			opt("id", "id of a dead job", notEmpty),
 			opt("ids", "ids of dead jobs", some(atMost(MaxNames))),
@@ -306,7 +306,7 @@ func queueRules() map[reflect.Type]*ruleset {
 		names = append(names, p.name)
 	}
 	nothing := "no changes given; set at least one of " + strings.Join(names, ", ")
-	oneOrAll := either("no queue given; name a queue, or set all", []string{"name"}, []string{"all"})
+	oneOrAll := either("no queue given; give a queue, or all = true", []string{"name"}, []string{"all"})
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Queues](): {params: []param{

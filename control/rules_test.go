@@ -20,7 +20,7 @@ func TestGroupsSayWhichFault(t *testing.T) {
 		{&Selection{}, `{"id":"a","all":true}`, "all: cannot be combined with id; use one of them"},
 		{&DLQRetry{}, `{}`, "ids: no jobs given; name dead jobs, a batch, or all"},
 		{&DLQRetry{}, `{"ids":["a"],"batch":"b"}`, "batch: cannot be combined with ids; use one of them"},
-		{&QueueName{}, `{}`, "name: no queue given; name a queue, or set all"},
+		{&QueueName{}, `{}`, "name: no queue given; give a queue, or all = true"},
 		{&QueueName{}, `{"name":"a","all":true}`, "all: cannot be combined with name; use one of them"},
 		{&QueuePause{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`, "for: cannot be combined with until; use one of them"},
 		{&GateSet{}, `{"key":"@k"}`, "lock: no rule given; set lock, rate or unset"},

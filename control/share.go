@@ -188,7 +188,7 @@ func (c *connShare) stream() (end func(), err error) {
 // list takes room for a request about many jobs, which end gives back.
 func (c *connShare) list(ctx context.Context) (end func(), err error) {
 	if !c.await(ctx, roomRequest{conn: c, kind: listRoom}) {
-		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d lists and requests on many jobs in progress, the maximum per user; wait for an answer", userLists)
+		return nil, queue.Errorf(queue.CodeUnavailable, "%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one of them is answered", userLists)
 	}
 	return func() {
 		c.s.mu.Lock()

@@ -132,7 +132,7 @@ var fields = []Field{
 	{"resources", "", KindMap, "reserve N units of the resource NAME while the job runs (NAME=N)", func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) }, func(s *Spec) any { return orNilMap(s.Resources) }},
 	text("unique", "allow only one unfinished job of yours with this KEY", func(s *Spec) **string { return &s.Unique }),
 	duration("unique_for", "", "how long the unique key stays taken after the job has ended", func(s *Spec) **time.Duration { return &s.UniqueFor }),
-	text("on_conflict", "if another job has the unique key: return that job, reject the new one, or replace the waiting one", func(s *Spec) **string { return &s.OnConflict }),
+	text("on_conflict", "if another job has the same unique key: return (use that job), reject (refuse the new job) or replace (cancel that job if it is waiting)", func(s *Spec) **string { return &s.OnConflict }),
 	{"env", "", KindMap, "environment variable for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) }, func(s *Spec) any { return orNilMap(s.Env) }},
 	{"env_pass", "", KindList, "variable to copy from your environment; * copies all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
 	{"env_secret", "", KindMap, "environment variable whose value is read when the job starts: NAME=/path/to/file or NAME=credential:C (a systemd credential)", func(s *Spec, v json.RawMessage) error { return setMap(&s.EnvSecret, v, MaxSecrets) }, func(s *Spec) any { return orNilMap(s.EnvSecret) }},
@@ -160,7 +160,7 @@ var fields = []Field{
 	{"allow_background", "", KindBool, "keep background processes running after the main process has exited", func(s *Spec, v json.RawMessage) error { return setBool(&s.AllowBackground, v) }, get(func(s *Spec) **bool { return &s.AllowBackground })},
 	{"labels", "", KindMap, "label by which jobs can be selected", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return orNilMap(s.Labels) }},
 	{"tty", "", KindBool, "run the job in a terminal, which queuectl attach can join", func(s *Spec, v json.RawMessage) error { return setBool(&s.TTY, v) }, get(func(s *Spec) **bool { return &s.TTY })},
-	size("output_limit", "bytes to keep of each output stream: its first and last half", func(s *Spec) **int64 { return &s.OutputLimit }),
+	size("output_limit", "bytes to keep of each output stream, half from its start and half from its end", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
 
 // fieldsByName is made with the first use: most programs need none of it.

@@ -101,7 +101,7 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 	if own {
 		return fmt.Sprintf("jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by name under accounts in %s", a.Name, p.file)
 	}
-	return fmt.Sprintf("jobs of %s are not allowed: %s has accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
+	return fmt.Sprintf("jobs may not run as %s; the line in %s is: accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
 // gives reports whether the jobs of an account may have a credential: only who is listed for

@@ -55,7 +55,7 @@ func TestPolicyDecides(t *testing.T) {
 		{policy{}, root, "allow_root_jobs = true in F"},
 		{policy{accounts: []string{"*", "root"}}, root, "--user NAME"},
 		{policy{allowRoot: true}, root, ""},
-		{policy{allowRoot: true}, alice, "jobs of alice are not allowed"},
+		{policy{allowRoot: true}, alice, "jobs may not run as alice"},
 		{policy{accounts: []string{"@queuectl"}}, alice, ""},
 		{policy{accounts: []string{"@queuectl"}}, www, "accounts = @queuectl"},
 		{policy{accounts: []string{"@staff"}}, www, ""},

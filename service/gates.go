@@ -57,7 +57,7 @@ func (s *Service) ruleOfGate(d *queue.Demand) error {
 	case d.N == 0 && rule.N != 0:
 		*d = rule
 	case rule.N == 0:
-		return queue.Invalid(field, "%s has no rule; a user with the right operate can set one: queuectl gate set %s %s", d.Key, d.Key, flag)
+		return queue.Invalid(field, "%s has no rule; a user who has the right \"operate\" can set a rule: queuectl gate set %s %s", d.Key, d.Key, flag)
 	case *d != rule:
 		most := strconv.Itoa(rule.N)
 		if d.Kind == queue.GateRate {

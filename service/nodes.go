@@ -133,7 +133,7 @@ func (s *Service) NodeList(ctx context.Context, p control.Nodes) (control.NodeLi
 // nodeNamed is a node as it is, of a store that nodes share.
 func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
 	if s.cluster == nil {
-		return n, queue.Errorf(queue.CodeWrongState, "this queue has only one node; use %s", instead)
+		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s", instead)
 	}
 	nodes, err := s.nodes(ctx)
 	if err != nil {

@@ -320,7 +320,7 @@ func TestPolicyOfRootsRunner(t *testing.T) {
 		t.Fatal(err)
 	}
 	q.as(someone, "wait", held)
-	if j := q.show(held); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs of daemon are not allowed") {
+	if j := q.show(held); j.State != "dead" || deref(j.ExitCode) != 126 || !strings.Contains(j.Error, "user: jobs may not run as daemon") {
 		t.Errorf("after the policy changed: %+v", j)
 	}
 }

@@ -94,7 +94,7 @@ func listVerb(a *App) *cobra.Command {
 		},
 	}
 	l.add(cmd)
-	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "only jobs in `STATE`; also: waiting (blocked, held, pending, failed), done (completed)")
+	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "only jobs in `STATE`; waiting means blocked, held, pending or failed; done means completed")
 	cmd.Flags().BoolVar(&l.failed, "failed", false, "only dead and failed jobs")
 	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
 	return cmd

@@ -27,7 +27,7 @@ type selection struct {
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "select every job that the command can act on")
-	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`; also: waiting (blocked, held, pending, failed), done (completed)")
+	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`; waiting means blocked, held, pending or failed; done means completed")
 	f.BoolVar(&s.Failed, "failed", false, "select dead and failed jobs")
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "select jobs with the label `NAME=VALUE`")
 	letter, name := "Q", "queue"
