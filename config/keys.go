@@ -149,8 +149,8 @@ func keys() []Key {
 		duration("job_retry_delay", "60s", "wait before a retry if backoff_strategy is fixed, and after an exit code listed in defer_codes", 0, func(s *Settings) *time.Duration { return &s.JobRetryDelay }),
 		duration("kill_after", "10s", "time between SIGTERM and SIGKILL when a job is ended; 0 sends SIGKILL immediately", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
 		duration("output_grace", "500ms", "how long the remaining processes of a job may run after its main process has ended", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
-		size("output_limit", "1MiB", "how much of the stdout and of the stderr of an attempt is kept: the first and the last half of this size; 0 means nothing", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
-		textOrNone("job_tmpdir", "directory for the private directories of jobs (QUEUECTL_TMPDIR): an absolute path that only the service's account can change; none means runner/jobs in the state directory; "+
+		size("output_limit", "1MiB", "bytes to keep of the stdout of each attempt, and as many of its stderr: half from the start, half from the end; 0 keeps no output", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
+		textOrNone("job_tmpdir", "directory for the private directories of jobs (QUEUECTL_TMPDIR): the absolute path of a directory to which only the service's account can write; none means runner/jobs in the state directory; "+
 			"runners that run as root read job_tmpdir in runner.conf instead; "+onlyFile+"; "+nextStart,
 			func(s *Settings) *string { return &s.JobTmpdir }, wholePath),
 		integer("priority", "5", "priority of jobs that set none; jobs with a higher priority run first", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),

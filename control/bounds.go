@@ -44,7 +44,7 @@ func ProtocolLimits() []ProtocolLimit {
 		{"concurrent reads of lists, selections, events and output: for each user; for all users who are not admins, together; and of any kind, for all users together", fmt.Sprintf("1, %d, %d", manyPlaces, readPlaces)},
 		{"waiting time: for the user's own limits, for a slot to read", fmt.Sprintf("%s, %s", queue.FormatDuration(roomWait), queue.FormatDuration(placeWait))},
 		{"time limit: first line of a connection; more of a line beyond " + size(connBytes), fmt.Sprintf("%s, %s", queue.FormatDuration(firstLine), queue.FormatDuration(stallLimit))},
-		{"time limit: connection without a request in progress", queue.FormatDuration(idleLimit)},
+		{"time limit of an idle connection (no request in progress)", queue.FormatDuration(idleLimit)},
 		{"time limit for the client to read: an answer, a piece of a stream", fmt.Sprintf("%s, %s", queue.FormatDuration(answerLimit), queue.FormatDuration(tellLimit))},
 	}
 }

@@ -386,8 +386,8 @@ func workerRules() map[reflect.Type]*ruleset {
 		}, []group{excludes("cannot be combined with all; use one of them", []string{"count"}, []string{"all"})}},
 		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
 		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
-			aName), off, free("wait", "answer once no job is running there")}, drain},
-		reflect.TypeFor[Drain](): {[]param{off, free("wait", "answer once no job is running")}, drain},
+			aName), off, free("wait", "send the response only when no job is running on the node")}, drain},
+		reflect.TypeFor[Drain](): {[]param{off, free("wait", "send the response only when no job is running")}, drain},
 	}
 }
 

@@ -57,7 +57,7 @@ func TestRefusedParametersSayTheRange(t *testing.T) {
 		{&ScheduleAdd{}, `{"name":"s","cron":"@daily","command":"true","backoff_max":0}`, ""},
 		{&List{}, `{"limit":0}`, "limit: 0 is too small; use a number from 1 to 1000"},
 		{&List{}, `{"limit":99999999999999999999}`, "limit: 99999999999999999999 is too large; use a smaller number"},
-		{&List{}, `{"limit":1.5}`, `limit: "1.5" is not a whole number; write it like 10`},
+		{&List{}, `{"limit":1.5}`, `limit: "1.5" is not a whole number; use digits only, for example 10`},
 		{&List{}, `{"limit":"x"}`, "limit: must be a whole number, not string"},
 		{&List{}, `{"queue":5}`, "queue: must be text, not a number"},
 		{&Cleanup{}, `{"days":1e400}`, "days: 1e400 is too large; use a smaller number"},

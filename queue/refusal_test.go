@@ -14,7 +14,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 		{"priority", `1000001`, "1000001 is too large; use a number from -1000000 to 1000000"},
 		{"priority", `99999999999999999999`, "99999999999999999999 is too large; use a smaller number"},
 		{"priority", `-99999999999999999999`, "-99999999999999999999 is too small; use a larger number"},
-		{"priority", `1.5`, `"1.5" is not a whole number; write it like 10`},
+		{"priority", `1.5`, `"1.5" is not a whole number; use digits only, for example 10`},
 		{"priority", `"5"`, `must be a whole number, without quotes`},
 		{"max_attempts", `0`, "0 is too small; use a number from 1 to 1000000"},
 		{"jitter", `2`, "2 is too large; use a number from 0 to 1"},
@@ -56,8 +56,8 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 // A value given as text, such as in a flag, gets the same errors as one given in JSON.
 func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
-		{"priority", "high", `priority: "high" is not a whole number; write it like 10`},
-		{"priority", "1.5", `priority: "1.5" is not a whole number; write it like 10`},
+		{"priority", "high", `priority: "high" is not a whole number; use digits only, for example 10`},
+		{"priority", "1.5", `priority: "1.5" is not a whole number; use digits only, for example 10`},
 		{"priority", "99999999999999999999", "priority: 99999999999999999999 is too large; use a smaller number"},
 		{"jitter", "NaN", `jitter: "NaN" is not a number; write it like 0.5`},
 		{"jitter", "1e400", "jitter: 1e400 is too large; use a smaller number"},

@@ -97,7 +97,7 @@ func ReadInteger(text string) (int64, error) {
 	case errors.Is(err, strconv.ErrRange):
 		return 0, outOfRange(text)
 	}
-	return 0, fmt.Errorf("%q is not a whole number; write it like 10", Clip(text))
+	return 0, fmt.Errorf("%q is not a whole number; use digits only, for example 10", Clip(text))
 }
 
 // ReadNumber reads a number. Its error says what is wrong and what to write instead.

@@ -334,7 +334,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.Invalid("batch", "selects your own jobs, but user names another user; use one of them")
+			return f, queue.Invalid("batch", "selects your own jobs, but the parameter user selects those of another user; use only one of the two")
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
 		if f.Labels == nil {

@@ -185,7 +185,7 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 		delete(s.owners.names, uid)
 	}
 	s.owners.mu.Unlock()
-	s.log.Warn("a uid now belongs to another account; the jobs of the former account are kept for admins", "uid", uid, "was", was, "is", name)
+	s.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", was, "is", name)
 	s.lookUp() // [access] may mean the former one
 	return s.owners.load(ctx, s.store)
 }
@@ -376,7 +376,7 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	}
 	return []store.Finding{{
 		Check: "owners", Level: store.Warning,
-		Message: "the uids of these accounts now belong to other accounts; the jobs of the former accounts are kept for admins: " + strings.Join(list, ", "),
+		Message: "these accounts no longer own their uids, so only admins can see and change their jobs: " + strings.Join(list, ", "),
 		Next:    "list them: queuectl list --user NAME; run one as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; remove one: queuectl rm ID",
 	}}
 }

@@ -70,7 +70,7 @@ func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.Web
 // runWeb has the page be somewhere until the service ends, over every origin of the setting. The caller has the turn.
 func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if len(s.handed) > 0 {
-		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to change that (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.handed[0].Addr())
+		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.handed[0].Addr())
 	}
 	k, text, err := config.Find(webListen, listen)
 	if err == nil {
@@ -102,7 +102,7 @@ func (s *Service) swapRunning(name, text string, is bool) (before string, was bo
 		values[name] = text
 	}
 	if err := s.merge(); err != nil {
-		panic("service: settings that were checked: " + err.Error())
+		panic("service: settings that passed the check cannot be used: " + err.Error())
 	}
 	return before, was
 }

@@ -49,7 +49,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "a", "true")
 	const huge = "99999999999999999999"
-	const number, tooLarge = `"x" is not a whole number; write it like 10`, huge + " is too large; use a smaller number"
+	const number, tooLarge = `"x" is not a whole number; use digits only, for example 10`, huge + " is too large; use a smaller number"
 	const duration = `"x" is not a duration; write it like 90s, 1h30m, 7d, 5min or "2 hours"`
 	const empty = "is empty; give a value, or leave the flag out"
 	for _, c := range []struct {
@@ -57,8 +57,8 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		code       int
 	}{
 		{"enqueue --priority x -- true", "--priority: " + number, 2},
-		{"enqueue --priority= -- true", `--priority: "" is not a whole number; write it like 10`, 2},
-		{"enqueue --priority 1.5 -- true", `--priority: "1.5" is not a whole number; write it like 10`, 2},
+		{"enqueue --priority= -- true", `--priority: "" is not a whole number; use digits only, for example 10`, 2},
+		{"enqueue --priority 1.5 -- true", `--priority: "1.5" is not a whole number; use digits only, for example 10`, 2},
 		{"enqueue --priority " + huge + " -- true", "--priority: " + tooLarge, 2},
 		{"enqueue --priority 1000001 -- true", "--priority: 1000001 is too large; use a number from -1000000 to 1000000", 2},
 		{"enqueue --jitter NaN -- true", `--jitter: "NaN" is not a number; write it like 0.5`, 2},

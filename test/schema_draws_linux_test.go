@@ -228,7 +228,7 @@ var refused = []struct{ field, message, reason string }{
 	{"lock", "^@.* has no rule|^the rule of @", "rules of shared keys"},
 	{"rate_limit", "^@.* has no rule|^the rule of @", "rules of shared keys"},
 	{"jobs", "^0 entries given; a request may have 1 to 1000$", "whether earlier requests of the batch had jobs"},
-	{"batch", "selects your own jobs, but user names another user", "who sends the request"},
+	{"batch", "selects your own jobs, but the parameter user selects those of another user", "who sends the request"},
 	{"until", "is in the past", "the time"},
 	{"env_secret", "is also set in env", "names of two maps"},
 	{"", "unknown setting", "names of settings"},

@@ -347,15 +347,15 @@ func TestEnqueueInATransaction(t *testing.T) {
 	var staged struct{ IDs []string }
 	w.good("enqueue.batch", fields{"batch": "staged", "jobs": []fields{{"command": "true", "cwd": "/"}}}, &staged)
 	for statement, want := range map[string]string{
-		`SELECT queuectl.enqueue('{"command":"true","id":"` + staged.IDs[0] + `"}')`:   "id: " + staged.IDs[0] + " is taken",
-		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:                   "id: given is taken",
-		`SELECT queuectl.enqueue('{"command":"true","id":"` + number + `"}')`:          "id: " + number + " is taken",
-		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "no field comand",
-		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "command: is given with argv; give one of them",
-		`SELECT queuectl.enqueue('{"id":"neither"}')`:                                  "command: is missing; give a command or an argv",
-		`SELECT queuectl.enqueue('{"command":null,"argv":null}')`:                      "command: is missing; give a command or an argv",
-		`SELECT queuectl.enqueue('[]')`:                                                "a JSON object",
-		`SELECT queuectl.enqueue('{"command":"true","id":" "}')`:                       "id: has up to 128",
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + staged.IDs[0] + `"}')`:   "id: " + staged.IDs[0] + " is already used",
+		`SELECT queuectl.enqueue('{"command":"true","id":"given"}')`:                   "id: given is already used",
+		`SELECT queuectl.enqueue('{"command":"true","id":"` + number + `"}')`:          "id: " + number + " is already used",
+		`SELECT queuectl.enqueue('{"comand":"true"}')`:                                 "unknown job field comand",
+		`SELECT queuectl.enqueue('{"command":"true","argv":["true"]}')`:                "command: cannot be combined with argv; set only one of them",
+		`SELECT queuectl.enqueue('{"id":"neither"}')`:                                  "no command given; set command or argv",
+		`SELECT queuectl.enqueue('{"command":null,"argv":null}')`:                      "no command given; set command or argv",
+		`SELECT queuectl.enqueue('[]')`:                                                "not a JSON object",
+		`SELECT queuectl.enqueue('{"command":"true","id":" "}')`:                       "id: invalid characters or length",
 		`SELECT count(*) FROM queuectl.jobs`:                                           "permission denied",
 		`INSERT INTO queuectl.submissions (role, id, spec) VALUES ('root', 'x', '{}')`: "permission denied",
 		`INSERT INTO queuectl.roles VALUES (0, 'app')`:                                 "permission denied",
@@ -368,13 +368,13 @@ func TestEnqueueInATransaction(t *testing.T) {
 	q.until("it is being handed in", 20*time.Second, func() bool {
 		return pgserver.Query(t, q.store, `SELECT count(*) FROM pg_stat_activity WHERE usename = 'shop' AND wait_event = 'PgSleep'`) != "0"
 	})
-	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil || !strings.Contains(out, "another transaction that has not ended hands in both") {
+	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"both"}')`); err == nil || !strings.Contains(out, "an open transaction has also enqueued a job with the id both") {
 		t.Errorf("an id that another role hands in: %s, %v", out, err)
 	}
 	if out, err := pgserver.Ask(pgserver.As(q.store, "other"), `SELECT queuectl.enqueue('{"command":"true"}')`); err == nil || !strings.Contains(out, "store_roles") {
 		t.Errorf("a role of no user: %s, %v", out, err)
 	}
-	if out, err := pgserver.Ask(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "wait for the service to take them") {
+	if out, err := pgserver.Ask(q.store, `BEGIN; INSERT INTO queuectl.submissions (role, id, spec, before) SELECT 'app', 'large' || i, repeat('x', 1000000), -200000 FROM generate_series(1, 269) AS of (i); SET SESSION AUTHORIZATION app; SELECT queuectl.enqueue('{"command":"true"}'); ROLLBACK`); err == nil || !strings.Contains(out, "have not been read by the queuectl service yet") {
 		t.Errorf("a job behind 256 MiB of others: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `BEGIN; SELECT queuectl.enqueue('{"command":"true","id":"undone"}'); ROLLBACK`)
@@ -401,7 +401,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Fatalf("stopped with %d", code)
 	}
 	id := pgserver.Query(t, app, `SELECT queuectl.enqueue('{"argv":["echo","later"]}')`)
-	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil || !strings.Contains(out, "is taken") {
+	if out, err := pgserver.Ask(app, `SELECT queuectl.enqueue('{"command":"true","id":"done"}')`); err == nil || !strings.Contains(out, "is already used") {
 		t.Errorf("an id that is taken: %s, %v", out, err)
 	}
 	pgserver.Query(t, app, `SELECT queuectl.enqueue('{"command":"true","id":"wrong","priority":"high"}')`)

@@ -231,7 +231,7 @@ func (m *model) moreText(t *table, from, to int) string {
 	case t.more == unknown:
 		parts = append(parts, "more: "+t.all)
 	case t.more > 0 && m.find != "":
-		parts = append(parts, fmt.Sprintf("%d more not searched: %s", t.more, t.all))
+		parts = append(parts, fmt.Sprintf("%d jobs not searched: %s", t.more, t.all))
 	case t.more > 0:
 		parts = append(parts, fmt.Sprintf("%d more: %s", t.more, t.all))
 	}

@@ -203,7 +203,7 @@ func (l *loop) recovered(d *deadRunner) {
 		})
 	}
 	for _, left := range d.Stuck {
-		l.cfg.Log.Error("a dead runner's process still exists after SIGKILL", "pid", left.PID, "runner", d.dir)
+		l.cfg.Log.Error("a process left by a dead runner still exists after SIGKILL", "pid", left.PID, "runner", d.dir)
 	}
 	if lost > 0 {
 		l.cfg.Log.Warn("a runner died", "runner", d.dir, "results", results, "lost", lost)

@@ -110,7 +110,7 @@ func inheritedGroups() (list []string) {
 		return nil
 	}
 	if primary := strconv.Itoa(os.Getegid()); primary != account.Gid {
-		list = append(list, fmt.Sprintf("group %s instead of %s: files that jobs create belong to it", groupName(primary), groupName(account.Gid)))
+		list = append(list, fmt.Sprintf("group %s instead of %s; files that jobs create belong to the group %[1]s", groupName(primary), groupName(account.Gid)))
 	}
 	groups, _ := os.Getgroups()
 	for _, gid := range groups {

@@ -48,7 +48,7 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	instantVar(f, &l.until, "until", "only jobs that ended (if unfinished: were enqueued) before `TIME`; 2h means 2 hours ago")
 	f.IntVar(&l.limit, "limit", 0, "list at most `N` jobs (default for tables: 50)")
 	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+strings.Join(columnNames(), ", "))
-	f.Var(NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: running, waiting, failed, finished jobs)")
+	f.Var(NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "keep running and print again after each change")
 	for _, flag := range []string{"columns", "sort"} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there

@@ -82,7 +82,7 @@ func nodeDrainVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
-	cmd.Flags().BoolVar(&p.Off, "off", false, "start jobs on the node again")
+	cmd.Flags().BoolVar(&p.Off, "off", false, "end the drain: let the node start jobs")
 	return cmd
 }
 

@@ -45,7 +45,7 @@ func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time")
 	p.many.add(f)
 	f.Var(NonEmpty(&p.log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
-	f.BoolVar(&p.addNew, "add-new", false, "with --private: accept new jobs at the end of the list")
+	f.BoolVar(&p.addNew, "add-new", false, "with --private: also run jobs that were added to the end of the list since the first run")
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 

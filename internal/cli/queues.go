@@ -186,8 +186,8 @@ func queueSetVerb(a *App) *cobra.Command {
 		return nil
 	})
 	given(f, &p.Retention, retentionAge, "retention", "when to remove completed and cancelled jobs: after `DURATION`, never, or default (the setting)")
-	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep only the newest `N` completed and cancelled jobs; 0: as the setting retention_max_jobs says")
-	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` of output of completed and cancelled jobs; 0: as the setting retention_output says")
+	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
+	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
 	f.StringSliceVar(&unset, "no-default", nil, "remove the default of `FIELD`")
 	return cmd
 }
@@ -365,8 +365,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
 		setsField(f.Lookup(name), "depends_on")
 	}
-	list("after", "", "start when this job, or all of `ID,ID`, are completed")
-	list("after-any", ":ended", "start when this job, or all of `ID,ID`, have ended in any way")
+	list("after", "", "start when all jobs in the list `ID,ID` (or one ID) are completed")
+	list("after-any", ":ended", "start when all jobs in the list `ID,ID` (or one ID) have ended in any way")
 }
 
 // afterBatch has a job wait for all jobs of a batch of one's own.

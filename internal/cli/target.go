@@ -170,8 +170,8 @@ func (a *App) Client() (*control.Client, error) {
 	return c, a.Reached(err, t)
 }
 
-// errOther means that queuectld has completed the command.
-var errOther = errors.New("queuectld has completed the command")
+// errOther means that queuectld has executed the command.
+var errOther = errors.New("queuectld has executed the command")
 
 // reader speaks to the chosen service for a verb that only reads. Where that does not run and
 // --dir names the folder of a private run, the answers come from its files.

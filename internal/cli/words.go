@@ -51,7 +51,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		if _, err := queue.ReadInteger(text); err != nil {
 			return err.Error()
 		}
-		return fmt.Sprintf("%q is not a whole number; write it like 10", queue.Clip(text)) // for example 0x10 or 1_000
+		return fmt.Sprintf("%q is not a whole number; use digits only, for example 10", queue.Clip(text)) // for example 0x10 or 1_000
 	case "bool":
 		return fmt.Sprintf("%q is not true or false; give the flag alone for true", queue.Clip(text))
 	case "stringToString":

@@ -94,7 +94,7 @@ type execution struct {
 	script                      []*byte // like argv, for /bin/sh to run the program
 }
 
-var errOrder = errors.New("the instructions are damaged")
+var errOrder = errors.New("the limits sent to the process that sets them are damaged")
 
 // decodeOrder finds the texts of an order, which the result points into.
 func decodeOrder(b []byte) (x execution, err error) {

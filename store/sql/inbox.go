@@ -66,30 +66,30 @@ DECLARE
 	seq_of bigint; -- a job that was given no id has its number for one
 BEGIN
 	IF NOT EXISTS (SELECT 1 FROM roles WHERE role = session_user) THEN
-		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'name it in store_roles of the settings of queuectl''s service';
+		RAISE EXCEPTION 'the role % may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'add the role to the setting store_roles of the queuectl service';
 	END IF;
 	IF (SELECT rolsuper FROM pg_roles WHERE rolname = session_user) THEN
-		RAISE EXCEPTION 'the role % is a superuser, in whose name others'' functions run', session_user USING ERRCODE = '42501', HINT = 'call it by a role that owns nothing of others';
+		RAISE EXCEPTION 'the role % is a superuser and may not enqueue jobs', session_user USING ERRCODE = '42501', HINT = 'use a role that is not a superuser';
 	END IF;
 	IF spec IS NULL OR jsonb_typeof(spec) <> 'object' THEN
-		RAISE EXCEPTION 'a job is a JSON object' USING ERRCODE = '22023', HINT = '{"command": "true"}';
+		RAISE EXCEPTION 'the job is not a JSON object' USING ERRCODE = '22023', HINT = '{"command": "true"}';
 	END IF;
 	SELECT name INTO wrong FROM jsonb_object_keys(spec) AS given (name) WHERE name <> ALL ('{` + strings.Join(queue.FieldNames(), ",") + `}'::text[]) LIMIT 1;
 	IF wrong IS NOT NULL THEN
-		RAISE EXCEPTION 'a job has no field %', wrong USING ERRCODE = '22023', HINT = 'queuectl schema enqueue lists the fields';
+		RAISE EXCEPTION 'unknown job field %', wrong USING ERRCODE = '22023', HINT = 'list the fields with: queuectl schema enqueue';
 	END IF;
 	IF spec ->> 'command' IS NULL AND spec ->> 'argv' IS NULL THEN
-		RAISE EXCEPTION 'command: is missing; give a command or an argv' USING ERRCODE = '22023';
+		RAISE EXCEPTION 'no command given; set command or argv' USING ERRCODE = '22023';
 	END IF;
 	IF spec ->> 'command' IS NOT NULL AND spec ->> 'argv' IS NOT NULL THEN -- only the service can compare them
-		RAISE EXCEPTION 'command: is given with argv; give one of them' USING ERRCODE = '22023';
+		RAISE EXCEPTION 'command: cannot be combined with argv; set only one of them' USING ERRCODE = '22023';
 	END IF;
 	IF octet_length(spec::text) > ` + strconv.Itoa(maxSubmissionBytes) + ` THEN
 		RAISE EXCEPTION 'the job has more than ` + strconv.Itoa(maxSubmissionBytes) + ` bytes' USING ERRCODE = '54000';
 	END IF;
 	job_id := coalesce(spec ->> 'id', gen_random_uuid()::text);
 	IF job_id !~ '^[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$' THEN
-		RAISE EXCEPTION 'id: has up to 128 letters, digits and . _ @ / -, and begins with a letter or a digit' USING ERRCODE = '22023';
+		RAISE EXCEPTION 'id: invalid characters or length; use up to 128 letters, digits and . _ @ / -, beginning with a letter or digit' USING ERRCODE = '22023';
 	END IF;
 	IF job_id ~ '^[1-9][0-9]{0,17}$' THEN
 		seq_of := job_id::bigint;
@@ -98,7 +98,7 @@ BEGIN
 		OR EXISTS (SELECT 1 FROM jobs WHERE seq = seq_of AND jobs.id = job_id)
 		OR (SELECT last FROM frames WHERE batch > 0 AND first <= seq_of ORDER BY first DESC LIMIT 1) >= seq_of
 		OR EXISTS (SELECT 1 FROM staged_ids WHERE staged_ids.id = job_id) THEN
-		RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
+		RAISE EXCEPTION 'id: % is already used by another job; choose another id', job_id USING ERRCODE = '23505';
 	END IF;
 	units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
 	SELECT max(nextval(('` + submitted + `' || md5(session_user))::regclass)) INTO upto FROM generate_series(1, units);
@@ -106,7 +106,7 @@ BEGIN
 		SELECT count(*), units + sum(1 + octet_length(waiting.spec) / ` + strconv.Itoa(submissionUnit) + `) INTO open, units
 			FROM (SELECT submissions.spec FROM submissions WHERE role = caller AND refused IS NULL LIMIT ` + strconv.Itoa(maxSubmissions) + `) AS waiting;
 		IF units > ` + strconv.Itoa(maxSubmissions) + ` THEN
-			RAISE EXCEPTION '% jobs of the role % wait for the service to take them, which is as many and as large as may wait', open, session_user USING ERRCODE = '53400', HINT = 'start the service of queuectl';
+			RAISE EXCEPTION '% jobs of the role % have not been read by the queuectl service yet; no more can be enqueued', open, session_user USING ERRCODE = '53400', HINT = 'start the queuectl service';
 		END IF;
 		units := 1 + octet_length(spec::text) / ` + strconv.Itoa(submissionUnit) + `;
 	END IF;
@@ -114,9 +114,9 @@ BEGIN
 		INSERT INTO submissions (role, id, spec, before) VALUES (session_user, job_id, (spec || jsonb_build_object('id', job_id))::text, upto - units);
 	EXCEPTION
 		WHEN unique_violation THEN
-			RAISE EXCEPTION 'id: % is taken', job_id USING ERRCODE = '23505';
+			RAISE EXCEPTION 'id: % is already used by another job; choose another id', job_id USING ERRCODE = '23505';
 		WHEN lock_not_available THEN
-			RAISE EXCEPTION 'id: another transaction that has not ended hands in %', job_id USING ERRCODE = '55P03', HINT = 'try again, or take an id of your own';
+			RAISE EXCEPTION 'id: an open transaction has also enqueued a job with the id %', job_id USING ERRCODE = '55P03', HINT = 'try again after that transaction, or choose another id';
 	END;
 	PERFORM pg_notify('` + arrivals + `', '');
 	RETURN job_id;

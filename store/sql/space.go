@@ -113,7 +113,7 @@ func checkFileLimit(path string) error {
 
 // relieve implements host.
 func (s *Store) relieve(whole bool) bool {
-	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the reserve for running jobs is used up; new ones are refused until %s are free (queuectl cleanup removes ended jobs)",
+	s.withoutReserve(queue.Errorf(queue.CodeNoSpace, "the disk of %s was full, and the space reserved for running jobs is used up; new jobs are refused until %s are free; remove finished jobs with: queuectl cleanup",
 		s.dir, queue.FormatSize(reserveBytes+roomBytes)))
 	path := filepath.Join(s.dir, reserve)
 	info, err := os.Stat(path)
