@@ -48,7 +48,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	if r := q.cli("whoami"); !strings.Contains(r.out, "of 2.0 MiB used") {
 		t.Errorf("whoami: %s%s", r.out, r.err)
 	}
-	if r := q.cli("doctor"); !strings.Contains(r.out, "of 2097152 bytes; new ones are refused") {
+	if r := q.cli("doctor"); !strings.Contains(r.out, "of 2097152 bytes; once all are used, new jobs are refused") {
 		t.Errorf("doctor: %s%s", r.out, r.err)
 	}
 	q.must("cancel", "--all", "--yes")

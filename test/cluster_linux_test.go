@@ -495,7 +495,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	a.store = ""
-	if r := a.refused("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, "its settings name none; set store") {
+	if r := a.refused("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, "its settings name no database; set store") {
 		t.Errorf("without its database: %+v", r)
 	}
 	if _, err := os.Stat(a.path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {

@@ -144,7 +144,7 @@ func TestRightsOnTheWhole(t *testing.T) {
 					t.Errorf("%s: %s: %+v", p.name, verb, r)
 				case !may && (r.code != 5 || r.out != "" || !strings.Contains(r.err, "denied: ") || !strings.Contains(r.err, "[access] of "+q.path("queuectl.toml"))):
 					t.Errorf("%s: %s: %+v, want a refusal that helps", p.name, verb, r)
-				case !may && p.right != "none" && !strings.Contains(r.err, fmt.Sprintf("needs the right %s; you (%d) have %s", right, p.uid, p.right)):
+				case !may && p.right != "none" && !strings.Contains(r.err, fmt.Sprintf("needs the right %s, but you (%d) have %s", right, p.uid, p.right)):
 					t.Errorf("%s: %s: %s", p.name, verb, r.err)
 				}
 			}

@@ -425,7 +425,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: "done" is taken`) || !strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
 		t.Errorf("refused are %s", why)
 	}
-	if out := q.cli("doctor").out; !strings.Contains(out, "3 jobs that were handed in") {
+	if out := q.cli("doctor").out; !strings.Contains(out, "3 jobs enqueued with queuectl.enqueue were refused") {
 		t.Errorf("doctor says %s", out)
 	}
 }

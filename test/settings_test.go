@@ -59,7 +59,7 @@ func TestSettingsAndOrigins(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", key, got, want)
 		}
 	}
-	if r := q.cli("config", "set", "priority", "9"); r.code != 0 || !strings.Contains(r.err, "hidden by the environment") || q.setting("priority").Value != "4" {
+	if r := q.cli("config", "set", "priority", "9"); r.code != 0 || !strings.Contains(r.err, "overridden by the environment") || q.setting("priority").Value != "4" {
 		t.Errorf("a hidden setting: %+v", r)
 	}
 	if r := q.cli("config", "validate"); r.code != 0 || !strings.Contains(r.err, "backoff_base: no effect, overridden by the stored value 2.5") {

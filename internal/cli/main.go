@@ -443,10 +443,10 @@ func ExitCode(err error) int {
 	return control.RowOf(err).Exit
 }
 
-// Message is what an error tells a person: one line.
+// Message returns the text of an error for a person: one line. A refusal that does not begin with its subject gets one.
 func Message(err error) string {
 	text := err.Error()
-	if errors.Is(err, queue.ErrDenied) && !strings.Contains(text, ":") {
+	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {
 		text = "denied: " + text
 	}
 	return strings.TrimSpace(text)
