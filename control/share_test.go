@@ -74,7 +74,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A user has 64 streams, and is refused more at once; 4 lists and verbs on many jobs, and
+// A user has 64 streams, and is refused more at once; 4 of your requests that list and verbs on many jobs, and
 // waits for more.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -110,7 +110,7 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 		for range userLists {
 			gets(t, "a list", list(a))
 		}
-		waits(t, "one list more", list(b), "4 lists")
+		waits(t, "one list more", list(b), "4 of your requests that list")
 		gets(t, "another user's", list(other))
 		ends[0]()
 		gets(t, "once one is answered", list(b))
