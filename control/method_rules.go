@@ -103,7 +103,7 @@ var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "u
 
 // selection returns the rules of a method that acts on jobs, with its additional parameters.
 func selection(more ...param) *ruleset {
-	pick := "no jobs given; name jobs, or select them by " + strings.Join(selectors[1:], ", ") + " or all"
+	pick := "no jobs given; give job ids, set all, or select jobs by " + strings.Join(selectors[1:], ", ")
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
 		opt("ids", "ids of jobs", some(atMost(MaxNames))),
@@ -323,7 +323,7 @@ func queueRules() map[reflect.Type]*ruleset {
 		}, []group{
 			oneOrAll,
 			excludes("cannot be combined with until; use one of them", []string{"for"}, []string{"until"}),
-			excludes("lasts until the queue is resumed; leave until and for out",
+			excludes("such a pause lasts until the queue is resumed; omit \"until\" and \"for\"",
 				[]string{"freeze"}, []string{"until", "for"}),
 		}},
 		reflect.TypeFor[QueueName](): {[]param{opt("name", "name of the queue",

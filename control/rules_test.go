@@ -8,7 +8,7 @@ import (
 // Leaving out all of several parameters and combining parameters that exclude each other give different messages.
 // Each names a parameter that was given, or one to give.
 func TestGroupsSayWhichFault(t *testing.T) {
-	const pick = "ids: no jobs given; name jobs, or select them by state, failed, label, queue, batch, user, older_than, id_glob or all"
+	const pick = "ids: no jobs given; give job ids, set all, or select jobs by state, failed, label, queue, batch, user, older_than, id_glob"
 	for _, c := range []struct {
 		into    any
 		request string

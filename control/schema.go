@@ -460,7 +460,7 @@ func schemaOf(t reflect.Type) schema {
 	case reflect.Struct:
 		return structSchema(t)
 	}
-	panic("control: a type that the wire does not know: " + t.String())
+	panic("control: the protocol does not support the type " + t.String())
 }
 
 func structSchema(t reflect.Type) schema {

@@ -38,7 +38,7 @@ var fieldRules = []FieldRule{
 }
 
 // terminalReads explains why a job with a terminal cannot have any other standard input.
-const terminalReads = "a job with a terminal reads its input there, so use only one of them"
+const terminalReads = "a job with a terminal reads its input from the terminal; use only one of these fields"
 
 func sameCommand(s *Spec) bool { return *s.Command == CommandText("", s.Argv) }
 

@@ -75,8 +75,8 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 // If two fields exclude each other, the error is about the first field, names the second one, and says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
-		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with stdin; a job with a terminal reads its input there, so use only one of them",
-		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with stdin_file; a job with a terminal reads its input there, so use only one of them",
+		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with stdin; a job with a terminal reads its input from the terminal; use only one of these fields",
+		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with stdin_file; a job with a terminal reads its input from the terminal; use only one of these fields",
 		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`:           "stdin: cannot be combined with stdin_file; use only one of them",
 		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with run_at; use only one of them",
 		`{"argv":["cat"],"shell":"sh"}`:                               "shell: works only with command; leave it out for argv",

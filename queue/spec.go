@@ -128,7 +128,7 @@ var fields = []Field{
 	text("on_dependency_failure", "what to do if a dependency can no longer be met: cancel, hold or run", func(s *Spec) **string { return &s.OnDependency }),
 	text("lock", "run at most one job with this KEY at a time, or N with KEY:N; @KEY is shared by all users", func(s *Spec) **string { return &s.Lock }),
 	text("rate_limit", "start at most N jobs with this KEY per second, minute, hour or day (KEY=N/s, /m, /h or /d); @KEY is shared by all users", func(s *Spec) **string { return &s.RateLimit }),
-	text("on", "run the job only on this node, or with LABEL=VALUE on any node that has this label", func(s *Spec) **string { return &s.On }),
+	text("on", "run the job only on the node with this name; with LABEL=VALUE, on any node with this label", func(s *Spec) **string { return &s.On }),
 	{"resources", "", KindMap, "reserve N units of the resource NAME while the job runs (NAME=N)", func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) }, func(s *Spec) any { return orNilMap(s.Resources) }},
 	text("unique", "allow only one unfinished job of yours with this KEY", func(s *Spec) **string { return &s.Unique }),
 	duration("unique_for", "", "how long the unique key stays taken after the job has ended", func(s *Spec) **time.Duration { return &s.UniqueFor }),

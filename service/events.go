@@ -95,7 +95,7 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 		first = list[0].Seq
 	}
 	if t.after > 0 && t.after < first-1 {
-		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d were removed (retention_events); continue with since %d", t.after+1, first-1, first-1)
+		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d were removed (retention_events); continue with since = %d", t.after+1, first-1, first-1)
 	}
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]

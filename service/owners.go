@@ -211,7 +211,7 @@ func (s *Service) settleOwners(ctx context.Context) {
 			if err := s.settleOwner(ctx, uid, name); errors.Is(err, errOwnedElsewhere) {
 				if again = time.After(settleAgain); !told[uid] {
 					told[uid] = true
-					s.log.Warn("jobs of a uid do not run on this node", "uid", uid, "error", err)
+					s.log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
 				s.log.Error("the jobs of a former account are not set aside yet; trying again", "uid", uid, "error", err)

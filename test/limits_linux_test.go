@@ -314,7 +314,7 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"command":"true","memory":"64M"}`+"\n"+`{"command":"true","cpus":1,"nice":3}`+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const each = "memory limits each process of a job separately"
+	const each = "the memory limit applies to each process of a job separately"
 	for _, c := range []struct {
 		words []string
 		want  string

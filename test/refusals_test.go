@@ -81,7 +81,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"enqueue --mask-secrets -- true", "--mask-secrets: works only with --env-secret; use both or neither", 2},
 		{"enqueue --shell sh -- true", "--shell: works only with --command; leave it out for argv", 2},
 		{"enqueue --delay 1h --at 23:59 -- true", "--delay: cannot be combined with --at; use only one of them", 2},
-		{"enqueue --tty --stdin x -- cat", "--tty: cannot be combined with --stdin; a job with a terminal reads its input there, so use only one of them", 2},
+		{"enqueue --tty --stdin x -- cat", "--tty: cannot be combined with --stdin; a job with a terminal reads its input from the terminal; use only one of these fields", 2},
 		{"enqueue --next --priority 3 -- true", "--next: cannot be combined with --priority; leave one of them out", 2},
 		{"enqueue --command x y", "--command: cannot be combined with a command given as an argument; use one of them", 2},
 		{"enqueue --after -1 -- true", `--after: "-1" is not a job id; list the jobs with: queuectl list`, 2},

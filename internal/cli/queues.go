@@ -365,8 +365,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
 		setsField(f.Lookup(name), "depends_on")
 	}
-	list("after", "", "start when all jobs in the list `ID,ID` (or one ID) are completed")
-	list("after-any", ":ended", "start when all jobs in the list `ID,ID` (or one ID) have ended in any way")
+	list("after", "", "start when these jobs (`ID,ID`) are all completed; one ID is enough")
+	list("after-any", ":ended", "start when these jobs (`ID,ID`) have all ended in any way; one ID is enough")
 }
 
 // afterBatch has a job wait for all jobs of a batch of one's own.

@@ -42,7 +42,7 @@ func (a *App) tellUnenforced(names []string) {
 	}
 	var parts []string
 	if slices.Contains(names, "memory") {
-		parts = append(parts, "memory limits each process of a job separately")
+		parts = append(parts, "the memory limit applies to each process of a job separately")
 	}
 	none := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "memory" })
 	switch len(none) {

@@ -138,7 +138,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 			return wrong(err)
 		}
 		if len(v) > control.MaxLine {
-			return atLine(queue.Errorf(queue.CodeTooLarge, "this job is longer than %d bytes; put large input in a file that the job reads", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
+			return atLine(queue.Errorf(queue.CodeTooLarge, "the definition of this job is larger than %d bytes; put large input in a file that the job reads", control.MaxLine), lines.of(d.InputOffset()-1-int64(len(v))))
 		}
 		if err := each(v, lines.of(d.InputOffset()-1-int64(len(v)))); err != nil {
 			return err

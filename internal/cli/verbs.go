@@ -21,7 +21,7 @@ func retryVerb(a *App) *cobra.Command {
 	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Retry(ctx, control.Retry{Selection: s, Only: only})
 	}, "failed", "dead", "cancelled", "completed")
-	cmd.Flags().BoolVar(&only, "only", false, "do not also retry jobs that were cancelled because they depended on these")
+	cmd.Flags().BoolVar(&only, "only", false, "retry only the selected jobs, not jobs that were cancelled because they depended on them")
 	return cmd
 }
 

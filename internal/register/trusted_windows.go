@@ -45,7 +45,7 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 		}
 		who, err := by(sd, rights)
 		if err != nil {
-			return fmt.Errorf("read who can change %s: %w", path, err)
+			return fmt.Errorf("read the access rights of %s: %w", path, err)
 		}
 		owner, fine, err := accounts.Owner(sd)
 		if err != nil {

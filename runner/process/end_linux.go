@@ -130,7 +130,7 @@ func (r *run) unbegun(by unix.Signal) string {
 	if took := r.r.EndedAt.Sub(r.begun); took >= within {
 		return fmt.Sprintf("start %s: not started within %v; the disk or server that holds the program, or a file it needs, does not answer", r.c.Argv[0], within)
 	}
-	return fmt.Sprintf("start %s: it was stopped, or ended by %s, before it started", r.c.Argv[0], queue.SignalText(int(by)))
+	return fmt.Sprintf("start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(by)))
 }
 
 // alone reports whether nothing is left of the tree but its main process, which has

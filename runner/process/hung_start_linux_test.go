@@ -159,7 +159,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	until(t, "the program is being started", func() bool { return len(starting(t)) == 1 })
 	endStarting(t)
 	r = <-result
-	if want := "start " + path + ": it was stopped, or ended by signal 9 (SIGKILL), before it started"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
+	if want := "start " + path + ": the new process was stopped, or ended by signal 9 (SIGKILL), before it could run the program"; !r.HungStart || r.ExitCode != 126 || r.Error != want {
 		t.Errorf("got %+v, want a hung start, and %q", r, want)
 	}
 	if r := <-begin(t, command(t, "/bin/sh", "-c", "kill -KILL $$")); r.HungStart || r.Signal != 9 || r.ExitCode != -1 {

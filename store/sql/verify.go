@@ -105,7 +105,7 @@ func findEmpty(dir, path string) store.Finding {
 	mark := filepath.Join(dir, markName)
 	if _, err := os.Stat(mark); err == nil {
 		return store.Finding{Check: "database", Level: store.Failure, Message: path + " is empty, but it has held jobs",
-			Next: fmt.Sprintf("restore a backup: queuectl restore FILE; to begin with an empty queue remove %s", mark)}
+			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an empty queue, remove %s", mark)}
 	}
 	return store.Finding{Check: "database", Level: store.Warning, Message: path + " is empty: it has no tables yet",
 		Next: "start the service, which creates them"}
