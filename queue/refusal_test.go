@@ -72,6 +72,17 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	}
 }
 
+// An unknown field that other tools have is answered with the field of the same meaning, not with one that looks alike.
+func TestUnknownFieldIsAnsweredByMeaning(t *testing.T) {
+	for name, want := range map[string]string{"cmd": "command", "dir": "cwd", "name": "id", "comand": "command"} {
+		var s Spec
+		err := s.Decode([]byte(`{"`+name+`":"x"}`), nil)
+		if want := fmt.Sprintf("%s: unknown job field; did you mean %q?", name, want); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 // If two fields exclude each other, the error is about the first field, names the second one, and says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{

@@ -478,7 +478,15 @@ func CheckField(name string) error {
 	return nil
 }
 
-// nearField hints at the field that was meant, or at where they are listed.
+// nearField returns a hint at the field that was probably meant, or at the list of all fields.
 func nearField(name string) string {
+	for _, pair := range [...][2]string{
+		{"cmd", "command"}, {"dir", "cwd"}, {"name", "id"}, {"retries", "max_retries"},
+		{"after", "depends_on"}, {"at", "run_at"}, {"tags", "labels"},
+	} {
+		if name == pair[0] {
+			return fmt.Sprintf("; did you mean %q?", pair[1])
+		}
+	}
 	return cmp.Or(Nearest(name, FieldNames()), "; list all fields with: queuectl enqueue --help --all")
 }

@@ -113,6 +113,8 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 			id, _, _ := strings.Cut(linkNames([]store.Link{l})[0], ":")
 			r := control.Reason{Kind: "dependency", Key: id, Text: fmt.Sprintf("the job depended on job %s being %s, but that job is %s", id, l.How, l.State), Next: "queuectl retry " + id}
 			switch {
+			case l.State == queue.Cancelled:
+				r.Next = "queuectl why " + id
 			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
 			case !l.State.Ended() || l.How.Met(l.State): // which was retried alone

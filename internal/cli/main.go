@@ -449,6 +449,9 @@ func Message(err error) string {
 	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {
 		text = "denied: " + text
 	}
+	if _, wrong := errors.AsType[*UsageError](err); wrong {
+		text = strings.TrimPrefix(text, "queuectl ") // the program's name is printed before the text
+	}
 	return strings.TrimSpace(text)
 }
 

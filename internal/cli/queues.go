@@ -303,8 +303,11 @@ func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*co
 		if q.Paused {
 			state = "is " + pauseText(q)
 		}
-		if cmd.Name() == "rm" {
+		switch cmd.Name() {
+		case "rm":
 			state = "was removed"
+		case "resume":
+			state = "is resumed"
 		}
 		a.Say("queue %s %s", q.Queue, state)
 	}
@@ -559,11 +562,11 @@ func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, le
 		text = a.coloured(sign.sign, sign.colour) + " " + text
 	}
 	switch {
-	case by == nil:
+	case by == nil || n.State == queue.Completed.String() || n.State == queue.Dead.String():
 	case by.Met == "failed":
-		text += ", never starts: needs parent " + by.How
+		text += ", dependency failed: the parent had to be " + by.How
 	case by.How != queue.ParentCompleted.String():
-		text += ", needs parent " + by.How
+		text += ", starts when the parent is " + by.How
 	}
 	again := d.drawn[n.Seq]
 	if again {

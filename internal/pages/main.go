@@ -95,7 +95,7 @@ An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `
 
 **Time zone.** Your time zone is the value of ` + "`TZ`" + `: a name (` + "`Europe/Berlin`" + `), the path of a zone file, or a POSIX time zone (` + "`JST-9`, `CET-1CEST,M3.5.0,M10.5.0/3`" + `). If a POSIX time zone has summer time but no rule for it, ` + "`M3.2.0,M11.1.0`" + ` applies, as in the C libraries. Without ` + "`TZ`" + `, the time zone of ` + "`/etc/localtime`" + ` applies. Time zone names also work on machines without zone files. Commands that read or print times reject an unknown time zone. Other commands, such as ` + "`cancel`" + ` and ` + "`progress`" + `, ignore it. On Windows, the time zone of the machine applies and ` + "`TZ`" + ` has no effect.
 
-**Output.** Each printed time has the abbreviation of its time zone, which differs between summer and winter. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if it is the same for all times in the column. Otherwise it follows each time. JSON output uses UTC.
+**Output.** A printed date and time has the abbreviation of its time zone, which differs between summer and winter. A time of day without a date is in your time zone. In a table, the column title contains the abbreviation (` + "`RUN_AT (CEST)`" + `) if it is the same for all times in the column. Otherwise it follows each time. JSON output uses UTC.
 
 **Clock changes.** If a clock change skips a time, the first moment after the gap is meant. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00. If the clock shows a time twice, the first one is meant.
 
