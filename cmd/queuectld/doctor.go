@@ -20,8 +20,9 @@ func doctorVerb(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "Diagnose problems with the queue, disk, service and runners", Args: cli.Exactly(0, "no arguments"),
 		Long: `Diagnose problems with the queue, its disk, its service and its runners, and
-show how to fix them. The exit code is 1 if a check fails; warnings do not change
-it. If the service is not running, doctor checks the files in its directory.
+show how to fix them. The exit code is 1 if a check fails; warnings do not
+change it. If the service is not running, doctor checks the files in its
+directory.
 
 With --verify, doctor also checks all rows of the database and the output files
 for consistency, using a copy of the database.`,

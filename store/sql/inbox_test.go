@@ -105,7 +105,7 @@ func TestEnqueueReadsAsMuchWhateverWaits(t *testing.T) {
 	wait(90_002, maxSubmissions-1)
 	reads("many")
 	out, err := pgserver.Ask(pgserver.As(url, "many"), `SELECT queuectl.enqueue('{"command":"true"}')`)
-	if err == nil || !strings.Contains(out, "100000 jobs of the role many wait for the service to take them") {
+	if err == nil || !strings.Contains(out, "100000 jobs of the role many have not been read by the queuectl service yet") {
 		t.Errorf("a job beyond the limit: %s, %v", out, err)
 	}
 	pgserver.Query(t, url, `DELETE FROM queuectl.submissions WHERE id = 'm1'`)
