@@ -165,7 +165,7 @@ func TestLimiterThatIsEnded(t *testing.T) {
 			unix.Kill(pid, unix.SIGKILL)
 		}()
 	}
-	if r, _ := limited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it started") {
+	if r, _ := limited(t, c); !r.HungStart || r.ExitCode != 126 || !strings.Contains(r.Error, "before it could run the program") {
 		t.Errorf("%+v", r)
 	}
 	c = command(t, leased(t, "/bin/true"))
