@@ -170,7 +170,7 @@ func keys() []Key {
 		integer("max_running_per_user", "0", "largest number of jobs of one user that run at the same time; 0 means unlimited", 0, maxCount, func(s *Settings) *int { return &s.MaxRunningUser }),
 		integer("max_connections", "1024", "largest number of open connections to the service", 16, maxCount, func(s *Settings) *int { return &s.MaxConnections }),
 		integer("max_connections_per_user", "256", "largest number of open connections of one user", 1, maxCount, func(s *Settings) *int { return &s.MaxConnectionsUser }),
-		duration("stop_timeout", "30s", "how long running jobs may continue when the service stops; 0 ends them immediately", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
+		duration("stop_timeout", "30s", "time that running jobs get to finish when the service stops; 0 ends them immediately", 0, func(s *Settings) *time.Duration { return &s.StopTimeout }),
 		duration("settle_delay", "5ms", "how long the service collects results before it stores them in one commit (up to four times as long for many short jobs); 0 stores each result immediately", 0, func(s *Settings) *time.Duration { return &s.SettleDelay }),
 		forever("retention_completed", "30d", "age at which completed jobs are removed; never means that they are kept", func(s *Settings) *time.Duration { return &s.RetentionCompleted }),
 		forever("retention_cancelled", "30d", "age at which cancelled jobs are removed; never means that they are kept", func(s *Settings) *time.Duration { return &s.RetentionCancelled }),

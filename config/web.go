@@ -16,7 +16,7 @@ func isList(name string) bool { return name == webHosts || strings.HasPrefix(nam
 // webKeys are the settings of the page.
 func webKeys() []Key {
 	return []Key{
-		textOrNone("web.listen", "address of the web page: unix:/PATH, or a loopback ADDRESS:PORT like 127.0.0.1:7070; none means no page; other addresses also need hosts, and either tls_cert and tls_key or tls = \"proxy\"", func(s *Settings) *string { return &s.WebListen }, whereToListen),
+		textOrNone("web.listen", "address of the web page: unix:/PATH, or a loopback ADDRESS:PORT like 127.0.0.1:7070; none means no page; any other address also needs the setting web.hosts, and TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", func(s *Settings) *string { return &s.WebListen }, whereToListen),
 		choice("web.anonymous", none, "what users of this machine can see of the page without signing in: none (nothing) or read (what the right read allows)", func(s *Settings) *string { return &s.WebAnonymous }, none, "read"),
 		choice("web.metrics_anonymous", "false", "whether users of this machine can read /metrics without signing in", func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
 		{webHosts, none, "host names of the page in addition to the loopback names, like [\"queue.example.org\"]; links use the first one; outside the settings file, separate them by spaces", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},

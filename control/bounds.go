@@ -25,7 +25,7 @@ func ProtocolLimits() []ProtocolLimit {
 		{"line, in each direction", size(MaxLine)},
 		{"line of a caller without rights", size(outsideLine)},
 		{"members of a request object", count(maxMembers)},
-		{"members of any other object", count(queue.MaxMembers)},
+		{"members of any other JSON object", count(queue.MaxMembers)},
 		{"`id` in a request", size(maxRequestID)},
 		{"job ids in a request", count(MaxNames)},
 		{"job ids in `wait` and `events`", count(MaxWaits)},

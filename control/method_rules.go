@@ -81,7 +81,7 @@ var (
 	needJob    = need("id", "id of the job", notEmpty)
 	dryRun     = free("dry_run", "only count the jobs; change nothing")
 	pageCursor = opt("cursor", "value of next in the previous answer, to continue from there", jobCursor)
-	batchLabel = opt("batch", "only your own jobs whose label batch has this value", label)
+	batchLabel = opt("batch", "only your own jobs in this batch", label)
 )
 
 // filters are the parameters that select jobs of a list.
@@ -112,7 +112,7 @@ func selection(more ...param) *ruleset {
 		free("failed", "jobs in the states dead and failed"),
 		opt("label", "jobs with all of these labels", some(atMost(queue.MaxLabels))),
 		opt("queue", "jobs of this queue", queueName),
-		opt("batch", "your own jobs whose label batch has this value", label),
+		opt("batch", "your own jobs in this batch", label),
 		opt("user", "jobs that this user enqueued", userName),
 		opt("older_than", "jobs that ended (or were enqueued, if not ended) at least this long ago", lasting),
 		opt("id_glob", "jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),

@@ -113,7 +113,7 @@ func (h Home) Outputs() (list []string) {
 // Output opens the file that an OutputRef names.
 func (h Home) Output(ref string) (*os.File, error) {
 	if !ValidRef(ref) {
-		return nil, fmt.Errorf("%q is not an output name", ref)
+		return nil, fmt.Errorf("%q is not the name of an output file", ref)
 	}
 	for _, root := range h.folders() {
 		f, err := openPlain(OutputPath(root, ref))

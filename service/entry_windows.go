@@ -25,7 +25,7 @@ func (s *Service) entryBy(*config.Settings) (control.SocketPerms, error) {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SID(id)
 			if !known {
-				s.log.Warn("[access] contains an unknown number; write the name or SID of the account", "number", id)
+				s.log.Warn("[access] contains an account number that is not known here; write the name or SID of the account", "number", id)
 				continue
 			}
 			clients = append(clients, sid)

@@ -73,7 +73,7 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 		case <-failed:
 		case <-s.store.Broken():
 		case <-over:
-			s.log.Error("stopped before all jobs were recorded as returned; the next start of the service does that")
+			s.log.Error("stopped before all jobs were put back into the queue; the service does this at its next start")
 		case <-ending:
 			ending = nil
 			if session.Ends(stopping) {

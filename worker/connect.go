@@ -218,7 +218,7 @@ func (l *loop) adopt(c *runner.Client, current bool) *runnerConn {
 		h := l.leases.all[queue.Lease(a.Lease)]
 		switch {
 		case h == nil: // it was given up: nobody waits for it
-			l.cfg.Log.Warn("a runner has a job that this queue did not start, or has given up; ending the job", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
+			l.cfg.Log.Warn("a runner has a job that this queue did not start or no longer counts as running; ending the job", "runner", c.Reply.PID, "seq", a.Seq, "pid", a.PID)
 			conn.Send(&wire.Drop{Lease: a.Lease}, &wire.Kill{Lease: a.Lease, Cause: int64(queue.Stopped), Grace: runner.StopGrace()})
 			continue
 		case h.conn != nil:

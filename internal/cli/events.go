@@ -200,7 +200,7 @@ func ReloadVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
 				if len(got.Hidden) > 0 {
-					fmt.Fprintf(a.Err, "queuectl: these settings of the file have no effect, because others override them: %s; see: queuectl config list\n", strings.Join(got.Hidden, ", "))
+					fmt.Fprintf(a.Err, "queuectl: these settings in the file have no effect: %s; other values override them, see: queuectl config list\n", strings.Join(got.Hidden, ", "))
 				}
 				if got.Note != "" {
 					fmt.Fprintln(a.Err, "queuectl: settings reloaded, but", got.Note)

@@ -15,7 +15,7 @@ func GateVerb(a *App) *cobra.Command {
 }
 
 func gateListVerb(a *App) *cobra.Command {
-	return allVerb(a, "List shared locks, rate limits and resources, and your own",
+	return allVerb(a, "List locks, rate limits and resources (shared and your own)",
 		"no locks, rate limits or resources; a job defines one by using it: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
 }
 

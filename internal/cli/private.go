@@ -275,7 +275,7 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	soon, cancel := context.WithTimeout(context.Background(), leaveWithin)
 	c.WorkerScale(soon, control.WorkerScale{}) // so that what is said next is true; stopping asks for it again
 	cancel()
-	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; running jobs may finish (Ctrl-C again stops them); continue with the same command")
+	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run the same command again")
 	stopped := make(chan struct{})
 	go func() { // ends with the jobs, or with finish
 		c.WorkerStop(context.Background(), how) // what it cannot do, stopping the service does

@@ -368,8 +368,8 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
 		setsField(f.Lookup(name), "depends_on")
 	}
-	list("after", "", "start when these jobs (`ID,ID`) are all completed; one ID is enough")
-	list("after-any", ":ended", "start when these jobs (`ID,ID`) have all ended in any way; one ID is enough")
+	list("after", "", "start when all these jobs are completed: one ID, or several as `ID,ID`")
+	list("after-any", ":ended", "start when all these jobs have ended in any way: one ID, or several as `ID,ID`")
 }
 
 // afterBatch has a job wait for all jobs of a batch of one's own.

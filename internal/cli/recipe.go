@@ -84,7 +84,7 @@ func readRecipe(dir string) (*recipe, error) {
 // changes returns the differences between two recipes, each named after its flag.
 func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
-		list = append(list, fmt.Sprintf("the list was given by %s, now by %s", a.From, now.From))
+		list = append(list, fmt.Sprintf("the first run read the list with %s, this run reads it with %s", a.From, now.From))
 	}
 	if was, is := programText(a.Program), programText(now.Program); was != is && a.From == now.From {
 		list = append(list, fmt.Sprintf("the program was %q, now it is %q", cut(oneLine(was), 60), cut(oneLine(is), 60)))

@@ -291,7 +291,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			return a.sayGap(p.Gap() + ": the job printed faster than this was read, and more than --output-limit keeps")
+			return a.sayGap(p.Gap() + ": the job printed faster than its output was read, and --output-limit keeps no more")
 		case p.Damage != nil:
 			return a.sayGap(damaged(&p).Error())
 		}

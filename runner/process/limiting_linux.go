@@ -186,9 +186,9 @@ func (r *run) notLimited(status unix.WaitStatus) {
 	case l.ready: // its report of why was not heard
 		r.r.ExitCode = int64(status.ExitStatus())
 	case r.c.As == nil: // the Go runtime got no thread, or no memory
-		r.startFailed(&shortageError{fmt.Errorf("the process that sets its limits ended with exit code %d", status.ExitStatus())})
+		r.startFailed(&shortageError{fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus())})
 	default: // which its account can bring about
-		r.startFailed(fmt.Errorf("the process that sets its limits ended with exit code %d", status.ExitStatus()))
+		r.startFailed(fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus()))
 	}
 }
 

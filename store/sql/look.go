@@ -68,7 +68,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	if version < int64(len(migrations)) {
-		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, but this queuectl needs schema %d; start its service once to update the database", s.dir, version, len(migrations))
+		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, but this version of queuectl needs schema %d; start the service of this version once to update the database", s.dir, version, len(migrations))
 	}
 	if err := s.load(); err != nil || orderOf == nil {
 		return err

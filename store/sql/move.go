@@ -148,7 +148,7 @@ func (m *move) file() (conn, error) {
 		err = checkMark(c, m.from.Dir)
 	}
 	if err == nil && version != int64(len(migrations)) {
-		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, but this queuectl needs schema %d; start its service once to update the database", m.from.Dir, version, len(migrations))
+		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, but this version of queuectl needs schema %d; start the service of this version once to update the database", m.from.Dir, version, len(migrations))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
