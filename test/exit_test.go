@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -211,15 +212,19 @@ func TestMissingFilesAreNotRetried(t *testing.T) {
 	q := serving(t, "--workers", "2")
 	missing := filepath.ToSlash(q.path("missing"))
 	retried := q.must("enqueue", "--max-retries", "1", "--backoff-base", "0.02", "no-such-command")
-	for _, c := range []struct{ args, says, fault string }{
+	type missingFile struct{ args, says, fault string }
+	cases := []missingFile{
 		{"--stdin-file " + missing + " true", "--stdin-file: " + missing + " does not exist", "stdin_file: "},
 		{"--stdin-file " + filepath.ToSlash(q.dir) + " true", "--stdin-file: " + filepath.ToSlash(q.dir) + " is not a regular file", "stdin_file: "},
 		{"--env-secret A=" + missing + " true", "--env-secret: " + missing + " does not exist", "env_secret A: "},
-		{"--env-secret A=credential:none true", "", "env_secret A: credential none: "},
 		{"-- " + missing + " x", "program: " + missing + " does not exist", "start "},
 		{"-- no-such-program x", "program: no-such-program is not in PATH", "start no-such-program: "},
 		{"--env PATH=" + filepath.ToSlash(q.dir) + " -- no-such-program", "", "start no-such-program: "},
-	} {
+	}
+	if runtime.GOOS != "windows" { // which has no systemd credentials
+		cases = append(cases, missingFile{"--env-secret A=credential:none true", "", "env_secret A: credential none: "})
+	}
+	for _, c := range cases {
 		r := q.cli(append([]string{"enqueue"}, strings.Fields(c.args)...)...)
 		said := filepath.ToSlash(r.err)
 		if r.code != 0 || !strings.Contains(said, c.says) || strings.Contains(said, "before the job starts") != (c.says != "") {
