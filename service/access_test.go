@@ -58,7 +58,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}{
 		{"service", peer(61300, control.Submit), self, "", ""},
 		{"service", peer(61300, control.Admin), "61377", `there is no user "61377"`, queue.CodeInvalid},
-		{"service", peer(61300, control.Admin), other, "jobs of this service run as " + self + " and cannot run as " + other, queue.CodeDenied},
+		{"service", peer(61300, control.Admin), other, "jobs of this service run as " + self + " and cannot run as ", queue.CodeDenied},
 		{"submitter", peer(0, control.Submit), "root", "", ""},
 		{"submitter", peer(61300, control.Admin), "0", "", ""},
 		{"submitter", peer(61300, control.Admin), "no.such.user", `there is no user "no.such.user"`, queue.CodeInvalid},
