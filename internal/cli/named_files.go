@@ -25,7 +25,8 @@ const maxNamedFiles = 100
 // statWithin bounds how long a new job waits for a file system to answer.
 const statWithin = 200 * time.Millisecond
 
-// namedFiles are the files named by new jobs that were checked.
+// namedFiles are the files named by new jobs that were checked. The empty namedFile among them means that a file system
+// did not answer in time, so that no more files are checked.
 type namedFiles map[namedFile]bool
 
 // namedFile is a file that a job names in a field.
@@ -72,7 +73,7 @@ func (n namedFiles) checkProgram(a *App, s *queue.Spec, program string) {
 // print prints a warning with the fault of a file, unless the file was checked before.
 func (n namedFiles) print(a *App, field, path string, faultOf func(path string) string) {
 	file := namedFile{field, path}
-	if n[file] || len(n) == maxNamedFiles {
+	if n[file] || n[namedFile{}] || len(n) == maxNamedFiles {
 		return
 	}
 	n[file] = true
@@ -86,6 +87,7 @@ func (n namedFiles) print(a *App, field, path string, faultOf func(path string) 
 				cmp.Or(flagsByField(a.cmd)[field], field), a.Clean(a.Err, path), fault)
 		}
 	case <-time.After(statWithin):
+		n[namedFile{}] = true
 	}
 }
 
