@@ -341,8 +341,8 @@ func queueRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// goOn returns the cursor parameter of a list.
-func goOn(c queue.Constraint) []param {
+// cursorParam returns the cursor parameter of a list.
+func cursorParam(c queue.Constraint) []param {
 	return []param{opt("cursor", "value of next in the previous answer, to continue from there", c)}
 }
 
@@ -365,7 +365,7 @@ func gateRules() map[reflect.Type]*ruleset {
 				[]string{"lock"}, []string{"rate", "unset"}),
 			excludes("cannot be combined with unset; use one of them", []string{"rate"}, []string{"unset"}),
 		}},
-		reflect.TypeFor[Gates](): {params: goOn(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
+		reflect.TypeFor[Gates](): {params: cursorParam(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
 	}
 }
 
@@ -374,7 +374,7 @@ func workerRules() map[reflect.Type]*ruleset {
 	drain := []group{excludes("cannot be combined with off; use one of them", []string{"wait"}, []string{"off"})}
 	off := free("off", "end the drain")
 	return map[reflect.Type]*ruleset{
-		reflect.TypeFor[Nodes](): {params: goOn(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
+		reflect.TypeFor[Nodes](): {params: cursorParam(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
 		reflect.TypeFor[Count](): {params: []param{opt("count", "number of workers to add (default: 1)",
 			between(1, MaxWorkers))}},
 		reflect.TypeFor[WorkerScale](): {params: []param{need("count", "number of workers", between(0, MaxWorkers))}},
@@ -423,7 +423,7 @@ func scheduleRules() map[reflect.Type]*ruleset {
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"),
 		}},
 		reflect.TypeFor[ScheduleName](): {params: []param{name}},
-		reflect.TypeFor[ScheduleList](): {params: []param{goOn(upTo(maxUser))[0]}},
+		reflect.TypeFor[ScheduleList](): {params: []param{cursorParam(upTo(maxUser))[0]}},
 		reflect.TypeFor[HookName](): {params: []param{
 			need("name", "name of a webhook, or of a hook in the settings such as on_dead", notEmpty),
 		}},

@@ -74,8 +74,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A user has 64 streams, and is refused more at once; 4 of your requests that list and verbs on many jobs, and
-// waits for more.
+// A user may have 64 streams, and one more is refused immediately. A user may also have 4 requests that list or change
+// many jobs, and one more waits for a place.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)

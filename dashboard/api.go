@@ -23,8 +23,8 @@ var statuses = map[queue.Code]int{
 	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage, queue.CodeUnavailable: http.StatusServiceUnavailable,
 }
 
-// errNobody refuses a request without a session.
-var errNobody = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
+// errNoSession refuses a request without a session.
+var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
 // fail answers with an error: as JSON below /api, else as a page.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
@@ -34,7 +34,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	status := statuses[e.Code]
 	switch {
-	case err == errNobody:
+	case err == errNoSession:
 		status = http.StatusUnauthorized
 	case status == 0:
 		status = http.StatusInternalServerError

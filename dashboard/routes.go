@@ -85,7 +85,7 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.Metrics && !c.Proxy && s.local(r)
 		}
 		if !found {
-			s.fail(w, r, errNobody)
+			s.fail(w, r, errNoSession)
 			return
 		}
 		v.client = s.clientOf(&v)

@@ -109,7 +109,7 @@ func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.
 		return !barred(err), 0, err
 	}
 	defer got.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(got.Body, maxTold)) // which also frees the connection
+	said, _ := io.ReadAll(io.LimitReader(got.Body, maxErrorText)) // which also frees the connection
 	switch got.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return false, 0, nil

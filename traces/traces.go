@@ -37,7 +37,7 @@ const (
 	closeWithin = 500 * time.Millisecond
 	tellEvery   = time.Minute // of what fails again and again
 	maxState    = 512         // bytes of TRACESTATE; a longer one is left out, as W3C Trace Context, section 3.3.1.5, lets
-	maxTold     = 500         // bytes of a failure in the log
+	maxErrorText     = 500         // bytes of a failure in the log
 )
 
 // Exporter tells a collector of attempts. It is off until Set. Its methods are safe for concurrent use.
@@ -72,7 +72,7 @@ func (e *Exporter) failed(err error) {
 	if last := e.warned.Load(); now-last < int64(tellEvery) || !e.warned.CompareAndSwap(last, now) {
 		return
 	}
-	attrs := []any{"error", queue.ClipJSON(err.Error(), maxTold)}
+	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorText)}
 	if barred(err) {
 		attrs = append(attrs, "next", "the unit does not allow network access; docs/tracing.md shows the lines that allow it")
 	}

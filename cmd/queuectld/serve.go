@@ -80,7 +80,7 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Err, Terminal: cli.IsTerminal(a.Err)}
 	var err error
 	if a.Dir != "" {
-		dir, err := a.OwnFolder()
+		dir, err := a.OwnDir()
 		if err != nil {
 			return o, err
 		}

@@ -183,11 +183,11 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return err
 	}
 	namedFiles{}.warn(a, s)
-	a.tellUnenforced(got.Unenforced)
-	a.tellNewQueues(got.NewQueues)
+	a.warnUnenforced(got.Unenforced)
+	a.printNewQueues(got.NewQueues)
 	a.tellUnique(s, got.ID, got.Duplicate)
 	a.warnExpired(s, a.Quiet || !IsTerminal(a.Err))
-	a.tellAtOnce(&got)
+	a.printCancelled(&got)
 	a.printNotes(got.Notes)
 	if a.Structured() {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(got.ID)})
@@ -343,12 +343,12 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 		expired.add("job", i+1, specs[i].ExpiresAt)
 	}
 	a.printExpired(&expired)
-	a.tellUnenforced(got.Unenforced)
-	a.tellNewQueues(got.NewQueues)
+	a.warnUnenforced(got.Unenforced)
+	a.printNewQueues(got.NewQueues)
 	for i := range got.Found {
 		got.Found[i]++
 	}
-	a.tellFound("job", got.Found, len(got.IDs))
+	a.printFound("job", got.Found, len(got.IDs))
 	a.printNotes(got.Notes)
 	if err := a.printStored(ctx, c, got.IDs); err != nil {
 		return err
@@ -378,8 +378,8 @@ func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
 // foundTold is how many jobs are named that were not enqueued.
 const foundTold = 10
 
-// tellFound prints which jobs were not enqueued, because other jobs have the same unique keys.
-func (a *App) tellFound(what string, places []int, of int) {
+// printFound prints which jobs were not enqueued, because other jobs have the same unique keys.
+func (a *App) printFound(what string, places []int, of int) {
 	if len(places) == 0 {
 		return
 	}
@@ -395,8 +395,8 @@ func (a *App) tellFound(what string, places []int, of int) {
 	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, because other jobs have the same unique keys: %s%s\n", len(places), Jobs(of), what, text[1:])
 }
 
-// tellAtOnce prints that a new job will not run, because a job it depends on has ended in another way.
-func (a *App) tellAtOnce(got *control.Enqueued) {
+// printCancelled prints that a new job will not run, because a job it depends on has ended in another way.
+func (a *App) printCancelled(got *control.Enqueued) {
 	if got.State != "" {
 		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on has ended in another way; details: queuectl why %s\n", got.ID, got.State, got.ID)
 	}

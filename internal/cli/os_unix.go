@@ -153,7 +153,7 @@ func NewSocket(what, path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return whole, isFolder(what, filepath.Dir(whole))
+	return whole, checkDir(what, filepath.Dir(whole))
 }
 
 // socketExists reports whether there may be a socket.

@@ -35,7 +35,7 @@ func unreadable(what, path string, err error) error {
 		return nil
 	}
 	var cause *fs.PathError
-	switch file := noFolder(filepath.Dir(path)); {
+	switch file := notDirPart(filepath.Dir(path)); {
 	case file != "":
 		return Usage("%s: %s is not a directory; check the path", what, file)
 	case errors.Is(err, fs.ErrNotExist):
@@ -54,7 +54,7 @@ func Unwritable(what, dir string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if missing := isFolder(what, dir); missing != nil {
+	if missing := checkDir(what, dir); missing != nil {
 		return missing
 	}
 	var cause *fs.PathError
@@ -70,9 +70,9 @@ func Unwritable(what, dir string, err error) error {
 	return err
 }
 
-// isFolder returns an error if a path is not a directory.
-func isFolder(what, dir string) error {
-	if file := noFolder(dir); file != "" {
+// checkDir returns an error if a path is not a directory.
+func checkDir(what, dir string) error {
+	if file := notDirPart(dir); file != "" {
 		return Usage("%s: %s is not a directory; check the path", what, file)
 	}
 	if !exists(dir) {
@@ -81,9 +81,9 @@ func isFolder(what, dir string) error {
 	return nil
 }
 
-// noFolder returns the part of a path that exists and is not a directory, so that the path cannot be one either; ""
+// notDirPart returns the part of a path that exists and is not a directory, so that the path cannot be one either; ""
 // if no part does.
-func noFolder(path string) string {
+func notDirPart(path string) string {
 	for {
 		info, err := os.Stat(path)
 		switch up := filepath.Dir(path); {
@@ -97,13 +97,13 @@ func noFolder(path string) string {
 	}
 }
 
-// OwnFolder returns the absolute path of --dir. The directory may not exist yet.
-func (a *App) OwnFolder() (string, error) {
+// OwnDir returns the absolute path of --dir. The directory may not exist yet.
+func (a *App) OwnDir() (string, error) {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {
 		return "", Usage("--dir: the current directory no longer exists (%v); change to another one, or give --dir an absolute path", err)
 	}
-	if file := noFolder(dir); file != "" {
+	if file := notDirPart(dir); file != "" {
 		return "", Usage("--dir: %s is not a directory; give the service's directory", file)
 	}
 	return dir, nil

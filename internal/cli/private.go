@@ -155,7 +155,7 @@ func (a *App) privateDir() string { return cmp.Or(a.Dir, ".queuectl") }
 // is known to be empty, which needs no directory and is a success, as of any loop, or if a signal
 // came: a list from a pipe may take any time.
 func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
-	dir, err := p.a.OwnFolder()
+	dir, err := p.a.OwnDir()
 	if err != nil {
 		return false, err
 	}

@@ -340,8 +340,8 @@ func completeNames[T any](a *App, cmd *cobra.Command, typed string, all func(con
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// tellNewQueues says that jobs are alone in their queues: a name may be a slip.
-func (a *App) tellNewQueues(list []control.NewQueue) {
+// printNewQueues says that jobs are alone in their queues: a name may be a slip.
+func (a *App) printNewQueues(list []control.NewQueue) {
 	for _, q := range list {
 		hint := ""
 		if q.Near != "" {

@@ -135,11 +135,11 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	if err != nil {
 		return err
 	}
-	a.tellUnenforced(got.Unenforced)
-	a.tellNewQueues(got.NewQueues)
+	a.warnUnenforced(got.Unenforced)
+	a.printNewQueues(got.NewQueues)
 	a.warnExpired(s, true)
 	a.tellUnique(s, got.ID, got.Duplicate)
-	a.tellAtOnce(&got)
+	a.printCancelled(&got)
 	a.printNotes(got.Notes)
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
@@ -230,8 +230,8 @@ func attachVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// goesOn returns the message that a job continues, with the command that returns to it.
-func goesOn(id string) string {
+// continuesText returns the message that a job continues, with the command that returns to it.
+func continuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
 
@@ -248,7 +248,7 @@ func (a *App) sayGap(text string) error {
 // detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
 // which cancels.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
-	fmt.Fprintf(a.Err, "\n%s; press Ctrl-C again to cancel it\n", goesOn(id))
+	fmt.Fprintf(a.Err, "\n%s; press Ctrl-C again to cancel it\n", continuesText(id))
 	select {
 	case <-interrupts:
 		return true
@@ -319,7 +319,7 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print 
 	defer waits.Stop()
 	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error {
 		waits.Stop() // the line about the attempt says when the next one starts
-		return a.tellAttempt(ctx, c, id, attempt)
+		return a.printAttempt(ctx, c, id, attempt)
 	})
 	if err != nil {
 		return a.lost(ctx, c, id, err)
@@ -350,8 +350,8 @@ func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 	fmt.Fprintf(a.Err, "queuectl: job %s is waiting: %s\n", id, a.Clean(a.Err, text))
 }
 
-// tellAttempt prints how an attempt ended, and when the job is retried.
-func (a *App) tellAttempt(ctx context.Context, c *control.Client, id string, n int) error {
+// printAttempt prints how an attempt ended, and when the job is retried.
+func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n int) error {
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id), HistoryBefore: n + 1})
 	if err != nil || len(job.History) == 0 {
 		return err

@@ -120,7 +120,7 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 	}
 	return answer(ctx, a, add, *p, func(d control.ScheduleDetail) error {
 		namedFiles{}.warn(a, &p.Spec)
-		a.tellUnenforced(d.Unenforced)
+		a.warnUnenforced(d.Unenforced)
 		a.printNotes(d.Notes)
 		if d.Existed {
 			fmt.Fprintf(a.Err, "queuectl: schedule %s already exists with the same settings\n", d.Name)
@@ -157,13 +157,13 @@ func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		rows = append(rows, [2]string{head, text})
 	}
 	if len(rows) == 0 {
-		rows = [][2]string{{"Next", standingOf(&d.Schedule)}}
+		rows = [][2]string{{"Next", stateOfSchedule(&d.Schedule)}}
 	}
 	return rows
 }
 
-// standingOf returns the state of a schedule.
-func standingOf(s *control.Schedule) string {
+// stateOfSchedule returns the state of a schedule.
+func stateOfSchedule(s *control.Schedule) string {
 	switch {
 	case s.Paused && s.Note != "":
 		return "paused: " + s.Note
@@ -204,7 +204,7 @@ func ScheduleHead() []string {
 
 // ScheduleRow is a schedule in such a list.
 func ScheduleRow(s *control.Schedule) []string {
-	return []string{s.Name, s.Cron, s.TZ, local(s.NextAt), standingOf(s), s.User, scheduledTitle(s)}
+	return []string{s.Name, s.Cron, s.TZ, local(s.NextAt), stateOfSchedule(s), s.User, scheduledTitle(s)}
 }
 
 // schedules reads all schedules.
@@ -258,7 +258,7 @@ func scheduleShowVerb(a *App) *cobra.Command {
 
 func (a *App) showSchedule(d control.ScheduleDetail) error {
 	rows := append([][2]string{
-		{"Schedule", d.Name}, {"When", whenScheduled(&d.Schedule)}, {"State", standingOf(&d.Schedule)}, {"Command", scheduledTitle(&d.Schedule)},
+		{"Schedule", d.Name}, {"When", whenScheduled(&d.Schedule)}, {"State", stateOfSchedule(&d.Schedule)}, {"Command", scheduledTitle(&d.Schedule)},
 		{"Catch up", d.CatchUp}, {"Overlap", d.Overlap}, {"User", d.User}, {"Added", local(d.Created)}, {"Hidden", strings.Join(d.Hidden, ", ")},
 	}, nextRows(&d)...)
 	if err := a.rows(9, rows); err != nil || len(d.Runs) == 0 {

@@ -283,7 +283,8 @@ func typicalAlone(j *control.JobDetail) string {
 	return took(j.UsualRunTimeMS)
 }
 
-// attemptsOf returns how many attempts of a job count, out of how many, and how many do not count.
+// attemptsOf describes the attempts of a job: how many count towards its maximum, the maximum, and how many do not
+// count.
 func attemptsOf(j *control.JobDetail) string {
 	used := Attempts(&j.Job)
 	text := fmt.Sprintf("%d of %d", used, j.MaxAttempts)

@@ -38,7 +38,7 @@ func (a *App) Choose() (Target, error) {
 		return a.chosenBySocket()
 	}
 	if a.Dir != "" {
-		dir, err := a.OwnFolder()
+		dir, err := a.OwnDir()
 		return inFolder(dir, a.Dir), err
 	}
 	if s := os.Getenv("QUEUECTL_SOCKET"); s != "" {
@@ -63,7 +63,7 @@ func (a *App) chosenBySocket() (Target, error) {
 	if err := isSocket("--socket", a.Socket); err != nil || a.Dir == "" {
 		return t, err
 	}
-	dir, err := a.OwnFolder()
+	dir, err := a.OwnDir()
 	if err != nil {
 		return t, err
 	}
@@ -108,7 +108,7 @@ func (a *App) Folder() (config.Places, error) {
 		return config.Places{}, err
 	}
 	if a.Socket == "" && a.Dir != "" {
-		dir, err := a.OwnFolder()
+		dir, err := a.OwnDir()
 		return config.In(dir), err
 	}
 	user, err := config.User()
@@ -216,7 +216,7 @@ func (a *App) privateFolder() (dir string, private bool) {
 	if a.Socket != "" || a.Dir == "" {
 		return "", false
 	}
-	dir, err := a.OwnFolder()
+	dir, err := a.OwnDir()
 	return dir, err == nil && exists(filepath.Join(dir, recipeName))
 }
 

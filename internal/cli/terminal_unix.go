@@ -65,11 +65,11 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 		return err
 	case <-j.left:
 		j.leaveJob()
-		fmt.Fprintf(a.Err, "\n%s\n", goesOn(f.id))
+		fmt.Fprintf(a.Err, "\n%s\n", continuesText(f.id))
 	case s := <-ends:
 		j.leaveJob()
 		a.Exit = 128 + int(s.(syscall.Signal))
-		fmt.Fprintf(a.Err, "\n%s\n", goesOn(f.id))
+		fmt.Fprintf(a.Err, "\n%s\n", continuesText(f.id))
 		return nil
 	case <-interrupts: // no attempt has the terminal, or somebody else has sent it
 		j.leaveJob()

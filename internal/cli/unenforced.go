@@ -35,8 +35,8 @@ func attempts(most int) string {
 	return fmt.Sprintf("; up to %d attempts", most)
 }
 
-// tellUnenforced warns of limits of new jobs that are not enforced where they run.
-func (a *App) tellUnenforced(names []string) {
+// warnUnenforced warns of limits of new jobs that are not enforced where they run.
+func (a *App) warnUnenforced(names []string) {
 	if len(names) == 0 {
 		return
 	}

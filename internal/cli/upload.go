@@ -529,9 +529,9 @@ func (u *upload) finish(err error) error {
 		err = u.sendLast()
 	}
 	if err == nil {
-		u.a.tellUnenforced(u.unenforced)
-		u.a.tellNewQueues(u.newQueues)
-		u.a.tellFound("line", u.found, len(u.ids))
+		u.a.warnUnenforced(u.unenforced)
+		u.a.printNewQueues(u.newQueues)
+		u.a.printFound("line", u.found, len(u.ids))
 		u.a.printNotes(u.notes)
 		u.a.printExpired(&u.expired)
 	}

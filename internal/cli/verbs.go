@@ -248,7 +248,7 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 	}
 	if all.Unenforced == nil { // it is the same of each step
 		all.Unenforced = v.Unenforced
-		a.tellUnenforced(v.Unenforced)
+		a.warnUnenforced(v.Unenforced)
 	}
 	if all.Notes == nil { // likewise
 		all.Notes = v.Notes
