@@ -30,14 +30,14 @@ import (
 // Limits of what waits for a collector, and for how long.
 // See docs/decisions/0087.
 const (
-	maxQueued   = 8192 // spans; what is beyond is given up
-	sendEvery   = time.Second
-	sendWithin  = 10 * time.Second
-	giveUpAfter = 30 * time.Second // of a collector that asks to be asked again
-	closeWithin = 500 * time.Millisecond
-	tellEvery   = time.Minute // of what fails again and again
-	maxState    = 512         // bytes of TRACESTATE; a longer one is left out, as W3C Trace Context, section 3.3.1.5, lets
-	maxErrorText     = 500         // bytes of a failure in the log
+	maxQueued    = 8192 // spans; what is beyond is given up
+	sendEvery    = time.Second
+	sendWithin   = 10 * time.Second
+	giveUpAfter  = 30 * time.Second // of a collector that asks to be asked again
+	closeWithin  = 500 * time.Millisecond
+	tellEvery    = time.Minute // of what fails again and again
+	maxState     = 512         // bytes of TRACESTATE; a longer one is left out, as W3C Trace Context, section 3.3.1.5, lets
+	maxErrorText = 500         // bytes of a failure in the log
 )
 
 // Exporter tells a collector of attempts. It is off until Set. Its methods are safe for concurrent use.
