@@ -328,11 +328,10 @@ func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // checkFields refuses values of given fields that their constraints do not accept.
 func (s *Spec) checkFields(check checker) {
-	for i := range fields {
-		f := &fields[i]
+	for _, constrained := range constrainedFields() {
+		f, c := constrained.field, constrained.constraint
 		v := f.get(s)
-		c := ConstraintOf(f.Name)
-		if v == nil || c == nil {
+		if v == nil {
 			continue
 		}
 		if err := f.check(c, v); err != nil {
@@ -343,6 +342,22 @@ func (s *Spec) checkFields(check checker) {
 		}
 	}
 }
+
+// constrainedField is a field of a job with its constraint.
+type constrainedField struct {
+	field      *Field
+	constraint *Constraint
+}
+
+// constrainedFields lists the fields that have a constraint, so that checking a job needs no look-ups by name.
+var constrainedFields = sync.OnceValue(func() (list []constrainedField) {
+	for i := range fields {
+		if c := ConstraintOf(fields[i].Name); c != nil {
+			list = append(list, constrainedField{&fields[i], c})
+		}
+	}
+	return list
+})
 
 // checkMembers reports the members of a map that the constraint does not accept.
 func (c *Constraint) checkMembers(check checker, field string, members map[string]string) {
@@ -366,9 +381,11 @@ func (f *Field) check(c *Constraint, v any) *Error {
 	case float64:
 		err = c.CheckNumber(f.Name, v)
 	case string:
-		if d, parsed := ParseDuration(v); f.Kind == KindDuration && parsed == nil {
-			err = c.CheckDuration(f.Name, d)
-			break
+		if f.Kind == KindDuration {
+			if d, parseErr := ParseDuration(v); parseErr == nil {
+				err = c.CheckDuration(f.Name, d)
+				break
+			}
 		}
 		err = c.CheckText(f.Name, v)
 	case []string:

@@ -1,6 +1,9 @@
 package queue
 
-import "slices"
+import (
+	"slices"
+	"sync"
+)
 
 // FieldRule is a condition on fields of a job that need each other or exclude each other. Resolve checks every spec
 // against the FieldRules, and the JSON Schema of a job declares the same rules. A field that is null, false, or an
@@ -46,19 +49,38 @@ func sameAttempts(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
 // checkRules reports fields that exclude each other, and fields given without one that they need.
 func (s *Spec) checkRules(check checker) {
-	for i := range fieldRules {
-		r := &fieldRules[i]
-		if !s.has(r.Field) {
+	for _, r := range resolvedRules() {
+		if !s.has(r.field) {
 			continue
 		}
-		with := slices.ContainsFunc(r.Others, s.has)
-		check(with == r.Requires || with && r.same != nil && r.same(s), r.Field, "%s", r.Message)
+		with := slices.ContainsFunc(r.others, s.has)
+		check(with == r.rule.Requires || with && r.rule.same != nil && r.rule.same(s), r.rule.Field, "%s", r.rule.Message)
 	}
 }
 
+// resolvedRule is a FieldRule with the fields that it names.
+type resolvedRule struct {
+	rule   *FieldRule
+	field  *Field
+	others []*Field
+}
+
+// resolvedRules resolves the names in fieldRules once, so that checking a job needs no look-ups by name.
+var resolvedRules = sync.OnceValue(func() []resolvedRule {
+	rules := make([]resolvedRule, len(fieldRules))
+	for i := range fieldRules {
+		rule := &fieldRules[i]
+		rules[i] = resolvedRule{rule: rule, field: fieldsByName()[rule.Field]}
+		for _, name := range rule.Others {
+			rules[i].others = append(rules[i].others, fieldsByName()[name])
+		}
+	}
+	return rules
+})
+
 // has reports whether a field is given: not null, not false and not an empty map.
-func (s *Spec) has(name string) bool {
-	switch v := fieldsByName()[name].get(s).(type) {
+func (s *Spec) has(f *Field) bool {
+	switch v := f.get(s).(type) {
 	case nil:
 		return false
 	case bool:
