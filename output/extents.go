@@ -47,7 +47,7 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 		}
 		e := &r.extents[i]
 		n := min(extentBytes-e.n, int64(len(p)))
-		e.sum = crc32.Update(e.sum, castagnoli, p[:n])
+		e.sum = crc32.Update(e.sum, castagnoli(), p[:n])
 		e.n += n
 		p, at = p[n:], at+n
 	}
@@ -78,7 +78,7 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 				_, err := s.file.ReadAt(p, r.blocks[number]*fileBytes+from)
 				return err
 			})
-			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.last.bytes, castagnoli) != e.sum {
+			if errors.Is(err, io.EOF) || err == nil && crc32.Checksum(s.last.bytes, castagnoli()) != e.sum {
 				err = ErrDamaged
 			}
 			if err != nil {

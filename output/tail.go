@@ -61,7 +61,7 @@ func (w *window) load(rec *record) error {
 	if err != nil {
 		return err
 	}
-	if crc32.Checksum(b, castagnoli) != rec.dataSum {
+	if crc32.Checksum(b, castagnoli()) != rec.dataSum {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
 	}
 	begin := len(b) - rec.want

@@ -22,12 +22,18 @@ const fieldOf = "field"
 
 // setsField notes which field of a request a flag sets, where their names differ.
 func setsField(f *pflag.Flag, field string) {
+	if fieldName(f.Name) == field {
+		return
+	}
 	f.Annotations = maps.Clone(f.Annotations) // other flags may share it
 	if f.Annotations == nil {
 		f.Annotations = map[string][]string{}
 	}
 	f.Annotations[fieldOf] = []string{field}
 }
+
+// fieldName returns the field that a flag sets unless setsField says otherwise.
+func fieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
 // nameFlags returns an error that names the flags that were typed instead of the fields at fault.
 func nameFlags(cmd *cobra.Command, err error) error {
@@ -96,7 +102,7 @@ func flagsByField(cmd *cobra.Command) map[string]string {
 func byField(visit func(func(*pflag.Flag))) map[string]string {
 	typed := map[string]string{}
 	visit(func(f *pflag.Flag) { // VisitAll and Visit go through the flags in order of their names
-		field := strings.ReplaceAll(f.Name, "-", "_")
+		field := fieldName(f.Name)
 		if of := f.Annotations[fieldOf]; len(of) > 0 {
 			field = of[0]
 		}
