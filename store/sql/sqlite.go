@@ -46,7 +46,8 @@ type Store struct {
 	compaction compaction            // the writer's
 	freeInside atomic.Int64          // bytes of free pages in the database, as last counted
 	noReserve  atomic.Pointer[error] // why new jobs are refused while the reserve is not there; nil if it is
-	needsSpace chan struct{}         // receives a value when new jobs are refused for want of space, or rows were removed
+	capacity   atomic.Pointer[capacity]
+	needsSpace chan struct{} // receives a value when new jobs are refused for want of space, or rows were removed
 
 	starved atomic.Pointer[string] // why the WAL cannot be emptied
 	backup  uintptr                // the writer's: SQLite's part of it, 0 if there is none
