@@ -59,7 +59,7 @@ func TestGatesOfEverybody(t *testing.T) {
 	q.must("wait", second)
 	q.must("gate", "set", "@api", "--unset", "rate")
 	refused("has no rule", "enqueue", "--rate-limit", "@api", "true")
-	if got := q.cli("gate", "set", "@db", "--unset", "lock"); got.code != 0 || !strings.Contains(got.err, "applies until the jobs that use it have finished: 3 jobs") {
+	if got := q.cli("gate", "set", "@db", "--unset", "lock"); got.code != 0 || !strings.Contains(got.err, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
 		t.Errorf("got %+v", got)
 	}
 }

@@ -46,10 +46,10 @@ timeout = 1.5
 	}
 	for text, want := range map[string]string{
 		"[jobs.a]\ncommand = \"x\"\n\n[jobs.b]\ncommnd = \"y\"\n": "line 4: commnd: unknown job field",
-		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: the name of the table is the id; remove this field",
+		"[jobs.a]\ncommand = \"x\"\nid = \"b\"\n":                 "line 1: id: the job's id is the name of its table; remove this field",
 		"[job.a]\ncommand = \"x\"\n":                              "contains no jobs",
 		"[jobs.a]\ncommand = \n":                                  "graph.toml:2: ",
-		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: id cannot apply to all jobs",
+		"id = \"x\"\n[jobs.a]\ncommand = \"x\"\n":                 "id: this field cannot be set for all jobs",
 		"[jobs.a]\ncommand = \"x\"\ndepends_on = [\"b\"]\n[jobs.b]\ncommand = \"x\"\ndepends_on = [\"a\"]\n": "wait for",
 	} {
 		q.writeAs("graph.toml", text)

@@ -76,13 +76,13 @@ func TestExpiredIsSaid(t *testing.T) {
 		in    string
 		want  []string // the only places that are named
 	}{
-		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job expires "}},
-		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job expires ", "job 2: this job expires "}},
-		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job expires "}},
-		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job expires "}},
-		{[]string{"enqueue", "-q", "--file", "-", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job expires "}},
-		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job expires ", "line 10: this job expires ", "2 more jobs "}},
-		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job expires "}},
+		{[]string{"enqueue", "[" + later + "," + past + "]"}, "", []string{"job 2: this job will not run, because it expires "}},
+		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because it expires ", "job 2: this job will not run, because it expires "}},
+		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job will not run, because it expires "}},
+		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job will not run, because it expires "}},
+		{[]string{"enqueue", "-q", "--file", "-", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job will not run, because it expires "}},
+		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job will not run, because it expires ", "line 10: this job will not run, because it expires ", "2 more jobs "}},
+		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job will not run, because it expires "}},
 	} {
 		got := q.cliIn(c.in, c.words...)
 		for _, want := range c.want {
@@ -90,7 +90,7 @@ func TestExpiredIsSaid(t *testing.T) {
 				t.Errorf("%.40q: %+v, want %s", c.words, got, want)
 			}
 		}
-		if n := strings.Count(got.err, "passed: it will not run"); len(c.want) < 3 && n != len(c.want) {
+		if n := strings.Count(got.err, "which has passed"); len(c.want) < 3 && n != len(c.want) {
 			t.Errorf("%.40q: said %d times, want %d", c.words, n, len(c.want))
 		}
 	}

@@ -123,12 +123,12 @@ func TestEditInAnEditor(t *testing.T) {
 	if a.Command != "echo edited && echo '<b>'" || len(a.Labels) != 1 || a.Labels["y"] != "2" || a.Priority != 9 || a.RunAt != "2040-01-02T03:04:05.000Z" {
 		t.Errorf("after an edit: %+v", a)
 	}
-	if r := edit(`s/no-such//`); r.code != 0 || !strings.Contains(r.out, "nothing was changed") {
+	if r := edit(`s/no-such//`); r.code != 0 || !strings.Contains(r.out, "job a was not changed") {
 		t.Errorf("an editor that changes nothing: %+v", r)
 	}
 	for script, said := range map[string]string{`1d`: "JSON", `s/.priority.: 9/"priority":"much"/`: "priority", `s/.priority.: 9/"prioritty":9/`: "prioritty"} {
-		r := through("sed -i '"+script+"'", "edit it again? [y/N]", "n\n")
-		_, file, kept := strings.Cut(r.out, "your text is in ")
+		r := through("sed -i '"+script+"'", "edit the text again? [y/N]", "n\n")
+		_, file, kept := strings.Cut(r.out, "your edited text is in ")
 		file, _, _ = strings.Cut(strings.TrimSpace(file), "\n")
 		if r.code != 2 || !kept || !strings.Contains(r.out, said) {
 			t.Fatalf("a mistake in the editor: %+v", r)
@@ -140,7 +140,7 @@ func TestEditInAnEditor(t *testing.T) {
 	}
 	q.write("twice", "#!/bin/sh\nif grep -q much \"$1\"; then sed -i 's/.much./7/' \"$1\"; else sed -i 's/: 9/: \"much\"/' \"$1\"; fi\n")
 	os.Chmod(q.path("twice"), 0o700)
-	if r := through(q.path("twice"), "edit it again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
+	if r := through(q.path("twice"), "edit the text again? [y/N]", "y\n"); r.code != 0 || !strings.Contains(r.out, "job a is changed") {
 		t.Errorf("a mistake that is mended: %+v", r)
 	}
 	if left, err := os.ReadDir(q.path("tmp")); err != nil || len(left) > 0 {

@@ -13,7 +13,7 @@ func TestBatchSaysWhatWasNotEnqueued(t *testing.T) {
 	q := newQueue(t, "")
 	q.start("--workers", "0")
 	lines := `{"command":"true","unique":"k"}` + "\n" + `{"command":"true"}` + "\n" + `{"command":"true","unique":"k","id":"third"}` + "\n"
-	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued, because other jobs have the same unique keys: line 3") {
+	if r := q.cliIn(lines, "enqueue", "--file", "-"); r.code != 0 || r.out != "1\n2\n1" && r.out != "1\n2\n1\n" || !strings.Contains(r.err, "1 of 3 jobs not enqueued (line 3), because other jobs have the same unique keys") {
 		t.Errorf("%+v", r)
 	}
 	var got struct{ Found []int }

@@ -95,7 +95,7 @@ func (a *ahead) last(part []toSend) ([]toSend, error) {
 			return nil
 		}
 		if state[i] == begun {
-			return atLine(queue.Invalid("depends_on", "job %q depends on itself through other jobs", queue.Clip(rest[i].id)), rest[i].line)
+			return atLine(queue.Invalid("depends_on", "job %q depends on itself through other jobs; remove one of these dependencies", queue.Clip(rest[i].id)), rest[i].line)
 		}
 		state[i] = begun
 		for _, id := range rest[i].after {

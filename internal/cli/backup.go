@@ -22,20 +22,20 @@ import (
 func BackupVerb(a *App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
-		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use", Args: Exactly(1, "the file to write"),
+		Use: "backup FILE", Short: "Back up the whole queue to one file while it is in use", Args: Exactly(1, "the name of the file to write"),
 		Long: `Back up the whole queue, including output, to one file while it is in use.
 
 The file is an SQLite database that only you can read. It contains every job
 that was enqueued before the backup began. The backup is verified, and no
-incomplete file is left behind if it fails. FILE can be - for standard output.
+incomplete file is left behind if the backup fails. FILE can be - for standard output.
 
   queuectl backup /var/backups/queue.db
-  queuectl restore /var/backups/queue.db    after: queuectl service stop`,
+  queuectl service stop && queuectl restore /var/backups/queue.db`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.backup(cmd.Context(), args[0], force)
 		},
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "overwrite any existing file, not only an earlier backup")
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite the file even if it is not an earlier backup")
 	return cmd
 }
 
@@ -59,7 +59,7 @@ func isBackup(name string) (bool, error) {
 
 func (a *App) backup(ctx context.Context, name string, force bool) error {
 	if name == "" {
-		return Usage("the file name is empty; give one, or - for standard output")
+		return Usage("the file name is empty; give a name, or - for standard output")
 	}
 	c, err := a.Client()
 	if err != nil {
@@ -68,7 +68,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 	defer c.Close()
 	if name == "-" {
 		if IsTerminal(a.Out) {
-			return Usage("a backup is binary data; give a file name, or redirect standard output")
+			return Usage("a backup is binary data, not text for a terminal; give a file name, or redirect standard output")
 		}
 		_, err := a.receive(ctx, c, a.Out)
 		return err
@@ -102,7 +102,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 	err = errors.Join(err, tmp.Close())
 	if ctx.Err() != nil {
 		a.Exit = exitDetached
-		fmt.Fprintln(a.Err, "queuectl: interrupted; nothing was written")
+		fmt.Fprintln(a.Err, "queuectl: backup interrupted; no file was written")
 		return nil
 	}
 	if err == nil {
@@ -114,7 +114,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 	if err != nil {
 		return Unwritable("backup", dir, err)
 	}
-	return a.Tell(end, "%s written to %s", size(end.Bytes), name)
+	return a.Tell(end, "backup written to %s (%s)", name, size(end.Bytes))
 }
 
 // receive writes a backup as it comes and checks that it came whole.

@@ -56,7 +56,7 @@ func (a *App) sayFailure(j *control.Job) {
 // moreFailures returns how to list the failures that were not named, "" if all were.
 func moreFailures(bad int, list string) string {
 	if more := bad - maxFailures; more > 0 {
-		return fmt.Sprintf("; %d more failed; list them with: %s", more, list)
+		return fmt.Sprintf("; %d more failed jobs are not shown; list them all with: %s", more, list)
 	}
 	return ""
 }

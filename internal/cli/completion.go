@@ -75,9 +75,9 @@ func bash(r *cobra.Command, a *App) error {
 // CompletionVerb builds the command `completion`. Only queuectld has it, so that the client stays small.
 func CompletionVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script", Args: Exactly(1, "bash, zsh, fish or powershell"),
+		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script", Args: Exactly(1, "one shell (bash, zsh, fish or powershell)"),
 		Long: `Print a shell completion script. To use it in every session, add the line for
-your shell to its startup file (PowerShell: notepad $PROFILE).
+your shell to its startup file (PowerShell: open it with notepad $PROFILE).
 
   bash        source <(queuectl completion bash)
   zsh         source <(queuectl completion zsh)
@@ -90,7 +90,7 @@ your shell to its startup file (PowerShell: notepad $PROFILE).
 			}
 			write := shells[args[0]]
 			if write == nil {
-				return Usage("there is no completion script for %q%s", args[0], near(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
+				return Usage("there is no completion script for the shell %q%s", args[0], near(args[0], cmd.ValidArgs, "use bash, zsh, fish or powershell"))
 			}
 			return write(cmd.Root(), a)
 		},

@@ -15,7 +15,7 @@ import (
 // would be a part of each start of the client.
 func ConfigVerb(a *App) *cobra.Command {
 	get := &cobra.Command{
-		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print one setting or all", Args: atMostOne("a key"),
+		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings", Args: atMostOne("the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.lists = true
 			if len(args) == 0 {
@@ -28,13 +28,13 @@ func ConfigVerb(a *App) *cobra.Command {
 		},
 	}
 	set := &cobra.Command{
-		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently", Args: Exactly(2, "a key and a value"),
+		Use: "set KEY VALUE", ValidArgsFunction: completeKeys, Short: "Change a setting permanently", Args: Exactly(2, "the name of a setting and a value"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).ConfigSet, control.ConfigSet{Key: args[0], Value: control.Scalar(settingText(args[0], args[1]))}, a.sayChanged)
 		},
 	}
 	unset := &cobra.Command{
-		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo config set for a setting", Args: Exactly(1, "a key"),
+		Use: "unset KEY", ValidArgsFunction: completeKeys, Short: "Undo a change made with config set", Args: Exactly(1, "the name of a setting"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).ConfigUnset, control.ConfigKey{Key: args[0]}, a.sayChanged)
 		},
@@ -44,7 +44,7 @@ func ConfigVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.configList(cmd) },
 	}
 	validate := &cobra.Command{
-		Use: "validate [FILE]", Short: "Check a settings file", Args: atMostOne("a file"),
+		Use: "validate [FILE]", Short: "Check a settings file", Args: atMostOne("a settings file"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.validate(cmd, args) },
 	}
 	return Group("config", "Show and change the settings of the service", get, set, unset, list, validate)
@@ -72,7 +72,7 @@ func (a *App) note(v control.ConfigValue) {
 // sayChanged tells a person what a setting is now.
 func (a *App) sayChanged(v control.ConfigValue) error {
 	a.note(v)
-	a.Say("%s is %s (%s)", v.Key, v.Value, v.Origin)
+	a.Say("setting %s is %s (origin: %s)", v.Key, v.Value, v.Origin)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 	}
 	file, err := a.settings(path, true)
 	if len(args) == 0 && errors.Is(err, os.ErrNotExist) {
-		fmt.Fprintf(a.Err, "queuectl: there is no settings file %s; the defaults apply\n", path)
+		fmt.Fprintf(a.Err, "queuectl: settings file %s does not exist; the defaults apply\n", path)
 		if a.Structured() {
 			return a.PrintJSON(map[string]any{"file": path, "valid": true})
 		}
@@ -132,7 +132,7 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Err, "queuectl: %s: no effect, overridden by the %s value %s\n", v.Key, v.Origin, v.Value)
+				fmt.Fprintf(a.Err, "queuectl: setting %s in the file has no effect; the %s value %s overrides it\n", v.Key, v.Origin, v.Value)
 			}
 		}
 	}

@@ -14,8 +14,8 @@ import (
 const (
 	StartSystem  = "systemctl start queuectl"
 	makeDir      = "mkdir -p"
-	EndsAtLogout = "without lingering, your service and its jobs end when you log out, and the service does not start at boot"
-	Staying      = "keep it running with: loginctl enable-linger"
+	EndsAtLogout = "lingering is off, so your service and its jobs end when you log out, and the service does not start at boot"
+	Staying      = "keep the service running with: loginctl enable-linger"
 )
 
 // IsTerminal reports whether a stream is a person's terminal.

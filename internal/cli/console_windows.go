@@ -15,7 +15,7 @@ const (
 	StartSystem  = "sc start queuectl"
 	makeDir      = "mkdir"
 	EndsAtLogout = "your service and its jobs end when you log off, and the service does not start at boot"
-	Staying      = "to keep it running, install the system service; in an elevated prompt (right-click, Run as administrator): queuectl service install"
+	Staying      = "to keep the service running, install it for all users, in an elevated prompt (right-click, Run as administrator): queuectl service install"
 )
 
 // IsTerminal reports whether a stream is a person's terminal: a console that shows

@@ -25,7 +25,7 @@ func dlqVerb(a *App) *cobra.Command {
 	}
 	l.add(list)
 	clear := a.clearCommand("Remove all dead jobs and their history", "dead jobs", (*control.Client).DLQClear)
-	return Group("dlq", "List, retry or remove dead jobs, which failed for good", list, a.dlqRetryVerb(), clear)
+	return Group("dlq", "List, retry or remove dead jobs (jobs that failed for good)", list, a.dlqRetryVerb(), clear)
 }
 
 func (a *App) dlqRetryVerb() *cobra.Command {
@@ -76,7 +76,7 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 	f := cmd.Flags()
 	f.BoolVar(&p.All, "all", false, "retry all dead jobs")
 	f.Var(givenOnce(&p.Batch), "batch", "retry your dead jobs in the batch `NAME`")
-	durationVar(f, "timeout", "set the timeout of these jobs to `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
+	durationVar(f, "timeout", "set the timeout of the retried jobs to `DURATION`", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd

@@ -51,19 +51,19 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 		if err == nil {
 			os.Remove(e.file)
 			if patch == nil {
-				a.Say("nothing was changed")
+				a.Say("job %s was not changed", id)
 			}
 			return nil
 		}
 		if !e.keeps() {
 			return fmt.Errorf("%w; nothing was changed", err)
 		}
-		err = fmt.Errorf("%w; your text is in %s", err, e.file)
+		err = fmt.Errorf("%w; your edited text is in %s", err, e.file)
 		if !a.asks() {
 			return err
 		}
 		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, Message(err)))
-		if !a.agreed("edit it again?") {
+		if !a.agreed("edit the text again?") {
 			a.Exit = ExitCode(err)
 			return nil
 		}
@@ -143,7 +143,7 @@ func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
 	}
 	var after map[string]any
 	if err := json.Unmarshal(edited, &after); err != nil || after == nil {
-		return nil, Usage("the text must be one JSON object")
+		return nil, Usage("the edited text must be one JSON object, in { and }")
 	}
 	patch := changes(e.before, after)
 	if len(patch) == 0 {

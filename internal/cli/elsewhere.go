@@ -107,7 +107,7 @@ func argumentHint(verb string, args []string) string {
 		case word == "all" && verb == "status":
 			ours = "list"
 		case word == "all":
-			return "; leave it out: all jobs are listed by default"
+			return `; leave out "all", because all jobs are listed by default`
 		case state != "" && verb == "status":
 			ours = "list --state " + state
 		case state != "":
@@ -167,19 +167,19 @@ func flagsElsewhere(verb string) string {
 const (
 	enqueueFlagsElsewhere = `--follow -f: use queuectl run or queuectl attach ID
 `
-	runFlagsElsewhere = `--follow -f: leave it out: run follows its job unless -d is given
+	runFlagsElsewhere = `--follow -f: leave this flag out, because run follows its job unless -d is given
 --jobs --max-procs -j -P: use queuectl worker scale N, or --workers N with --private
 --progress --bar --eta: use queuectl wait --batch NAME --progress (run --private shows progress by default)
 `
 	listFlagsElsewhere = `--format --fields --output --template -o: use --columns COLUMNS or --json
---all -a: leave it out: all jobs are listed by default (tables: 50, change it with --limit N)
+--all -a: leave this flag out, because all jobs are listed by default (a table shows 50; use --limit N for more)
 -n --lines --tail --head --max --count: use --limit N
 -w -f --follow: use --watch
 --running: use --state processing
 --queued --pending: use --state waiting
 `
 	logsFlagsElsewhere = `--tail -l: use queuectl logs -n N
---full: leave it out: the whole output is printed by default (-n N prints the last N lines)
+--full: leave this flag out, because the whole output is printed by default (-n N prints the last N lines)
 -t: use queuectl logs --timestamps
 `
 	jobFlagsElsewhere = `--pty --interactive: use --tty
@@ -196,7 +196,7 @@ const (
 --tag --tags --labels --comment -L -l: use --label NAME=VALUE
 --immediate --first --urgent -i -u: use queuectl enqueue --next
 --stashed --hold --held -s -H: jobs cannot be enqueued as held yet; enqueue with --in DURATION, then: queuectl hold ID
---print-task-id --parsable -p: leave it out: the ID is printed by default
+--print-task-id --parsable -p: leave this flag out, because the ID is printed by default
 --dependencies --dependency --depends -D -a: use --after ID,ID
 --singleton: use --unique KEY
 --mutex --semaphore --exclusive: use --lock KEY or --lock KEY:N
@@ -215,7 +215,7 @@ const (
 	anyFlagsElsewhere = `--group --partition -g: use --queue QUEUE
 --jobs --parallel --max-procs --slots --concurrency -j -P: use queuectl worker scale N
 --results: use queuectl logs
---halt: nothing like it exists yet; cancel the remaining jobs with: queuectl cancel --batch NAME
+--halt: queuectl has no such flag yet; cancel the remaining jobs with: queuectl cancel --batch NAME
 --progress --bar --eta: use queuectl wait --batch NAME --progress
 --wait: use queuectl run or queuectl wait ID
 --follow: use queuectl attach ID or queuectl logs -f

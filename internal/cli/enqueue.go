@@ -59,7 +59,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	}
 	specFlags(cmd, &spec)
 	m.add(cmd.Flags())
-	cmd.Flags().Var(givenOnce(&batch), "batch", "add the job to the batch `NAME` (sets the label batch)")
+	cmd.Flags().Var(givenOnce(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
 	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "start when all your jobs in batch `NAME` are completed")
 	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{themeOf: {ofOrder}}
 	setsField(cmd.Flags().Lookup("after-batch"), "depends_on")
@@ -131,7 +131,7 @@ func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "["):
 		specs, err := parseArray([]byte(args[0]))
 		if err == nil && given {
-			return nil, Usage("job flags cannot be combined with a JSON array; put the settings into its objects")
+			return nil, Usage("job flags cannot be combined with a JSON array; put the settings into the objects of the array")
 		}
 		return specs, err
 	case len(args) == 1 && strings.HasPrefix(strings.TrimSpace(args[0]), "{"):
@@ -203,7 +203,7 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 		return nil
 	}
 	if got.Duplicate {
-		a.Say("job %s was already enqueued with this key", got.ID)
+		a.Say("job %s was already enqueued with the same --key", got.ID)
 		return nil
 	}
 	now := time.Now()
@@ -317,11 +317,11 @@ func atLine(err error, line int) error {
 // enqueueBatch puts jobs in the queue, all or none.
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) == 0 {
-		fmt.Fprintln(a.Err, "queuectl: the array contains no jobs")
+		fmt.Fprintln(a.Err, "queuectl: the JSON array contains no jobs")
 		return a.printStored(ctx, nil, nil)
 	}
 	if len(specs) > queue.MaxBatch {
-		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; an array may have at most %d jobs and %d bytes; split it, or use --file", len(specs), queue.MaxBatch, control.MaxLine)
+		return queue.Errorf(queue.CodeTooLarge, "%d jobs given; a JSON array may have at most %d jobs and %d bytes; split the array, or use --file", len(specs), queue.MaxBatch, control.MaxLine)
 	}
 	for i := range specs {
 		if err := Prepare(&specs[i], noCwd); err != nil {
@@ -392,12 +392,12 @@ func (a *App) printFound(what string, places []int, of int) {
 		}
 		text += ", " + strconv.Itoa(at)
 	}
-	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued, because other jobs have the same unique keys: %s%s\n", len(places), Jobs(of), what, text[1:])
+	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), Jobs(of), what, text[1:])
 }
 
-// printCancelled prints that a new job will not run, because a job it depends on has ended in another way.
+// printCancelled prints that a new job will not run, because a job it depends on has not ended as required.
 func (a *App) printCancelled(got *control.Enqueued) {
 	if got.State != "" {
-		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on has ended in another way; details: queuectl why %s\n", got.ID, got.State, got.ID)
+		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on has not ended as required; details: queuectl why %s\n", got.ID, got.State, got.ID)
 	}
 }

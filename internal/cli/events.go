@@ -41,9 +41,9 @@ func EventsVerb(a *App) *cobra.Command {
 	}
 	cmd.ValidArgsFunction = a.completeIDs()
 	cmd.Flags().BoolVar(&p.Audit, "audit", false, "print the audit log: which user ran which command on which job or setting (for admins)")
-	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "keep running and print new events; without --since, print only new ones")
+	cmd.Flags().BoolVarP(&p.Follow, "follow", "f", false, "print new events as they happen (with --since: past events first)")
 	cmd.Flags().StringSliceVar((*[]string)(&p.Event), "event", nil, "only events of this `KIND`, such as ended")
-	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "only events of your jobs that are now in the batch `NAME`")
+	cmd.Flags().Var(givenOnce(&s.Batch), "batch", "only events of your jobs in the batch `NAME` (not of jobs added later)")
 	cmd.Flags().Var(NonEmpty(&since), "since", "only events since `TIME`, or after the event with this number; 2h means 2 hours ago")
 	instantVar(cmd.Flags(), &p.Until, "until", "only events before `TIME`; 2h means 2 hours ago")
 	return cmd
@@ -189,7 +189,7 @@ func DrainVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running")
-	cmd.Flags().BoolVar(&p.Off, "off", false, "start jobs again")
+	cmd.Flags().BoolVar(&p.Off, "off", false, "stop draining, so that jobs start again")
 	return cmd
 }
 
@@ -200,10 +200,10 @@ func ReloadVerb(a *App) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).Reload, control.Nothing{}, func(got control.Reloaded) error {
 				if len(got.Hidden) > 0 {
-					fmt.Fprintf(a.Err, "queuectl: these settings in the file have no effect: %s; other values override them, see: queuectl config list\n", strings.Join(got.Hidden, ", "))
+					fmt.Fprintf(a.Err, "queuectl: overridden settings in the file have no effect: %s; list the values in use with: queuectl config list\n", strings.Join(got.Hidden, ", "))
 				}
 				if got.Note != "" {
-					fmt.Fprintln(a.Err, "queuectl: settings reloaded, but", got.Note)
+					fmt.Fprintf(a.Err, "queuectl: settings reloaded, but %s\n", got.Note)
 					return nil
 				}
 				a.Say("settings reloaded")
@@ -222,7 +222,7 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(a.Err, "queuectl: %s; press Ctrl-C to remove %d of them when their jobs have finished\n", workers(got.Workers), n)
+	fmt.Fprintf(a.Err, "queuectl: the service now has %s; press Ctrl-C to remove %d of them (running jobs finish first)\n", workers(got.Workers), n)
 	waiting, cancel := context.WithCancel(ctx)
 	defer cancel()
 	select {

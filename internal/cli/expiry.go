@@ -29,7 +29,7 @@ func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	}
 	if e.count++; e.count <= expiryNamed {
 		text, _ := inFull(expires.Time(), now)
-		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job expires %s: it will not run", what, n, text))
+		e.lines = append(e.lines, fmt.Sprintf("%s %d: this job will not run, because it expires %s", what, n, text))
 	}
 }
 
@@ -44,6 +44,6 @@ func (a *App) printExpired(e *expiries) {
 		fmt.Fprintln(a.Err, "queuectl: "+line)
 	}
 	if more := e.count - len(e.lines); more > 0 {
-		fmt.Fprintf(a.Err, "queuectl: %d more jobs will not run, because their expires_at has passed\n", more)
+		fmt.Fprintf(a.Err, "queuectl: %d more jobs will not run, because their expiry time has passed\n", more)
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func (f *following) run(ctx context.Context) error {
 	}
 	if open, _ := f.left(); open > 0 {
 		f.a.Exit = exitDetached
-		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s left, because the output is no longer read; continue with the same command\n", Jobs(int(open)))
+		fmt.Fprintf(f.a.Err, "queuectl: stopped with %s left, because the output is no longer read; to continue, repeat the command\n", Jobs(int(open)))
 	}
 	return nil
 }
@@ -253,7 +254,7 @@ func (f *following) summary(ctx context.Context, ended int64) error {
 		f.a.sayFailure(&page.Jobs[i])
 	}
 	list := "queuectl list --failed --dir " + queue.Word(f.a.Dir)
-	again := "retry the dead jobs with the same command and --retry-dead; list them with: " + list
-	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again, moreFailures(int(dead), list))
+	again := "to retry the dead jobs, repeat the command with --retry-dead"
+	fmt.Fprintf(f.a.Err, "queuectl: %s%s\n", again, cmp.Or(moreFailures(int(dead), list), "; list them with: "+list))
 	return nil
 }

@@ -16,7 +16,7 @@ func GateVerb(a *App) *cobra.Command {
 
 func gateListVerb(a *App) *cobra.Command {
 	return allVerb(a, "List locks, rate limits and resources (shared and your own)",
-		"no locks, rate limits or resources; a job defines one by using it: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
+		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
 }
 
 // allVerb is a verb that lists all there is of something, a row each.
@@ -88,7 +88,7 @@ func gateSetVerb(a *App) *cobra.Command {
 	var lock int
 	var rate string
 	cmd := &cobra.Command{
-		Use: "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate", Short: "Set the limit of a key that all users share", Args: Exactly(1, "a key that begins with @"),
+		Use: "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate", Short: "Set a lock or rate limit that all users share", Args: Exactly(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
 			if cmd.Flags().Changed("lock") {
@@ -103,10 +103,10 @@ func gateSetVerb(a *App) *cobra.Command {
 				}
 				if !g.Set {
 					if g.Jobs != nil && *g.Jobs > 0 {
-						fmt.Fprintf(a.Err, "queuectl: the %s of %s applies until the jobs that use it have finished: %s\n", g.Kind, g.Key, Jobs(int(*g.Jobs)))
+						fmt.Fprintf(a.Err, "queuectl: %s %s keeps its limit until the jobs that use it have finished (%s)\n", g.Kind, g.Key, Jobs(int(*g.Jobs)))
 						return nil
 					}
-					a.Say("the %s of %s no longer has a rule", g.Kind, g.Key)
+					a.Say("the limit of %s %s was removed", g.Kind, g.Key)
 					return nil
 				}
 				return a.table(gateColumns[:4], [][]string{gateRow(&g)[:4]})

@@ -43,7 +43,7 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 	delete(file, jobTable)
 	for field := range file {
 		if field == "id" || field == "depends_on" {
-			return queue.Invalid(field, "%s cannot apply to all jobs; move it into the table of one job", field)
+			return queue.Invalid(field, "this field cannot be set for all jobs; move it into the table of one job, [jobs.ID]")
 		}
 	}
 	lines := linesOfTables(string(text))
@@ -57,7 +57,7 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 		fields := maps.Clone(file)
 		maps.Copy(fields, own)
 		if _, given := fields["id"]; given {
-			return atLine(queue.Invalid("id", "the name of the table is the id; remove this field"), lines[id])
+			return atLine(queue.Invalid("id", "the job's id is the name of its table; remove this field"), lines[id])
 		}
 		fields["id"] = id
 		if one, is := fields["depends_on"].(string); is {

@@ -13,7 +13,7 @@ func HookVerb(a *App) *cobra.Command {
 
 func hookTestVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "test NAME", Short: "Test a hook or webhook; print the ID of the job that runs it", Args: Exactly(1, "the name of a webhook, or of a hook of the settings like on_dead"),
+		Use: "test NAME", Short: "Test a hook or webhook; print the ID of the job that runs it", Args: Exactly(1, "the name of a webhook or of a hook setting such as on_dead"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return answer(cmd.Context(), a, (*control.Client).HookTest, control.HookName{Name: args[0]}, func(got control.Enqueued) error {
 				a.Say("job %s enqueued; follow it with: queuectl attach %s", got.ID, got.ID)
