@@ -61,7 +61,7 @@ func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events)
 	case err != nil:
 		return false, err
 	case n > control.MaxNames:
-		return false, Usage("--batch: the batch has %d jobs, but events accepts at most %d; give some of their ids instead", n, control.MaxNames)
+		return false, Usage("--batch: the batch has %d jobs, but queuectl events accepts at most %d; give some of the job ids instead", n, control.MaxNames)
 	case n == 0:
 		a.sayNone()
 		if a.JSON && !a.JSONL && !p.Follow {
