@@ -35,7 +35,7 @@ func tidyRunners(client string) {
 func removeRunners(client string) error {
 	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)); time.Sleep(lookEvery) {
 		if time.Now().After(end) {
-			return fmt.Errorf("a program in %s is still running; remove the folder after it has ended", copies.Beside(client))
+			return fmt.Errorf("a program in %s is still running; remove this folder after the program has ended", copies.Beside(client))
 		}
 	}
 	return nil

@@ -79,7 +79,7 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 		return err
 	}
 	if about.FileAttributes&windows.FILE_ATTRIBUTE_DIRECTORY == 0 || about.FileAttributes&windows.FILE_ATTRIBUTE_REPARSE_POINT != 0 {
-		return queue.Errorf(queue.CodeWrongState, "not a folder, or a link to another folder; move it away")
+		return queue.Errorf(queue.CodeWrongState, "this path is not a folder, or is a link to another folder; move it away")
 	}
 	have, err := windows.GetSecurityInfo(h, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {
@@ -131,5 +131,5 @@ func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
 	if owner.Equals(me.User.Sid) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) || owner.String() == accounts.ServiceSID(Name) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeWrongState, "it belongs to %s, who could change what the service does; move it away", accounts.Called(owner))
+	return queue.Errorf(queue.CodeWrongState, "the owner is %s, who could change what the service does; move the file or folder away", accounts.Called(owner))
 }

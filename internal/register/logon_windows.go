@@ -40,7 +40,7 @@ var registryRun = logon{
 // installOwn has the user's own service started at each logon, and now.
 func (s *Service) installOwn() error {
 	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
-		return told("the start at logon", err)
+		return told("the command that starts your service at logon", err)
 	}
 	return s.Talk.Begin()
 }
@@ -57,7 +57,7 @@ func (s *Service) uninstallOwn() (was bool, err error) {
 	if errors.Is(err, registry.ErrNotExist) {
 		err = nil
 	}
-	return was, removed("the start at logon", err)
+	return was, removed("the command that starts your service at logon", err)
 }
 
 // end stops the user's own service if it runs.

@@ -155,11 +155,11 @@ func (s *Service) Registered() bool {
 // date, and restarted if it was not; running jobs go on.
 func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
-		remedy := "use them: systemctl enable --now " + mainUnit
+		remedy := "start them: systemctl enable --now " + mainUnit
 		if s.shadows() {
-			remedy = "switch to them: queuectl service uninstall"
+			remedy = "switch to these units: queuectl service uninstall"
 		}
-		return queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); %s", path, remedy)
+		return queue.Errorf(queue.CodeWrongState, "a package has already installed the systemd units (%s); %s", path, remedy)
 	}
 	if err := s.allowed("install", s.uid == 0); err != nil {
 		return err
@@ -268,7 +268,7 @@ func (s *Service) writeFiles() (changed bool, err error) {
 func (s *Service) Uninstall() (was bool, err error) {
 	shadows := s.shadows()
 	if path := s.owned(); path != "" && !shadows {
-		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the units (%s); to remove the service, remove the package", path)
+		return true, queue.Errorf(queue.CodeWrongState, "a package has installed the systemd units (%s); to remove the service, remove the package", path)
 	}
 	if err := s.allowed("uninstall", s.uid == 0); err != nil {
 		return true, err

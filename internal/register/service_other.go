@@ -9,7 +9,7 @@ type Service struct{ Options }
 
 // New is an error: there is none.
 func New(Options) (*Service, error) {
-	return nil, queue.Errorf(queue.CodeUnsupported, "queuectl cannot be registered as a service of this system; start it with: queuectl serve")
+	return nil, queue.Errorf(queue.CodeUnsupported, "queuectl cannot be registered as a service on this operating system; start it with: queuectl serve")
 }
 
 // Registered reports whether the system knows the service.

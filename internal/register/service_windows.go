@@ -200,9 +200,9 @@ func (s *Service) Prepare() error {
 	return errors.Join(
 		told("the runner program", s.runner.install(s.Client)),
 		told("recovery actions", e.SetRecoveryActions(recovery, uint32(forgetFailures/time.Second))),
-		told("recovery after an exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
-		told("the time before shutdown", known(e.setPreshutdown(preshutdown))),
-		told("the SID type of the service", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
+		told("recovery actions after a nonzero exit code", known(e.SetRecoveryActionsOnNonCrashFailures(true))),
+		told("the time that the service gets before a shutdown", known(e.setPreshutdown(preshutdown))),
+		told("the service's SID type", known(e.setSIDType(windows.SERVICE_SID_TYPE_UNRESTRICTED))),
 		told("the service's privileges", known(e.setPrivileges(privileges...))),
 		told("the event log source", s.sources.add(Name)),
 	)
@@ -232,7 +232,7 @@ const (
 // told says what could not be set, and why.
 func told(what string, err error) error {
 	if err != nil {
-		return fmt.Errorf("set %s: %w", what, err)
+		return fmt.Errorf("configure %s: %w", what, err)
 	}
 	return nil
 }
@@ -308,7 +308,7 @@ func (s *Service) Start() error {
 		err := s.unit.Start()
 		switch {
 		case errors.Is(err, windows.ERROR_SERVICE_LOGON_FAILED):
-			return fmt.Errorf("its account may not log on as a service, or its password is wrong (1069); allow it in secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
+			return fmt.Errorf("the service's account may not log on as a service, or its password is wrong (1069); allow this logon in secpol.msc, Local Policies, User Rights Assignment, Log on as a service: %w", err)
 		case err != nil && !errors.Is(err, windows.ERROR_SERVICE_ALREADY_RUNNING):
 			return err
 		}
@@ -397,8 +397,8 @@ func (s *Service) until(want svc.State) error {
 		case st.CheckPoint != point:
 			point, heard = st.CheckPoint, time.Now()
 		}
-		if time.Since(heard) > max(silentFor, time.Duration(st.WaitHint)*time.Millisecond) {
-			return queue.Errorf(queue.CodeUnavailable, "the service shows no progress; see: sc query %s, and the event log (Event Viewer, Windows Logs, Application)", Name)
+		if within := max(silentFor, time.Duration(st.WaitHint)*time.Millisecond); time.Since(heard) > within {
+			return queue.Errorf(queue.CodeUnavailable, "the service has made no progress for %s; see: sc query %s, and the event log (Event Viewer, Windows Logs, Application)", within, Name)
 		}
 		time.Sleep(lookEvery)
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // rootsAlone says who may do something to the system's service.
-const rootsAlone = "only root can %s the system's service: sudo queuectl service %[1]s; or use --user for your own service"
+const rootsAlone = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user for your own service"
 
 // packaged and packagedClient are the paths of the programs in the files of the packages.
 const (

@@ -27,8 +27,8 @@ func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 
 	booted = filepath.Join(booted, "missing") // systemd does not run
 	advice(own, "make the init system run: queuectl serve")
-	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "make the init system start it")
-	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "make the init system start it")
+	advice(Process{Kind: config.SystemService, Parent: os.Getpid()}, "make the init system start this service")
+	advice(Process{Kind: config.DirectoryService, Parent: os.Getpid()}, "make the init system start this service")
 	booted = t.TempDir()
 
 	unit := filepath.Join(Folder(), Name+".service")

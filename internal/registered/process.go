@@ -14,4 +14,4 @@ type Process struct {
 const registerOwn = "queuectl service install --user"
 
 // elsewhere is the advice for a service in a directory named by --dir, which only the machine's init system can start.
-const elsewhere = "make the init system start it, or use a registered service: " + registerOwn
+const elsewhere = "make the init system start this service, or register your own service: " + registerOwn

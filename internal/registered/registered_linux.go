@@ -47,7 +47,7 @@ func bootAdvice(p Process, booted string) string {
 		if p.Kind == config.OwnService {
 			return "make the init system run: queuectl serve"
 		}
-		return "make the init system start it"
+		return "make the init system start this service"
 	}
 	switch p.Kind {
 	case config.SystemService:
