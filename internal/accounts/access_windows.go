@@ -54,7 +54,7 @@ func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 // Owner is to whom something belongs, and whether that is one of those who may change it.
 func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
-		err = errors.New("it has no owner")
+		err = errors.New("the file or folder has no owner")
 	}
 	if err != nil {
 		return nil, false, err

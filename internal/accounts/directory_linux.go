@@ -172,7 +172,7 @@ func StampOf(path string) (Stamp, error) {
 	var st syscall.Stat_t
 	err := syscall.Stat(path, &st)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return Stamp{}, fmt.Errorf("check %s: %w", path, err)
+		return Stamp{}, fmt.Errorf("stat %s: %w", path, err)
 	}
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }
@@ -300,7 +300,7 @@ func getent(database, key string) (string, error) {
 	case errors.Is(err, os.ErrNotExist), errors.As(err, &code) && code.Exited():
 		return "", nil // there is nobody to ask, or no such entry
 	case err != nil:
-		return "", fmt.Errorf("look up %s %s: %w", database, key, err)
+		return "", fmt.Errorf("getent %s %s: %w", database, key, err)
 	}
 	line, _, _ := strings.Cut(string(out), "\n")
 	return line, nil

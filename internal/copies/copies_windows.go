@@ -101,7 +101,7 @@ func Remove(dir string, keep ...string) bool {
 func plain(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.Mode().IsDir() {
-		err = fmt.Errorf("%s is no folder, or leads to one elsewhere; remove it", dir)
+		err = fmt.Errorf("%s is not a folder, or is a link to another folder; remove it", dir)
 	}
 	return err
 }

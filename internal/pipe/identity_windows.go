@@ -47,7 +47,7 @@ var revert = windows.RevertToSelf
 
 // ErrConfined is the error of a client that runs in a sandbox: what its user may do it may
 // not, but for what is opened to it.
-var ErrConfined = errors.New("programs in a sandbox (app container or restricted token) have no access")
+var ErrConfined = errors.New("programs in a sandbox (app container or restricted token) have no access to queuectl")
 
 // confined reports whether a token is of a program in a sandbox.
 var confined = func(t windows.Token) (bool, error) {
@@ -70,7 +70,7 @@ var confined = func(t windows.Token) (bool, error) {
 func ClientOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
-		return Identity{}, errors.New("not a named pipe")
+		return Identity{}, errors.New("the connection is not a named pipe")
 	}
 	id, err := p.client()
 	if errors.Is(err, windows.ERROR_CANNOT_IMPERSONATE) {
@@ -85,7 +85,7 @@ func ClientOf(c net.Conn) (Identity, error) {
 }
 
 // errUnnamed is temporary: those who are waited for have until their deadline.
-var errUnnamed = errors.New("too many clients are connected that have not sent anything yet")
+var errUnnamed = errors.New("too many connected clients have not sent anything yet")
 
 func (c *conn) readAhead() error {
 	select {
@@ -148,7 +148,7 @@ func (c *conn) client() (id Identity, err error) {
 func ServerOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
-		return Identity{}, errors.New("not a named pipe")
+		return Identity{}, errors.New("the connection is not a named pipe")
 	}
 	var pid uint32
 	if err := windows.GetNamedPipeServerProcessId(p.handle(), &pid); err != nil {
@@ -169,7 +169,7 @@ func ownerOf(h windows.Handle) (*windows.SID, error) {
 	}
 	owner, _, err := sd.Owner()
 	if err == nil && owner == nil {
-		err = errors.New("it has no owner")
+		err = errors.New("the pipe has no owner")
 	}
 	return owner, err
 }
@@ -190,7 +190,7 @@ func Owner() (*windows.SID, error) {
 	})
 	var n uint32
 	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner, (*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
-		return nil, fmt.Errorf("read the default owner: %w", err)
+		return nil, fmt.Errorf("read the default owner of new files: %w", err)
 	}
 	return owner.sid.Copy()
 }
@@ -206,11 +206,11 @@ func counts(attributes uint32) bool {
 func identity(t windows.Token) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
-		return Identity{}, fmt.Errorf("read the user: %w", err)
+		return Identity{}, fmt.Errorf("read the user of an access token: %w", err)
 	}
 	groups, err := t.GetTokenGroups()
 	if err != nil {
-		return Identity{}, fmt.Errorf("read the groups: %w", err)
+		return Identity{}, fmt.Errorf("read the groups of an access token: %w", err)
 	}
 	id := Identity{}
 	if id.User, err = user.User.Sid.Copy(); err != nil {

@@ -87,7 +87,7 @@ func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, err
 	}
 	owner, err := ownerOf(h)
 	if err == nil && !ours(owner) {
-		err = fmt.Errorf("its name belongs to %s: %w", owner, windows.ERROR_ACCESS_DENIED)
+		err = fmt.Errorf("the name belongs to the account %s: %w", owner, windows.ERROR_ACCESS_DENIED)
 	}
 	if err == nil {
 		err = admit(h, sd)
@@ -111,7 +111,7 @@ func retry(try func() error) error {
 		case !taken(err):
 			return err
 		case time.Now().After(end):
-			return fmt.Errorf("another process already serves it: %w", err)
+			return fmt.Errorf("another process already uses this name: %w", err)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	case h := <-l.calls:
 		return accepted(h, l)
 	case err := <-l.failed:
-		return nil, fmt.Errorf("accept on %s: %w", l.name, err)
+		return nil, fmt.Errorf("accept a connection on %s: %w", l.name, err)
 	case <-late:
 		return nil, os.ErrDeadlineExceeded
 	case <-l.closed:

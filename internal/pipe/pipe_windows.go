@@ -62,7 +62,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	p, ok := c.(winPipe)
 	if !ok {
 		c.Close()
-		return nil, fmt.Errorf("connect to %s: not a pipe of the expected kind", name)
+		return nil, fmt.Errorf("connect to %s: not a pipe in message mode", name)
 	}
 	return &conn{winPipe: p}, nil
 }

@@ -26,7 +26,7 @@ func check(dir string) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("the state directory %s is not a directory", dir)
+		return fmt.Errorf("the state directory %s is not a directory; choose another one with --dir", dir)
 	case ok && st.Uid == 0 && os.Geteuid() != 0:
 		return fmt.Errorf("the state directory %s belongs to root, but the service does not run as root; if the directory is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
 	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it

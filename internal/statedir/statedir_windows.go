@@ -47,7 +47,7 @@ func check(dir string) error {
 		return fmt.Errorf("check the state folder: %w", err)
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("the state folder %s is not a folder", dir)
+		return fmt.Errorf("the state folder %s is not a folder; choose another one with --dir", dir)
 	}
 	sd, err := accounts.AccessTo(dir)
 	if err == nil {

@@ -64,14 +64,14 @@ func Listening() (Sockets, error) {
 	}
 	sockets, err := strconv.Atoi(n)
 	if err != nil {
-		return has, fmt.Errorf("LISTEN_FDS is %q: %w", n, err)
+		return has, fmt.Errorf("LISTEN_FDS is %q, not a number of sockets: %w", n, err)
 	}
 	for fd := range max(0, min(sockets, maxSockets)) {
 		f := os.NewFile(uintptr(firstSocket+fd), "socket")
 		l, err := net.FileListener(f)
 		f.Close() // l has its own
 		if err != nil {
-			has.Useless = append(has.Useless, fmt.Errorf("descriptor %d: %w", firstSocket+fd, err))
+			has.Useless = append(has.Useless, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
 			continue
 		}
 		u, unix := l.(*net.UnixListener)

@@ -61,7 +61,7 @@ func Exec(env []string) error {
 	}
 	unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0) // without it all is dearer, no more
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
-	return fmt.Errorf("start again: %w", err)
+	return fmt.Errorf("start this program again: %w", err)
 }
 
 // Restore gives the calling thread the slack that the program was started with:
