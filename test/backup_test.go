@@ -171,7 +171,7 @@ func TestOutputsMakeRoom(t *testing.T) {
 	for i := range 6 {
 		q.must("run", "--id", fmt.Sprint("j", i), fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x >&2; echo %[1]d", 100_000+i*20_000))
 	}
-	if !strings.Contains(q.must("status", "--verbose"), "outputs 8") { // 900 KB
+	if !strings.Contains(q.must("status", "--verbose"), "job output 8") { // 900 KB
 		t.Errorf("status: %s", q.must("status", "--verbose"))
 	}
 	q.must("config", "set", "retention_output", "400K")

@@ -282,7 +282,7 @@ func TestCleanupAndRetention(t *testing.T) {
 		args, out string
 		left      int
 	}{
-		{"cleanup", "0 jobs removed", 30}, {"cleanup --days 0 --dry-run", "30 jobs; nothing was changed", 30},
+		{"cleanup", "0 jobs removed", 30}, {"cleanup --days 0 --dry-run", "30 jobs selected; nothing was changed", 30},
 		{"cleanup --days 0 --keep 28", "2 jobs removed", 28}, {"cleanup --days 0 --keep 28", "0 jobs removed", 28},
 		{"cleanup --days 0 -s cancelled", "0 jobs removed", 28}, {"cleanup --days 0 --keep 20 --json", `{"removed":8}`, 20},
 	} {

@@ -320,14 +320,14 @@ func TestLimitsAreNamedWhereNothingEnforcesThem(t *testing.T) {
 		want  string
 	}{
 		{[]string{"enqueue", "--nice", "3", "--nofile", "99", "true"}, ""},
-		{[]string{"enqueue", "--cpus", "1", "true"}, "queuectl: warning: cpus is not enforced here; see: queuectl doctor\n"},
-		{[]string{"enqueue", "--memory", "64M", "true"}, "queuectl: warning: " + each + " here; see: queuectl doctor\n"},
-		{[]string{"enqueue", "--memory", "64M", "--cpus", "1", "--tasks", "9", "true"}, "queuectl: warning: " + each + ", and cpus and tasks are not enforced here; see: queuectl doctor\n"},
-		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`}, "queuectl: warning: tasks is not enforced here; see: queuectl doctor\n"},
-		{[]string{"enqueue", "--file", file}, "queuectl: warning: " + each + ", and cpus is not enforced here; see: queuectl doctor\n"},
-		{[]string{"run", "-d", "--cpus", "1", "true"}, "queuectl: warning: cpus is not enforced here; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--cpus", "1", "true"}, "queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "true"}, "queuectl: warning: " + each + " on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--memory", "64M", "--cpus", "1", "--tasks", "9", "true"}, "queuectl: warning: " + each + ", and the limits cpus and tasks are not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", `[{"command":"true","tasks":3},{"command":"true"}]`}, "queuectl: warning: the limit tasks is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"enqueue", "--file", file}, "queuectl: warning: " + each + ", and the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
+		{[]string{"run", "-d", "--cpus", "1", "true"}, "queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
 		{[]string{"enqueue", "--id", "late", "true"}, ""},
-		{[]string{"edit", "late", "--cpus", "2"}, "queuectl: warning: cpus is not enforced here; see: queuectl doctor\n"},
+		{[]string{"edit", "late", "--cpus", "2"}, "queuectl: warning: the limit cpus is not enforced on this machine; see: queuectl doctor\n"},
 		{[]string{"edit", "late", "--priority", "2"}, ""},
 	} {
 		if r := q.cli(c.words...); r.code != 0 || r.err != c.want {
@@ -384,7 +384,7 @@ func TestNiceAndNofileAreKept(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	said := q.must("show", id)
-	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`, `Open files: +at most 77 \(usage is not measured\)`, `Privileges: +no new ones`} {
+	for _, want := range []string{`Memory: +at most 512.0 MiB`, `Processors: +average [0-9.]+ of 2`, `Nice: +4`, `Open files: +at most 77 \(usage is not measured\)`, `Privileges: +cannot be gained`} {
 		if !regexp.MustCompile(want).MatchString(said) {
 			t.Errorf("show does not say %q:\n%s", want, said)
 		}

@@ -23,7 +23,7 @@ func TestPastTimesAreRefused(t *testing.T) {
 		if words[0] == "run" {
 			code = 125
 		}
-		if got := q.cli(words...); got.code != code || !strings.Contains(got.err, "--at: the time is ") || !strings.Contains(got.err, "which has passed; give a later one, or add --allow-past") {
+		if got := q.cli(words...); got.code != code || !strings.Contains(got.err, "--at: the time is ") || !strings.Contains(got.err, "which has passed; give a later time, or add --allow-past") {
 			t.Errorf("%v: %+v", words, got)
 		}
 	}

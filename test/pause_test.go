@@ -175,7 +175,7 @@ func TestPauseOfOthers(t *testing.T) {
 	if r := q.cli("pause", "nobody"); r.code != 4 {
 		t.Errorf("pause of no job: %+v", r)
 	}
-	if out := q.must("pause", "--label", "site=a", "--dry-run"); out != "1 job; nothing was changed" {
+	if out := q.must("pause", "--label", "site=a", "--dry-run"); out != "1 job selected; nothing was changed" {
 		t.Errorf("a dry run: %q", out)
 	}
 	if out := q.must("pause", "--label", "site=a"); out != "a" {
@@ -204,7 +204,7 @@ func TestPauseAll(t *testing.T) {
 		q.goesOn(id)
 	}
 	q.must("pause", "a")
-	if out := q.must("pause", "--all", "--dry-run"); out != "2 jobs; nothing was changed" {
+	if out := q.must("pause", "--all", "--dry-run"); out != "2 jobs selected; nothing was changed" {
 		t.Errorf("a dry run: %q", out)
 	}
 	if r := q.cli("pause", "--all", "--label", "x=y"); r.code != 2 || !strings.Contains(r.err, "all") {

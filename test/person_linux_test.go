@@ -58,7 +58,7 @@ func TestManyAreAskedFor(t *testing.T) {
 	if r := q.cli("clear"); r.code != 2 || !strings.Contains(r.err, "--yes") {
 		t.Errorf("clear, and nobody to ask: %+v", r)
 	}
-	if got := q.must("clear", "--dry-run"); got != "3 jobs; nothing was changed" {
+	if got := q.must("clear", "--dry-run"); got != "3 jobs selected; nothing was changed" {
 		t.Errorf("clear that only counts: %q", got)
 	}
 	if r := q.person("permanently remove 3 jobs and their history?", "yes\n", "clear"); r.code != 0 || q.must("list", "-q") != "" {

@@ -272,7 +272,7 @@ func TestFolderIsReadWhereNothingRuns(t *testing.T) {
 func (p *private) readsFiles(when string, states ...string) {
 	p.Helper()
 	before := p.contents()
-	const nothing = "; reading its files\n"
+	const nothing = "; reading the files there\n"
 	asks := func(words ...string) string {
 		r := p.cli(append([]string{"--dir", p.dir}, words...)...)
 		if r.code != 0 || !strings.HasPrefix(r.err, "queuectl: no service is running in ") || !strings.HasSuffix(r.err, nothing) || strings.Count(r.err, "\n") != 1 {

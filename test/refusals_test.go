@@ -105,7 +105,7 @@ func TestRefusalsNameTheFlag(t *testing.T) {
 		{"status --check --watch", "--check: cannot be combined with --watch; use one of them", 2},
 		{"cancel --state x", `--state: unknown state "x"; `, 2},
 		{"cancel a --all", "--all: cannot be combined with job ids; use one of them", 2},
-		{"cancel --all", "--all: this selects every job; confirm with --yes, or count the jobs with --dry-run", 2},
+		{"cancel --all", "--all: selects every job; confirm with --yes, or count the jobs with --dry-run", 2},
 		{"cancel --older-than 0", "--older-than: 0s is too short; give a longer duration", 2},
 		{"cancel --label x", `--label: "x" is not NAME=VALUE; write it like tier=gold`, 2},
 		{"kill a --signal x", `--signal: "x" is not a signal; use a name like TERM or a number from 1 to 64`, 2},

@@ -180,7 +180,7 @@ func TestSelectors(t *testing.T) {
 		return len(strings.Fields(q.must("list", "-q", "--limit", "3000", "-s", state)))
 	}
 
-	if got := q.must("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs; nothing was changed" {
+	if got := q.must("hold", "--id-glob", "in-*", "--dry-run"); got != "2500 jobs selected; nothing was changed" {
 		t.Errorf("dry run: %q", got)
 	}
 	if got := q.must("hold", "--id-glob", "in-*", "--dry-run", "--json"); got != `{"matched":2500}` {
@@ -196,7 +196,7 @@ func TestSelectors(t *testing.T) {
 	if got := count("held"); got != 1250 {
 		t.Errorf("%d are held after half was released", got)
 	}
-	if got := q.must("cancel", "--state", "waiting", "--older-than", "1h", "--dry-run"); got != "0 jobs; nothing was changed" {
+	if got := q.must("cancel", "--state", "waiting", "--older-than", "1h", "--dry-run"); got != "0 jobs selected; nothing was changed" {
 		t.Errorf("older than an hour: %q", got)
 	}
 	q.must("cancel", "--label", "part=0", "--state", "pending")

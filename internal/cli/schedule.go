@@ -41,15 +41,15 @@ directory, umask and environment. To change a schedule, add --replace.
   queuectl schedule add warm '@reboot' ./warm-up.sh         at each boot
 
 Each job is named after its schedule and its planned start, such as
-nightly@20260301T030000Z. Instead of 'COMMAND', you can give '{JSON}' as for
-enqueue.`,
+nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
+'{JSON}', as with enqueue.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			list, err := a.scheduleWords(&p, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
 			if list != nil {
-				return Usage("a schedule has exactly one job; give a JSON object, not an array")
+				return Usage("a schedule takes one job definition; give a JSON object, not an array")
 			}
 			return a.addSchedule(cmd.Context(), &p, noCwd)
 		},
@@ -58,11 +58,11 @@ enqueue.`,
 	f := cmd.Flags()
 	f.Var(NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin (default: yours)")
 	durationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
-	f.Var(NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all of them) or all (default none)")
+	f.Var(NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
 	f.Var(NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip, queue or replace (default skip)")
-	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "random spread of the retry delay, 0 to 1: 0.2 varies it by 20 %")
-	f.BoolVar(&p.Replace, "replace", false, "replace the schedule of this name")
-	f.BoolVar(&noCwd, "no-cwd", false, "run in your home directory, not in the current one")
+	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "random spread of the retry delay, 0 to 1: 0.2 varies the delay by 20 %")
+	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
+	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.requireFlag(f)
 	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"}, "overlap": {"skip", "queue", "replace"}} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
@@ -92,7 +92,7 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 	case len(words) < 2:
 		return nil, Usage("a schedule needs a name and a cron expression; example: %s", right)
 	case dash >= 0 && len(words) > 2 || len(words) > 3:
-		return nil, Usage("%d words given; quote the cron expression; example: %s", len(words), right)
+		return nil, Usage("too many words (%d); quote the cron expression, for example: %s", len(words), right)
 	}
 	p.Name, p.Cron = words[0], words[1]
 	if dash >= 0 {
@@ -136,7 +136,7 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 func whenScheduled(s *control.Schedule) string {
 	text := s.Cron + " (" + s.TZ + ")"
 	if s.Jitter != 0 {
-		text += ", up to " + queue.FormatDuration(time.Duration(s.Jitter)) + " later"
+		text += ", delayed by up to " + queue.FormatDuration(time.Duration(s.Jitter))
 	}
 	return text
 }
@@ -243,7 +243,7 @@ func (a *App) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
 
 func scheduleShowVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "show NAME", Short: "Show a schedule, its next times and its last results", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
+		Use: "show NAME", Short: "Show a schedule, its next start times and its last results", Args: Exactly(1, "the name of a schedule"), ValidArgsFunction: a.completeSchedules,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			show := func(c *control.Client, ctx context.Context, p control.ScheduleName) (control.ScheduleDetail, error) {
 				d, err := c.ScheduleShow(ctx, p)

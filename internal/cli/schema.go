@@ -11,7 +11,7 @@ import (
 // SchemaVerb is the verb schema, which queuectld alone has: it is seldom asked for.
 func SchemaVerb(a *App) *cobra.Command {
 	return &cobra.Command{
-		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods", Args: atMostOne("a method of the protocol"),
+		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods", Args: atMostOne("a protocol method, such as enqueue"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			list := control.Schemas()
 			if len(args) == 0 {

@@ -150,10 +150,10 @@ func once(ids []string) (list []string) {
 // sayNone says that nothing is selected, also to a script, which would take silence for success.
 func (a *App) sayNone() {
 	if !IsTerminal(a.Err) || a.Quiet {
-		fmt.Fprintln(a.Err, "queuectl: no job matches")
+		fmt.Fprintln(a.Err, "queuectl: no job matches the selection")
 		return
 	}
-	a.Say("no job matches")
+	a.Say("no job matches the selection")
 }
 
 // onSelection carries a verb out on what is named or selected. Whoever sits at a terminal is
@@ -164,7 +164,7 @@ func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become
 		return err
 	}
 	if p.All && !p.DryRun && !s.yes && !a.asks() {
-		return Usage("--all: this selects every job; confirm with --yes, or count the jobs with --dry-run")
+		return Usage("--all: selects every job; confirm with --yes, or count the jobs with --dry-run")
 	}
 	c, err := a.Client()
 	if err == error(errNoQueue) && p.Chosen() {

@@ -39,7 +39,7 @@ func (m *many) warnOfCode(a *App) {
 	}
 	text := fmt.Sprintf("%s is inside the code that %s runs, so an argument such as $(reboot) would be run as code", place, shell)
 	if form != "" {
-		text += fmt.Sprintf("; pass it as an argument: %s -c '%s' %[1]s %[3]s", shell, form, place)
+		text += fmt.Sprintf("; pass %[3]s as an argument: %[1]s -c '%[2]s' %[1]s %[3]s", shell, form, place)
 	}
 	fmt.Fprintf(a.Err, "queuectl: warning: %s\n", oneLine(a.Clean(a.Err, text)))
 }

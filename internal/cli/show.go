@@ -224,7 +224,7 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	add("Max output", "output_limit", "", " per stream", fmt.Sprint(1<<20))
 	add("Stdin", "stdin_file", "", "")
 	if j.Spec["no_new_privileges"] == true {
-		rows = append(rows, [2]string{"Privileges", "no new ones (sudo does not work)"})
+		rows = append(rows, [2]string{"Privileges", "cannot be gained (sudo does not work)"})
 	}
 	add("Shell", "shell", "", "", "/bin/sh -c", "cmd.exe /C")
 	var backoff []string
@@ -264,7 +264,7 @@ func atMostMS(j *control.JobDetail) string {
 	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
 		return ""
 	}
-	return ", of at most " + span(j.TimeoutMS)
+	return ", timeout " + span(j.TimeoutMS)
 }
 
 // typically returns the typical run time of a running job, as it is shown next to its run time.
@@ -315,7 +315,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 		return err
 	}
 	if first := j.History[0].Attempt; first > 1 {
-		if err := a.Println(fmt.Sprintf("%d attempts in total; earlier ones with: --history-before %d", j.HistoryTotal, first)); err != nil {
+		if err := a.Println(fmt.Sprintf("%d attempts in total; show earlier ones with: --history-before %d", j.HistoryTotal, first)); err != nil {
 			return err
 		}
 	}
@@ -345,9 +345,9 @@ func remarks(h *control.Attempt, background bool) string {
 		text += "; result not stored: " + *h.ResultError
 	}
 	if h.Leftovers > 0 {
-		text += "; leftover processes ended: " + strconv.Itoa(h.Leftovers)
+		text += "; leftover processes stopped: " + strconv.Itoa(h.Leftovers)
 		if h.ExitCode != nil && !background {
-			text += " (--allow-background keeps them)"
+			text += " (--allow-background keeps them running)"
 		}
 	}
 	return strings.TrimPrefix(text, "; ")

@@ -12,7 +12,7 @@ import (
 
 // Where attempts are left out, show says how many there are, and how to see those before.
 func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
-	for first, want := range map[int]string{1: "", 151: "250 attempts in total; earlier ones with: --history-before 151"} {
+	for first, want := range map[int]string{1: "", 151: "250 attempts in total; show earlier ones with: --history-before 151"} {
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 		if err != nil {
 			t.Fatal(err)
@@ -64,10 +64,10 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 		want       string
 	}{
 		{control.Attempt{ExitCode: zero}, false, ""},
-		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "leftover processes ended: 1 (--allow-background keeps them)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not stored: cut; leftover processes ended: 3 (--allow-background keeps them)"},
-		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes ended: 2"},
-		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes ended: 2"},
+		{control.Attempt{ExitCode: zero, Leftovers: 1}, false, "leftover processes stopped: 1 (--allow-background keeps them running)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 3, ResultError: &refused}, false, "result not stored: cut; leftover processes stopped: 3 (--allow-background keeps them running)"},
+		{control.Attempt{ExitCode: zero, Leftovers: 2}, true, "leftover processes stopped: 2"},
+		{control.Attempt{Signal: new(int), Leftovers: 2}, false, "leftover processes stopped: 2"},
 	} {
 		if got := remarks(&c.attempt, c.background); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)

@@ -53,7 +53,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 	}
 	afterFlags(f, s)
 	if !slices.Contains(but, "run_at") {
-		allowed := f.Bool("allow-past", false, "accept a time for --at that has passed; the job may start immediately")
+		allowed := f.Bool("allow-past", false, "accept a past time for --at; the job may start immediately")
 		f.Lookup("allow-past").Annotations = map[string][]string{themeOf: {themeOfField(&queue.Field{Name: "run_at"})}}
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			if *allowed {
@@ -74,7 +74,7 @@ func refusePast(s *queue.Spec, now time.Time) error {
 		return nil
 	}
 	text, _ := inFull(s.RunAt.Time(), now)
-	return Usage("--at: the time is %s; give a later one, or add --allow-past to start the job now", text)
+	return Usage("--at: the time is %s; give a later time, or add --allow-past to start the job now", text)
 }
 
 // oneOf lists the values of fields that have only a few, for completion.

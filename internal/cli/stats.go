@@ -19,15 +19,15 @@ func StatsVerb(a *App) *cobra.Command {
 times and run times of attempts.
 
 Statistics are kept even if their jobs are removed: per minute for 2 days, per
-hour for 60 days and per day for 3 years. FAILURES is the share of finished
-attempts that did not complete. 50 % of the waiting times or run times were not
-longer than P50, and 95 % not longer than P95, within a factor of 1.4.`,
+hour for 60 days and per day for 3 years. FAILURES is the percentage of finished
+attempts that failed. P50 is the median of the waiting times or run times, and
+95 % of them are not longer than P95. Both are accurate to a factor of 1.4.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return readAnswer(cmd.Context(), a, (*control.Client).Stats, p, a.printStats)
 		},
 	}
 	f := cmd.Flags()
-	f.VarP(givenOnce(&p.Queue), "queue", "Q", "only attempts of jobs of this `QUEUE`")
+	f.VarP(givenOnce(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
 	instantVar(f, &p.Since, "since", "only attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
 	instantVar(f, &p.Until, "until", "only attempts before `TIME`; 2h means 2 hours ago")
 	f.Var(NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")

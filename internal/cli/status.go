@@ -21,7 +21,7 @@ import (
 func statusVerb(a *App) *cobra.Command {
 	var check, verbose, watch bool
 	cmd := &cobra.Command{
-		Use: "status", Short: "Show the health of the queue, running, next and failed jobs", Args: Exactly(0, "no arguments"),
+		Use: "status", Short: "Show the queue's health, and running, next and failed jobs", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if check && watch {
 				return Usage("--check: cannot be combined with --watch; use one of them")
@@ -97,7 +97,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 
 // statusDetails prints the details of the service, its database and its socket.
 func (a *App) statusDetails(st *control.Status) error {
-	service := fmt.Sprintf("%s, pid %d, since %s", st.Version, st.PID, local(st.Started))
+	service := fmt.Sprintf("version %s, pid %d, started %s", st.Version, st.PID, local(st.Started))
 	if st.PID == 0 {
 		service = "not running"
 	}
@@ -108,7 +108,7 @@ func (a *App) statusDetails(st *control.Status) error {
 	lines := [][2]string{
 		{"Workers", fmt.Sprintf("%d (%d busy, %d idle)", st.Workers.Total, st.Workers.Busy, st.Workers.Idle)},
 		{"Oldest", oldest}, {"Enqueued", fmt.Sprintf("%d in total", st.Enqueued)}, {"Finished", plural(st.Throughput, "attempt") + " in the last minute"},
-		{"Database", fmt.Sprintf("%s, %s; outputs %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Your jobs", used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
+		{"Database", fmt.Sprintf("%s, %s; job output %s", cmp.Or(st.Store, st.Database), size(st.Bytes), size(st.Outputs))}, {"Your jobs", used(st.UserBytes, st.MaxBytesUser)}, {"Socket", st.Socket},
 		{"Service", st.Service}, {"Process", service}, {"Client", Version}, {"Health", st.Health},
 	}
 	if err := a.Println(""); err != nil {
@@ -233,13 +233,13 @@ func (p *screenPrinter) print(rows int) error {
 	}
 	above := []string{p.verdict()}
 	if st.Reranking {
-		above = append(above, "the ordering settings have changed; waiting jobs are being ranked again")
+		above = append(above, "a setting that orders jobs has changed; the service is sorting the waiting jobs again")
 	}
 	if st.MaxBytesUser > 0 && st.UserBytes >= st.MaxBytesUser-st.MaxBytesUser/10 {
 		above = append(above, "your storage: "+used(st.UserBytes, st.MaxBytesUser)+"; remove completed jobs with: queuectl rm --state done")
 	}
 	for _, u := range st.NearQuota {
-		above = append(above, "user "+p.a.Clean(p.a.Out, u.User)+" is close to max_bytes_per_user: "+size(u.Bytes)+" used")
+		above = append(above, "user "+p.a.Clean(p.a.Out, u.User)+" is close to the storage limit (setting max_bytes_per_user): "+size(u.Bytes)+" used")
 	}
 	parts, counts, gap := p.parts(), []string{p.service}, "\n"
 	if terminal {

@@ -158,7 +158,7 @@ func bothServices(user, system config.Places) string {
 		return ""
 	}
 	mark.Close()
-	return "queuectl: using your own service (" + user.Socket + "); for the service of the machine use --socket " + system.Socket
+	return "queuectl: using your own service (" + user.Socket + "); to use the service of the machine: --socket " + system.Socket
 }
 
 // Client speaks to the chosen service.
@@ -197,7 +197,7 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	fmt.Fprintf(a.Err, "queuectl: no service is running in %s; reading its files\n", dir)
+	fmt.Fprintf(a.Err, "queuectl: no service is running in %s; reading the files there\n", dir)
 	a.lastClient, a.looked = nil, looked
 	return looked, nil
 }
@@ -275,7 +275,7 @@ func (a *App) skew(err error) string {
 	if err != nil || h.Version == Version {
 		return ""
 	}
-	return fmt.Sprintf("; the service has version %s, this program has %s; if the service is older, restart it", h.Version, Version)
+	return fmt.Sprintf("; the service has version %s, but this program has %s; if the service is older, run: queuectl service restart", h.Version, Version)
 }
 
 // errNoQueue reports that no queue exists yet.

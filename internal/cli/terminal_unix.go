@@ -93,7 +93,7 @@ func (j *joint) enter(attempt int) error {
 	}
 	saved, err := term.MakeRaw(int(os.Stdin.Fd()))
 	if err != nil {
-		return fmt.Errorf("cannot connect your terminal: %w", err)
+		return fmt.Errorf("cannot connect your terminal to the job: %w", err)
 	}
 	j.saved = saved
 	return nil

@@ -10,7 +10,7 @@ import (
 
 // requireFlag adds the flag that has jobs refused whose limits are not enforced.
 func (a *App) requireFlag(f *pflag.FlagSet) {
-	f.BoolVar(&a.requireLimits, "require-limits", false, "reject jobs with limits that cannot be enforced here, instead of warning")
+	f.BoolVar(&a.requireLimits, "require-limits", false, "reject jobs with limits that this machine cannot enforce, instead of warning")
 	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {ofLimits}}
 }
 
@@ -48,9 +48,9 @@ func (a *App) warnUnenforced(names []string) {
 	switch len(none) {
 	case 0:
 	case 1:
-		parts = append(parts, none[0]+" is not enforced")
+		parts = append(parts, "the limit "+none[0]+" is not enforced")
 	default:
-		parts = append(parts, strings.Join(none, " and ")+" are not enforced")
+		parts = append(parts, "the limits "+strings.Join(none, " and ")+" are not enforced")
 	}
-	fmt.Fprintf(a.Err, "queuectl: warning: %s here; see: queuectl doctor\n", a.Clean(a.Err, strings.Join(parts, ", and ")))
+	fmt.Fprintf(a.Err, "queuectl: warning: %s on this machine; see: queuectl doctor\n", a.Clean(a.Err, strings.Join(parts, ", and ")))
 }

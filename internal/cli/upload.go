@@ -148,7 +148,7 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 		return wrong(err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return Usage("line %d: unexpected text after the end of the array; remove it", lines.of(d.InputOffset()-1))
+		return Usage("line %d: unexpected text after the end of the JSON array; remove it", lines.of(d.InputOffset()-1))
 	}
 	return nil
 }
@@ -545,7 +545,7 @@ func (u *upload) finish(err error) error {
 		return queue.Errorf(queue.CodeUnavailable, "the service stopped while the jobs were being sent, and nothing was stored; run the same command again")
 	case u.commits:
 	case failed != nil:
-		return fmt.Errorf("%w; nothing was stored, but the job ids stay reserved for ten minutes (%v)", err, failed)
+		return fmt.Errorf("%w; nothing was stored, but the job ids stay reserved for ten minutes, because cancelling the upload failed: %v", err, failed)
 	}
 	return err
 }

@@ -21,7 +21,7 @@ func retryVerb(a *App) *cobra.Command {
 	cmd := a.jobsCommand("retry", "Run failed or finished jobs again", "is pending again", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Retry(ctx, control.Retry{Selection: s, Only: only})
 	}, "failed", "dead", "cancelled", "completed")
-	cmd.Flags().BoolVar(&only, "only", false, "retry only the selected jobs, not jobs that were cancelled because they depended on them")
+	cmd.Flags().BoolVar(&only, "only", false, "retry only the selected jobs, not the cancelled jobs that depend on them")
 	return cmd
 }
 
@@ -38,7 +38,7 @@ func releaseVerb(a *App) *cobra.Command {
 }
 
 func requeueVerb(a *App) *cobra.Command {
-	return a.jobsCommand("requeue", "Put running jobs back in the queue without using an attempt", "is pending again", (*control.Client).Requeue, "processing")
+	return a.jobsCommand("requeue", "Put running jobs back in the queue without counting the attempt", "is pending again", (*control.Client).Requeue, "processing")
 }
 
 // endsMany are the verbs that end or remove jobs: a person is asked before they are many.
@@ -67,13 +67,13 @@ func killVerb(a *App) *cobra.Command {
 	cmd := a.jobsCommand("kill", "Send a signal to all processes of running jobs", "got the signal", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Kill(ctx, control.Kill{Selection: s, Signal: signal})
 	}, "processing")
-	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "signal to send: its `NAME` or number")
+	cmd.Flags().StringVarP(&signal, "signal", "s", "TERM", "signal to send: `NAME` or number")
 	return cmd
 }
 
 func rmVerb(a *App) *cobra.Command {
 	var force bool
-	cmd := a.jobsCommand("rm", "Remove jobs with their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
+	cmd := a.jobsCommand("rm", "Remove jobs and their history", "is removed", func(c *control.Client, ctx context.Context, s control.Selection) (control.BulkResult, error) {
 		return c.Remove(ctx, control.Remove{Selection: s, Force: force})
 	})
 	cmd.Flags().BoolVar(&force, "force", false, "also stop and remove running jobs")
@@ -98,7 +98,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asks := !p.Yes && !p.DryRun
 			if asks && !a.asks() {
-				return Usage("this removes all %s and their history permanently; confirm with --yes", what)
+				return Usage("%s: permanently removes all %s and their history; confirm with --yes", cmd.CommandPath(), what)
 			}
 			c, err := a.Client()
 			if err != nil {
@@ -125,7 +125,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 	}
 	cmd.Flags().BoolVar(&p.Yes, "yes", false, "do not ask for confirmation")
 	cmd.Flags().BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
-	cmd.Flags().Var(givenOnce(&p.Batch), "batch", "only your jobs in the batch `NAME`")
+	cmd.Flags().Var(givenOnce(&p.Batch), "batch", "remove only your jobs in the batch `NAME`")
 	return cmd
 }
 
@@ -166,7 +166,7 @@ func CleanupVerb(a *App) *cobra.Command {
 	f := cmd.Flags()
 	given(f, &p.Days, queue.ReadNumber, "days", "remove jobs that ended at least `N` days ago (default 7)")
 	f.StringSliceVarP((*[]string)(&p.State), "state", "s", nil, "remove jobs in `STATE`: completed, cancelled or dead (default: completed and cancelled)")
-	f.Int64Var(&p.Keep, "keep", 0, "keep at least the newest `N` jobs")
+	f.Int64Var(&p.Keep, "keep", 0, "keep at least the newest `N` jobs in these states")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
@@ -228,7 +228,7 @@ func (a *App) counted(n int) error {
 	if a.Quiet {
 		to = a.Err
 	}
-	_, err := fmt.Fprintln(to, Jobs(n)+"; nothing was changed")
+	_, err := fmt.Fprintln(to, Jobs(n)+" selected; nothing was changed")
 	return err
 }
 
@@ -346,7 +346,7 @@ func EditVerb(a *App) *cobra.Command {
 					return err
 				}
 			case set == nil && len(ids) != 1:
-				return Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit it in $EDITOR", cmd.CommandPath())
+				return Usage("%s: no changes given; give them as flags or as JSON, or give one job id to edit that job in $EDITOR", cmd.CommandPath())
 			case set == nil && !(IsTerminal(a.in) && IsTerminal(a.Out)):
 				return Usage("%s: no changes given; give them as flags or as JSON (editing in $EDITOR needs a terminal)", cmd.CommandPath())
 			case set == nil:

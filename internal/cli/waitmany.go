@@ -340,7 +340,7 @@ func openJobLog(name string, out *os.File, resume bool) (*jobLog, error) {
 	}
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|how, 0o666)
 	if err != nil {
-		return nil, Usage("--joblog: %v; choose a file that you can write", err)
+		return nil, Usage("--joblog: %v; choose a file that you can write to", err)
 	}
 	l := &jobLog{f: f, named: true}
 	if info, err := f.Stat(); err != nil || info.Size() > 0 {

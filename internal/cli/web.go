@@ -17,7 +17,7 @@ func webStartVerb(a *App) *cobra.Command {
 		Use: "start", Short: "Start the web dashboard and print its address", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebStart, p, func(v control.WebState) error {
-				a.Say("the web page listens on %s; get a link to it with: queuectl web open", v.Listen)
+				a.Say("the web dashboard listens on %s; get a sign-in link with: queuectl web open", v.Listen)
 				return a.Println(v.Listen)
 			})
 		},
@@ -31,7 +31,7 @@ func webStopVerb(a *App) *cobra.Command {
 		Use: "stop", Short: "Stop the web dashboard", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).WebStop, control.Nothing{}, func(control.WebState) error {
-				a.Say("the web page is off")
+				a.Say("the web dashboard is off")
 				return nil
 			})
 		},

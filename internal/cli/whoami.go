@@ -44,10 +44,10 @@ func (a *App) printWhoami(w *control.Whoami) error {
 	}
 	var quotas []string
 	if w.MaxPending > 0 {
-		quotas = append(quotas, fmt.Sprintf("%d waiting", w.MaxPending))
+		quotas = append(quotas, fmt.Sprintf("at most %d waiting", w.MaxPending))
 	}
 	if w.MaxRunning > 0 {
-		quotas = append(quotas, fmt.Sprintf("%d running", w.MaxRunning))
+		quotas = append(quotas, fmt.Sprintf("at most %d running", w.MaxRunning))
 	}
 	if w.MaxBytes > 0 {
 		quotas = append(quotas, used(w.Bytes, w.MaxBytes))

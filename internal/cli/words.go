@@ -122,7 +122,7 @@ func givenOnce(text *string) pflag.Value { return single{filled{text}} }
 // Set takes a text, and refuses another one.
 func (s single) Set(text string) error {
 	if was := *s.text; was != "" && was != text {
-		return fmt.Errorf("is given twice, as %q and %q; give one", was, text)
+		return fmt.Errorf("is given twice, as %q and %q; give it once", was, text)
 	}
 	return s.filled.Set(text)
 }
