@@ -38,7 +38,7 @@ func releaseVerb(a *App) *cobra.Command {
 }
 
 func requeueVerb(a *App) *cobra.Command {
-	return a.jobsCommand("requeue", "Put running jobs back in the queue without counting the attempt", "is pending again", (*control.Client).Requeue, "processing")
+	return a.jobsCommand("requeue", "Stop and requeue running jobs; the attempt does not count", "is pending again", (*control.Client).Requeue, "processing")
 }
 
 // endsMany are the verbs that end or remove jobs: a person is asked before they are many.
