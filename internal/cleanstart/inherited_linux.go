@@ -173,7 +173,7 @@ func unitReport(own string, read func(file string) string) (list []string) {
 	for at := group; strings.Contains(at, unit); at = path.Dir(at) {
 		for _, name := range bounds {
 			if value := read(path.Join(at, name)); value != "" && !strings.HasPrefix(value, "max") {
-				list = append(list, fmt.Sprintf("the limit %s %s of %s, for all jobs together", name, value, unit))
+				list = append(list, fmt.Sprintf("the limit %s %s of %s: it applies to all jobs together", name, value, unit))
 			}
 		}
 	}

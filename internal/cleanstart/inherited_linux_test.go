@@ -19,8 +19,8 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	for own, want := range map[string][]string{
 		"0::/system.slice/cron.service/job\n": {
 			"the control group of cron.service: when systemd stops this unit, it also ends the queuectl service",
-			"the limit cpu.max 50000 100000 of cron.service, for all jobs together",
-			"the limit pids.max 4915 of cron.service, for all jobs together",
+			"the limit cpu.max 50000 100000 of cron.service: it applies to all jobs together",
+			"the limit pids.max 4915 of cron.service: it applies to all jobs together",
 		},
 		"0::/user.slice/user-7.slice/session-1.scope\n":                      nil,
 		"0::/user.slice/user-7.slice/user@7.service/app.slice/shell.scope\n": nil,

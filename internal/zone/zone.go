@@ -41,7 +41,7 @@ func FromTZ(value string) (*time.Location, error) {
 	case strings.HasPrefix(name, "/"):
 		return fromFile(name, name)
 	case name == Machine: // a name of ours that means nothing in TZ
-		return nil, fmt.Errorf("there is no time zone %q", name)
+		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
 }
