@@ -30,8 +30,8 @@ func scheduleAddVerb(a *App) *cobra.Command {
 	var noCwd bool
 	cmd := &cobra.Command{
 		Use:   "add NAME 'CRON' ['COMMAND' | -- PROGRAM ARGS…]",
-		Short: "Add a schedule that creates jobs by a cron expression",
-		Long: `Add a schedule that creates jobs by a cron expression. The jobs use the current
+		Short: "Add a schedule: a cron expression and the job to run",
+		Long: `Add a schedule: a cron expression and the job to run. The jobs use the current
 directory, umask and environment. To change a schedule, add --replace.
 
   queuectl schedule add nightly '0 3 * * *' -- make backup  each day at 3:00
@@ -59,7 +59,7 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	f.Var(NonEmpty(&p.TZ), "tz", "time `ZONE` of the cron expression, such as Europe/Berlin (default: yours)")
 	durationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
 	f.Var(NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
-	f.Var(NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip, queue or replace (default skip)")
+	f.Var(NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue (let the new job wait) or replace (cancel the earlier job)")
 	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "random spread of the retry delay, 0 to 1: 0.2 varies the delay by 20 %")
 	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
