@@ -385,8 +385,9 @@ type Reader interface {
 	// waits for no commit.
 	UserBytes(uid int) int64
 	// BestWaiting returns the effective priority (points for waiting included) of a user's best-ranked job that is due or
-	// waits to be retried, and is not leased. found is false if no such job exists. It reads one row, and one for each lease
-	// that is not known to have started, however many jobs are stored.
+	// waits to be retried, and is not leased. found is false if no such job exists. What it reads does not depend on the
+	// number of jobs: it looks at one job in each queue where the user has waiting jobs, in up to 1,000 queues, and at
+	// each job that is leased and not known to have started.
 	BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error)
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)

@@ -4,10 +4,21 @@ import (
 	"context"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store/rules"
 )
 
-// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried. The index
-// jobs_user holds these jobs only. Claimed jobs that are not known to have started are in it too, and are skipped.
+// Bounds of the lanes that BestWaiting looks at.
+const (
+	maxBestLanes  = 1000
+	bestLanesPage = 32
+)
+
+// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried.
+//
+// No index holds exactly these jobs: maintaining one took 20 % of the time of an enqueue. Instead, BestWaiting compares
+// the first job of each lane without demands (one for each queue), the first job that waits to be retried, and the
+// first jobs of the lanes with demands. Each of those lanes knows a position at or before its first job, so the search
+// takes the lanes in the order of these positions and ends at the first one that is behind the best job found.
 func (s *engine) BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error) {
 	s.mu.Lock()
 	waiting, enqueued := s.usage[uid].waiting, s.counts.Enqueued
@@ -16,18 +27,99 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (priority int64, foun
 		return 0, false, nil
 	}
 	err = s.reading(ctx, func(r *reader) error {
-		reserved := s.reservations()
-		priority, found = 0, false
-		return r.query(func(r row) (bool, error) {
-			if _, claimed := reserved[r.num(0)]; claimed {
-				return true, nil
+		b := bestSearch{reader: r, uid: int64(uid), leased: s.reservations()}
+		for _, look := range []func() error{b.retried, b.plainLanes, b.lanesWithDemands} {
+			if err := look(); err != nil {
+				return err
 			}
-			points := s.Order().Points(queue.Millis(r.num(2)), s.Now(), r.num(3), enqueued)
-			priority, found = r.num(1)+points, true
-			return false, nil
-		}, `SELECT seq, priority, since, arrival FROM jobs INDEXED BY jobs_user
-			WHERE uid = ? AND (place = 1 OR place = 2 AND state = 4) ORDER BY rank, seq LIMIT ?`,
-			int64(uid), int64(len(reserved)+1))
+		}
+		priority, found = b.priority+s.Order().Points(b.since, s.Now(), b.arrival, enqueued), b.found
+		return nil
 	})
+	if !found {
+		priority = 0
+	}
 	return priority, found, err
+}
+
+// bestSearch finds the best-ranked waiting job of a user that is not leased.
+type bestSearch struct {
+	reader *reader
+	uid    int64
+	leased map[int64]int64 // fences of jobs that are leased and not known to have started, by seq
+
+	found             bool
+	best              rules.Position
+	priority, arrival int64
+	since             queue.Millis
+}
+
+// first takes the first job of the given rows that is not leased, if it ranks before the best job so far.
+func (b *bestSearch) first(rows string, args ...any) error {
+	return b.reader.query(func(r row) (bool, error) {
+		p := rules.Position{Rank: r.num(0), Seq: r.num(1)}
+		if _, leased := b.leased[p.Seq]; leased {
+			return true, nil
+		}
+		if !b.found || b.best.After(p) {
+			b.found, b.best = true, p
+			b.priority, b.arrival, b.since = r.num(2), r.num(3), queue.Millis(r.num(4))
+		}
+		return false, nil
+	}, `SELECT rank, seq, priority, arrival, since FROM jobs INDEXED BY `+rows+` ORDER BY rank, seq LIMIT ?`,
+		append(args, int64(len(b.leased)+1))...)
+}
+
+// retried looks at the jobs that wait to be retried.
+func (b *bestSearch) retried() error {
+	return b.first(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
+}
+
+// lane looks at the jobs of a lane.
+func (b *bestSearch) lane(id int64) error {
+	return b.first(`jobs_ready WHERE place = 1 AND lane = ?`, id)
+}
+
+// plainLanes looks at the lanes without demands, whose rows do not store a head.
+func (b *bestSearch) plainLanes() error {
+	var lanes []int64
+	err := b.reader.query(func(r row) (bool, error) {
+		lanes = append(lanes, r.num(0))
+		return true, nil
+	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(maxBestLanes))
+	for i := 0; i < len(lanes) && err == nil; i++ {
+		err = b.lane(lanes[i])
+	}
+	return err
+}
+
+// lanesWithDemands looks at the lanes with demands, in the order of their heads.
+func (b *bestSearch) lanesWithDemands() error {
+	type laneHead struct {
+		id   int64
+		head rules.Position
+	}
+	for offset := 0; offset < maxBestLanes; offset += bestLanesPage {
+		var page []laneHead
+		err := b.reader.query(func(r row) (bool, error) {
+			page = append(page, laneHead{r.num(0), rules.Position{Rank: r.num(1), Seq: r.num(2)}})
+			return true, nil
+		}, `SELECT id, head_rank, head_seq FROM lanes INDEXED BY lanes_user WHERE demands <> '' AND uid = ? AND shut <> ?
+			ORDER BY head_rank, head_seq LIMIT ? OFFSET ?`, b.uid, rules.Empty, int64(bestLanesPage), int64(offset))
+		if err != nil {
+			return err
+		}
+		for _, l := range page {
+			if b.found && l.head.After(b.best) {
+				return nil
+			}
+			if err := b.lane(l.id); err != nil {
+				return err
+			}
+		}
+		if len(page) < bestLanesPage {
+			return nil
+		}
+	}
+	return nil
 }

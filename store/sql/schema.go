@@ -103,8 +103,8 @@ var migrations = [][]string{{
 	`CREATE UNIQUE INDEX jobs_id ON jobs (id) WHERE id <> CAST(seq AS TEXT)`, // others have their number for an id, and are found by it
 	`CREATE INDEX jobs_state ON jobs (state, seq)`,
 	`CREATE INDEX jobs_ready ON jobs (lane, rank, seq) WHERE place = 1`,
-	`CREATE INDEX jobs_user ON jobs (uid, rank, seq) WHERE place = 1 OR place = 2 AND state = 4`, // see BestWaiting
 	`CREATE INDEX jobs_timed ON jobs (due_at) WHERE place = 2`,
+	`CREATE INDEX jobs_retried ON jobs (uid, rank, seq) WHERE place = 2 AND state = 4`, // see BestWaiting
 	`CREATE INDEX jobs_running ON jobs (seq) WHERE place = 3`,
 	`CREATE INDEX jobs_expiry ON jobs (expires_at) WHERE expires_at > 0 AND state < 5`,
 	`CREATE INDEX jobs_unique ON jobs (uid, unique_key, ended_at) WHERE unique_key <> ''`,
@@ -127,6 +127,8 @@ var migrations = [][]string{{
 		priority  INTEGER NOT NULL  -- of the job at the head; see rules.Lane
 	) STRICT`,
 	`CREATE UNIQUE INDEX lanes_name ON lanes (queue, uid, demands)`,
+	`CREATE INDEX lanes_plain ON lanes (uid) WHERE demands = ''`,                      // see BestWaiting
+	`CREATE INDEX lanes_user ON lanes (uid, head_rank, head_seq) WHERE demands <> ''`, // see BestWaiting
 	`CREATE INDEX lanes_open ON lanes (queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut = 0`,
 	`CREATE INDEX lanes_shut ON lanes (shut, queue, head_rank, head_seq) WHERE demands <> '' AND shut <> 0`,
 	`CREATE INDEX lanes_shut_user ON lanes (shut, queue, uid, head_rank, head_seq) WHERE demands <> '' AND shut <> 0`,

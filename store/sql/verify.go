@@ -327,6 +327,7 @@ func planFaults(c *liteConn) (faults []string, err error) {
 		`SELECT id FROM lanes INDEXED BY lanes_shut WHERE demands <> '' AND shut <> 0 AND shut = 1 AND queue = 'x' ORDER BY head_rank, head_seq`,
 		`SELECT id FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = 1 AND queue = 'x' AND uid > 1 ORDER BY uid, head_rank, head_seq`,
 		`SELECT id FROM lanes INDEXED BY lanes_shut_user WHERE demands <> '' AND shut <> 0 AND shut = 1 AND queue > 'x' ORDER BY queue, uid, head_rank, head_seq`,
+		`SELECT id FROM lanes INDEXED BY lanes_user WHERE demands <> '' AND uid = 1 ORDER BY head_rank, head_seq`,
 		`SELECT seq FROM jobs INDEXED BY jobs_timed WHERE place = 2 AND due_at <= 0 ORDER BY due_at`,
 		`SELECT seq FROM jobs INDEXED BY jobs_state WHERE state = 3 AND seq < 0 ORDER BY seq DESC`,
 		`SELECT seq FROM jobs INDEXED BY jobs_ended WHERE kept = 0 AND state = 6 AND state > 5 AND ended_at < 0 ORDER BY ended_at`,
