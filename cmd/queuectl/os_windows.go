@@ -11,7 +11,7 @@ import (
 func untilTold(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, end, err := session.Notify(ctx, session.Runner)
 	if err != nil {
-		log.Warn("cannot detect that the user logs off; jobs may then end as lost", "error", err)
+		log.Warn("cannot detect when the user logs off; jobs that run at that time may be recorded as lost", "error", err)
 	}
 	return ctx, end
 }

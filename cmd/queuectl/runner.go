@@ -24,14 +24,14 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	var alone, accepted, delegated, stop, watchdog bool
 	var policy, unit, launcher, logFile, tmpdir string
 	cmd := &cobra.Command{
-		Use: "runner", Short: "Run attempts for the service", Hidden: true, Args: cli.Exactly(0, "no arguments"),
+		Use: "runner", Short: "Run jobs for the service (internal command)", Hidden: true, Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log := logs.OfRunner(a.Err)
 			switch {
 			case stop:
 				return stopRunners(unit)
 			case a.Dir == "":
-				return cli.Usage("only the service starts a runner; to start the service, use: queuectl serve")
+				return cli.Usage("runner: only the service starts this command; start the service with: queuectl serve")
 			case launcher != "":
 				return launch(cmd.Context(), a.Dir, launcher, policy, log)
 			case watchdog:
@@ -78,16 +78,16 @@ func runnerVerb(a *cli.App) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&alone, "alone", false, "run one job only")
-	f.BoolVar(&accepted, "accepted", false, "standard input is the connection of the service that wants a runner of root's")
-	f.BoolVar(&delegated, "delegated", false, "its control group is its own to divide")
-	f.StringVar(&policy, "policy", config.RunnerPolicy, "`FILE` that says whose jobs are run; none: those of this account")
-	f.StringVar(&unit, "unit", "", "end once systemd has stopped this `UNIT`")
-	f.StringVar(&launcher, "launcher", "", "start a runner for each connection that `UID:GID` makes")
-	f.StringVar(&tmpdir, "job-tmpdir", "", "job_tmpdir")
-	f.StringVar(&logFile, "log", "", "log `FILE`")
-	f.BoolVar(&watchdog, "watchdog", false, "end what the runner of this folder starts and what hangs before it is a program of its own, and what it leaves when it dies")
-	f.BoolVar(&stop, "stop", false, "end all runners if systemd stops the unit")
+	f.BoolVar(&alone, "alone", false, "run a single job, then exit")
+	f.BoolVar(&accepted, "accepted", false, "standard input is a socket on which the service requests a runner")
+	f.BoolVar(&delegated, "delegated", false, "create control groups for jobs below the control group of this process")
+	f.StringVar(&policy, "policy", config.RunnerPolicy, "run only jobs of accounts that the policy `FILE` allows; if empty, only those of this account")
+	f.StringVar(&unit, "unit", "", "exit once systemd has stopped the service `UNIT`")
+	f.StringVar(&launcher, "launcher", "", "start a runner for each connection from the service, which runs as `UID:GID`")
+	f.StringVar(&tmpdir, "job-tmpdir", "", "directory for the temporary directories of jobs (setting job_tmpdir)")
+	f.StringVar(&logFile, "log", "", "reopen the log `FILE` on SIGHUP")
+	f.BoolVar(&watchdog, "watchdog", false, "watch the runner of --dir: kill programs that hang at their start, and jobs that outlive the runner")
+	f.BoolVar(&stop, "stop", false, "stop all runners if systemd is stopping --unit")
 	return cmd
 }
 
@@ -107,7 +107,7 @@ func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse fu
 // warnUndivided tells why a control group does not serve that the system has handed over.
 func warnUndivided(log *slog.Logger, why error) {
 	if why != nil {
-		log.Warn("some or all control groups are not available; the processes of jobs are found by session and cookie instead", "error", why)
+		log.Warn("control groups are not fully available, so the processes of jobs are found by session ID and environment variable", "error", why)
 	}
 }
 
@@ -122,7 +122,7 @@ const runnersStopFor = 80 * time.Second
 // is called whenever the service has ended, also by a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
-		return cli.Usage("runner --stop also needs --unit, the unit of the service")
+		return cli.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
 	}
 	if systemd.Unit(unit).Stopping(askStopFor) {
 		systemd.StopAll("queuectl-runner@*.service", runnersStopFor)
@@ -136,7 +136,7 @@ func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) 
 	u, err1 := strconv.Atoi(uid)
 	g, err2 := strconv.Atoi(gid)
 	if err1 != nil || err2 != nil {
-		return cli.Usage("--launcher must be UID:GID, not %q", service)
+		return cli.Usage("--launcher: %q is not UID:GID; write it like 999:999", service)
 	}
 	self, err := os.Executable()
 	if err != nil {
