@@ -26,12 +26,12 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 	}{
 		{"enqueue --file none", 4, "--file: none does not exist; check the path"},
 		{"enqueue --file folder", 2, "--file: folder is a directory; give a file"},
-		{"enqueue --file plain/none", 2, "--file: plain is not a directory; check the path"},
+		{"enqueue --file plain/none", 2, "--file: plain/none does not exist, because plain is not a directory; check the path"},
 		{"enqueue --file secret", 5, "--file: no permission to read secret; ask its owner for access, or use another file"},
 		{"run --private --file none", 125, "--file: none does not exist; check the path"},
 		{"run --private --lines folder", 125, "--lines: folder is a directory; give a file"},
 		{"run --private --arg-file none -- echo", 125, "--arg-file: none does not exist; check the path"},
-		{"run --private --dir plain --lines -", 125, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"run --private --dir plain --lines -", 125, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"run --private --dir closed/x -- true ::: a", 125, "create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
 		{"restore none", 4, "restore: none does not exist; check the path"},
 		{"restore folder", 2, "restore: folder is a directory; give a file"},
@@ -43,17 +43,17 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 		{"serve --config none", 78, "--config: none does not exist; check the path"},
 		{"serve --config folder", 78, "--config: folder is a directory; give a file"},
 		{"serve --dir closed/x", 5, "create the state directory WORK/closed/x: permission denied; choose another one with --dir"},
-		{"serve --dir plain", 78, "--dir: WORK/plain is not a directory; give the service's directory"},
-		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a directory; give the service's directory"},
+		{"serve --dir plain", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"serve --dir plain/x", 78, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
 		{"serve --dir folder --socket none/s", 78, "--socket: directory WORK/none does not exist; create it with: mkdir -p WORK/none"},
-		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
-		{"status --dir plain", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
-		{"doctor --dir plain/x", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
-		{"restore plain --dir plain", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
-		{"config validate --dir plain", 2, "--dir: WORK/plain is not a directory; give the service's directory"},
-		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a directory; give the service's directory"},
-		{"status --socket plain", 2, "--socket: plain is not a socket; give the path of a service's socket"},
-		{"enqueue --socket folder true", 2, "--socket: folder is not a socket; give the path of a service's socket"},
+		{"enqueue --dir plain true", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"status --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"doctor --dir plain/x", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"restore plain --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"config validate --dir plain", 2, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"wait 1 --dir plain", 125, "--dir: WORK/plain is not a directory; give the directory of the service's data"},
+		{"status --socket plain", 2, "--socket: plain is not a socket; give the path of the service's socket"},
+		{"enqueue --socket folder true", 2, "--socket: folder is not a socket; give the path of the service's socket"},
 		{"man plain", 2, "man: plain is not a directory; check the path"},
 		{"man closed", 5, "man: no permission to write to closed; choose another directory"},
 	} {
@@ -67,7 +67,7 @@ func TestPathsThatCannotBeUsed(t *testing.T) {
 			t.Errorf("%s was made (%v)", name, err)
 		}
 	}
-	if r := ran(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of a service's socket\n" {
+	if r := ran(t, q.from("QUEUECTL_SOCKET="+q.path("plain"), "status")); r.code != 2 || r.err != "queuectl: QUEUECTL_SOCKET: "+q.path("plain")+" is not a socket; give the path of the service's socket\n" {
 		t.Errorf("QUEUECTL_SOCKET: %+v", r)
 	}
 }

@@ -219,7 +219,7 @@ func TestPrivateFlagsAreNamed(t *testing.T) {
 		`the program was "echo +{}+", now it is "echo {}"; use`:    {"--timeout", "10", "--env", "A=1", "--label", "k=v", "--ok-code", "0,3", "--", "echo", "{}"},
 		"--timeout was 10s, now it is missing; --env A is missing": {"--", "echo", "+{}+"},
 	} {
-		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 || !strings.Contains(r.err, "contains a run with other flags: ") || !strings.Contains(r.err, want) {
+		if r := p.run("1\n2\n", append([]string{"--arg-file", "-"}, with...)...); r.code != 125 || !strings.Contains(r.err, "contains a run that was started with other flags: ") || !strings.Contains(r.err, want) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
@@ -378,7 +378,7 @@ func TestPrivateDeadAndMore(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(p.work, "ready"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if r = p.run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "the list has 2 jobs more than before, from line 5 on; run them too with --add-new") {
+	if r = p.run(jobs+"\n\necho more\n\necho most\n", append(args, "--retry-dead")...); r.code != 125 || !strings.Contains(r.err, "the list has 2 jobs more than before, from line 5 on; run these too with --add-new") {
 		t.Errorf("a list that has grown: %+v", r)
 	}
 	r = p.run(jobs+"echo more\n", append(args, "--retry-dead", "--add-new", "--json")...)

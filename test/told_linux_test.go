@@ -115,7 +115,7 @@ func TestLostOutputIsSaid(t *testing.T) {
 	q.dial().runs("job")
 	q.killRunners()
 	q.until("it is held", 20*time.Second, func() bool { return q.show("job").State == "held" })
-	if r := q.cli("logs", "job"); r.code != 0 || !strings.Contains(r.err, "attempt 1 of job job ended when its runner died; its output is lost") {
+	if r := q.cli("logs", "job"); r.code != 0 || !strings.Contains(r.err, "the output of attempt 1 of job job is lost, because the runner died during the attempt") {
 		t.Errorf("%+v", r)
 	}
 }

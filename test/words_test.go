@@ -194,7 +194,7 @@ func TestListColumnsSortAndWatch(t *testing.T) {
 		specs = append(specs, fields{"id": fmt.Sprintf("j%04d", i), "command": "true", "priority": i * 37 % 2500})
 	}
 	w.batch(specs)
-	if got := q.must("list", "--columns", "id,state,command", "--limit", "1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more; use --limit N to see them" {
+	if got := q.must("list", "--columns", "id,state,command", "--limit", "1"); got != "ID     STATE    COMMAND\nj2027  pending  true\n… and 2499 more jobs (use --limit N)" {
 		t.Errorf("columns: %q", got)
 	}
 	most := q.must("list", "--sort", "-priority", "--limit", "3", "-q")

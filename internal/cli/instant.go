@@ -42,7 +42,7 @@ func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 		return t, nil
 	}
 	if span, ok := shortSpan(text); ok {
-		return time.Time{}, fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\", +%s or \"%[1]s ago\"", queue.Clip(text), span)
+		return time.Time{}, fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s (future), or \"%[1]s ago\" (past)", queue.Clip(text), span)
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
 }
@@ -128,7 +128,7 @@ func later(from, after string, now time.Time, open direction) (time.Time, error)
 		return s.fromNow(now, forward), nil
 	}
 	if _, err := strconv.ParseFloat(after, 64); err == nil {
-		return now, fmt.Errorf("+%s has no unit; write it like \"now + 2 hours\"", queue.Clip(after))
+		return now, fmt.Errorf("+%s has no time unit; write it like \"now + 2 hours\"", queue.Clip(after))
 	}
 	t, err := parseWhen(from, now, open)
 	return s.after(t, 1), err
@@ -355,7 +355,7 @@ func timeOfDay(words []string) (time.Time, bool) {
 func dueText(due, now time.Time) string {
 	text, passed := inFull(due, now)
 	if passed {
-		text += ": it may run now"
+		text += ": the job may start now"
 	}
 	return "due " + text
 }

@@ -125,7 +125,7 @@ func priorityOf(j *control.Job) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
 	}
-	return fmt.Sprintf("%d (%d, plus %d for waiting)", j.EffectivePriority, j.Priority, j.WaitingTime)
+	return fmt.Sprintf("%d (set to %d, plus %d for waiting time)", j.EffectivePriority, j.Priority, j.WaitingTime)
 }
 
 func title(j *control.Job) string {

@@ -44,12 +44,12 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f.VarP(givenOnce(&l.queue), "queue", "Q", "only jobs of this `QUEUE`")
 	f.Var(givenOnce(&l.batch), "batch", "only your jobs in the batch `NAME`")
 	f.Var(givenOnce(&l.idGlob), "id-glob", "only jobs whose ID matches `PATTERN`, such as build-*")
-	instantVar(f, &l.since, "since", "only jobs that ended (if unfinished: were enqueued) since `TIME`; 2h means 2 hours ago")
-	instantVar(f, &l.until, "until", "only jobs that ended (if unfinished: were enqueued) before `TIME`; 2h means 2 hours ago")
-	f.IntVar(&l.limit, "limit", 0, "list at most `N` jobs (default for tables: 50)")
+	instantVar(f, &l.since, "since", "only jobs that ended (or, if unfinished, were enqueued) since `TIME`; 2h means 2 hours ago")
+	instantVar(f, &l.until, "until", "only jobs that ended (or, if unfinished, were enqueued) before `TIME`; 2h means 2 hours ago")
+	f.IntVar(&l.limit, "limit", 0, "list at most `N` jobs (default: 50 in tables, else all)")
 	f.StringSliceVar(&l.columns, "columns", nil, "show these `COLUMNS`, separated by commas: "+strings.Join(columnNames(), ", "))
 	f.Var(NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first running jobs, then waiting, failed and finished ones)")
-	f.BoolVar(&l.watch, "watch", false, "keep running and print again after each change")
+	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
 	for _, flag := range []string{"columns", "sort"} {
 		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	}
@@ -171,7 +171,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	}
 	if len(l.columns) > 0 {
 		if !table {
-			return Usage("--columns: works only for a table; leave it out, since JSON contains every field")
+			return Usage("--columns: works only for a table, not with --json, --jsonl or --quiet; leave it out")
 		}
 		if head, row, err = chosen(l.columns); err != nil {
 			return err
@@ -181,7 +181,7 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	var order *sorter
 	if l.sort != "" {
 		if limit == 0 {
-			return Usage("--sort: needs --limit unless a table is printed; add --limit N")
+			return Usage("--sort: needs --limit with --json, --jsonl and --quiet; add --limit N")
 		}
 		if order, err = newSorter(l.sort, limit); err != nil {
 			return err
@@ -417,7 +417,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 		return err
 	}
 	if filtered(p) {
-		return a.Println(Sign("… and more; use --limit N to see them"))
+		return a.Println(Sign("… and more jobs (use --limit N)"))
 	}
 	var total int64
 	if p.Failed {
@@ -426,7 +426,7 @@ func (a *App) endTable(ctx context.Context, c *control.Client, rows [][]string, 
 	for _, name := range stateNames(p.State) {
 		total += st.Jobs[name]
 	}
-	return a.Println(fmt.Sprintf(Sign("…")+" and %d more; use --limit N to see them", max(1, total-int64(len(rows)))))
+	return a.Println(Sign("…") + " and " + plural(int(max(1, total-int64(len(rows)))), "more job") + " (use --limit N)")
 }
 
 func stateNames(asked []string) (names []string) {

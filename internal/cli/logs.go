@@ -141,7 +141,7 @@ func (r *logReader) tellLost(ctx context.Context, id string) {
 		return
 	}
 	if reason := queue.Reason(or(h.Reason, "")); reason == queue.ReasonLost || reason == queue.ReasonInterrupted {
-		fmt.Fprintf(r.a.Err, "queuectl: attempt %d of job %s ended when its runner died; its output is lost\n", h.Attempt, id)
+		fmt.Fprintf(r.a.Err, "queuectl: the output of attempt %d of job %s is lost, because the runner died during the attempt\n", h.Attempt, id)
 	}
 }
 
@@ -184,7 +184,7 @@ func damaged(p *control.Piece) error {
 // followed, as they come, each line with its job's id.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
 	if p.Follow && len(ids) > control.MaxStreams {
-		return Usage("cannot follow %d jobs at the same time (at most %d); select fewer, or leave out -f", len(ids), control.MaxStreams)
+		return Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow", len(ids), control.MaxStreams)
 	}
 	r, end, err := a.openLogs(ctx, p, stamps)
 	if err != nil {

@@ -282,7 +282,7 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 		return false, nil
 	case a.zone == nil:
 		if _, err := a.other(); err != nil {
-			return false, Usage("TZ=%s: this machine has no file for this time zone, and queuectld, which has a built-in one, cannot be used: %v", value, err)
+			return false, Usage("TZ=%s: this machine has no file for this time zone, and queuectld, which has all time zones built in, cannot be started: %v", value, err)
 		}
 		return true, nil
 	}
@@ -309,7 +309,7 @@ func (a *App) Root(args []string) *cobra.Command {
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 0 && slices.Contains(a.verbNames(), args[0]):
-				return Usage("remove the -- before the command: queuectl %s", args[0])
+				return Usage("unexpected -- before the command; write: queuectl %s", args[0])
 			case len(args) > 0:
 				return Usage("unknown command %q%s", args[0], nearVerb(args[0], a.verbNames()))
 			}
@@ -459,7 +459,7 @@ func Message(err error) string {
 func Exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			text := fmt.Sprintf("%s takes %s; %d given", cmd.CommandPath(), what, len(args))
+			text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), what, plural(len(args), "argument"))
 			if n == 0 {
 				text += argumentHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
 			}

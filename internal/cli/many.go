@@ -24,9 +24,9 @@ type many struct {
 }
 
 func (m *many) add(f *pflag.FlagSet) {
-	f.Var(NonEmpty(&m.file), "file", "read jobs from `FILE`, JSON or TOML; - is stdin")
+	f.Var(NonEmpty(&m.file), "file", "read jobs from `FILE` (JSON or TOML); - is stdin")
 	f.Var(NonEmpty(&m.lines), "lines", "read one shell command per line of `FILE`; - is stdin")
-	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- once for each line of `FILE`; the line replaces {}, {.}, {/} …, or is added at the end; - is stdin")
+	f.Var(NonEmpty(&m.argFile), "arg-file", "run the program after -- once per line of `FILE`; the line replaces {}, {.}, {/} …, or is added as the last argument; - is stdin")
 	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 
@@ -104,7 +104,7 @@ func elsewhereSources(verb string, args []string, dash int) error {
 	case has(":::+"):
 		return Usage(":::+ is not supported; write one command per line and use --lines, or write the jobs as JSON and use --file")
 	case has(":::") && dash < 0:
-		return Usage("::: needs a program after --, which runs without a shell: queuectl %s -- PROGRAM {} ::: …", verb)
+		return Usage("::: works only with a program after --, not with a shell command; write: queuectl %s -- PROGRAM {} ::: …", verb)
 	}
 	return nil
 }
@@ -221,11 +221,11 @@ func (m *many) checkPlaces() error {
 		before := ""
 		for _, p := range pieces(word) {
 			if p.arg > given && !(repeats(before) && len(p.whole) == len("{1}")) {
-				return Usage("%s: there is no such argument; each job has %s", p.whole, plural(given, "argument"))
+				return Usage("%s: no argument has this number; each job has %s", p.whole, plural(given, "argument"))
 			}
 			before = p.text
 			if text, found := foreignPlace(p.text); found {
-				return Usage("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.}, {#}, or {1} to {9} in the same forms, such as {2.}", queue.Clip(text))
+				return Usage("%s: unknown placeholder; use {}, {.}, {/}, {//}, {/.} or {#}, or select an argument by number, as in {2} or {2.}", queue.Clip(text))
 			}
 		}
 	}

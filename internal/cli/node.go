@@ -73,7 +73,7 @@ func nodeDrainVerb(a *App) *cobra.Command {
 				case p.Off:
 					a.Say("node %s starts jobs again", n.Name)
 				case n.Running == 0:
-					a.Say("node %s is draining; nothing is running there", n.Name)
+					a.Say("node %s is draining; no jobs are running on it", n.Name)
 				default:
 					a.Say("node %s is draining; %s still running", n.Name, Jobs(n.Running))
 				}
@@ -82,7 +82,7 @@ func nodeDrainVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&p.Wait, "wait", false, "wait until no job is running on the node")
-	cmd.Flags().BoolVar(&p.Off, "off", false, "end the drain: let the node start jobs")
+	cmd.Flags().BoolVar(&p.Off, "off", false, "end the drain: let the node start jobs again")
 	return cmd
 }
 

@@ -48,7 +48,7 @@ func trusted(self, path string) error {
 			return err
 		}
 		if uid := info.Sys().(*syscall.Stat_t).Uid; uid != 0 && uid != own.Sys().(*syscall.Stat_t).Uid {
-			return fmt.Errorf("%s is not started, because it belongs to uid %d, not to root or the owner of %s; %s", path, uid, self, bothPrograms)
+			return fmt.Errorf("%s was not started, because its owner is uid %d, not root or the owner of %s; %s", path, uid, self, bothPrograms)
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func syncFolder(dir string) error {
 // isSocket refuses a path with something else than a socket. It may not be there yet.
 func isSocket(what, path string) error {
 	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
-		return Usage("%s: %s is not a socket; give the path of a service's socket", what, path)
+		return Usage("%s: %s is not a socket; give the path of the service's socket", what, path)
 	}
 	return nil
 }

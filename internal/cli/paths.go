@@ -37,7 +37,7 @@ func unreadable(what, path string, err error) error {
 	var cause *fs.PathError
 	switch file := notDirPart(filepath.Dir(path)); {
 	case file != "":
-		return Usage("%s: %s is not a directory; check the path", what, file)
+		return Usage("%s: %s does not exist, because %s is not a directory; check the path", what, path, file)
 	case errors.Is(err, fs.ErrNotExist):
 		return queue.Errorf(queue.CodeNotFound, "%s: %s does not exist; check the path", what, path)
 	case errors.Is(err, fs.ErrPermission):
@@ -101,10 +101,10 @@ func notDirPart(path string) string {
 func (a *App) OwnDir() (string, error) {
 	dir, err := filepath.Abs(a.Dir)
 	if err != nil {
-		return "", Usage("--dir: the current directory no longer exists (%v); change to another one, or give --dir an absolute path", err)
+		return "", Usage("--dir: the current directory no longer exists (%v); change to another directory, or give --dir an absolute path", err)
 	}
 	if file := notDirPart(dir); file != "" {
-		return "", Usage("--dir: %s is not a directory; give the service's directory", file)
+		return "", Usage("--dir: %s is not a directory; give the directory of the service's data", file)
 	}
 	return dir, nil
 }

@@ -10,7 +10,7 @@ import (
 
 func pauseVerb(a *App) *cobra.Command {
 	return a.pauseCommand("pause", "Pause running jobs, including their timeouts", "is paused", (*control.Client).Pause,
-		"pause all running jobs and start no jobs until resume --all", "everything is paused: no job runs or starts until queuectl resume --all")
+		"pause all running jobs and start no new jobs until queuectl resume --all", "everything is paused: no job runs or starts until queuectl resume --all")
 }
 
 func resumeVerb(a *App) *cobra.Command {

@@ -41,7 +41,7 @@ type privateFlags struct {
 }
 
 func (p *privateFlags) add(f *pflag.FlagSet) {
-	f.BoolVar(&p.private, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (.queuectl)")
+	f.BoolVar(&p.private, "private", false, "run a list of jobs in the foreground, in a separate queue in --dir (default: .queuectl)")
 	f.StringVar(&p.workers, "workers", "auto", "with --private: run `N` jobs at the same time")
 	p.many.add(f)
 	f.Var(NonEmpty(&p.log), "joblog", "with --private: write one line per ended job to `FILE`, in the format of GNU parallel; - is standard output")
@@ -135,7 +135,7 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	select {
 	case err = <-done:
 	case err = <-ended:
-		return fmt.Errorf("the service of this run ended: %w", err)
+		return fmt.Errorf("the service that this command started has ended: %w", err)
 	case sig := <-told:
 		a.Exit = exitDetached
 		leave()
@@ -228,7 +228,7 @@ func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
 			go p.endJobs() // ends with the jobs, or with the program
 		}
 	}
-	fmt.Fprintln(p.a.Err, "queuectl: stopped immediately; continue with the same command")
+	fmt.Fprintln(p.a.Err, "queuectl: exiting without waiting for running jobs; to continue, run the same command again")
 	return nil
 }
 
@@ -397,7 +397,7 @@ func (p *private) recall(ctx context.Context) error {
 			number, _, ours := strings.Cut(j.ID, "-")
 			n, err := strconv.Atoi(number)
 			if err != nil || !ours {
-				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains other jobs, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
+				return queue.Errorf(queue.CodeWrongState, "the queue in %s contains jobs that run --private did not add, such as %s; choose another directory with --dir", p.a.Dir, j.ID)
 			}
 			p.known[n] = j.ID
 		}
@@ -425,7 +425,7 @@ func (p *private) sameFlags() error {
 	if more := len(list) - maxNamed; more > 0 {
 		list = append(list[:maxNamed], fmt.Sprintf("%d more differences", more))
 	}
-	return queue.Errorf(queue.CodeWrongState, "%s contains a run with other flags: %s; use the same flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
+	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
 // store stores the jobs of all lines that are new, unless a line has changed.
@@ -442,9 +442,9 @@ func (p *private) store() error {
 	switch {
 	case err != nil:
 	case len(p.wrong) > 0:
-		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list: %s; restore the list, or start a new run with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
+		err = queue.Errorf(queue.CodeWrongState, "%s contains a run of another list of jobs: %s; restore the list, or start a new run with another --dir", p.a.Dir, strings.Join(p.wrong, "; "))
 	case p.added > 0:
-		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run them too with --add-new, or restore the list", Jobs(p.added), p.from)
+		err = queue.Errorf(queue.CodeWrongState, "the list has %s more than before, from line %d on; run these too with --add-new, or remove them from the list", Jobs(p.added), p.from)
 	}
 	if err != nil || p.up.jobs > 0 {
 		return p.up.finish(err)

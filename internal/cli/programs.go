@@ -32,7 +32,7 @@ func (a *App) ClientVersion() string { return cmp.Or(a.client, Version) }
 func (a *App) other() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && a.client != "" {
-		err = fmt.Errorf("%s is queuectl, not queuectld; %s", path, bothPrograms)
+		err = fmt.Errorf("the program in the file %s is queuectl, not queuectld; %s", path, bothPrograms)
 	}
 	return path, err
 }

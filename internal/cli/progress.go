@@ -42,7 +42,7 @@ func progressVerb(a *App) *cobra.Command {
 func progressLine(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
-		return "", Usage("%q is not a whole number from 0 to 100", queue.Clip(args[0]))
+		return "", Usage("progress: %q is not a whole number from 0 to 100", queue.Clip(args[0]))
 	}
 	line := strconv.Itoa(n)
 	if len(args) == 2 {
@@ -58,7 +58,7 @@ func progressLine(args []string) (string, error) {
 // wait for another one.
 func tellProgress(path, line string) error {
 	if path == "" {
-		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, where QUEUECTL_PROGRESS is set; it is not set here")
+		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, where the variable QUEUECTL_PROGRESS is set; here it is not set")
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|syscall.O_NONBLOCK, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -175,7 +175,7 @@ func queueSetVerb(a *App) *cobra.Command {
 	given(f, &p.Concurrency, readInt, "concurrency", "run at most `N` jobs of the queue at the same time; 0 means no limit")
 	given(f, &p.Weight, readInt, "weight", "weight of the queue: with weight 2 it starts twice as many jobs as with 1; `N` from 1 to 1000 (default 1)")
 	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
-	f.Func("default", "default for jobs that do not set a field: `FIELD=VALUE`, such as timeout=2h", func(text string) error {
+	f.Func("default", "default for jobs of the queue that do not set the field: `FIELD=VALUE`, such as timeout=2h", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
 			return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
@@ -185,10 +185,10 @@ func queueSetVerb(a *App) *cobra.Command {
 		}
 		return nil
 	})
-	given(f, &p.Retention, retentionAge, "retention", "when to remove completed and cancelled jobs: after `DURATION`, never, or default (the setting)")
+	given(f, &p.Retention, retentionAge, "retention", "when to remove completed and cancelled jobs: after `DURATION`, never, or default (settings retention_completed, retention_cancelled)")
 	given(f, &p.RetentionMaxJobs, queue.ReadInteger, "retention-max-jobs", "keep only the newest `N` completed and cancelled jobs; 0: use the setting retention_max_jobs")
 	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
-	f.StringSliceVar(&unset, "no-default", nil, "remove the default of `FIELD`")
+	f.StringSliceVar(&unset, "no-default", nil, "remove the queue's default for `FIELD`")
 	return cmd
 }
 
@@ -347,7 +347,7 @@ func (a *App) printNewQueues(list []control.NewQueue) {
 		if q.Near != "" {
 			hint = fmt.Sprintf("; did you mean %s?", q.Near)
 		}
-		fmt.Fprintf(a.Err, "queuectl: queue %s has no other jobs%s\n", q.Queue, hint)
+		fmt.Fprintf(a.Err, "queuectl: queue %s has no other waiting or running jobs%s\n", q.Queue, hint)
 	}
 }
 
@@ -400,7 +400,7 @@ func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error 
 		p.Cursor = *page.Next
 	}
 	if len(s.DependsOn) == 0 {
-		return Usage("--after-batch: you have no jobs in batch %q; check the name with: queuectl list --batch %s", name, queue.Word(name))
+		return Usage("--after-batch: you have no jobs in batch %q; find the batch with: queuectl list --columns id,labels", name)
 	}
 	return nil
 }
@@ -433,7 +433,7 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	case state.Ended():
 		return []string{fmt.Sprintf("job %s is %s; run it again with: queuectl retry %s", w.ID, w.State, w.ID)}
 	case before(w) == "":
-		return []string{fmt.Sprintf("job %s is next in line", w.ID)}
+		return []string{fmt.Sprintf("job %s is next in line: it starts when a worker is free", w.ID)}
 	default:
 		return []string{fmt.Sprintf("job %s is waiting for a free worker: %s", w.ID, before(w))}
 	}
@@ -461,7 +461,7 @@ func before(w *control.Why) string {
 	if n == 0 {
 		return ""
 	}
-	text := plural(n, "job") + " before it"
+	text := plural(n, "job") + " ahead in line"
 	if w.Ahead == nil {
 		text = "at least " + text
 	}
@@ -549,7 +549,7 @@ func (a *App) printTree(t *control.TreeView) error {
 		}
 	}
 	if t.More {
-		a.Say("only %d jobs are shown; there are more", len(t.Nodes))
+		a.Say("only %d jobs of the tree are shown; there are more", len(t.Nodes))
 	}
 	return nil
 }
@@ -565,6 +565,8 @@ func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, le
 	case by == nil || n.State == queue.Completed.String() || n.State == queue.Dead.String():
 	case by.Met == "failed":
 		text += ", dependency failed: the parent had to be " + by.How
+	case by.How == queue.ParentEnded.String():
+		text += ", starts when the parent has ended"
 	case by.How != queue.ParentCompleted.String():
 		text += ", starts when the parent is " + by.How
 	}

@@ -81,10 +81,18 @@ func readRecipe(dir string) (*recipe, error) {
 	return a, nil
 }
 
+// source returns how the list is given, as flags.
+func (a *recipe) source() string {
+	if strings.HasPrefix(a.From, "--") {
+		return a.From
+	}
+	return "--arg-file or :::"
+}
+
 // changes returns the differences between two recipes, each named after its flag.
 func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
-		list = append(list, fmt.Sprintf("the first run read the list with %s, this run reads it with %s", a.From, now.From))
+		list = append(list, fmt.Sprintf("the first run read the list with %s, this run reads it with %s", a.source(), now.source()))
 	}
 	if was, is := programText(a.Program), programText(now.Program); was != is && a.From == now.From {
 		list = append(list, fmt.Sprintf("the program was %q, now it is %q", cut(oneLine(was), 60), cut(oneLine(is), 60)))

@@ -59,7 +59,7 @@ func runVerb(a *App) *cobra.Command {
 				return err
 			}
 			if batch != nil {
-				return Usage("run takes one job; use enqueue for several")
+				return Usage("run takes one job; add several with: queuectl enqueue")
 			}
 			if spec.MaxRetries == nil && spec.MaxAttempts == nil {
 				spec.MaxRetries = new(int64)
@@ -291,7 +291,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			return a.sayGap(p.Gap() + ": the job printed faster than its output was read, and --output-limit keeps no more")
+			return a.sayGap(p.Gap() + ": the job printed faster than its output was read, and --output-limit keeps only part of it")
 		case p.Damage != nil:
 			return a.sayGap(damaged(&p).Error())
 		}
@@ -404,7 +404,7 @@ func (a *App) tellEnd(j *control.Job) {
 func expired(j *control.Job) bool { return or(j.Reason, "") == string(queue.ReasonExpired) }
 
 // didNotStart is why a job expired, in words.
-const didNotStart = "it did not start before its expires_at"
+const didNotStart = "it did not start before the time in its field expires_at"
 
 // lost adds to a failure while a job was followed whether the job is still in the queue, and how to follow it again.
 // Output that is gone while the job is there needs no more words.

@@ -178,7 +178,7 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 	for after, want := range map[time.Duration]string{
 		10*time.Hour + 47*time.Minute + 30*time.Second: "due Mon 23 Nov 03:00 CET, in 10h",
 		90 * time.Second:        "due Sun 22 Nov 16:14:00 CET, in 1m30s",
-		-2 * time.Hour:          "due Sun 22 Nov 14:12 CET, which has passed: it may run now",
+		-2 * time.Hour:          "due Sun 22 Nov 14:12 CET, which has passed: the job may start now",
 		60 * 24 * time.Hour:     "due Thu 21 Jan 2027 16:12 CET, in 60d",
 		1500 * time.Millisecond: "due Sun 22 Nov 16:12:31 CET, in 1.5s",
 		76 * time.Hour:          "due Wed 25 Nov 20:12 CET, in 3d4h",
@@ -192,7 +192,7 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 // Where a duration stands for a time, or a time for a duration, it is said how to write it.
 func TestTimesAndDurationsAreToldApart(t *testing.T) {
 	for line, want := range map[string]string{
-		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours", +2h or "2 hours ago"`, "enqueue|--expires-at|5min": `write "in 5min", +5m`,
+		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h (future), or "2 hours ago" (past)`, "enqueue|--expires-at|5min": `write "in 5min" or +5m (future)`,
 		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; use --at for a time`, "enqueue|--delay|3am": "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
 	} {
 		if got := refusal(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
