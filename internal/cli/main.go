@@ -457,16 +457,20 @@ func Message(err error) string {
 
 // Exactly wants n arguments and says what they are.
 func Exactly(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), what, plural(len(args), "argument"))
-			if n == 0 {
-				text += argumentHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
-			}
-			return &UsageError{text}
-		}
+	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
+}
+
+// checkCount returns an error if there are not n arguments. It is separate from Exactly, because the compiler copies the
+// function that Exactly returns into every command.
+func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
+	if len(args) == n {
 		return nil
 	}
+	text := fmt.Sprintf("%s takes %s; %s given", cmd.CommandPath(), what, plural(len(args), "argument"))
+	if n == 0 {
+		text += argumentHint(strings.TrimPrefix(cmd.CommandPath(), "queuectl "), args)
+	}
+	return &UsageError{text}
 }
 
 // atLeastOne wants one argument or more.
