@@ -57,9 +57,21 @@ func nameFlags(cmd *cobra.Command, err error) error {
 }
 
 // flagsInText replaces field names in a message by the flags that set those fields. A field name without "_" can also
-// be an ordinary word. Such a name is replaced only where messages put field names.
+// be an ordinary word. Such a name is replaced only after the word "field" or "parameter", together with that word.
 func flagsInText(cmd *cobra.Command, text string) string {
-	typed := flagsByField(cmd)
+	typed, all := flagsByField(cmd), byField(cmd.Flags().VisitAll)
+	for _, noun := range []string{"the parameter ", "parameter ", "field "} {
+		parts := strings.Split(text, noun)
+		text = parts[0]
+		for _, part := range parts[1:] {
+			name := part[:len(part)-len(strings.TrimLeftFunc(part, inName))]
+			if flag := cmp.Or(typed[name], all[name]); flag != "" {
+				text += flag + part[len(name):]
+			} else {
+				text += noun + part
+			}
+		}
+	}
 	text = replaceNames(text, typed)
 	for field, flag := range typed {
 		text = strings.ReplaceAll(text, "; "+field+":", "; "+flag+":")
@@ -68,16 +80,18 @@ func flagsInText(cmd *cobra.Command, text string) string {
 		if i := strings.Index(text, before); i >= 0 {
 			i += len(before)
 			if name, rest, found := strings.Cut(text[i:], ";"); found {
-				text = text[:i] + cmp.Or(byField(cmd.Flags().VisitAll)[name], name) + ";" + rest
+				text = text[:i] + cmp.Or(all[name], name) + ";" + rest
 			}
 		}
 	}
 	return text
 }
 
+// inName reports whether a name of a field, or of a job, may contain the character.
+func inName(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+
 // replaceNames replaces names that contain "_", except where they are part of a longer one, such as a job's id.
 func replaceNames(text string, flags map[string]string) string {
-	inName := func(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	var replaced strings.Builder
 	for text != "" {
 		rest := strings.TrimLeftFunc(text, inName)

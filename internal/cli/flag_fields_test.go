@@ -63,6 +63,8 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		{[]string{"--priority", "1", "--cpus", "1"}, "priority", "is wrong; cpus: is wrong", "--priority: is wrong; --cpus: is wrong"},
 		{[]string{"--run-at", "15:04"}, "run_at", "is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and run_at",
 			"--run-at: is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and --run-at"},
+		{[]string{"--batch", "b", "--user", "u"}, "batch", "needs parameter id_glob, but the parameter user selects others",
+			"--batch: needs parameter id_glob, but --user selects others"},
 		{[]string{"--priority", "1"}, "priority", "cannot be combined with cheese; eat it", "--priority: cannot be combined with cheese; eat it"},
 	} {
 		cmd := enqueueVerb(&App{})
