@@ -63,7 +63,7 @@ func ParseRate(text string) (Demand, error) {
 		return d, Invalid("rate_limit", "%q is not a rate; write KEY=N/PERIOD like api=10/m, with N from 1 to %d and a period of s, m, h or d", Clip(text), MaxDemand)
 	}
 	if !counted {
-		return d, Invalid("rate_limit", "%q has no key; add one, like api=%s", Clip(text), rate)
+		return d, Invalid("rate_limit", "the rate %q has no key; write it like api=%s", Clip(text), rate)
 	}
 	if d.N = n; !validKey(d) {
 		return d, Invalid("rate_limit", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit, or @ for a key that all users share", Clip(key))
@@ -195,7 +195,7 @@ func ParseDependency(text string) (id string, how ParentEnd, err error) {
 		how = parentEnds[word]
 	}
 	if !ValidID(id) || how == 0 {
-		return id, how, Invalid("depends_on", "%q is not a dependency; write ID, ID:completed, ID:dead or ID:ended", Clip(text))
+		return id, how, Invalid("depends_on", "%q is not a dependency; write a job ID, ID:completed, ID:dead or ID:ended", Clip(text))
 	}
 	return id, how, nil
 }

@@ -39,9 +39,9 @@ func TestResolveOfGatesAndParents(t *testing.T) {
 // and is refused. The message shows how to write it.
 func TestRateNeedsKey(t *testing.T) {
 	for text, want := range map[string]string{
-		"1/s":  `"1/s" has no key; add one, like api=1/s`,
-		"10/m": `"10/m" has no key; add one, like api=10/m`,
-		"10":   `"10" has no key; add one, like api=10/m`,
+		"1/s":  `the rate "1/s" has no key; write it like api=1/s`,
+		"10/m": `the rate "10/m" has no key; write it like api=10/m`,
+		"10":   `the rate "10" has no key; write it like api=10/m`,
 		"10/w": `"10/w" is not a rate; write KEY=N/PERIOD`,
 		"/s":   `"/s" is not a rate; write KEY=N/PERIOD`,
 		"0/s":  `"0/s" is not a rate; write KEY=N/PERIOD`,

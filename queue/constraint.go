@@ -65,7 +65,7 @@ const (
 
 // The forms of texts.
 var (
-	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a valid id; use 1 to 128" + nameForm}
+	FormID = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a valid job id; use 1 to 128" + nameForm}
 	// FormQueue is the form of a queue's name.
 	FormQueue = &Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,63}$`, Valid: ValidQueue,
 		Is: "a valid queue name; use 1 to 64" + nameForm}
@@ -78,13 +78,13 @@ var (
 	formRate   = &Form{Pattern: "^(@" + keyPattern + "|@?" + keyPattern + "=" + amountPattern + "/[smhd])$",
 		Fault: rateFault}
 	formNode = &Form{Pattern: "^" + keyPattern + `(=[^\x00-\x1f\x7f-\x9f]*)?$`, Valid: validNode,
-		Is: "a node name or LABEL=VALUE"}
+		Is: "a node name or LABEL=VALUE; list the nodes with: queuectl node list"}
 	formDependency = &Form{Pattern: "^" + keyPattern + "(:(completed|dead|ended))?$", Fault: dependencyFault}
-	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a valid variable name"}
+	formVariable   = &Form{Pattern: `^[^=\x00]+$`, Valid: validVariable, Is: "a valid variable name; use a name without ="}
 	formLabel      = &Form{Pattern: `^[^\x00]+$`, Fault: labelFault}
 	formResource   = &Form{Pattern: FormID.Pattern, Valid: ValidID, Is: "a valid resource name; write it like gpu"}
 	formAmount     = &Form{Pattern: "^" + amountPattern + "$", Valid: validAmount,
-		Is: "a number of units; use 1 to 10000"}
+		Is: "a number of resource units; use 1 to 10000"}
 	formSecret = &Form{Pattern: "^(" + pathPattern + "|" + credentialWord + "[A-Za-z0-9_-][A-Za-z0-9._-]{0,254})$",
 		Valid: validReference, Private: true,
 		Is: "an absolute path or credential:NAME; store the secret in a file and use its path"}
@@ -125,7 +125,7 @@ func labelFault(name string) error {
 		return Invalid("labels", "a label has no name; write NAME=value")
 	}
 	if !withoutNUL(name) {
-		return Invalid("labels", "must not contain a NUL byte")
+		return Invalid("labels", "a label name must not contain a NUL byte")
 	}
 	return nil
 }
@@ -178,11 +178,11 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 		"ok_codes":       codes(1),
 		"no_retry_codes": codes(0),
 		"defer_codes":    codes(0),
-		"memory":         between(MinMemory, MaxMemory, ", or leave it out for no limit"),
-		"cpus":           between(MinCPUs, MaxCPUs, ", or leave it out for no limit"),
-		"tasks":          between(1, MaxTasks, ", or leave it out for the default"),
+		"memory":         between(MinMemory, MaxMemory, ", or leave out field memory for no limit"),
+		"cpus":           between(MinCPUs, MaxCPUs, ", or leave out field cpus for no limit"),
+		"tasks":          between(1, MaxTasks, ", or leave out field tasks for the default"),
 		"nice":           between(MinNice, MaxNice, ""),
-		"nofile":         between(1, MaxNoFile, ", or leave it out for the default"),
+		"nofile":         between(1, MaxNoFile, ", or leave out field nofile for the default"),
 		"on_lost":        oneOf(string(OnLostRetry), string(OnLostDead), string(OnLostHold)),
 		"on_completed":   hook,
 		"on_failed":      hook,
@@ -287,13 +287,13 @@ func (c *Constraint) checkMember(field, name, value string) error {
 		return err
 	}
 	if slices.Contains(c.Reserved, name) {
-		return Invalid(field, "queuectl sets %s itself; use another name", name)
+		return Invalid(field, "queuectl sets the variable %s itself; use another name", name)
 	}
 	switch err := checkForm(field, value, c.Entries, c.MaxBytes); {
 	case err == nil || len(value) > c.MaxBytes || !withoutNUL(value):
 		return err
 	case c.Entries.Private:
-		return Invalid(field, "the value of %s is not %s", Clip(name), c.Entries.Is)
+		return Invalid(field, "the value of variable %s is not %s", Clip(name), c.Entries.Is)
 	}
 	return Invalid(field, "%s=%q is not %s", Clip(name), Clip(value), c.Entries.Is)
 }

@@ -109,7 +109,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := decide(j, o, p)
 	if o.MemoryLimit && o.End != OutOfMemory && (d.State == Failed || d.State == Dead) {
-		d.Error += fmt.Sprintf("; the kernel killed one of the job's processes at its memory limit of %s (--memory)", FormatSize(j.Memory))
+		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)", FormatSize(j.Memory))
 	}
 	return d
 }
@@ -146,7 +146,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		if d.Error == "" {
 			d.Error = "out of memory: killed by the kernel"
 			if o.MemoryLimit {
-				d.Error = fmt.Sprintf("out of memory: the job reached its limit of %s (--memory)", FormatSize(j.Memory))
+				d.Error = fmt.Sprintf("out of memory: the job reached its memory limit of %s (--memory)", FormatSize(j.Memory))
 			}
 		}
 		return d.failed(j, p)
@@ -182,7 +182,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 	case Unkillable:
 		d.State, d.Reason, d.Counts = Dead, ReasonUnkillable, true
 	default:
-		panic(fmt.Sprintf("queue: unknown end %d", o.End))
+		panic(fmt.Sprintf("queue: an attempt ended in an unknown way (%d)", o.End))
 	}
 	return d
 }
@@ -190,7 +190,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 func (d Decision) short(j *Job, p Policy) Decision {
 	d.Reason = ReasonShortage
 	if j.Refunds >= MaxRefunds {
-		why := fmt.Sprintf("could not be started: system resources were short %d times in a row", MaxRefunds+1)
+		why := fmt.Sprintf("could not be started: the system was out of resources %d times in a row", MaxRefunds+1)
 		if d.Error != "" {
 			why += ": " + d.Error
 		}
@@ -260,7 +260,7 @@ func (d Decision) lost(j *Job, o Outcome) Decision {
 	}
 	if d.Crashed && j.Crashes+1 >= PoisonCrashes {
 		d.State, d.Reason = Dead, ReasonPoison
-		d.Error = fmt.Sprintf("%d runners died while this was their only job", PoisonCrashes)
+		d.Error = fmt.Sprintf("%d runners died, each while running only this job", PoisonCrashes)
 		return d
 	}
 	switch j.OnLost {

@@ -192,11 +192,11 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return err
 	}
 	if edited.MaxAttempts <= j.Attempts {
-		return Invalid("max_retries", "the job has already used %d attempts; use a higher limit, or cancel the job", j.Attempts)
+		return Invalid("max_retries", "the job has already used %d attempts; use %[1]d or more, or cancel the job", j.Attempts)
 	}
 	_, depends := patch[EditedTogether.With]
 	if _, alone := patch[EditedTogether.Field]; alone && !depends {
-		return Invalid(EditedTogether.Field, "can only be changed together with %s; set both", EditedTogether.With)
+		return Invalid(EditedTogether.Field, "can only be changed together with field %s; set both", EditedTogether.With)
 	}
 	edited.User, edited.AsUID = j.User, j.AsUID
 	j.Queue, j.Demands, j.Priority, j.MaxAttempts, j.Execution, j.ExpiresAt = edited.Queue, edited.Demands, edited.Priority, edited.MaxAttempts, edited.Execution, edited.ExpiresAt
@@ -243,9 +243,9 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		case f == nil:
 			return Invalid(name, "unknown job field%s", nearField(name))
 		case f.Name == NotEdited:
-			return Invalid(name, "cannot be changed; enqueue a new job and remove this one")
+			return Invalid(name, "the id of a job cannot be changed; enqueue a new job and remove this one")
 		case given[f.Name]:
-			return Invalid(name, "also given as %s; use only one of them", f.Name)
+			return Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias)
 		}
 		given[f.Name] = f.Alias != ""
 		switch {
@@ -261,7 +261,7 @@ func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any
 		return nil
 	})
 	if err == nil && len(patch) == 0 {
-		err = Invalid("set", "no changes given; name at least one job field")
+		err = Invalid("set", "no changes given; set at least one job field")
 	}
 	return patch, err
 }

@@ -77,7 +77,7 @@ var (
 	ErrFull           = &Error{Code: CodeFull, Message: "the queue is full"}
 	ErrNoSpace        = &Error{Code: CodeNoSpace, Message: "no space left on the disk"}
 	ErrUnavailable    = &Error{Code: CodeUnavailable, Message: "unavailable"}
-	ErrOutcomeUnknown = &Error{Code: CodeOutcomeUnknown, Message: "the outcome is unknown"}
+	ErrOutcomeUnknown = &Error{Code: CodeOutcomeUnknown, Message: "the outcome of the request is unknown"}
 	ErrInternal       = &Error{Code: CodeInternal, Message: "internal error"}
 )
 

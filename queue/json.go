@@ -93,10 +93,10 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 			return err
 		}
 		if seen.has(name) {
-			return Invalid(name, "given twice; use it once")
+			return Invalid(name, "the member is given twice; give it once")
 		}
 		if seen.n == MaxMembers {
-			return Errorf(CodeInvalid, "too many members; the maximum is %d", MaxMembers)
+			return Errorf(CodeInvalid, "the JSON object has too many members; the maximum is %d", MaxMembers)
 		}
 		seen.add(name)
 		i = skipSpace(data, skipSpace(data, end)+1) // the colon
@@ -265,7 +265,7 @@ func CheckText(raw json.RawMessage) error {
 			continue
 		}
 		if utf16.DecodeRune(first, escaped(raw[at+6:])) == utf8.RuneError {
-			return fmt.Errorf("contains %s, half of a surrogate pair, which is not a character", raw[at:at+6])
+			return fmt.Errorf("contains %s, which is only half of a surrogate pair; send both halves", raw[at:at+6])
 		}
 		at += 12
 	}

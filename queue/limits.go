@@ -35,7 +35,7 @@ var limits = []struct {
 // Enforcements are those of all limits: one that is not among the known is not enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
 	for _, l := range limits {
-		e := Enforcement{Limit: l.name, By: "no runner has reported support"}
+		e := Enforcement{Limit: l.name, By: "no runner has reported support for this limit"}
 		if i := slices.IndexFunc(known, func(e Enforcement) bool { return e.Limit == l.name }); i >= 0 {
 			e = known[i]
 		}

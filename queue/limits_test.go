@@ -15,7 +15,7 @@ func TestShortfalls(t *testing.T) {
 	here := []queue.Enforcement{
 		{Limit: "memory", Extent: queue.ForEach, By: "a"}, {Limit: "cpus", By: "b"}, {Limit: "tasks", Extent: queue.Enforced}, {Limit: "nice", Extent: queue.Enforced},
 	}
-	const older = "no runner has reported support"
+	const older = "no runner has reported support for this limit"
 	for name, c := range map[string]struct {
 		jobs  []queue.Job
 		known []queue.Enforcement

@@ -94,7 +94,7 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	} else {
 		j.Command = "" // an answer of ours shows the words as a command too
 	}
-	check(s.EnvPass == nil, "env_pass", "only the client resolves env_pass; send the variables in env")
+	check(s.EnvPass == nil, "env_pass", "only the client queuectl can resolve field env_pass; send the variables in field env")
 }
 
 func resolveBackoff(s *Spec, j *Job) {
@@ -121,7 +121,7 @@ func resolveEnv(check checker, s *Spec) []string {
 	total := 0
 	for name, value := range s.Env {
 		if size := len(name) + 1 + len(value); size > MaxCommand {
-			check(false, "env", "%s is too long (%d bytes); the maximum is %d bytes", Clip(name), size, MaxCommand)
+			check(false, "env", "variable %s is too long (%d bytes); the maximum is %d bytes", Clip(name), size, MaxCommand)
 		}
 		env = append(env, name+"="+value)
 		total += len(name) + len(value) + 2
@@ -130,7 +130,7 @@ func resolveEnv(check checker, s *Spec) []string {
 	for _, a := range s.Argv {
 		total += len(a) + 1
 	}
-	check(total <= MaxArgsEnv, "env", "env and argv together are too long (%d bytes); the maximum is %d bytes", total, MaxArgsEnv)
+	check(total <= MaxArgsEnv, "env", "fields env and argv are too long together (%d bytes); the maximum is %d bytes", total, MaxArgsEnv)
 	return env
 }
 

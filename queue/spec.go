@@ -107,20 +107,20 @@ func Fields() []Field { return fields }
 
 var fields = []Field{
 	{"id", "", KindText, "job ID (default: the next number)", setID, get(func(s *Spec) **string { return &s.ID })},
-	text("command", "command line for the shell", func(s *Spec) **string { return &s.Command }),
+	text("command", "command to run in a shell", func(s *Spec) **string { return &s.Command }),
 	{"argv", "", KindList, "program and arguments, run without a shell", func(s *Spec, v json.RawMessage) error { return setList(&s.Argv, v) }, func(s *Spec) any { return orNil(s.Argv) }},
 	text("queue", "queue for the job, created if new (default: default)", func(s *Spec) **string { return &s.Queue }),
-	integer("priority", "-1000000 to 1000000; higher starts first", func(s *Spec) **int64 { return &s.Priority }),
-	integer("max_retries", "number of attempts after the first one", func(s *Spec) **int64 { return &s.MaxRetries }),
-	integer("max_attempts", "number of attempts in total", func(s *Spec) **int64 { return &s.MaxAttempts }),
+	integer("priority", "number from -1000000 to 1000000; higher starts first", func(s *Spec) **int64 { return &s.Priority }),
+	integer("max_retries", "maximum number of attempts after the first one", func(s *Spec) **int64 { return &s.MaxRetries }),
+	integer("max_attempts", "maximum number of attempts in total", func(s *Spec) **int64 { return &s.MaxAttempts }),
 	duration("timeout", "", "stop an attempt after this time; 0 means no limit", func(s *Spec) **time.Duration { return &s.Timeout }),
-	{"timeout_ms", "", KindInteger, "timeout in milliseconds", setTimeoutMS, func(*Spec) any { return nil }},
+	{"timeout_ms", "", KindInteger, "stop an attempt after this many milliseconds; 0 means no limit", setTimeoutMS, func(*Spec) any { return nil }},
 	duration("idle_timeout", "", "stop an attempt after this time without output; 0 means no limit", func(s *Spec) **time.Duration { return &s.IdleTimeout }),
 	duration("kill_after", "", "time between SIGTERM and SIGKILL when an attempt is stopped", func(s *Spec) **time.Duration { return &s.KillAfter }),
 	number("backoff_base", "base of the retry delay: base^n seconds (exponential) or base*n seconds (linear) after n failures", func(s *Spec) **float64 { return &s.BackoffBase }),
 	text("backoff_strategy", "how the retry delay grows: exponential, linear or fixed", func(s *Spec) **string { return &s.BackoffStrategy }),
 	duration("backoff_max", "", "upper limit of the retry delay", func(s *Spec) **time.Duration { return &s.BackoffMax }),
-	number("jitter", "random spread of the retry delay, 0 to 1: 0.2 varies it by 20 %", func(s *Spec) **float64 { return &s.Jitter }),
+	number("jitter", "random spread of the retry delay, 0 to 1: 0.2 varies the delay by 20 %", func(s *Spec) **float64 { return &s.Jitter }),
 	instant("run_at", "next_run_at", "earliest time at which the job may start", func(s *Spec) **Millis { return &s.RunAt }),
 	duration("delay", "", "delay before the job may start", func(s *Spec) **time.Duration { return &s.Delay }),
 	instant("expires_at", "", "cancel the job if it has not started by this time", func(s *Spec) **Millis { return &s.ExpiresAt }),
@@ -131,7 +131,7 @@ var fields = []Field{
 	text("on", "run the job only on the node with this name; with LABEL=VALUE, on any node with this label", func(s *Spec) **string { return &s.On }),
 	{"resources", "", KindMap, "reserve N units of the resource NAME while the job runs (NAME=N)", func(s *Spec, v json.RawMessage) error { return setAmounts(&s.Resources, v) }, func(s *Spec) any { return orNilMap(s.Resources) }},
 	text("unique", "allow only one unfinished job of yours with this KEY", func(s *Spec) **string { return &s.Unique }),
-	duration("unique_for", "", "how long the unique key stays taken after the job has ended", func(s *Spec) **time.Duration { return &s.UniqueFor }),
+	duration("unique_for", "", "how long the unique key stays reserved after the job has ended", func(s *Spec) **time.Duration { return &s.UniqueFor }),
 	text("on_conflict", "if another job has the same unique key: return (use that job), reject (refuse the new job) or replace (cancel that job if it is waiting)", func(s *Spec) **string { return &s.OnConflict }),
 	{"env", "", KindMap, "environment variable for the job", func(s *Spec, v json.RawMessage) error { return setMap(&s.Env, v, MaxMembers) }, func(s *Spec) any { return orNilMap(s.Env) }},
 	{"env_pass", "", KindList, "variable to copy from your environment; * copies all", func(s *Spec, v json.RawMessage) error { return setList(&s.EnvPass, v) }, func(s *Spec) any { return orNil(s.EnvPass) }},
@@ -150,16 +150,16 @@ var fields = []Field{
 	number("cpus", "CPU limit in processors, such as 0.5 or 2", func(s *Spec) **float64 { return &s.CPUs }),
 	integer("tasks", "maximum number of processes of the job at a time; on Linux, each thread counts too", func(s *Spec) **int64 { return &s.Tasks }),
 	integer("nice", "CPU priority (nice value), from -20 (highest) to 19 (lowest)", func(s *Spec) **int64 { return &s.Nice }),
-	integer("nofile", "limit on open files of each process", func(s *Spec) **int64 { return &s.NoFile }),
+	integer("nofile", "maximum number of open files per process", func(s *Spec) **int64 { return &s.NoFile }),
 	{"no_new_privileges", "", KindBool, "prevent sudo and other setuid programs from working in the job", func(s *Spec, v json.RawMessage) error { return setBool(&s.NoNewPrivileges, v) }, get(func(s *Spec) **bool { return &s.NoNewPrivileges })},
-	text("on_lost", "what to do after a crash of the machine or runner: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
+	text("on_lost", "what to do if the machine or runner crashes: retry, dead or hold", func(s *Spec) **string { return &s.OnLost }),
 	text("on_completed", "shell command to run as a new job when this job is completed", func(s *Spec) **string { return &s.OnCompleted }),
 	text("on_failed", "shell command to run as a new job after each failed attempt that will be retried", func(s *Spec) **string { return &s.OnFailed }),
 	text("on_dead", "shell command to run if the job has failed for good", func(s *Spec) **string { return &s.OnDead }),
 	text("on_ended", "shell command to run as a new job when this job is completed, dead or cancelled", func(s *Spec) **string { return &s.OnEnded }),
 	{"allow_background", "", KindBool, "keep background processes running after the main process has exited", func(s *Spec, v json.RawMessage) error { return setBool(&s.AllowBackground, v) }, get(func(s *Spec) **bool { return &s.AllowBackground })},
 	{"labels", "", KindMap, "label by which jobs can be selected", func(s *Spec, v json.RawMessage) error { return setMap(&s.Labels, v, MaxLabels) }, func(s *Spec) any { return orNilMap(s.Labels) }},
-	{"tty", "", KindBool, "run the job in a terminal, which queuectl attach can join", func(s *Spec, v json.RawMessage) error { return setBool(&s.TTY, v) }, get(func(s *Spec) **bool { return &s.TTY })},
+	{"tty", "", KindBool, "run the job in a terminal; join it with: queuectl attach", func(s *Spec, v json.RawMessage) error { return setBool(&s.TTY, v) }, get(func(s *Spec) **bool { return &s.TTY })},
 	size("output_limit", "bytes to keep of each output stream, half from its start and half from its end", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
 
@@ -215,7 +215,9 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 			return nil
 		}
 		if slices.Contains(given, f) {
-			wrong.add(func() error { return Invalid(name, "also given as %s; use only one of them", f.Name) })
+			wrong.add(func() error {
+				return Invalid(name, "%s and %s are the same field; use only one of them", f.Name, f.Alias)
+			})
 			return nil
 		}
 		given = append(given, f)
@@ -226,7 +228,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 		if err := f.set(s, value); err != nil {
 			wrong.add(func() error { return fieldFault(f.Name, err) })
 		} else if timeout != nil && *s.Timeout != *timeout {
-			wrong.add(func() error { return Invalid(name, "contradicts timeout_ms; use only one of them") })
+			wrong.add(func() error { return Invalid(name, "differs from field timeout_ms; use only one of them") })
 		}
 		return nil
 	})

@@ -38,7 +38,7 @@ var rules = map[Verb]rule{
 	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, always(Held), EventHeld, "only waiting jobs can be held"},
 	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, always(Pending), EventReleased, "only held jobs can be released; for a finished job: queuectl retry"},
 	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, same, EventEdited, "only waiting jobs can be changed; put a finished job back in the queue: queuectl retry"},
-	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "cancel it first"},
+	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "to remove the job, cancel it first"},
 }
 
 // Act says what a verb makes of a job: its state afterwards, 0 if it is gone, and

@@ -28,7 +28,7 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 		{[]string{"run", "--delay", "0", `{"command":"true","run_at":"2099-01-01T00:00:00Z"}`}, "", 0, ""},
 		{[]string{"enqueue", "--priority", "9", `[{"command":"true"}]`}, "", 2, "job flags cannot be combined with a JSON array"},
 		{[]string{"enqueue", "--stdin", "-", "cat"}, "\xff", 2, "stdin: "},
-		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2, "env: queuectl sets QUEUECTL_WORKER itself; use another name"},
+		{[]string{"enqueue", "--env", "QUEUECTL_WORKER=x", "true"}, "", 2, "env: queuectl sets the variable QUEUECTL_WORKER itself; use another name"},
 		{[]string{"list", "--limit", "0"}, "", 2, "--limit: 0 is too small"},
 		{[]string{"list", "--limit", "x"}, "", 2, `--limit: "x" is not a whole number`},
 		{[]string{"config", "get", "a", "b"}, "", 2, "takes at most one argument (the name of a setting)"},
