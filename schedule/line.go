@@ -80,7 +80,7 @@ func Parse(text string) (Line, error) {
 		}
 		words = strings.Fields(line)
 	case strings.Contains(words[0], "="):
-		return Line{}, queue.Invalid("cron", "%q is not a cron field; set the time zone with tz", queue.Clip(words[0]))
+		return Line{}, queue.Invalid("cron", "%q is not a cron field; set the time zone with --tz (parameter tz)", queue.Clip(words[0]))
 	}
 	switch len(words) {
 	case len(fields) - 1:
@@ -134,7 +134,7 @@ func parseFields(words []string) (Line, error) {
 	days.DowOrDom = !open(words[dayOfMonth]) && !open(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
-		return Line{}, queue.Invalid("cron", "no such date exists: none of these months has that day; change the day or the month")
+		return Line{}, queue.Invalid("cron", "the schedule would never start a job: none of its months has that day; change the day or the month")
 	}
 	return l, nil
 }

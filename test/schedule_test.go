@@ -219,7 +219,7 @@ func TestWrongSchedules(t *testing.T) {
 		`cron: the minute "61" is not valid; use 0 to 59`:             {"n", "61 * * * *", "--", "x"},
 		`cron: the hour "25" is not valid`:                            {"n", "0 25 * * *", "--", "x"},
 		`cron: wrong number of fields (4)`:                            {"n", "* * * *", "--", "x"},
-		`cron: no such date exists`:                                   {"n", "0 0 30 2 *", "--", "x"},
+		`cron: the schedule would never start a job`:                  {"n", "0 0 30 2 *", "--", "x"},
 		`cron: @every 10ms is too often`:                              {"n", "@every 10ms", "--", "x"},
 		`tz: there is no time zone "Mars/Olympus"`:                    {"n", "@daily", "--tz", "Mars/Olympus", "--", "x"},
 		`jitter: 2h is longer than the 1h`:                            {"n", "@hourly", "--jitter", "2h", "--", "x"},
