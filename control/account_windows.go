@@ -36,7 +36,7 @@ func checkServer(nc net.Conn, path string) error {
 		return nil
 	}
 	name := new(accounts.Directory).UserName(accounts.ID(server.User))
-	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, which is neither the system, an administrator, the service queuectl nor you; nothing was sent to it", path, name)
+	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, which is neither the system, an administrator, the service queuectl nor you, so nothing was sent to it; check --socket", path, name)
 }
 
 // trusted reports whether what a pipe's owner serves is told everything by a user, and by

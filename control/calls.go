@@ -20,7 +20,7 @@ func follow[N, R any](ctx context.Context, c *Client, method string, params any,
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
 		if err := decodeAnswer(raw, &n); err != nil {
-			return fmt.Errorf("invalid response of the service to %s: %w", method, err)
+			return fmt.Errorf("invalid response from the service to method %s: %w", method, err)
 		}
 		return each(n)
 	})

@@ -292,7 +292,7 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	id := c.next.Add(1)
 	line, err := requestLine(id, method, params)
 	if err != nil {
-		return nil, 0, fmt.Errorf("write the request: %w", err)
+		return nil, 0, fmt.Errorf("encode the request: %w", err)
 	}
 	if len(line) > MaxLine+1 {
 		return nil, 0, queue.Errorf(queue.CodeTooLarge, "the request is %d bytes long, but the limit is %d; send less", len(line)-1, MaxLine)
@@ -436,7 +436,7 @@ func (o *call) read(method string, into any) error {
 		return o.err
 	}
 	if err := decodeAnswer(o.result, into); err != nil {
-		return fmt.Errorf("invalid response of the service to %s: %w", method, err)
+		return fmt.Errorf("invalid response from the service to method %s: %w", method, err)
 	}
 	return nil
 }

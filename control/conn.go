@@ -43,7 +43,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 		ended := err == nil
 		size := len(line) + len(part)
 		if limit := s.lineLimit(c, size); ended && size > limit+1 || !ended && size > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less per line", limit)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the request line is longer than %d bytes; send less per request", limit)
 		}
 		if size > cap(line) {
 			grown := size

@@ -30,7 +30,7 @@ type userConns struct {
 
 // errOutside rejects a connection of a user without access because the limit for such connections, or for all
 // connections, is reached.
-var errOutside = errors.New("too many connections of users without access")
+var errOutside = errors.New("too many connections from users without access")
 
 // add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted connections are
 // removed from the table, and the caller closes them.
@@ -57,9 +57,9 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	case c.outside() && (t.outside >= forOutside || full()):
 		return nil, errOutside
 	case len(own.conns) >= share && (own.idle.Load() == 0 || !evict(maps.Keys(own.conns))):
-		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise max_connections_per_user", len(own.conns))
+		return nil, queue.Errorf(queue.CodeUnavailable, "you have %d connections, all in use; close one, or raise the setting max_connections_per_user", len(own.conns))
 	case full() && !evict(t.allLocked()):
-		return evicted, queue.Errorf(queue.CodeUnavailable, "%d connections are open, all in use; try again later, or raise max_connections", t.open.Load())
+		return evicted, queue.Errorf(queue.CodeUnavailable, "the service has %d open connections, all in use; try again later, or raise the setting max_connections", t.open.Load())
 	}
 	if t.byUser == nil {
 		t.byUser = map[int]*userConns{}

@@ -56,7 +56,7 @@ func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	}
 	p := d.rules.param(name)
 	if string(value) == "null" {
-		return queue.Invalid(name, "must not be null; leave it out")
+		return queue.Invalid(name, "must not be null; leave the parameter out")
 	}
 	if p.fields != nil {
 		if err := checkFields(name, value); err != nil {
@@ -85,7 +85,7 @@ func emptyList(value json.RawMessage) bool {
 // checkFields refuses an object with members that are not fields of a job.
 func checkFields(name string, value json.RawMessage) error {
 	if value[0] != '{' {
-		return queue.Invalid(name, "must be an object with job fields")
+		return queue.Invalid(name, "must be an object with job fields, like {\"priority\": 5}")
 	}
 	return queue.Members(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }

@@ -38,7 +38,7 @@ func notLetIn(path string) error {
 	}
 	text := fmt.Sprintf("%s may not use the socket %s", you, path)
 	if closed != path {
-		text += fmt.Sprintf(", because it has no access to the directory %s", closed)
+		text += fmt.Sprintf(", because this account has no access to the directory %s", closed)
 	}
 	if owner == nil {
 		return queue.Errorf(queue.CodeDenied, "%s", text)
@@ -53,13 +53,13 @@ func notLetIn(path string) error {
 		if u, err := user.LookupId(uid); err == nil {
 			uid = u.Username
 		}
-		return queue.Errorf(queue.CodeDenied, "%s: only %s may use it; to admit other users, change socket_group, socket_mode and [access] in the settings of the service", text, uid)
+		return queue.Errorf(queue.CodeDenied, "%s: only %s is admitted; to admit other users, change the settings socket_group, socket_mode and [access] of the service", text, uid)
 	}
-	next := fmt.Sprintf("join it with: sudo usermod -aG %s %s, then log in again", group, you)
+	next := fmt.Sprintf("join the group with: sudo usermod -aG %s %s, then log in again", group, you)
 	if unknown == nil {
 		if in, err := me.GroupIds(); err == nil && slices.Contains(in, gid) {
-			next = "you were added to it after you logged in, so log in again"
+			next = "you were added to the group after you logged in, so log in again"
 		}
 	}
-	return queue.Errorf(queue.CodeDenied, "%s: only the group %s may use it; %s", text, group, next)
+	return queue.Errorf(queue.CodeDenied, "%s: only the group %s is admitted; %s", text, group, next)
 }

@@ -266,7 +266,7 @@ func (t *Time) UnmarshalJSON(raw []byte) error {
 	}
 	var s string
 	if err := json.Unmarshal(raw, &s); err != nil {
-		return fmt.Errorf("must be an RFC 3339 time")
+		return fmt.Errorf("must be an RFC 3339 time, like 2026-03-01T15:04:05Z")
 	}
 	m, err := queue.ParseInstant(s)
 	*t = Time(m)

@@ -35,7 +35,8 @@ var (
 	label     = queue.Constraint{NotEmpty: true, MaxBytes: queue.MaxLabel}
 	duration  = between(0, queue.MaxDuration.Seconds())
 	lasting   = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
-	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor, Is: "a cursor from a previous answer"})
+	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor,
+		Is: "a cursor; use field next of the previous answer"})
 	anyStates = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
 )
 
@@ -79,8 +80,8 @@ func some(c queue.Constraint) queue.Constraint {
 
 var (
 	needJob    = need("id", "id of the job", notEmpty)
-	dryRun     = free("dry_run", "only count the jobs; change nothing")
-	pageCursor = opt("cursor", "value of next in the previous answer, to continue from there", jobCursor)
+	dryRun     = free("dry_run", "count the selected jobs without changing them")
+	pageCursor = opt("cursor", "field next of the previous answer, to get the next page", jobCursor)
 	batchLabel = opt("batch", "only your own jobs in this batch", label)
 )
 
@@ -92,8 +93,8 @@ func filters() []param {
 		batchLabel,
 		opt("user", "only jobs that this user enqueued", userName),
 		opt("id_glob", "only jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
-		free("since", "only jobs that ended (or were enqueued, if not ended) at this time or later"),
-		free("until", "only jobs that ended (or were enqueued, if not ended) before this time"),
+		free("since", "only jobs that ended (or, if unfinished, were enqueued) at this time or later"),
+		free("until", "only jobs that ended (or, if unfinished, were enqueued) before this time"),
 		opt("limit", "maximum number of jobs in the answer (default: 1000)", between(1, MaxPage)),
 		pageCursor,
 	}
@@ -107,14 +108,14 @@ func selection(more ...param) *ruleset {
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
 		opt("ids", "ids of jobs", some(atMost(MaxNames))),
-		free("all", "all jobs in a state that the method accepts"),
+		free("all", "every job whose state the method accepts"),
 		opt("state", "jobs in any of these states (default: those that the method accepts)", some(anyStates)),
 		free("failed", "jobs in the states dead and failed"),
 		opt("label", "jobs with all of these labels", some(atMost(queue.MaxLabels))),
 		opt("queue", "jobs of this queue", queueName),
 		opt("batch", "your own jobs in this batch", label),
 		opt("user", "jobs that this user enqueued", userName),
-		opt("older_than", "jobs that ended (or were enqueued, if not ended) at least this long ago", lasting),
+		opt("older_than", "jobs that ended (or, if unfinished, were enqueued) at least this long ago", lasting),
 		opt("id_glob", "jobs whose id matches this pattern (wildcards: *, ? and sets such as [a-z])", glob()),
 		dryRun, pageCursor,
 	}, more...), []group{either(pick, []string{"ids", "id"}, selectors)}}
@@ -131,9 +132,9 @@ func prioritized(s queue.Spec) bool { return s.Priority != nil }
 
 // enqueueRules are those of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
-	const twoPriorities = "cannot be combined with priority; use one of them"
-	next := free("next", "start before your own waiting jobs; the service chooses the priority")
-	jobs := opt("jobs", "jobs to enqueue, all or none", atMost(queue.MaxBatch))
+	const twoPriorities = "cannot be combined with field priority; use one of them"
+	next := free("next", "start before all your waiting jobs; the service chooses the priority for that")
+	jobs := opt("jobs", "jobs to enqueue; if one is refused, none is enqueued", atMost(queue.MaxBatch))
 	jobs.marks = []mark{{
 		overStep, func(v reflect.Value) bool { return v.Len() > BatchStep }, schema{"minItems": BatchStep + 1},
 	}, {
@@ -142,26 +143,27 @@ func enqueueRules() map[reflect.Type]*ruleset {
 	}}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Enqueue](): {[]param{
-			opt("key", "makes the request safe to repeat: the same key gets the same answer", upTo(queue.MaxKey)),
+			opt("key", "idempotency key: a repeated request with this key gets the same answer", upTo(queue.MaxKey)),
 			free("require_limits", "refuse a job with a limit that this machine cannot enforce"), next,
 		}, []group{excludes(twoPriorities, []string{"next"}, []string{"priority"})}},
 		reflect.TypeFor[EnqueueBatch](): {[]param{
-			opt("batch", "name of the batch, if it is sent in several requests", filledUpTo(queue.MaxKey)),
+			opt("batch", "name of the batch; required if it is sent in several requests", filledUpTo(queue.MaxKey)),
 			jobs,
 			free("commit", "this is the last or only request of the batch"),
-			opt("key", "makes the request with commit safe to repeat: the same key gets the same answer",
+			opt("key", "idempotency key for the request with commit: if repeated, it gets the same answer",
 				filledUpTo(queue.MaxKey)),
-			free("abort", "discard the batch"),
+			free("abort", "discard the jobs that were sent for this batch so far"),
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
 		}, []group{
-			anyOf("must be true for a single request; set batch to send several", "commit", "batch"),
+			anyOf("must be true for a single request; set parameter batch to send several", "commit", "batch"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "batch"),
-			requires(fmt.Sprintf("too many entries; the maximum is %d, except in the last request of a batch", BatchStep),
+			requires(fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch", BatchStep),
 				[]string{overStep}, []string{"commit"}),
-			requires("works only with batch; name the batch to discard", []string{"abort"}, []string{"batch"}),
-			excludes("works only with batch; leave commit and jobs out", []string{"abort"}, []string{"commit", "jobs"}),
-			requires("works only with commit; give it only in the last request of a batch",
+			requires("works only with parameter batch; name the batch to discard", []string{"abort"}, []string{"batch"}),
+			excludes("works only with parameter batch, without commit and jobs",
+				[]string{"abort"}, []string{"commit", "jobs"}),
+			requires("works only with parameter commit; give the key only in the last request of a batch",
 				[]string{"key"}, []string{"commit"}),
 			excludes(twoPriorities, []string{"next"}, []string{withPriority}),
 		}},
@@ -173,25 +175,25 @@ func listRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Show](): {params: []param{
 			needJob,
-			opt("history_before", "only attempts before this one", between(1, maxNumber)),
-			free("without_env", "omit the environment"),
+			opt("history_before", "only attempts with a number lower than this value", between(1, maxNumber)),
+			free("without_env", "leave the environment variables of the job out of the answer"),
 		}},
 		reflect.TypeFor[List](): {params: append([]param{
 			opt("state", "only jobs in any of these states; waiting means blocked, held, pending and failed; done means completed", anyStates),
 			free("failed", "only jobs in the states dead and failed"),
 		}, filters()...)},
 		reflect.TypeFor[DLQList](): {params: filters()},
-		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows", "maximum number of jobs in each section (default: 10)",
+		reflect.TypeFor[ScreenRows](): {params: []param{opt("rows", "maximum number of jobs per section of the screen (default: 10)",
 			between(1, MaxScreenRows))}},
 		reflect.TypeFor[Wait](): {[]param{
 			opt("id", "id of a job", notEmpty),
 			opt("ids", "ids of jobs", some(atMost(MaxWaits))),
-			free("any", "answer once any of the jobs has ended, instead of all"),
+			free("any", "answer as soon as one of the jobs has ended, instead of all"),
 			opt("timeout", "answer after this time at the latest (default: unlimited)", duration),
-		}, []group{anyOf("no jobs given; name the jobs to wait for", "ids", "id")}},
+		}, []group{anyOf("no jobs given; set parameter id or ids", "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},
 		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
-		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs (default: 20)",
+		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs whose start to predict (default: 20)",
 			between(1, MaxSimulated))}},
 	}
 }
@@ -202,35 +204,35 @@ func outputRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Logs](): {[]param{
 			needJob,
 			opt("attempt", "number of the attempt (default: the latest)", between(1, maxNumber)),
-			free("all", "with follow: start with the first attempt"),
+			free("all", "with parameter follow: start with the output of the first attempt"),
 			free("follow", "keep sending output until the job has ended"),
 			free("stdout", "standard output only"),
 			free("stderr", "standard error only"),
-			opt("n", "only this many lines, from the end", between(0, MaxLines)),
+			opt("n", "number of lines, counted from the end of the output", between(0, MaxLines)),
 			free("since", "only output printed at this time or later"),
 			free("until", "only output printed before this time"),
-			free("ends", "with follow: report when an attempt has ended and another will follow"),
+			free("ends", "with parameter follow: report when an attempt has ended and another will follow"),
 		}, []group{
-			excludes("selects from past output; leave follow out", []string{"until"}, []string{"follow"}),
-			requires("works only with follow; set follow", []string{"all"}, []string{"follow"}),
-			excludes("starts with the first attempt; leave attempt and n out",
+			excludes("selects past output; leave parameter follow out", []string{"until"}, []string{"follow"}),
+			requires("works only with parameter follow; set both", []string{"all"}, []string{"follow"}),
+			excludes("starts with the first attempt; leave parameters attempt and n out",
 				[]string{"all"}, []string{"attempt", "n"}),
 		}},
 		reflect.TypeFor[Attach](): {[]param{
 			needJob,
 			opt("attempt", "number of the attempt (default: the running one)", between(1, maxNumber)),
 			free("wait", "wait until the attempt has started"),
-			opt("rows", "new height of the terminal", between(1, maxTerminal)),
-			opt("cols", "new width of the terminal", between(1, maxTerminal)),
-			opt("text", "text to type", upTo(MaxTyped)),
-			opt("base64", "bytes to type, in base64", upTo(MaxTyped)),
+			opt("rows", "new height of the terminal, in rows", between(1, maxTerminal)),
+			opt("cols", "new width of the terminal, in columns", between(1, maxTerminal)),
+			opt("text", "text to type into the terminal", upTo(MaxTyped)),
+			opt("base64", "bytes to type into the terminal, in base64", upTo(MaxTyped)),
 			free("controls", "also return the control sequences with which the job has changed the modes of its terminal"),
 		}, []group{
-			requires("works only with cols; give both, or neither to leave the size as it is",
+			requires("works only with parameter cols; give both to change the size",
 				[]string{"rows"}, []string{"cols"}),
-			requires("works only with rows; give both, or neither to leave the size as it is",
+			requires("works only with parameter rows; give both to change the size",
 				[]string{"cols"}, []string{"rows"}),
-			excludes("cannot be combined with base64; use one of them", []string{"text"}, []string{"base64"}),
+			excludes("cannot be combined with parameter base64; use one of them", []string{"text"}, []string{"base64"}),
 		}},
 	}
 }
@@ -243,7 +245,7 @@ func verbRules() map[reflect.Type]*ruleset {
 	}}
 	everything := selection()
 	everything.groups = append(everything.groups,
-		excludes("applies to all jobs; leave out the parameters that select jobs", selectors[:1], selectors[1:]))
+		excludes("selects all jobs; leave out the other parameters that select jobs", selectors[:1], selectors[1:]))
 	clearAll := "must be true to remove the jobs permanently, with their history; use dry_run to count them"
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Selection]():      selection(),
@@ -254,16 +256,17 @@ func verbRules() map[reflect.Type]*ruleset {
 			name: "set", doc: "object with the fields to change; null restores the default of a field", required: true,
 			fields: &fieldSet{without: []string{queue.NotEdited}, edit: true},
 		}),
-		reflect.TypeFor[Retry]():  selection(free("only", "do not retry the jobs that were cancelled because these failed")),
+		reflect.TypeFor[Retry](): selection(free("only",
+			"do not also retry the jobs that were cancelled because the selected jobs failed")),
 		reflect.TypeFor[Remove](): selection(free("force", "end the jobs that are running, then remove them")),
 		reflect.TypeFor[DLQRetry](): {[]param{
 			opt("id", "id of a dead job", notEmpty),
 			opt("ids", "ids of dead jobs", some(atMost(MaxNames))),
 			free("all", "all dead jobs"),
 			batchLabel,
-			opt("timeout", "new timeout of the jobs", duration),
+			opt("timeout", "new timeout for each attempt of the jobs", duration),
 			dryRun, pageCursor,
-		}, []group{either("no jobs given; name dead jobs, a batch, or all",
+		}, []group{either("no jobs given; set parameter id, ids, batch or all",
 			[]string{"ids", "id"}, []string{"all", "batch"})}},
 		reflect.TypeFor[Sure](): {[]param{
 			free("yes", "confirms that the jobs are removed permanently; not needed with dry_run"),
@@ -282,7 +285,7 @@ var notOfQueues = []string{
 // CheckQueueDefault returns an error if a queue cannot have a default for the field.
 func CheckQueueDefault(field string) error {
 	if slices.Contains(notOfQueues, field) {
-		return queue.Invalid("default", "%s cannot be a queue default; set it on each job", field)
+		return queue.Invalid("default", "field %s cannot be a queue default; set it on each job", field)
 	}
 	return nil
 }
@@ -292,13 +295,14 @@ func queueRules() map[reflect.Type]*ruleset {
 	keep := between(0, maxCount)
 	settings := []param{
 		opt("concurrency", "maximum number of running jobs of the queue; 0 means unlimited", between(0, queue.MaxDemand)),
-		opt("weight", "weight of this queue relative to other queues when jobs are started", between(1, maxWeight)),
+		opt("weight", "weight of the queue: with weight 2 it starts twice as many jobs as a queue with weight 1",
+			between(1, maxWeight)),
 		opt("max_pending", "maximum number of waiting jobs of the queue; 0 means unlimited", keep),
-		{name: "default", doc: "object with default fields for its jobs; null removes a default",
+		{name: "default", doc: "object with default job fields for this queue; null removes a default",
 			fields: &fieldSet{without: notOfQueues}},
-		free("retention", "how long completed and cancelled jobs are kept: a duration, never or default"),
-		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means as in the settings", keep),
-		opt("retention_output", "maximum bytes of output to keep of ended jobs; 0 means as in the settings",
+		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default (as in the settings)"),
+		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means the value in the settings", keep),
+		opt("retention_output", "maximum bytes of output of ended jobs to keep; 0 means the value in the settings",
 			between(0, maxBytes)),
 	}
 	var names []string
@@ -306,64 +310,65 @@ func queueRules() map[reflect.Type]*ruleset {
 		names = append(names, p.name)
 	}
 	nothing := "no changes given; set at least one of " + strings.Join(names, ", ")
-	oneOrAll := either("no queue given; give a queue, or all = true", []string{"name"}, []string{"all"})
+	oneOrAll := either("no queue given; set parameter name, or set parameter all to true",
+		[]string{"name"}, []string{"all"})
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Queues](): {params: []param{
-			opt("after", "value of next in the previous answer, to continue after this queue", queueName),
+			opt("after", "field next of the previous answer, to get the next page", queueName),
 		}},
 		reflect.TypeFor[QueueSet](): {append([]param{need("name", "name of the queue",
 			queueName)}, settings...), []group{anyOf(nothing, names...)}},
 		reflect.TypeFor[QueuePause](): {[]param{
 			opt("name", "name of the queue", queueName), all,
-			opt("reason", "reason that is shown to users", upTo(queue.MaxLabel)),
+			opt("reason", "reason for the pause, which is shown to users", upTo(queue.MaxLabel)),
 			free("until", "resume the queue at this time"),
 			opt("for", "resume the queue after this time", lasting),
 			free("freeze", "also freeze running jobs"),
 		}, []group{
 			oneOrAll,
-			excludes("cannot be combined with until; use one of them", []string{"for"}, []string{"until"}),
-			excludes("such a pause lasts until the queue is resumed; omit \"until\" and \"for\"",
+			excludes("cannot be combined with parameter until; use one of them", []string{"for"}, []string{"until"}),
+			excludes("a pause that freezes jobs lasts until the queue is resumed; leave parameters until and for out",
 				[]string{"freeze"}, []string{"until", "for"}),
 		}},
 		reflect.TypeFor[QueueName](): {[]param{opt("name", "name of the queue",
 			queueName), all}, []group{oneOrAll}},
 		reflect.TypeFor[QueueRemove](): {params: []param{need("name", "name of the queue", queueName)}},
 		reflect.TypeFor[StatsParams](): {[]param{
-			opt("queue", "only this queue", queueName),
-			free("since", "start of the range (default: 24 hours ago)"),
-			free("until", "end of the range (default: now)"),
-			opt("by", "also return statistics per period of this length", words("minute", "hour", "day")),
-			free("buckets", "also return histograms"),
-			free("ever", "everything ever recorded, instead of a range"),
-		}, []group{excludes("covers all queues and all times; leave queue, since, until and by out",
+			opt("queue", "only the statistics of this queue", queueName),
+			free("since", "start of the time range (default: 24 hours ago)"),
+			free("until", "end of the time range (default: now)"),
+			opt("by", "also return statistics for each minute, hour or day", words("minute", "hour", "day")),
+			free("buckets", "also return histograms of waiting times and run times"),
+			free("ever", "all statistics ever recorded, instead of a time range"),
+		}, []group{excludes("covers all queues and all times; leave parameters queue, since, until and by out",
 			[]string{"ever"}, []string{"queue", "since", "until", "by"})}},
 	}
 }
 
 // cursorParam returns the cursor parameter of a list.
 func cursorParam(c queue.Constraint) []param {
-	return []param{opt("cursor", "value of next in the previous answer, to continue from there", c)}
+	return []param{opt("cursor", "field next of the previous answer, to get the next page", c)}
 }
 
 // gateRules are those of methods about locks, rates and resources.
 func gateRules() map[reflect.Type]*ruleset {
 	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
-		Is: "a cursor from gate.list"}
+		Is: "a cursor from gate.list; use field next of its answer"}
 	key := &queue.Form{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
-		Is: "a shared key: @, then 1 to 128 of A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"}
+		Is: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
 	rate := &queue.Form{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
-		Is: "N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
+		Is: "a rate; write N/PERIOD with N from 1 to 10000 and a period of s, m, h or d, such as 10/m"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[GateSet](): {[]param{
 			need("key", "shared key, which begins with @", formed(key)),
 			opt("lock", "maximum number of jobs with this key that run at the same time", between(1, queue.MaxDemand)),
 			opt("rate", "maximum number of starts with the key per period, such as 10/m", formed(rate)),
-			opt("unset", "remove this rule", words("lock", "rate")),
+			opt("unset", "rule of the key to remove: lock or rate", words("lock", "rate")),
 		}, []group{
-			either("no rule given; set lock, rate or unset",
+			either("no rule given; set parameter lock, rate or unset",
 				[]string{"lock"}, []string{"rate", "unset"}),
-			excludes("cannot be combined with unset; use one of them", []string{"rate"}, []string{"unset"}),
+			excludes("cannot be combined with parameter unset; use one of them", []string{"rate"}, []string{"unset"}),
 		}},
 		reflect.TypeFor[Gates](): {params: cursorParam(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
 	}
@@ -371,19 +376,19 @@ func gateRules() map[reflect.Type]*ruleset {
 
 // workerRules are those of methods about workers and nodes.
 func workerRules() map[reflect.Type]*ruleset {
-	drain := []group{excludes("cannot be combined with off; use one of them", []string{"wait"}, []string{"off"})}
-	off := free("off", "end the drain")
+	drain := []group{excludes("cannot be combined with parameter off; use one of them", []string{"wait"}, []string{"off"})}
+	off := free("off", "end the drain, so that jobs can start again")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Nodes](): {params: cursorParam(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
 		reflect.TypeFor[Count](): {params: []param{opt("count", "number of workers to add (default: 1)",
 			between(1, MaxWorkers))}},
-		reflect.TypeFor[WorkerScale](): {params: []param{need("count", "number of workers", between(0, MaxWorkers))}},
+		reflect.TypeFor[WorkerScale](): {params: []param{need("count", "new number of workers", between(0, MaxWorkers))}},
 		reflect.TypeFor[WorkerStop](): {[]param{
 			opt("count", "number of workers to remove (default: all)", between(1, MaxWorkers)),
 			free("all", "remove all workers"),
 			opt("timeout", "how long running jobs may take to finish (default: 30s)", duration),
 			free("force", "end running jobs immediately"),
-		}, []group{excludes("cannot be combined with all; use one of them", []string{"count"}, []string{"all"})}},
+		}, []group{excludes("cannot be combined with parameter all; use one of them", []string{"count"}, []string{"all"})}},
 		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
 		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
 			aName), off, free("wait", "send the response only when no job is running on the node")}, drain},
@@ -407,19 +412,20 @@ func validRate(s string) bool {
 func scheduleRules() map[reflect.Type]*ruleset {
 	name := need("name", "name of the schedule", aName)
 	form := &queue.Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
-		Is: "the name of a schedule: 1 to 100 of A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"}
+		Is: "a valid schedule name; use 1 to 100 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[ScheduleAdd](): {params: []param{
 			need("name", "name of the schedule", formed(form)),
 			need("cron", "cron expression: five fields, six with seconds first, @hourly and the like, @every DURATION or @reboot",
 				notEmpty),
 			opt("tz", "time zone, such as Europe/Berlin (default: the time zone of the machine)", notEmpty),
-			opt("jitter", "maximum delay of a start; the delay is derived from the name and the time", between(0, MaxJitter.Seconds())),
-			opt("catch_up", "what to do about missed occurrences (default: none)",
+			opt("jitter", "maximum delay of a start; each delay is derived from the schedule's name and the planned time",
+				between(0, MaxJitter.Seconds())),
+			opt("catch_up", "how many jobs to start for missed occurrences: none, one or all (default: none)",
 				words("none", "one", "all")),
-			opt("overlap", "what to do while a job of the schedule has not ended (default: skip)",
+			opt("overlap", "what to do if the previous job has not ended: skip, queue or replace (default: skip)",
 				words("skip", "queue", "replace")),
-			free("replace", "replace an existing schedule of that name"),
+			free("replace", "replace an existing schedule with this name"),
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"),
 		}},
 		reflect.TypeFor[ScheduleName](): {params: []param{name}},
@@ -457,13 +463,13 @@ func serviceRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Nothing]():     {},
 		reflect.TypeFor[HelloParams](): {params: []param{free("version", "name and version of the client")}},
 		reflect.TypeFor[WebStart](): {params: []param{
-			free("listen", "ADDRESS:PORT or unix:/PATH (default: as in the settings, or 127.0.0.1:7070)"),
+			free("listen", "address to listen on: ADDRESS:PORT or unix:/PATH (default: as in the settings, or 127.0.0.1:7070)"),
 		}},
 		reflect.TypeFor[ConfigKey](): {params: []param{key}},
-		reflect.TypeFor[ConfigSet](): {params: []param{key, need("value", "value: text, a number, true or false",
+		reflect.TypeFor[ConfigSet](): {params: []param{key, need("value", "new value: text, a number, true or false",
 			queue.Constraint{NotEmpty: true, MaxBytes: MaxScalar, Note: "; use config.unset to restore the default"})}},
 		reflect.TypeFor[Events](): {[]param{
-			opt("since", "only events after this number", between(0, maxSequence)),
+			opt("since", "only events with a number higher than this value", between(0, maxSequence)),
 			free("follow", "keep sending events as they happen"),
 			free("from", "only events that happened at this time or later"),
 			free("until", "only events that happened before this time"),
@@ -471,17 +477,19 @@ func serviceRules() map[reflect.Type]*ruleset {
 			event,
 			free("audit", "also list audit events: who did what, how and to what (admins only)"),
 		}, []group{
-			excludes("selects from past events; leave follow out", []string{"until"}, []string{"follow"}),
-			requires("audit events are listed only with audit; set it too (admins only)", []string{audited}, []string{"audit"}),
+			excludes("selects past events; leave parameter follow out", []string{"until"}, []string{"follow"}),
+			requires("the kind audit works only with parameter audit; set both (admins only)",
+				[]string{audited}, []string{"audit"}),
 		}},
 		reflect.TypeFor[Cleanup](): {params: []param{
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
-			opt("state", "states of the jobs (default: completed and cancelled)",
+			opt("state", "remove jobs in these states (default: completed and cancelled)",
 				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
-			opt("keep", "minimum number of ended jobs to keep (the newest)", between(0, maxCount)),
+			opt("keep", "number of ended jobs to keep in any case (the newest)", between(0, maxCount)),
 			free("dry_run", "count the jobs without removing them"),
 		}},
-		reflect.TypeFor[Doctor]():      {params: []param{free("verify", "check the whole database and the output files")}},
-		reflect.TypeFor[ServiceStop](): {params: []param{free("keep_jobs", "leave the jobs running")}},
+		reflect.TypeFor[Doctor](): {params: []param{free("verify", "check the whole database and the output files")}},
+		reflect.TypeFor[ServiceStop](): {params: []param{free("keep_jobs",
+			"let running jobs continue while the service is stopped")}},
 	}
 }

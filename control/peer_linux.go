@@ -26,7 +26,7 @@ func PeerOf(c net.Conn) (Peer, error) {
 		return err
 	})
 	if err != nil {
-		return Peer{}, fmt.Errorf("identify the peer of the socket: %w", err)
+		return Peer{}, fmt.Errorf("identify the user at the other end of the socket: %w", err)
 	}
 	if cred.Uid == overflowID && !mapped("uid_map", overflowID) {
 		return Peer{}, queue.Errorf(queue.CodeDenied, "the user at the other end of the socket is unknown in this user namespace; connect from outside the namespace")
@@ -69,7 +69,7 @@ func groupsOf(fd int) ([]int, error) {
 		case errno == unix.ENOPROTOOPT:
 			return nil, nil
 		case errno != 0:
-			return nil, fmt.Errorf("read the groups of the peer: %w", errno)
+			return nil, fmt.Errorf("read the user's groups from the socket: %w", errno)
 		}
 		groups := make([]int, n)
 		for i := range groups {
@@ -121,7 +121,7 @@ func hungUp(c net.Conn) bool {
 func onSocket(c net.Conn, f func(fd int) error) error {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
-		return errors.New("not a Unix socket")
+		return errors.New("the connection is not a Unix socket")
 	}
 	raw, err := u.SyscallConn()
 	if err != nil {

@@ -27,7 +27,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	for name, values := range query {
 		is, known := properties[name].(schema)
 		if !known {
-			return nil, queue.Invalid(name, "unknown parameter of %s", m.Name)
+			return nil, queue.Invalid(name, "unknown parameter of method %s", m.Name)
 		}
 		kinds := kindsOf(is)
 		switch {
@@ -44,7 +44,7 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 		case slices.Contains(kinds, "array"):
 			params[name] = values
 		case len(values) > 1:
-			return nil, queue.Invalid(name, "given %d times; use it once", len(values))
+			return nil, queue.Invalid(name, "the parameter is given %d times; give it once", len(values))
 		case slices.Contains(kinds, "string"):
 			params[name] = values[0]
 		case json.Valid([]byte(values[0])):

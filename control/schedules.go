@@ -54,7 +54,7 @@ func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 			return err
 		}
 		if slices.Contains(notOfSchedules, name) {
-			return queue.Invalid(name, "is for a single job; leave it out, because each job of a schedule gets its own")
+			return queue.Invalid(name, "cannot be set for a schedule, which starts many jobs; leave it out")
 		}
 		if name == backoffJitter {
 			name = "jitter"

@@ -335,7 +335,7 @@ func (s *Server) answer(ctx context.Context, t *task) {
 func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.log.Error("panic in a request", "method", t.method, "panic", p, "stack", string(debug.Stack()))
+			s.log.Error("a request caused a panic", "method", t.method, "panic", p, "stack", string(debug.Stack()))
 			err = queue.Errorf(queue.CodeInternal, "internal error; see the log of the service")
 		}
 	}()
@@ -356,7 +356,7 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 		return nil, err
 	}
 	if t.id == nil && m.Stream {
-		return nil, queue.Errorf(queue.CodeRequest, "a request for a stream must have an id")
+		return nil, queue.Errorf(queue.CodeRequest, "method %s sends a stream, so its request must have an id", m.Name)
 	}
 	params, err := m.does.decode(t.raw)
 	if err != nil {

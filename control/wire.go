@@ -112,7 +112,7 @@ func parseRequest(line []byte) (r request, err error) {
 	members := 0
 	err = queue.Members(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxMembers {
-			return requestError("", "too many members; the maximum is %d", maxMembers)
+			return requestError("", "the request has too many members; the maximum is %d", maxMembers)
 		}
 		if err := r.read(name, value); err != nil && wrong == nil {
 			wrong = err
@@ -288,7 +288,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 			limit++ // the end itself
 		}
 		if len(buf)+len(part) > limit {
-			return nil, queue.Errorf(queue.CodeTooLarge, "the line is longer than %d bytes; send less per line", MaxLine)
+			return nil, queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes; request less", MaxLine)
 		}
 		buf = append(buf, part...)
 		switch {
@@ -431,7 +431,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 	entries := 0
 	err := queue.Elements(raw, func(value json.RawMessage) error {
 		if len(p.Jobs) == queue.MaxBatch {
-			return queue.Invalid("jobs", "too many entries; the maximum is %d; send them in several requests of one batch", queue.MaxBatch)
+			return queue.Invalid("jobs", "too many jobs; the maximum is %d per request; send them in several requests of one batch", queue.MaxBatch)
 		}
 		var s queue.Spec
 		if err := s.Decode(value, nil); err != nil {

@@ -17,7 +17,7 @@ func (s *Service) Stats(ctx context.Context, p control.StatsParams) (control.Sta
 	now := s.store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "", Ever: p.Ever}
 	if p.Ever && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
-		return control.Stats{}, queue.Invalid("ever", "covers all queues and all times; leave queue, since, until and by out")
+		return control.Stats{}, queue.Invalid("ever", "covers all queues and all times; leave parameters queue, since, until and by out")
 	}
 	if f.Since == 0 {
 		from := now

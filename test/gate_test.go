@@ -25,7 +25,7 @@ func TestGatesOfEverybody(t *testing.T) {
 	q.must("gate", "set", "@api", "--rate", "1/h")
 	refused("the rule of @db is 2", "enqueue", "--lock", "@db:3", "true")
 	refused(`key: "db" is not a shared key`, "gate", "set", "db", "--lock", "3")
-	refused("is not N/PERIOD", "gate", "set", "@db", "--rate", "3")
+	refused("is not a rate; write N/PERIOD", "gate", "set", "@db", "--rate", "3")
 	for range 3 {
 		q.must("enqueue", "--lock", "@db", "sleep 60")
 	}

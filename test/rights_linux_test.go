@@ -364,7 +364,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.mustAs(bob, "enqueue", "true")
 	for _, p := range []person{alice, outsider} {
 		r := q.as(p, "enqueue", "true")
-		want := fmt.Sprintf("queuectl: %d may not use the socket %s: only the group 61298 may use it; join it with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
+		want := fmt.Sprintf("queuectl: %d may not use the socket %s: only the group 61298 is admitted; join the group with: sudo usermod -aG 61298 %[1]d, then log in again\n", p.uid, q.path(socketName))
 		if r.code != 5 || r.out != "" || r.err != want {
 			t.Errorf("%s: %+v\nwant %s", p.name, r, want)
 		}
@@ -382,7 +382,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	q.stop()
 	q.write("queuectl.toml", "workers = 0\n")
 	q.start()
-	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "only root may use it") {
+	if r := q.as(alice, "status"); r.code != 5 || !strings.Contains(r.err, "only root is admitted") {
 		t.Errorf("a socket of its owner alone: %+v", r)
 	}
 	if err := os.Chmod(q.dir, 0o700); err != nil {
@@ -390,7 +390,7 @@ func TestSocketLetsItsGroupIn(t *testing.T) {
 	}
 	cmd := as(exec.Command(binaryForAll(t), "--dir", q.dir, "status"), alice)
 	cmd.Dir = "/"
-	if r := ran(t, cmd); r.code != 5 || !strings.Contains(r.err, "it has no access to the directory "+q.dir) {
+	if r := ran(t, cmd); r.code != 5 || !strings.Contains(r.err, "this account has no access to the directory "+q.dir) {
 		t.Errorf("a folder that cannot be entered: %+v", r)
 	}
 	q.stop()

@@ -225,12 +225,12 @@ func TestWrongSchedules(t *testing.T) {
 		`jitter: 2h is longer than the 1h`:                            {"n", "@hourly", "--jitter", "2h", "--", "x"},
 		`--catch-up: unknown value "some"; use none, one or all`:      {"n", "@hourly", "--catch-up", "some", "--", "x"},
 		`--overlap: unknown value "both"; use skip, queue or replace`: {"n", "@hourly", "--overlap", "both", "--", "x"},
-		`name: "a b" is not the name of a schedule`:                   {"a b", "@hourly", "--", "x"},
+		`name: "a b" is not a valid schedule name`:                    {"a b", "@hourly", "--", "x"},
 		`name: "` + strings.Repeat("n", 80) + `…" is`:                 {strings.Repeat("n", 101), "@hourly", "--", "x"},
 		`command: no command given`:                                   {"n", "@hourly"},
 		`quote the cron expression`:                                   {"n", "0", "3", "*", "*", "*", "--", "x"},
 		`needs a name and a cron expression`:                          {"n"},
-		`id: is for a single job`:                                     {"n", "@hourly", `{"command":"x","id":"a"}`},
+		`id: cannot be set for a schedule, which starts many jobs`:    {"n", "@hourly", `{"command":"x","id":"a"}`},
 		`--max-retries: -1 is too small`:                              {"n", "@hourly", "--max-retries", "-1", "--", "x"},
 	} {
 		got := q.cli(append([]string{"schedule", "add"}, args...)...)

@@ -298,8 +298,8 @@ func TestPageAnswersReadMethods(t *testing.T) {
 		"/api/show":                 {400, `id: required`},
 		"/api/list?limit=many":      {400, `limit: `},
 		"/api/list?limit=0.5":       {400, `"code":"invalid"`},
-		"/api/list?colour=red":      {400, `colour: unknown parameter of list`},
-		"/api/list?limit=1&limit=2": {400, `limit: given 2 times`},
+		"/api/list?colour=red":      {400, `colour: unknown parameter of method list`},
+		"/api/list?limit=1&limit=2": {400, `limit: the parameter is given 2 times`},
 		"/api/list?label=k":         {400, `does not have the form NAME=VALUE`},
 		"/api/events?since=x":       {400, `since: `},
 	} {

@@ -76,14 +76,6 @@ func flagsInText(cmd *cobra.Command, text string) string {
 	for field, flag := range typed {
 		text = strings.ReplaceAll(text, "; "+field+":", "; "+flag+":")
 	}
-	for _, before := range []string{"combined with ", "only with "} {
-		if i := strings.Index(text, before); i >= 0 {
-			i += len(before)
-			if name, rest, found := strings.Cut(text[i:], ";"); found {
-				text = text[:i] + cmp.Or(all[name], name) + ";" + rest
-			}
-		}
-	}
 	return text
 }
 

@@ -58,14 +58,14 @@ func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 		args              []string
 		field, text, want string
 	}{
-		{[]string{"--tty", "--stdin", "x"}, "tty", "cannot be combined with stdin; leave it out", "--tty: cannot be combined with --stdin; leave it out"},
-		{[]string{"--unique-for", "1h"}, "unique_for", "works only with unique; give both", "--unique-for: works only with --unique; give both"},
+		{[]string{"--tty", "--stdin", "x"}, "tty", "cannot be combined with field stdin; leave it out", "--tty: cannot be combined with --stdin; leave it out"},
+		{[]string{"--unique-for", "1h"}, "unique_for", "works only with field unique; give both", "--unique-for: works only with --unique; give both"},
 		{[]string{"--priority", "1", "--cpus", "1"}, "priority", "is wrong; cpus: is wrong", "--priority: is wrong; --cpus: is wrong"},
 		{[]string{"--run-at", "15:04"}, "run_at", "is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and run_at",
 			"--run-at: is wrong in nightly_run_at_5, run_at5, ärun_at, my-run_at and --run-at"},
 		{[]string{"--batch", "b", "--user", "u"}, "batch", "needs parameter id_glob, but the parameter user selects others",
 			"--batch: needs parameter id_glob, but --user selects others"},
-		{[]string{"--priority", "1"}, "priority", "cannot be combined with cheese; eat it", "--priority: cannot be combined with cheese; eat it"},
+		{[]string{"--priority", "1"}, "priority", "cannot be combined with field cheese; eat it", "--priority: cannot be combined with field cheese; eat it"},
 	} {
 		cmd := enqueueVerb(&App{})
 		if err := cmd.ParseFlags(c.args); err != nil {
