@@ -119,17 +119,17 @@ func Decode(r io.Reader, each func(Chunk) error) error {
 		case err != nil:
 			return fmt.Errorf("%w: %w", errDamaged, err)
 		case c.Stream > Stderr:
-			return fmt.Errorf("%w: unknown stream %d", errDamaged, c.Stream)
+			return fmt.Errorf("%w: unknown stream %d, expected 0 (stdout) or 1 (stderr)", errDamaged, c.Stream)
 		case damaged:
 			if c.Damaged = int64(n); c.Damaged <= 0 || c.Offset < 0 {
-				return fmt.Errorf("%w: invalid damage report of %d bytes after byte %d", errDamaged, c.Damaged, c.Offset)
+				return fmt.Errorf("%w: a damage marker has an invalid length (%d bytes) or position (byte %d)", errDamaged, c.Damaged, c.Offset)
 			}
 		case kind&gapBit != 0:
 			if c.Dropped = int64(n); c.Dropped <= 0 {
-				return fmt.Errorf("%w: invalid gap of %d bytes", errDamaged, c.Dropped)
+				return fmt.Errorf("%w: a gap has a length of %d bytes, expected at least 1", errDamaged, c.Dropped)
 			}
 		case n > maxRecord:
-			return fmt.Errorf("%w: invalid record length of %d bytes", errDamaged, n)
+			return fmt.Errorf("%w: a record has a length of %d bytes, the maximum is %d", errDamaged, n, maxRecord)
 		default:
 			c.Data = make([]byte, n)
 			if _, err := io.ReadFull(in, c.Data); err != nil {

@@ -194,7 +194,7 @@ type fileReader struct {
 func (d *fileReader) next(at int64) (header, error) {
 	h, err := d.header(at)
 	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.n > d.size) {
-		err = fmt.Errorf("%w: the record at byte %d does not continue the one before", ErrDamaged, at)
+		err = fmt.Errorf("%w: the record at byte %d does not follow the record before it", ErrDamaged, at)
 	}
 	return h, err
 }
@@ -296,7 +296,7 @@ func (w *window) trailer(at int64) (trailer, error) {
 	}
 	t, ok := parseTrailer(b, at)
 	if !ok {
-		return t, fmt.Errorf("%w: its end is missing", ErrDamaged)
+		return t, fmt.Errorf("%w: the end of the file is missing", ErrDamaged)
 	}
 	return t, nil
 }

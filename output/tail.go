@@ -77,14 +77,14 @@ func (w *window) back(t trailer, s Stream, need int) (list []record, err error) 
 	end, position := w.size-int64(trailerBytes), t.printed[s]
 	for at, most := t.last[s], perByte*need; at >= 0 && need > 0; most-- {
 		if at >= end || most == 0 {
-			return nil, fmt.Errorf("%w: its records are not consecutive", ErrDamaged)
+			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
 		h, err := w.header(at)
 		if err != nil {
 			return nil, err
 		}
 		if h.Stream != s || at+h.length+h.n > end || h.position+h.n+h.Dropped != position {
-			return nil, fmt.Errorf("%w: its records are not consecutive", ErrDamaged)
+			return nil, fmt.Errorf("%w: the records in the file are not consecutive", ErrDamaged)
 		}
 		n := int(min(h.n, int64(need)))
 		list = append(list, record{h, at, n})
@@ -113,7 +113,7 @@ const windowBytes = 4 << 10
 func (w *window) get(at int64, n int) ([]byte, error) {
 	b, err := w.upTo(at, n)
 	if err == nil && len(b) < n {
-		err = fmt.Errorf("%w: it ends at byte %d", ErrDamaged, at+int64(len(b)))
+		err = fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, at+int64(len(b)))
 	}
 	return b, err
 }
@@ -122,7 +122,7 @@ func (w *window) get(at int64, n int) ([]byte, error) {
 func (w *window) upTo(at int64, n int) ([]byte, error) {
 	n = int(min(int64(n), w.size-at))
 	if n <= 0 || at < 0 {
-		return nil, fmt.Errorf("%w: it ends at byte %d", ErrDamaged, w.size)
+		return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, w.size)
 	}
 	if at < w.at || at+int64(n) > w.at+int64(len(w.buf)) {
 		begin, end := at, at+int64(n)
@@ -142,7 +142,7 @@ func (w *window) upTo(at int64, n int) ([]byte, error) {
 			w.buf = nil
 			return nil, fmt.Errorf("read output: %w", err)
 		case at >= begin+int64(got): // the file is shorter than it was
-			return nil, fmt.Errorf("%w: it ends at byte %d", ErrDamaged, begin+int64(got))
+			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, begin+int64(got))
 		}
 	}
 	b := w.buf[at-w.at:]

@@ -119,5 +119,5 @@ func (s *sender) post(ctx context.Context, body []byte) (again bool, after time.
 			after = min(time.Duration(seconds)*time.Second, giveUpAfter)
 		}
 	}
-	return again, after, fmt.Errorf("%s answered %s: %q", s.to, got.Status, said)
+	return again, after, fmt.Errorf("the collector %s answered %s: %q", s.to, got.Status, said)
 }

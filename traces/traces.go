@@ -74,9 +74,9 @@ func (e *Exporter) failed(err error) {
 	}
 	attrs := []any{"error", queue.ClipJSON(err.Error(), maxErrorText)}
 	if barred(err) {
-		attrs = append(attrs, "next", "the unit does not allow network access; docs/tracing.md shows the lines that allow it")
+		attrs = append(attrs, "next", "the systemd unit of the service does not allow network access; docs/tracing.md shows the lines to add")
 	}
-	e.log.Warn("the trace collector did not accept spans; they are discarded", attrs...)
+	e.log.Warn("the trace collector did not accept spans, so the service discards the spans", attrs...)
 }
 
 // Set makes the exporter send spans to the collector at a URL like http://127.0.0.1:4318, or to none with "". Spans that
@@ -136,7 +136,7 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 }
 
 // errFull says that a collector is too slow.
-var errFull = fmt.Errorf("%d spans are already waiting to be sent", maxQueued)
+var errFull = fmt.Errorf("%d spans are already waiting to be sent, the maximum", maxQueued)
 
 // open makes the way to a collector; nothing is sent yet.
 func (e *Exporter) open(endpoint string) (*pipeline, error) {

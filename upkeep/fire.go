@@ -135,7 +135,7 @@ func (f *firer) one(ctx context.Context, s *store.Schedule) error {
 		err = errors.New(s.Note)
 	}
 	if err != nil {
-		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show", "schedule", s.Name, "error", err)
+		f.log.Error("a schedule is invalid and was paused; see: queuectl schedule show NAME", "schedule", s.Name, "error", err)
 		err = f.s.PauseSchedule(ctx, store.Pausing{Name: s.Name, Gen: s.Gen, Pause: true, Note: err.Error()})
 		return gone(err)
 	}
@@ -194,7 +194,7 @@ func (f *firer) replace(ctx context.Context, uid int, plan store.Firing, leased 
 			break
 		}
 		if err = errors.Join(failed, err); err != nil {
-			f.log.Warn("cannot replace a job of a schedule yet; trying again", "schedule", plan.Name, "error", err)
+			f.log.Warn("cannot replace the running job of a schedule yet; trying again", "schedule", plan.Name, "error", err)
 			if errors.Is(err, queue.ErrOutcomeUnknown) || !paused(ctx, time.Second) {
 				break
 			}

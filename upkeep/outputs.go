@@ -38,7 +38,7 @@ func Seek(ctx context.Context, s Unowner, folders func() []string, log *slog.Log
 				log.Info("deleted output files that belong to no attempt", "directory", folder, "files", n)
 			}
 			if err != nil && ctx.Err() == nil {
-				log.Warn("the search for output files that belong to no attempt is postponed", "directory", folder, "error", err)
+				log.Warn("cannot search for output files that belong to no attempt; trying again later", "directory", folder, "error", err)
 			}
 		}
 		if !paused(ctx, seekEvery) {

@@ -82,7 +82,7 @@ func Run(ctx context.Context, s Store, wake <-chan struct{}, retention func() Re
 		case errors.Is(err, queue.ErrOutcomeUnknown):
 			return err
 		case err != nil:
-			log.Warn("upkeep postponed; it will be tried again later", "error", err)
+			log.Warn("upkeep of the queue (schedules, timers, retention) failed; trying again", "error", err)
 			wait = time.Second
 		}
 		if now := time.Now(); looked != nil && now.Sub(last) >= look {
