@@ -153,13 +153,13 @@ type Fired struct {
 }
 
 // ErrChanged refuses a change of a schedule that is another one by now.
-var ErrChanged = errors.New("the schedule was changed in the meantime")
+var ErrChanged = errors.New("another request changed the schedule; try again")
 
 // ErrManySchedules refuses one more schedule of a user.
 var ErrManySchedules = queue.Errorf(queue.CodeFull, "you have %d schedules, the maximum per user; remove one with: queuectl schedule rm NAME", MaxSchedules)
 
 // DisownedNote is the note of a schedule whose uid was taken from its owner: it is paused.
-const DisownedNote = "the uid of its owner now belongs to another account; add the schedule again with --replace"
+const DisownedNote = "the uid of the schedule's owner now belongs to another account; add the schedule again with --replace"
 
 // Schedules keeps recurring jobs, and what became of their instants. Names that no schedule has are
 // ErrNotFound.

@@ -110,7 +110,7 @@ func (e *QuotaError) Unwrap() error { return e.refused }
 // QuotaExceeded returns the error for a request that needs more bytes than a user may still use.
 func QuotaExceeded(used, most, more int64) error {
 	return &QuotaError{Used: used, Most: most, More: more, refused: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
-		"the jobs and schedules of this user use %d of %d bytes, and this needs %d more; "+
+		"the jobs and schedules of this user use %d of %d bytes, and this request needs %d more; "+
 			"cancel waiting jobs, remove ended ones (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}}
 }
 

@@ -168,7 +168,7 @@ func BatchTarget(name, what string, jobs int64) string {
 // one may, and ErrManyNames one more job with a name.
 var (
 	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d open batches, the maximum per user; commit or abort one, or wait %v until abandoned ones are removed", MaxStagedUser, StageMemory)
-	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your uncommitted batches have more than %d jobs with ids; commit or abort one, or leave the ids out", MaxStagedNames)
+	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your uncommitted batches have more than %d jobs with ids; commit or abort one of the batches, or leave the ids out", MaxStagedNames)
 )
 
 // ErrForgotten refuses more of a batch that has been forgotten.

@@ -92,7 +92,7 @@ func TestPendingPerUser(t *testing.T) {
 		}
 	}
 	third := q.must("enqueue", "-q", "true")
-	if r := q.cli("enqueue", "true"); r.code != 5 || !strings.Contains(r.err, "3 of their jobs are waiting and max_pending_per_user is 3") {
+	if r := q.cli("enqueue", "true"); r.code != 5 || !strings.Contains(r.err, "3 of their jobs are waiting, and the setting max_pending_per_user is 3") {
 		t.Errorf("one too many: %+v", r)
 	}
 	if a := q.dial().call("enqueue", map[string]any{"command": "true"}); a.Error == nil || a.Error.Data.Code != "full" || a.Error.Code != -32005 {

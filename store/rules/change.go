@@ -22,7 +22,7 @@ func Admit(tx Tx, uid int, n, most, mostUser int64) error {
 // AdmitAll is Admit without a look at the user.
 func AdmitAll(tx Tx, n, most int64) error {
 	if waiting := tx.Counts().Waiting; most > 0 && waiting+n > most {
-		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs are waiting and max_pending is %d; try again later", waiting, most)
+		return queue.Errorf(queue.CodeFull, "the queue is full: %d jobs are waiting, and the setting max_pending is %d; try again later", waiting, most)
 	}
 	return nil
 }
@@ -34,7 +34,7 @@ func AdmitUser(tx Tx, uid int, n, most int64) error {
 	}
 	u := tx.User(uid)
 	if waiting := u.Waiting + u.Staged; waiting+n > most {
-		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs are waiting and max_pending_per_user is %d; try again later", waiting, most)
+		return queue.Errorf(queue.CodeFull, "the queue is full for this user: %d of their jobs are waiting, and the setting max_pending_per_user is %d; try again later", waiting, most)
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func AdmitBytes(tx Tx, uid int, more, most int64) error {
 func AdmitQueues(tx Tx, of map[string]int64) error {
 	for name, n := range of {
 		if q := tx.Queue(name); q.Most > 0 && q.Waiting+n > q.Most {
-			return queue.Errorf(queue.CodeFull, "queue %s is full: %d jobs are waiting and its max_pending is %d; try again later", name, q.Waiting, q.Most)
+			return queue.Errorf(queue.CodeFull, "queue %s is full: %d jobs are waiting, and the queue's setting max_pending is %d; try again later", name, q.Waiting, q.Most)
 		}
 	}
 	return nil
@@ -82,7 +82,7 @@ func (r *Rules) CheckUnique(drafts []queue.Job) (instead map[int]Instead, err er
 		var other *Job
 		switch {
 		case twice && d.OnConflict == queue.ConflictReject:
-			err = &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("%q is also the key of job %d of the request; give each job its own key", d.Unique, before+1)}
+			err = &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("job %d of the request has the same unique key %q; give each job its own key", before+1, d.Unique)}
 		case twice && d.OnConflict == queue.ConflictReturn:
 			instead[i] = Instead{Draft: before}
 			continue
@@ -148,9 +148,9 @@ func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 	case d.OnConflict == queue.ConflictReplace && j.State.Waiting() && r.tx.Lease(j.Seq) == nil:
 		return &j, true, nil
 	}
-	text := fmt.Sprintf("%q is already the key of job %s, which is %v; wait for that job, or cancel it", d.Unique, j.ID, j.State)
+	text := fmt.Sprintf("the unique key %q is used by job %s, which is %v; wait for that job, or cancel it", d.Unique, j.ID, j.State)
 	if j.State.Ended() {
-		text = fmt.Sprintf("%q is already the key of job %s, which is %v and keeps its key until %s", d.Unique, j.ID, j.State, j.EndedAt.Add(j.UniqueFor))
+		text = fmt.Sprintf("the unique key %q is used by job %s, which is %v but keeps the key until %s", d.Unique, j.ID, j.State, j.EndedAt.Add(j.UniqueFor))
 	}
 	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: text}
 }
@@ -382,7 +382,7 @@ func (r *Rules) revive(j *Job, c *store.Change) error {
 	if other, taken, err := r.keyTaken(j); err != nil {
 		return err
 	} else if taken {
-		return queue.Errorf(queue.CodeExists, "job %s has taken the key %q of job %s; wait for it, or cancel it", other.ID, j.Unique, j.ID)
+		return queue.Errorf(queue.CodeExists, "job %[1]s cannot run again, because job %[2]s now has its unique key %[3]q; wait for job %[2]s, or cancel it", j.ID, other.ID, j.Unique)
 	}
 	if c.Alone || !r.tx.HasEdges() {
 		return nil
@@ -423,7 +423,7 @@ func (r *Rules) checkEdit(was, j *Job) error {
 			return err
 		}
 		if found && other.Seq != j.Seq {
-			return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("%q is already the key of job %s", j.Unique, other.ID)}
+			return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("the unique key %q is used by job %s", j.Unique, other.ID)}
 		}
 	}
 	if j.After != nil {

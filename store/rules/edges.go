@@ -51,7 +51,7 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 	edges := 0
 	for i := range drafts {
 		if edges += len(drafts[i].After); edges > queue.MaxDependencies {
-			return queue.Invalid("depends_on", "too many entries; the maximum is %d per request; send fewer jobs per request", queue.MaxDependencies)
+			return queue.Invalid("depends_on", "the jobs of the request have more than the maximum of %d dependencies; send fewer jobs per request", queue.MaxDependencies)
 		}
 		var wrong *queue.Error
 		if err := queue.CheckDemands(drafts[i].Demands); errors.As(err, &wrong) {
@@ -63,12 +63,12 @@ func (r *Rules) Check(drafts []queue.Job, uid int) error {
 			}
 			if d.Draft != 0 {
 				if d.Draft < 1 || d.Draft > len(drafts) {
-					return at(queue.Invalid("depends_on", "refers to job %d of a request with %d jobs", d.Draft, len(drafts)), i, len(drafts))
+					return at(queue.Invalid("depends_on", "refers to job %d of the request, but the request has only jobs 1 to %d", d.Draft, len(drafts)), i, len(drafts))
 				}
 				continue
 			}
 			if _, err := r.tx.Job(d.Job, Summary); errors.Is(err, queue.ErrNotFound) {
-				return at(queue.Invalid("depends_on", "there is no job with seq %d", d.Job), i, len(drafts))
+				return at(queue.Invalid("depends_on", "there is no job with the number (seq) %d", d.Job), i, len(drafts))
 			} else if err != nil {
 				return err
 			}
@@ -125,11 +125,11 @@ func (r *Rules) checkParents(j *Job) error {
 		parent, err := r.tx.Job(d.Job, Summary)
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			return queue.Invalid("depends_on", "job %q is not in the queue yet", d.ID)
+			return queue.Invalid("depends_on", "job %q is not in the queue yet; try again later", d.ID)
 		case err != nil:
 			return err
 		case parent.State.Ended() && !d.How.Met(parent.State) && j.OtherwiseDo != queue.OtherwiseRun:
-			return queue.Invalid("depends_on", "job %q is %v, but must be %v", d.ID, parent.State, d.How)
+			return queue.Invalid("depends_on", "job %q has already ended as %v, but the dependency requires %v", d.ID, parent.State, d.How)
 		case parent.State.Ended():
 			continue
 		}

@@ -146,7 +146,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 			draft.OtherwiseDo = queue.OtherwiseRun
 		}
 	default:
-		return queue.Errorf(queue.CodeWrongState, "job %s of schedule %s has not ended, and its overlap is skip; wait for the job, or cancel it first", b.newestID, b.s.Name)
+		return queue.Errorf(queue.CodeWrongState, "job %s of schedule %s has not ended, and the schedule uses --overlap skip; wait for the job, or cancel it first", b.newestID, b.s.Name)
 	}
 	for n := 1; draft.ID == ""; n++ {
 		id := b.f.IDs(at, n)
@@ -157,7 +157,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 		case !taken:
 			draft.ID = id
 		case n == store.MaxIDs:
-			return queue.Errorf(queue.CodeExists, "the id %s and all ids before it are taken", id)
+			return queue.Errorf(queue.CodeExists, "other jobs have all ids for this run of the schedule, up to %[1]s; remove one of them, for example: queuectl rm %[1]s", id)
 		}
 	}
 	seq, id, err := b.inPlace(draft)
@@ -207,7 +207,7 @@ func (b *firing) inPlace(draft queue.Job) (seq int64, id string, err error) {
 // CheckReplaced refuses to replace so many jobs at once, for what their hooks take.
 func CheckReplaced(jobs, bytes int) error {
 	if jobs > 1 && bytes > MaxReplacedHooks {
-		return queue.Errorf(queue.CodeFull, "the hooks of the replaced jobs exceed %d MiB; replace fewer jobs per request, or cancel them first", MaxReplacedHooks>>20)
+		return queue.Errorf(queue.CodeFull, "the hooks of the jobs to be replaced take more than %d MiB; replace fewer jobs per request, or cancel the jobs first", MaxReplacedHooks>>20)
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ type Rule struct {
 	Used         int // units that leases hold; of a rate, those that are not known to have started
 }
 
-var errNoKind = errors.New("a lane needs a gate of an unknown kind")
+var errNoKind = errors.New("waiting jobs need a limit (gate) of an unknown kind")
 
 // rateRoom caches, for one transaction, how much of a rate limit is left: starts is the number of starts in the current
 // period, used the number of units that leases hold, and Gate the room that remains.

@@ -15,7 +15,7 @@ func (r *Rules) Move(j *Job, to queue.State, kind queue.EventKind, detail []byte
 	from, was, kept := j.State, j.Standing, j.Kept
 	l := r.tx.Lease(j.Seq)
 	if !legal(from, to, l != nil) {
-		return fmt.Errorf("job %s cannot change from %v to %v", j.ID, from, to)
+		return fmt.Errorf("job %s cannot change from state %v to state %v", j.ID, from, to)
 	}
 	r.become(j, to)
 	if was == Ready && l == nil {
