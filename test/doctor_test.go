@@ -224,7 +224,7 @@ func TestDoctorFindsWhatIsPlanted(t *testing.T) {
 	q.healthy("with its output repaired")
 
 	q.plant(`UPDATE jobs SET created_at = created_at + 86400000 WHERE id = 'large'`)
-	q.diagnosed("a row dated in the future", "rows", "1 jobs have dates in the future, for example large", "--verify")
+	q.diagnosed("a row dated in the future", "rows", "1 jobs have dates in the future, for example job large", "--verify")
 	q.plant(`UPDATE jobs SET created_at = created_at - 86400000 WHERE id = 'large'`)
 	q.healthy("with its date back")
 

@@ -88,7 +88,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	s.Close()
 	carryOut(t, dir, fmt.Sprintf(`UPDATE meta SET min_reader = %d`, len(migrations)+1))
 	before := sum(t, filepath.Join(dir, fileName))
-	err := refuses(t, dir, fmt.Sprintf("schema %d, but this queuectl supports only up to %d", newer, len(migrations)))
+	err := refuses(t, dir, fmt.Sprintf("schema version %d, but this queuectl supports versions up to %d", newer, len(migrations)))
 	if !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}

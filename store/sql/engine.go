@@ -238,7 +238,7 @@ func (s *engine) loadHeads() error {
 		return err
 	}
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
-		return fmt.Errorf("the counters of the database are lost: %w", damage("damaged meta row"))
+		return fmt.Errorf("the database has lost its counters: %w", damage("the row of the table meta is damaged"))
 	}
 	s.mem.gathered = gathered != ""
 	reserved += gathered
@@ -362,4 +362,4 @@ func (s *engine) publish() {
 	s.listAllReserved()
 }
 
-var errClosed = queue.Errorf(queue.CodeUnavailable, "the queue is closed; try again later")
+var errClosed = queue.Errorf(queue.CodeUnavailable, "the service is stopping and has closed the queue; try again later")

@@ -72,7 +72,7 @@ func (t *tx) detach(b *batch, f *frame) error {
 	}
 	name, uid := b.name, b.uid
 	t.then = append(t.then, func() {
-		t.s.log.Error("part of a committed batch is damaged, and some of its jobs are not in the queue; see which with: queuectl doctor", "batch", name, "uid", uid, "jobs", lost)
+		t.s.log.Error("part of a committed batch is damaged, so some of the batch's jobs are not in the queue; see: queuectl doctor", "batch", name, "uid", uid, "jobs", lost)
 	})
 	return nil
 }

@@ -3,7 +3,7 @@
 package sql
 
 // fileSystemOf names the file system of a folder; here nothing is known of it.
-func fileSystemOf(string) (fileSystem, error) { return fileSystem{name: "unknown"}, nil }
+func fileSystemOf(string) (fileSystem, error) { return fileSystem{name: "an unknown file system"}, nil }
 
 // refusedNames lists the file systems that are refused.
 func refusedNames() string { return "none on this system" }

@@ -57,16 +57,16 @@ func checkIndexPath(c *liteConn, id string) error {
 		}
 		for _, e := range p.entries {
 			if e.id <= low {
-				return lookupDamage("the ids in page %d of the id index are not in order", page)
+				return lookupDamage("the ids in page %d of the database index jobs_id are not in order", page)
 			}
 			low = e.id
 		}
 		if high != "" && low >= high {
-			return lookupDamage("the ids in page %d of the id index are not in order", page)
+			return lookupDamage("the ids in page %d of the database index jobs_id are not in order", page)
 		}
 		at, found := slices.BinarySearchFunc(p.entries, id, func(e indexEntry, id string) int { return strings.Compare(e.id, id) })
 		if found {
-			return lookupDamage("a lookup does not find an entry in page %d of the id index", page)
+			return lookupDamage("a lookup does not find an id that page %d of the database index jobs_id contains", page)
 		}
 		if p.last == 0 {
 			return nil
@@ -79,7 +79,7 @@ func checkIndexPath(c *liteConn, id string) error {
 			page, high = p.entries[at].child, p.entries[at].id
 		}
 	}
-	return lookupDamage("the id index contains a cycle")
+	return lookupDamage("the pages of the database index jobs_id form a cycle")
 }
 
 // knownPageFormat reports whether parseIndexPage can read the pages of the database: they have the size that SQLite gives
@@ -102,7 +102,7 @@ func readIndexPage(c *liteConn, number int64) (p indexPage, err error) {
 		return false, nil
 	}, `SELECT data FROM sqlite_dbpage WHERE pgno = ?`, number)
 	if err == nil && !sound {
-		err = lookupDamage("page %d of the id index is damaged", number)
+		err = lookupDamage("page %d of the database index jobs_id is damaged", number)
 	}
 	return p, err
 }

@@ -207,7 +207,7 @@ func readLane(r row) (rules.Lane, error) {
 	return l, nil
 }
 
-var damagedLane = damage("damaged lane")
+var damagedLane = damage("the data of a lane, a gate or a queue counter is damaged")
 
 // Lane implements rules.Tx.
 func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {

@@ -45,7 +45,7 @@ func missingJob(c conn, seq int64) error {
 			return err
 		}
 	}
-	return queue.Errorf(queue.CodeNotFound, "there is no job with seq %d", seq)
+	return queue.Errorf(queue.CodeNotFound, "there is no job with the number (seq) %d", seq)
 }
 
 // checkNumber reports damage if a job with this seq has entries in the indexes but no row, or a
@@ -70,13 +70,13 @@ func checkNumber(c *liteConn, seq int64) error {
 	case found:
 		err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_id WHERE id = ? AND id <> CAST(seq AS TEXT) AND seq = ?`, id, seq)
 		if err == nil && indexed == 0 {
-			err = lookupDamage("the id of the job with seq %d is missing in the id index", seq)
+			err = lookupDamage("the database index jobs_id lacks the job with the number (seq) %d", seq)
 		}
 		return err
 	}
 	err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_state WHERE state IN (1, 2, 3, 4, 5, 6, 7, 8) AND seq = ?`, seq)
 	if err == nil && indexed > 0 {
-		err = lookupDamage("the row of the job with seq %d is missing", seq)
+		err = lookupDamage("the table jobs lacks the job with the number (seq) %d", seq)
 	}
 	return err
 }
@@ -103,7 +103,7 @@ func checkIDs(c *liteConn, entries string, args ...any) error {
 			return false, nil
 		}, `SELECT id FROM jobs WHERE seq = ?`, e.seq)
 		if err == nil && !same {
-			err = lookupDamage("the id index does not match the job with seq %d", e.seq)
+			err = lookupDamage("the database index jobs_id does not match the row of the job with the number (seq) %d", e.seq)
 		}
 		if err != nil {
 			return err

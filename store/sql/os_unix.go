@@ -57,7 +57,8 @@ func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {
 		return nil
 	}
 	if int(st.Uid) != os.Geteuid() { // who may have planted it
-		return fmt.Errorf("%s belongs to uid %d and cannot be trusted; replace it with your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid)
+		return fmt.Errorf("%s belongs to uid %d, not to uid %d of this process, so it cannot be trusted; "+
+			"restore your own backup (queuectl restore FILE), or choose another directory with --dir", path, st.Uid, os.Geteuid())
 	}
 	if info.Mode().Perm()&open != 0 {
 		mode := "600"

@@ -41,7 +41,7 @@ func checkPrivate(string, os.FileInfo, os.FileMode) error { return nil }
 
 // findsReaders is what tells who has a file open.
 func findsReaders(path string) string {
-	return "resmon (CPU, Associated Handles, " + filepath.Base(path) + ")"
+	return "resmon (tab CPU, Associated Handles, search for " + filepath.Base(path) + ")"
 }
 
 // syncDir makes the names in a folder durable; Windows does so by itself.

@@ -168,7 +168,7 @@ const maxLooked = 10_000
 
 func checkLimit(limit int) error {
 	if limit < 1 || limit > store.MaxPage {
-		return queue.Invalid("limit", "must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
+		return queue.Invalid("limit", "the limit must be between 1 and %[2]d, not %[1]d", limit, store.MaxPage)
 	}
 	return nil
 }
@@ -182,7 +182,7 @@ func (s *engine) List(ctx context.Context, f store.Filter) (page store.Page, err
 		for _, ref := range selected.Refs {
 			j, found, err := r.job(reserved, jobColumns, `WHERE seq = ?`, ref.Seq)
 			if err == nil && (!found || j.ID == "") { // it was there a moment ago
-				err = damage("damaged row of a job")
+				err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", ref.Seq))
 			}
 			if err != nil {
 				return err

@@ -124,7 +124,7 @@ func appendText(b []byte, text string) []byte {
 		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
 			raw, err := json.Marshal(text)
 			if err != nil {
-				panic("sqlite: a text that is not JSON: " + err.Error())
+				panic("sqlite: cannot encode a text as JSON: " + err.Error())
 			}
 			return append(b, raw...)
 		}
@@ -156,7 +156,7 @@ func readTexts(r row, whole bool, terms *queue.Execution) error {
 		if input := r.view(headWidth + 3); len(input) > 0 {
 			n := len(text) - 1
 			if n < 0 || text[n] != '}' || input[0] != '{' {
-				return errors.New("they are not a JSON object")
+				return errors.New("the stored text is not a JSON object")
 			}
 			text = append(append(text[:n], ','), input[1:]...)
 		}
@@ -269,7 +269,7 @@ func numbers(list string) (map[int64]int64, error) {
 		n, err := strconv.ParseInt(first, 10, 64)
 		m, err2 := strconv.ParseInt(second, 10, 64)
 		if err = errors.Join(err, err2); err != nil {
-			return nil, fmt.Errorf("the database is damaged: a list in the table meta: %w", err)
+			return nil, fmt.Errorf("the database is damaged: cannot read a list of numbers in the table meta: %w", err)
 		}
 		of[n] = m
 	}

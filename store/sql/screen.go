@@ -3,6 +3,7 @@ package sql
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/queuectl/queuectl/queue"
@@ -23,7 +24,7 @@ func (a ranked) compare(b ranked) int {
 // Screen reads the jobs of each part by an index that has them in their order.
 func (s *engine) Screen(ctx context.Context, f store.ScreenFilter) (screen store.Screen, err error) {
 	if f.Rows < 1 || f.Rows > store.MaxScreen {
-		return screen, queue.Invalid("rows", "must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
+		return screen, queue.Invalid("rows", "the number of rows must be between 1 and %[2]d, not %[1]d", f.Rows, store.MaxScreen)
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		reserved := s.reservations()
@@ -71,7 +72,7 @@ func (r *reader) forScreen(reserved map[int64]int64, seq int64, submitter *int) 
 	}
 	j, found, err := r.job(reserved, columns, `WHERE seq = ?`, args...)
 	if err == nil && (!found || j.ID == "") { // it was there a moment ago
-		err = damage("damaged row of a job")
+		err = damage(fmt.Sprintf("the row of the job with the number (seq) %d is damaged", seq))
 	}
 	return j, err
 }

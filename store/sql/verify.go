@@ -17,11 +17,11 @@ import (
 )
 
 // rebuild is the advice for rows that contradict each other.
-const rebuild = "queuectl backup FILE, queuectl service stop, queuectl restore FILE: this recounts everything and creates missing indexes"
+const rebuild = "queuectl backup FILE, then queuectl service stop, then queuectl restore FILE; restoring recounts all rows and creates missing indexes"
 
 // replace is what to do about a database that is damaged: no sound copy of it can be
 // made.
-const replace = "stop the service, copy its directory, then restore a backup with: queuectl restore FILE"
+const replace = "stop the service, copy the database's directory, then restore a backup with: queuectl restore FILE"
 
 // ahead is how far in the future a row may be dated.
 const ahead = time.Minute
@@ -39,7 +39,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 		return nil
 	})
 	if err != nil {
-		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the log of the service"})
+		list = append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "see the service's log"})
 	}
 	return list
 }
@@ -65,12 +65,12 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	list := ExamineFolder(dir)
 	path := filepath.Join(dir, fileName)
 	wrong := func(err error) []store.Finding {
-		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "copy its directory, then restore a backup with: queuectl restore FILE"})
+		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "copy the database's directory, then restore a backup with: queuectl restore FILE"})
 	}
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 		return append(list, store.Finding{Check: "database", Level: store.Failure, Message: fmt.Sprintf("%s is missing", path),
-			Next: fmt.Sprintf("put it back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, markName))})
+			Next: fmt.Sprintf("put the file back, or restore a backup with: queuectl restore FILE; to start with an empty queue, remove %s", filepath.Join(dir, markName))})
 	case err != nil:
 		return wrong(err)
 	case info.Mode().IsRegular() && info.Size() == 0:
@@ -104,11 +104,11 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 func findEmpty(dir, path string) store.Finding {
 	mark := filepath.Join(dir, markName)
 	if _, err := os.Stat(mark); err == nil {
-		return store.Finding{Check: "database", Level: store.Failure, Message: path + " is empty, but it has held jobs",
+		return store.Finding{Check: "database", Level: store.Failure, Message: path + " is empty, but contained jobs before",
 			Next: fmt.Sprintf("restore a backup with: queuectl restore FILE; or, to start over with an empty queue, remove %s", mark)}
 	}
 	return store.Finding{Check: "database", Level: store.Warning, Message: path + " is empty: it has no tables yet",
-		Next: "start the service, which creates them"}
+		Next: "start the service, which creates the tables"}
 }
 
 // ExamineFolder looks at a service's folder: the file system, the disk and who may read the files. There is one also where
@@ -120,20 +120,20 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	system, err := fileSystemOf(dir)
 	switch {
 	case err != nil:
-		add("file system", store.Failure, "check the directory", "%v", err)
+		add("file system", store.Failure, "check that the directory exists and can be read", "%v", err)
 	case system.refuse(dir) != nil:
 		add("file system", store.Failure, "move the queue to a local disk: queuectl backup FILE, then queuectl restore FILE with another --dir", "%v", system.refuse(dir))
 	case system.note != "":
 		add("file system", store.Warning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
-		add("file system", store.Fine, "", "%s is on %s (not supported: %s)", dir, system.name, refusedNames())
+		add("file system", store.Fine, "", "%s is on %s (unsupported file systems: %s)", dir, system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
 		add("disk", store.Failure, "check the disk", "%v", err)
 	} else if inodes := freeInodes(dir); inodes == 0 {
 		add("disk", store.Failure, "remove files", "no files can be created: the disk of %s has no free inodes", dir)
 	} else if free < roomBytes+reserveBytes {
-		add("disk", store.Failure, "free some space", "%d KiB are free on the disk of %s; below %s new jobs are refused", free>>10, dir, queue.FormatSize(roomBytes))
+		add("disk", store.Failure, "free some space", "only %d KiB are free on the disk of %s; with less than %s, new jobs are refused", free>>10, dir, queue.FormatSize(roomBytes))
 	} else {
 		add("disk", store.Fine, "", "%d MiB are free", free>>20)
 	}
@@ -152,7 +152,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 			err = checkPrivate(path, info, open)
 		}
 		if err != nil {
-			add("permissions", store.Failure, "run that command", "%v", err)
+			add("permissions", store.Failure, "let only the user of the service own and access the files of the queue", "%v", err)
 		}
 	}
 	if len(list) == before {
@@ -176,7 +176,7 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(ahead) {
-			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s is dated %s, in the future", what, queue.Millis(at)), Next: "set the clock of the machine (stored dates do not change)"})
+			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)), Next: "set the clock of the machine (stored dates do not change)"})
 		}
 	}
 	return list
@@ -197,7 +197,7 @@ func examineFrames(c *liteConn) (list []store.Finding) {
 	}
 	return []store.Finding{{Check: "batches", Level: store.Failure,
 		Message: fmt.Sprintf("%d jobs of committed batches could not be read and are not in the queue; their numbers are between %d and %d", n, first, last),
-		Next:    "enqueue the jobs again that queuectl show does not find; to clear this message: " + rebuild}}
+		Next:    "enqueue again the jobs that queuectl show does not find; to clear this message: " + rebuild}}
 }
 
 // schemaFault is a table or index that is not as the migrations make it.
@@ -257,7 +257,7 @@ func verify(c *liteConn, files map[string]bool, outputs []string, now queue.Mill
 		}
 		for i, text := range found {
 			if i == maxFaults {
-				list = append(list, store.Finding{Check: name, Level: store.Failure, Message: fmt.Sprintf("and %d more", len(found)-i), Next: next})
+				list = append(list, store.Finding{Check: name, Level: store.Failure, Message: fmt.Sprintf("%d more problems of this kind", len(found)-i), Next: next})
 				break
 			}
 			list = append(list, store.Finding{Check: name, Level: store.Failure, Message: text, Next: next})
@@ -270,7 +270,7 @@ func verify(c *liteConn, files map[string]bool, outputs []string, now queue.Mill
 	check("counters", "the counters match the rows", rebuild, func() ([]string, error) { return counterFaults(c) })
 	check("rows", "all rows are consistent", "set the clock if it is wrong; otherwise this is a bug: keep a copy (queuectl backup FILE) and report it", func() ([]string, error) { return rowFaults(c, now) })
 	list = append(list, examineFrames(c)...)
-	check("indexes", "all queries use an index", rebuild, func() ([]string, error) { return planFaults(c) })
+	check("indexes", "all checked queries use an index", rebuild, func() ([]string, error) { return planFaults(c) })
 	check("outputs", fmt.Sprintf("all %d output files are present, belong to an attempt and have correct checksums", len(files)), "delete files that belong to no attempt; check the disk if files are damaged. Missing or damaged output can only be restored from a backup, and is reported until its job is removed", func() ([]string, error) { return outputFaults(c, files, outputs) })
 	return list
 }
@@ -285,23 +285,23 @@ func rowFaults(c conn, now queue.Millis) (faults []string, err error) {
 		text, sql string
 		args      []any
 	}{
-		{"%d jobs have dates in the future, for example %s; check the clock", `SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d attempts have dates in the future, for example one of the job with seq %s; check the clock", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
-		{"%d events have dates in the future, for example number %s; check the clock", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
-		{"%d jobs are in the wrong list for their state, for example %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
-		{"%d jobs are in no lane, for example %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
-		{"%d jobs rank before the head of their lane, for example %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
+		{"%d jobs have dates in the future, for example job %s; check the clock", `SELECT count(*), min(id) FROM jobs WHERE created_at > ?1 OR updated_at > ?1 OR started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d attempts have dates in the future, for example one of the job with the number (seq) %s; check the clock", `SELECT count(*), min(seq) || '' FROM attempts WHERE started_at > ?1 OR ended_at > ?1`, []any{future}},
+		{"%d events have dates in the future, for example event %s; check the clock", `SELECT count(*), min(seq) || '' FROM events WHERE at > ?`, []any{future}},
+		{"%d jobs have a place in the queue that contradicts their state, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE CASE state WHEN 1 THEN place <> 0 WHEN 2 THEN place <> 0 WHEN 3 THEN place NOT IN (1, 2) WHEN 4 THEN place NOT IN (1, 2) WHEN 5 THEN place <> 3 ELSE place <> 0 END`, nil},
+		{"%d jobs are ready but would never start (they are in no lane), for example job %s", `SELECT count(*), min(id) FROM jobs WHERE place = 1 AND NOT EXISTS (SELECT 1 FROM lanes WHERE lanes.id = jobs.lane AND lanes.queue = jobs.queue AND lanes.uid = jobs.uid)`, nil},
+		{"%d jobs start too late (they rank before the head of their lane), for example job %s", `SELECT count(*), min(jobs.id) FROM jobs JOIN lanes ON lanes.id = jobs.lane WHERE place = 1 AND lanes.demands <> '' AND (shut = -9223372036854775808 OR (rank, seq) < (head_rank, head_seq))
 			AND (SELECT ' ' || reserved FROM meta) NOT LIKE '% ' || seq || '/%'`, nil},
-		{"%d lanes wait for a gate that does not exist, for example lane %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
-		{"%d jobs are blocked but have no open dependency, for example %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
-		{"%d dependencies belong to no job, for example one of seq %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
-		{"%d jobs depend on a job that does not exist, for example %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
-		{"%d attempts belong to no job, for example one of seq %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
-		{"%d jobs have a number that is not assigned yet, for example %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
+		{"%d lanes (groups of waiting jobs) wait for a gate that does not exist, for example lane %s", `SELECT count(*), min(id) || '' FROM lanes WHERE demands <> '' AND shut > 0 AND NOT EXISTS (SELECT 1 FROM gates WHERE gates.id = shut)`, nil},
+		{"%d jobs are blocked but have no open dependency, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE state = 1 AND NOT EXISTS (SELECT 1 FROM edges WHERE edges.child = jobs.seq AND met = 0)`, nil},
+		{"%d dependencies belong to no job, for example those of the missing job with the number (seq) %s", `SELECT count(*), min(child) || '' FROM edges WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = edges.child) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = edges.child)`, nil},
+		{"%d jobs depend on a job that does not exist, for example job %s", `SELECT count(*), min(jobs.id) FROM edges JOIN jobs ON jobs.seq = child WHERE state = 1 AND met = 0 AND NOT EXISTS (SELECT 1 FROM jobs AS p WHERE p.seq = parent) AND NOT EXISTS (SELECT 1 FROM ended WHERE ended.parent = edges.parent) AND NOT EXISTS (SELECT 1 FROM frames WHERE parent BETWEEN first AND last)`, nil},
+		{"%d attempts belong to no job, for example those of the missing job with the number (seq) %s", `SELECT count(*), min(seq) || '' FROM attempts WHERE NOT EXISTS (SELECT 1 FROM jobs WHERE jobs.seq = attempts.seq) AND NOT EXISTS (SELECT 1 FROM removed WHERE removed.seq = attempts.seq)`, nil},
+		{"%d jobs have a number that is not assigned yet, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE seq >= (SELECT next_seq FROM meta)`, nil},
 		{"%d jobs have the number of another job as their id, for example %s", `SELECT count(*), min(id) FROM jobs AS other WHERE id = CAST(seq AS TEXT) AND EXISTS (SELECT 1 FROM jobs INDEXED BY jobs_id WHERE jobs.id = other.id AND jobs.id <> CAST(jobs.seq AS TEXT))`, nil},
-		{"%d jobs store their last attempt twice, or in their own row without being completed, for example %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
-		{"%d jobs have a last attempt that cannot be read, for example %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
-		{"%d jobs have more attempts than they counted, for example %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
+		{"%d jobs store their last attempt twice, or in the job's own row although the job is not completed, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND (state <> 6 OR EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n = runs))`, nil},
+		{"the last attempt of %d jobs cannot be read, for example of job %s", `SELECT count(*), min(id) FROM jobs WHERE ran <> '' AND ran NOT LIKE '% % % % %'`, nil},
+		{"%d jobs have more attempts than their attempt counter says, for example job %s", `SELECT count(*), min(id) FROM jobs WHERE EXISTS (SELECT 1 FROM attempts WHERE attempts.seq = jobs.seq AND n > runs)`, nil},
 	} {
 		n, example := int64(0), ""
 		err := c.query(func(r row) (bool, error) {

@@ -96,7 +96,7 @@ func (s *Store) setStarved(why string) {
 		s.log.Warn(why)
 		s.starved.Store(&why)
 	case why == "" && was != nil:
-		s.log.Info("the write-ahead log can be emptied again")
+		s.log.Info("the write-ahead log of the database can be emptied again")
 		s.starved.Store(nil)
 	}
 }
@@ -121,7 +121,7 @@ func (s *Store) budget() time.Duration {
 // late implements host.
 func (s *Store) late(budget time.Duration) error {
 	if err := s.Starved(); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v, the limit that applies while %v", budget, err)
+		return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than %v, the limit while %v", budget, err)
 	}
-	return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; request less, or try again later", budget)
+	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)
 }
