@@ -66,7 +66,7 @@ func TestLimitsAreRefusedOrTold(t *testing.T) {
 	for limits, says := range map[string]string{
 		"ulimit -n 90":      "the limit of open files is 90, but at least 96 are needed",
 		"ulimit -v 1000000": "the address space limit",
-		"ulimit -f 1024":    "files are limited to 1MiB",
+		"ulimit -f 1024":    "the file size limit is 1MiB",
 	} {
 		q := newQueue(t, "")
 		err := q.under(limits)
@@ -133,10 +133,10 @@ func TestLimitOfFiles(t *testing.T) {
 		}
 		return a.Error != nil
 	})
-	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "for files (LimitFSIZE=, ulimit -f)") {
+	if !strings.Contains(refused, "no_space") || !strings.Contains(refused, "for file sizes (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("it is refused with %s", refused)
 	}
-	if got := q.must("status"); !strings.Contains(got, "for files (LimitFSIZE=, ulimit -f)") {
+	if got := q.must("status"); !strings.Contains(got, "for file sizes (LimitFSIZE=, ulimit -f)") {
 		t.Errorf("status says nothing of it:\n%s", got)
 	}
 	q.write("go", "")

@@ -227,7 +227,7 @@ var refused = []struct{ field, message, reason string }{
 	{"depends_on", "there is no job|^names .* twice$|^a job cannot depend on itself$|^job .* is listed twice", "jobs that exist; the same job in two forms"},
 	{"lock", "^@.* has no rule|^the rule of @", "rules of shared keys"},
 	{"rate_limit", "^@.* has no rule|^the rule of @", "rules of shared keys"},
-	{"jobs", "^0 entries given; a request may have 1 to 1000$", "whether earlier requests of the batch had jobs"},
+	{"jobs", "^0 jobs given; a request may have 1 to 1000$", "whether earlier requests of the batch had jobs"},
 	{"batch", "selects your own jobs, but the parameter user selects those of another user", "who sends the request"},
 	{"until", "is in the past", "the time"},
 	{"env_secret", "is also set in field env", "names of two maps"},

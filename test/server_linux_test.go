@@ -75,7 +75,7 @@ func TestDatabaseServerAway(t *testing.T) {
 	q.until("it runs", 20*time.Second, func() bool { return strings.Contains(q.must("list", "-s", "processing"), "long") })
 	other := newQueue(t, "")
 	other.store = q.store
-	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service is node") {
+	if err := other.tryStart(); err == nil || !strings.Contains(fmt.Sprint(err), "another service already runs as node") {
 		t.Errorf("a second service of the same name: %v", err)
 	}
 	p.Kill()
@@ -392,7 +392,7 @@ func TestEnqueueInATransaction(t *testing.T) {
 	if q.cli("show", "full").code == 0 || q.cli("show", "behind").code == 0 {
 		t.Error("a queue has more than it may, or a role's jobs pass each other")
 	}
-	if r := q.cli("enqueue", "--id", "behind", "true"); r.code == 0 || !strings.Contains(r.err, "is taken") {
+	if r := q.cli("enqueue", "--id", "behind", "true"); r.code == 0 || !strings.Contains(r.err, `another job has the id "behind"`) {
 		t.Errorf("the id of what waits to be taken: %+v", r)
 	}
 	q.must("queue", "resume", "narrow")
@@ -422,10 +422,10 @@ func TestEnqueueInATransaction(t *testing.T) {
 		t.Error("a job is there of what was undone, or is none")
 	}
 	why := pgserver.Query(t, q.store, `SELECT id || ': ' || refused FROM queuectl.submissions ORDER BY id`)
-	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: "done" is taken`) || !strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
+	if !strings.Contains(why, "nobodys: ") || !strings.Contains(why, `done: id: another job has the id "done"`) || !strings.Contains(why, "wrong: ") || !strings.Contains(why, "priority") {
 		t.Errorf("refused are %s", why)
 	}
-	if out := q.cli("doctor").out; !strings.Contains(out, "3 jobs enqueued with queuectl.enqueue were refused") {
+	if out := q.cli("doctor").out; !strings.Contains(out, "3 jobs enqueued with the SQL function queuectl.enqueue were refused") {
 		t.Errorf("doctor says %s", out)
 	}
 }

@@ -239,7 +239,7 @@ func TestNewerSchema(t *testing.T) {
 	q.stop()
 	q.plant("PRAGMA user_version = 99; UPDATE meta SET min_reader = 99;")
 	before := q.text("queuectl.db")
-	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema 99") {
+	if r := q.refused("--dir", q.dir); r.code != 78 || !strings.Contains(r.err, "schema version 99") {
 		t.Errorf("newer schema: %+v", r)
 	}
 	if q.text("queuectl.db") != before {

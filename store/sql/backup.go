@@ -56,7 +56,7 @@ func (s *Store) Backup(ctx context.Context, outputs store.Outputs, each func(don
 			return err
 		}
 		if err := integrity(c); err != nil {
-			return fmt.Errorf("the copy is damaged, so the database may be damaged too; check it with: queuectl doctor --verify: %w", err)
+			return fmt.Errorf("the backup copy is damaged, so the database may be damaged too; check the database with: queuectl doctor --verify: %w", err)
 		}
 		return nil
 	}, func(path string) error {
@@ -88,7 +88,7 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	defer s.copying.Store(false)
 	need := s.Counts().Bytes + added + roomToCopy
 	if free, err := s.free(); err == nil && free < need {
-		return queue.Errorf(queue.CodeNoSpace, "copying the database and its output files needs %s on the disk of %s, but only %s are free", queue.FormatSize(need), s.dir, queue.FormatSize(free))
+		return queue.Errorf(queue.CodeNoSpace, "copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space", queue.FormatSize(need), s.dir, queue.FormatSize(free))
 	}
 	f, err := os.CreateTemp(s.dir, copyPrefix) // 0600
 	if err != nil {
@@ -142,7 +142,7 @@ func (s *Store) leavesRoom() error {
 	return nil
 }
 
-var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no disk space for the copy; free some space and try again")
+var errNoRoom = queue.Errorf(queue.CodeNoSpace, "no disk space for a copy of the database; free some space and try again")
 
 // noRoomFor is the error of a copy, which is not the database's.
 func noRoomFor(err error) error {

@@ -135,7 +135,7 @@ func (t *tx) stage(r store.Request, list []texts) (receipt store.Receipt, err er
 	}
 	for i := range r.Drafts {
 		if r.Drafts[i].Unique != "" {
-			return receipt, queue.Invalid("unique", "can be used only in a batch that is sent as a single request (at most %d jobs)", queue.MaxBatch)
+			return receipt, queue.Invalid("unique", "a unique key can be used only in a batch that is sent in one request (at most %d jobs)", queue.MaxBatch)
 		}
 	}
 	b.of = maps.Clone(b.of)

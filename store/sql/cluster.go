@@ -236,7 +236,7 @@ func (s *Server) Lease() time.Duration { return s.lease }
 // Ask implements store.Cluster.
 func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (answer []byte, err error) {
 	if len(ask) > store.MaxAsk {
-		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node is longer than %d bytes", store.MaxAsk)
+		return nil, queue.Errorf(queue.CodeTooLarge, "the request to another node has %d bytes; the maximum is %d", len(ask), store.MaxAsk)
 	}
 	var n int64
 	err = s.talk.do(ctx, func(c *serverConn) (err error) {

@@ -146,7 +146,7 @@ func (c *liteConn) bind(sql string, args []any) (uintptr, error) {
 		return 0, err
 	}
 	if n := int(sqlite3.Xsqlite3_bind_parameter_count(c.tls, p)); n != len(args) {
-		return 0, fmt.Errorf("%d arguments for %d in %s", len(args), n, sql)
+		return 0, fmt.Errorf("%d arguments for %d placeholders in the SQL statement: %s", len(args), n, sql)
 	}
 	size := 1 // an address for what is empty
 	for _, a := range args {
@@ -387,7 +387,7 @@ func (e *sqliteError) kind() kind {
 // in WAL mode when a checkpoint met a writer (sqlite.org, "WAL-reset bug").
 func checkVersion(number int64) error {
 	if number < 3_051_003 {
-		return fmt.Errorf("SQLite %d.%d.%d is linked; at least 3.51.3 is needed", number/1_000_000, number/1000%1000, number%1000)
+		return fmt.Errorf("this program was built with SQLite %d.%d.%d, but needs 3.51.3 or later", number/1_000_000, number/1000%1000, number%1000)
 	}
 	return nil
 }

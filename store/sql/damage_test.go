@@ -97,11 +97,11 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	}
 	// A file that does not say which programs may use it is for none of the others.
 	carryOut(t, dir, `ALTER TABLE meta DROP COLUMN min_reader`)
-	if err := refuses(t, dir, fmt.Sprintf("schema %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
+	if err := refuses(t, dir, fmt.Sprintf("schema version %d", newer)); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
 	carryOut(t, dir, `PRAGMA user_version = -1`)
-	if err := refuses(t, dir, "schema -1"); !errors.Is(err, store.ErrNewerSchema) {
+	if err := refuses(t, dir, "schema version -1"); !errors.Is(err, store.ErrNewerSchema) {
 		t.Errorf("got %v, want %v", err, store.ErrNewerSchema)
 	}
 }

@@ -30,14 +30,14 @@ func (s *Server) join(ctx context.Context, m Member) error {
 	if err != nil || left == 0 {
 		return err
 	}
-	s.log.Info("waiting until the lease of this node's previous service ends, which ran before a reboot or on another machine", "node", m.Name, "for", left.Round(time.Millisecond).String())
+	s.log.Info("waiting until the lease of this node's previous service ends (it ran before a reboot or on another machine)", "node", m.Name, "for", left.Round(time.Millisecond).String())
 	select {
 	case <-time.After(left):
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	if left, err = s.tryToJoin(ctx, m); left != 0 {
-		return queue.Errorf(queue.CodeExists, "another service with a copy of this state directory is node %s of this queue; give this service another name with the setting node", m.Name)
+		return queue.Errorf(queue.CodeExists, "another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting node", m.Name)
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 		}
 		left = 0
 		if folder != m.Folder && alive {
-			return queue.Errorf(queue.CodeExists, "another service is node %s of this queue; give this service another name with the setting node", m.Name)
+			return queue.Errorf(queue.CodeExists, "another service already runs as node %s of this queue; give this service another name with the setting node", m.Name)
 		}
 		copied = false
 		if renamed, err := t.rename(m); errors.Is(err, ErrCopied) {

@@ -68,7 +68,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 		return err
 	}
 	if version < int64(len(migrations)) {
-		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, but this version of queuectl needs schema %d; start the service of this version once to update the database", s.dir, version, len(migrations))
+		return queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs version %d; start the service of this version once to update the database", s.dir, version, len(migrations))
 	}
 	if err := s.load(); err != nil || orderOf == nil {
 		return err
@@ -85,7 +85,7 @@ func (s *Store) loadReadOnly(orderOf func([]store.Setting) (queue.Order, error))
 // cannotOpen is why a database cannot be opened to be read only.
 func cannotOpen(path string, err error) error {
 	if e, ok := errors.AsType[*sqliteError](err); ok && e.code&0xff == sqlite3.SQLITE_CANTOPEN {
-		return queue.Errorf(queue.CodeDenied, "no service is running in %s, and you may not read its files; ask their owner or root (%v)", filepath.Dir(path), err)
+		return queue.Errorf(queue.CodeDenied, "no service is running for %s, and you may not read the files there; ask their owner or root (%v)", filepath.Dir(path), err)
 	}
 	return explain(path, err)
 }
@@ -120,7 +120,7 @@ func readOnlyName(path string, now files) (string, error) {
 	if now[1].size > 0 {
 		name.RawQuery = "readonly_shm=1"
 		if _, err := os.Stat(path + "-shm"); err != nil {
-			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a log (%s-wal) but no index of it (%s-shm), so only a service can open it; start the service with: queuectl --dir %s service start", filepath.Dir(path), fileName, fileName, queue.Word(filepath.Dir(path)))
+			return "", queue.Errorf(queue.CodeWrongState, "the database in %s has a write-ahead log (%s-wal) without its index (%s-shm), so only a service can open it; start the service with: queuectl --dir %s service start", filepath.Dir(path), fileName, fileName, queue.Word(filepath.Dir(path)))
 		}
 	}
 	return name.String(), nil
@@ -131,7 +131,7 @@ func (s *Store) unchanged() error {
 	if s.frozen == (files{}) || s.frozen == filesNow(filepath.Join(s.dir, fileName)) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeUnavailable, "a service started in %s while its files were read; try again", s.dir)
+	return queue.Errorf(queue.CodeUnavailable, "a service started while this command read the files in %s; run the command again", s.dir)
 }
 
 var _ store.Reader = (*Store)(nil)

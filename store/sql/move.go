@@ -45,7 +45,7 @@ type Moved struct {
 // each hears of the rows that were copied of a table.
 func Move(ctx context.Context, from, to Place, member Member, each func(table string, rows int64)) (done Moved, err error) {
 	if from == to {
-		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if its service has other settings, name its store with --from STORE", from)
+		return done, queue.Invalid("to", "the queue is already in %s, according to the settings and environment of this command; if the service uses other settings, give the queue's present store with --from STORE", from)
 	}
 	m := &move{ctx: ctx, from: from, to: to, member: member, each: each}
 	defer func() { err = errors.Join(err, m.close()) }()
@@ -113,14 +113,14 @@ func (m *move) openSource() (err error) {
 	if m.from.URL != "" {
 		open, err := m.old.number(`SELECT count(*) FROM submissions WHERE refused IS NULL`)
 		if err == nil && open > 0 {
-			err = queue.Errorf(queue.CodeWrongState, "%d jobs were enqueued through %s and are not accepted yet; let its service run until they are", open, m.from)
+			err = queue.Errorf(queue.CodeWrongState, "%d jobs that were enqueued with SQL in %s are not accepted yet; let the service run until it has accepted them", open, m.from)
 		}
 		if err != nil {
 			return err
 		}
 	}
 	if m.moved, err = noted(m.old, noteMoved); err == nil && m.moved != "" && m.moved != m.to.String() {
-		err = queue.Errorf(queue.CodeWrongState, "the queue of %[1]s has already moved to %[2]s; to move it on, use --from with that store", m.from, m.moved)
+		err = queue.Errorf(queue.CodeWrongState, "the queue in %[1]s has already moved to %[2]s; to move the queue again, give its new store with --from", m.from, m.moved)
 	}
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (m *move) file() (conn, error) {
 		err = checkMark(c, m.from.Dir)
 	}
 	if err == nil && version != int64(len(migrations)) {
-		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema %d, but this version of queuectl needs schema %d; start the service of this version once to update the database", m.from.Dir, version, len(migrations))
+		err = queue.Errorf(queue.CodeWrongState, "the database in %s has schema version %d, but this queuectl needs version %d; start the service of this version once to update the database", m.from.Dir, version, len(migrations))
 	}
 	if err != nil {
 		return nil, errors.Join(err, c.close())
@@ -163,7 +163,7 @@ func (m *move) server(p Place) (conn, error) {
 		return nil, err
 	}
 	if config.pooled {
-		return nil, queue.Invalid("store", "goes through a connection pooler, but a move needs a direct connection; use the URL of the server, without pool_mode")
+		return nil, queue.Invalid("store", "the URL leads to a connection pooler, but a move needs a direct connection; use the server's own URL, without pool_mode")
 	}
 	s := &Server{config: config.with("statement_timeout", "0")} // a table is one statement
 	if err := s.connect(m.ctx); err != nil {
@@ -206,7 +206,7 @@ func (m *move) refuseNodes(c conn) error {
 		return true, nil
 	}, `SELECT name FROM nodes WHERE NOT gone AND until > clock_timestamp() AND folder <> ? ORDER BY name`, m.member.Folder)
 	if err == nil && len(alive) > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first (queuectl service stop on each node), and try again. A killed service counts until its lease ends", strings.Join(alive, ", "))
+		err = queue.Errorf(queue.CodeWrongState, "the services of these nodes still use the database: %s; stop them first (queuectl service stop on each node), and try again; a killed service still counts until its lease ends (setting node_lease)", strings.Join(alive, ", "))
 	}
 	if err != nil {
 		return err
@@ -223,7 +223,7 @@ func (m *move) refuseNodes(c conn) error {
 		others += bit(node != own)
 	}
 	if err == nil && others > 0 {
-		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were running, on other nodes; start the service and wait until they have ended", others)
+		err = queue.Errorf(queue.CodeWrongState, "%d jobs are running, or were last running, on other nodes; start the service and wait until these jobs have ended", others)
 	}
 	if err == nil { // one that is only cut off writes nothing any more
 		err = c.exec(`UPDATE nodes SET gone = true WHERE folder <> ?`, m.member.Folder)
@@ -505,9 +505,9 @@ func (n *movedNotes) read(all *reads) {
 func (n *movedNotes) refuse() error {
 	switch {
 	case n.to != "":
-		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; set store (or store_file) to it in the settings, or use that directory if it is a SQLite file", n.to)
+		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; change the setting store (or store_file) to its URL, or use the directory of the SQLite file", n.to)
 	case n.moving != "":
-		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete; complete it with: queuectl migrate")
+		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete, because a move was interrupted; complete the move with: queuectl migrate")
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func (m *move) compare() error {
 			m.done.Jobs = n
 		}
 		if n != copied || was != is {
-			return fmt.Errorf("the copy of table %s does not match (%d rows in %s, %d in %s); the queue was not moved", t.name, n, m.from, copied, m.to)
+			return fmt.Errorf("the copy of table %s differs from the original (%d rows in %s, %d in %s); the queue was not moved", t.name, n, m.from, copied, m.to)
 		}
 	}
 	return nil

@@ -150,7 +150,7 @@ func (n *numbering) skip() {
 }
 
 func exists(id string, i, of int) error {
-	e := &queue.Error{Code: queue.CodeExists, Field: "id", Message: fmt.Sprintf("%q is taken; choose another, or leave it out to get a number", id)}
+	e := &queue.Error{Code: queue.CodeExists, Field: "id", Message: fmt.Sprintf("another job has the id %q; choose another id, or leave the id out to get a number", id)}
 	if of > 1 {
 		return e.At(i + 1)
 	}

@@ -215,7 +215,7 @@ type leaseKind struct {
 }
 
 // errOtherNews is about news of another version.
-var errOtherNews = errors.New("the change was written by another version of the service")
+var errOtherNews = errors.New("another version of the service wrote the change")
 
 // hear takes in what another node has told with the commit of this number.
 func (t *tx) hear(commits int64, text []byte) error {

@@ -190,7 +190,7 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 		return nil, err
 	}
 	if sum != string(r.Sum[:]) {
-		return nil, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "was already used for a request with other parameters; use a new key"}
+		return nil, &queue.Error{Code: queue.CodeExists, Field: "key", Message: "the key was already used for a request with other parameters; use a new key"}
 	}
 	if err := json.Unmarshal([]byte(ids), &known); err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (t *tx) knownKey(r store.Request) (known *store.Receipt, err error) {
 }
 
 func errDrafts(n int) error {
-	return queue.Invalid("jobs", "%d entries given; a request may have 1 to %d", n, queue.MaxBatch)
+	return queue.Invalid("jobs", "%d jobs given; a request may have 1 to %d", n, queue.MaxBatch)
 }
 
 // Change carries out a verb on a job.

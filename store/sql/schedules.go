@@ -385,7 +385,7 @@ func (t *tx) enqueueFor(f *store.Firing, draft queue.Job) (seq int64, id string,
 		return 0, "", err
 	}
 	if receipt.Found != nil {
-		return 0, "", queue.Errorf(queue.CodeExists, "job %s already has the unique key of the schedule's job", receipt.IDs[0])
+		return 0, "", queue.Errorf(queue.CodeExists, "job %s already has the unique key %q of the schedule's job", receipt.IDs[0], drafts[0].Unique)
 	}
 	if _, err := t.rules.Replace(&drafts[0]); err != nil {
 		return 0, "", err

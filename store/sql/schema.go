@@ -349,7 +349,7 @@ func checkSchema(c *liteConn, steps [][]string) error {
 	if errors.As(err, &e) && kindOf(err) != mistake { // else there is no such table or column
 		return err
 	}
-	return queue.Errorf(store.ErrNewerSchema.Code, "the database has schema %d, but this queuectl supports only up to %d; install the newer queuectl again", version, len(steps))
+	return queue.Errorf(store.ErrNewerSchema.Code, "the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again", version, len(steps))
 }
 
 // checkTables refuses a schema of another version, and tables that lack a column: until the first release a program may
@@ -396,7 +396,7 @@ func otherTables(c *liteConn, column string) error {
 		file = r.text(0)
 		return false, nil
 	}, `SELECT file FROM pragma_database_list WHERE name = 'main'`)
-	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code, "the database %s was created by another version of queuectl: it has no %s; use that version, or move the directory away to start with an empty queue", file, column)))
+	return cmp.Or(err, error(queue.Errorf(store.ErrNewerSchema.Code, "the database %s was created by another version of queuectl: it has no column %s; use that version, or move the directory away to start with an empty queue", file, column)))
 }
 
 // hasTables reports whether all tables were created by exactly these statements. If so, no column is missing, and the

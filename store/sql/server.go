@@ -168,7 +168,7 @@ func (s *Server) errLocked(query func(each func(r row) (bool, error), sql string
 	if err != nil {
 		return err
 	}
-	return queue.Errorf(queue.CodeUnavailable, "the database %s is locked for moving its queue, by %s; try again later, or end that program if it is not queuectl", s.config.Database, who)
+	return queue.Errorf(queue.CodeUnavailable, "the queue in the database %s is locked for a move by %s; try again later, or end that program if it is not queuectl", s.config.Database, who)
 }
 
 // open makes the tables, and reads what stands at their heads.
@@ -180,7 +180,7 @@ func (s *Server) open() error {
 	if err == nil {
 		err = s.writer.query(func(r row) (bool, error) {
 			if encoding := r.text(0); encoding != "UTF8" && encoding != "SQL_ASCII" { // which takes all texts as they are
-				return false, queue.Errorf(queue.CodeInvalid, "the database %s has the encoding %s; create one with ENCODING 'UTF8'", s.config.Database, encoding)
+				return false, queue.Errorf(queue.CodeInvalid, "the database %s has the encoding %s, but queuectl needs UTF8; create a database with ENCODING 'UTF8'", s.config.Database, encoding)
 			}
 			return false, nil
 		}, `SELECT current_setting('server_encoding')`)
@@ -433,7 +433,7 @@ func (s *Server) budget() time.Duration { return longRead }
 
 // late implements host.
 func (s *Server) late(budget time.Duration) error {
-	return queue.Errorf(queue.CodeUnavailable, "reading took longer than %v; request less, or try again later", budget)
+	return queue.Errorf(queue.CodeUnavailable, "reading the database took longer than the limit of %v; request less, or try again later", budget)
 }
 
 // readable implements host.
@@ -445,7 +445,7 @@ func (s *Server) cannotRead(err error) error {
 	case err == nil:
 	case errors.As(err, new(damage)):
 		s.failed(err)
-		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see its log, and check the database with: queuectl doctor", err)
+		return queue.Errorf(queue.CodeUnavailable, "the database failed (%v), so the service ends; see the service's log, and check the database with: queuectl doctor", err)
 	case errors.As(err, new(serverLost)), errors.As(err, new(serverRefused)) && kindOf(err) != mistake:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}
@@ -463,7 +463,7 @@ func (s *Server) close() error {
 		left = s.leave(ctx)
 	}
 	if left != nil {
-		s.log.Info("cannot give up the lease of this node; other nodes wait until it ends", "error", left)
+		s.log.Info("cannot notify the other nodes that this node stops; they wait until the lease of this node ends", "error", left)
 	}
 	for _, c := range []interface{ close() error }{s.keeper, s.talk, s.writer} {
 		c.close() // all that was to be said is: the server finds out by itself

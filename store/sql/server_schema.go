@@ -143,8 +143,8 @@ func checkShape(c *serverConn, script []string) (changed string, err error) {
 	}
 	want, err := describeCreated(c, script)
 	if err != nil && kindOf(err) == mistake { // for example, the role may not create temporary tables
-		return "", otherSchema(c, fmt.Sprintf("it differs from what this version creates; "+
-			"to see how, grant the role the privilege TEMPORARY on the database (%v)", err))
+		return "", otherSchema(c, fmt.Sprintf("its tables differ from those of this version; "+
+			"to see how, grant the role in the URL the privilege TEMPORARY on the database (%v)", err))
 	}
 	if err != nil {
 		return "", err
@@ -197,7 +197,7 @@ func schemaDifference(want, got []schemaLine) string {
 }
 
 // afterOtherSchema is the advice at the end of the error that says that the tables differ.
-const afterOtherSchema = "use that version, undo the change, or set store to an empty database"
+const afterOtherSchema = "use that version, undo the change, or set the setting store to an empty database"
 
 // otherSchema returns the error about a database whose tables differ.
 func otherSchema(c *serverConn, difference string) error {
@@ -239,7 +239,7 @@ func checkServerSchema(c *serverConn, version int64, steps, own [][]string) (cha
 	oldest, err := c.number(`SELECT min_reader FROM meta`)
 	if err == nil && (oldest > int64(len(steps)) || oldest <= 0) {
 		err = queue.Errorf(store.ErrNewerSchema.Code,
-			"the database has schema %d, but this queuectl supports only up to %d; install the newer queuectl again", version, len(steps))
+			"the database has schema version %d, but this queuectl supports versions up to %d; install the newer queuectl again", version, len(steps))
 	}
 	return "", err
 }

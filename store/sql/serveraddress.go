@@ -50,7 +50,7 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
 		if refused, said := errors.AsType[*pgconn.PgError](err); said && strings.Contains(refused.Message, "unsupported startup parameter") {
-			err = fmt.Errorf("%w; with a pooler in transaction mode, add ?%s=%s to the URL in store", err, poolMode, poolTransactions)
+			err = fmt.Errorf("%w; with a pooler in transaction mode, add ?%s=%s to the URL in the setting store", err, poolMode, poolTransactions)
 		}
 		return nil, serverLost{fmt.Errorf("the database cannot be reached: %w", err)}
 	}
@@ -61,11 +61,11 @@ func connectServer(ctx context.Context, a *serverAddress) (*serverConn, error) {
 func readAddress(url string) (*serverAddress, error) {
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
-		return nil, queue.Invalid("store", "is not the URL of a PostgreSQL database: %v", err)
+		return nil, queue.Invalid("store", "the value is not a URL like postgres://USER@HOST/DATABASE: %v", err)
 	}
 	mode, pooled := config.RuntimeParams[poolMode]
 	if pooled && mode != poolTransactions {
-		return nil, queue.Invalid("store", "has pool_mode=%s; use %s, or leave it out", queue.Clip(mode), poolTransactions)
+		return nil, queue.Invalid("store", "the URL has pool_mode=%s; use %s, or leave pool_mode out", queue.Clip(mode), poolTransactions)
 	}
 	delete(config.RuntimeParams, poolMode)
 	config.RuntimeParams["application_name"], config.RuntimeParams["client_encoding"] = "queuectl", "UTF8"

@@ -455,7 +455,7 @@ func (c *serverConn) endReading() error {
 		}
 	}
 	if c.pg.IsClosed() {
-		return errors.New("the connection is lost")
+		return errors.New("the connection to the database is lost")
 	}
 	if c.pg.TxStatus() != 'I' {
 		return c.pg.Exec(c.ctx, `ROLLBACK`).Close()

@@ -67,7 +67,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 
 // serverFailure is what is found of a server that does not answer.
 func serverFailure(err error) store.Finding {
-	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "check the server, and the setting store"}
+	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "check the database server and the setting store"}
 }
 
 // foreignFinding reports an object that belongs to a role the service does not trust.
@@ -118,16 +118,16 @@ func examineServer(c interface {
 		add(store.Failure, fmt.Sprintf("a crash of the server can lose acknowledged jobs: fsync is %s, full_page_writes %s, synchronous_commit %s", fsync, full, commits), "set all three to on, and restart the server")
 	}
 	if async > 0 {
-		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list it in synchronous_standby_names, or never promote it")
+		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
 	if unseen > 0 { // the columns of others' processes are for few
 		add(store.Warning, fmt.Sprintf("the server has %d standbys, but this role may not see which are asynchronous; promoting an asynchronous one can lose acknowledged jobs", unseen), "GRANT pg_read_all_stats to the role of the URL")
 	}
 	if pid != 0 {
-		add(store.Warning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d); until it ends, the server cannot reuse the space of removed rows and the queue gets slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("end that transaction, or SELECT pg_terminate_backend(%d)", pid))
+		add(store.Warning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d), so the server cannot reuse the space of removed rows, and the queue gets slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("end that transaction, or run: SELECT pg_terminate_backend(%d)", pid))
 	}
 	if refused > 0 {
-		add(store.Warning, fmt.Sprintf("%d jobs enqueued with queuectl.enqueue were refused", refused), "see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
+		add(store.Warning, fmt.Sprintf("%d jobs enqueued with the SQL function queuectl.enqueue were refused", refused), "see why: SELECT role, id, refused FROM queuectl.submissions WHERE refused IS NOT NULL; then DELETE these rows")
 	}
 	return list, nil
 }

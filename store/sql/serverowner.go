@@ -35,7 +35,7 @@ func (f *foreignObject) message() string {
 }
 
 func (f *foreignObject) next() string {
-	return fmt.Sprintf(`check it, then drop it or run: ALTER %s OWNER TO %q`, f.what, f.user)
+	return fmt.Sprintf(`check this object, then drop it, or run: ALTER %s OWNER TO %q`, f.what, f.user)
 }
 
 // findForeign returns the first object of the schema that belongs to another role than the service's, a role that this one

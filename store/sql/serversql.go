@@ -31,7 +31,7 @@ type serverRefused struct {
 
 // Error implements error.
 func (e serverRefused) Error() string {
-	return fmt.Sprintf("%s (%s) in %s", e.Message, e.Code, strings.Join(strings.Fields(e.statement), " "))
+	return fmt.Sprintf("%s (SQLSTATE %s) in the statement %s", e.Message, e.Code, strings.Join(strings.Fields(e.statement), " "))
 }
 
 // kind goes by the class of the error's code: PostgreSQL's documentation, appendix A.

@@ -79,7 +79,7 @@ func (t *tx) reload() error {
 }
 
 // errExpelled breaks the store of a node that was taken for dead: what it had leased is others' now.
-var errExpelled = damage("the lease of this node expired, and other nodes have taken over its jobs; the service ends and can join again after a restart")
+var errExpelled = damage("the lease of this node expired, so other nodes have taken over its jobs, and the service ends; start the service again")
 
 // enter implements host. A row that the server refuses before the turn may be one of a lease that is another node's by now.
 func (s *Server) enter(t *tx) error {
@@ -151,7 +151,7 @@ func (s *Server) catchUp(t *tx, commits int64, list [][]byte) error {
 	for i, text := range list {
 		if err := t.hear(commits-int64(len(list)-i-1), text); err != nil {
 			if !errors.Is(err, errOtherNews) {
-				s.log.Warn("cannot read a change from another node; reloading everything", "error", err)
+				s.log.Warn("cannot read a change from another node; reloading the whole queue from the database", "error", err)
 			}
 			return t.reload()
 		}

@@ -79,7 +79,7 @@ func (s *Store) Room() error {
 		return s.noRoom()
 	}
 	if limited && size.database+size.wal-inside > most-reserveBytes-roomBytes {
-		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit of %s for files (LimitFSIZE=, ulimit -f); running jobs continue, new ones are refused until the limit is raised", s.dir, queue.FormatSize(most))
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, new ones are refused until the limit is raised", s.dir, queue.FormatSize(most))
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func checkFileLimit(path string) error {
 		need = max(need, info.Size()+growFile)
 	}
 	if most, limited := fileLimit(); limited && most < need {
-		return queue.Errorf(queue.CodeInvalid, "files are limited to %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
+		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
 	}
 	return nil
 }
@@ -225,7 +225,7 @@ func (s *Store) Guard(ctx context.Context) {
 		wait := guardPause
 		if err != nil {
 			if wait = guardLook; !told {
-				s.log.Warn("cannot watch the database's directory; checking it regularly instead", "error", err, "every", wait)
+				s.log.Warn("cannot watch the database's directory for changes; checking the database files at intervals instead", "error", err, "every", wait)
 			}
 			told = true
 		}
@@ -289,7 +289,7 @@ func (s *Store) checkWAL(size int64) error {
 		return false, nil
 	}, `PRAGMA wal_checkpoint(NOOP)`)
 	if err == nil && frames > 0 && size < walHead+frames*(frameHead+pageSize) {
-		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d bytes for %d changed pages", s.dir, size, frames)
+		err = fmt.Errorf("the write-ahead log of the database in %s was truncated while the service was running: it has %d bytes, too few for its %d changed pages", s.dir, size, frames)
 	}
 	return err
 }
@@ -305,7 +305,7 @@ const (
 func (s *Store) checkDatabase(size int64) error {
 	pages, err := s.lite.number(`PRAGMA page_count`)
 	if err == nil && size < pages*pageSize {
-		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, but should have %d pages", s.dir, size, pages)
+		err = fmt.Errorf("the database in %s was truncated while the service was running: it has %d bytes, too few for its %d pages", s.dir, size, pages)
 	}
 	return err
 }

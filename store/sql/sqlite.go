@@ -195,7 +195,7 @@ func checkFolder(dir, path string) error {
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		if _, err := os.Stat(filepath.Join(dir, markName)); err == nil {
-			return fmt.Errorf("the database %s is missing, but existed before; put it back, or remove %s to start with an empty queue", path, filepath.Join(dir, markName))
+			return fmt.Errorf("the database %s is missing, but existed before; put the file back, or remove %s to start with an empty queue", path, filepath.Join(dir, markName))
 		}
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 		if err != nil {
@@ -245,7 +245,7 @@ func explain(path string, err error) error {
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
 		return fmt.Errorf("the database %s is damaged (%w) and was not changed; copy it, then restore a backup with: queuectl restore FILE", path, err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
-		return fmt.Errorf("the database %s cannot be written (%w); check that this user can write to its directory", path, err)
+		return fmt.Errorf("the database %s cannot be written (%w); check that the service's user can write to the database's directory", path, err)
 	case sqlite3.SQLITE_FULL:
 		return noSpaceFor(path, err)
 	case sqlite3.SQLITE_BUSY:
@@ -364,7 +364,7 @@ func (s *Store) cannotRead(err error) error {
 		}
 		s.failed(err)
 		return queue.Errorf(queue.CodeUnavailable, "the database is damaged or cannot be read (%v), so the service ends; "+
-			"see its log, and check the database with: queuectl doctor --verify", err)
+			"see the service's log, and check the database with: queuectl doctor --verify", err)
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_NOMEM:
 		return queue.Errorf(queue.CodeUnavailable, "the database cannot be read now (%v); try again later", err)
 	}

@@ -127,7 +127,7 @@ func (s *engine) queue(o *op) error {
 		n += len(s.waiting[c])
 	}
 	if o.class == normal && n >= maxWaiting-promptRoom || o.class == prompt && n >= maxWaiting {
-		return queue.Errorf(queue.CodeUnavailable, "overloaded: %d requests are waiting for the disk; try again later", n)
+		return queue.Errorf(queue.CodeUnavailable, "the service is overloaded: %d requests are waiting for the disk; try again later", n)
 	}
 	s.waiting[o.class] = append(s.waiting[o.class], o)
 	return nil

@@ -87,7 +87,7 @@ func (s *engine) lead() {
 // turn to write.
 func (s *engine) fail(err error, group []*op) {
 	s.host.broke()
-	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the store failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
+	unknown := queue.Errorf(queue.CodeOutcomeUnknown, "the database failed (%v), so it is unknown whether the request was carried out; see the service's log, "+
 		"check the database with: queuectl doctor, and repeat the request with the same key once the service is running again", err)
 	s.mu.Lock()
 	s.err = unknown
@@ -157,7 +157,7 @@ func (s *engine) commit(group []*op) (rest []*op, err error) {
 			group[0].done <- queue.Errorf(queue.CodeInternal, "the database refused a change; see the log of the service")
 			return nil, nil
 		case k == mistake && culprit != nil:
-			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused: %v", err)
+			culprit.done <- queue.Errorf(queue.CodeInternal, "the database refused the change: %v", err)
 			group = without(group, culprit)
 		default:
 			return group, err
