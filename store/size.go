@@ -111,7 +111,7 @@ func (e *QuotaError) Unwrap() error { return e.refused }
 func QuotaExceeded(used, most, more int64) error {
 	return &QuotaError{Used: used, Most: most, More: more, refused: &queue.Error{Code: queue.CodeFull, Field: QuotaField, Message: fmt.Sprintf(
 		"the jobs and schedules of this user use %d of %d bytes, and this request needs %d more; "+
-			"cancel waiting jobs, remove ended ones (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}}
+			"cancel waiting jobs, remove ended jobs (queuectl rm --state done) or schedules, or ask an admin to raise the limit", used, most, more)}}
 }
 
 // KeptInput is the longest input of a job, in bytes as it is stored, that stays until the job's row is removed. Longer ones

@@ -167,12 +167,12 @@ func BatchTarget(name, what string, jobs int64) string {
 // ErrManyBatches refuses to begin one more batch of a user who has as many under way as
 // one may, and ErrManyNames one more job with a name.
 var (
-	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d open batches, the maximum per user; commit or abort one, or wait %v until abandoned ones are removed", MaxStagedUser, StageMemory)
+	ErrManyBatches = queue.Errorf(queue.CodeUnavailable, "you have %d open batches, the maximum per user; commit or abort one, or wait %v until abandoned batches are removed", MaxStagedUser, StageMemory)
 	ErrManyNames   = queue.Errorf(queue.CodeUnavailable, "your uncommitted batches have more than %d jobs with ids; commit or abort one of the batches, or leave the ids out", MaxStagedNames)
 )
 
 // ErrForgotten refuses more of a batch that has been forgotten.
-var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted or no request came for %v; send it again from the beginning under another name", StageMemory)
+var ErrForgotten = queue.Errorf(queue.CodeWrongState, "the batch was discarded, because the service was restarted or no request for the batch came for %v; send the batch again from the beginning under another name", StageMemory)
 
 // KeyMemory is how long at least a key is remembered.
 const KeyMemory = 10 * time.Minute

@@ -15,7 +15,7 @@ func TestRefusedEditNamesTheFlag(t *testing.T) {
 	q.must("enqueue", "--id", "a", "--unique", "k", "true")
 	q.must("enqueue", "--id", "b", "true")
 	q.must("enqueue", "--id", "c", "true")
-	const taken = `the unique key "k" is used by job a`
+	const taken = `the unique key "k" is already used by job a`
 	for _, c := range []struct {
 		args []string
 		want string

@@ -148,9 +148,9 @@ func (r *Rules) conflict(d *queue.Job) (other *Job, replaced bool, err error) {
 	case d.OnConflict == queue.ConflictReplace && j.State.Waiting() && r.tx.Lease(j.Seq) == nil:
 		return &j, true, nil
 	}
-	text := fmt.Sprintf("the unique key %q is used by job %s, which is %v; wait for that job, or cancel it", d.Unique, j.ID, j.State)
+	text := fmt.Sprintf("the unique key %q is already used by job %s, which is %v; wait for that job, or cancel it", d.Unique, j.ID, j.State)
 	if j.State.Ended() {
-		text = fmt.Sprintf("the unique key %q is used by job %s, which is %v but keeps the key until %s", d.Unique, j.ID, j.State, j.EndedAt.Add(j.UniqueFor))
+		text = fmt.Sprintf("the unique key %q is already used by job %s, which is %v but keeps the key until %s", d.Unique, j.ID, j.State, j.EndedAt.Add(j.UniqueFor))
 	}
 	return nil, false, &queue.Error{Code: queue.CodeExists, Field: "unique", Message: text}
 }
@@ -423,7 +423,7 @@ func (r *Rules) checkEdit(was, j *Job) error {
 			return err
 		}
 		if found && other.Seq != j.Seq {
-			return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("the unique key %q is used by job %s", j.Unique, other.ID)}
+			return &queue.Error{Code: queue.CodeExists, Field: "unique", Message: fmt.Sprintf("the unique key %q is already used by job %s", j.Unique, other.ID)}
 		}
 	}
 	if j.After != nil {

@@ -264,7 +264,7 @@ func (s *Server) Ask(ctx context.Context, node int64, ask []byte, slow bool) (an
 			}, `SELECT answer, answer IS NOT NULL FROM asks WHERE n = ?`, n)
 		})
 		if err == nil && !there {
-			err = queue.Errorf(queue.CodeUnavailable, "the other node does not answer; try again later")
+			err = queue.Errorf(queue.CodeUnavailable, "the node that must carry out this request does not answer; try again later")
 		}
 		if err != nil || answer != nil {
 			return answer, err

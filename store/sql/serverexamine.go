@@ -115,13 +115,13 @@ func examineServer(c interface {
 	}
 	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
 	if fsync != "on" || full != "on" || commits == "off" {
-		add(store.Failure, fmt.Sprintf("a crash of the server can lose acknowledged jobs: fsync is %s, full_page_writes %s, synchronous_commit %s", fsync, full, commits), "set all three to on, and restart the server")
+		add(store.Failure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, full_page_writes = %s, synchronous_commit = %s", fsync, full, commits), "set all three to on, and restart the server")
 	}
 	if async > 0 {
 		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list these standbys in synchronous_standby_names, or never promote them")
 	}
 	if unseen > 0 { // the columns of others' processes are for few
-		add(store.Warning, fmt.Sprintf("the server has %d standbys, but this role may not see which are asynchronous; promoting an asynchronous one can lose acknowledged jobs", unseen), "GRANT pg_read_all_stats to the role of the URL")
+		add(store.Warning, fmt.Sprintf("the server has %d standbys, but the role of the service may not see which standbys are asynchronous; promoting an asynchronous standby can lose acknowledged jobs", unseen), "grant pg_read_all_stats to the role of the service")
 	}
 	if pid != 0 {
 		add(store.Warning, fmt.Sprintf("the role %s has had a transaction open for %v (pid %d), so the server cannot reuse the space of removed rows, and the queue gets slower", holder, time.Duration(held)*time.Second, pid), fmt.Sprintf("end that transaction, or run: SELECT pg_terminate_backend(%d)", pid))

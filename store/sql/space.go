@@ -79,13 +79,13 @@ func (s *Store) Room() error {
 		return s.noRoom()
 	}
 	if limited && size.database+size.wal-inside > most-reserveBytes-roomBytes {
-		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, new ones are refused until the limit is raised", s.dir, queue.FormatSize(most))
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir, queue.FormatSize(most))
 	}
 	return nil
 }
 
 func (s *Store) noRoom() error {
-	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and in its database; running jobs continue, new ones are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
+	return queue.Errorf(queue.CodeNoSpace, "less than %s is free on the disk of %s and in its database; running jobs continue, but new jobs are refused until there is space (queuectl cleanup removes ended jobs)", queue.FormatSize(roomBytes), s.dir)
 }
 
 // withoutReserve has new jobs refused with this error until the reserve is made again.
@@ -204,7 +204,7 @@ func (zeros) Read(p []byte) (int, error) {
 func statFiles(path string) (files [2]os.FileInfo, err error) {
 	for i, p := range []string{path, path + "-wal"} {
 		if files[i], err = os.Stat(p); err != nil {
-			return files, fmt.Errorf("check the database: %w", err)
+			return files, fmt.Errorf("check the database files: %w", err)
 		}
 	}
 	return files, nil

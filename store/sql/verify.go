@@ -126,7 +126,7 @@ func ExamineFolder(dir string) (list []store.Finding) {
 	case system.note != "":
 		add("file system", store.Warning, "choose a directory on another disk with --dir", "%s is on %s: %s", dir, system.name, system.note)
 	default:
-		add("file system", store.Fine, "", "%s is on %s (unsupported file systems: %s)", dir, system.name, refusedNames())
+		add("file system", store.Fine, "", "%s is on %s (these are not supported: %s)", dir, system.name, refusedNames())
 	}
 	if free, err := freeBytes(dir); err != nil {
 		add("disk", store.Failure, "check the disk", "%v", err)
@@ -172,7 +172,7 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 	}
 	version, err := c.number(`PRAGMA user_version`)
 	if err == nil && len(list) == 0 {
-		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema %d, all tables and indexes exist", version)})
+		list = append(list, store.Finding{Check: "database", Level: store.Fine, Message: fmt.Sprintf("schema version %d, all tables and indexes exist", version)})
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(ahead) {
