@@ -157,7 +157,7 @@ func (b *firing) job(at queue.Millis, j *Job) error {
 		case !taken:
 			draft.ID = id
 		case n == store.MaxIDs:
-			return queue.Errorf(queue.CodeExists, "other jobs have all ids for this run of the schedule, up to %[1]s; remove one of them, for example: queuectl rm %[1]s", id)
+			return queue.Errorf(queue.CodeExists, "other jobs have all ids for this run of the schedule, up to %[1]s; remove one of these jobs, for example: queuectl rm %[1]s", id)
 		}
 	}
 	seq, id, err := b.inPlace(draft)

@@ -21,7 +21,7 @@ type Member struct {
 }
 
 // ErrCopied says that the folder of a node is a copy of another one's, whose service runs.
-var ErrCopied = errors.New("the directory is a copy of another node's, whose service is running")
+var ErrCopied = errors.New("the state directory is a copy of another node's directory, and that node's service is running")
 
 // join has this service be a node. One of the same folder goes on with what an earlier one has leased, unless others
 // have taken that over. If that one was in another place it may run still, and its lease is waited for.
