@@ -99,7 +99,7 @@ func setRunAs(s *Settings, text string) error {
 	user, isFixed := strings.CutPrefix(text, fixed)
 	if isFixed {
 		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil { // Windows has NT SERVICE\queuectl
-			return fmt.Errorf("%q names no valid user; write fixed:USER", text)
+			return fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", text)
 		}
 	} else if text != RunAsService && text != RunAsSubmitter {
 		return fmt.Errorf("unknown value %q; use service, submitter or fixed:USER", text)
@@ -111,7 +111,8 @@ func setRunAs(s *Settings, text string) error {
 func setSocketMode(s *Settings, text string) error {
 	n, err := strconv.ParseUint(text, 8, 32)
 	if err != nil || len(text) != 4 || n&0o600 != 0o600 || n > 0o777 {
-		return fmt.Errorf("%q is not a valid mode; use an octal mode like \"0600\" or \"0660\", in quotes", text)
+		return fmt.Errorf("%q is not a valid file mode; use four octal digits starting with 06 or 07, in quotes, like \"0660\"",
+			text)
 	}
 	s.SocketMode = text
 	return nil
@@ -131,16 +132,16 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 		list := strings.Fields(text)
 		switch {
 		case len(list) == 0:
-			return fmt.Errorf("must not be empty; use none for no user")
+			return fmt.Errorf("the list must not be empty; use none for no users")
 		case len(list) > maxNames:
-			return fmt.Errorf("too many names (%d); the maximum is %d", len(list), maxNames)
+			return fmt.Errorf("too many users and groups (%d); the maximum is %d", len(list), maxNames)
 		case len(list) == 1 && (text == none || text == auto && def == auto):
 			*at(s) = text
 			return nil
 		}
 		for i, n := range list {
 			if n == none || n == auto {
-				return fmt.Errorf("%q cannot be combined with names", n)
+				return fmt.Errorf("%q cannot be combined with names; remove it or the names", n)
 			}
 			if err := checkAccount(strings.TrimPrefix(n, "@")); err != nil {
 				return err
@@ -157,11 +158,12 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 // checkAccount refuses what cannot be the name, or number, of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
-		return fmt.Errorf("%q is not a valid name; write a user as NAME and a group as @NAME", name)
+		return fmt.Errorf(`%q is not a valid user or group name; use one without spaces and :,@*" that does not start with -`,
+			name)
 	}
 	if name[0] >= '0' && name[0] <= '9' && strings.Trim(name, "0123456789") == "" {
 		if n, err := strconv.ParseUint(name, 10, 64); err != nil || n > maxID {
-			return fmt.Errorf("%q is not a valid uid or gid", name)
+			return fmt.Errorf("%q is not a valid uid or gid; the maximum is %d", name, uint64(maxID))
 		}
 	}
 	return nil

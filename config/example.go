@@ -13,7 +13,7 @@ var headings = map[string]string{
 	"web":    "The web page. \"queuectl web start\" serves it until the service ends; \"queuectl web open\" prints a link to it.",
 	"hooks":  "Commands that run for all jobs, in addition to the hooks of the jobs themselves.",
 	accessTable: "Access rights: lists of users (\"alice\", \"1001\") and groups (\"@staff\", \"@1005\"), " +
-		"like [\"alice\", \"@staff\"]. Each right includes the rights above it.",
+		"like [\"alice\", \"@staff\"]. Each right includes the rights listed above it.",
 }
 
 // comment returns a text as comment lines of at most 80 columns.
@@ -55,7 +55,7 @@ func Example() string {
 		}
 		b.WriteString("\n" + comment(k.Doc))
 		if others := k.Spellings(); len(others) > 0 {
-			fmt.Fprintf(&b, "# (also accepted: %s)\n", strings.Join(others, ", "))
+			fmt.Fprintf(&b, "# (other accepted names: %s)\n", strings.Join(others, ", "))
 		}
 		value := k.Default
 		_, err := strconv.ParseFloat(value, 64)

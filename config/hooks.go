@@ -110,7 +110,7 @@ func parseWebhooks(text string) (map[string]Webhook, error) {
 		case err != nil:
 			return fmt.Errorf("%s: %w", queue.Clip(name), err)
 		case !queue.ValidID(name):
-			return fmt.Errorf("%q is not a valid name; use letters, digits and . _ @ / -, starting with a letter or a digit", queue.Clip(name))
+			return fmt.Errorf("%q is not a valid webhook name; use letters, digits and . _ @ / -, starting with a letter or a digit", queue.Clip(name))
 		case len(of) == maxWebhooks:
 			return fmt.Errorf("too many webhooks; the maximum is %d", maxWebhooks)
 		}
@@ -130,11 +130,11 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 			w.SecretFile, err = queue.Text(value)
 		case "queues":
 			if json.Unmarshal(value, &w.Queues) != nil || slices.ContainsFunc(w.Queues, func(q string) bool { return !queue.ValidQueue(q) }) {
-				err = fmt.Errorf("must be a list of queue names")
+				err = fmt.Errorf("must be a list of queue names, like [\"mail\"]")
 			}
 		case "events":
 			if json.Unmarshal(value, &list) != nil {
-				err = fmt.Errorf("must be a list like [\"dead\"]")
+				err = fmt.Errorf("must be a list of events, like [\"dead\"]")
 			} else {
 				w.Events, err = moments(list)
 			}
@@ -176,7 +176,7 @@ func moments(list []string) (set queue.HookSet, err error) {
 		set |= m
 	}
 	if set == 0 {
-		return 0, fmt.Errorf("must not be empty; leave it out to get the event ended")
+		return 0, fmt.Errorf("must not be empty; remove this field to receive the event \"ended\"")
 	}
 	return set, nil
 }

@@ -118,7 +118,7 @@ func (l *Layer) Take(name string, value any) error {
 		}
 		list, ok := v.([]any)
 		if !ok || !isList(name) {
-			return queue.Invalid(name, "must be text, a number, true or false")
+			return queue.Invalid(name, "the value must be text, a number, true or false")
 		}
 		text, err := listText(list)
 		if err != nil {
@@ -131,7 +131,7 @@ func (l *Layer) Take(name string, value any) error {
 		return err
 	}
 	if _, twice := l.Values[k.Name]; twice {
-		return queue.Invalid(name, "also given under its other name; use only one of them")
+		return queue.Invalid(name, "the setting %s is given twice, under two names; keep only one of them", k.Name)
 	}
 	l.Values[k.Name] = text
 	return k.Check(text)
@@ -151,7 +151,8 @@ func listText(list []any) (string, error) {
 			return "", fmt.Errorf("must be a list of names, like [\"alice\", \"@staff\"]")
 		}
 		if len(strings.Fields(word)) != 1 {
-			return "", fmt.Errorf("%q is not a valid name; write a user as NAME and a group as @NAME", word)
+			return "", fmt.Errorf("%q is not a valid name; write a user as NAME and a group as @NAME, without spaces",
+				word)
 		}
 		words = append(words, word)
 	}

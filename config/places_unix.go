@@ -46,7 +46,7 @@ func User() (Places, error) {
 	if !filepath.IsAbs(state) || !filepath.IsAbs(config) {
 		home := os.Getenv("HOME")
 		if !filepath.IsAbs(home) {
-			return Places{}, errors.New("HOME is not set; set it, or use --dir DIR")
+			return Places{}, errors.New("the variable HOME does not contain an absolute path; set it, or use --dir DIR")
 		}
 		if !filepath.IsAbs(state) {
 			state = filepath.Join(home, ".local", "state")

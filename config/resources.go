@@ -71,7 +71,7 @@ func resourceText(name string, of map[string]any) (string, error) {
 				continue
 			}
 		}
-		return "", queue.Invalid(at, "not valid for a resource; use ids = [\"0\", \"1\"] or count = 2, and optionally env = \"NAME\"")
+		return "", queue.Invalid(at, "not a valid field or value of a resource; use ids = [\"0\", \"1\"] or count = 2 (not both), and optionally env = \"NAME\"")
 	}
 	return name + "=" + text, nil
 }
@@ -105,9 +105,9 @@ func parseResources(text string) (map[string]Resource, error) {
 		_, twice := of[name]
 		switch {
 		case !queue.ValidID(name) || twice:
-			return nil, fmt.Errorf("%q is not a valid resource name, or is listed twice; write it like gpu=2 or gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
+			return nil, fmt.Errorf("%q is listed twice or is not a valid resource name; write resources like gpu=2 or gpu=[0,1]>CUDA_VISIBLE_DEVICES", queue.Clip(name))
 		case told && (!variableName(env) || strings.HasPrefix(env, "QUEUECTL_")):
-			return nil, fmt.Errorf("%q is not a valid variable for the units of %s; use a name like GPU_IDS", queue.Clip(env), name)
+			return nil, fmt.Errorf("%q is not a valid environment variable for the unit ids of resource %s; use a name like GPU_IDS", queue.Clip(env), name)
 		case len(of) == maxResources:
 			return nil, fmt.Errorf("too many resources; the maximum is %d", maxResources)
 		}
@@ -130,20 +130,22 @@ func unitIDs(text string) (ids []string, err error) {
 		ids = strings.Split(strings.TrimSuffix(list, "]"), ",")
 		for i, id := range ids {
 			if id == "" || len(id) > maxUnitName || slices.Contains(ids[:i], id) || strings.ContainsAny(id, "[]>=") {
-				return nil, fmt.Errorf("%q is not a valid unit id, or is listed twice", queue.Clip(id))
+				return nil, fmt.Errorf("%q is listed twice or is not a valid unit id; use different ids without []>=",
+					queue.Clip(id))
 			}
 		}
 	} else {
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 {
-			return nil, fmt.Errorf("%q is not valid; use a number of units, or a list like [0,1]", queue.Clip(text))
+			return nil, fmt.Errorf("%q is neither a number of units nor a list of unit ids; write it like 2 or [0,1]",
+				queue.Clip(text))
 		}
 		for i := range min(n, maxUnits+1) {
 			ids = append(ids, strconv.Itoa(i))
 		}
 	}
 	if len(ids) > maxUnits {
-		return nil, fmt.Errorf("too many units; the maximum is %d", maxUnits)
+		return nil, fmt.Errorf("too many units of one resource; the maximum is %d", maxUnits)
 	}
 	return ids, nil
 }

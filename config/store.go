@@ -33,10 +33,10 @@ func storeKey() Key {
 }
 
 func storeFileKey() Key {
-	return textOrNone("store_file", "file with the value of store, to keep its password out of the settings: /PATH, or credential:NAME for a systemd credential; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
+	return textOrNone("store_file", "file with the value of the setting store, so that the settings contain no password: /PATH, or credential:NAME for a systemd credential; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
 		name, handed := strings.CutPrefix(text, credential)
 		if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
-			return fmt.Errorf("%q is not a file; write /PATH or credential:NAME", text)
+			return fmt.Errorf("%q is neither an absolute path nor credential:NAME", text)
 		}
 		return nil
 	})
@@ -47,13 +47,13 @@ func nodeKeys() []Key {
 	return []Key{
 		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.Node }, func(text string) error {
 			if !queue.ValidID(text) || strings.Contains(text, "=") {
-				return fmt.Errorf("%q is not a valid name; use up to 128 letters, digits and . _ @ / -, starting with a letter or a digit", text)
+				return fmt.Errorf("%q is not a valid node name; use up to 128 letters, digits and . _ @ / -, starting with a letter or a digit", text)
 			}
 			return nil
 		}),
 		textOrNone("node_labels", "labels of this node, like rack=a disk=ssd; jobs select nodes with --on LABEL=VALUE; "+onlyFile, func(s *Settings) *string { return &s.NodeLabels }, checkNodeLabels),
 		duration("node_lease", "30s", "how long this node can be out of contact with a shared store before other nodes take over its jobs; at least 2s; "+onlyFile+"; "+nextStart, 2*time.Second, func(s *Settings) *time.Duration { return &s.NodeLease }),
-		choice("on_partition", "stop", "what to do with running jobs if this node cannot reach the store for node_lease: stop ends them before other nodes start them again; continue lets them run, so they may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
+		choice("on_partition", "stop", "what to do with running jobs if this node cannot reach the store for longer than the setting node_lease: stop ends them before other nodes start them again; continue lets them run, so they may run twice", func(s *Settings) *string { return &s.OnPartition }, "stop", "continue"),
 	}
 }
 
@@ -70,7 +70,7 @@ func checkNodeLabels(text string) error {
 		label, value, paired := strings.Cut(word, "=")
 		switch {
 		case !paired || !queue.ValidID(label) || !queue.ValidID(value) || len(word) > queue.MaxKey:
-			return fmt.Errorf("%q is not LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a letter or a digit, at most %d characters in all", word, queue.MaxKey)
+			return fmt.Errorf("%q is not a valid LABEL=VALUE; use letters, digits and . _ @ / -, starting each part with a letter or a digit, at most %d characters in all", word, queue.MaxKey)
 		case seen[label]:
 			return fmt.Errorf("label %q is listed twice; list it once", label)
 		}
@@ -124,13 +124,13 @@ func (s *Settings) StoreURL() (string, error) {
 	case s.StoreFile == "":
 		return s.Store, nil
 	case s.Store != StoreSQLite:
-		return "", queue.Invalid("store_file", "cannot be combined with store; use only one of them")
+		return "", queue.Invalid("store_file", "cannot be combined with the setting store; remove one of the two")
 	}
 	path := s.StoreFile
 	if name, handed := strings.CutPrefix(path, credential); handed {
 		folder := os.Getenv("CREDENTIALS_DIRECTORY")
 		if folder == "" {
-			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH to its unit", name)
+			return "", queue.Invalid("store_file", "systemd passed no credentials to the service; add LoadCredential=%s:/PATH to the service's unit", name)
 		}
 		path = filepath.Join(folder, name)
 	}
@@ -141,16 +141,16 @@ func (s *Settings) StoreURL() (string, error) {
 func ReadStore(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return "", queue.Invalid(field, "cannot be read: %v", err)
+		return "", queue.Invalid(field, "the file with the database URL cannot be read: %v", err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxStore+1))
 	if err != nil {
-		return "", queue.Invalid(field, "cannot be read: %v", err)
+		return "", queue.Invalid(field, "the file with the database URL cannot be read: %v", err)
 	}
 	text := string(bytes.TrimSpace(raw))
 	if err := checkStore(text); err != nil {
-		return "", queue.Invalid(field, "%s: its content %v", path, err)
+		return "", queue.Invalid(field, "the content of %s %v", path, err)
 	}
 	return text, nil
 }
@@ -171,7 +171,7 @@ func checkRoles(text string) error {
 		role, user, paired := strings.Cut(word, "=")
 		switch {
 		case !paired || role == "" || user == "" || len(role) > maxRole || len(user) > maxName:
-			return fmt.Errorf("%q is not ROLE=USER; write it like app=alice", word)
+			return fmt.Errorf("%q is not a valid ROLE=USER; write it like app=alice", word)
 		case seen[role]:
 			return fmt.Errorf("role %q is listed twice; list it once", role)
 		}

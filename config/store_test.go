@@ -25,13 +25,13 @@ func TestStoreURL(t *testing.T) {
 		{"postgres://u@h/d", "", "postgres://u@h/d", ""},
 		{"", file, "postgres://u:secret@h/d", ""},
 		{"", "credential:store", "postgres://u:secret@h/d", ""},
-		{"", "credential:none", "", "store_file: cannot be read"},
+		{"", "credential:none", "", "store_file: the file with the database URL cannot be read"},
 		{"", bad, "", "must be sqlite or a URL"},
-		{"postgres://u@h/d", file, "", "use only one of them"},
+		{"postgres://u@h/d", file, "", "remove one of the two"},
 		{"postgres://u:secret@h", "", "", "must name a database"},
 		{"mysql://u:secret@h/d", "", "", "must be sqlite or a URL"},
 		{"postgres://u@h/d#?password=secret", "", "", "write it as %23"},
-		{"", "store", "", "write /PATH"},
+		{"", "store", "", "is neither an absolute path nor credential:NAME"},
 	} {
 		values := map[string]string{}
 		if c.store != "" {

@@ -21,7 +21,7 @@ func webKeys() []Key {
 		choice("web.metrics_anonymous", "false", "whether users of this machine can read /metrics without signing in", func(s *Settings) *string { return &s.WebMetrics }, "false", "true"),
 		{webHosts, none, "host names of the page in addition to the loopback names, like [\"queue.example.org\"]; links use the first one; outside the settings file, separate them by spaces", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
 		textOrNone("web.tls_cert", "file with the page's TLS certificate and its intermediate certificates; read when the page starts", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
-		textOrNone("web.tls_key", "file with the private key of tls_cert", func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
+		textOrNone("web.tls_key", "file with the private key for the certificate in the setting web.tls_cert", func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
 		choice("web.tls", none, "proxy if a reverse proxy handles TLS and forwards requests to the page, otherwise none", func(s *Settings) *string { return &s.WebTLS }, none, "proxy"),
 	}
 }
@@ -86,9 +86,9 @@ func setWebHosts(s *Settings, text string) error {
 	}
 	switch {
 	case len(hosts) > maxNames:
-		return fmt.Errorf("too many hosts; the maximum is %d", maxNames)
+		return fmt.Errorf("too many host names (%d); the maximum is %d", len(hosts), maxNames)
 	case len(hosts) == 0 && text != none:
-		return fmt.Errorf("must not be empty; use none for no hosts")
+		return fmt.Errorf("the list must not be empty; use none for no hosts")
 	}
 	s.WebHosts = orNone(strings.Join(hosts, " "))
 	return nil

@@ -137,7 +137,7 @@ func TestServeRefusals(t *testing.T) {
 		{"unknown key", []string{"--dir", sub("a", "priority = 1\n\nworkrs = 3\n")}, 78, "a/queuectl.toml:3: workrs"},
 		{"wrong value", []string{"--dir", sub("b", "# x\nbackoff_strategy = \"linera\"\n")}, 78, "b/queuectl.toml:2: backoff_strategy"},
 		{"no TOML", []string{"--dir", sub("c", "x = [\n")}, 78, "c/queuectl.toml:"},
-		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78, "also given under its other name"},
+		{"given twice", []string{"--dir", sub("d", "workers = 1\nmax_concurrent_jobs = 2\n")}, 78, "given twice, under two names"},
 		{"file missing", []string{"--dir", sub("e", ""), "--config", "/none.toml"}, 78, "/none.toml"},
 		{"bad flag", []string{"--dir", sub("f", ""), "--workers", "many"}, 78, "workers"},
 		{"second service", []string{"--dir", q.dir}, 5, fmt.Sprint("pid ", st.PID, " ")},

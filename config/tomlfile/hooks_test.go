@@ -55,7 +55,7 @@ secret_file = "/s"
 func TestWebhooksAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`x`: "must be none or JSON",
-		`{"a b": {"url": "https://x", "secret_file": "/s"}}`:                   "is not a valid name",
+		`{"a b": {"url": "https://x", "secret_file": "/s"}}`:                   "is not a valid webhook name",
 		`{"a": {"secret_file": "/s"}}`:                                         "a: url is missing",
 		`{"a": {"url": "ftp://x", "secret_file": "/s"}}`:                       "a: url must be like",
 		`{"a": {"url": "https://x"}}`:                                          "a: secret_file must be the absolute path",

@@ -87,7 +87,8 @@ const maxFile = 1 << 20
 func Parse(path string, raw []byte) (config.Layer, error) {
 	l := config.Layer{Origin: config.FromFile, Values: map[string]string{}}
 	if len(raw) > maxFile {
-		return l, queue.Errorf(queue.CodeInvalid, "%s: the file is larger than %s", path, queue.FormatSize(maxFile))
+		return l, queue.Errorf(queue.CodeInvalid, "%s: the settings file is larger than the maximum of %s",
+			path, queue.FormatSize(maxFile))
 	}
 	file, err := Tables(path, raw)
 	if err != nil {

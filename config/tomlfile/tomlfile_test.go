@@ -20,7 +20,7 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 		"workers = 2\nwork = 3\n":                              "f:2: work: ",
 		"aging_interval = \"1s\"\naging = \"x\"\n":             "f:2: aging: ",
 		"# jitter\n\n\"jitter\" = 2\n":                         "f:3: jitter: ",
-		"workers = 1\nmax_concurrent_jobs = 2\n":               "also given under its other name",
+		"workers = 1\nmax_concurrent_jobs = 2\n":               "given twice, under two names",
 		"workers = 1\nworkers = 2\n":                           "f:2: ",
 		"priority = \n":                                        "f:1: ",
 		"timeout = [1]\n":                                      "f:1: timeout: ",
