@@ -50,7 +50,7 @@ func (h Home) unreachable(err error) error {
 		return err
 	}
 	return &LauncherError{
-		Problem: fmt.Sprintf("no process listens on %s (%v)", h.Socket, err),
+		Problem: fmt.Sprintf("no process listens on the socket %s (%v)", h.Socket, err),
 		Next:    "start the launcher: systemctl start queuectl-runner.socket (without systemd: restart the service)",
 	}
 }
@@ -64,10 +64,10 @@ func (h Home) unanswered(pid int, err error) error {
 	if pid == 0 || h.Own {
 		return err
 	}
-	next := fmt.Sprintf("find out as root what it is waiting for: cat /proc/%d/stack; "+
-		"if it hangs, kill it (kill -KILL %[1]d) and restart the service", pid)
+	next := fmt.Sprintf("as root, find out what process %d is waiting for: cat /proc/%[1]d/stack; "+
+		"if the process hangs, run kill -KILL %[1]d and restart the service", pid)
 	if pid == 1 {
-		next = "see the log: journalctl -u 'queuectl-runner@*'"
+		next = "see the runner's log: journalctl -u 'queuectl-runner@*'"
 	}
 	return &LauncherError{PID: pid, Problem: fmt.Sprintf("started no runner within %v", readyWithin), Next: next}
 }
@@ -161,13 +161,13 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 		case isAs:
 			as = name
 		default:
-			return fmt.Errorf("unknown word %q in the request: the service is newer than this runner; install the same version of both", word)
+			return fmt.Errorf("unknown word %q in the service's request: the service is newer than this runner; install the same version of both", word)
 		}
 	}
 	own := policy == ""
 	switch {
 	case own && (as != "" || int(peer.Uid) != os.Geteuid()):
-		return errors.New("this runner only runs jobs of the account it runs as")
+		return errors.New("this runner can run only jobs of its own account")
 	case own:
 		err = os.MkdirAll(base, 0o700)
 	default:
@@ -214,7 +214,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 		return err
 	}
 	if known.UID == 0 {
-		return errors.New("run_as = fixed:root would run the jobs of all users as root; name another account")
+		return errors.New("the setting run_as = fixed:root would run all users' jobs as root; use another account")
 	}
 	if a.Credentials, err = credentialsOf(policy, known, a.Service); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 	}
 	if a.Cgroups != nil {
 		if err := a.Cgroups.GiveTo(int(known.UID), int(known.GID)); err != nil {
-			return fmt.Errorf("give the control group to %s: %w", known.Name, err)
+			return fmt.Errorf("give the runner's control group to account %s: %w", known.Name, err)
 		}
 	}
 	groups := make([]int, len(known.Groups))
@@ -244,7 +244,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 		return fmt.Errorf("switch to account %s: %w", known.Name, err)
 	}
 	if syscall.Setresuid(0, 0, 0) == nil {
-		return fmt.Errorf("account %s can switch back to root", known.Name)
+		return fmt.Errorf("a runner for account %s was not started, because it could switch back to root", known.Name)
 	}
 	return nil
 }

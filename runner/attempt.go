@@ -265,7 +265,7 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	result := wire.Append(make([]byte, 0, usualResult+len(f.Output)), f)
 	segment, err := s.journal.append(result)
 	if err != nil {
-		s.Log.Error("could not write a result to the journal; keeping it in memory and trying again", "job", f.Seq, "error", err)
+		s.Log.Error("could not write a job's result to the result journal; keeping the result in memory and trying again", "job", f.Seq, "error", err)
 	} else if s.anyUnkept() {
 		s.chores.add(s.keepAgain)
 	}
@@ -358,7 +358,7 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 		err = writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
 	}
 	if err != nil {
-		s.Log.Error("output truncated", "job", a.start.Seq, "error", err)
+		s.Log.Error("a job's output was truncated, because its output file could not be written", "job", a.start.Seq, "error", err)
 		var kept int64
 		f.Output, kept = a.log.EncodeHead(output.InMemory)
 		f.Error, f.Dropped = joinText(f.Error, "output truncated: "+err.Error()), f.Dropped+a.log.Kept()-kept

@@ -34,10 +34,10 @@ var ErrRefused = errors.New("the runner is already connected to a newer service"
 
 // ErrGone means that no answer of a runner is to be expected any more: the connection to it
 // has ended, or what it was asked about has.
-var ErrGone = errors.New("the runner will not reply: its connection or the attempt has ended")
+var ErrGone = errors.New("the runner will not reply, because its connection or the job's attempt has ended")
 
 // ErrEnds means that an attempt has ended, or is being ended.
-var ErrEnds = errors.New("the attempt has ended, or is ending")
+var ErrEnds = errors.New("the job's attempt has ended, or is ending")
 
 // answerWithin bounds the answer to the first frame.
 const answerWithin = 10 * time.Second
@@ -125,7 +125,7 @@ func (c *Client) readReply(epoch int64) error {
 		return nil
 	case *wire.Refused:
 		if f.Epoch < epoch {
-			return errors.New("connect to the runner: it is shutting down")
+			return errors.New("connect to the runner: the runner is shutting down")
 		}
 		return ErrRefused
 	}

@@ -27,7 +27,7 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 		if value, ok := s.Credentials[name]; ok {
 			return value, nil
 		}
-		return nil, process.Unusable("the runner's policy does not allow it for this account")
+		return nil, process.Unusable("the runner's policy does not allow this credential for this account")
 	}
 	known, err := s.accounts.of(uint32(uid))
 	if err != nil {
@@ -70,7 +70,7 @@ func readCredential(name string) ([]byte, error) {
 		return nil, process.Unusable("systemd passed no credentials to the runner; add LoadCredential= to queuectl-runner@.service")
 	}
 	if filepath.Base(name) != name || name[0] == '.' {
-		return nil, process.Unusable("not a valid credential name")
+		return nil, process.Unusable("the name of the credential is not valid")
 	}
 	f, err := os.OpenFile(filepath.Join(folder, name), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -78,7 +78,7 @@ func readCredential(name string) ([]byte, error) {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(process.Unusable("not a regular file"), err)
+		return nil, errors.Join(process.Unusable("the credential is not a regular file"), err)
 	}
 	return io.ReadAll(io.LimitReader(f, maxCredential+1))
 }

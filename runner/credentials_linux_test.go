@@ -46,7 +46,7 @@ func TestCredentialsOfARunner(t *testing.T) {
 		name, why string
 	}{
 		{roots, 1, "db", ""}, {became, -1, "db", ""}, {roots, 9, "db", "not allowed for jobs of news"}, {roots, 1, "nothing", "not allowed for jobs of"}, {roots, 1, "gone", "no such file"},
-		{roots, 1, "link", "too many levels"}, {roots, 1, "../other", "not allowed for jobs of"}, {became, -1, "gone", "does not allow it for this account"}, {&server{}, -1, "db", "does not allow it for this account"},
+		{roots, 1, "link", "too many levels"}, {roots, 1, "../other", "not allowed for jobs of"}, {became, -1, "gone", "does not allow this credential for this account"}, {&server{}, -1, "db", "does not allow this credential for this account"},
 	} {
 		list, err := c.s.secrets(&wire.Start{UID: c.uid, Secrets: []string{"S=credential:" + c.name}})
 		if c.why == "" && (err != nil || len(list) != 1 || string(list[0].Value) != "p4ss\n" || list[0].Path != "") || c.why != "" && (err == nil || !strings.Contains(err.Error(), c.why)) {

@@ -229,7 +229,7 @@ func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) e
 		return err
 	}
 	if t.pid == 0 {
-		return fmt.Errorf("cannot end the runner in %s: its files do not name a process that belongs to its account", dir)
+		return fmt.Errorf("cannot end the runner in %s: the files there do not name a process of the runner's account", dir)
 	}
 	return tell(t.pid, t.ticks, of)
 }
@@ -243,10 +243,10 @@ func readReady(from io.Reader) (name string, err error) {
 	}
 	name, ok := strings.CutPrefix(line, readyWord)
 	if err != nil {
-		return "", fmt.Errorf("it replied %q, then ended or hung (%w); see the log", line, err)
+		return "", fmt.Errorf("the runner replied %q, then ended or hung (%w); see the service's log", line, err)
 	}
 	if !ok || filepath.Base(name) != name {
-		return "", fmt.Errorf("unexpected reply %q; see the log", line)
+		return "", fmt.Errorf("unexpected reply %q from the runner; see the service's log", line)
 	}
 	return name, nil
 }

@@ -183,7 +183,7 @@ func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
 	case errors.Is(err, os.ErrNotExist):
 		return nil, ""
 	case err != nil:
-		return nil, "could not be read: " + err.Error()
+		return nil, "the file could not be read: " + err.Error()
 	case len(raw) > maxValue:
 		return nil, fmt.Sprintf("larger than %d bytes", maxValue)
 	case len(bytes.TrimSpace(raw)) == 0:

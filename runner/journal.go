@@ -78,7 +78,7 @@ func (j *journal) noted() {
 func (j *journal) next() error {
 	f, err := os.OpenFile(j.path(j.n+1), os.O_CREATE|os.O_RDWR, j.mode)
 	if err != nil {
-		return fmt.Errorf("open the journal: %w", err)
+		return fmt.Errorf("open the result journal: %w", err)
 	}
 	if j.file != nil {
 		j.file.Close() // its records are written
@@ -269,10 +269,10 @@ func readJournal(dir string, least written, wanted func(wire.Lease) bool) (resul
 			continue
 		}
 		if err != nil {
-			return nil, false, fmt.Errorf("read the journal: %w", err)
+			return nil, false, fmt.Errorf("read the result journal: %w", err)
 		}
 		if read += len(raw); read > maxJournal {
-			return nil, false, fmt.Errorf("the journal in %s is larger than %d bytes", dir, maxJournal)
+			return nil, false, fmt.Errorf("the result journal in %s is larger than %d bytes", dir, maxJournal)
 		}
 		list, good := parseJournal(raw)
 		for _, r := range list {

@@ -80,7 +80,7 @@ func (s *server) lookLapsed() {
 const guardWithin = 5 * time.Second
 
 func (s *server) unguarded() {
-	s.Log.Error("watchdog not running yet; until it is, no jobs start that another node could take over")
+	s.Log.Error("watchdog not running yet; until it runs, this runner starts no jobs that another node could take over")
 }
 
 // watchLeases has a watchdog end what runs if the runner dies, once its service has leases for a time: of a
@@ -135,6 +135,6 @@ func (s *server) endLapsed() {
 		}
 	}
 	if ended > 0 {
-		s.Log.Warn("the service has not renewed its leases; its jobs were ended because another node may run them", "ended", ended)
+		s.Log.Warn("the service has not renewed its leases in time, so its jobs were ended: another node may run them now", "ended", ended)
 	}
 }

@@ -37,5 +37,6 @@ func stoppedLauncher(pid int) error {
 	if pid == 0 || !process.Stopped(pid) {
 		return nil
 	}
-	return &LauncherError{PID: pid, Problem: "is stopped", Next: fmt.Sprintf("resume it as root: kill -CONT %d", pid)}
+	next := fmt.Sprintf("resume this process as root: kill -CONT %d", pid)
+	return &LauncherError{PID: pid, Problem: "is stopped", Next: next}
 }

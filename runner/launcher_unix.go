@@ -69,7 +69,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	defer lock.Close()
 	path := filepath.Join(dir, launcherSocket)
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove the old socket: %w", err)
+		return fmt.Errorf("remove the launcher's old socket: %w", err)
 	}
 	syscall.Umask(0o077)
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -95,12 +95,13 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			return nil
 		}
 		if err != nil {
-			log.Warn("cannot accept a connection", "error", err)
+			log.Warn("the launcher cannot accept a connection", "error", err)
 			time.Sleep(acceptPause)
 			continue
 		}
 		if peer, err := peerUID(c); err != nil || peer != uid && peer != 0 {
-			log.Warn("rejected a connection that is not from the service", "uid", peer, "error", err)
+			log.Warn("the launcher rejected a connection from an account other than the service's",
+				"uid", peer, "error", err)
 			c.Close()
 			continue
 		}
@@ -122,7 +123,7 @@ func lockLauncher(dir string) (*os.File, error) {
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
 	if err == nil && lock == nil {
 		pid, _ := os.ReadFile(path)
-		return nil, fmt.Errorf("process %s already starts runners in %s; if its service runs, use another directory with --runner-dir, otherwise end that process", cmp.Or(string(pid), "with a lock on "+path), dir)
+		return nil, fmt.Errorf("process %s already starts runners in %s; if the service of that process runs, use another directory with --runner-dir, otherwise end that process", cmp.Or(string(pid), "with a lock on "+path), dir)
 	}
 	if err == nil { // where there is no space the lock alone tells
 		lock.Truncate(0)

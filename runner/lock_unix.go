@@ -57,7 +57,7 @@ func (h Home) Lock() (*os.File, error) {
 	case err != nil:
 		return nil, fmt.Errorf("lock the runner directory: %w", err)
 	case f == nil:
-		return nil, fmt.Errorf("another service uses the runners in %s; stop it, or use another directory with --runner-dir", h.Dir)
+		return nil, fmt.Errorf("another service uses the runners in %s; stop that service, or use another directory with --runner-dir", h.Dir)
 	}
 	return f, nil
 }

@@ -16,7 +16,7 @@ func (s *server) boundMemory(workers int) {
 	}
 	s.chores.add(func() {
 		if err := s.Cgroups.BoundSelf(ownMemory + int64(workers)*workerMemory); err != nil {
-			s.unbounded.Do(func() { s.Log.Warn("could not limit this runner's memory", "error", err) })
+			s.unbounded.Do(func() { s.Log.Warn("could not limit the runner's own memory", "error", err) })
 		}
 	})
 }

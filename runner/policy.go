@@ -80,7 +80,7 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 		if p.allowRoot {
 			return ""
 		}
-		return fmt.Sprintf("jobs may not run as root; an administrator can set allow_root_jobs = true in %s, or use another account with --user NAME", p.file)
+		return fmt.Sprintf("jobs may not run as root; use another account with --user NAME, or ask an administrator to set allow_root_jobs = true in %s", p.file)
 	}
 	own := int(a.UID) == service
 	for _, allowed := range p.accounts {
@@ -99,9 +99,9 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 		}
 	}
 	if own {
-		return fmt.Sprintf("jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by name under accounts in %s", a.Name, p.file)
+		return fmt.Sprintf("jobs of %s, the service's account, would have all rights of the service; an administrator can allow them by adding this account to the line accounts in %s", a.Name, p.file)
 	}
-	return fmt.Sprintf("jobs may not run as %s; the line in %s is: accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
+	return fmt.Sprintf("jobs may not run as %s; an administrator can add this account in %s, where the line is now: accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
 // gives reports whether the jobs of an account may have a credential: only who is listed for

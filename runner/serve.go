@@ -194,7 +194,7 @@ func (s *server) run(ctx context.Context) {
 		s.stopAll(StopGrace())
 		<-s.ended
 	case <-vanished:
-		s.Log.Error("this runner's directory was removed, so no service can find it; ending its jobs and itself", "dir", s.dir)
+		s.Log.Error("this runner's directory was removed, so no service can find this runner; ending the runner and its jobs", "dir", s.dir)
 		s.stopAll(StopGrace())
 		<-s.ended
 	case <-s.ended:
@@ -250,7 +250,7 @@ func (s *server) setUp(pid int) (*os.File, error) {
 		return nil, err
 	}
 	if s.socket, err = listenAt(filepath.Join(s.dir, sockName), s.socketMode()); err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
+		return nil, fmt.Errorf("listen on the runner's socket: %w", err)
 	}
 	return lock, nil
 }
@@ -485,6 +485,6 @@ func (s *server) stopAll(grace time.Duration) {
 // sync makes the journal survive a power cut.
 func (s *server) sync() {
 	if err := s.journal.sync(); err != nil {
-		s.Log.Error("could not flush the journal to disk", "error", err)
+		s.Log.Error("could not flush the result journal to disk", "error", err)
 	}
 }

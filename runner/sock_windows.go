@@ -35,7 +35,7 @@ func dial(path string) (net.Conn, error) {
 	}
 	if err := ours(c); err != nil {
 		c.Close()
-		return nil, fmt.Errorf("the runner's pipe: %w", err)
+		return nil, fmt.Errorf("connect to the runner: %w", err)
 	}
 	return c, nil
 }
@@ -52,7 +52,7 @@ func ours(c net.Conn) error {
 		return err
 	}
 	if u := server.User; !u.Equals(own) && !u.IsWellKnown(windows.WinLocalSystemSid) {
-		return fmt.Errorf("it belongs to %s, not to the service's user", u)
+		return fmt.Errorf("the pipe belongs to %s, not to the service's user", u)
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ func (s *sweeper) step(path string, owner *process.Identity, until time.Time) {
 		if len(s.told) < maxSwept {
 			s.told[path] = true
 		}
-		s.log.Warn("could not remove a job's private directory; trying again. If this continues, the job's user must remove it", "error", err)
+		s.log.Warn("could not remove a job's private directory; trying again; the job's user may have to remove the directory", "error", err)
 	}
 }
 

@@ -50,7 +50,7 @@ func (s *server) accept() {
 			continue
 		}
 		if uid, err := peerUID(c); err != nil || uid != 0 && uid != s.Service {
-			s.Log.Warn("rejected a connection that is not from the service", "uid", uid, "error", err)
+			s.Log.Warn("rejected a connection from an account other than the service's", "uid", uid, "error", err)
 			c.Close()
 			continue
 		}

@@ -144,7 +144,7 @@ func RunWatchdog(dir string) error {
 	defer f.Close()
 	mem, err := unix.Mmap(int(f.Fd()), 0, (maxSlots+1)*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return fmt.Errorf("map the running table: %w", err)
+		return fmt.Errorf("map the runner's table of running jobs: %w", err)
 	}
 	field := slots(mem).field
 	w := watch{field: field, runner: int(field(0, 0)), due: never}
@@ -153,7 +153,7 @@ func RunWatchdog(dir string) error {
 	}
 	for w.hear() {
 		if SinceBoot() >= w.due && os.Getppid() == w.runner {
-			os.Stderr.WriteString("queuectl: a runner hangs and its service's leases have expired; ending it and its jobs\n")
+			os.Stderr.WriteString("queuectl: a runner hangs and its service's leases have expired; ending the runner and its jobs\n")
 			unix.Kill(w.runner, unix.SIGKILL)
 			w.due = never
 		}

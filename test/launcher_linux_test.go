@@ -235,7 +235,7 @@ func TestMissingLauncherIsNamed(t *testing.T) {
 	})
 	q.killRunners()
 	id := q.mustAs(someone, "enqueue", "--no-cwd", "true")
-	q.saysEverywhere(id, "launcher: no process listens on "+socket)
+	q.saysEverywhere(id, "launcher: no process listens on the socket "+socket)
 	q.launcher(rules)
 	q.mustAs(someone, "wait", id)
 }

@@ -193,7 +193,7 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission): // the controller is not here
 			missing = append(missing, what)
 		case failed != nil:
-			err = errors.Join(err, fmt.Errorf("limit %s: %w", what, failed))
+			err = errors.Join(err, fmt.Errorf("set the job's %s limit: %w", what, failed))
 		}
 	}
 	most := func(n int64) string {

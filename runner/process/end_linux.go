@@ -78,7 +78,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 		status, usage, ok, err := orphans.reap(r.pid)
 		switch {
 		case err != nil:
-			r.r.Lost, r.r.Error = true, fmt.Sprintf("the exit status is unknown: wait: %v", err)
+			r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown: wait: %v", err)
 		case ok && !became:
 			r.notLimited(status)
 		case ok && unbegun:
@@ -128,7 +128,7 @@ func (r *run) unbegun(by unix.Signal) string {
 		within = r.w.limiterWithin
 	}
 	if took := r.r.EndedAt.Sub(r.begun); took >= within {
-		return fmt.Sprintf("start %s: not started within %v; the disk or server that holds the program, or a file it needs, does not answer", r.c.Argv[0], within)
+		return fmt.Sprintf("start %s: not started within %v, because the disk or server of the program, or of a file that the program needs, does not answer", r.c.Argv[0], within)
 	}
 	return fmt.Sprintf("start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(by)))
 }
@@ -326,7 +326,7 @@ func (r *run) spare() bool {
 		s.procs = left[:min(len(left), maxNoted)]
 	}
 	if !background.add(r.c.uid(), s) {
-		r.r.Error = fmt.Sprintf("allow_background: the job's background processes were ended; %d earlier jobs of this account have some already, which is the limit", maxBackground)
+		r.r.Error = fmt.Sprintf("allow_background: the job's background processes were ended, because %d earlier jobs of this account still have background processes, which is the limit", maxBackground)
 		return false
 	}
 	orphans.keep(left)

@@ -43,7 +43,7 @@ func (r *run) end() {
 	err := windows.GetExitCodeProcess(r.tree.process, &code)
 	switch {
 	case err != nil:
-		r.r.Lost, r.r.Error = true, fmt.Sprintf("the exit code is unknown: %v", err)
+		r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit code is unknown: %v", err)
 	case windows.NTStatus(code) == windows.STATUS_DLL_INIT_FAILED && !forced && !r.printed.Load():
 		r.r.Shortage, r.r.Error = true, noDesktop
 	default:
@@ -59,7 +59,7 @@ func (r *run) end() {
 // noDesktop is what a program that ends so before it has said a word most likely met: user32.dll, which nearly all
 // programs load, asks for a part of the desktop heap, and all programs of a session have one together
 // (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
-const noDesktop = "start: the program ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection"
+const noDesktop = "start: the program ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
 // drain waits until both pipes are at their end, at most until a deadline.
 func (r *run) drain(deadline time.Time) {
@@ -144,7 +144,7 @@ func (r *run) endLeftovers(forced bool) {
 // kernel, for a disk or a server that does not answer.
 func (r *run) giveUp(count int, first uint32) {
 	r.r.StuckPID = int(first)
-	r.r.Error = fmt.Sprintf("%d processes still exist %v after they were ended, the first with pid %d", count, r.c.Patience, first)
+	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after they were ended; the first has pid %d", count, r.c.Patience, first)
 	r.w.stuck = r.tree
 }
 
@@ -246,7 +246,7 @@ func Enforced(*Cgroups) []Enforcement {
 	const by = "the job object"
 	return []Enforcement{
 		{"memory", Whole, by}, {"cpus", Whole, by}, {"tasks", Whole, by + " (processes, not threads)"}, {"nice", Whole, by + " (its priority class)"},
-		{"nofile", Unenforced, "Windows has no such limit"}, {"no_new_privileges", Unenforced, "Windows has no such rule"},
+		{"nofile", Unenforced, "Windows cannot limit open files"}, {"no_new_privileges", Unenforced, "Windows has no equivalent of this option"},
 	}
 }
 

@@ -100,7 +100,7 @@ func cutSecret(raw []byte) ([]byte, error) {
 		return nil, Unusable(fmt.Sprintf("the value is larger than %d bytes", maxSecret))
 	}
 	if bytes.IndexByte(raw, 0) >= 0 {
-		return nil, Unusable("the value contains a NUL byte, which a variable cannot hold")
+		return nil, Unusable("the value contains a NUL byte, which an environment variable cannot contain")
 	}
 	value, found := bytes.CutSuffix(raw, []byte("\n"))
 	if found {

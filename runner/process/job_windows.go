@@ -129,7 +129,9 @@ type limitError struct {
 }
 
 // Error names the limit.
-func (e *limitError) Error() string { return fmt.Sprintf("limit %s: %v", e.name, e.error) }
+func (e *limitError) Error() string {
+	return fmt.Sprintf("set the job's %s limit: %v", e.name, e.error)
+}
 
 // Unwrap is why.
 func (e *limitError) Unwrap() error { return e.error }

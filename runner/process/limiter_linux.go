@@ -94,7 +94,7 @@ type execution struct {
 	script                      []*byte // like argv, for /bin/sh to run the program
 }
 
-var errOrder = errors.New("the limits sent to the process that sets them are damaged")
+var errOrder = errors.New("the job limits that the runner sent are damaged")
 
 // decodeOrder finds the texts of an order, which the result points into.
 func decodeOrder(b []byte) (x execution, err error) {
@@ -140,7 +140,7 @@ func Limiter() {
 	unix.CloseOnExec(talkFD)
 	x, err := readOrder()
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "queuectl: runner exec can only be started by a runner: %v\n", err)
+		fmt.Fprintf(os.Stderr, "queuectl: only a runner can start the command \"runner exec\": %v\n", err)
 		os.Exit(2)
 	}
 	x.limit()
@@ -149,7 +149,7 @@ func Limiter() {
 func readOrder() (x execution, err error) {
 	var info unix.Stat_t
 	if err := unix.Fstat(orderFD, &info); err != nil {
-		return x, fmt.Errorf("read its instructions: %w", err)
+		return x, fmt.Errorf("read the job limits that the runner sent: %w", err)
 	}
 	if info.Size > maxOrder {
 		return x, errOrder
@@ -158,7 +158,7 @@ func readOrder() (x execution, err error) {
 	for done := 0; done < len(b); {
 		n, err := unix.Pread(orderFD, b[done:], int64(done))
 		if n <= 0 && err != unix.EINTR {
-			return x, fmt.Errorf("read its instructions: %w", errors.Join(err, errOrder))
+			return x, fmt.Errorf("read the job limits that the runner sent: %w", errors.Join(err, errOrder))
 		}
 		done += max(n, 0)
 	}

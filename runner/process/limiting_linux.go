@@ -57,7 +57,7 @@ func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err 
 		o.memory = r.c.Limits.Memory
 	}
 	if l.order, err = memoryFile("order", o.encode()); err != nil {
-		return nil, fmt.Errorf("write the limiter's instructions: %w", err)
+		return nil, fmt.Errorf("write the job's limits: %w", err)
 	}
 	ends, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -208,9 +208,9 @@ func (e *limitError) Unwrap() error { return e.error }
 func (r *run) refused(p report) error {
 	switch {
 	case p.step == stepNice:
-		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may not go below it; use a higher value, or raise the limit (LimitNICE=)", r.c.Nice, p.errno, cleanstart.Nice())}
+		return &limitError{"nice", fmt.Errorf("%d is not allowed (%w): the runner has nice value %d, and the account may not go below it; use a higher value, or raise the runner's limit (LimitNICE=)", r.c.Nice, p.errno, cleanstart.Nice())}
 	case p.step == stepNoFile && errors.Is(p.errno, unix.EPERM):
-		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or raise the limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
+		return &limitError{"nofile", fmt.Errorf("%d is above the hard limit of %d open files (%w); use a lower value, or raise the runner's limit (LimitNOFILE=, ulimit -Hn)", r.c.NoFile, hardLimit(unix.RLIMIT_NOFILE), p.errno)}
 	case p.step == stepNoFile:
 		return &limitError{"nofile", p.errno}
 	case p.step == stepMemory:
@@ -218,7 +218,7 @@ func (r *run) refused(p report) error {
 	case p.step == stepNoNew:
 		return &limitError{"no_new_privileges", p.errno}
 	case p.errno == unix.ENOMEM && r.c.Limits.Memory != 0:
-		return &limitError{"memory", fmt.Errorf("too low for %s to start (%w); use a higher limit", r.c.Argv[0], p.errno)}
+		return &limitError{"memory", fmt.Errorf("the limit is too low for %s to start (%w); use a higher limit", r.c.Argv[0], p.errno)}
 	}
 	return p.errno
 }
@@ -237,7 +237,7 @@ func Enforced(c *Cgroups) []Enforcement {
 	counted, why := "", "no control groups"
 	if c != nil {
 		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control")) // what cannot be read counts nothing
-		counted, why = string(raw), "the runner's control group lacks the controller"
+		counted, why = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{
 		{"memory", ForEach, "the address space limit of each process (RLIMIT_AS): " + why},

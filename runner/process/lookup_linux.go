@@ -13,7 +13,8 @@ type hungError struct{}
 
 // Error says how long it was looked for.
 func (hungError) Error() string {
-	return fmt.Sprintf("the search for it took longer than %v: its disk does not answer", StartWithin)
+	return fmt.Sprintf("the search for this file or directory took longer than %v, because its disk does not answer",
+		StartWithin)
 }
 
 // maxLate bounds the look-ups of an account that were given up and have not returned: each
@@ -38,9 +39,9 @@ func (l *lateLookUps) full(uid uint32) error {
 	defer l.mu.Unlock()
 	switch {
 	case l.of[uid] >= maxLate:
-		return fmt.Errorf("%w; %d other searches are still waiting", errHung, maxLate)
+		return fmt.Errorf("%w; %d other searches of this account are still waiting", errHung, maxLate)
 	case l.all >= maxLateOfAll:
-		return &shortageError{fmt.Errorf("not searched for, because %d other searches are still waiting (%w)", l.all, errHung)}
+		return &shortageError{fmt.Errorf("the search was not started, because %d other searches are still waiting (%w)", l.all, errHung)}
 	}
 	return nil
 }

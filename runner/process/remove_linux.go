@@ -38,7 +38,7 @@ func Remove(path string, as *Identity) (more bool, err error) {
 		case nil, unix.ENOENT:
 			return false, nil
 		case unix.EBUSY:
-			return false, fmt.Errorf("a file system is mounted on %s", path)
+			return false, fmt.Errorf("a file system is mounted on %s; unmount it", path)
 		}
 		return true, nil // it is written to meanwhile
 	}
@@ -76,7 +76,7 @@ func (r *removal) enter(in int, name string, depth int) error {
 	case unix.ENOENT:
 		return nil
 	case unix.EXDEV:
-		return fmt.Errorf("a file system is mounted on %s", name)
+		return fmt.Errorf("a file system is mounted on %s; unmount it", name)
 	case unix.ENOTDIR, unix.ELOOP: // the command has put something else in its place
 		return unix.Unlinkat(in, name, 0)
 	default:

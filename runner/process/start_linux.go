@@ -135,7 +135,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 			l.close()
 			r.limiter = nil
 			if r.pidfd != notCloned {
-				err = fmt.Errorf("cannot execute the runner's own program, which sets the limits: %v", err)
+				err = fmt.Errorf("cannot run the runner's own program, which sets the job's limits: %v", err)
 			}
 		}
 		r.pidfd = -1
@@ -217,7 +217,7 @@ func (r *run) stdin() (fd int, err error) {
 		return fd, err
 	}
 	if _, err = unix.Seek(fd, 0, 0); err != nil {
-		return fd, &shortageError{fmt.Errorf("rewind standard input: %w", err)}
+		return fd, &shortageError{fmt.Errorf("rewind the job's standard input: %w", err)}
 	}
 	return fd, nil
 }
@@ -259,7 +259,7 @@ func openStdin(path string) (int, error) {
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
 		err = Unusable(path + " is not a regular file")
 	case system.Type == unix.PROC_SUPER_MAGIC: // it may be about this process, which is not the job's
-		err = Unusable(fmt.Sprintf("%s is a kernel file, not a regular file", path))
+		err = Unusable(fmt.Sprintf("%s is a /proc file, not a regular file", path))
 	}
 	if err != nil {
 		unix.Close(fd)

@@ -123,7 +123,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 		}
 	}
 	if isCmd(path) && ofNetwork(r.c.Dir) {
-		return &folderError{fmt.Errorf("cmd.exe cannot run in the network folder %s and would run in the Windows folder; start the command with pushd %[1]s && and add --no-cwd", r.c.Dir)}
+		return &folderError{fmt.Errorf("cmd.exe cannot run in the network folder %s; begin the command with \"pushd %[1]s &&\" and use --no-cwd", r.c.Dir)}
 	}
 	line, err := CommandLine(argv)
 	if err != nil {
@@ -172,7 +172,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 // where the machine could give it all that it may have.
 func (r *run) whose(err error) error {
 	if l := r.c.Limits.Memory; l > 0 && isOf(err, ofMemory) && r.w.sys.room() >= uint64(l) {
-		return &limitError{"memory", errors.New("too low for the program to start; use a higher limit")}
+		return &limitError{"memory", errors.New("the limit is too low for the program to start; use a higher limit")}
 	}
 	return err
 }

@@ -12,7 +12,7 @@ import (
 // See docs/decisions/0047.
 func (r *run) giveUp(left []proc) {
 	r.r.StuckPID = left[0].pid
-	r.r.Error = fmt.Sprintf("%d processes still exist %v after SIGKILL, the first with pid %d", len(left), r.c.Patience, r.r.StuckPID)
+	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d", len(left), r.c.Patience, r.r.StuckPID)
 	r.w.stuck = left
 	for _, p := range left {
 		r.endTracer(p.pid)
