@@ -105,7 +105,7 @@ func (a *app) examineClient(ctx context.Context, c *control.Client, found contro
 		}
 	}
 	if st.Version != cli.Version {
-		add("program", "failure", fmt.Sprintf("this program has version %s, but the running service has version %s", cli.Version, st.Version), "restart the service with the newer version; jobs keep running: queuectl service stop --keep-jobs, then start it")
+		add("program", "failure", fmt.Sprintf("this program has version %s, but the running service has version %s", cli.Version, st.Version), "stop the service with: queuectl service stop --keep-jobs (jobs keep running); then start it with the newer version")
 	}
 	if client := a.ClientVersion(); client != cli.Version {
 		add("program", "failure", fmt.Sprintf("queuectl has version %s, but queuectld has version %s", client, cli.Version), "install the same version of both programs, then restart the service")

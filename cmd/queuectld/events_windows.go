@@ -109,7 +109,7 @@ func (e *events) started() {
 // ended tells that the service has, and why if that was not asked for.
 func (e *events) ended(err error) {
 	if err != nil {
-		e.say(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("queuectl ended with exit code %d: %s", cli.ExitCode(err), cli.Message(err)))
+		e.say(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", cli.ExitCode(err), cli.Message(err)))
 		return
 	}
 	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl stopped")

@@ -195,27 +195,27 @@ func page(cmd *cobra.Command, name, date string) string {
 const surroundings = `.SH GROUPS
 .TP
 .B queuectl
-members can use the service of the machine and enqueue jobs
+members can use the machine's service and enqueue jobs
 .TP
 .B queuectl\-admin
-members administer that service; they must also be in the group queuectl
+members can administer the machine's service; they must also be in the group queuectl
 .SH FILES
 .TP
 .I /etc/queuectl/queuectl.toml
-settings of the service of the machine; all settings are described in
+settings of the machine's service; all settings are described in
 .I /usr/share/doc/queuectl/queuectl.toml.example
 .TP
 .I /etc/queuectl/runner.conf
 users whose jobs the runner, which runs as root, may start, and the location of its private directories
 .TP
 .I /var/lib/queuectl
-the queue
+the queue of the machine's service
 .TP
 .I /var/lib/queuectl\-runner
-output and results that runners keep
+outputs and results that the runners of the machine's service keep
 .TP
 .I /run/queuectl/queuectl.sock
-the socket
+the socket of the machine's service
 .TP
 .IR ~/.config/queuectl/queuectl.toml ", " ~/.local/state/queuectl
 settings, queue and socket of your own service

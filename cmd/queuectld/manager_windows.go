@@ -27,7 +27,7 @@ func managedFlag(f *pflag.FlagSet, managed *bool) {
 func byManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	err := svc.Run(register.Name, &managed{ctx: ctx, serve: serve, events: openEvents()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
-		return cli.Usage("only the service manager starts serve --service; use: %s; or, in the foreground: queuectl serve", cli.StartSystem)
+		return cli.Usage("only the service manager can run serve --service; start the service with: %s; or run it in the foreground with: queuectl serve", cli.StartSystem)
 	}
 	return err
 }

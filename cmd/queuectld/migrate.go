@@ -22,8 +22,8 @@ PostgreSQL server, or back. The service must be stopped; running jobs continue.
 
 Jobs, history, outputs, schedules and settings move. Outputs that are stored in
 files stay where they are. The new database is used only after everything has
-been copied and verified. The old one is then marked, so that no service opens
-it again. If the move is interrupted, repeat the same command to continue.`,
+been copied and verified. The old database is then marked, so that no service
+opens it again. To continue an interrupted move, repeat the same command.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cli.PrivateFiles()
 			places, err := a.Folder()
@@ -31,7 +31,7 @@ it again. If the move is interrupted, repeat the same command to continue.`,
 				return err
 			}
 			if to != "" && toFile != "" {
-				return cli.Usage("--to: cannot be combined with --to-file; give one of them")
+				return cli.Usage("--to: cannot be combined with --to-file; use one of them")
 			}
 			if toFile != "" {
 				if to, err = config.ReadStore("to-file", toFile); err != nil {
@@ -41,7 +41,7 @@ it again. If the move is interrupted, repeat the same command to continue.`,
 			if to == "" {
 				return queue.Invalid("to", "no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s", config.StoreSQLite)
 			}
-			tell := func(table string, rows int64) { a.Progress("%s: %d rows", table, rows) }
+			tell := func(table string, rows int64) { a.Progress("table %s: %d rows", table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from, to, tell)
 			a.Progress("")
 			if err != nil {
@@ -55,11 +55,11 @@ it again. If the move is interrupted, repeat the same command to continue.`,
 				return nil
 			}
 			a.Say("%s moved from %s to %s", cli.Jobs(int(done.Jobs)), done.From, done.To)
-			next := "store_file or store to the URL of that database"
+			next := "set store to the URL of the new database, or store_file to a file that contains this URL"
 			if strings.HasSuffix(done.To, ".db") {
-				next = `store to "sqlite", or remove store and store_file`
+				next = `set store to "sqlite", or remove store and store_file`
 			}
-			fmt.Fprintf(a.Err, "queuectl: in the settings, set %s; then start the service\n", next)
+			fmt.Fprintf(a.Err, "queuectl: change the settings: %s; then start the service\n", next)
 			return nil
 		},
 	}

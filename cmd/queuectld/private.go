@@ -29,7 +29,9 @@ func private(ctx context.Context, c *cli.App, ready func()) error {
 	}
 	o.Log, o.Terminal, o.Background = log, false, true
 	o.Patient = true // whoever reads what the jobs print may pause
-	o.Full = func(err error) { fmt.Fprintf(c.Err, "queuectl: %v; work continues once there is space\n", err) }
+	o.Full = func(err error) {
+		fmt.Fprintf(c.Err, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
+	}
 	o.Crowded = fewPlaces().crowded
 	tuneGC()
 	o.Ready = ready

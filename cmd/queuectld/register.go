@@ -30,13 +30,13 @@ func serviceVerb(a *app) *cobra.Command {
 			Use: name, Short: short, Args: cli.Exactly(0, "no arguments"),
 			RunE: func(cmd *cobra.Command, _ []string) error { return do(cmd.Context()) },
 		}
-		cmd.Flags().BoolVar(&own, "user", false, "act on your own service, not on that of the machine")
+		cmd.Flags().BoolVar(&own, "user", false, "act on your own service, not on the machine's service")
 		return cmd
 	}
 	stop := on("stop", "Stop the service and its jobs", func(ctx context.Context) error {
 		switch {
 		case runners && keep:
-			return cli.Usage("--runners: cannot be combined with --keep-jobs, which keeps the jobs that --runners ends; use one of them")
+			return cli.Usage("--runners: ends all jobs, so it cannot be combined with --keep-jobs; use one of them")
 		case runners:
 			return a.stopRunners(roots)
 		case roots != "":
@@ -44,7 +44,7 @@ func serviceVerb(a *app) *cobra.Command {
 		}
 		return a.serviceStop(ctx, own, keep)
 	})
-	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running; the next service adopts them")
+	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running; the service adopts them when it starts again")
 	stop.Flags().BoolVar(&runners, "runners", false, "stop the runners that a service has left behind, and their jobs; the service must not be running")
 	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "with --runners: `DIR` of the runners that run as root, if the service was started with --runner-dir")
 	verbs := cli.Group("service", "Install, start, stop and check the service",
@@ -186,7 +186,7 @@ func (a *app) serviceInstall(own bool) error {
 	}
 	a.Say("the service is registered and running; its socket is %s", r.Places.Socket)
 	if own && registered.EndsAtLogout() {
-		a.Say("it stops when you log out; %s", cli.Staying)
+		a.Say("the service stops when you log out; %s", cli.Staying)
 	}
 	return nil
 }
@@ -203,7 +203,7 @@ func (a *app) serviceUninstall(own bool) error {
 	case a.Structured():
 		return a.PrintJSON(map[string]any{"registered": r.Registered(), "was": was})
 	case r.Registered():
-		a.Say("the service of the package is used from now on; the programs that were registered before are still installed")
+		a.Say("from now on, the service of the installed package is used; the programs of the service that was registered before are still installed")
 	case was:
 		a.Say("the service is no longer registered; the queue is kept in %s", r.Places.State)
 	default:
@@ -393,7 +393,7 @@ func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (co
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
-			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while the service was stopping")
+			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while waiting for the service to stop; the service may still be stopping")
 		}
 	}
 	return got, nil

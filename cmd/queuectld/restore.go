@@ -12,7 +12,7 @@ import (
 
 func restoreVerb(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)", Args: cli.Exactly(1, "the file of a backup"),
+		Use: "restore FILE", Short: "Restore the queue from a backup (stop the service first)", Args: cli.Exactly(1, "the backup file"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			cli.PrivateFiles()
 			places, err := a.Folder()

@@ -62,7 +62,7 @@ func serveVerb(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.Var(cli.NonEmpty(&workers), "workers", "run `N` jobs at the same time; auto means one per processor")
 	f.Var(cli.NonEmpty(&file), "config", "read the settings from `FILE`")
-	f.BoolVar(&keep, "keep-jobs", false, "leave jobs running on SIGTERM; the next service adopts them")
+	f.BoolVar(&keep, "keep-jobs", false, "leave jobs running on SIGTERM; the service adopts them when it starts again")
 	f.Var(cli.NonEmpty(&unit), "unit", "with --keep-jobs: stop the jobs anyway if systemd stops the unit `NAME`")
 	f.Var(cli.NonEmpty(&root.Socket), "runner-socket", "socket `FILE` of the launcher, which starts runners as root")
 	f.BoolVar(&root.Own, "runner-own", false, "with --runner-socket: runners run as the account of the service, not as root")

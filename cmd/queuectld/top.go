@@ -45,7 +45,7 @@ func (a *app) editInFront(ctx context.Context, id string) error {
 	err := a.EditJob(ctx, id)
 	if err == nil && a.Exit != 0 {
 		a.Exit = 0
-		return errors.New("nothing was changed")
+		return errors.New("the job was not changed")
 	}
 	return err
 }

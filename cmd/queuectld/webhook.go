@@ -41,10 +41,10 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 	case status >= 200 && status < 300:
 		return 0
 	case status == http.StatusGone:
-		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove it from the settings")
+		fmt.Fprintln(errs, "queuectl: the receiver no longer accepts this webhook (410 Gone); remove the webhook from the settings")
 		return service.WebhookGone
 	case status >= 300 && status < 400:
-		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address; redirects are not followed, so set that address in the settings")
+		fmt.Fprintln(errs, "queuectl: the receiver redirects to another address; redirects are not followed, so put the new address into the settings")
 	}
 	return 1
 }
@@ -110,14 +110,16 @@ func signerOf(path string) (*standardwebhooks.Webhook, error) {
 	}
 	secret := strings.TrimSpace(string(text))
 	if len(text) > maxSecrets {
-		return nil, fmt.Errorf("%s is larger than %d bytes", path, maxSecrets)
+		return nil, fmt.Errorf("the secret file %s is larger than %d bytes", path, maxSecrets)
 	}
 	if secret == "" {
-		return nil, fmt.Errorf("%s is empty; it must contain whsec_ followed by at least 24 bytes in base64", path)
+		return nil, fmt.Errorf("the secret file %s is empty; it must contain whsec_ followed by at least 24 bytes in base64",
+			path)
 	}
 	signer, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
-		return nil, fmt.Errorf("%s has no valid secret; it must contain whsec_ followed by at least 24 bytes in base64", path)
+		return nil, fmt.Errorf("the secret file %s has no valid secret; it must contain whsec_ followed by at least 24 bytes in base64",
+			path)
 	}
 	return signer, nil
 }
