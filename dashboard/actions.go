@@ -101,7 +101,8 @@ func verbNamed(name string) (*verb, error) {
 			return &verbs[i], nil
 		}
 	}
-	return nil, queue.Invalid("verb", "%q is not an action of this page", queue.Clip(name))
+	return nil, queue.Invalid("verb", "%q is not an action; use pause, resume, hold, release, retry, requeue, cancel or rm",
+		queue.Clip(name))
 }
 
 // actOnJob carries out a verb on the job of a path.
@@ -400,7 +401,7 @@ func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error)
 func scale(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	n, err := strconv.Atoi(r.PostFormValue("n"))
 	if err != nil {
-		return "", queue.Invalid("n", "%q is not a number of workers; give a whole number", queue.Clip(r.PostFormValue("n")))
+		return "", queue.Invalid("n", "%q is not a number of workers; give a whole number from 0 to 4096", queue.Clip(r.PostFormValue("n")))
 	}
 	_, err = v.client.WorkerScale(ctx, control.WorkerScale{Count: n})
 	return "/workers", err
@@ -415,7 +416,7 @@ func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, e
 	case "resume":
 		_, err = v.client.QueueResume(ctx, control.QueueName{Name: name})
 	default:
-		err = queue.Invalid("verb", "must be pause or resume")
+		err = queue.Invalid("verb", "%q is not an action; use pause or resume", queue.Clip(r.PostFormValue("verb")))
 	}
 	return "/", err
 }

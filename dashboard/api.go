@@ -125,7 +125,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	if since != "" {
 		n, err := strconv.ParseInt(since, 10, 64)
 		if err != nil || n < 0 {
-			return queue.Invalid("since", "%q is not an event number", queue.Clip(since))
+			return queue.Invalid("since", "%q is not an event number; use a whole number, 0 or more", queue.Clip(since))
 		}
 		p.Since = &n
 	}

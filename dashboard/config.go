@@ -34,9 +34,9 @@ func (c *Config) Check() error {
 	case unix && !filepath.IsAbs(path):
 		return queue.Invalid("web.listen", "%q is not an absolute path; give unix:/PATH", queue.Clip(c.Listen))
 	case (c.TLSCert == "") != (c.TLSKey == ""):
-		return queue.Invalid("web.tls_cert", "must be set together with web.tls_key; set both or neither")
+		return queue.Invalid("web.tls_cert", "must be set together with the setting web.tls_key; set both or neither")
 	case c.TLSCert != "" && c.Proxy:
-		return queue.Invalid("web.tls", "is proxy, so the proxy has the certificate; unset web.tls_cert and web.tls_key")
+		return queue.Invalid("web.tls", "the value proxy means that the proxy has the certificate; unset the settings web.tls_cert and web.tls_key")
 	case unix:
 		return nil
 	}
@@ -47,9 +47,9 @@ func (c *Config) Check() error {
 	case at.Addr().Unmap().IsLoopback():
 		return nil
 	case c.TLSCert == "" && !c.Proxy:
-		return queue.Invalid("web.listen", "%s is reachable from other machines; set web.hosts, and either web.tls_cert and web.tls_key or web.tls = proxy", queue.Clip(c.Listen))
+		return queue.Invalid("web.listen", "%s is reachable from other machines, so it needs the setting web.hosts, and TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", queue.Clip(c.Listen))
 	case len(c.Hosts) == 0:
-		return queue.Invalid("web.hosts", "missing; list the host names under which browsers open the page at %s", queue.Clip(c.Listen))
+		return queue.Invalid("web.hosts", "is missing; list the host names under which browsers open the page at %s", queue.Clip(c.Listen))
 	}
 	return nil
 }

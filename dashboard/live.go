@@ -208,7 +208,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	defer end()
 	u, err := url.ParseRequestURI(r.URL.Query().Get("page"))
 	if err != nil {
-		return queue.Invalid("page", "is not the path of a page")
+		return queue.Invalid("page", "must be the path of a page, like /jobs")
 	}
 	is := viewOf(u.Path)
 	if is == nil {

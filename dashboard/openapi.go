@@ -27,7 +27,7 @@ func (s *Server) openAPI(w http.ResponseWriter, r *http.Request, _ *visitor) err
 	}
 	since := map[string]any{"name": "since", "in": "query", "description": "number of the last event that you have received",
 		"schema": map[string]any{"type": "integer", "minimum": 0}}
-	add("summary", "data of the overview: the result of the method screen", []any{}, answerOf(jsonType, refTo("screen")))
+	add("summary", "data of the overview page (the result of the method screen)", []any{}, answerOf(jsonType, refTo("screen")))
 	add("events", "events as they happen, as server-sent events; the response does not end", []any{since},
 		answerOf("text/event-stream", map[string]any{"type": "string"}))
 	add("openapi.json", "this description", []any{}, answerOf(jsonType, map[string]any{"type": "object"}))

@@ -19,7 +19,7 @@ const (
 // pairOf reads a certificate and its key. Files that do not answer are waited for once: until they do, others are refused.
 func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 	if !s.reading.CompareAndSwap(false, true) {
-		return nil, fmt.Errorf("an earlier read of certificate files has not finished; try again later")
+		return nil, fmt.Errorf("the certificate files of an earlier change are still being read; try again later")
 	}
 	type result struct {
 		pair tls.Certificate
@@ -44,7 +44,7 @@ func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 	case r := <-read:
 		return &r.pair, r.err
 	case <-time.After(pairWithin):
-		return nil, fmt.Errorf("reading %s or %s timed out", cert, key)
+		return nil, fmt.Errorf("reading the certificate %s or its key %s took too long", cert, key)
 	}
 }
 

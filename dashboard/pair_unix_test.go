@@ -23,7 +23,7 @@ func TestCertificateThatDoesNotAnswer(t *testing.T) {
 		}
 	}
 	s.reading.Store(true) // an earlier one has not answered
-	if _, err := s.pairOf(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "has not finished") {
+	if _, err := s.pairOf(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "of an earlier change are still being read") {
 		t.Errorf("beside one that hangs: %v", err)
 	}
 }

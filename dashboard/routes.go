@@ -124,6 +124,6 @@ func (s *Server) leave(w http.ResponseWriter, r *http.Request, v *visitor) error
 }
 
 // errToken refuses a form that was not made for the session.
-var errToken = queue.Errorf(queue.CodeDenied, "the form belongs to another session; reload its page")
+var errToken = queue.Errorf(queue.CodeDenied, "this form belongs to another session; reload the page and try again")
 
 func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

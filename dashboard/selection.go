@@ -105,7 +105,7 @@ var selectionNames = []string{"id", "verb", "token", "n"}
 func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err error) {
 	for name := range q {
 		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) { // it would be of other jobs than somebody meant
-			return p, f, queue.Invalid(queue.Clip(name), "unknown filter; there are: %s", strings.Join(filterNames, ", "))
+			return p, f, queue.Invalid(queue.Clip(name), "unknown filter; use one of: %s", strings.Join(filterNames, ", "))
 		}
 	}
 	if f, err = filterOf(q); err != nil {
@@ -129,7 +129,7 @@ func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err err
 		}
 	}
 	if err == nil && p.State == nil {
-		err = queue.Invalid("state", "%s does not apply to jobs that are %s; it applies to jobs that are %s", is.Name, queue.Clip(f.State), strings.Join(is.states(), ", "))
+		err = queue.Invalid("state", "the action %s does not apply to jobs that are %s, only to jobs that are %s", is.Name, queue.Clip(f.State), strings.Join(is.states(), ", "))
 	}
 	return p, f, err
 }

@@ -118,7 +118,7 @@ func (s *Server) Set(c Config) error {
 	if c.Listen != "" && c.TLSCert != "" {
 		var err error
 		if pair, err = s.pairOf(c.TLSCert, c.TLSKey); err != nil {
-			return queue.Invalid("web.tls_cert", "cannot be used: %v", err)
+			return queue.Invalid("web.tls_cert", "the certificate cannot be used: %v", err)
 		}
 	}
 	s.mu.Lock()
@@ -142,7 +142,7 @@ func (s *Server) Set(c Config) error {
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
 		if again := s.open(before, s.pair.Load()); again != nil {
-			s.opt.Log.Error("web page off: cannot return to its previous address", "error", again)
+			s.opt.Log.Error("the web page is off, because it cannot return to its previous address", "error", again)
 		}
 	}
 	return err
@@ -163,7 +163,7 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	case errors.Is(err, syscall.EAFNOSUPPORT) && strings.HasPrefix(c.Listen, "127."):
 		return queue.Errorf(queue.CodeWrongState, "the service has no network access, so systemd must open the page's socket (127.0.0.1:7070): sudo systemctl enable queuectl-web.socket && sudo systemctl restart queuectl.service; running jobs continue")
 	case err != nil:
-		return queue.Errorf(queue.CodeWrongState, "the page cannot listen on %s: %v", c.Listen, err)
+		return queue.Errorf(queue.CodeWrongState, "the web page cannot listen on %s: %v", c.Listen, err)
 	}
 	s.close()
 	s.at, s.port = c.Listen, 0
@@ -219,7 +219,7 @@ func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, er
 func duplicate(l net.Listener) (net.Listener, error) {
 	of, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, fmt.Errorf("sockets of the network %s are not supported", l.Addr().Network())
+		return nil, fmt.Errorf("the web page cannot use a %s socket", l.Addr().Network())
 	}
 	f, err := of.File()
 	if err != nil {
@@ -289,11 +289,11 @@ func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	}
 	switch {
 	case at == "":
-		return "", ends, queue.Errorf(queue.CodeWrongState, "the page is off; an admin can start it: queuectl web start")
+		return "", ends, queue.Errorf(queue.CodeWrongState, "the web page is off; an admin can start it: queuectl web start")
 	case scheme == "https" && len(c.Hosts) > 0:
 		host = c.Hosts[0]
 	case c.Proxy || port == 0:
-		return "", ends, queue.Errorf(queue.CodeWrongState, "no host name is known for the page at %s; set web.hosts", c.Listen)
+		return "", ends, queue.Errorf(queue.CodeWrongState, "no host name is known for the web page at %s; add one to the setting web.hosts", c.Listen)
 	}
 	authority := host
 	if strings.Contains(host, ":") {
@@ -395,11 +395,11 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a proxy decides for itself
 		}
 		if !validHost(r.Host) {
-			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "%q is not NAME or NAME:PORT", queue.Clip(r.Host)))
+			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q is not NAME or NAME:PORT", queue.Clip(r.Host)))
 			return
 		}
 		if c := s.config.Load(); !c.has(hostOf(r)) {
-			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to web.hosts", queue.Clip(hostOf(r))))
+			s.failAs(w, r, http.StatusMisdirectedRequest, queue.Errorf(queue.CodeDenied, "unknown host %q; an admin can add it to the setting web.hosts", queue.Clip(hostOf(r))))
 			return
 		}
 		v, known := s.visitorOf(r)
@@ -407,7 +407,7 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set("Connection", "close") // whoever has no session keeps no connection
 		}
 		if err := s.cross.Check(r); err != nil {
-			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another site"))
+			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
 			return
 		}
 		most := int64(maxBodyNone)
