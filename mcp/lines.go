@@ -87,7 +87,7 @@ func (l *lines) check(line []byte) (id json.RawMessage, wrong string) {
 	}
 	switch {
 	case !l.many:
-		return null, "batches are not supported; send one message per line"
+		return null, "this protocol version does not support batches; send one message per line"
 	case len(batch) == 0:
 		return null, "the batch is empty; send at least one message"
 	}
@@ -114,7 +114,7 @@ var null = json.RawMessage("null")
 func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil || m == nil {
-		return null, "a message must be an object"
+		return null, "a message must be a JSON object"
 	}
 	begins := func(name, first string) bool { return strings.IndexByte(first, m[name][0]) >= 0 }
 	given := func(name string) bool { return m[name] != nil }
@@ -135,7 +135,7 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	case !given("method") && !given("id"):
 		return id, "id: missing; add the id of the request"
 	case given("params") && !begins("params", "{n"):
-		return id, "params: must be an object"
+		return id, "params: must be a JSON object"
 	}
 	if _, err := jsonrpc.DecodeMessage(raw); err != nil {
 		return id, "the line is not a JSON-RPC 2.0 message"

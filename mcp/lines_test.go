@@ -23,11 +23,13 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 		{`{"jsonrpc":"2.0","id":11,"method":null}`, "11", "method: must be a string"},
 		{`{"jsonrpc":"1.0","id":12,"method":"ping"}`, "12", `jsonrpc: must be "2.0"`},
 		{`{"id":13,"method":"ping"}`, "13", `jsonrpc: must be "2.0"`},
-		{`{"jsonrpc":"2.0","id":14,"method":"ping","params":"bar"}`, "14", "params: must be an object"},
-		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "null", "batches are not supported; send one message per line"},
-		{`[]`, "null", "batches are not supported; send one message per line"},
-		{`5`, "null", "a message must be an object"},
-		{`null`, "null", "a message must be an object"},
+		{`{"jsonrpc":"2.0","id":14,"method":"ping","params":"bar"}`, "14", "params: must be a JSON object"},
+		{`[{"jsonrpc":"2.0","id":1,"method":"ping"}]`, "null",
+			"this protocol version does not support batches; send one message per line"},
+		{`[]`, "null",
+			"this protocol version does not support batches; send one message per line"},
+		{`5`, "null", "a message must be a JSON object"},
+		{`null`, "null", "a message must be a JSON object"},
 	} {
 		got, passed := refusal(t, c.line, false)
 		if got.Error.Code != -32600 || string(got.ID) != c.id || got.Error.Message != c.why || passed != "" {
@@ -44,7 +46,7 @@ func TestInvalidMessagesAreAnswered(t *testing.T) {
 	}
 	for line, want := range map[string]string{
 		`[]`:                  "the batch is empty; send at least one message",
-		`[1]`:                 "a message must be an object",
+		`[1]`:                 "a message must be a JSON object",
 		`[{"jsonrpc":"2.0"}]`: "method: missing; add the name of a method",
 		`[{"jsonrpc":"2.0","id":1,"method":"a"},{"jsonrpc":"2.0","id":1,"method":"b"}]`: "id: two requests in the batch have the id 1; use different ids",
 	} {

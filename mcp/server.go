@@ -73,7 +73,7 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	if err == nil || errors.Is(err, io.EOF) {
 		return nil
 	}
-	return fmt.Errorf("standard input: expected messages of the Model Context Protocol from an agent: %w", err)
+	return fmt.Errorf("standard input must contain Model Context Protocol messages from a coding agent: %w", err)
 }
 
 // server carries out one call.

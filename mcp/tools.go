@@ -71,7 +71,7 @@ var tools = []tool{
 	{
 		name: "list", method: "list", with: map[string]any{fullName: full},
 		bounds: map[string]any{"limit": map[string]any{"maximum": mostListed}},
-		does:   "List jobs, newest first. limit is 20 by default. To get the next page, pass the field next of the result as cursor.",
+		does:   "List jobs, newest first. The parameter limit is 20 by default. To get the next page, pass the field next of the result as the parameter cursor.",
 		call:   (*server).list,
 	},
 	{
@@ -81,13 +81,13 @@ var tools = []tool{
 	},
 	{
 		name: "logs", method: "logs", without: []string{"all", "follow", "ends"}, adds: outputMembers,
-		does: "Read the output of an attempt of a job (by default, the last attempt). n is the number of last lines (default 40). Each stream is limited to 32 KiB.",
+		does: "Read the output of an attempt of a job (by default, the last attempt). The parameter n is the number of last lines (default 40). stdout and stderr are limited to 32 KiB each.",
 		call: (*server).logs,
 	},
 	{
 		name: "wait", method: "wait", waits: true, with: map[string]any{fullName: full},
 		bounds: map[string]any{"ids": fewIDs, "timeout": atMostAnHour},
-		does:   "Wait until all of the jobs, or any one of them, have finished. timeout is one minute by default and one hour at most. The field open of the result lists the jobs that have not finished.",
+		does:   "Wait until all of the jobs, or any one of them, have finished. The parameter timeout is one minute by default and one hour at most. The field open of the result lists the jobs that have not finished.",
 		call:   (*server).wait,
 	},
 	{
@@ -97,19 +97,19 @@ var tools = []tool{
 	},
 	{
 		name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true,
-		does: "Enqueue a job and return its id without waiting for the job. Set command to a shell command, or argv to a program and its arguments.",
+		does: "Enqueue a job and return its id without waiting for the job. Set the parameter command to a shell command, or argv to a program and its arguments.",
 		call: (*server).enqueue,
 	},
 	{
 		name: "run_and_wait", method: "enqueue", writes: true, destroys: true, runs: true, waits: true, adds: endOfJob,
 		with: map[string]any{fullName: full,
 			waitsName: waiting("how long to wait for the job (default 1m, at most 1h); the job continues after that")},
-		does: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A failed job is not retried, unless you set max_retries.",
+		does: "Enqueue a job, wait until it has finished, and return its outcome and the end of its output. A failed job is not retried, unless you set the parameter max_retries.",
 		call: (*server).runAndWait,
 	},
 	{
 		name: "cancel", method: "cancel", writes: true, destroys: true, bounds: map[string]any{"ids": fewIDs},
-		does: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With dry_run, only count them.",
+		does: "Cancel jobs, by id or by selection. Waiting jobs never start; running jobs are ended. With the parameter dry_run, only count the jobs.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Selection](a.raw)
 			if err == nil {
@@ -123,7 +123,7 @@ var tools = []tool{
 	},
 	{
 		name: "retry", method: "retry", writes: true, destroys: true, runs: true, bounds: map[string]any{"ids": fewIDs},
-		does: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next attempt. With dry_run, only count them.",
+		does: "Run finished jobs again, and start failed jobs immediately instead of waiting for their next attempt. With the parameter dry_run, only count the jobs.",
 		call: func(s *server, ctx context.Context, a arguments) (any, error) {
 			p, err := control.ReadParams[control.Retry](a.raw)
 			if err == nil {
@@ -187,7 +187,7 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 		p.Limit = listed
 	}
 	if p.Limit > mostListed {
-		return nil, queue.Invalid("limit", "too large; the maximum is %d; for more jobs, pass the field next of the result as cursor", mostListed)
+		return nil, queue.Invalid("limit", "too large; the maximum is %d; for more jobs, pass the field next of the result as the parameter cursor", mostListed)
 	}
 	if !s.opt.AllUsers {
 		if p.User, err = s.me(ctx); err != nil {

@@ -104,7 +104,7 @@ func TestKeysOfTop(t *testing.T) {
 	p.presses("Tab", "BTab")
 	p.at("later")
 	p.presses("w")
-	p.seesText("why later does not run")
+	p.seesText("why job later does not run")
 	p.presses("Escape")
 	p.at("later")
 	p.presses("h", "y")

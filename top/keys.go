@@ -100,7 +100,7 @@ func (m *model) answered(k key) []effect {
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(q.answer), 10, 64)
 		if err != nil {
-			m.said = fmt.Sprintf("%q is not a whole number", q.answer)
+			m.said = fmt.Sprintf("%q is not a priority; type a whole number", q.answer)
 			return nil
 		}
 		q.act.number = n

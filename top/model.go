@@ -292,7 +292,7 @@ func (m *model) tellWhy(msg *explained) {
 		m.said = message(msg.err)
 		return
 	}
-	p := &page{title: "why " + cli.Shown(msg.id) + " does not run"}
+	p := &page{title: "why job " + cli.Shown(msg.id) + " does not run"}
 	for _, line := range cli.WhyLines(&msg.why, m.now) {
 		p.paragraphs = append(p.paragraphs, cli.Shown(line))
 	}
