@@ -66,7 +66,7 @@ func TestHungRunnerHoldsUpItsJobsAlone(t *testing.T) {
 	if got := q.quickly(5*time.Second, "show", id); got.code != 0 || !strings.Contains(got.out, "processing") {
 		t.Errorf("show: %+v", got)
 	}
-	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id}, {"worker", "stop", "--force"}} {
+	for _, args := range [][]string{{"logs", id}, {"cancel", id}, {"rm", "--force", id}, {"kill", id}, {"worker", "stop", "--all", "--force"}} {
 		if got := q.quickly(10*time.Second, args...); got.code != 3 && got.code != 5 || !strings.Contains(got.err, names) {
 			t.Errorf("%v: %+v; want an error that names the runner", args, got)
 		}

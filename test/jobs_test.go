@@ -346,14 +346,14 @@ func TestWorkerStop(t *testing.T) {
 	w.enqueue(fields{"id": "blocker", "command": fmt.Sprintf("echo up; sleep %.1f", 0.7*patience)})
 	w.runs("blocker")
 	next := w.enqueue(fields{"command": "echo up; exec sleep 30"})
-	q.must("worker", "stop")
+	q.must("worker", "stop", "--all")
 	if j := w.show(short); j.State != "completed" || j.Output != "up\ndone\n" {
 		t.Errorf("running job after worker stop: %+v", j)
 	}
 	if j := w.show(next); j.State != "pending" || len(j.History) != 0 {
 		t.Errorf("waiting job after worker stop: %+v", j)
 	}
-	for i, args := range [][]string{{"worker", "stop", "--force"}, {"worker", "stop", "--timeout", "300ms", "--all"}} {
+	for i, args := range [][]string{{"worker", "stop", "--all", "--force"}, {"worker", "stop", "--timeout", "300ms", "--all"}} {
 		q.must("worker", "scale", "1")
 		pid := w.runs(next).PID
 		begin := time.Now()

@@ -78,13 +78,13 @@ func TestTheDeadAndWhatRunsAreAskedFor(t *testing.T) {
 	}
 	q.must("enqueue", "--id", "runs", q.waitFor("goes"))
 	q.until("it runs", 10*time.Second, func() bool { return state("runs") == "processing" })
-	if r := q.person("stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--force"); r.code != 1 || state("runs") != "processing" {
+	if r := q.person("stop and requeue 1 running job? [y/N]", "n\n", "worker", "stop", "--all", "--force"); r.code != 1 || state("runs") != "processing" {
 		t.Errorf("a no: %+v", r)
 	}
-	if r := q.person("stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--timeout", "0"); r.code != 0 || state("runs") != "pending" {
+	if r := q.person("stop and requeue 1 running job? [y/N]", "y\n", "worker", "stop", "--all", "--timeout", "0"); r.code != 0 || state("runs") != "pending" {
 		t.Errorf("a yes: %+v", r)
 	}
-	if r := q.person("", "", "worker", "stop", "--force"); r.code != 0 {
+	if r := q.person("", "", "worker", "stop", "--all", "--force"); r.code != 0 {
 		t.Errorf("where nothing runs: %+v", r)
 	}
 	if r := q.person("retry 1 job? [y/N]", "y\n", "dlq", "retry", "--all"); r.code != 0 || state("bad") != "pending" {

@@ -137,7 +137,7 @@ func TestAStoppingServiceSaysSo(t *testing.T) {
 	if r := q.cli("status", "--check"); r.code != 1 || strings.Contains(r.out, "worker start") {
 		t.Errorf("while a job waits: %+v", r)
 	}
-	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop"}} {
+	for _, words := range [][]string{{"worker", "start"}, {"worker", "scale", "3"}, {"worker", "stop", "--all"}} {
 		if r := q.cli(words...); r.code != 3 || !strings.Contains(r.err, "the service is stopping") {
 			t.Errorf("%q: %+v", words, r)
 		}

@@ -135,7 +135,7 @@ func TestGraceIsOfTheTree(t *testing.T) {
 		{"timeout", "timeout", "2s", func(id string) { w.end(id) }},
 		{"idle timeout", "idle_timeout", "2s", func(id string) { w.end(id) }},
 		{"requeue", "", "", func(id string) { q.must("requeue", id) }},
-		{"worker stop", "", "", func(string) { q.must("worker", "stop", "--force") }},
+		{"worker stop", "", "", func(string) { q.must("worker", "stop", "--all", "--force") }},
 		{"service stop", "", "", func(string) { q.stop() }},
 	} {
 		job := fields{"command": line, "kill_after": "1h", "max_retries": 0}

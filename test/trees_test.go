@@ -96,7 +96,7 @@ func TestStopEndsTrees(t *testing.T) {
 	for _, id := range ids {
 		w.runs(id)
 	}
-	q.must("worker", "stop", "--force")
+	q.must("worker", "stop", "--all", "--force")
 	for i := range names {
 		gone(t, names[i]+" after worker stop", locks[i], words[i])
 	}

@@ -45,13 +45,15 @@ func workerStopVerb(a *App) *cobra.Command {
 	var count int
 	var yes bool
 	cmd := &cobra.Command{
-		Use: "stop", Short: "Remove workers; their running jobs may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
+		Use: "stop -c N | --all", Short: "Remove workers; their running jobs may finish", Args: Exactly(0, "no arguments (use -c N or --all)"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("count") {
 				p.Count = &count
 				if count < 1 {
 					return Usage("--count: %d is too small; use 1 or more", count)
 				}
+			} else if !p.All {
+				return Usage("%s: no number of workers given; use -c N, or --all to remove all workers", cmd.CommandPath())
 			}
 			c, err := a.Client()
 			if err != nil {
@@ -75,7 +77,7 @@ func workerStopVerb(a *App) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	cmd.Flags().IntVarP(&count, "count", "c", 0, "remove `N` workers (default: all)")
+	cmd.Flags().IntVarP(&count, "count", "c", 0, "remove `N` workers")
 	cmd.Flags().BoolVar(&p.All, "all", false, "remove all workers")
 	durationVar(cmd.Flags(), "timeout", "after `DURATION`, put jobs that are still running back in the queue (default 30s)", func(d time.Duration) { p.Timeout = (*control.Span)(&d) })
 	cmd.Flags().BoolVar(&p.Force, "force", false, "same as --timeout 0")
