@@ -302,8 +302,12 @@ func TestExitCodeOfEachEnd(t *testing.T) {
 			asRun, asWait := q.submitting("run", c.args), q.submitting("run -d", c.args)
 			detached := ran(t, asWait)
 			id := strings.TrimSpace(detached.out)
-			if r := q.cli("wait", id); r.code != c.code || r.out+r.err != "" {
-				t.Errorf("wait: %+v, want code %d", r, c.code)
+			line := regexp.MustCompile("^queuectl: job " + id + " is [^\n]*; details: queuectl show " + id + "\n$")
+			if r := q.cli("wait", id); r.code != c.code || r.out != "" || (c.code == 0) != (r.err == "") || c.code != 0 && !line.MatchString(r.err) {
+				t.Errorf("wait: %+v, want code %d, and one line about a job that did not complete", r, c.code)
+			}
+			if r := q.cli("wait", "-q", id); r.code != c.code || r.out+r.err != "" {
+				t.Errorf("wait -q: %+v, want code %d and no output", r, c.code)
 			}
 			if r := q.cli("wait", id, "--timeout", "0.01"); r.code != c.code {
 				t.Errorf("wait after the end: %+v, want code %d", r, c.code)

@@ -53,6 +53,26 @@ func (a *App) sayFailure(j *control.Job) {
 	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", oneLine(a.Clean(a.Err, failureText(j))), cut(oneLine(a.Clean(a.Err, title(j))), 60))
 }
 
+// sayEnd prints how a job ended. If the job did not complete, it prints that also to a script, with the next step.
+// others is how many other jobs failed that no line names.
+func (a *App) sayEnd(j *control.Job, others int) {
+	switch {
+	case j.State == queue.Completed.String():
+		a.Say("job %s is completed", j.ID)
+		return
+	case a.Quiet:
+		return
+	}
+	text := oneLine(a.Clean(a.Err, failureText(j)))
+	if j.State != "removed" {
+		text += "; details: queuectl show " + j.ID
+	}
+	if others > 0 {
+		text += fmt.Sprintf("; %d more failed", others)
+	}
+	fmt.Fprintf(a.Err, "queuectl: %s\n", text)
+}
+
 // moreFailures returns how to list the failures that were not named, "" if all were.
 func moreFailures(bad int, list string) string {
 	if more := bad - maxFailures; more > 0 {

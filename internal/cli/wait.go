@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"slices"
@@ -158,13 +159,15 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 				a.Exit = jobExit(j)
 			}
 			if !a.Structured() {
-				a.Say("job %s is %s", id, standing(j))
+				a.sayEnd(j, 0)
 			}
 		}
 	}
 	if waited.TimedOut {
 		a.Exit = exitTimeout
-		a.Say("not all jobs finished within %s", queue.FormatDuration(time.Duration(p.Timeout)))
+		if !a.Quiet {
+			fmt.Fprintf(a.Err, "queuectl: not all jobs finished within %s\n", queue.FormatDuration(time.Duration(p.Timeout)))
+		}
 	}
 	if a.JSON {
 		return PrintList(a, list)

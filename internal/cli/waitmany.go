@@ -257,14 +257,15 @@ func (w *manyWaited) show(ctx context.Context) {
 	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.bad), "failed"), again), AtLeast: w.due.wait()})
 }
 
-// tell says how it ended, and takes the exit code of the first that did not complete.
+// tell prints how the jobs ended, and takes the exit code of the first one that did not complete.
 func (w *manyWaited) tell(ctx context.Context) error {
-	if w.any && w.done > 0 && w.a.Exit == 0 {
-		w.a.Exit = jobExit(&w.jobs[w.last])
-	}
+	stopped := w.a.Exit // exitTimeout or exitDetached if the wait ended before the jobs did
+	failed := -1
 	for i := range w.jobs {
-		if w.ended[i] && w.a.Exit == 0 && !w.any {
-			w.a.Exit = jobExit(&w.jobs[i])
+		if code := jobExit(&w.jobs[i]); failed < 0 && w.ended[i] && code != 0 && (!w.any || i == w.last) {
+			if failed = i; stopped == 0 {
+				w.a.Exit = code
+			}
 		}
 	}
 	switch {
@@ -279,14 +280,17 @@ func (w *manyWaited) tell(ctx context.Context) error {
 		}
 		return w.a.printJobs(ctx, w.c, ids)
 	}
+	if failed >= 0 && !w.progress {
+		w.a.sayEnd(&w.jobs[failed], w.bad-1)
+	}
 	text := w.counts()
-	switch w.a.Exit {
+	switch stopped {
 	case exitTimeout:
 		text += fmt.Sprintf("; not all finished within %s", queue.FormatDuration(w.timeout))
 	case exitDetached:
 		text += "; stopped waiting, the jobs continue"
 	}
-	if w.progress {
+	if w.progress || stopped == exitTimeout && !w.a.Quiet {
 		fmt.Fprintf(w.a.Err, "queuectl: %s\n", w.a.Clean(w.a.Err, text))
 		return nil
 	}
