@@ -295,6 +295,12 @@ func TestSentencesAreForPeople(t *testing.T) {
 			}
 		}
 	}
+	// Where both would appear on one terminal, the sentence, which contains the id, is enough.
+	for _, c := range [][2]string{{"cancel shown", "job shown is cancelled\n"}, {"retry shown", "job shown is pending again\n"}, {"cancel shown -q", "shown\n"}} {
+		if r := q.display(strings.Fields(c[0])...); r.code != 0 || r.out != c[1] {
+			t.Errorf("%s: %+v, want %q", c[0], r, c[1])
+		}
+	}
 }
 
 // A carriage return reaches the terminal by logs as it does by run, so that what shows how far it

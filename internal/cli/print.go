@@ -123,6 +123,18 @@ func (a *App) Say(format string, args ...any) {
 	}
 }
 
+// printDone prints the name of what a command has acted on, for scripts, and a sentence about it, for people. If both
+// would appear on one terminal, it prints only the sentence.
+func (a *App) printDone(name, sentence string) error {
+	if a.Quiet || !IsTerminal(a.Out) || !IsTerminal(a.Err) {
+		if err := a.Println(name); err != nil {
+			return err
+		}
+	}
+	a.Say("%s", sentence)
+	return nil
+}
+
 // Tell prints what came of a verb: a value as JSON, or a sentence for a person.
 func (a *App) Tell(value any, format string, args ...any) error {
 	if a.Structured() {

@@ -302,8 +302,7 @@ func (a *App) scheduleCommand(name, short, become string, do func(*control.Clien
 					break
 				}
 				if list = append(list, s); !a.Structured() {
-					a.Say("schedule %s %s", s.Name, become)
-					err = a.Println(s.Name)
+					err = a.printDone(s.Name, "schedule "+s.Name+" "+become)
 				}
 			}
 			if a.Structured() && (err == nil || len(list) > 0) {

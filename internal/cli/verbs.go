@@ -266,10 +266,9 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", a.Clean(a.Err, line))
 	}
 	for _, id := range v.Done {
-		if err := a.Println(id); err != nil {
+		if err := a.printDone(id, "job "+id+" "+become); err != nil {
 			return err
 		}
-		a.Say("job %s %s", id, become)
 	}
 	return nil
 }
