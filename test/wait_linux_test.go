@@ -47,3 +47,14 @@ func TestWaitOnATerminalSaysWhenAFailedJobIsRetried(t *testing.T) {
 		t.Errorf("wait says %q", r.out)
 	}
 }
+
+// A stop of the service that takes longer than a second says on a terminal which jobs it waits for.
+func TestServiceStopOnATerminalSaysWhatItWaitsFor(t *testing.T) {
+	q := serving(t, "--workers", "1")
+	q.must("config", "set", "stop_timeout", "2s")
+	q.must("enqueue", "--id", "long", "exec sleep 600")
+	q.until("the job runs", 20*time.Second, func() bool { return q.show("long").State == "processing" })
+	if r := q.person("waiting for 1 job to finish", "", "service", "stop"); r.code != 0 || !strings.Contains(r.out, "stopped") {
+		t.Errorf("service stop: %+v", r)
+	}
+}

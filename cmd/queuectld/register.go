@@ -308,6 +308,9 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 		return a.stopService(ctx, keep)
 	}
 	running := r.Runs()
+	if running {
+		defer a.sayIfSlow(ctx, r.Places.Socket, keep)()
+	}
 	if err := r.Stop(keep); err != nil {
 		return err
 	}
@@ -375,11 +378,33 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	if err := a.Reached(err, t); err != nil {
 		return err
 	}
+	stopped := a.sayIfSlow(ctx, t.Socket, keep)
 	got, err := a.stopAndWait(ctx, c, keep)
+	stopped()
 	if err != nil {
 		return err
 	}
 	return a.Tell(got, "service with pid %d stopped", got.PID)
+}
+
+// slowStop is the time after which a stop says what it waits for.
+const slowStop = time.Second
+
+// sayIfSlow says on a terminal what the stop of a service waits for, once it has taken slowStop. It asks the service
+// before the stop, because a later connection could start the service again through its socket unit. The caller calls
+// stopped when the service has stopped.
+func (a *app) sayIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
+	text := "waiting for the service to stop"
+	if cli.IsTerminal(a.Err) && !a.Quiet && !keep {
+		asking, cancel := context.WithTimeout(ctx, slowStop)
+		defer cancel()
+		c := control.NewClient(socket)
+		defer c.Close()
+		if st, err := c.Status(asking, control.Nothing{}); err == nil && st.Workers.Busy > 0 {
+			text = "waiting for " + cli.Jobs(st.Workers.Busy) + " to finish; jobs that still run after the time in stop_timeout go back to the queue"
+		}
+	}
+	return time.AfterFunc(slowStop, func() { a.Say("%s", text) }).Stop
 }
 
 // stopAndWait has a service stop and waits until it has let go of its folder, so that
