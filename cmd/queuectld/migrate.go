@@ -9,7 +9,6 @@ import (
 
 	"github.com/queuectl/queuectl/config"
 	"github.com/queuectl/queuectl/internal/cli"
-	"github.com/queuectl/queuectl/queue"
 	"github.com/queuectl/queuectl/service"
 )
 
@@ -34,12 +33,12 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return cli.Usage("--to: cannot be combined with --to-file; use one of them")
 			}
 			if toFile != "" {
-				if to, err = config.ReadStore("to-file", toFile); err != nil {
+				if to, err = config.ReadStore("--to-file", toFile); err != nil {
 					return err
 				}
 			}
 			if to == "" {
-				return queue.Invalid("to", "no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s", config.StoreSQLite)
+				return cli.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
 			tell := func(table string, rows int64) { a.Progress("table %s: %d rows", table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from, to, tell)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // GateVerb is the verb gate, which queuectld alone has: it is seldom asked for.
@@ -91,6 +92,9 @@ func gateSetVerb(a *App) *cobra.Command {
 		Use: "set @KEY --lock N | --rate N/PERIOD | --unset lock|rate", Short: "Set a lock or rate limit that all users share", Args: Exactly(1, "a key that begins with @"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Key = args[0]
+			if setsNothing(cmd) {
+				return Usage("%s: no limit given; use --lock N, --rate N/PERIOD or --unset lock|rate; example: queuectl gate set %s --lock 3", cmd.CommandPath(), queue.Word(queue.Clip(p.Key)))
+			}
 			if cmd.Flags().Changed("lock") {
 				p.Lock = &lock
 			}

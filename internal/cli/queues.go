@@ -149,6 +149,9 @@ func queueSetVerb(a *App) *cobra.Command {
 		Use: "set NAME", Short: "Configure a queue, even before its first job", Args: Exactly(1, "the name of a queue"), ValidArgsFunction: a.completeQueues,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
+			if setsNothing(cmd) {
+				return Usage("%s: no changes given; use flags such as --concurrency N, --weight N or --default FIELD=VALUE; example: queuectl queue set %s --concurrency 1", cmd.CommandPath(), queue.Word(queue.Clip(p.Name)))
+			}
 			if fields := spec.Given(); len(fields) > 0 || len(unset) > 0 {
 				for _, name := range unset {
 					field := strings.ReplaceAll(name, "-", "_")
@@ -190,6 +193,13 @@ func queueSetVerb(a *App) *cobra.Command {
 	given(f, &p.RetentionOutput, queue.ParseSize, "retention-output", "keep only the newest `SIZE` of output of completed and cancelled jobs; 0: use the setting retention_output")
 	f.StringSliceVar(&unset, "no-default", nil, "remove the queue's default for `FIELD`")
 	return cmd
+}
+
+// setsNothing reports whether a command line contains none of the command's own flags.
+func setsNothing(cmd *cobra.Command) bool {
+	nothing := true
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) { nothing = nothing && !f.Changed })
+	return nothing
 }
 
 // given adds a flag whose value is nil unless it was given.
