@@ -297,7 +297,7 @@ func (a *App) Root(args []string) *cobra.Command {
 	var asksVersion bool
 	a.args = args
 	root := &cobra.Command{
-		Use:           "queuectl",
+		Use:           "queuectl [COMMAND]",
 		Short:         "A durable queue for shell commands",
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -495,7 +495,7 @@ func atMostOne(what string) cobra.PositionalArgs {
 
 // Group is a verb that only holds others; a word that is none of them is refused.
 func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short}
+	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string
 	for _, v := range verbs {
 		cmd.AddCommand(v)
