@@ -238,7 +238,7 @@ func TestDeadLetters(t *testing.T) {
 	for _, id := range w.batch(specs) {
 		w.end(id)
 	}
-	if got := q.must("dlq", "list"); !strings.Contains(got, "2 (max 2)") || !strings.Contains(got, "exit code 1") {
+	if got := q.must("dlq", "list"); !strings.Contains(got, "2/2") || !strings.Contains(got, "exit code 1") {
 		t.Errorf("dlq list: %s", got)
 	}
 	if got := q.must("dlq", "list", "-q"); got != "c\nb\na" {

@@ -214,7 +214,7 @@ func (m *model) failed() table {
 	look := m.words()
 	t := m.jobs(m.withFound(list), []column{
 		idColumn, queueColumn, userColumn,
-		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts) }},
+		{"ATTEMPTS", narrowWindow, 0, func(j *control.Job, _ *row) string { return cli.AttemptsText(j) }},
 		{"WHEN", 0, 0, func(j *control.Job, _ *row) string {
 			if j.State == queue.Failed.String() {
 				return look.Starts(j)

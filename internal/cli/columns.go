@@ -60,7 +60,7 @@ func columns() []column {
 		{"when", "WHEN", func(j *control.Job) string { return whenOf(j, time.Now()) }, by(func(j *control.Job) control.Time { return max(j.FinishedAt, j.StartedAt, j.RunAt) })},
 		{"reason", "REASON", func(j *control.Job) string { return orDashText(reasonOf(j)) }, by(reasonOf)},
 		{"priority", "PRIORITY", rank, by(func(j *control.Job) int64 { return j.EffectivePriority })},
-		{"attempts", "ATTEMPTS", func(j *control.Job) string { return fmt.Sprintf("%d/%d", Attempts(j), j.MaxAttempts) }, by(Attempts)},
+		{"attempts", "ATTEMPTS", AttemptsText, by(Attempts)},
 		instant("created", func(j *control.Job) control.Time { return j.CreatedAt }),
 		instant("updated", func(j *control.Job) control.Time { return j.UpdatedAt }),
 		instant("run_at", func(j *control.Job) control.Time { return j.RunAt }),

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,5 +82,5 @@ func (a *App) dlqRetryVerb() *cobra.Command {
 }
 
 func deadRow(j *control.Job) []string {
-	return []string{j.ID, fmt.Sprintf("%d (max %d)", j.Attempts, j.MaxAttempts), local(j.FinishedAt), orDash(j.Error), title(j)}
+	return []string{j.ID, AttemptsText(j), local(j.FinishedAt), orDash(j.Error), title(j)}
 }

@@ -283,17 +283,16 @@ func typicalAlone(j *control.JobDetail) string {
 	return took(j.UsualRunTimeMS)
 }
 
-// attemptsOf describes the attempts of a job: how many count towards its maximum, the maximum, and how many do not
-// count.
+// attemptsOf describes the attempts of a job: how many are used of its maximum, and how many others do not count,
+// for example because they were interrupted.
 func attemptsOf(j *control.JobDetail) string {
-	used := Attempts(&j.Job)
-	text := fmt.Sprintf("%d of %d", used, j.MaxAttempts)
+	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {
 		before-- // the one that runs will count
 	}
 	if before > 0 {
-		text += fmt.Sprintf(", plus %d that do not count", before)
+		text += fmt.Sprintf(" (+%d not counted)", before)
 	}
 	return text
 }

@@ -426,7 +426,7 @@ func (p *screenPrinter) parts() []part {
 	failed := part{head: []string{"FAILED", "ATTEMPTS", "WHEN", "COMMAND", "WHY"}}
 	for i := range s.Dead {
 		j := &s.Dead[i]
-		failed.rows = append(failed.rows, []string{marked(&j.Job), fmt.Sprintf("%d of %d", j.Attempts, j.MaxAttempts), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
+		failed.rows = append(failed.rows, []string{marked(&j.Job), AttemptsText(&j.Job), agoOf(j.FinishedAt, p.now), title(&j.Job), p.why(j)})
 	}
 	failed.more, failed.say = count(queue.Dead)-int64(len(failed.rows)), Sign(": queuectl list --failed · run again: queuectl retry --failed")
 	done := part{head: []string{"FINISHED", "RAN", "WHEN", "COMMAND"}}

@@ -78,7 +78,7 @@ UP NEXT  WHEN            COMMAND
 ↻ f1     in 8s           ./flaky.sh
 ‖ h1     held            true
 FAILED  ATTEMPTS  WHEN     COMMAND         WHY
-✗ z1    4 of 4    11m ago  convert 97.png  exit code 1: bad header in 97.png
+✗ z1    4/4       11m ago  convert 97.png  exit code 1: bad header in 97.png
   2 more: queuectl list --failed · run again: queuectl retry --failed
 FINISHED  RAN   WHEN    COMMAND
 ✓ d1      1.2s  2m ago  make lint
