@@ -132,13 +132,21 @@ func pauseText(q *control.QueueView) string {
 	return text
 }
 
-// clock is an instant as a person says it: the time alone if it is within a day.
+// clock returns the time of day of an instant with its zone, and the date unless it is today.
 func clock(t, now time.Time) string {
 	t = t.Local()
-	if t.Sub(now) < 20*time.Hour && t.Sub(now) > -20*time.Hour {
-		return t.Format("15:04")
+	return t.Format(dateLayout(t, now) + "15:04 MST")
+}
+
+// dateLayout returns the layout of a date that precedes a time of day: "" for today, without the year for this year.
+func dateLayout(t, now time.Time) string {
+	switch now = now.In(t.Location()); {
+	case t.Format("2006") != now.Format("2006"):
+		return "Mon 2 Jan 2006 "
+	case t.Format("Jan 2") != now.Format("Jan 2"):
+		return "Mon 2 Jan "
 	}
-	return t.Format("Mon 2 Jan 15:04")
+	return ""
 }
 
 func queueSetVerb(a *App) *cobra.Command {

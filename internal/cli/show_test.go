@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/queuectl/queuectl/control"
 )
@@ -71,6 +72,22 @@ func TestShowReportsEndedProcesses(t *testing.T) {
 	} {
 		if got := remarks(&c.attempt, c.background); got != c.want {
 			t.Errorf("%+v: got %q, want %q", c.attempt, got, c.want)
+		}
+	}
+}
+
+// The time in a reason has its zone, and the date unless it is today.
+func TestReasonNamesTheDayAndZone(t *testing.T) {
+	now := time.Date(2026, 11, 30, 22, 0, 0, 0, time.Local)
+	for wait, layout := range map[time.Duration]string{
+		time.Hour: "15:04 MST, in 1h", 4 * time.Hour: "Mon 2 Jan 15:04 MST, in 4h", 50 * 24 * time.Hour: "Mon 2 Jan 2006 15:04 MST, in 50d",
+	} {
+		at := now.Add(wait)
+		layout, in, _ := strings.Cut(layout, ",")
+		want := "not due yet: " + at.Format(layout) + "," + in + "; queuectl show 1"
+		r := control.Reason{At: control.Time(at.UnixMilli()), Text: "not due yet", Next: "queuectl show 1"}
+		if got := reasonLine(&r, now); got != want {
+			t.Errorf("a reason that ends in %v: got %q, want %q", wait, got, want)
 		}
 	}
 }

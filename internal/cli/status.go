@@ -489,7 +489,7 @@ func (p *screenPrinter) starts(j *control.Job) string {
 	case j.State == queue.Held.String() || j.State == queue.Blocked.String() && len(j.DependsOn) == 0:
 		return j.State
 	case wait > time.Hour:
-		return due.Format("15:04") + ", in " + roughly(wait)
+		return due.Format(dateLayout(due, p.now)+"15:04") + ", in " + roughly(wait)
 	case wait > 0:
 		return "in " + roughly(wait)
 	}

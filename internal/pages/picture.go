@@ -68,11 +68,11 @@ func painted(line string) string {
 
 var (
 	tags    = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
-	figures = regexp.MustCompile(`[\d.:]+(ms|[smh])?(\d+[sm])?`)
+	figures = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`) // also the date of a time tomorrow
 	spaces  = regexp.MustCompile(` +`)
 )
 
-// outline is what a picture shows without its figures, which are of the moment.
+// outline returns the text of a picture without its figures, which depend on when it was made.
 func outline(svg string) string {
 	return spaces.ReplaceAllString(figures.ReplaceAllString(tags.ReplaceAllString(svg, ""), "N"), " ")
 }
