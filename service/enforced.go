@@ -59,7 +59,7 @@ func refusal(short queue.Shortfall, others []string, of int) error {
 	return e
 }
 
-// examineEnforcement tells of each limit what enforces it.
+// examineEnforcement lists what enforces each limit. It warns of the limits that --require-limits refuses here.
 func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding) {
 	within, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -72,8 +72,21 @@ func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding)
 	})
 	list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: s.enforcement(grouped)})
 	for _, e := range queue.Enforcements(known) {
-		how := map[queue.Extent]string{queue.Unenforced: " is not enforced: ", queue.ForEach: " is enforced for each process, not per job: ", queue.Enforced: " is enforced by "}[e.Extent]
-		list = append(list, store.Finding{Check: "enforcement", Level: store.Fine, Message: e.Limit + how + e.By})
+		list = append(list, enforcementOf(e))
 	}
 	return list
+}
+
+// enforcementOf is the finding about one limit.
+func enforcementOf(e queue.Enforcement) store.Finding {
+	f := store.Finding{Check: "enforcement", Level: store.Warning, Next: "to reject jobs that set this limit, enqueue them with --require-limits"}
+	switch e.Extent {
+	case queue.Enforced:
+		return store.Finding{Check: f.Check, Level: store.Fine, Message: e.Limit + " is enforced by " + e.By}
+	case queue.ForEach:
+		f.Message = e.Limit + " is enforced for each process, not per job: " + e.By
+	default:
+		f.Message = e.Limit + " limits are not enforced (" + e.By + ")"
+	}
+	return f
 }
