@@ -41,10 +41,18 @@ func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	if t, ok := dayAndClock(words, now, open); ok {
 		return t, nil
 	}
-	if span, ok := shortSpan(text); ok {
-		return time.Time{}, fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s (future), or \"%[1]s ago\" (past)", queue.Clip(text), span)
+	return time.Time{}, noInstant(text, open)
+}
+
+// noInstant returns the error about a text that names no instant, with examples that lie in the direction.
+func noInstant(text string, open direction) error {
+	if open == backward {
+		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
 	}
-	return time.Time{}, fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
+	if span, ok := shortSpan(text); ok {
+		return fmt.Errorf("%q is a duration, not a time; write \"in %[1]s\" or +%s", queue.Clip(text), span)
+	}
+	return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.Clip(text))
 }
 
 // splitAtT returns words with the T of ISO 8601 between a date and a time replaced by a space.

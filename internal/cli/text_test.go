@@ -192,7 +192,7 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 // Where a duration stands for a time, or a time for a duration, it is said how to write it.
 func TestTimesAndDurationsAreToldApart(t *testing.T) {
 	for line, want := range map[string]string{
-		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h (future), or "2 hours ago" (past)`, "enqueue|--expires-at|5min": `write "in 5min" or +5m (future)`,
+		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`, "enqueue|--expires-at|5min": `write "in 5min" or +5m`,
 		"enqueue|--in|tomorrow": `--in: "tomorrow" is a time, not a duration; use --at for a time`, "enqueue|--delay|3am": "use --at for a time", "enqueue|--timeout|3am": "is not a duration; write it like", "enqueue|--in|soon": "is not a duration; write it like",
 	} {
 		if got := refusal(t, strings.Split(line, "|")...); !strings.Contains(got, want) {
