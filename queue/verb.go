@@ -24,7 +24,7 @@ type rule struct {
 	runs  bool    // it lets the job run
 	to    func(State) State
 	event EventKind
-	next  string // what to do about a job in any other state
+	only  string // which jobs the verb acts on, for the error about a job in another state
 }
 
 func always(to State) func(State) State { return func(State) State { return to } }
@@ -33,12 +33,12 @@ func same(s State) State { return s }
 
 var rules = map[Verb]rule{
 	VerbCancel:    {[]State{Blocked, Held, Pending, Failed}, []State{Cancelled}, false, always(Cancelled), EventCancelled, "only unfinished jobs can be cancelled"},
-	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, always(Pending), EventRetried, "only failed and finished jobs can be retried; for a held job: queuectl release"},
-	VerbRetryDead: {[]State{Dead}, nil, true, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue; for other jobs: queuectl retry"},
+	VerbRetry:     {[]State{Failed, Completed, Dead, Cancelled}, []State{Pending}, true, always(Pending), EventRetried, "only failed and finished jobs can be retried"},
+	VerbRetryDead: {[]State{Dead}, nil, true, always(Pending), EventRetried, "only dead jobs are in the dead-letter queue"},
 	VerbHold:      {[]State{Blocked, Pending, Failed}, []State{Held}, false, always(Held), EventHeld, "only waiting jobs can be held"},
-	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, always(Pending), EventReleased, "only held jobs can be released; for a finished job: queuectl retry"},
-	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, same, EventEdited, "only waiting jobs can be changed; put a finished job back in the queue: queuectl retry"},
-	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "to remove the job, cancel it first"},
+	VerbRelease:   {[]State{Held}, []State{Blocked, Pending, Failed}, true, always(Pending), EventReleased, "only held jobs can be released"},
+	VerbEdit:      {[]State{Blocked, Held, Pending, Failed}, nil, false, same, EventEdited, "only waiting jobs can be changed"},
+	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "only jobs that are not running can be removed"},
 }
 
 // Act says what a verb makes of a job: its state afterwards, 0 if it is gone, and
@@ -54,7 +54,22 @@ func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	case slices.Contains(r.from, j.State):
 		return r.to(j.State), r.event, true, nil
 	}
-	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s", j.ID, j.State, r.next)
+	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.only, v.insteadOn(j))
+}
+
+// insteadOn returns the command that was probably meant for a job that the verb does not act on, "" if none was.
+func (v Verb) insteadOn(j *Job) string {
+	switch {
+	case v == VerbRemove:
+		return "; cancel it first with: queuectl cancel " + j.ID
+	case v == VerbCancel || v == VerbHold:
+		return ""
+	case j.State == Held:
+		return "; release it with: queuectl release " + j.ID
+	case j.State == Failed || j.State.Ended():
+		return "; put it back in the queue with: queuectl retry " + j.ID
+	}
+	return ""
 }
 
 // Takes lists the states that the verb acts on.

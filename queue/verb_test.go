@@ -41,6 +41,29 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 	}
 }
 
+// An error about a job in another state shows the command to use instead, with the id of the job.
+func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
+	for _, c := range []struct {
+		verb  queue.Verb
+		state queue.State
+		want  string
+	}{
+		{queue.VerbRetry, queue.Held, "only failed and finished jobs can be retried; release it with: queuectl release x"},
+		{queue.VerbRetry, queue.Blocked, "only failed and finished jobs can be retried"},
+		{queue.VerbRetryDead, queue.Completed, "only dead jobs are in the dead-letter queue; put it back in the queue with: queuectl retry x"},
+		{queue.VerbRetryDead, queue.Pending, "only dead jobs are in the dead-letter queue"},
+		{queue.VerbRelease, queue.Dead, "only held jobs can be released; put it back in the queue with: queuectl retry x"},
+		{queue.VerbEdit, queue.Cancelled, "only waiting jobs can be changed; put it back in the queue with: queuectl retry x"},
+		{queue.VerbEdit, queue.Processing, "only waiting jobs can be changed"},
+		{queue.VerbRemove, queue.Processing, "only jobs that are not running can be removed; cancel it first with: queuectl cancel x"},
+	} {
+		_, _, _, err := c.verb.Act(&queue.Job{ID: "x", State: c.state})
+		if want := "job x is " + c.state.String() + "; " + c.want; err == nil || err.Error() != want {
+			t.Errorf("%s of a %s job: got %v, want %s", c.verb, c.state, err, want)
+		}
+	}
+}
+
 // drawSound is some spec that Resolve takes.
 func drawSound(t *rapid.T) *queue.Spec {
 	texts := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`), 0, queue.MaxLabels)

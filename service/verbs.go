@@ -67,9 +67,9 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 			return store.ErrMoved
 		}
 		if errors.Is(err, worker.ErrRuns) {
-			next := "cancel it, or put it back in the queue with requeue"
+			next := "cancel it with: queuectl cancel " + j.ID + ", or put it back in the queue with: queuectl requeue " + j.ID
 			if c.Verb == queue.VerbRemove {
-				next = "with --force it is ended first"
+				next = "to stop it and remove it: queuectl rm --force " + j.ID
 			}
 			return queue.Errorf(queue.CodeWrongState, "job %s is running; %s", j.ID, next)
 		}
@@ -239,7 +239,11 @@ func (s *Service) Requeue(ctx context.Context, p control.Selection) (control.Bul
 		case len(only) > 0:
 			return store.ErrMoved
 		}
-		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued: use retry for an ended job, release for a held one", j.ID, j.State)
+		next := ""
+		if j.State.Ended() {
+			next = "; put it back in the queue with: queuectl retry " + j.ID
+		}
+		return queue.Errorf(queue.CodeWrongState, "job %s is %s; only running jobs can be requeued%s", j.ID, j.State, next)
 	})
 }
 

@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/control"
+	"github.com/queuectl/queuectl/queue"
 )
 
 // For every flag of every verb, a value that the flag cannot parse gives an error that names the flag and says what
@@ -52,5 +56,17 @@ func TestEveryFlagSaysWhatItCannotRead(t *testing.T) {
 	}
 	if refused < 500 {
 		t.Errorf("only %d values were refused", refused)
+	}
+}
+
+// Jobs that are refused for the same reason share a line, also if the reason ends with a command about the job.
+func TestRefusalsForOneReasonShareALine(t *testing.T) {
+	var list []control.Refusal
+	for _, id := range []string{"1", "2", "part-3"} {
+		list = append(list, control.Refusal{ID: id, Code: queue.CodeWrongState, Message: "job " + id + " is running; cancel it with: queuectl cancel " + id + ", or put it back in the queue with: queuectl requeue " + id})
+	}
+	want := []string{"job 1 is running; cancel it with: queuectl cancel 1, or put it back in the queue with: queuectl requeue 1; the same for 2 more: 2, part-3"}
+	if got := refusals(nil, list); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -283,7 +283,7 @@ func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	var reasons []string
 	first := map[string]string{}
 	for _, r := range list {
-		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00").Replace(r.Message)
+		withoutID := strings.NewReplacer("job "+r.ID+" ", "\x00", `"`+r.ID+`"`, "\x00", " "+r.ID+",", "\x00").Replace(r.Message + ",")
 		reason := string(r.Code) + r.Field + withoutID
 		if ids[reason] == nil {
 			reasons = append(reasons, reason)
