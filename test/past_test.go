@@ -30,6 +30,14 @@ func TestPastTimesAreRefused(t *testing.T) {
 	if got := q.must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
 		t.Errorf("something was enqueued:\n%s", got)
 	}
+	for _, words := range [][]string{{"enqueue", "--expires-at", past, "true"}, {"enqueue", "--expires-at", "yesterday", "--", "true", ":::", "a"}, {"edit", "later", "--expires-at", past}} {
+		if got := q.cli(words...); got.code != 2 || !strings.Contains(got.err, "--expires-at: the time is ") || !strings.Contains(got.err, "which has passed; give a later time, or add --allow-past") {
+			t.Errorf("%v: %+v", words, got)
+		}
+	}
+	if got := q.must("list", "--columns", "id"); strings.Count(got, "\n") != 1 {
+		t.Errorf("something that never runs was enqueued:\n%s", got)
+	}
 	q.must("enqueue", "--at", "now", "true")
 	q.must("enqueue", "--at", time.Now().Add(-30*time.Second).UTC().Format(time.RFC3339), "true")
 	q.must("enqueue", "--at", past, "--allow-past", "true")
@@ -52,8 +60,10 @@ func TestPastTimesAreRefused(t *testing.T) {
 	}
 	w := q.dial()
 	for range 2 {
-		if got := w.call("enqueue", fields{"command": "true", "run_at": past, "key": "k"}); got.Error != nil {
-			t.Errorf("on the wire: %v", got.Error)
+		for _, field := range []string{"run_at", "expires_at"} {
+			if got := w.call("enqueue", fields{"command": "true", field: past, "key": field}); got.Error != nil {
+				t.Errorf("%s on the wire: %v", field, got.Error)
+			}
 		}
 	}
 }
@@ -63,7 +73,7 @@ func TestExpiredIsSaid(t *testing.T) {
 	q := serving(t, "--workers", "0")
 	q.must("enqueue", "--id", "later", "true")
 	for _, words := range [][]string{
-		{"enqueue", "--expires-at", "yesterday", "true"}, {"enqueue", "-q", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"}, {"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`}, {"edit", "later", "--expires-at", "1 hour ago"},
+		{"enqueue", "--allow-past", "--expires-at", "yesterday", "true"}, {"enqueue", "-q", "--allow-past", "--expires-at", "yesterday", "--", "true", ":::", "a", "b"}, {"enqueue", `{"command":"true","expires_at":"2020-01-01T00:00:00Z"}`}, {"edit", "later", "--allow-past", "--expires-at", "1 hour ago"},
 	} {
 		if got := q.cli(words...); got.code != 0 || strings.Count(got.err, "which has passed: it will not run") != 1 {
 			t.Errorf("%v: %+v", words, got)
@@ -80,7 +90,7 @@ func TestExpiredIsSaid(t *testing.T) {
 		{[]string{"enqueue", "--json", "[" + past + "," + past + "]"}, "", []string{"job 1: this job will not run, because it expires ", "job 2: this job will not run, because it expires "}},
 		{[]string{"enqueue", "--file", "-"}, later + "\n\n" + past + "\n", []string{"line 3: this job will not run, because it expires "}},
 		{[]string{"enqueue", "--json", "--file", "-"}, "[" + later + ",\n" + past + "]", []string{"line 2: this job will not run, because it expires "}},
-		{[]string{"enqueue", "-q", "--file", "-", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job will not run, because it expires "}},
+		{[]string{"enqueue", "-q", "--file", "-", "--allow-past", "--expires-at", "yesterday"}, `{"command":"true"}` + "\n" + past + "\n", []string{"queuectl: expires ", "line 2: this job will not run, because it expires "}},
 		{[]string{"enqueue", "--file", "-"}, strings.Repeat(past+"\n", 12), []string{"line 1: this job will not run, because it expires ", "line 10: this job will not run, because it expires ", "2 more jobs "}},
 		{[]string{"run", "--private", "--dir", private.dir, "--file", "-"}, later + "\n" + past + "\n", []string{"line 2: this job will not run, because it expires "}},
 	} {

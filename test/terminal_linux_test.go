@@ -501,7 +501,7 @@ func TestEnqueueSaysNoAttemptsOfJobsThatWillNotRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, words := range [][]string{
-		{"--expires-at", "yesterday", "true"}, {"--expires-at", "yesterday", "--lines", q.path("lines")},
+		{"--allow-past", "--expires-at", "yesterday", "true"}, {"--allow-past", "--expires-at", "yesterday", "--lines", q.path("lines")},
 		{`[{"command":"true","expires_at":"2020-01-01T00:00:00Z"}]`}, {"--after", "parent", "true"},
 	} {
 		r := q.display(append([]string{"enqueue", "--max-retries", "3"}, words...)...)

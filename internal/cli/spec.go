@@ -53,7 +53,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 	}
 	afterFlags(f, s)
 	if !slices.Contains(but, "run_at") {
-		allowed := f.Bool("allow-past", false, "accept a past time for --at; the job may start immediately")
+		allowed := f.Bool("allow-past", false, "accept past times for --at and --expires-at")
 		f.Lookup("allow-past").Annotations = map[string][]string{themeOf: {themeOfField(&queue.Field{Name: "run_at"})}}
 		cmd.PreRunE = func(*cobra.Command, []string) error {
 			if *allowed {
@@ -64,17 +64,26 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 	}
 }
 
-// pastGrace is how long ago the time of --at may be: programs take a moment to start, and clocks differ.
+// pastGrace is how long ago the time of --at or --expires-at may be: programs take a moment to start, and clocks differ.
 const pastGrace = time.Minute
 
-// refusePast refuses a time of --at that has passed, as at(1) does: it is most likely a mistake. The
+// refusePast refuses a time of --at or --expires-at that has passed, as at(1) does: it is most likely a mistake. The
 // service takes it, so that a request can be repeated.
 func refusePast(s *queue.Spec, now time.Time) error {
-	if s.RunAt == nil || *s.RunAt == 0 || now.Sub(s.RunAt.Time()) <= pastGrace {
+	flag, at := "--at", s.RunAt
+	if !passed(at, now) {
+		flag, at = "--expires-at", s.ExpiresAt
+	}
+	if !passed(at, now) {
 		return nil
 	}
-	text, _ := inFull(s.RunAt.Time(), now)
-	return Usage("--at: the time is %s; give a later time, or add --allow-past to start the job now", text)
+	text, _ := inFull(at.Time(), now)
+	return Usage("%s: the time is %s; give a later time, or add --allow-past", flag, text)
+}
+
+// passed reports whether a time that is given passed more than pastGrace ago.
+func passed(at *queue.Millis, now time.Time) bool {
+	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
 
 // oneOf lists the values of fields that have only a few, for completion.

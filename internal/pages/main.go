@@ -99,7 +99,7 @@ An hour alone (` + "`12`" + `) and a date without separators (` + "`122426`" + `
 
 **Clock changes.** If a clock change skips a time, the first moment after the gap is meant. In New York, ` + "`2027-03-14 02:30`" + ` is 03:00. If the clock shows a time twice, the first one is meant.
 
-**Times in the past.** ` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` reject an ` + "`--at`" + ` time that passed more than a minute ago, unless you add ` + "`--allow-past`" + `. JSON and the protocol accept it.
+**Times in the past.** ` + "`enqueue`, `run`" + ` and ` + "`edit`" + ` reject an ` + "`--at`" + ` or ` + "`--expires-at`" + ` time that passed more than a minute ago, unless you add ` + "`--allow-past`" + `. JSON and the protocol accept it.
 `
 
 // reference returns the page of fields, settings, methods, states and errors.
