@@ -227,7 +227,7 @@ func TestWrongSchedules(t *testing.T) {
 		`--overlap: unknown value "both"; use skip, queue or replace`: {"n", "@hourly", "--overlap", "both", "--", "x"},
 		`name: "a b" is not a valid schedule name`:                    {"a b", "@hourly", "--", "x"},
 		`name: "` + strings.Repeat("n", 80) + `…" is`:                 {strings.Repeat("n", 101), "@hourly", "--", "x"},
-		`command: no command given`:                                   {"n", "@hourly"},
+		`write it at the end: queuectl schedule add n `:               {"n", "@hourly"},
 		`quote the cron expression`:                                   {"n", "0", "3", "*", "*", "*", "--", "x"},
 		`needs a name and a cron expression`:                          {"n"},
 		`id: cannot be set for a schedule, which starts many jobs`:    {"n", "@hourly", `{"command":"x","id":"a"}`},

@@ -51,6 +51,9 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 			if list != nil {
 				return Usage("a schedule takes one job definition; give a JSON object, not an array")
 			}
+			if p.Spec.Command == nil && p.Spec.Argv == nil {
+				return Usage("%s: no command given; write it at the end: queuectl schedule add %s %s -- make backup", cmd.CommandPath(), queue.Word(queue.Clip(p.Name)), queue.Word(queue.Clip(p.Cron)))
+			}
 			return a.addSchedule(cmd.Context(), &p, noCwd)
 		},
 	}
