@@ -32,7 +32,11 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 		n = max(j.Runs, s.crew().Running(ctx, &j), 1)
 	}
 	if p.Attempt > max(j.Runs, s.crew().Running(ctx, &j)) {
-		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has %d attempts so far", j.ID, j.Runs)
+		attempts := "attempts"
+		if j.Runs == 1 {
+			attempts = "attempt"
+		}
+		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has %d %s so far", j.ID, j.Runs, attempts)
 	}
 	f := &follower{s: s, p: p, each: each, n: n, tty: j.TTY}
 	if p.N != nil {
