@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/queuectl/queuectl/queue"
 )
 
 // everyVerb lists the commands that this package builds.
@@ -131,4 +133,38 @@ func TestHelpHasOneForm(t *testing.T) {
 func isMetavar(usage string) bool {
 	first, _, _ := strings.Cut(usage, " ")
 	return first == strings.ToUpper(first)
+}
+
+// --state offers only states of jobs that the command acts on.
+func TestStatesOfferedCanMatch(t *testing.T) {
+	running := []queue.State{queue.Processing}
+	for name, acts := range map[string][]queue.State{
+		"retry": queue.VerbRetry.Takes(), "cancel": append(running, queue.VerbCancel.Takes()...), "hold": queue.VerbHold.Takes(),
+		"release": queue.VerbRelease.Takes(), "requeue": running, "kill": running, "pause": running, "resume": running, "edit": queue.VerbEdit.Takes(),
+	} {
+		cmd, _, err := (&App{verbs: everyVerb()}).Root([]string{name}).Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		complete, _ := cmd.GetFlagCompletionFunc("state")
+		offered, _ := complete(cmd, nil, "")
+		matched := map[queue.State]bool{}
+		for _, word := range offered {
+			states, err := queue.ParseStates(word)
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for _, state := range states {
+				if matched[state] = true; !slices.Contains(acts, state) {
+					t.Errorf("%s offers --state %s, but does not act on %s jobs", name, word, state)
+				}
+			}
+			if usage := cmd.Flags().Lookup("state").Usage; !strings.Contains(usage, word) || strings.Contains(usage, "done") {
+				t.Errorf("%s --state: the description is %q", name, usage)
+			}
+		}
+		if len(matched) != len(acts) {
+			t.Errorf("%s offers %q, and acts on %v", name, offered, acts)
+		}
+	}
 }

@@ -22,6 +22,7 @@ func resumeVerb(a *App) *cobra.Command {
 // they are then.
 func (a *App) pauseCommand(name, short, become string, do bulk, allUsage, all string) *cobra.Command {
 	var s selection
+	s.states = []string{"processing"}
 	cmd := &cobra.Command{
 		Use: name + " ID… | --label NAME=VALUE … | --all", Short: short,
 		RunE: func(cmd *cobra.Command, ids []string) error {
@@ -34,7 +35,7 @@ func (a *App) pauseCommand(name, short, become string, do bulk, allUsage, all st
 	s.add(cmd, "s")
 	s.act(cmd)
 	cmd.Flags().Lookup("all").Usage = allUsage
-	cmd.ValidArgsFunction = a.completeIDs("processing")
+	cmd.ValidArgsFunction = a.completeIDs(s.states...)
 	return cmd
 }
 

@@ -19,7 +19,8 @@ import (
 // selection is what the flags of a verb on many jobs say.
 type selection struct {
 	control.Selection
-	labelFlag string // "label" if it is ""
+	labelFlag string   // "label" if it is ""
+	states    []string // that --state offers; nil for all
 	yes       bool
 }
 
@@ -27,7 +28,7 @@ type selection struct {
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "select every job that the command can act on")
-	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`; waiting means blocked, held, pending or failed; done means completed")
+	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`"+s.statesUsage())
 	f.BoolVar(&s.Failed, "failed", false, "select dead and failed jobs")
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "select jobs with the label `NAME=VALUE`")
 	letter, name := "Q", "queue"
@@ -48,7 +49,28 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 		return err
 	})
 	f.Var(givenOnce(&s.IDGlob), "id-glob", "select jobs whose ID matches `PATTERN`, such as build-*")
-	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
+	complete := completeStates
+	if s.states != nil {
+		complete = cobra.FixedCompletions(s.states, cobra.ShellCompDirectiveNoFileComp)
+	}
+	cmd.RegisterFlagCompletionFunc("state", complete) // fails only for a flag that is not there
+}
+
+// statesUsage returns which states --state offers, as the end of its description.
+func (s *selection) statesUsage() string {
+	const waiting = "; waiting means blocked, held, pending or failed"
+	if s.states == nil {
+		return waiting + "; done means completed"
+	}
+	last := len(s.states) - 1
+	text := s.states[last]
+	if last > 0 {
+		text = strings.Join(s.states[:last], ", ") + " or " + text
+	}
+	if s.states[0] == "waiting" {
+		text += waiting
+	}
+	return ": " + text
 }
 
 // isQueue reports whether a queue is selected, whatever its jobs' states.

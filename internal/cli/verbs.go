@@ -44,10 +44,11 @@ func requeueVerb(a *App) *cobra.Command {
 // endsMany are the verbs that end or remove jobs: a person is asked before they are many.
 var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand is a verb on jobs, by id or selected. become says what they are then; ids are
-// completed of jobs in these states.
+// jobsCommand builds a command for jobs that are named by id or selected. become says what the jobs are then. Only jobs
+// in these states are offered; nil means all.
 func (a *App) jobsCommand(name, short, become string, do bulk, states ...string) *cobra.Command {
 	var s selection
+	s.states = states
 	cmd := &cobra.Command{
 		Use: name + " ID… | --state STATE …", Short: short,
 		RunE: func(cmd *cobra.Command, ids []string) error { return a.onSelection(cmd, &s, ids, become, do) },
@@ -366,6 +367,7 @@ func EditVerb(a *App) *cobra.Command {
 	}
 	specFlags(cmd, &spec, "id", "env_pass", "user") // --user selects; it is changed by JSON
 	s.labelFlag = "where-label"                     // --label sets
+	s.states = []string{"waiting"}
 	s.add(cmd, "s")
 	s.act(cmd)
 	cmd.ValidArgsFunction = a.completeIDs("waiting")
