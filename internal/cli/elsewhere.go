@@ -119,6 +119,8 @@ func argumentHint(verb string, args []string) string {
 		if notNumber == nil {
 			ours = "worker scale " + word
 		}
+	case "gate":
+		return hintAt(word, "rm delete del remove unset: remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list")
 	case "config":
 		key, value, given := strings.Cut(word, "=")
 		if len(args) > 1 {

@@ -74,6 +74,14 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 			t.Errorf("config %s: got %q, want %q", line, got, want)
 		}
 	}
+	for line, want := range map[string]string{
+		"rm @db": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list",
+		"delete": "; remove a limit with: queuectl gate set @KEY --unset lock (or rate); list the keys with: queuectl gate list", "create @db": "",
+	} {
+		if got := argumentHint("gate", strings.Fields(line)); got != want {
+			t.Errorf("gate %s: got %q, want %q", line, got, want)
+		}
+	}
 	var plain []string
 	for _, k := range config.Keys() {
 		if !strings.ContainsAny(k.Name, "_.") {
