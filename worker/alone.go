@@ -120,7 +120,7 @@ func (l *loop) spawnAlone() {
 // holds mu.
 func (l *loop) crowdedAlone() error {
 	if time.Now().Before(l.isolation.after) {
-		return errors.New("starting a separate runner failed a moment ago")
+		return errors.New("a separate runner for this job could not be started a moment ago; the service tries again later")
 	}
 	n := 0
 	for _, conn := range l.runners.clients {
@@ -134,7 +134,7 @@ func (l *loop) crowdedAlone() error {
 		}
 	}
 	if n >= maxAlone {
-		return fmt.Errorf("%d jobs already run alone, each because its runner died; this job waits for them", n)
+		return fmt.Errorf("%d jobs whose runners died already run in separate runners, which is the limit; this job waits for them", n)
 	}
 	return nil
 }

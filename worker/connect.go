@@ -135,7 +135,7 @@ func (l *loop) approach(c *contact) {
 			}
 			if !told && time.Since(c.since) > againWithin && l.ctx.Err() == nil {
 				told = true
-				l.cfg.Log.Error("cannot connect to a runner; trying again. Its jobs wait until then", "dir", c.dir, "error", err)
+				l.cfg.Log.Error("cannot connect to a runner, so the state of its jobs is unknown; trying again", "dir", c.dir, "error", err)
 			}
 			l.ring() // another runner may be needed by now
 			if !pause(l.ctx, wait) {
@@ -168,7 +168,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 	}
 	if newest := client.Newest(); c.initial && newest > c.newest && !runner.OfAnAccount(c.dir) {
 		client.Close()
-		return finding{err: fmt.Errorf("%s: %w: it has job %d, but the last job of this queue is %d", c.dir, ErrOlder, newest, c.newest)}, nil
+		return finding{err: fmt.Errorf("%s: %w: its newest job is number %d, but the newest job of this queue is number %d", c.dir, ErrOlder, newest, c.newest)}, nil
 	}
 	return finding{client: client}, nil
 }

@@ -94,7 +94,7 @@ func valueOf(r *wire.Result) (value []byte, fault string) {
 	case len(r.Value) == 0:
 		return nil, ""
 	case len(r.Value) > queue.MaxResult || queue.CheckJSON([]byte(outer[0]+string(r.Value)+outer[1])) != nil:
-		return nil, "not valid JSON, or too large"
+		return nil, "the result is not valid JSON, or is too large"
 	}
 	return r.Value, ""
 }

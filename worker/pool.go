@@ -160,7 +160,7 @@ func (p *Pool) Paused() string {
 	if !time.Now().Before(p.paused) {
 		return ""
 	}
-	return "jobs could not start for lack of processes, memory or file descriptors, so fewer are started for a while; the service's log names them"
+	return "jobs could not start for lack of processes, memory or file descriptors, so fewer are started for a while; the service's log names these jobs"
 }
 
 // Settle waits until no more jobs run than there are to be workers. After a while the surplus, the youngest first, is

@@ -87,11 +87,11 @@ func (p *Pool) cleaner(root string) (*runnerConn, error) {
 	}
 	for other, c := range p.runners.contacts {
 		if filepath.Dir(other) == root && !c.dead {
-			return nil, errors.New("no connected runner can end the processes of the lost runner yet")
+			return nil, errors.New("no connected runner can end the lost runner's processes yet")
 		}
 	}
 	if root == p.cfg.Runners.Root() && !p.stopping {
-		return nil, errors.New("no runner that can end the processes of the lost runner has started yet")
+		return nil, errors.New("a runner that can end the lost runner's processes has not started yet")
 	}
 	return nil, nil
 }

@@ -38,7 +38,7 @@ func (s *session) settle(end store.Settlement) { s.pending.Ended = append(s.pend
 // failed keeps what is to be recorded for a later turn, unless the store is broken.
 func (s *session) failed(err error) error {
 	if passes(err) {
-		s.log.Warn("could not record results; trying again", "error", err, "in_ms", s.retry.Milliseconds())
+		s.log.Warn("could not record the results of jobs; trying again", "error", err, "in_ms", s.retry.Milliseconds())
 		s.due = time.Now().Add(s.retry)
 		s.retry = min(2*s.retry, retryLast)
 		return nil

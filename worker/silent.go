@@ -227,7 +227,7 @@ func (p *Pool) endSilent() {
 	for _, dir := range dirs {
 		p.cfg.Log.Error("ending a runner that does not answer, and its jobs", "dir", dir)
 		if err := p.cfg.Runners.End(dir); err != nil {
-			p.cfg.Log.Error("could not end the runner; the next service takes over its jobs", "dir", filepath.Base(dir), "error", err)
+			p.cfg.Log.Error("could not end the runner; the service takes over its jobs at its next start", "dir", filepath.Base(dir), "error", err)
 		}
 	}
 }
