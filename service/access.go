@@ -57,7 +57,7 @@ func resolve(d *accounts.Directory, c *config.Settings) *access {
 // unknownNames says which names of [access] nobody here has, "" if there are none.
 func (s *Service) unknownNames() string {
 	if list := s.who.Load().unknown; len(list) > 0 {
-		return fmt.Sprintf("[access] names users or groups that do not exist on this machine: %s", strings.Join(list, ", "))
+		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
 	}
 	return ""
 }
@@ -96,9 +96,9 @@ func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) erro
 // wayTo says how somebody, of a name if they have no right at all yet, gets a right.
 func (s *Service) wayTo(needs control.Right, name string) string {
 	c := s.config.Load()
-	grant := "ask an admin to grant it in [access] of " + s.opt.Places.File
+	grant := "ask an admin to grant it in the section [access] of " + s.opt.Places.File
 	if name != "" {
-		grant = "ask an admin to grant you a right in [access] of " + s.opt.Places.File
+		grant = "ask an admin to grant you a right in the section [access] of " + s.opt.Places.File
 	}
 	for _, right := range control.Rights() {
 		if !right.Covers(needs) {
@@ -108,7 +108,7 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 			group, isGroup := strings.CutPrefix(n, "@")
 			switch {
 			case isGroup && name != "":
-				return fmt.Sprintf("members of the group %s have the right %s: join it ("+joinGroup+"), or %s", group, right, group, name, grant)
+				return fmt.Sprintf("members of the group %s have the right %s; join this group ("+joinGroup+"), or %s", group, right, group, name, grant)
 			case isGroup:
 				return fmt.Sprintf("join the group %s, which has the right %s, or %s", group, right, grant)
 			}
@@ -282,7 +282,7 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 			e.named = true
 			var name *string
 			if err := json.Unmarshal(value, &name); err != nil {
-				return queue.Invalid("user", "must be text")
+				return queue.Invalid("user", "must be the name of a user, or null")
 			}
 			if name == nil {
 				return nil
@@ -308,7 +308,7 @@ func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {
 	case e.hidden && j.UID != p.UID:
-		return queue.Invalid("env", "contains a placeholder for a hidden value; leave out the variables that you do not change")
+		return queue.Invalid("env", "contains \"***\" in place of a hidden value; leave out the variables that you do not change")
 	case e.runs && s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
 		return s.Refuse(p, "changing a job that runs as another user", control.Admin)
 	}

@@ -44,7 +44,7 @@ func (s *Service) accountName(uid int) string {
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := s.directory.Named(name)
 	if err == nil && u.Name != name { // a directory may know several, and the runners' folder has the one
-		err = fmt.Errorf("the account's name is %q", u.Name)
+		err = fmt.Errorf("this account is called %q; use that name", u.Name)
 	}
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }

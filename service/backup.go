@@ -157,7 +157,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	}
 	got, replace, err := restoreEngine(p.State, file, func(ref string) (io.WriteCloser, error) {
 		if !runner.ValidRef(ref) {
-			return nil, queue.Invalid("backup", "contains an output with the invalid name %q", ref)
+			return nil, queue.Invalid("backup", "contains an output file with the invalid name %q; use another backup", ref)
 		}
 		return os.OpenFile(runner.OutputPath(fresh, ref), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	}, each)
@@ -171,10 +171,10 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	}
 	err = replace(done.Aside, func() error {
 		if err := os.Rename(runnersOf(p), filepath.Join(done.Aside, "runner")); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("move the old outputs aside: %w", err)
+			return fmt.Errorf("move the old output files aside: %w", err)
 		}
 		if err := os.Rename(fresh, runnersOf(p)); err != nil {
-			return fmt.Errorf("move the restored outputs into place: %w", err)
+			return fmt.Errorf("move the restored output files into place: %w", err)
 		}
 		return nil
 	})

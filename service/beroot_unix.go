@@ -84,7 +84,7 @@ func become(uid, gid int) error {
 		return fmt.Errorf("switch to the service's account: %w", err)
 	}
 	if syscall.Setreuid(0, 0) == nil {
-		return errors.New("the service was able to regain root rights after switching to its own account")
+		return errors.New("the service could regain root rights after it switched to its own account, so it does not start")
 	}
 	return seal()
 }

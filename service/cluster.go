@@ -34,7 +34,7 @@ func (s *Service) member() (member, error) {
 	}
 	m.Folder = strings.TrimSpace(string(raw))
 	if err == nil && m.Folder == "" {
-		err = queue.Errorf(queue.CodeInvalid, "%s is empty; remove it (jobs that ran on this node are then treated as lost)", path)
+		err = queue.Errorf(queue.CodeInvalid, "the file %s is empty; remove it (jobs that ran on this node are then treated as lost)", path)
 	}
 	if boot, unknown := process.BootID(); unknown == nil {
 		m.Place = boot + "/" + fileID(path)
@@ -89,7 +89,7 @@ func knowsItsStore(dir string) error {
 	if met != nil || !errors.Is(has, fs.ErrNotExist) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, but its settings name no database; set store (or store_file) again, or start a new queue in %s by removing %s", dir, path)
+	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, but the settings name no database; set the setting store or store_file again, or start a new queue in %s by removing %s", dir, path)
 }
 
 // meetAnother sees to it that runners which have obeyed the service of another store obey this one's. Jobs of that one that run still
@@ -136,11 +136,11 @@ func (s *Service) meetAnother(ctx context.Context) error {
 		}
 	}
 	if len(strange) > 0 {
-		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (seq %s); set that store again until they have ended, move them with queuectl migrate, or end them%s", queue.Clip(strings.Join(strange, ", ")), s.endRunners())}
+		return &ExitError{ExitConfig, fmt.Errorf("runners on this node still have jobs of the previous store (job numbers %s); use that store again until these jobs have ended, move the jobs with queuectl migrate, or end the jobs%s", queue.Clip(strings.Join(strange, ", ")), s.endRunners())}
 	}
 	for _, dir := range idle {
 		if err := s.home.End(dir); err != nil {
-			return fmt.Errorf("end the idle runner of another store: %w", err)
+			return fmt.Errorf("end an idle runner that belongs to the previous store: %w", err)
 		}
 	}
 	if now == "" {
@@ -266,12 +266,12 @@ func (s *Service) keepLease(ctx context.Context) {
 		switch {
 		case err == nil && failing:
 			failing = false
-			s.log.Info("the lease of this node is renewed again")
+			s.log.Info("this node's right to run jobs (node lease) is renewed again")
 		case err != nil && ctx.Err() == nil:
 			wait = lease / 10
 			if !failing {
 				failing = true
-				s.log.Warn("cannot renew the lease of this node; unless that succeeds soon, its running jobs are ended before another node starts them again", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
+				s.log.Warn("cannot renew this node's right to run jobs (node lease); unless that succeeds soon, its running jobs end or continue, depending on the setting on_partition", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)
 			}
 		}
 	}

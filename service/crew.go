@@ -149,7 +149,7 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 	defer cancel(nil)
 	if a.Do == "read" || a.Do == "output" {
 		silent := time.AfterFunc(2*readWithin, func() {
-			cancel(queue.Errorf(queue.CodeUnavailable, "the node of the job does not answer; see: queuectl node list"))
+			cancel(queue.Errorf(queue.CodeUnavailable, "the node that has the job's output does not answer; see: queuectl node list"))
 		})
 		defer silent.Stop()
 	}
@@ -221,9 +221,9 @@ func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
 		}
 		list, err := c.s.nodes(ctx)
 		if at := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == node }); err == nil && at < 0 {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node of the job was removed; another node takes the job over soon")})
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node that runs the job was removed; another node takes over the job soon")})
 		} else if err == nil && !list[at].Alive {
-			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node of the job, %s, does not answer; another node takes the job over soon", list[at].Name)})
+			cancel(nodeLost{queue.Errorf(queue.CodeUnavailable, "the node that runs the job, %s, does not answer; another node takes over the job soon", list[at].Name)})
 		}
 	}
 }
@@ -328,7 +328,8 @@ func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 		is.Data, is.Size, err = c.piece(a)
 		is.Held = true
 	default:
-		err = queue.Errorf(queue.CodeUnsupported, "the other node runs an older version that does not know the request %q; upgrade it", queue.Clip(a.Do))
+		err = queue.Errorf(queue.CodeUnsupported, "node %s runs a queuectl version that does not know the request %q; upgrade node %[1]s",
+			c.s.node, queue.Clip(a.Do))
 	}
 	return is, err
 }
@@ -450,7 +451,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 			var a ask
 			var is answered
 			if err := json.Unmarshal(one.Ask, &a); err != nil || a.Do == "change" && a.Change == nil {
-				is.fail(queue.Errorf(queue.CodeUnsupported, "the other node cannot read the request; run the same version on all nodes"))
+				is.fail(queue.Errorf(queue.CodeUnsupported, "node %s cannot read the request; run the same version of queuectl on all nodes", s.node))
 			} else {
 				is, err = s.crew().here(within, &a)
 				is.fail(err)
@@ -458,7 +459,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 			text, err := json.Marshal(is)
 			if len(text) > store.MaxAnswer {
 				is = answered{}
-				is.fail(queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes", store.MaxAnswer))
+				is.fail(queue.Errorf(queue.CodeTooLarge, "the answer of node %s is longer than the maximum of %d bytes", s.node, store.MaxAnswer))
 				text, err = json.Marshal(is)
 			}
 			for err == nil && within.Err() == nil {

@@ -64,7 +64,7 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 		})
 		var e *queue.Error
 		if errors.As(err, &e) && (e.Code == queue.CodeNoSpace || e.Code == queue.CodeUnavailable) {
-			found, err = []store.Finding{{Check: "integrity", Level: store.Warning, Message: "not checked: " + e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
+			found, err = []store.Finding{{Check: "integrity", Level: store.Warning, Message: "the queue was not checked: " + e.Message, Next: "try again later: queuectl doctor --verify"}}, nil
 		}
 		if err != nil {
 			return control.Diagnosis{}, err
@@ -143,8 +143,8 @@ func (s *Service) examineAccess() []store.Finding {
 func (s *Service) examineInherited() (list []store.Finding) {
 	for _, attribute := range s.opt.Inherited {
 		list = append(list, store.Finding{
-			Check: "start", Level: store.Warning, Message: "inherited from the process that started the service: " + attribute,
-			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install it: queuectl service install",
+			Check: "start", Level: store.Warning, Message: "the service inherited this from the process that started it: " + attribute,
+			Next: "restart the service and its runners from a login session (queuectl service stop; queuectl service stop --runners; queuectl service start), which ends running jobs, or install the service: queuectl service install",
 		})
 	}
 	return list
@@ -182,13 +182,13 @@ func (s *Service) examinePrograms() (list []store.Finding) {
 		now, err := os.Stat(p.path)
 		switch {
 		case err != nil:
-			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install it again: it is needed to start the service and its runners"})
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file of a running program is missing: %v", err), Next: "install queuectl again; this file is needed to start the service and its runners"})
 		case !os.SameFile(now, p.info) || !now.ModTime().Equal(p.info.ModTime()):
-			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("%s is newer than the running service (version %s)", p.path, s.opt.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
+			list = append(list, store.Finding{Check: "program", Level: store.Failure, Message: fmt.Sprintf("the file %s has changed since the service (version %s) started", p.path, s.opt.Version), Next: "restart the service (jobs keep running): queuectl service stop --keep-jobs, then queuectl service start"})
 		}
 	}
 	if len(list) == 0 {
-		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, the same as on the disk", s.opt.Version)})
+		list = append(list, store.Finding{Check: "program", Level: store.Fine, Message: fmt.Sprintf("version %s, both running and on the disk", s.opt.Version)})
 	}
 	return list
 }
@@ -200,7 +200,7 @@ func (s *Service) enforcement(grouped bool) string {
 		return enforcementInGroups
 	}
 	if s.home.Socket != "" && s.opt.Unit != "" {
-		return "the runner enforces timeouts and output limits, and ends process trees with one control group per worker, unless its log reports otherwise"
+		return "the runner enforces timeouts and output limits, and ends process trees with one control group per worker, unless the runner's log reports otherwise"
 	}
 	return enforcement
 }

@@ -85,7 +85,7 @@ func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 		}{
 			"it confirms":          {map[int64]string{2: `{"held":true}`}, ""},
 			"its start hangs":      {map[int64]string{2: hangs}, "on b: job 7 is still starting; the drain is on, but this job may still start"},
-			"it does not answer":   {nil, "the drain is on, but b does not answer: jobs may still start there for up to 30s (node_lease)"},
+			"it does not answer":   {nil, "the drain is on, but node b does not answer, so jobs may still start there for up to 30s (setting node_lease)"},
 			"its lease has ended":  {map[int64]string{}, ""},
 			"it answers otherwise": {map[int64]string{2: `{"error":"database away"}`}, "on b: database away"},
 		} {

@@ -51,7 +51,7 @@ func refusal(short queue.Shortfall, others []string, of int) error {
 	if len(others) > 0 {
 		what += "; also not fully enforced: " + strings.Join(others, ", ")
 	}
-	e := queue.Errorf(queue.CodeUnsupported, "%s; leave it out, or do not require it; see: queuectl doctor", what)
+	e := queue.Errorf(queue.CodeUnsupported, "%s; leave out this limit, or do not require it; see: queuectl doctor", what)
 	e.Field = short.Limit
 	if of > 1 {
 		return e.At(short.Index + 1)

@@ -25,7 +25,7 @@ func (s *Service) entryBy(*config.Settings) (control.SocketPerms, error) {
 		for _, id := range slices.Sorted(maps.Keys(ids)) {
 			sid, known := accounts.SID(id)
 			if !known {
-				s.log.Warn("[access] contains an account number that is not known here; write the name or SID of the account", "number", id)
+				s.log.Warn("[access] contains an account number that this machine does not know; write the name or SID of the account", "number", id)
 				continue
 			}
 			clients = append(clients, sid)
@@ -44,6 +44,6 @@ func (s *Service) readmit() {
 		err = s.socket.Admit(to)
 	}
 	if err != nil {
-		s.log.Error("cannot change who may connect; [access] takes effect after a restart of the service", "error", err)
+		s.log.Error("cannot change who may connect; the new [access] settings take effect after a restart of the service", "error", err)
 	}
 }

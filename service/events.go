@@ -34,7 +34,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	}
 	peer := control.PeerFrom(ctx)
 	if p.Audit && !peer.Right.Covers(control.Admin) {
-		return control.EventsEnd{}, s.Refuse(&peer, "events with audit", control.Admin)
+		return control.EventsEnd{}, s.Refuse(&peer, "reading audit events", control.Admin)
 	}
 	t := &teller{s: s, p: p, peer: peer, each: each, after: after, ids: map[string]bool{}, unknown: map[string]bool{}}
 	for _, id := range p.ID {
@@ -95,7 +95,7 @@ func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 		first = list[0].Seq
 	}
 	if t.after > 0 && t.after < first-1 {
-		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d were removed (retention_events); continue with since = %d", t.after+1, first-1, first-1)
+		return false, queue.Errorf(queue.CodeNotFound, "events %d to %d were removed (setting retention_events); continue with since = %d", t.after+1, first-1, first-1)
 	}
 	for i, bytes := 0, 0; i < len(list) && bytes < eventBytes; i++ {
 		e := &list[i]
@@ -243,10 +243,11 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	}
 	for _, w := range s.pool.List(ctx) {
 		if w.Stuck {
-			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what it waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
+			list = append(list, fmt.Sprintf("worker %s is blocked by process %d, which does not end after SIGKILL; see what this process waits for: cat /proc/%d/stack", w.ID, w.PID, w.PID))
 		}
 		if w.Stale {
-			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for worker_timeout; check whether its runner hangs", w.ID, w.Job))
+			list = append(list, fmt.Sprintf("worker %s with job %s has sent no heartbeat for %s (setting worker_timeout); check the runners: queuectl doctor", w.ID, w.Job,
+				queue.FormatDuration(s.config.Load().WorkerTimeout)))
 		}
 	}
 	silent := s.pool.Silent()
@@ -259,7 +260,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	case workers == 0:
 		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
 	case len(silent) > 0 && s.pool.Busy() >= workers:
-		list = append(list, fmt.Sprintf("%s, but jobs of a runner that does not answer occupy all workers; add some with: queuectl worker start", jobsWait(waiting)))
+		list = append(list, fmt.Sprintf("%s, but jobs of a runner that does not answer occupy all workers; add workers with: queuectl worker start", jobsWait(waiting)))
 	}
 	for _, pid := range silent {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))

@@ -68,7 +68,7 @@ func (s *Service) makerBy(c *config.Settings) (*hookMaker, error) {
 	a, err := s.accountNamed(name)
 	if err != nil {
 		m.lines, m.webhooks = queue.HookLines{}, nil
-		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until this is fixed", name, err)
+		return m, queue.Invalid("hooks_user", "%q: %v; webhooks and the hooks in the settings do not run until the setting hooks_user is correct", name, err)
 	}
 	m.as = a
 	return m, nil
@@ -87,7 +87,7 @@ func (m *hookMaker) wants() (on queue.HookSet) {
 func (s *Service) bindHooks(ctx context.Context) error {
 	m, missing := s.makerBy(&s.config.Load().Settings)
 	if missing != nil {
-		s.log.Error("hooks", "error", missing)
+		s.log.Error("cannot use the hooks in the settings", "error", missing)
 	}
 	err := s.store.SetHooks(ctx, store.Hooks{On: m.wants(), Make: m.make, UID: m.as.UID, Owner: m.as.User, MaxBytesUser: s.maxBytesUser()})
 	return cmp.Or(err, missing)

@@ -334,7 +334,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.Invalid("batch", "selects your own jobs, but the parameter user selects those of another user; use only one of the two")
+			return f, queue.Invalid("batch", "selects only your own jobs, but the parameter user names another user; leave out batch or user")
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
 		if f.Labels == nil {
@@ -345,7 +345,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	if p.Cursor != "" {
 		before, err := strconv.ParseInt(p.Cursor, 10, 64)
 		if err != nil {
-			return f, queue.Invalid("cursor", "is not a cursor from a list; start again without it")
+			return f, queue.Invalid("cursor", "is not a cursor that a list returned; list again without a cursor")
 		}
 		f.Before = before
 	}

@@ -22,7 +22,7 @@ func (s *Service) watchLauncher(ctx context.Context) error {
 
 // endWithLauncher is the error that a service ends with because its launcher has ended.
 func endWithLauncher(err error) error {
-	return fmt.Errorf("%w, so the service ends too; start it again as root (its jobs keep running)", err)
+	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
 // noRunner says why no job can start for want of a runner, and what to do about it; the text is "" if there

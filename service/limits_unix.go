@@ -15,7 +15,7 @@ import (
 
 // enforcement says what holds a job within its bounds here.
 // See docs/decisions/0072.
-const enforcement = "the runner enforces timeouts and output limits, and ends process trees by process group, session and cookie; to use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
+const enforcement = "the runner enforces timeouts and output limits, and ends process trees by process group, session and a marker in the environment; to use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
 // enforcementInGroups says it where there are control groups.
 const enforcementInGroups = "the runner enforces timeouts and output limits, and ends process trees with one control group per worker"
@@ -40,7 +40,7 @@ func limitOf(resource int) (n uint64, ok bool) {
 // of its work.
 func heedLimits() error {
 	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+leastConnections {
-		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise it (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
+		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
 	}
 	return process.CheckLimits()
 }
@@ -65,13 +65,13 @@ func examineLimits(c *config.Config) (list []store.Finding) {
 	}
 	n, ok := limitOf(unix.RLIMIT_NOFILE)
 	if need := uint64(ownDescriptors + c.WorkerCount()*jobDescriptors); ok && n < need {
-		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower workers", "the limit of open files is %d, but %d workers may need %d, so jobs may have to wait", n, c.WorkerCount(), need)
+		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting workers", "the limit of open files is %d, but %d workers may need %d open files, so jobs may have to wait", n, c.WorkerCount(), need)
 	}
 	if all, user := connections(c); all < c.MaxConnections {
-		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower max_connections", "the limit of open files is %d, which allows %d connections (%d per user) instead of max_connections (%d)", n, all, user, c.MaxConnections)
+		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting max_connections", "the limit of open files is %d, which allows %d connections (%d per user) instead of %d (setting max_connections)", n, all, user, c.MaxConnections)
 	}
 	if n, ok := limitOf(unix.RLIMIT_FSIZE); ok {
-		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)", "files are limited to %s: new jobs are refused once the database is nearly that large", queue.FormatSize(int64(n)))
+		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)", "files are limited to %s, so new jobs are refused once the database file is nearly that large", queue.FormatSize(int64(n)))
 	}
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "limits", Level: store.Fine, Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})

@@ -36,7 +36,8 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 		if j.Runs == 1 {
 			attempts = "attempt"
 		}
-		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has %d %s so far", j.ID, j.Runs, attempts)
+		return control.LogsEnd{}, queue.Errorf(queue.CodeNotFound, "job %s has no attempt %d; it has %d %s so far",
+			j.ID, p.Attempt, j.Runs, attempts)
 	}
 	f := &follower{s: s, p: p, each: each, n: n, tty: j.TTY}
 	if p.N != nil {
@@ -297,7 +298,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		if a.OutputBytes == queue.OutputOverQuota {
 			setting = "max_bytes_per_user"
 		}
-		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (%s)", a.N, setting)
+		return queue.Errorf(queue.CodeNotFound, "the output of attempt %d was removed to make room (setting %s)", a.N, setting)
 	}
 	rest := func(chunk output.Chunk) error {
 		if chunk, some := after(chunk, &c); some {

@@ -59,7 +59,7 @@ func lookedAt(st control.Status) control.Status {
 		}
 	}
 	if n := st.Jobs[queue.Processing.String()]; n > 0 {
-		st.Health += "; jobs shown as running were running when it stopped"
+		st.Health += "; jobs shown as running were running when the service stopped"
 	}
 	return st
 }

@@ -115,7 +115,7 @@ func (n *nextBatches) remove(uid int, batch string) {
 func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64, earlier int) (notes []string) {
 	order := s.store.Order()
 	if order.Scheduling == queue.ByArrival {
-		return []string{"next: has no effect, because scheduling is fifo: the job that has waited longest starts first"}
+		return []string{"next: has no effect, because the setting scheduling is fifo: the job that has waited longest starts first"}
 	}
 	if best == nothingWaits {
 		return nil
@@ -128,6 +128,6 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64, earlier int
 	if best < j.Priority {
 		return nil
 	}
-	return []string{fmt.Sprintf("next: you may set priorities up to %d in queue %s, and some of your jobs are ahead because "+
-		"they have waited longer; ask a user with the right operate to raise the priority", j.Priority, j.Queue)}
+	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of your jobs still start "+
+		"earlier because they have waited longer; ask a user with the right operate to raise it", j.Priority, j.Queue)}
 }

@@ -53,13 +53,13 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	for range 20 {
 		add(other, control.Submit, low)
 	}
-	check("ageing raised one to 28", control.Submit, 15, "next: you may set priorities up to 15 in queue default")
+	check("ageing raised one to 28", control.Submit, 15, "next: priority 15 is the highest that you may set in queue default")
 	check("ageing raised one to 29", control.Operate, 31, "")
 	order.Scheduling = queue.ByArrival
 	if err := s.store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
-	check("fifo", control.Submit, 5, "next: has no effect, because scheduling is fifo")
+	check("fifo", control.Submit, 5, "next: has no effect, because the setting scheduling is fifo")
 }
 
 // The priority of a job with next is never below its queue's default.

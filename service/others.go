@@ -73,7 +73,7 @@ func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 	list, err := s.askOthers(ctx, a)
 	s.warnSilent(list)
 	if err != nil {
-		s.log.Warn("cannot notify the other nodes of a change; they apply it when they read it from the database", "error", err)
+		s.log.Warn("cannot notify the other nodes of a settings change; they apply it when they next read the database", "error", err)
 	}
 	return list
 }
@@ -82,7 +82,7 @@ func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 func (s *Service) warnSilent(list []fromNode) {
 	for i := range list {
 		if list[i].failed != nil {
-			s.log.Warn("a node has not confirmed a change; it applies the change when it reads it from the database", "node", list[i].node.Name, "error", list[i].failed)
+			s.log.Warn("a node has not confirmed a settings change; it applies the change when it next reads the database", "node", list[i].node.Name, "error", list[i].failed)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 		reasons := o.Reasons
 		switch {
 		case o.failed != nil:
-			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so its reasons are unknown", Next: "queuectl node list"}}
+			reasons = []control.Reason{{Kind: "node", Text: "the node does not answer, so it is unknown why the job does not start there", Next: "queuectl node list"}}
 		case len(reasons) == 0:
 			return nil
 		}

@@ -32,7 +32,7 @@ func TestReasonsOfAllNodes(t *testing.T) {
 		"nothing there":    {says(busy), []fromNode{from("a", nil), from("c", nil, drains)}, nil},
 		"all the same":     {says(busy, barred), []fromNode{from("a", nil, barred, busy)}, []string{"the job runs only on x, which matches no available node", busy}},
 		"each its own":     {says(busy), []fromNode{from("c", nil, drains), from("a", nil, barred)}, []string{"on a: " + barred, "on b: " + busy, "on c: " + drains}},
-		"one is silent":    {says(busy), []fromNode{from("a", errors.New("away"))}, []string{"on a: the node does not answer, so its reasons are unknown", "on b: " + busy}},
+		"one is silent":    {says(busy), []fromNode{from("a", errors.New("away"))}, []string{"on a: the node does not answer, so it is unknown why the job does not start there", "on b: " + busy}},
 		"of many a few":    {says(drains), []fromNode{from("c", nil, busy), from("d", nil, busy), from("e", nil, busy), from("f", nil, busy)}, []string{"on b: " + drains, "on c, d, e and 1 more: " + busy}},
 		"some in addition": {says(busy, drains), []fromNode{from("c", nil, busy)}, []string{busy, "on b: " + drains}},
 	} {

@@ -155,7 +155,7 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	}
 	s.users.Store(p.UID, name)
 	if err := s.settleOwner(ctx, p.UID, name); err != nil {
-		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account, whose jobs are not set aside yet (%v); try again later", p.UID, err)
+		return queue.Errorf(queue.CodeUnavailable, "your uid %d belonged to another account, whose jobs are not separated from yours yet (%v); try again later", p.UID, err)
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 		return nil
 	}
 	if was != "" && s.hasOthers() { // on which the uid may be whose it was
-		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts: %w", name, was, errOwnedElsewhere)
+		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts (%w)", name, was, errOwnedElsewhere)
 	}
 	for more := true; more; {
 		var err error
@@ -191,7 +191,7 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 }
 
 // errOwnedElsewhere says that another machine may know an owner whom this one does not.
-var errOwnedElsewhere = errors.New("jobs are not set aside while another node runs")
+var errOwnedElsewhere = errors.New("jobs of a former account are separated only while no other node runs")
 
 // settleOwners looks at all uids at the start, when the settings were read again, and
 // when a job was not started because its uid belongs to another account.
@@ -214,7 +214,7 @@ func (s *Service) settleOwners(ctx context.Context) {
 					s.log.Warn("this node does not run the jobs of this uid", "uid", uid, "error", err)
 				}
 			} else if err != nil && ctx.Err() == nil {
-				s.log.Error("the jobs of a former account are not set aside yet; trying again", "uid", uid, "error", err)
+				s.log.Error("the jobs of the uid's former account are not separated from the new account yet; trying again", "uid", uid, "error", err)
 				again = time.After(settleAgain)
 			}
 		}
@@ -377,7 +377,7 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	return []store.Finding{{
 		Check: "owners", Level: store.Warning,
 		Message: "these accounts no longer own their uids, so only admins can see and change their jobs: " + strings.Join(list, ", "),
-		Next:    "list them: queuectl list --user NAME; run one as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; remove one: queuectl rm ID",
+		Next:    "list them: queuectl list --user NAME; run a job as another user: queuectl edit ID '{\"user\":\"ANOTHER\"}', then queuectl release ID; remove a job: queuectl rm ID",
 	}}
 }
 

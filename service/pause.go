@@ -136,5 +136,5 @@ func (s *Service) pausedHealth() string {
 	if all == nil {
 		return ""
 	}
-	return fmt.Sprintf("everything is paused, by %s since %s; resume with: queuectl resume --all", s.userName(all.UID), all.At)
+	return fmt.Sprintf("all jobs are paused, by %s since %s; resume them with: queuectl resume --all", s.userName(all.UID), all.At)
 }

@@ -313,7 +313,7 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 	}
 	raw, err = json.Marshal(given)
 	if len(raw) > control.MaxQueueDefaults {
-		return "", queue.Invalid("default", "too long (%d bytes of JSON with the existing defaults); the maximum is %d", len(raw), control.MaxQueueDefaults)
+		return "", queue.Invalid("default", "too long (%d bytes of JSON with the existing defaults); the maximum is %d bytes", len(raw), control.MaxQueueDefaults)
 	}
 	return string(raw), err
 }
@@ -344,12 +344,12 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		until = now.Add(time.Duration(p.For))
 	}
 	if until != 0 && until <= now {
-		return control.QueueList{}, queue.Invalid("until", "%s is in the past", until)
+		return control.QueueList{}, queue.Invalid("until", "%s is in the past; give a later time", until)
 	}
 	return s.onQueues(ctx, "queue.pause", p.Name, p.All, func(q *store.QueueState) (store.QueueRule, error) {
 		rule := q.Rule
 		if rule.Frozen && until != 0 {
-			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot have an end time; resume it first: queuectl queue resume %s", q.Name, q.Name)
+			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s", q.Name, q.Name)
 		}
 		if !rule.Frozen { // else its jobs stand still since then
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now

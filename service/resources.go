@@ -77,7 +77,7 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	case !all[d.Key]:
 		return queue.Invalid("resources", "there is no resource %q%s; define it in the settings: [resources.%s] count = N", d.Key, queue.Nearest(d.Key, slices.Sorted(maps.Keys(all))), d.Key)
 	case d.N > most:
-		return queue.Invalid("resources", "the job needs %d units of %s, but only %d exist", d.N, d.Key, most)
+		return queue.Invalid("resources", "the job needs %d units of the resource %s, but only %d exist", d.N, d.Key, most)
 	}
 	return nil
 }

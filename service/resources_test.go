@@ -27,7 +27,7 @@ func TestDemandsOfOneMachine(t *testing.T) {
 		{[]queue.Demand{on("kind=gpu"), units("gpu", 1)}, ""},
 		{[]queue.Demand{on("a"), units("gpu", 2)}, "no single node has all of this: on a, gpu=2"},
 		{[]queue.Demand{units("disk", 1), units("gpu", 2)}, "no single node has all of this: disk=1, gpu=2"},
-		{[]queue.Demand{on("b"), units("gpu", 5)}, "the job needs 5 units of gpu, but only 4 exist"},
+		{[]queue.Demand{on("b"), units("gpu", 5)}, "the job needs 5 units of the resource gpu, but only 4 exist"},
 	} {
 		err := new(Service).checkDemands(&queue.Job{Demands: c.demands}, known)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {

@@ -41,7 +41,7 @@ func (s *Service) settleTmpdir() error {
 	}
 	s.home.Tmpdir = filepath.Clean(tmpdir)
 	if err := s.home.CheckTmpdir(); err != nil { // it may be mounted later
-		s.log.Error("no jobs can start until this is fixed", "error", err)
+		s.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
 	}
 	return nil
 }

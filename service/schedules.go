@@ -167,7 +167,7 @@ func (a *asked) complete() (err error) {
 	case a.Jitter > 0 && gap > 0 && a.Jitter > gap:
 		return queue.Invalid("jitter", "%s is longer than the %s between two occurrences; choose a shorter jitter", queue.FormatDuration(a.Jitter), queue.FormatDuration(gap))
 	case a.AtBoot && a.Boot == "":
-		return queue.Invalid("cron", "@reboot is not supported on this system, which cannot distinguish its boots")
+		return queue.Invalid("cron", "@reboot is not supported on this system, which cannot tell one boot from the next")
 	}
 	a.NextAt, a.DueAt = nextOf(&a.Schedule, &a.line, a.zone, a.LastAt)
 	return nil

@@ -436,7 +436,7 @@ func (s *Service) unadopted(err error) error {
 	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
 	}
-	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than its runner (%w); put the newer database back (start the service twice if it refuses the first time), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
+	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service then refuses to start, start it once more), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
 }
 
 // endRunners says how to end all runners.

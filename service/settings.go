@@ -132,8 +132,8 @@ func (s *Service) bindNode(ctx context.Context) error {
 func (s *Service) apply(ctx context.Context) (later string) {
 	ctx = context.WithoutCancel(ctx) // the settings are stored by now
 	if err := s.bindStore(ctx); err != nil {
-		later = fmt.Sprintf("not applied to the queue until the next change of a setting or restart: %v", err)
-		s.log.Error("the order of jobs, max_running_per_user, resources and hooks stay as they were until the next change of a setting or restart", "error", err)
+		later = fmt.Sprintf("not applied to the queue until a setting is changed again or the service restarts: %v", err)
+		s.log.Error("changes of job order, user limits, resources or hooks take effect only when a setting is changed again or the service restarts", "error", err)
 	}
 	return cmp.Or(later, s.applyHere())
 }
@@ -324,14 +324,14 @@ func (s *Service) unknownRoles() string {
 	var list []string
 	for role, name := range s.config.Load().RoleUsers() {
 		if _, err := s.peerNamed(name); err != nil {
-			list = append(list, fmt.Sprintf("user %q of role %q: %v", name, queue.Clip(role), err))
+			list = append(list, fmt.Sprintf("user %q of the database role %q: %v", name, queue.Clip(role), err))
 		}
 	}
 	if list == nil {
 		return ""
 	}
 	slices.Sort(list)
-	return "stored, but jobs wait or are refused: " + strings.Join(list, "; ")
+	return "stored, but jobs of these database roles wait or are refused: " + strings.Join(list, "; ")
 }
 
 // ConfigUnset implements control.API.

@@ -32,7 +32,7 @@ func (s *Service) Stats(ctx context.Context, p control.StatsParams) (control.Sta
 		}
 	}
 	if g, since, until := f.Range(now); p.Buckets && f.Series && time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
-		return control.Stats{}, queue.Invalid("buckets", "are limited to %d periods; choose a later since, or longer periods with by", control.MaxBucketPeriods)
+		return control.Stats{}, queue.Invalid("buckets", "are limited to %d periods; set since to a later time, or by to a longer period", control.MaxBucketPeriods)
 	}
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Stats, error) {
 		got, err := s.store.Stats(ctx, f)

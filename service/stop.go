@@ -25,7 +25,7 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 			return s.store.Err()
 		case <-hup:
 			if _, err := s.reloading(context.WithoutCancel(ctx)); err != nil {
-				s.log.Error("settings not reloaded; the old ones stay in effect", "error", err)
+				s.log.Error("cannot reload the settings; the old settings stay in effect", "error", err)
 			}
 			continue
 		case keep = <-s.stop:
@@ -54,7 +54,7 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 		within, ending = 0, nil
 		s.log.Info("the user's session ends; stopping running jobs and returning them to the queue", "running", s.pool.Busy(), "grace", grace.String())
 	} else if n := s.pool.Busy(); n > 0 {
-		s.log.Info("waiting for running jobs; after stop_timeout they are stopped and returned to the queue", "running", n, "stop_timeout", within.String())
+		s.log.Info("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue", "running", n, "stop_timeout", within.String())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -73,7 +73,7 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 		case <-failed:
 		case <-s.store.Broken():
 		case <-over:
-			s.log.Error("stopped before all jobs were put back into the queue; the service does this at its next start")
+			s.log.Error("the service stopped before all jobs were put back into the queue; it puts them back at its next start")
 		case <-ending:
 			ending = nil
 			if session.Ends(stopping) {

@@ -189,7 +189,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	defer cancel()
 	name, known := users[job.Role]
 	if !known {
-		return queue.Errorf(queue.CodeDenied, "the role %q is not listed in store_roles", queue.Clip(job.Role))
+		return queue.Errorf(queue.CodeDenied, "the database role %q is not listed in the setting store_roles", queue.Clip(job.Role))
 	}
 	peer, err := s.peerNamed(name)
 	if err != nil {
@@ -197,7 +197,7 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers() { // who may know the user
 			code = queue.CodeUnavailable
 		}
-		return queue.Errorf(code, "user %q of role %q: %v", name, queue.Clip(job.Role), err)
+		return queue.Errorf(code, "user %q of the database role %q: %v", name, queue.Clip(job.Role), err)
 	}
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON(job.Spec); err != nil {

@@ -75,7 +75,7 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 		if err := s.alive(ctx); err == nil {
 			systemd.Notify("WATCHDOG=1")
 		} else if ctx.Err() == nil {
-			s.log.Error("cannot notify the systemd watchdog", "error", err)
+			s.log.Error("the service could not check itself, so it did not notify the systemd watchdog", "error", err)
 		}
 		select {
 		case <-ctx.Done():

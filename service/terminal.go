@@ -23,7 +23,7 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 		return control.Attached{}, err
 	}
 	if !j.TTY {
-		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; start a job with one with: queuectl run --tty", j.ID)
+		return control.Attached{}, queue.Errorf(queue.CodeWrongState, "job %s has no terminal; start a job with a terminal with: queuectl run --tty", j.ID)
 	}
 	running, err := s.startedAttempt(ctx, &j, &p)
 	if err != nil {

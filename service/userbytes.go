@@ -107,8 +107,8 @@ func (s *Service) examineUsers() (list []store.Finding) {
 	most := s.maxBytesUser()
 	for _, u := range s.nearQuota() {
 		list = append(list, store.Finding{Check: "users", Level: store.Warning,
-			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all are used, new jobs are refused", s.userName(u.UID), u.Bytes, most),
-			Next:    "remove ended jobs (queuectl cleanup), or raise max_bytes_per_user"})
+			Message: fmt.Sprintf("the jobs of %s use %d of %d bytes; once all bytes are used, new jobs are refused", s.userName(u.UID), u.Bytes, most),
+			Next:    "remove ended jobs (queuectl cleanup), or raise the setting max_bytes_per_user"})
 	}
 	return list
 }

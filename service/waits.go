@@ -154,7 +154,7 @@ func (s *Service) stopReasons() (list []control.Reason) {
 	}
 	switch all := s.paused.Load(); {
 	case all != nil:
-		text := "everything is paused, by " + s.userName(all.UID)
+		text := "all jobs are paused, by " + s.userName(all.UID)
 		list = append(list, control.Reason{Kind: "paused", Text: text, Next: "queuectl resume --all"})
 	case s.pool.Draining():
 		list = append(list, control.Reason{Kind: "draining", Text: "the service is draining and starts no jobs", Next: s.endDrain()})

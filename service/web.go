@@ -38,9 +38,9 @@ func (s *Service) setWeb() (trouble string) {
 	if err := s.web.Set(pageBy(&s.config.Load().Settings)); err != nil {
 		s.log.Error("the web page does not use the new settings", "error", err)
 		if s.web.Listening() != "" {
-			return "the page keeps its previous settings: " + err.Error()
+			return "the web page keeps its previous settings: " + err.Error()
 		}
-		return "the page is not served: " + err.Error()
+		return "the web page is not served: " + err.Error()
 	}
 	return ""
 }

@@ -93,7 +93,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 func (s *Service) whyInput(j *queue.Job, add func(control.Reason)) {
 	if fields := j.InputRemoved.Fields(); len(fields) > 0 {
 		add(control.Reason{Kind: "input", Key: strings.Join(fields, ","), Text: "the job cannot run again, because its input (" + strings.Join(fields, ", ") +
-			") was removed to make room for newer jobs (max_bytes_per_user)", Next: "enqueue it again with its input"})
+			") was removed to make room for newer jobs (setting max_bytes_per_user)", Next: "enqueue it again with its input"})
 	}
 }
 
@@ -123,7 +123,7 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 			add(r)
 		}
 		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 { // what it waited for was retried, which retries it too
-			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "the job was not retried together with its dependencies, because another job had its unique key", Next: "queuectl retry " + j.ID})
+			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "the job was not retried together with its dependencies, because another job had the same unique key", Next: "queuectl retry " + j.ID})
 		}
 		return err
 	})

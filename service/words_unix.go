@@ -6,7 +6,7 @@ package service
 const (
 	joinGroup    = "sudo usermod -aG %s %s, then log in again"
 	makeAccounts = "groupadd, useradd"
-	endHung      = "if it is stopped (ps -o stat= -p %d prints T): kill -CONT %[1]d; if it hangs: kill -KILL %[1]d (its jobs are then treated as lost)"
-	findHung     = "its process number is unknown; find it with ps -ef"
+	endHung      = "if the runner is stopped (ps -o stat= -p %d prints T): kill -CONT %[1]d; if the runner hangs: kill -KILL %[1]d (its jobs are then treated as lost)"
+	findHung     = "find the runner's pid with: ps -ef"
 	asSubmitters = "to run each job as the user who enqueued it, set run_as = \"submitter\" in %[3]s"
 )

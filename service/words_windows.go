@@ -4,7 +4,7 @@ package service
 const (
 	joinGroup    = `in an elevated prompt: net localgroup %s "%s" /add, then log on again`
 	makeAccounts = "net localgroup NAME /add, net user NAME /add"
-	endHung      = "if it hangs: taskkill /F /PID %d (its jobs are then treated as lost)"
-	findHung     = "its process number is unknown; find it with tasklist /V"
+	endHung      = "if the runner hangs: taskkill /F /PID %d (its jobs are then treated as lost)"
+	findHung     = "find the runner's pid with: tasklist /V"
 	asSubmitters = "a Windows service cannot run jobs as other users; its settings are in %[3]s"
 )

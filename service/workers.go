@@ -93,7 +93,7 @@ func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.
 // ServiceStop implements control.API.
 func (s *Service) ServiceStop(ctx context.Context, p control.ServiceStop) (control.Stopping, error) {
 	if err := s.audit(ctx, "service.stop", "", nil); err != nil {
-		s.log.Warn("a stop request could not be recorded", "error", err) // it stops all the same
+		s.log.Warn("a stop request could not be recorded in the audit log; the service stops anyway", "error", err)
 	}
 	select {
 	case s.stop <- p.KeepJobs:

@@ -180,10 +180,10 @@ func TestOutputsMakeRoom(t *testing.T) {
 		return len(list)
 	}
 	q.until("the oldest outputs are gone", 20*time.Second, func() bool { return files() == 2 })
-	if r := q.cli("logs", "j0"); r.code != 4 || !strings.Contains(r.err, "removed to make room (retention_output)") {
+	if r := q.cli("logs", "j0"); r.code != 4 || !strings.Contains(r.err, "removed to make room (setting retention_output)") {
 		t.Errorf("logs of the oldest: %+v", r)
 	}
-	if r := q.cli("attach", "j0"); r.code != 125 || r.err != "queuectl: the output of attempt 1 was removed to make room (retention_output)\n" {
+	if r := q.cli("attach", "j0"); r.code != 125 || r.err != "queuectl: the output of attempt 1 was removed to make room (setting retention_output)\n" {
 		t.Errorf("attach to the oldest: %+v", r)
 	}
 	if r := q.cli("show", "j0"); r.code != 0 || !strings.Contains(r.out, "completed") {

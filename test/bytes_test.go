@@ -48,7 +48,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	if r := q.cli("whoami"); !strings.Contains(r.out, "of 2.0 MiB used") {
 		t.Errorf("whoami: %s%s", r.out, r.err)
 	}
-	if r := q.cli("doctor"); !strings.Contains(r.out, "of 2097152 bytes; once all are used, new jobs are refused") {
+	if r := q.cli("doctor"); !strings.Contains(r.out, "of 2097152 bytes; once all bytes are used, new jobs are refused") {
 		t.Errorf("doctor: %s%s", r.out, r.err)
 	}
 	q.must("cancel", "--all", "--yes")
@@ -75,7 +75,7 @@ func TestUserBytesAreBounded(t *testing.T) {
 	q.must("run", "--id", "output", "head -c 60000 /dev/zero | tr '\\0' x")
 	q.must("config", "set", "max_bytes_per_user", "64KiB")
 	q.until("the oldest output is removed", 30*time.Second, func() bool { return !strings.Contains(q.cli("logs", "output").out, "xxx") })
-	if r := q.cli("logs", "output"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (max_bytes_per_user)") {
+	if r := q.cli("logs", "output"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of an output that the quota removed: %+v", r)
 	}
 }
@@ -100,7 +100,7 @@ func TestRetriedOutputsAreBounded(t *testing.T) {
 	if most > 1<<20 || most < 300_000 {
 		t.Errorf("the user's jobs held %d bytes, want less than 1 MiB and the output of one attempt", most)
 	}
-	if r := q.cli("logs", "prints", "--attempt", "1"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (max_bytes_per_user)") {
+	if r := q.cli("logs", "prints", "--attempt", "1"); !strings.Contains(r.err, "the output of attempt 1 was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the first attempt: exit code %d, %s", r.code, r.err)
 	}
 	if r := q.cli("logs", "prints"); len(r.out) < 300_000 {

@@ -152,7 +152,7 @@ func TestMachinesShareAQueue(t *testing.T) {
 	a.until("it has heard what has ended on the other one", 10*time.Second, endsKnown)
 	for range 3 { // whatever each of them knows of the other's by then
 		a.must("pause", "--all")
-		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "everything is paused") {
+		if r := b.cli("status", "--check"); r.code == 0 || !strings.Contains(r.out, "all jobs are paused") {
 			t.Errorf("once it is paused elsewhere: %+v", r)
 		}
 		b.must("resume", "--all")
@@ -495,7 +495,7 @@ func TestServiceWithoutADatabase(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	a.store = ""
-	if r := a.refused("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, "its settings name no database; set store") {
+	if r := a.refused("--dir", a.dir); r.code != 78 || !strings.Contains(r.err, "the settings name no database; set the setting store") {
 		t.Errorf("without its database: %+v", r)
 	}
 	if _, err := os.Stat(a.path("queuectl.db")); !errors.Is(err, os.ErrNotExist) {

@@ -89,7 +89,7 @@ func TestDoctorFindsANewerProgram(t *testing.T) {
 	q.start("--workers", "1")
 	q.healthy("just started")
 	q.bin = install(t, binary(t, ""), q.path("bin"))
-	q.diagnosed("a newer program", "program", "is newer than the running service")
+	q.diagnosed("a newer program", "program", "has changed since the service")
 	q.must("service", "stop", "--keep-jobs")
 	<-q.ended
 	q.start("--workers", "1")

@@ -103,7 +103,7 @@ func TestDrainOfAnotherNodeNamesAJobThatMayStart(t *testing.T) {
 	a.must("config", "set", "priority", "3")
 	logs, _ := filepath.Glob(a.path("stderr-*"))
 	for _, name := range logs {
-		if text, _ := os.ReadFile(name); strings.Contains(string(text), "has not confirmed a change") {
+		if text, _ := os.ReadFile(name); strings.Contains(string(text), "has not confirmed a settings change") {
 			t.Error("a node that drains counts as one that has not confirmed another change")
 		}
 	}

@@ -20,10 +20,10 @@ func TestGatesOfEverybody(t *testing.T) {
 		}
 	}
 	refused("gate set @db --lock N", "enqueue", "--lock", "@db:2", "true")
-	refused("has no rule", "enqueue", "--rate-limit", "@api", "true")
+	refused("the shared key @api has no limit", "enqueue", "--rate-limit", "@api", "true")
 	q.must("gate", "set", "@db", "--lock", "2")
 	q.must("gate", "set", "@api", "--rate", "1/h")
-	refused("the rule of @db is 2", "enqueue", "--lock", "@db:3", "true")
+	refused("the limit of the shared key @db is 2", "enqueue", "--lock", "@db:3", "true")
 	refused(`key: "db" is not a shared key`, "gate", "set", "db", "--lock", "3")
 	refused("is not a rate; write N/PERIOD", "gate", "set", "@db", "--rate", "3")
 	for range 3 {
@@ -58,7 +58,7 @@ func TestGatesOfEverybody(t *testing.T) {
 	q.must("gate", "set", "@api", "--rate", "2/h")
 	q.must("wait", second)
 	q.must("gate", "set", "@api", "--unset", "rate")
-	refused("has no rule", "enqueue", "--rate-limit", "@api", "true")
+	refused("the shared key @api has no limit", "enqueue", "--rate-limit", "@api", "true")
 	if got := q.cli("gate", "set", "@db", "--unset", "lock"); got.code != 0 || !strings.Contains(got.err, "lock @db keeps its limit until the jobs that use it have finished (3 jobs)") {
 		t.Errorf("got %+v", got)
 	}

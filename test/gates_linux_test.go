@@ -18,7 +18,7 @@ func TestUnitsAreOneJobs(t *testing.T) {
 	q := newQueue(t, "")
 	file := q.write("q.toml", "workers = 8\nmax_retries = 20\n[resources.gpu]\nids = [\"a\", \"b\", \"c\", \"d\"]\nenv = \"CARDS\"\n[resources.disk]\ncount = 2\n")
 	q.start("--config", file)
-	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of gpu, but only 4 exist", "gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
+	for need, want := range map[string]string{"gpu=5": "the job needs 5 units of the resource gpu, but only 4 exist", "gp=1": `there is no resource "gp"; did you mean "gpu"?`} {
 		if r := q.cli("enqueue", "--resource", need, "true"); r.code != 2 || !strings.Contains(r.err, want) {
 			t.Errorf("%s: exit code %d, %s", need, r.code, r.err)
 		}

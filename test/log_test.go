@@ -79,7 +79,7 @@ func TestServiceLog(t *testing.T) {
 	q.must("enqueue", "--id", "last", "sleep 3") // longer than a stop takes to be asked for
 	q.until("it runs", 20*time.Second, func() bool { return q.show("last").State == "processing" })
 	q.stop()
-	if waits := q.logged("waiting for running jobs; after stop_timeout they are stopped and returned to the queue"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
+	if waits := q.logged("waiting for running jobs; after the stop_timeout, they are stopped and returned to the queue"); len(waits) != 1 || waits[0]["running"] != 1.0 || waits[0]["stop_timeout"] != "30s" {
 		t.Errorf("a stop: %v", waits)
 	}
 	files, _ := filepath.Glob(q.path("stderr-*"))

@@ -432,7 +432,7 @@ func TestUnknownNamesAreAWarning(t *testing.T) {
 	q := newQueue(t, "")
 	q.write("queuectl.toml", "[access]\nread = [\"no.such.user\"]\n")
 	q.start("--workers", "0")
-	const words = "[access] names users or groups that do not exist on this machine: no.such.user"
+	const words = "the settings section [access] names unknown users or groups: no.such.user"
 	if said := q.said(); strings.Count(said, words) != 1 {
 		t.Errorf("the log says %d times what is not here:\n%s", strings.Count(said, words), said)
 	}

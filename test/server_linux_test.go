@@ -446,7 +446,7 @@ func TestEnqueueInATransactionMakesRoom(t *testing.T) {
 	q.must("config", "set", "max_bytes_per_user", "70000") // upkeep then keeps the user's jobs below 63,000 bytes
 	pgserver.Query(t, pgserver.As(q.store, "app"), `SELECT queuectl.enqueue(jsonb_build_object('command', 'cat', 'id', 'new', 'cwd', '/', 'stdin', repeat('y', 30000)))`)
 	q.until("it is there", 20*time.Second, func() bool { return q.cli("show", "new").code == 0 })
-	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (max_bytes_per_user)") {
+	if r := q.cli("logs", "old"); !strings.Contains(r.err, "was removed to make room (setting max_bytes_per_user)") {
 		t.Errorf("logs of the job that made room: %+v", r)
 	}
 }

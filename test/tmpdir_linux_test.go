@@ -132,7 +132,7 @@ func TestJobTmpdirMustBePrivate(t *testing.T) {
 		for _, words := range [][]string{{"status"}, {"why", "waits"}, {"doctor"}} {
 			q.until(fmt.Sprint(c.name, ": ", words, " says it"), 20*time.Second, func() bool { return strings.Contains(q.cli(words...).out, c.want) })
 		}
-		if lines := q.logged("no jobs can start until this is fixed"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
+		if lines := q.logged("no jobs can start until the setting job_tmpdir is correct"); len(lines) != 1 || !strings.HasPrefix(fmt.Sprint(lines[0]["error"]), c.want) {
 			t.Errorf("%s: the log says at the start %v, want %s", c.name, lines, c.want)
 		}
 		if c.undo != nil {

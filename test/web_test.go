@@ -522,7 +522,7 @@ func TestPageForAnybody(t *testing.T) {
 	for _, key := range []string{"web.tls_cert", "web.tls_key"} {
 		b.cli("config", "set", key, filepath.Join(b.dir, "none"))
 	}
-	if got := b.cli("reload"); got.code != 0 || !strings.Contains(got.err, "reloaded, but the page keeps its previous settings") {
+	if got := b.cli("reload"); got.code != 0 || !strings.Contains(got.err, "reloaded, but the web page keeps its previous settings") {
 		t.Errorf("a reload with a certificate that is not there is answered by %+v", got)
 	}
 }

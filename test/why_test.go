@@ -78,7 +78,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	}
 	q.must("retry", "dead")
 	q.must("wait", "after") // for it was retried with the one that it waited for
-	is("keyed", "unique", "another job had its unique key", "retry keyed", false)
+	is("keyed", "unique", "another job had the same unique key", "retry keyed", false)
 	if got := q.cli("retry", "keyed"); !strings.Contains(got.err, "has") {
 		t.Errorf("retry of a job whose key another has: %+v", got)
 	}
@@ -92,7 +92,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	q.must("resume", "stands")
 	q.must("pause", "--all")
 	q.must("enqueue", "--id", "kept", "true")
-	is("kept", "paused", "everything is paused", "resume --all", false)
+	is("kept", "paused", "all jobs are paused", "resume --all", false)
 	q.must("resume", "--all")
 	q.must("cancel", "stands")
 	if got := q.cli("wait", "--batch", "nope"); got.code != 0 || !strings.Contains(got.err, "no job matches") {
