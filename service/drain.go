@@ -152,7 +152,7 @@ func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) err
 		}
 	}
 	if more := len(problems) - maxNamedNodes; more > 0 {
-		problems = append(problems[:maxNamedNodes], fmt.Sprintf("the same applies to %d more nodes", more))
+		problems = append(problems[:maxNamedNodes], fmt.Sprintf("jobs may also still start on %d more nodes", more))
 	}
 	if len(problems) == 0 {
 		return nil

@@ -48,7 +48,7 @@ var gateWords = map[queue.GateKind]struct {
 		case o.Need > o.Most:
 			r.Text, r.Next = fmt.Sprintf("resource %s: the job needs %d units, but only %d exist", o.Key, o.Need, o.Most), fmt.Sprintf("queuectl edit %s --resource %s=N, or add units in the settings", j.ID, o.Key)
 		case o.Barred:
-			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more", o.Key, o.Used, o.Most)
+			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, and an earlier job of the queue waits for more units", o.Key, o.Used, o.Most)
 		default:
 			r.Text = fmt.Sprintf("resource %s: %d of %d units in use, but the job needs %d", o.Key, o.Used, o.Most, o.Need)
 		}

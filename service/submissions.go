@@ -50,7 +50,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 		}
 		if err != nil && ctx.Err() == nil && said != err.Error() { // it may be for long
 			said = err.Error()
-			s.log.Warn("jobs enqueued through the database are waiting to be accepted", "error", err)
+			s.log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
 		if err != nil || t.waits() {
 			wait = submissionAgain
@@ -160,7 +160,7 @@ func (t *taking) take(ctx context.Context, r *takenRole, jobs []store.Submission
 	}
 	t.mu.Unlock()
 	if held != nil && ctx.Err() == nil && was != held.Error() {
-		t.s.log.Warn("jobs enqueued through the database are waiting to be accepted", "role", jobs[0].Role, "error", held)
+		t.s.log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "role", jobs[0].Role, "error", held)
 	}
 	if taken > 0 {
 		select {

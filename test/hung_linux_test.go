@@ -520,7 +520,7 @@ func TestADatabaseWithoutItsEndIsOlder(t *testing.T) {
 		t.Error("a service started on a database that has lost its end")
 	}
 	said := q.log.String()
-	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "its newest job is number 2, but the newest job of this queue is number 1") || !strings.Contains(said, "service stop --runners") {
+	if code := q.cmd.ProcessState.ExitCode(); code != 78 || !strings.Contains(said, "its newest job is job 2, but the newest job of this queue is job 1") || !strings.Contains(said, "service stop --runners") {
 		t.Errorf("exit code %d, said %q; want 78 and what to do", code, said)
 	}
 	if !lives(pid) {

@@ -168,7 +168,7 @@ func (p *Pool) look(ctx context.Context, c *contact) (f finding, err error) {
 	}
 	if newest := client.Newest(); c.initial && newest > c.newest && !runner.OfAnAccount(c.dir) {
 		client.Close()
-		return finding{err: fmt.Errorf("%s: %w: its newest job is number %d, but the newest job of this queue is number %d", c.dir, ErrOlder, newest, c.newest)}, nil
+		return finding{err: fmt.Errorf("%s: %w: its newest job is job %d, but the newest job of this queue is job %d", c.dir, ErrOlder, newest, c.newest)}, nil
 	}
 	return finding{client: client}, nil
 }
