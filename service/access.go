@@ -129,14 +129,14 @@ func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) e
 	needs := control.Needs(method, own)
 	switch {
 	case j.UID < 0 && !p.Right.Covers(control.Admin):
-		return s.Refuse(p, fmt.Sprintf("%s of a %s that belongs to a former account (%s)", method, what, j.ID), control.Admin)
+		return s.Refuse(p, fmt.Sprintf("%s on a %s that belongs to a former account (%s)", method, what, j.ID), control.Admin)
 	case p.Right.Covers(needs):
 		return nil
 	}
 	if own {
 		return s.Refuse(p, method, needs)
 	}
-	return s.Refuse(p, fmt.Sprintf("%s of another user's %s (%s)", method, what, j.ID), needs)
+	return s.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
 }
 
 // sees is how much a peer may see of a job. Those of former accounts are the admins'

@@ -364,7 +364,7 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 	}
 	if own := ownOnly(&peer, method); own != nil {
 		if f.UID != nil && *f.UID != *own {
-			return v, s.Refuse(&peer, method+" of another user's jobs", control.Needs(method, false))
+			return v, s.Refuse(&peer, method+" on another user's jobs", control.Needs(method, false))
 		}
 		f.UID = own
 	}
