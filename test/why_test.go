@@ -103,7 +103,7 @@ func TestWhyNamesWhatKeepsAJob(t *testing.T) {
 	if got := q.cli("run", "--unique", "k", "echo two"); !strings.Contains(got.err, "job one already has the unique key k") || got.out != "" {
 		t.Errorf("run with a key that another has: %+v", got)
 	}
-	if got := q.cli("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.code != 5 || !strings.Contains(got.err, "keeps its key until") {
+	if got := q.cli("enqueue", "--unique", "k", "--on-conflict", "reject", "true"); got.code != 5 || !strings.Contains(got.err, "keeps the key until") {
 		t.Errorf("a key that is kept: %+v", got)
 	}
 	if got := q.must("show", "rated1"); !strings.Contains(got, "api=1/h") {
