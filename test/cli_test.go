@@ -248,7 +248,7 @@ func TestOrderIsChanged(t *testing.T) {
 		w.enqueue(fields{"command": fmt.Sprintf("echo '%d' >>%s", p, q.path("order")), "priority": p, "id": fmt.Sprint("p", p)})
 	}
 	q.must("config", "set", "scheduling", "fifo")
-	if !strings.Contains(q.must("status"), "being ranked again") {
+	if !strings.Contains(q.must("status"), "sorting the waiting jobs again") {
 		t.Error("status does not say that jobs are ranked again")
 	}
 	q.kill() // in the middle of it

@@ -14,7 +14,7 @@ func (q *queue) step(args ...string) {
 	q.Helper()
 	for n := range 3 {
 		got := q.cli(args...)
-		done := n > 0 && (got.code == 5 && strings.Contains(got.err, "taken") || got.code == 4) // by the first one
+		done := n > 0 && (got.code == 5 && strings.Contains(got.err, "another job has") || got.code == 4) // by the first one
 		if got.code == 0 || done {
 			return
 		}

@@ -135,7 +135,7 @@ func TestEdit(t *testing.T) {
 	}{
 		{[]string{"a", "--priority", "x"}, 2, "priority"},
 		{[]string{"a", `{"priorty":1}`}, 2, `"priority"`},
-		{[]string{"a", `{"id":"z"}`}, 2, "id: cannot be changed"},
+		{[]string{"a", `{"id":"z"}`}, 2, "id of a job cannot be changed"},
 		{[]string{"a", `{}`}, 2, "no changes given"},
 		{[]string{"a", `{"command":null}`}, 2, "command"},
 		{[]string{"a", `{bad`}, 2, "byte"},

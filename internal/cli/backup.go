@@ -27,7 +27,8 @@ func BackupVerb(a *App) *cobra.Command {
 
 The file is an SQLite database that only you can read. It contains every job
 that was enqueued before the backup began. The backup is verified, and no
-incomplete file is left behind if the backup fails. FILE can be - for standard output.
+incomplete file is left behind if the backup fails. FILE can be - for standard
+output.
 
   queuectl backup /var/backups/queue.db
   queuectl service stop && queuectl restore /var/backups/queue.db`,
