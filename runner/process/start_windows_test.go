@@ -232,7 +232,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 		r := &run{w: w, r: &result, c: &Command{Argv: []string{"x"}, Limits: Limits{Memory: c.limit}}}
 		result.ExitCode = -1
 		r.startFailed(r.whose(c.errno))
-		if result.Shortage == c.own || c.own && (result.ExitCode != 126 || !strings.Contains(result.Error, "limit memory: too low")) {
+		if result.Shortage == c.own || c.own && (result.ExitCode != 126 || !strings.Contains(result.Error, "the limit is too low")) {
 			t.Errorf("%+v: %+v", c, result)
 		}
 	}
