@@ -45,7 +45,7 @@ func TestTablesAreFilledAsTheyAre(t *testing.T) {
 	}
 	s := open()
 	defer s.Close()
-	list, err := s.Verify(t.Context(), nil, func(int64, int64) error { return nil })
+	list, err := s.Verify(t.Context(), store.OutputDirs{}, func(int64, int64) error { return nil })
 	for _, f := range list {
 		if f.Level != store.Fine {
 			t.Errorf("with ended jobs: %+v", f)

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -78,15 +79,17 @@ func (s *Service) ownNode() error {
 	return err
 }
 
-// storeFile is a file in the state folder that names the database, if it is on a server, by which the service has met its runners.
+// storeFile is a file in the state directory. It contains the name of the database on a server whose queue the service of
+// this directory had last, and nothing if that queue was in the directory itself. The time of its last change is when
+// this queue first used the directory, unless it has always used it: older output files may belong to another queue.
 const storeFile = "store.id"
 
 // knowsItsStore refuses to begin a queue in a folder whose service had one on a server, which the settings do not name any more.
 func knowsItsStore(dir string) error {
 	path := filepath.Join(dir, storeFile)
-	_, met := os.Stat(path)
+	database, err := os.ReadFile(path)
 	_, has := os.Stat(place{Dir: dir}.String())
-	if met != nil || !errors.Is(has, fs.ErrNotExist) {
+	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(has, fs.ErrNotExist) {
 		return nil
 	}
 	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, but the settings name no database; set the setting store or store_file again, or start a new queue in %s by removing %s", dir, path)
@@ -105,7 +108,7 @@ func (s *Service) meetAnother(ctx context.Context) error {
 		now = s.cluster.Database()
 	}
 	if now == strings.TrimSpace(string(raw)) {
-		return nil
+		return s.keepOlderOutputs(now)
 	}
 	left, err := s.store.Left(ctx)
 	if err != nil {
@@ -143,10 +146,37 @@ func (s *Service) meetAnother(ctx context.Context) error {
 			return fmt.Errorf("end an idle runner that belongs to the previous store: %w", err)
 		}
 	}
-	if now == "" {
-		return os.Remove(path)
+	return s.setStoreFile(now)
+}
+
+func (s *Service) setStoreFile(database string) error {
+	if database != "" {
+		database += "\n"
 	}
-	return keepFile(path, []byte(now+"\n"))
+	return keepFile(filepath.Join(s.opt.Places.State, storeFile), []byte(database))
+}
+
+// keepOlderOutputs notes that a new queue begins in a directory that contains output files of an earlier one, such as of
+// a database that was moved away. A queue in which nothing was ever enqueued owns no output files.
+func (s *Service) keepOlderOutputs(database string) error {
+	if s.store.Counts().Enqueued > 0 {
+		return nil
+	}
+	for _, dir := range s.home.Outputs() {
+		if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
+			return s.setStoreFile(database)
+		}
+	}
+	return nil
+}
+
+// outputsSince returns when the queue in use first used a state directory, or zero if it has always used it.
+func outputsSince(dir string) time.Time {
+	info, err := os.Stat(filepath.Join(dir, storeFile))
+	if err != nil {
+		return time.Time{}
+	}
+	return info.ModTime()
 }
 
 // endDead ends what dead runners have left alive, of a service that is about to start or could not: its store may be away for long,

@@ -113,22 +113,22 @@ func diagnose(list []store.Finding) control.Diagnosis {
 	return d
 }
 
-// outputsOf is the folders of output files: the service's own, and those of root's
-// runners, if there are any.
-func outputsOf(p config.Places) []string {
+// outputsOf returns the output directories of a service that is not running: its own, and those of root's runners, if
+// there are any.
+func outputsOf(p config.Places) store.OutputDirs {
 	list := runner.Home{Dir: runnersOf(p)}.Outputs()
 	if roots := rootsOf(p); roots != "" {
 		list = append(list, runner.Home{Dir: roots}.Outputs()...)
 	}
-	return list
+	return store.OutputDirs{Folders: list, Since: outputsSince(p.State)}
 }
 
-func (s *Service) outputs() []string {
+func (s *Service) outputs() store.OutputDirs {
 	list := runner.Home{Dir: runnersOf(s.opt.Places)}.Outputs()
 	if s.home.Socket != "" {
 		list = append(list, s.home.Outputs()...)
 	}
-	return list
+	return store.OutputDirs{Folders: list, Since: outputsSince(s.opt.Places.State)}
 }
 
 // examineAccess looks whether [access] means anybody.

@@ -403,7 +403,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	})
 	parts.Go(func() { s.settleOwners(run) })
 	parts.Go(func() { s.keepStill(run) })
-	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, s.log) })
+	parts.Go(func() { upkeep.Seek(run, s.store, s.home.Outputs, outputsSince(s.opt.Places.State), s.log) })
 	parts.Go(func() { s.tellSystem(run) })
 	parts.Go(func() { s.takeSubmissions(run, server) })
 	parts.Go(func() { s.takePart(run) })

@@ -48,6 +48,13 @@ type Examiner interface {
 	Examine(ctx context.Context) []Finding
 }
 
+// OutputDirs names the directories that may contain output files. Files that were last written before Since, if it is not
+// zero, may belong to another store, which used the directories earlier.
+type OutputDirs struct {
+	Folders []string
+	Since   time.Time
+}
+
 // Maintainer is what a store can do beside that keeps its jobs in files of this machine.
 // All methods may be called at any time, from many goroutines.
 type Maintainer interface {
@@ -66,7 +73,7 @@ type Maintainer interface {
 	Compact(ctx context.Context)
 	// Verify holds all that is stored against each other, and against the output files in
 	// folders, on a copy; each hears how many bytes of how many were copied so far.
-	Verify(ctx context.Context, outputs []string, each func(done, of int64) error) ([]Finding, error)
+	Verify(ctx context.Context, outputs OutputDirs, each func(done, of int64) error) ([]Finding, error)
 	// Backup makes a checked copy that holds every change which was answered before, and
 	// later ones up to some instant, with its output files. each hears as in Verify. One
 	// copy is made at a time.

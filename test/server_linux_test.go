@@ -3,6 +3,7 @@ package test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -322,6 +323,54 @@ func TestStoreIsAnother(t *testing.T) {
 	if raw, err := os.ReadFile(q.path("runs")); err != nil || string(raw) != "ran\n" {
 		t.Errorf("it ran %q, %v", raw, err)
 	}
+}
+
+// The output files of a queue stay while its service uses another store in the same state directory. Files that belong
+// to no attempt of the store in use are removed all the same.
+func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
+	t.Parallel()
+	p := pgserver.New(t)
+	t.Cleanup(p.Remove)
+	q := newQueue(t, "")
+	logs := map[string]string{}
+	use := func(store, id string) {
+		t.Helper()
+		q.store = store
+		q.start("--workers", "1")
+		if logs[id] == "" {
+			q.must("run", "--id", id, "--", "sh", "-c", "seq 30000 | sed s/^/"+id+"/")
+			logs[id] = q.must("logs", id)
+		}
+		q.stop()
+		orphan := q.write(filepath.Join("runner", "output", "99-7"), "")
+		q.start("--workers", "1")
+		q.until("the file without an attempt is removed", 20*time.Second, func() bool { _, err := os.Stat(orphan); return err != nil })
+		if got := q.cli("logs", id); strings.TrimSpace(got.out) != logs[id] || got.code != 0 {
+			t.Errorf("logs of %s: exit code %d, %d bytes, %s; want %d bytes", id, got.code, len(got.out), got.err, len(logs[id]))
+		}
+		if got := q.cli("doctor", "--verify"); strings.Contains(got.out, "FAILURE") {
+			t.Errorf("doctor --verify: %s", got.out)
+		}
+		q.stop()
+	}
+	for range 2 {
+		use("", "here")
+		use(p.URL("postgres"), "there")
+	}
+	use("", "here")
+	for _, name := range []string{"queuectl.db", "queuectl.db-wal", "queuectl.db-shm", "initialized"} {
+		if err := os.Rename(q.path(name), q.path(name+".away")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	use("", "anew")
+	for _, name := range []string{"queuectl.db", "queuectl.db-wal", "queuectl.db-shm", "initialized"} {
+		os.Remove(q.path(name))
+		if err := os.Rename(q.path(name+".away"), q.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	use("", "here")
 }
 
 // An application enqueues in its own transaction: the job is there exactly if that is stored, once, though no service ran then, and

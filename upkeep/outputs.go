@@ -6,6 +6,8 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"slices"
 	"time"
 )
 
@@ -27,13 +29,14 @@ type Unowner interface {
 	Unowned(ctx context.Context, refs []string) ([]string, error)
 }
 
-// Seek looks for output files that belong to nothing, at once and every six hours, until
-// ctx ends. What it finds is garbage from then on, which Run deletes. folders lists the
-// folders that have them; one that is not there has none.
-func Seek(ctx context.Context, s Unowner, folders func() []string, log *slog.Logger) {
+// Seek looks for output files that belong to no attempt, immediately and every six hours, until ctx ends. It marks them
+// as garbage, which Run deletes. folders lists the directories that may contain output files; one that does not exist
+// contains none. Seek leaves files alone that were last written before since: they may belong to another store, which
+// used the directories earlier and may use them again.
+func Seek(ctx context.Context, s Unowner, folders func() []string, since time.Time, log *slog.Logger) {
 	for {
 		for _, folder := range folders() {
-			n, err := seek(ctx, s, folder)
+			n, err := seek(ctx, s, folder, since)
 			if n > 0 {
 				log.Info("deleted output files that belong to no attempt", "directory", folder, "files", n)
 			}
@@ -47,8 +50,8 @@ func Seek(ctx context.Context, s Unowner, folders func() []string, log *slog.Log
 	}
 }
 
-// seek looks through one folder, and says how many files belong to nothing.
-func seek(ctx context.Context, s Unowner, folder string) (found int, err error) {
+// seek looks through one directory, and returns how many of its files belong to no attempt.
+func seek(ctx context.Context, s Unowner, folder string, since time.Time) (found int, err error) {
 	f, err := os.Open(folder)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
@@ -65,7 +68,7 @@ func seek(ctx context.Context, s Unowner, folder string) (found int, err error) 
 		if err != nil {
 			return found, err
 		}
-		refs, err := s.Unowned(ctx, names)
+		refs, err := s.Unowned(ctx, writtenSince(folder, names, since))
 		found += len(refs)
 		if err != nil {
 			return found, err
@@ -89,4 +92,16 @@ func paused(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
+}
+
+// writtenSince returns the names of the files that were last written at since or later. A file that cannot be examined
+// is not one of them.
+func writtenSince(folder string, names []string, since time.Time) []string {
+	if since.IsZero() {
+		return names
+	}
+	return slices.DeleteFunc(names, func(name string) bool {
+		info, err := os.Lstat(filepath.Join(folder, name))
+		return err != nil || info.ModTime().Before(since)
+	})
 }

@@ -2,6 +2,7 @@ package upkeep
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -63,7 +64,7 @@ func TestOutputsOfNothingAreSought(t *testing.T) {
 	o := &owners{failing: 1}
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		go Seek(ctx, o, func() []string { return []string{some, none, some, last} }, slog.New(slog.DiscardHandler))
+		go Seek(ctx, o, func() []string { return []string{some, none, some, last} }, time.Time{}, slog.New(slog.DiscardHandler))
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if found, steps := o.told(); len(found) != (2*seekStep+9+1)/9 || slices.Max(steps) > seekStep || len(steps) != 3 {
@@ -82,4 +83,19 @@ func TestOutputsOfNothingAreSought(t *testing.T) {
 		}
 		cancel()
 	})
+}
+
+// Files of a store that used the directory earlier are not garbage of this one.
+func TestOlderOutputsAreLeftAlone(t *testing.T) {
+	dir, since := t.TempDir(), time.Now().Add(-time.Hour)
+	for name, written := range map[string]time.Time{"7-1": since.Add(-time.Second), "7-2": since, "7-3": since.Add(time.Second)} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.WriteFile(path, nil, 0o600), os.Chtimes(path, written, written)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := &owners{}
+	if n, err := seek(t.Context(), o, dir, since); n != 2 || err != nil || slices.Contains(o.found, "7-1") {
+		t.Errorf("got %d files, %q and error %v; want the two that were written since", n, o.found, err)
+	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
 // withOutput is a store with a job whose output, of so many bytes, is in a file.
@@ -92,7 +93,7 @@ func TestVerifyWhileOutputsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, err := s.Verify(t.Context(), []string{dir}, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
+	list, err := s.Verify(t.Context(), store.OutputDirs{Folders: []string{dir}}, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func TestExamineReportsAnEmptyDatabaseOnce(t *testing.T) {
 			}
 			for _, thorough := range []bool{false, true} {
 				var found []store.Finding
-				for _, f := range ExamineStopped(dir, nil, thorough) {
+				for _, f := range ExamineStopped(dir, store.OutputDirs{}, thorough) {
 					if f.Check == "database" || f.Check == "batches" || f.Check == "clock" || f.Check == "integrity" {
 						found = append(found, f)
 					}

@@ -271,7 +271,7 @@ func TestExamineAFolderByItsLink(t *testing.T) {
 	if err := os.Symlink(dir, link); err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range ExamineStopped(link, nil, false) {
+	for _, f := range ExamineStopped(link, store.OutputDirs{}, false) {
 		if f.Check == "permissions" && f.Level != store.Fine {
 			t.Errorf("%+v", f)
 		}

@@ -90,7 +90,7 @@ func TestLostCommitsAreNoticed(t *testing.T) {
 				t.Fatalf("it opens: %v", err)
 			}
 			said := ""
-			for _, f := range ExamineStopped(dir, nil, false) {
+			for _, f := range ExamineStopped(dir, store.OutputDirs{}, false) {
 				if f.Level == store.Failure && f.Check == "database" {
 					said += f.Message
 				}

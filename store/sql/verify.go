@@ -47,8 +47,8 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 // Verify makes a copy of the database, as Backup does, and holds all that it says
 // against each other and against the output files in folders; each hears how far the
 // copying has come.
-func (s *Store) Verify(ctx context.Context, outputs []string, each func(done, of int64) error) (list []store.Finding, err error) {
-	files, err := outputFiles(outputs) // before the copy: whatever it does not know then is nobody's
+func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(done, of int64) error) (list []store.Finding, err error) {
+	files, err := outputFiles(outputs.Folders) // before the copy: whatever it does not know then is nobody's
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (s *Store) Verify(ctx context.Context, outputs []string, each func(done, of
 
 // ExamineStopped looks at the database in a folder that no service uses; with verify
 // also at all that it holds.
-func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding {
+func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store.Finding {
 	list := ExamineFolder(dir)
 	path := filepath.Join(dir, fileName)
 	wrong := func(err error) []store.Finding {
@@ -92,7 +92,7 @@ func ExamineStopped(dir string, outputs []string, thorough bool) []store.Finding
 	if !thorough {
 		return list
 	}
-	files, err := outputFiles(outputs)
+	files, err := outputFiles(outputs.Folders)
 	if err != nil {
 		return wrong(err)
 	}
@@ -249,7 +249,7 @@ func schemaFaults(c *liteConn) (list []schemaFault, err error) {
 }
 
 // verify holds the rows of a copy against each other and against the output files.
-func verify(c *liteConn, files map[string]bool, outputs []string, now queue.Millis) (list []store.Finding) {
+func verify(c *liteConn, files map[string]bool, outputs store.OutputDirs, now queue.Millis) (list []store.Finding) {
 	check := func(name, fine, next string, faults func() ([]string, error)) {
 		found, err := faults()
 		if err != nil { // it cannot even be read
@@ -401,8 +401,9 @@ func contentFault(path string, size int64) string {
 }
 
 // outputFaults compares output files with the attempts that are to have one, and checks what
-// is in them. An attempt that is leased may have one already; what is garbage goes soon.
-func outputFaults(c *liteConn, files map[string]bool, folders []string) (faults []string, err error) {
+// is in them. An attempt that is leased may have one already; what is garbage goes soon. A file without an attempt is no
+// fault if it may belong to another store.
+func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) (faults []string, err error) {
 	orphans := map[string]bool{}
 	for name := range files {
 		orphans[name] = true
@@ -412,7 +413,7 @@ func outputFaults(c *liteConn, files map[string]bool, folders []string) (faults 
 		if size < 0 { // removed to make room
 			return nil
 		}
-		path, there := whereOutput(folders, ref)
+		path, there := whereOutput(outputs.Folders, ref)
 		switch {
 		case there:
 			if fault := contentFault(path, size); fault != "" {
@@ -451,9 +452,12 @@ func outputFaults(c *liteConn, files map[string]bool, folders []string) (faults 
 		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
 	}
 	for name := range orphans {
-		path, there := whereOutput(folders, name)
+		path, there := whereOutput(outputs.Folders, name)
 		if !there {
 			continue // it was garbage when the files were listed
+		}
+		if info, err := os.Lstat(path); err == nil && info.ModTime().Before(outputs.Since) {
+			continue
 		}
 		faults = append(faults, fmt.Sprintf("the output file %s belongs to no attempt; you can delete it", path))
 	}
