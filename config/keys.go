@@ -190,10 +190,10 @@ func keys() []Key {
 		storeFileKey(),
 		textOrNone("store_roles", "PostgreSQL roles that may call queuectl.enqueue in their transactions, each with the user who owns the jobs of that role, like app=alice web=bob", func(s *Settings) *string { return &s.StoreRoles }, checkRoles),
 	}, nodeKeys(), []Key{
-		hookKey(queue.HookCompleted, "command that runs as a separate job when a job has completed; none means no hook", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
+		hookKey(queue.HookCompleted, "command that runs as a separate job when a job has succeeded; none means no hook", func(s *Settings) *string { return &s.Hooks.OnCompleted }),
 		hookKey(queue.HookFailed, "command that runs as a separate job after each failed attempt that will be retried; none means no hook", func(s *Settings) *string { return &s.Hooks.OnFailed }),
-		hookKey(queue.HookDead, "command that runs as a separate job when a job is dead; none means no hook", func(s *Settings) *string { return &s.Hooks.OnDead }),
-		hookKey(queue.HookEnded, "command that runs as a separate job when a job is completed, dead or cancelled; none means no hook", func(s *Settings) *string { return &s.Hooks.OnEnded }),
+		hookKey(queue.HookDead, "command that runs as a separate job when a job has failed for good; none means no hook", func(s *Settings) *string { return &s.Hooks.OnDead }),
+		hookKey(queue.HookEnded, "command that runs as a separate job when a job has ended: completed, dead or cancelled; none means no hook", func(s *Settings) *string { return &s.Hooks.OnEnded }),
 		names("access.read", none, "users and @groups that may see all jobs, but not their commands, environments and outputs; none means no user", func(s *Settings) *string { return &s.AccessRead }),
 		names("access.submit", auto, "users and @groups that, in addition to the right read, may enqueue jobs and control their own; auto means @queuectl, or no user if the setting run_as is service", func(s *Settings) *string { return &s.AccessSubmit }),
 		names("access.operate", none, "users and @groups that, in addition to the right submit, may control all jobs and set the number of workers; none means no user", func(s *Settings) *string { return &s.AccessOperate }),

@@ -46,7 +46,7 @@ func serviceVerb(a *app) *cobra.Command {
 	})
 	stop.Flags().BoolVar(&keep, "keep-jobs", false, "leave jobs running; the service adopts them when it starts again")
 	stop.Flags().BoolVar(&runners, "runners", false, "stop the runners that a service has left behind, and their jobs; the service must not be running")
-	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "with --runners: `DIR` of the runners that run as root, if the service was started with --runner-dir")
+	stop.Flags().Var(cli.NonEmpty(&roots), "runner-dir", "with --runners: the `DIR` that was given to queuectl serve as --runner-dir, if any")
 	verbs := cli.Group("service", "Install, start, stop and check the service",
 		on("install", "Install the service and start it", func(context.Context) error { return a.serviceInstall(own) }),
 		on("uninstall", "Stop the service and uninstall it", func(context.Context) error { return a.serviceUninstall(own) }),

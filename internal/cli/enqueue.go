@@ -60,7 +60,7 @@ func enqueueVerb(a *App) *cobra.Command {
 	specFlags(cmd, &spec)
 	m.add(cmd.Flags())
 	cmd.Flags().Var(givenOnce(&batch), "batch", "add the job to the batch `NAME` (label batch=NAME)")
-	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "start when all your jobs in batch `NAME` are completed")
+	cmd.Flags().Var(givenOnce(&afterBatch), "after-batch", "run when all your jobs in batch `NAME` have succeeded")
 	cmd.Flags().Lookup("after-batch").Annotations = map[string][]string{themeOf: {ofOrder}}
 	setsField(cmd.Flags().Lookup("after-batch"), "depends_on")
 	cmd.Flags().Var(NonEmpty(&key), "key", "idempotency `KEY`: a repeated request with the same key adds no second job")

@@ -119,7 +119,7 @@ func gateSetVerb(a *App) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with this key at the same time")
-	f.Var(NonEmpty(&rate), "rate", "start at most N jobs with this key per second, minute, hour or day: `N/PERIOD` (s, m, h or d)")
+	f.Var(NonEmpty(&rate), "rate", "limit the starts of jobs with this key to `N/PERIOD`, such as 5/m; PERIOD is s, m, h or d")
 	f.Var(NonEmpty(&p.Unset), "unset", "remove the limit of this `KIND`: lock or rate")
 	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
 	return cmd

@@ -135,7 +135,7 @@ func descriptions() map[string]string {
   queuectl enqueue -- convert a.png b.jpg   a program, run without a shell
   queuectl enqueue -- gzip -k {} ::: *.log  one job for each file
   queuectl enqueue --at 3am ./backup.sh     start at 3:00 or later
-  queuectl enqueue --after 17 ./deploy.sh   start when job 17 is completed
+  queuectl enqueue --after 17 ./deploy.sh   start when job 17 has succeeded
   queuectl enqueue --next 'make hotfix'     start before your other jobs
   queuectl enqueue -Q gpu ./train.sh        use the queue gpu
   queuectl enqueue '{"command":"make"}'     describe the job in JSON
@@ -173,8 +173,8 @@ on, the exit code is 130), ~~ sends a tilde, and ~? lists these sequences. When
 several people attach to one job, the last one sets the size of the terminal.`,
 		"wait": `Wait until jobs have ended and exit with their exit code.
 
-The exit code is 0 if all jobs completed. Otherwise it is the exit code of the
-first job, in the order given, that did not complete. Jobs that ended earlier
+The exit code is 0 if all jobs succeeded. Otherwise it is the exit code of the
+first job, in the order given, that did not succeed. Jobs that ended earlier
 count too, but --all and --user alone select only unfinished jobs. If no job
 matches, wait prints a message and exits with 0.`,
 		"progress": `Report progress from inside a job: N percent and, if you like, a short message.

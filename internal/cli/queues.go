@@ -186,7 +186,7 @@ func queueSetVerb(a *App) *cobra.Command {
 	given(f, &p.Concurrency, readInt, "concurrency", "run at most `N` jobs of the queue at the same time; 0 means no limit")
 	given(f, &p.Weight, readInt, "weight", "weight of the queue: with weight 2 it starts twice as many jobs as with 1; `N` from 1 to 1000 (default 1)")
 	given(f, &p.MaxPending, queue.ReadInteger, "max-pending", "reject new jobs while `N` jobs of the queue are waiting; 0 means no limit")
-	f.Func("default", "default for jobs of the queue that do not set the field: `FIELD=VALUE`, such as timeout=2h", func(text string) error {
+	f.Func("default", "set the default `FIELD=VALUE` for jobs of the queue that do not set FIELD, such as timeout=2h", func(text string) error {
 		name, value, found := strings.Cut(text, "=")
 		if !found {
 			return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
@@ -386,7 +386,7 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 		f.Lookup(name).Annotations = map[string][]string{themeOf: {ofOrder}}
 		setsField(f.Lookup(name), "depends_on")
 	}
-	list("after", "", "start when all these jobs are completed: one ID, or several as `ID,ID`")
+	list("after", "", "start when all these jobs have succeeded: one ID, or several as `ID,ID`")
 	list("after-any", ":ended", "start when all these jobs have ended in any way: one ID, or several as `ID,ID`")
 }
 

@@ -29,7 +29,9 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "select every job that the command can act on")
 	f.StringSliceVarP((*[]string)(&s.State), "state", short, nil, "select jobs in `STATE`"+s.statesUsage())
-	f.BoolVar(&s.Failed, "failed", false, "select dead and failed jobs")
+	failed, older, hidden := s.usage()
+	f.BoolVar(&s.Failed, "failed", false, failed)
+	f.Lookup("failed").Hidden = hidden
 	labelsVar(f, (*map[string]string)(&s.Label), cmp.Or(s.labelFlag, "label"), "select jobs with the label `NAME=VALUE`")
 	letter, name := "Q", "queue"
 	if s.labelFlag != "" {
@@ -40,7 +42,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	setsField(f.Lookup(cmp.Or(s.labelFlag, "label")), "label")
 	f.Var(givenOnce(&s.Batch), "batch", "select your jobs in the batch `NAME`")
 	f.Var(givenOnce(&s.User), "user", "select jobs that `USER` has enqueued")
-	f.Func("older-than", "select jobs that ended at least `DURATION` ago, and unfinished jobs that were enqueued at least that long ago", func(text string) error {
+	f.Func("older-than", older, func(text string) error {
 		d, err := parseSpan(text)
 		if err == nil && d == 0 { // without another condition, 0s would select nothing
 			err = errors.New("0s is too short; give a longer duration")
@@ -71,6 +73,23 @@ func (s *selection) statesUsage() string {
 		text += waiting
 	}
 	return ": " + text
+}
+
+// usage returns the descriptions of --failed and --older-than, which depend on the states of the jobs that the command
+// acts on. The help hides --failed if the command acts on neither dead nor failed jobs.
+func (s *selection) usage() (failed, older string, hidden bool) {
+	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
+	switch {
+	case s.states == nil:
+		older = "select jobs that ended at least `DURATION` ago, and unfinished jobs that were enqueued at least that long ago"
+	case slices.Contains(s.states, "dead"):
+		older = "select jobs that ended at least `DURATION` ago, and failed jobs that were enqueued at least that long ago"
+	case slices.Contains(s.states, "failed"), slices.Contains(s.states, "waiting"):
+		failed = "select failed jobs; dead jobs are selected too, but rejected"
+	default:
+		hidden = true
+	}
+	return failed, older, hidden
 }
 
 // isQueue reports whether a queue is selected, whatever its jobs' states.

@@ -28,8 +28,8 @@ attempts that failed. P50 is the median of the waiting times or run times, and
 	}
 	f := cmd.Flags()
 	f.VarP(givenOnce(&p.Queue), "queue", "Q", "only attempts of jobs in this `QUEUE`")
-	instantVar(f, &p.Since, "since", "only attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
-	instantVar(f, &p.Until, "until", "only attempts before `TIME`; 2h means 2 hours ago")
+	instantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
+	instantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
 	f.Var(NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")
 	cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // both fail only for a flag that is not there
 	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"}, cobra.ShellCompDirectiveNoFileComp))

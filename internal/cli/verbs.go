@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/queuectl/queuectl/control"
 	"github.com/queuectl/queuectl/queue"
@@ -366,7 +367,11 @@ func EditVerb(a *App) *cobra.Command {
 		},
 	}
 	specFlags(cmd, &spec, "id", "env_pass", "user") // --user selects; it is changed by JSON
-	s.labelFlag = "where-label"                     // --label sets
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ") // a field without a flag keeps its value
+	})
+	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
+	s.labelFlag = "where-label" // --label sets
 	s.states = []string{"waiting"}
 	s.add(cmd, "s")
 	s.act(cmd)
