@@ -75,7 +75,7 @@ func (p *Gates) Position() (at GatePosition, err error) {
 		at.Kind, at.Key = queue.GateKind(kind), words[2]
 	}
 	if len(words) < 3 || err != nil || at.Kind == 0 || at.Key == "" {
-		return at, queue.Invalid("cursor", "must be a cursor from gate.list (field next of its answer)")
+		return at, queue.Invalid("cursor", `must be a cursor from gate.list (field "next" of its answer)`)
 	}
 	return at, nil
 }

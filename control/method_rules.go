@@ -36,7 +36,7 @@ var (
 	duration  = between(0, queue.MaxDuration.Seconds())
 	lasting   = queue.Constraint{Range: &queue.Range{Min: 0, Max: queue.MaxDuration.Seconds(), Above: true}}
 	jobCursor = formed(&queue.Form{Pattern: `^[1-9][0-9]{0,17}$`, Valid: validCursor,
-		Is: "a cursor; use field next of the previous answer"})
+		Is: `a cursor; use field "next" of the previous answer`})
 	anyStates = queue.Constraint{Enum: stateWords(queue.States(), "waiting", "done"), MaxItems: MaxTexts}
 )
 
@@ -81,9 +81,12 @@ func some(c queue.Constraint) queue.Constraint {
 var (
 	needJob    = need("id", "id of the job", notEmpty)
 	dryRun     = free("dry_run", "count the selected jobs without changing them")
-	pageCursor = opt("cursor", "field next of the previous answer, to get the next page", jobCursor)
+	pageCursor = opt("cursor", `field "next" of the previous answer, to get the next page`, jobCursor)
 	batchLabel = opt("batch", "only your own jobs in this batch", label)
 )
+
+// quoted returns names in quotes, separated by commas.
+func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }
 
 // filters are the parameters that select jobs of a list.
 func filters() []param {
@@ -104,7 +107,7 @@ var selectors = []string{"all", "state", "failed", "label", "queue", "batch", "u
 
 // selection returns the rules of a method that acts on jobs, with its additional parameters.
 func selection(more ...param) *ruleset {
-	pick := "no jobs given; give job ids, set all, or select jobs by " + strings.Join(selectors[1:], ", ")
+	pick := `no jobs given; set parameter "id", "ids" or "all", or select jobs with ` + quoted(selectors[1:])
 	return &ruleset{append([]param{
 		opt("id", "id of a job", notEmpty),
 		opt("ids", "ids of jobs", some(atMost(MaxNames))),
@@ -132,7 +135,7 @@ func prioritized(s queue.Spec) bool { return s.Priority != nil }
 
 // enqueueRules are those of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
-	const twoPriorities = "cannot be combined with field priority; use one of them"
+	const twoPriorities = `cannot be combined with field "priority"; use one of them`
 	next := free("next", "start before all your waiting jobs; the service chooses the priority for that")
 	jobs := opt("jobs", "jobs to enqueue; if one is refused, none is enqueued", atMost(queue.MaxBatch))
 	jobs.marks = []mark{{
@@ -150,20 +153,20 @@ func enqueueRules() map[reflect.Type]*ruleset {
 			opt("batch", "name of the batch; required if it is sent in several requests", filledUpTo(queue.MaxKey)),
 			jobs,
 			free("commit", "this is the last or only request of the batch"),
-			opt("key", "idempotency key for the request with commit: if repeated, it gets the same answer",
+			opt("key", `idempotency key for the request with parameter "commit": if repeated, it gets the same answer`,
 				filledUpTo(queue.MaxKey)),
 			free("abort", "discard the jobs that were sent for this batch so far"),
 			free("require_limits", "refuse jobs with a limit that this machine cannot enforce"), next,
 		}, []group{
-			anyOf("must be true for a single request; set parameter batch to send several", "commit", "batch"),
+			anyOf(`must be true for a single request; set parameter "batch" to send several`, "commit", "batch"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "commit", "abort"),
 			anyOf("no jobs given; only the last request of a batch may leave them out", "jobs", "batch"),
 			requires(fmt.Sprintf("too many jobs; the maximum is %d, except in the last request of a batch", BatchStep),
 				[]string{overStep}, []string{"commit"}),
-			requires("works only with parameter batch; name the batch to discard", []string{"abort"}, []string{"batch"}),
-			excludes("works only with parameter batch, without commit and jobs",
+			requires(`works only with parameter "batch"; name the batch to discard`, []string{"abort"}, []string{"batch"}),
+			excludes(`cannot be combined with parameter "commit" or "jobs"; leave them out`,
 				[]string{"abort"}, []string{"commit", "jobs"}),
-			requires("works only with parameter commit; give the key only in the last request of a batch",
+			requires(`works only with parameter "commit"; give the key only in the last request of a batch`,
 				[]string{"key"}, []string{"commit"}),
 			excludes(twoPriorities, []string{"next"}, []string{withPriority}),
 		}},
@@ -190,7 +193,7 @@ func listRules() map[reflect.Type]*ruleset {
 			opt("ids", "ids of jobs", some(atMost(MaxWaits))),
 			free("any", "answer as soon as one of the jobs has ended, instead of all"),
 			opt("timeout", "answer after this time at the latest (default: unlimited)", duration),
-		}, []group{anyOf("no jobs given; set parameter id or ids", "ids", "id")}},
+		}, []group{anyOf(`no jobs given; set parameter "id" or "ids"`, "ids", "id")}},
 		reflect.TypeFor[Tree]():      {params: []param{needJob}},
 		reflect.TypeFor[WhyParams](): {params: []param{needJob}},
 		reflect.TypeFor[Simulate](): {params: []param{opt("next", "number of jobs whose start to predict (default: 20)",
@@ -204,18 +207,18 @@ func outputRules() map[reflect.Type]*ruleset {
 		reflect.TypeFor[Logs](): {[]param{
 			needJob,
 			opt("attempt", "number of the attempt (default: the latest)", between(1, maxNumber)),
-			free("all", "with parameter follow: start with the output of the first attempt"),
+			free("all", `with parameter "follow": start with the output of the first attempt`),
 			free("follow", "keep sending output until the job has ended"),
 			free("stdout", "standard output only"),
 			free("stderr", "standard error only"),
 			opt("n", "number of lines, counted from the end of the output", between(0, MaxLines)),
 			free("since", "only output printed at this time or later"),
 			free("until", "only output printed before this time"),
-			free("ends", "with parameter follow: report when an attempt has ended and another will follow"),
+			free("ends", `with parameter "follow": report when an attempt has ended and another will follow`),
 		}, []group{
-			excludes("selects past output; leave parameter follow out", []string{"until"}, []string{"follow"}),
-			requires("works only with parameter follow; set both", []string{"all"}, []string{"follow"}),
-			excludes("starts with the first attempt; leave parameters attempt and n out",
+			excludes(`selects past output; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
+			requires(`works only with parameter "follow"; set both`, []string{"all"}, []string{"follow"}),
+			excludes(`starts with the first attempt; leave out parameters "attempt" and "n"`,
 				[]string{"all"}, []string{"attempt", "n"}),
 		}},
 		reflect.TypeFor[Attach](): {[]param{
@@ -228,11 +231,11 @@ func outputRules() map[reflect.Type]*ruleset {
 			opt("base64", "bytes to type into the terminal, in base64", upTo(MaxTyped)),
 			free("controls", "also return the control sequences with which the job has changed the modes of its terminal"),
 		}, []group{
-			requires("works only with parameter cols; give both to change the size",
+			requires(`works only with parameter "cols"; give both to change the size`,
 				[]string{"rows"}, []string{"cols"}),
-			requires("works only with parameter rows; give both to change the size",
+			requires(`works only with parameter "rows"; give both to change the size`,
 				[]string{"cols"}, []string{"rows"}),
-			excludes("cannot be combined with parameter base64; use one of them", []string{"text"}, []string{"base64"}),
+			excludes(`cannot be combined with parameter "base64"; use one of them`, []string{"text"}, []string{"base64"}),
 		}},
 	}
 }
@@ -266,7 +269,7 @@ func verbRules() map[reflect.Type]*ruleset {
 			batchLabel,
 			opt("timeout", "new timeout for each attempt of the jobs", duration),
 			dryRun, pageCursor,
-		}, []group{either("no jobs given; set parameter id, ids, batch or all",
+		}, []group{either(`no jobs given; set parameter "id", "ids", "batch" or "all"`,
 			[]string{"ids", "id"}, []string{"all", "batch"})}},
 		reflect.TypeFor[Sure](): {[]param{
 			free("yes", "confirms that the jobs are removed permanently; not needed with dry_run"),
@@ -285,7 +288,7 @@ var notOfQueues = []string{
 // CheckQueueDefault returns an error if a queue cannot have a default for the field.
 func CheckQueueDefault(field string) error {
 	if slices.Contains(notOfQueues, field) {
-		return queue.Invalid("default", "field %s cannot be a queue default; set it on each job", field)
+		return queue.Invalid("default", `field %q cannot be a queue default; set it on each job`, field)
 	}
 	return nil
 }
@@ -309,13 +312,13 @@ func queueRules() map[reflect.Type]*ruleset {
 	for _, p := range settings {
 		names = append(names, p.name)
 	}
-	nothing := "no changes given; set at least one of " + strings.Join(names, ", ")
-	oneOrAll := either("no queue given; set parameter name, or set parameter all to true",
+	nothing := "no changes given; set at least one of the parameters " + quoted(names)
+	oneOrAll := either(`no queue given; set parameter "name", or set parameter "all" to true`,
 		[]string{"name"}, []string{"all"})
 	all := free("all", "all queues")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Queues](): {params: []param{
-			opt("after", "field next of the previous answer, to get the next page", queueName),
+			opt("after", `field "next" of the previous answer, to get the next page`, queueName),
 		}},
 		reflect.TypeFor[QueueSet](): {append([]param{need("name", "name of the queue",
 			queueName)}, settings...), []group{anyOf(nothing, names...)}},
@@ -327,8 +330,8 @@ func queueRules() map[reflect.Type]*ruleset {
 			free("freeze", "also freeze running jobs"),
 		}, []group{
 			oneOrAll,
-			excludes("cannot be combined with parameter until; use one of them", []string{"for"}, []string{"until"}),
-			excludes("a pause that freezes jobs lasts until the queue is resumed; leave parameters until and for out",
+			excludes(`cannot be combined with parameter "until"; use one of them`, []string{"for"}, []string{"until"}),
+			excludes(`a pause that freezes jobs lasts until the queue is resumed; leave out parameters "until" and "for"`,
 				[]string{"freeze"}, []string{"until", "for"}),
 		}},
 		reflect.TypeFor[QueueName](): {[]param{opt("name", "name of the queue",
@@ -341,20 +344,20 @@ func queueRules() map[reflect.Type]*ruleset {
 			opt("by", "also return statistics for each minute, hour or day", words("minute", "hour", "day")),
 			free("buckets", "also return histograms of waiting times and run times"),
 			free("ever", "all statistics ever recorded, instead of a time range"),
-		}, []group{excludes("covers all queues and all times; leave parameters queue, since, until and by out",
+		}, []group{excludes(`covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`,
 			[]string{"ever"}, []string{"queue", "since", "until", "by"})}},
 	}
 }
 
 // cursorParam returns the cursor parameter of a list.
 func cursorParam(c queue.Constraint) []param {
-	return []param{opt("cursor", "field next of the previous answer, to get the next page", c)}
+	return []param{opt("cursor", `field "next" of the previous answer, to get the next page`, c)}
 }
 
 // gateRules are those of methods about locks, rates and resources.
 func gateRules() map[reflect.Type]*ruleset {
 	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
-		Is: "a cursor from gate.list; use field next of its answer"}
+		Is: `a cursor from gate.list; use field "next" of its answer`}
 	key := &queue.Form{Pattern: `^@[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}$`, Valid: validSharedKey,
 		Is: "a shared key; write @, then 1 to 128 characters from A-Z a-z 0-9 . _ @ / -, the first a letter or digit"}
 	rate := &queue.Form{Pattern: `^([1-9][0-9]{0,3}|10000)/[smhd]$`, Valid: validRate,
@@ -366,9 +369,9 @@ func gateRules() map[reflect.Type]*ruleset {
 			opt("rate", "maximum number of starts with the key per period, such as 10/m", formed(rate)),
 			opt("unset", "rule of the key to remove: lock or rate", words("lock", "rate")),
 		}, []group{
-			either("no rule given; set parameter lock, rate or unset",
+			either(`no rule given; set parameter "lock", "rate" or "unset"`,
 				[]string{"lock"}, []string{"rate", "unset"}),
-			excludes("cannot be combined with parameter unset; use one of them", []string{"rate"}, []string{"unset"}),
+			excludes(`cannot be combined with parameter "unset"; use one of them`, []string{"rate"}, []string{"unset"}),
 		}},
 		reflect.TypeFor[Gates](): {params: cursorParam(queue.Constraint{Text: gateCursor, MaxBytes: maxGate})},
 	}
@@ -376,7 +379,8 @@ func gateRules() map[reflect.Type]*ruleset {
 
 // workerRules are those of methods about workers and nodes.
 func workerRules() map[reflect.Type]*ruleset {
-	drain := []group{excludes("cannot be combined with parameter off; use one of them", []string{"wait"}, []string{"off"})}
+	drain := []group{excludes(`cannot be combined with parameter "off"; use one of them`,
+		[]string{"wait"}, []string{"off"})}
 	off := free("off", "end the drain, so that jobs can start again")
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Nodes](): {params: cursorParam(queue.Constraint{NotEmpty: true, MaxBytes: maxUser})},
@@ -388,7 +392,7 @@ func workerRules() map[reflect.Type]*ruleset {
 			free("all", "remove all workers"),
 			opt("timeout", "how long running jobs may take to finish (default: 30s)", duration),
 			free("force", "end running jobs immediately"),
-		}, []group{excludes("cannot be combined with parameter all; use one of them", []string{"count"}, []string{"all"})}},
+		}, []group{excludes(`cannot be combined with parameter "all"; use one of them`, []string{"count"}, []string{"all"})}},
 		reflect.TypeFor[NodeName](): {params: []param{need("name", "name of the node", aName)}},
 		reflect.TypeFor[NodeDrain](): {[]param{need("name", "name of the node",
 			aName), off, free("wait", "send the response only when no job is running on the node")}, drain},
@@ -477,15 +481,16 @@ func serviceRules() map[reflect.Type]*ruleset {
 			event,
 			free("audit", "also list audit events: who did what, how and to what (admins only)"),
 		}, []group{
-			excludes("selects past events; leave parameter follow out", []string{"until"}, []string{"follow"}),
-			requires("the kind audit works only with parameter audit; set both (admins only)",
+			excludes(`selects past events; leave out parameter "follow"`, []string{"until"}, []string{"follow"}),
+			requires(`the kind "audit" works only with parameter "audit"; set both (admins only)`,
 				[]string{audited}, []string{"audit"}),
 		}},
 		reflect.TypeFor[Cleanup](): {params: []param{
 			opt("days", "remove jobs that ended at least this many days ago (default: 7)", between(0, maxCleanup)),
 			opt("state", "remove jobs in these states (default: completed and cancelled)",
 				queue.Constraint{Enum: stateWords(ended, "done"), MaxItems: MaxTexts}),
-			opt("keep", "number of ended jobs to keep in any case (the newest)", between(0, maxCount)),
+			opt("keep", "how many of the newest jobs to keep at least, counted over all the selected states",
+				between(0, maxCount)),
 			free("dry_run", "count the jobs without removing them"),
 		}},
 		reflect.TypeFor[Doctor](): {params: []param{free("verify", "check the whole database and the output files")}},

@@ -140,7 +140,7 @@ func (r *ruleset) check(given map[string]bool) error {
 		switch a, b := some(g.a), some(g.b); {
 		case g.accepts(a != "", b != ""):
 		case g.exclusive && a != "":
-			return queue.Invalid(b, "cannot be combined with parameter %s; use one of them", a)
+			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
 			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":") // a mark's parameter is the part before the colon
 			return queue.Invalid(field, "%s", g.message)

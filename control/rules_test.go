@@ -8,7 +8,7 @@ import (
 // Leaving out all of several parameters and combining parameters that exclude each other give different messages.
 // Each names a parameter that was given, or one to give.
 func TestGroupsSayWhichFault(t *testing.T) {
-	const pick = "ids: no jobs given; give job ids, set all, or select jobs by state, failed, label, queue, batch, user, older_than, id_glob"
+	const pick = `ids: no jobs given; set parameter "id", "ids" or "all", or select jobs with "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"`
 	for _, c := range []struct {
 		into    any
 		request string
@@ -16,24 +16,24 @@ func TestGroupsSayWhichFault(t *testing.T) {
 	}{
 		{&Selection{}, `{}`, pick},
 		{&Selection{}, `{"all":false}`, pick},
-		{&Selection{}, `{"ids":["a"],"state":"dead"}`, "state: cannot be combined with parameter ids; use one of them"},
-		{&Selection{}, `{"id":"a","all":true}`, "all: cannot be combined with parameter id; use one of them"},
-		{&DLQRetry{}, `{}`, "ids: no jobs given; set parameter id, ids, batch or all"},
-		{&DLQRetry{}, `{"ids":["a"],"batch":"b"}`, "batch: cannot be combined with parameter ids; use one of them"},
-		{&QueueName{}, `{}`, "name: no queue given; set parameter name, or set parameter all to true"},
-		{&QueueName{}, `{"name":"a","all":true}`, "all: cannot be combined with parameter name; use one of them"},
-		{&QueuePause{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`, "for: cannot be combined with parameter until; use one of them"},
-		{&GateSet{}, `{"key":"@k"}`, "lock: no rule given; set parameter lock, rate or unset"},
-		{&GateSet{}, `{"key":"@k","lock":1,"rate":"1/s"}`, "rate: cannot be combined with parameter lock; use one of them"},
-		{&GateSet{}, `{"key":"@k","lock":1,"unset":"lock"}`, "unset: cannot be combined with parameter lock; use one of them"},
-		{&GateSet{}, `{"key":"@k","rate":"1/s","unset":"lock"}`, "rate: cannot be combined with parameter unset; use one of them"},
-		{&WorkerStop{}, `{"count":1,"all":true}`, "count: cannot be combined with parameter all; use one of them"},
-		{&Drain{}, `{"off":true,"wait":true}`, "wait: cannot be combined with parameter off; use one of them"},
-		{&EnqueueBatch{}, `{"abort":true,"commit":true,"batch":"b"}`, "abort: works only with parameter batch, without commit and jobs"},
-		{&EnqueueBatch{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`, "key: works only with parameter commit; give the key only in the last request of a batch"},
-		{&Enqueue{}, `{"command":"true","next":true,"priority":3}`, "next: cannot be combined with field priority; use one of them"},
-		{&EnqueueBatch{}, `{"commit":true,"jobs":[{"command":"true","priority":0}],"next":true}`, "next: cannot be combined with field priority; use one of them"},
-		{&EnqueueBatch{}, `{"commit":true,"next":true,"jobs":[{"command":"true"},{"command":"true","priority":3}]}`, "job 2: next: cannot be combined with field priority; use one of them"},
+		{&Selection{}, `{"ids":["a"],"state":"dead"}`, `state: cannot be combined with parameter "ids"; use one of them`},
+		{&Selection{}, `{"id":"a","all":true}`, `all: cannot be combined with parameter "id"; use one of them`},
+		{&DLQRetry{}, `{}`, `ids: no jobs given; set parameter "id", "ids", "batch" or "all"`},
+		{&DLQRetry{}, `{"ids":["a"],"batch":"b"}`, `batch: cannot be combined with parameter "ids"; use one of them`},
+		{&QueueName{}, `{}`, `name: no queue given; set parameter "name", or set parameter "all" to true`},
+		{&QueueName{}, `{"name":"a","all":true}`, `all: cannot be combined with parameter "name"; use one of them`},
+		{&QueuePause{}, `{"name":"a","for":"1m","until":"2099-01-01T00:00:00Z"}`, `for: cannot be combined with parameter "until"; use one of them`},
+		{&GateSet{}, `{"key":"@k"}`, `lock: no rule given; set parameter "lock", "rate" or "unset"`},
+		{&GateSet{}, `{"key":"@k","lock":1,"rate":"1/s"}`, `rate: cannot be combined with parameter "lock"; use one of them`},
+		{&GateSet{}, `{"key":"@k","lock":1,"unset":"lock"}`, `unset: cannot be combined with parameter "lock"; use one of them`},
+		{&GateSet{}, `{"key":"@k","rate":"1/s","unset":"lock"}`, `rate: cannot be combined with parameter "unset"; use one of them`},
+		{&WorkerStop{}, `{"count":1,"all":true}`, `count: cannot be combined with parameter "all"; use one of them`},
+		{&Drain{}, `{"off":true,"wait":true}`, `wait: cannot be combined with parameter "off"; use one of them`},
+		{&EnqueueBatch{}, `{"abort":true,"commit":true,"batch":"b"}`, `abort: cannot be combined with parameter "commit" or "jobs"; leave them out`},
+		{&EnqueueBatch{}, `{"batch":"b","jobs":[{"command":"true"}],"key":"k"}`, `key: works only with parameter "commit"; give the key only in the last request of a batch`},
+		{&Enqueue{}, `{"command":"true","next":true,"priority":3}`, `next: cannot be combined with field "priority"; use one of them`},
+		{&EnqueueBatch{}, `{"commit":true,"jobs":[{"command":"true","priority":0}],"next":true}`, `next: cannot be combined with field "priority"; use one of them`},
+		{&EnqueueBatch{}, `{"commit":true,"next":true,"jobs":[{"command":"true"},{"command":"true","priority":3}]}`, `job 2: next: cannot be combined with field "priority"; use one of them`},
 	} {
 		if err := decodeParams(json.RawMessage(c.request), c.into); err == nil || err.Error() != c.want {
 			t.Errorf("%T %s: got %v, want %s", c.into, c.request, err, c.want)

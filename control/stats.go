@@ -78,7 +78,7 @@ func (p *StatsParams) many() bool { return true }
 
 func (p *StatsParams) check() error {
 	if p.Until != 0 && p.Since != 0 && p.Until <= p.Since {
-		return queue.Invalid("until", "must be later than parameter since")
+		return queue.Invalid("until", `must be later than parameter "since"`)
 	}
 	return nil
 }

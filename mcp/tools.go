@@ -71,7 +71,7 @@ var tools = []tool{
 	{
 		name: "list", method: "list", with: map[string]any{fullName: full},
 		bounds: map[string]any{"limit": map[string]any{"maximum": mostListed}},
-		does:   "List jobs, newest first. The parameter limit is 20 by default. To get the next page, pass the field next of the result as the parameter cursor.",
+		does:   `List jobs, newest first. The parameter "limit" is 20 by default. To get the next page, pass the field "next" of the result as the parameter "cursor".`,
 		call:   (*server).list,
 	},
 	{
@@ -81,13 +81,13 @@ var tools = []tool{
 	},
 	{
 		name: "logs", method: "logs", without: []string{"all", "follow", "ends"}, adds: outputMembers,
-		does: "Read the output of an attempt of a job (by default, the last attempt). The parameter n is the number of last lines (default 40). stdout and stderr are limited to 32 KiB each.",
+		does: `Read the output of an attempt of a job (by default, the last attempt). The parameter "n" is the number of last lines (default 40). stdout and stderr are limited to 32 KiB each.`,
 		call: (*server).logs,
 	},
 	{
 		name: "wait", method: "wait", waits: true, with: map[string]any{fullName: full},
 		bounds: map[string]any{"ids": fewIDs, "timeout": atMostAnHour},
-		does:   "Wait until all of the jobs, or any one of them, have finished. The parameter timeout is one minute by default and one hour at most. The field open of the result lists the jobs that have not finished.",
+		does:   `Wait until all of the jobs, or any one of them, have finished. The parameter "timeout" is one minute by default and one hour at most. The field "open" of the result lists the jobs that have not finished.`,
 		call:   (*server).wait,
 	},
 	{
@@ -97,7 +97,7 @@ var tools = []tool{
 	},
 	{
 		name: "enqueue", method: "enqueue", writes: true, destroys: true, runs: true,
-		does: "Enqueue a job and return its id without waiting for the job. Set the parameter command to a shell command, or argv to a program and its arguments.",
+		does: `Enqueue a job and return its id without waiting for the job. Set the parameter "command" to a shell command, or "argv" to a program and its arguments.`,
 		call: (*server).enqueue,
 	},
 	{
@@ -187,7 +187,7 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 		p.Limit = listed
 	}
 	if p.Limit > mostListed {
-		return nil, queue.Invalid("limit", "too large; the maximum is %d; for more jobs, pass the field next of the result as the parameter cursor", mostListed)
+		return nil, queue.Invalid("limit", `too large; the maximum is %d; for more jobs, pass the field "next" of the result as the parameter "cursor"`, mostListed)
 	}
 	if !s.opt.AllUsers {
 		if p.User, err = s.me(ctx); err != nil {

@@ -25,18 +25,18 @@ type FieldRule struct {
 func FieldRules() []FieldRule { return fieldRules }
 
 var fieldRules = []FieldRule{
-	{"command", []string{"argv"}, false, "differs from field argv; use only one of them", sameCommand},
-	{"shell", []string{"argv"}, false, "works only with field command; argv runs without a shell", nil},
+	{"command", []string{"argv"}, false, `differs from field "argv"; use only one of them`, sameCommand},
+	{"shell", []string{"argv"}, false, `works only with field "command"; argv runs without a shell`, nil},
 	{"stdin", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; use only one of them", nil},
-	{"tty", []string{"stdin"}, false, "cannot be combined with field stdin; " + terminalReads, nil},
+	{"tty", []string{"stdin"}, false, `cannot be combined with field "stdin"; ` + terminalReads, nil},
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalReads, nil},
 	{"max_attempts", []string{"max_retries"}, false,
 		"differs from field max_retries + 1; use only one of them", sameAttempts},
 	// This row is for the schema only, since Decode compares the two fields.
-	{"timeout_ms", []string{"timeout"}, false, "differs from field timeout; use only one of them", nil},
+	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},
-	{"unique_for", []string{"unique"}, true, "works only with field unique; use both or neither", nil},
-	{"on_conflict", []string{"unique"}, true, "works only with field unique; use both or neither", nil},
+	{"unique_for", []string{"unique"}, true, `works only with field "unique"; use both or neither`, nil},
+	{"on_conflict", []string{"unique"}, true, `works only with field "unique"; use both or neither`, nil},
 	{"mask_secrets", []string{"env_secret"}, true, "works only with field env_secret; use both or neither", nil},
 }
 

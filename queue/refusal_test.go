@@ -33,13 +33,13 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 		{"timeout", `"Inf"`, `"Inf" is not a duration; write it like 90s, 1h30m or 7d`},
 		{"timeout", `"0x10"`, `"0x10" is not a duration; write it like 90s, 1h30m or 7d`},
 		{"timeout_ms", `99999999999999999999`, "99999999999999999999 is too large; use a smaller number"},
-		{"memory", `1`, "1 is too small; use a size from 1MiB to 1PiB, or leave out field memory for no limit"},
+		{"memory", `1`, `1 is too small; use a size from 1MiB to 1PiB, or leave out field "memory" for no limit`},
 		{"memory", `"-1"`, "cannot be negative; use 0 or more"},
 		{"memory", `"2PiB"`, "too large; the maximum is 1PiB"},
 		{"memory", `"nan"`, `"nan" is not a size; write it like 4096, 64K or 1MiB`},
 		{"memory", `"0x10"`, `"0x10" is not a size; write it like 4096, 64K or 1MiB`},
-		{"unique_for", `"1h"`, "works only with field unique; use both or neither"},
-		{"on_conflict", `"reject"`, "works only with field unique; use both or neither"},
+		{"unique_for", `"1h"`, `works only with field "unique"; use both or neither`},
+		{"on_conflict", `"reject"`, `works only with field "unique"; use both or neither`},
 	} {
 		raw, _ := json.Marshal(map[string]any{"command": "true", c.field: json.RawMessage(c.value)})
 		var s Spec
@@ -86,11 +86,11 @@ func TestUnknownFieldIsAnsweredByMeaning(t *testing.T) {
 // If two fields exclude each other, the error is about the first field, names the second one, and says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
-		`{"command":"cat","tty":true,"stdin":"x"}`:                    "tty: cannot be combined with field stdin; a job with a terminal reads its input from the terminal; use only one of these fields",
+		`{"command":"cat","tty":true,"stdin":"x"}`:                    `tty: cannot be combined with field "stdin"; a job with a terminal reads its input from the terminal; use only one of these fields`,
 		`{"command":"cat","tty":true,"stdin_file":"/x"}`:              "tty: cannot be combined with field stdin_file; a job with a terminal reads its input from the terminal; use only one of these fields",
 		`{"command":"cat","stdin":"x","stdin_file":"C:/x"}`:           "stdin: cannot be combined with field stdin_file; use only one of them",
 		`{"command":"cat","delay":1,"run_at":"2099-01-01T00:00:00Z"}`: "delay: cannot be combined with field run_at; use only one of them",
-		`{"argv":["cat"],"shell":"sh"}`:                               "shell: works only with field command; argv runs without a shell",
+		`{"argv":["cat"],"shell":"sh"}`:                               `shell: works only with field "command"; argv runs without a shell`,
 	} {
 		var s Spec
 		err := s.UnmarshalJSON([]byte(job))

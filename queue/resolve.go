@@ -94,7 +94,7 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 	} else {
 		j.Command = "" // an answer of ours shows the words as a command too
 	}
-	check(s.EnvPass == nil, "env_pass", "only the client queuectl can resolve field env_pass; send the variables in field env")
+	check(s.EnvPass == nil, "env_pass", `only the client queuectl can resolve field env_pass; send the variables in field "env"`)
 }
 
 func resolveBackoff(s *Spec, j *Job) {
@@ -130,7 +130,7 @@ func resolveEnv(check checker, s *Spec) []string {
 	for _, a := range s.Argv {
 		total += len(a) + 1
 	}
-	check(total <= MaxArgsEnv, "env", "fields env and argv are too long together (%d bytes); the maximum is %d bytes", total, MaxArgsEnv)
+	check(total <= MaxArgsEnv, "env", `fields "env" and "argv" are too long together (%d bytes); the maximum is %d bytes`, total, MaxArgsEnv)
 	return env
 }
 

@@ -161,7 +161,7 @@ func TestSpecIsStrict(t *testing.T) {
 		{`{"zzz":1}`, "zzz", "unknown job field"},
 		{`{"command":"a","command":"b"}`, "command", "twice"},
 		{`{"run_at":"2026-03-01T15:04:05Z","next_run_at":"2026-03-01T15:04:05Z"}`, "next_run_at", "run_at and next_run_at are the same field"},
-		{`{"timeout":"9s","timeout_ms":5000}`, "timeout_ms", "differs from field timeout;"},
+		{`{"timeout":"9s","timeout_ms":5000}`, "timeout_ms", `differs from field "timeout";`},
 		{`{"timeout_ms":5000,"timeout":"9s"}`, "timeout", "differs from field timeout_ms;"},
 		{`{"id":1.5}`, "id", "text or a whole number"},
 		{`{"ok_codes":[-1]}`, "ok_codes", "exit codes"},

@@ -57,7 +57,7 @@ func setTimeoutMS(s *Spec, v json.RawMessage) error {
 		return err
 	}
 	if s.Timeout != nil && *s.Timeout != d {
-		return fmt.Errorf("differs from field timeout; use only one of them")
+		return fmt.Errorf(`differs from field "timeout"; use only one of them`)
 	}
 	s.Timeout = &d
 	return nil

@@ -80,7 +80,7 @@ func Parse(text string) (Line, error) {
 		}
 		words = strings.Fields(line)
 	case strings.Contains(words[0], "="):
-		return Line{}, queue.Invalid("cron", "%q is not a cron field; set the time zone with --tz (parameter tz)", queue.Clip(words[0]))
+		return Line{}, queue.Invalid("cron", `%q is not a cron field; set the time zone with --tz (parameter "tz")`, queue.Clip(words[0]))
 	}
 	switch len(words) {
 	case len(fields) - 1:

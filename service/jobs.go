@@ -334,7 +334,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 	}
 	if p.Batch != "" {
 		if f.UID != nil && *f.UID != peer.UID {
-			return f, queue.Invalid("batch", "selects only your own jobs, but the parameter user names another user; leave out batch or user")
+			return f, queue.Invalid("batch", `selects only your own jobs, but the parameter "user" names another user; leave out one of them`)
 		}
 		f.UID, f.Labels = &peer.UID, maps.Clone(f.Labels)
 		if f.Labels == nil {

@@ -17,7 +17,7 @@ func (s *Service) Stats(ctx context.Context, p control.StatsParams) (control.Sta
 	now := s.store.Now()
 	f := store.StatsFilter{Queue: p.Queue, Since: queue.Millis(p.Since), Until: queue.Millis(p.Until), Series: p.By != "", Ever: p.Ever}
 	if p.Ever && (p.Queue != "" || p.Since != 0 || p.Until != 0 || p.By != "") {
-		return control.Stats{}, queue.Invalid("ever", "covers all queues and all times; leave parameters queue, since, until and by out")
+		return control.Stats{}, queue.Invalid("ever", `covers all queues and all times; leave out parameters "queue", "since", "until" and "by"`)
 	}
 	if f.Since == 0 {
 		from := now
@@ -32,7 +32,7 @@ func (s *Service) Stats(ctx context.Context, p control.StatsParams) (control.Sta
 		}
 	}
 	if g, since, until := f.Range(now); p.Buckets && f.Series && time.Duration(until-since)*time.Millisecond > control.MaxBucketPeriods*g.Length() {
-		return control.Stats{}, queue.Invalid("buckets", "are limited to %d periods; set since to a later time, or by to a longer period", control.MaxBucketPeriods)
+		return control.Stats{}, queue.Invalid("buckets", `histograms are limited to %d periods; set parameter "since" to a later time, or parameter "by" to a longer period`, control.MaxBucketPeriods)
 	}
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Stats, error) {
 		got, err := s.store.Stats(ctx, f)

@@ -216,7 +216,7 @@ func (d *drawer) spoilt(s fields) any {
 var refused = []struct{ field, message, reason string }{
 	{"", "^(is )?too (long|short|large|small)|^must be (at least|between)|is not (between|above)|is too (large|small|long|short)",
 		"bounds of a duration or a size that is a text"},
-	{"", "^works only with field (unique|env_secret)|^no command given;",
+	{"", `^works only with field ("unique"|env_secret)|^no command given;`,
 		"an edited job may have the other field"},
 	{"user", "there is no user|must be the name of a user", "accounts of the system"},
 	{"tz", "there is no time zone", "time zones of the system"},
@@ -228,9 +228,9 @@ var refused = []struct{ field, message, reason string }{
 	{"lock", "^the shared key @.* has no limit|^the limit of the shared key @", "rules of shared keys"},
 	{"rate_limit", "^the shared key @.* has no limit|^the limit of the shared key @", "rules of shared keys"},
 	{"jobs", "^0 jobs given; a request may have 1 to 1000$", "whether earlier requests of the batch had jobs"},
-	{"batch", "selects only your own jobs, but the parameter user names another user", "who sends the request"},
+	{"batch", `selects only your own jobs, but the parameter "user" names another user`, "who sends the request"},
 	{"until", "is in the past", "the time"},
-	{"env_secret", "is also set in field env", "names of two maps"},
+	{"env_secret", `is also set in field "env"`, "names of two maps"},
 	{"", "unknown setting", "names of settings"},
 	{"name", "", "hooks of the settings"},
 }

@@ -57,16 +57,16 @@ func nameFlags(cmd *cobra.Command, err error) error {
 }
 
 // flagsInText replaces field names in a message by the flags that set those fields. A field name without "_" can also
-// be an ordinary word. Such a name is replaced only after the word "field" or "parameter", together with that word.
+// be an ordinary word. Such a name is replaced only in quotes after the word "field" or "parameter", together with that
+// word. Several names may follow the word: fields "env" and "argv".
 func flagsInText(cmd *cobra.Command, text string) string {
 	typed, all := flagsByField(cmd), byField(cmd.Flags().VisitAll)
-	for _, noun := range []string{"the parameter ", "parameter ", "field "} {
+	for _, noun := range []string{"the parameter", "parameter", "field"} {
 		parts := strings.Split(text, noun)
 		text = parts[0]
 		for _, part := range parts[1:] {
-			name := part[:len(part)-len(strings.TrimLeftFunc(part, inName))]
-			if flag := cmp.Or(typed[name], all[name]); flag != "" {
-				text += flag + part[len(name):]
+			if flags, rest := flagList(part, typed, all); flags != "" {
+				text += flags + rest
 			} else {
 				text += noun + part
 			}
@@ -77,6 +77,31 @@ func flagsInText(cmd *cobra.Command, text string) string {
 		text = strings.ReplaceAll(text, "; "+field+":", "; "+flag+":")
 	}
 	return text
+}
+
+// flagList replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by their flags. It
+// returns the flags and the rest of the text. The flags are "" if one of the names has none.
+func flagList(text string, typed, all map[string]string) (flags, rest string) {
+	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
+	for separator := ""; more; {
+		name, quoted := "", false
+		if next, quoted = strings.CutPrefix(next, `"`); quoted {
+			name, rest, _ = strings.Cut(next, `"`)
+		} else {
+			rest = strings.TrimLeftFunc(next, inName)
+			name = next[:len(next)-len(rest)]
+		}
+		flag := cmp.Or(typed[name], all[name])
+		if flag == "" || !quoted && !strings.Contains(name, "_") {
+			return "", ""
+		}
+		flags += separator + flag
+		i := strings.IndexByte(rest, '"')
+		if more = i > 0 && strings.Contains(", and or ", rest[:i]); more {
+			separator, next = rest[:i], rest[i:]
+		}
+	}
+	return flags, rest
 }
 
 // inName reports whether a name of a field, or of a job, may contain the character.
