@@ -131,7 +131,7 @@ func (l *Layer) Take(name string, value any) error {
 		return err
 	}
 	if _, twice := l.Values[k.Name]; twice {
-		return queue.Invalid(name, "the setting %s is given twice, under two names; keep only one of them", k.Name)
+		return queue.Invalid(name, `the setting %q is given twice, under two names; keep only one of them`, k.Name)
 	}
 	l.Values[k.Name] = text
 	return k.Check(text)

@@ -33,7 +33,7 @@ func storeKey() Key {
 }
 
 func storeFileKey() Key {
-	return textOrNone("store_file", "file with the value of the setting store, so that the settings contain no password: /PATH, or credential:NAME for a systemd credential; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
+	return textOrNone("store_file", `file with the value of the setting "store", so that the settings contain no password: /PATH, or credential:NAME for a systemd credential; `+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.StoreFile }, func(text string) error {
 		name, handed := strings.CutPrefix(text, credential)
 		if handed && !queue.ValidID(name) || !handed && !filepath.IsAbs(text) {
 			return fmt.Errorf("%q is neither an absolute path nor credential:NAME", text)
@@ -124,7 +124,7 @@ func (s *Settings) StoreURL() (string, error) {
 	case s.StoreFile == "":
 		return s.Store, nil
 	case s.Store != StoreSQLite:
-		return "", queue.Invalid("store_file", "cannot be combined with the setting store; remove one of the two")
+		return "", queue.Invalid("store_file", `cannot be combined with the setting "store"; remove one of the two`)
 	}
 	path := s.StoreFile
 	if name, handed := strings.CutPrefix(path, credential); handed {

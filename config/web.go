@@ -22,7 +22,7 @@ func webKeys() []Key {
 		{webHosts, none, "host names of the page in addition to the loopback names, like [\"queue.example.org\"]; links use the first one; outside the settings file, separate them by spaces", false, setWebHosts, func(s *Settings) string { return s.WebHosts }, nil},
 		textOrNone("web.tls_cert", "file with the page's TLS certificate and its intermediate certificates; read when the page starts", func(s *Settings) *string { return &s.WebTLSCert }, wholePath),
 		textOrNone("web.tls_key", "file with the private key for the certificate in the setting web.tls_cert", func(s *Settings) *string { return &s.WebTLSKey }, wholePath),
-		choice("web.tls", none, "proxy if a reverse proxy handles TLS and forwards requests to the page, otherwise none", func(s *Settings) *string { return &s.WebTLS }, none, "proxy"),
+		choice("web.tls", none, `"proxy" if a reverse proxy handles TLS and forwards requests to the page; otherwise "none"`, func(s *Settings) *string { return &s.WebTLS }, none, "proxy"),
 	}
 }
 

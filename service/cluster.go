@@ -92,7 +92,7 @@ func knowsItsStore(dir string) error {
 	if err != nil || len(bytes.TrimSpace(database)) == 0 || !errors.Is(has, fs.ErrNotExist) {
 		return nil
 	}
-	return queue.Errorf(queue.CodeInvalid, "the queue of this service is in a database on a server, but the settings name no database; set the setting store or store_file again, or start a new queue in %s by removing %s", dir, path)
+	return queue.Errorf(queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
 }
 
 // meetAnother sees to it that runners which have obeyed the service of another store obey this one's. Jobs of that one that run still

@@ -65,7 +65,7 @@ func examineLimits(c *config.Config) (list []store.Finding) {
 	}
 	n, ok := limitOf(unix.RLIMIT_NOFILE)
 	if need := uint64(ownDescriptors + c.WorkerCount()*jobDescriptors); ok && n < need {
-		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting workers", "the limit of open files is %d, but %d workers may need %d open files, so jobs may have to wait", n, c.WorkerCount(), need)
+		warn(`raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting "workers"`, "the limit of open files is %d, but %d workers may need %d open files, so jobs may have to wait", n, c.WorkerCount(), need)
 	}
 	if all, user := connections(c); all < c.MaxConnections {
 		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting max_connections", "the limit of open files is %d, which allows %d connections (%d per user) instead of %d (setting max_connections)", n, all, user, c.MaxConnections)

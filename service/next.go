@@ -115,7 +115,7 @@ func (n *nextBatches) remove(uid int, batch string) {
 func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64, earlier int) (notes []string) {
 	order := s.store.Order()
 	if order.Scheduling == queue.ByArrival {
-		return []string{"next: has no effect, because the setting scheduling is fifo: the job that has waited longest starts first"}
+		return []string{`next: has no effect, because the setting "scheduling" is "fifo": the job that has waited longest starts first`}
 	}
 	if best == nothingWaits {
 		return nil

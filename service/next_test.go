@@ -59,7 +59,7 @@ func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	if err := s.store.SetOrder(t.Context(), order); err != nil {
 		t.Fatal(err)
 	}
-	check("fifo", control.Submit, 5, "next: has no effect, because the setting scheduling is fifo")
+	check("fifo", control.Submit, 5, `next: has no effect, because the setting "scheduling" is "fifo"`)
 }
 
 // The priority of a job with next is never below its queue's default.

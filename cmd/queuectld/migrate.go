@@ -40,7 +40,7 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 			if to == "" {
 				return cli.Usage("%s: no target given; use --to postgres://USER@HOST/DATABASE, --to-file FILE or --to %s; example: queuectl migrate --to-file /etc/queuectl/store", cmd.CommandPath(), config.StoreSQLite)
 			}
-			tell := func(table string, rows int64) { a.Progress("table %s: %d rows", table, rows) }
+			tell := func(table string, rows int64) { a.Progress(`table %q: %d rows`, table, rows) }
 			done, err := service.Migrate(cmd.Context(), service.Options{Places: places, Version: cli.Version, Log: a.Err}, from, to, tell)
 			a.Progress("")
 			if err != nil {
@@ -54,9 +54,9 @@ opens it again. To continue an interrupted move, repeat the same command.`,
 				return nil
 			}
 			a.Say("%s moved from %s to %s", cli.Jobs(int(done.Jobs)), done.From, done.To)
-			next := "set store to the URL of the new database, or store_file to a file that contains this URL"
+			next := `change the setting "store" to the URL of the new database, or store_file to a file that contains this URL`
 			if strings.HasSuffix(done.To, ".db") {
-				next = `set store to "sqlite", or remove store and store_file`
+				next = `change the setting "store" to "sqlite", or remove store and store_file`
 			}
 			fmt.Fprintf(a.Err, "queuectl: change the settings: %s; then start the service\n", next)
 			return nil

@@ -72,7 +72,7 @@ func (a *App) note(v control.ConfigValue) {
 // sayChanged tells a person what a setting is now.
 func (a *App) sayChanged(v control.ConfigValue) error {
 	a.note(v)
-	a.Say("setting %s is %s (origin: %s)", v.Key, v.Value, v.Origin)
+	a.Say(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, v.Origin)
 	return nil
 }
 
@@ -132,7 +132,7 @@ func (a *App) validate(cmd *cobra.Command, args []string) error {
 		}
 		for _, v := range got.Settings {
 			if _, in := file.Values[v.Key]; in && v.Origin != string(config.FromFile) && v.Origin != string(config.FromDefault) {
-				fmt.Fprintf(a.Err, "queuectl: setting %s in the file has no effect; the %s value %s overrides it\n", v.Key, v.Origin, v.Value)
+				fmt.Fprintf(a.Err, "queuectl: setting %q in the file has no effect; the %s value %s overrides it\n", v.Key, v.Origin, v.Value)
 			}
 		}
 	}
