@@ -238,7 +238,7 @@ func (s *engine) loadHeads() error {
 		return err
 	}
 	if s.mem.nextSeq < 1 || s.mem.nextEvent < 1 {
-		return fmt.Errorf("the database has lost its counters: %w", damage("the row of the table meta is damaged"))
+		return fmt.Errorf("the database has lost its counters: %w", damage(`the row of the table "meta" is damaged`))
 	}
 	s.mem.gathered = gathered != ""
 	reserved += gathered

@@ -2,6 +2,7 @@ package sql
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -128,7 +129,7 @@ func (t *tx) Rule(gate int64) (rules.Rule, error) {
 			return rule, err
 		}
 		if !found {
-			return rule, damagedLane
+			return rule, damage(fmt.Sprintf(`the table "gates" lacks the row with the id %d`, gate))
 		}
 		if t.gateRules == nil {
 			t.gateRules = map[int64]rules.Rule{}

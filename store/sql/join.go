@@ -37,7 +37,7 @@ func (s *Server) join(ctx context.Context, m Member) error {
 		return ctx.Err()
 	}
 	if left, err = s.tryToJoin(ctx, m); left != 0 {
-		return queue.Errorf(queue.CodeExists, "another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting node", m.Name)
+		return queue.Errorf(queue.CodeExists, `another service with a copy of this state directory already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 	}
 	return err
 }
@@ -66,7 +66,7 @@ func (s *Server) tryToJoin(ctx context.Context, m Member) (left time.Duration, e
 		}
 		left = 0
 		if folder != m.Folder && alive {
-			return queue.Errorf(queue.CodeExists, "another service already runs as node %s of this queue; give this service another name with the setting node", m.Name)
+			return queue.Errorf(queue.CodeExists, `another service already runs as node %s of this queue; give this service another name with the setting "node"`, m.Name)
 		}
 		copied = false
 		if renamed, err := t.rename(m); errors.Is(err, ErrCopied) {

@@ -200,14 +200,12 @@ func readLane(r row) (rules.Lane, error) {
 		k, err2 := strconv.Atoi(kind)
 		n, err3 := strconv.Atoi(units)
 		if errors.Join(err, err2, err3) != nil || n < 1 {
-			return l, damagedLane
+			return l, damage(fmt.Sprintf(`the row with the id %d of the table "lanes" is damaged`, l.ID))
 		}
 		l.Needs = append(l.Needs, rules.Need{Gate: id, Kind: queue.GateKind(k), Units: n})
 	}
 	return l, nil
 }
-
-var damagedLane = damage("the data of a lane, a gate or a queue counter is damaged")
 
 // Lane implements rules.Tx.
 func (t *tx) Lane(j *rules.Job) (rules.Lane, error) {

@@ -76,7 +76,7 @@ func checkNumber(c *liteConn, seq int64) error {
 	}
 	err = c.query(count, `SELECT count(*) FROM jobs INDEXED BY jobs_state WHERE state IN (1, 2, 3, 4, 5, 6, 7, 8) AND seq = ?`, seq)
 	if err == nil && indexed > 0 {
-		err = lookupDamage("the table jobs lacks the job with the number (seq) %d", seq)
+		err = lookupDamage(`the table "jobs" lacks the job with the number (seq) %d`, seq)
 	}
 	return err
 }

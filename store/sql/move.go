@@ -505,7 +505,7 @@ func (n *movedNotes) read(all *reads) {
 func (n *movedNotes) refuse() error {
 	switch {
 	case n.to != "":
-		return queue.Errorf(queue.CodeInvalid, "this queue has moved to %s; change the setting store (or store_file) to its URL, or use the directory of the SQLite file", n.to)
+		return queue.Errorf(queue.CodeInvalid, `this queue has moved to %s; change the setting "store" (or store_file) to its URL, or use the directory of the SQLite file`, n.to)
 	case n.moving != "":
 		return queue.Errorf(queue.CodeInvalid, "this copy of a queue is incomplete, because a move was interrupted; complete the move with: queuectl migrate")
 	}

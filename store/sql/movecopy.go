@@ -68,7 +68,7 @@ func (m *move) copy() error {
 			continue // it says what this is
 		}
 		if err := m.copyTable(t); err != nil {
-			return fmt.Errorf("copy the table %s: %w", t.name, err)
+			return fmt.Errorf(`copy the table %q: %w`, t.name, err)
 		}
 	}
 	return nil
@@ -156,7 +156,7 @@ func (m *move) compare() error {
 			m.done.Jobs = n
 		}
 		if n != copied || was != is {
-			return fmt.Errorf("the copy of table %s differs from the original (%d rows in %s, %d in %s); the queue was not moved", t.name, n, m.from, copied, m.to)
+			return fmt.Errorf(`the copy of table %q differs from the original (%d rows in %s, %d in %s); the queue was not moved`, t.name, n, m.from, copied, m.to)
 		}
 	}
 	return nil

@@ -219,7 +219,7 @@ func (s *Server) Nodes(ctx context.Context, after string) (list []store.NodeStat
 				Drained: r.num(4) != 0, Joined: queue.Millis(r.num(6)), Heard: queue.Millis(r.num(7)), This: r.num(0) == s.node}
 			n.Alive, n.Left = r.num(5) != 0, r.num(10) != 0
 			if err := errors.Join(json.Unmarshal(r.view(8), &n.Labels), json.Unmarshal(r.view(9), &n.Resources), json.Unmarshal(r.view(3), &n.Load)); err != nil {
-				return false, damage("a row of the table nodes is damaged")
+				return false, damage(`a row of the table "nodes" is damaged`)
 			}
 			list = append(list, n)
 			return true, nil

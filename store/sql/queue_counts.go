@@ -133,13 +133,15 @@ func (s *engine) countQueues() error {
 	return err
 }
 
+const damagedCounts = damage(`the column "queues" of the table "meta" is damaged`)
+
 // queueCounts parses meta.queues.
 func queueCounts(list string) (map[string]queueCount, error) {
 	of := map[string]queueCount{}
 	for entry := range strings.FieldsSeq(list) {
 		at := strings.LastIndexByte(entry, '=')
 		if at < 0 {
-			return nil, damagedLane
+			return nil, damagedCounts
 		}
 		c, err := readQueueCount(entry[at+1:])
 		if err != nil {
@@ -155,12 +157,12 @@ func readQueueCount(text string) (queueCount, error) {
 	var n [4]int64
 	parts := strings.Split(text, "/")
 	if len(parts) != len(n) {
-		return queueCount{}, damagedLane
+		return queueCount{}, damagedCounts
 	}
 	for i, part := range parts {
 		var err error
 		if n[i], err = strconv.ParseInt(part, 10, 64); err != nil {
-			return queueCount{}, errors.Join(err, damagedLane)
+			return queueCount{}, errors.Join(err, damagedCounts)
 		}
 	}
 	return queueCount{n[0], int(n[1]), n[2], n[3]}, nil

@@ -116,7 +116,7 @@ func checkBackup(c *liteConn) error {
 	}
 	next, err := c.number(`SELECT next_seq FROM meta`)
 	if err == nil && next < 1 {
-		err = errors.New("the counters in its table meta are missing")
+		err = errors.New(`the counters in its table "meta" are missing`)
 	}
 	if err == nil {
 		err = migrate(c, migrations)

@@ -197,7 +197,7 @@ func schemaDifference(want, got []schemaLine) string {
 }
 
 // afterOtherSchema is the advice at the end of the error that says that the tables differ.
-const afterOtherSchema = "use that version, undo the change, or set the setting store to an empty database"
+const afterOtherSchema = `use that version, undo the change, or set the setting "store" to an empty database`
 
 // otherSchema returns the error about a database whose tables differ.
 func otherSchema(c *serverConn, difference string) error {
@@ -223,9 +223,9 @@ func schemaVersion(c *serverConn, script []string) (version int64, err error) {
 	case err != nil || len(tables) == 0:
 		return 0, err
 	case !slices.Contains(tables, "schema"):
-		return 0, otherSchema(c, fmt.Sprintf("it has a table %s but no table schema", tables[0]))
+		return 0, otherSchema(c, fmt.Sprintf(`it has a table %q but no table "schema"`, tables[0]))
 	case !slices.Contains(tables, "meta"):
-		return 0, otherSchema(c, "it has no table meta")
+		return 0, otherSchema(c, `it has no table "meta"`)
 	}
 	return c.number(`SELECT version FROM schema`)
 }

@@ -92,7 +92,7 @@ func (c *serverConn) send(sql string, args []any) error {
 			}
 		case nil:
 		default:
-			return fmt.Errorf("argument %d has a type that the database does not support: %s", i+1, sql)
+			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, sql)
 		}
 		c.bytes += len(values[i])
 		c.bound += int64(len(values[i]))

@@ -67,7 +67,7 @@ func ExamineServer(ctx context.Context, url string) []store.Finding {
 
 // serverFailure is what is found of a server that does not answer.
 func serverFailure(err error) store.Finding {
-	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: "check the database server and the setting store"}
+	return store.Finding{Check: "database", Level: store.Failure, Message: err.Error(), Next: `check the database server and the setting "store"`}
 }
 
 // foreignFinding reports an object that belongs to a role the service does not trust.
@@ -115,7 +115,7 @@ func examineServer(c interface {
 	}
 	add(store.Fine, fmt.Sprintf("PostgreSQL %s, database %s, %s; answers in %v", version, name, queue.FormatSize(size>>20<<20), time.Since(began).Round(100*time.Microsecond)), "")
 	if fsync != "on" || full != "on" || commits == "off" {
-		add(store.Failure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, full_page_writes = %s, synchronous_commit = %s", fsync, full, commits), "set all three to on, and restart the server")
+		add(store.Failure, fmt.Sprintf("a crash of the database server can lose acknowledged jobs: fsync = %s, full_page_writes = %s, synchronous_commit = %s", fsync, full, commits), `set all three to "on", and restart the server`)
 	}
 	if async > 0 {
 		add(store.Warning, fmt.Sprintf("%d of %d standbys are asynchronous; promoting one can lose acknowledged jobs", async, standbys), "list these standbys in synchronous_standby_names, or never promote them")

@@ -126,7 +126,7 @@ func (r *rows) add(args []any) error {
 		case nil:
 			c.values, c.nulls = binary.BigEndian.AppendUint32(c.values, null), true
 		default:
-			return fmt.Errorf("argument %d has a type that the database does not support: %s", i+1, r.of.text)
+			return fmt.Errorf("argument %d has a type that the database does not support (%T); SQL statement: %s", i+1, a, r.of.text)
 		}
 		if r.n == 0 {
 			c.first = len(c.values) - was
