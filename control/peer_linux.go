@@ -69,7 +69,7 @@ func groupsOf(fd int) ([]int, error) {
 		case errno == unix.ENOPROTOOPT:
 			return nil, nil
 		case errno != 0:
-			return nil, fmt.Errorf("read the user's groups from the socket: %w", errno)
+			return nil, fmt.Errorf("cannot read the user's groups from the socket: %w", errno)
 		}
 		groups := make([]int, n)
 		for i := range groups {

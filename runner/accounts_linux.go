@@ -105,7 +105,7 @@ func accountOf(dir string) (*uint32, error) {
 	}
 	info, err := os.Lstat(filepath.Dir(dir))
 	if err != nil {
-		return nil, fmt.Errorf("read the owner of the runner's directory: %w", err)
+		return nil, fmt.Errorf("cannot read the owner of the runner's directory: %w", err)
 	}
 	return &info.Sys().(*syscall.Stat_t).Uid, nil
 }
@@ -121,12 +121,12 @@ func readPolicy(path string) (policy, error) {
 		return policy{file: path}, nil
 	}
 	if err != nil {
-		return policy{}, fmt.Errorf("read the runner's policy: %w", err)
+		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return policy{}, fmt.Errorf("read the runner's policy: %w", err)
+		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
 	}
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
@@ -139,7 +139,7 @@ func readPolicy(path string) (policy, error) {
 	}
 	raw, err := io.ReadAll(io.LimitReader(f, maxPolicy))
 	if err != nil {
-		return policy{}, fmt.Errorf("read the runner's policy: %w", err)
+		return policy{}, fmt.Errorf("cannot read the runner's policy: %w", err)
 	}
 	return parsePolicy(path, string(raw))
 }

@@ -15,7 +15,7 @@ import (
 func lockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
-		return nil, false, fmt.Errorf("open the runner's lock: %w", err)
+		return nil, false, fmt.Errorf("cannot open the runner's lock: %w", err)
 	}
 	return takeLock(f, unix.LOCK_EX)
 }
@@ -28,7 +28,7 @@ func lockHeld(path string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("open the runner's lock: %w", err)
+		return false, fmt.Errorf("cannot open the runner's lock: %w", err)
 	}
 	f, ok, err := takeLock(f, unix.LOCK_SH)
 	if ok {

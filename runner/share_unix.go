@@ -19,7 +19,7 @@ func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_DIRECTORY, 0)
 	if err != nil {
-		return fmt.Errorf("open the runner directory: %w", err)
+		return fmt.Errorf("cannot open the runner directory: %w", err)
 	}
 	defer f.Close()
 	info, err := f.Stat()

@@ -176,7 +176,7 @@ func ended(pid int) bool {
 func lockToLook(dir string) (*folderLock, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
-		return nil, fmt.Errorf("read the state directory: %w", err)
+		return nil, fmt.Errorf("cannot read the state directory: %w", err)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() {
 		return nil, queue.Errorf(queue.CodeDenied, "the state directory %s belongs to uid %d; run doctor as that user: sudo -u '#%[2]d' queuectl --dir %[3]s doctor", dir, st.Uid, queue.Word(dir))

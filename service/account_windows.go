@@ -124,7 +124,7 @@ func runs(pid int) bool {
 // made or written. Where none has ever been the file is nil, which can be closed.
 func lockToLook(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("read the state folder: %w", err)
+		return nil, fmt.Errorf("cannot read the state folder: %w", err)
 	}
 	f, err := takeLock(dir, false)
 	if errors.Is(err, os.ErrNotExist) {

@@ -51,7 +51,7 @@ func openEvents() *events {
 	return newEvents(func(kind uint16, text string) (err error) {
 		if log == nil {
 			if log, err = eventlog.Open(register.Name); err != nil {
-				return fmt.Errorf("open the event log: %w", err)
+				return fmt.Errorf("cannot open the event log: %w", err)
 			}
 		}
 		switch kind {

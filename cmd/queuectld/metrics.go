@@ -101,7 +101,7 @@ func replaceFile(file string, text []byte) error {
 	}
 	if err != nil {
 		os.Remove(part.Name())
-		return fmt.Errorf("write %s: %w", file, err)
+		return fmt.Errorf("cannot write %s: %w", file, err)
 	}
 	return nil
 }

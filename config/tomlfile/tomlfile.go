@@ -25,7 +25,7 @@ func Read(path string, required bool) (config.Layer, error) {
 		return config.Layer{Origin: config.FromFile, Values: map[string]string{}}, nil
 	}
 	if err != nil {
-		return config.Layer{}, fmt.Errorf("read the settings: %w", err)
+		return config.Layer{}, fmt.Errorf("cannot read the settings: %w", err)
 	}
 	l, err := Parse(path, raw)
 	if err != nil {

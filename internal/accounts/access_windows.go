@@ -46,7 +46,7 @@ const Replaces = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_D
 func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
-		return nil, fmt.Errorf("read the access rights of %s: %w", path, err)
+		return nil, fmt.Errorf("cannot read the access rights of %s: %w", path, err)
 	}
 	return sd, nil
 }

@@ -55,7 +55,7 @@ func Open(path string) (*os.File, error) {
 	}
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("open the log: %w", err)
+		return nil, fmt.Errorf("cannot open the log: %w", err)
 	}
 	f.Chmod(0o600) // whatever the umask; on an error the log can be written to all the same
 	Bounded{f}.putAside()

@@ -156,7 +156,7 @@ func ServerOf(c net.Conn) (Identity, error) {
 	}
 	owner, err := ownerOf(p.handle())
 	if err != nil {
-		return Identity{}, fmt.Errorf("read the owner of the pipe: %w", err)
+		return Identity{}, fmt.Errorf("cannot determine the owner of the pipe: %w", err)
 	}
 	return Identity{User: owner, PID: int(pid)}, nil
 }
@@ -190,7 +190,7 @@ func Owner() (*windows.SID, error) {
 	})
 	var n uint32
 	if err := windows.GetTokenInformation(windows.GetCurrentProcessToken(), windows.TokenOwner, (*byte)(unsafe.Pointer(owner)), uint32(unsafe.Sizeof(*owner)), &n); err != nil {
-		return nil, fmt.Errorf("read the default owner of new files: %w", err)
+		return nil, fmt.Errorf("cannot determine the default owner of new files: %w", err)
 	}
 	return owner.sid.Copy()
 }
@@ -206,11 +206,11 @@ func counts(attributes uint32) bool {
 func identity(t windows.Token) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
-		return Identity{}, fmt.Errorf("read the user of an access token: %w", err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows user of a process (from its access token): %w", err)
 	}
 	groups, err := t.GetTokenGroups()
 	if err != nil {
-		return Identity{}, fmt.Errorf("read the groups of an access token: %w", err)
+		return Identity{}, fmt.Errorf("cannot determine the Windows groups of a process (from its access token): %w", err)
 	}
 	id := Identity{}
 	if id.User, err = user.User.Sid.Copy(); err != nil {

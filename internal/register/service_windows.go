@@ -468,7 +468,7 @@ func (s *Service) openEntry() (entry, error) {
 	}
 	h, err := windows.OpenService(manager, name, rights)
 	if err != nil {
-		return nil, fmt.Errorf("open %s in the service manager: %w", Name, err)
+		return nil, fmt.Errorf("cannot open %s in the service manager: %w", Name, err)
 	}
 	return managed{&mgr.Service{Name: Name, Handle: h}}, nil
 }
@@ -507,7 +507,7 @@ func (m managed) command() (string, error) {
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)
 	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {
-		return "", fmt.Errorf("read the service's command line: %w", err)
+		return "", fmt.Errorf("cannot read the service's command line: %w", err)
 	}
 	return windows.UTF16PtrToString(c.BinaryPathName), nil
 }

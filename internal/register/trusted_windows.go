@@ -45,11 +45,11 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 		}
 		who, err := by(sd, rights)
 		if err != nil {
-			return fmt.Errorf("read the access rights of %s: %w", path, err)
+			return fmt.Errorf("cannot read the access rights of %s: %w", path, err)
 		}
 		owner, fine, err := accounts.Owner(sd)
 		if err != nil {
-			return fmt.Errorf("read the owner of %s: %w", path, err)
+			return fmt.Errorf("cannot read the owner of %s: %w", path, err)
 		}
 		if !fine {
 			who = append(who, accounts.Called(owner))

@@ -203,7 +203,7 @@ func checkFolder(dir, path string) error {
 		}
 		return f.Close() // nobody has locked it yet
 	case err != nil:
-		return fmt.Errorf("open the database: %w", err)
+		return fmt.Errorf("cannot open the database: %w", err)
 	case !info.Mode().IsRegular():
 		return fmt.Errorf("the database %s is not a regular file", path)
 	case info.Size() == 0:
@@ -251,7 +251,7 @@ func explain(path string, err error) error {
 	case sqlite3.SQLITE_BUSY:
 		return fmt.Errorf("the database %s is locked by another program; end that program and start again (%w)", path, err)
 	}
-	return fmt.Errorf("open %s: %w", path, err)
+	return fmt.Errorf("cannot open %s: %w", path, err)
 }
 
 // sharedBytes is the least that SQLite's files beside the database take.
