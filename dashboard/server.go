@@ -219,7 +219,7 @@ func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, er
 func duplicate(l net.Listener) (net.Listener, error) {
 	of, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
-		return nil, fmt.Errorf("the web page cannot use a %s socket", l.Addr().Network())
+		return nil, fmt.Errorf("the web page cannot use a socket of the type %s; use a TCP or Unix stream socket, such as 127.0.0.1:7070", l.Addr().Network())
 	}
 	f, err := of.File()
 	if err != nil {

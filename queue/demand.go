@@ -81,8 +81,10 @@ func CheckDemands(list []Demand) error {
 			return Invalid("demands", "%q is not a valid key; use up to 128 letters, digits and . _ @ / -, starting with a letter, a digit or @ (for a node, label=value is allowed too)", Clip(d.Key))
 		case d.N < 1 || d.N > MaxDemand || d.Kind == GateNode && d.N != 1:
 			return Invalid("demands", "the demand %q has the amount %d; use 1 to %d", Clip(d.Key), d.N, MaxDemand)
-		case (d.Kind == GateRate) != (d.Per >= time.Millisecond):
-			return Invalid("demands", "the demand %q has the period %v; use 1ms or more for a rate, and no period for other kinds", Clip(d.Key), d.Per)
+		case d.Kind == GateRate && d.Per < time.Millisecond:
+			return Invalid("demands", "the rate %q has the period %v; use 1ms or more", Clip(d.Key), d.Per)
+		case d.Kind != GateRate && d.Per >= time.Millisecond:
+			return Invalid("demands", "the demand %q has the period %v; only a rate can have a period", Clip(d.Key), d.Per)
 		case i > 0 && (list[i-1].Kind > d.Kind || list[i-1].Kind == d.Kind && list[i-1].Key >= d.Key):
 			return Invalid("demands", "the demand %q is listed twice, or is not sorted by kind and key", Clip(d.Key))
 		}

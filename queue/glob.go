@@ -46,7 +46,7 @@ func parseGlob(pattern string) (g glob, err error) {
 		case '[':
 			end := strings.IndexByte(pattern[i:], ']')
 			if end < 2 {
-				return nil, Invalid("id_glob", "%q has an unmatched [; write it like build-* or job[0-9]", Clip(pattern))
+				return nil, Invalid("id_glob", `%q has an unmatched "["; write it like build-* or job[0-9]`, Clip(pattern))
 			}
 			class, ok := parseClass(pattern[i+1 : i+end])
 			if !ok {

@@ -223,7 +223,7 @@ func TestPrivateFlagsAreNamed(t *testing.T) {
 			t.Errorf("%q: %+v, want %q", with, r, want)
 		}
 	}
-	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 has changed: it was "echo +2+", now it is "echo +3+"`) {
+	if r := p.run("1\n3\n", args...); r.code != 125 || !strings.Contains(r.err, `line 2 has changed: its command was "echo +2+", now it is "echo +3+"`) {
 		t.Errorf("another argument: %+v", r)
 	}
 }
@@ -395,9 +395,9 @@ func TestPrivateDeadAndMore(t *testing.T) {
 		stdin, want string
 		args        []string
 	}{
-		"shortened":       {"echo ran >>effects\n", `line 3 is missing: it was "echo more"`, args},
-		"shortened, more": {"echo ran >>effects\n", `line 3 is missing: it was "echo more"`, append(args, "--add-new")},
-		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `line 2 has changed: it was "test -e ready || exit 3", now it is "test -e ready || exit 4"`, append(args, "--add-new")},
+		"shortened":       {"echo ran >>effects\n", `line 3 is missing: its command was "echo more"`, args},
+		"shortened, more": {"echo ran >>effects\n", `line 3 is missing: its command was "echo more"`, append(args, "--add-new")},
+		"changed":         {strings.Replace(jobs, "exit 3", "exit 4", 1) + "echo more\necho most\n", `line 2 has changed: its command was "test -e ready || exit 3", now it is "test -e ready || exit 4"`, append(args, "--add-new")},
 		"other flags":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is 1; use", []string{"--lines", "-", "--max-retries", "1"}},
 		"a flag more":     {jobs + "echo more\n", "with other flags: --timeout was not given, now it is 20s; --env A is new", append(args, "--timeout", "20", "--env", "A=secret")},
 		"a flag less":     {jobs + "echo more\n", "with other flags: --max-retries was 0, now it is missing", []string{"--lines", "-"}},

@@ -161,7 +161,7 @@ func mergeJSON(flags *queue.Spec, text string) error {
 func readStdin(in io.Reader) (string, error) {
 	raw, err := io.ReadAll(io.LimitReader(in, queue.MaxStdin+1))
 	if err != nil {
-		return "", fmt.Errorf("read standard input: %w", err)
+		return "", fmt.Errorf("cannot read standard input: %w", err)
 	}
 	if len(raw) > queue.MaxStdin {
 		return "", queue.Invalid("stdin", "standard input is longer than %d bytes; put it in a file and use --stdin-file", queue.MaxStdin)
@@ -271,7 +271,7 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 
 func parseArray(raw []byte) ([]queue.Spec, error) {
 	if err := queue.CheckJSON(raw); err != nil {
-		return nil, Usage("%v; to run a shell command that begins with [, use --command", err)
+		return nil, Usage(`%v; to run a shell command that begins with "[", use --command`, err)
 	}
 	specs := []queue.Spec{}
 	err := queue.Elements(raw, func(value json.RawMessage) error {

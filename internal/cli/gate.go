@@ -110,7 +110,7 @@ func gateSetVerb(a *App) *cobra.Command {
 						fmt.Fprintf(a.Err, "queuectl: %s %s keeps its limit until the jobs that use it have finished (%s)\n", g.Kind, g.Key, Jobs(int(*g.Jobs)))
 						return nil
 					}
-					a.Say("%s now has no %s limit for all users; list the keys with: queuectl gate list", g.Key, g.Kind)
+					a.Say("removed the %s limit of %s that applied to all users; list the other limits with: queuectl gate list", g.Kind, g.Key)
 					return nil
 				}
 				return a.table(gateColumns[:4], [][]string{gateRow(&g)[:4]})

@@ -436,7 +436,7 @@ func (p *private) store() error {
 	}
 	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
 		if n > p.last && len(p.wrong) < maxNamed {
-			p.wrong = append(p.wrong, fmt.Sprintf("line %d is missing: it was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
+			p.wrong = append(p.wrong, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
 		}
 	}
 	switch {
@@ -459,7 +459,7 @@ const maxNamed = 5
 func (p *private) was(id string) string {
 	j, err := p.c.Show(p.up.ctx, control.Show{ID: control.Name(id)})
 	if err != nil {
-		return "another job"
+		return "a different one"
 	}
 	return fmt.Sprintf("%q", cut(oneLine(title(&j.Job)), 60))
 }
@@ -469,9 +469,9 @@ func (p *private) changed(line int, was string, now *queue.Spec) string {
 	before := p.was(was)
 	is := fmt.Sprintf("%q", cut(oneLine(queue.CommandText(or(now.Command, ""), now.Argv)), 60))
 	if is == before {
-		return fmt.Sprintf("line %d has changed: %s now has other settings", line, before)
+		return fmt.Sprintf("line %d has changed: its command is still %s, but other fields of the job differ", line, before)
 	}
-	return fmt.Sprintf("line %d has changed: it was %s, now it is %s", line, before, is)
+	return fmt.Sprintf("line %d has changed: its command was %s, now it is %s", line, before, is)
 }
 
 // nameParents has a job wait for jobs of the file by the ids that they have here.

@@ -386,20 +386,20 @@ func Parse(b []byte) (Frame, int, error) {
 	}
 	n := int(binary.LittleEndian.Uint32(b))
 	if n < 1 || n > MaxFrame {
-		return nil, 0, fmt.Errorf("invalid runner message: length of %d bytes", n)
+		return nil, 0, fmt.Errorf("invalid runner message: its length is %d bytes; valid are 1 to %d bytes", n, MaxFrame)
 	}
 	if len(b) < 4+n {
 		return nil, 0, ErrPartial
 	}
 	k := b[4]
 	if int(k) >= len(kinds) || kinds[k] == nil {
-		return nil, 0, fmt.Errorf("invalid runner message: unknown type %d", k)
+		return nil, 0, fmt.Errorf("invalid runner message: its type %d is unknown", k)
 	}
 	f := kinds[k]()
 	c := codec{reads: true, unread: string(b[5 : 4+n])}
 	f.fields(&c)
 	if c.bad || c.unread != "" {
-		return nil, 0, fmt.Errorf("invalid runner message: damaged, type %d", k)
+		return nil, 0, fmt.Errorf("invalid runner message: damaged content (message type %d)", k)
 	}
 	return f, 4 + n, nil
 }
