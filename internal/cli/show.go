@@ -52,11 +52,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		job, err := c.Show(ctx, control.Show{ID: control.Name(named[i].ID), HistoryBefore: before})
 		switch {
 		case errors.Is(err, queue.ErrNotFound):
-			text := Message(err)
-			if one && !strings.Contains(text, ";") { // it has no other hint
-				text += nearJob(ctx, c, named[i].ID)
-			}
-			missing = append(missing, control.Refusal{ID: named[i].ID, Code: queue.CodeNotFound, Message: text})
+			missing = append(missing, control.Refusal{ID: named[i].ID, Code: queue.CodeNotFound, Message: Message(err)})
 			continue
 		case err != nil:
 			return err
@@ -88,23 +84,6 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 		a.sayNone()
 	}
 	return failed
-}
-
-// recentJobs is how many of the newest jobs are compared with an id that no job has.
-const recentJobs = 200
-
-// nearJob returns a hint about the recent job whose id was mistyped, "" if no id is similar. Ids with digits, like part-1
-// and part-2, are rather those of other jobs.
-func nearJob(ctx context.Context, c *control.Client, id string) string {
-	if strings.ContainsAny(id, "0123456789") {
-		return ""
-	}
-	page, _ := c.List(ctx, control.List{Limit: recentJobs}) // without an answer there is no hint
-	var ids []string
-	for i := range page.Jobs {
-		ids = append(ids, page.Jobs[i].ID)
-	}
-	return slipIn(id, ids)
 }
 
 // printed is a job as it is printed in JSON: without its environment, unless that is asked for.
