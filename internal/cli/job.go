@@ -113,7 +113,9 @@ func Attempts(j *control.Job) int {
 }
 
 // AttemptsText returns how many attempts a job has used of its maximum, as tables show it: 2/4.
-func AttemptsText(j *control.Job) string { return fmt.Sprintf("%d/%d", Attempts(j), j.MaxAttempts) }
+func AttemptsText(j *control.Job) string {
+	return strconv.Itoa(Attempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
+}
 
 // rank is a job's priority with what waiting has added.
 func rank(j *control.Job) string {

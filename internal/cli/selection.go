@@ -64,11 +64,7 @@ func (s *selection) statesUsage() string {
 	if s.states == nil {
 		return waiting + "; done means completed"
 	}
-	last := len(s.states) - 1
-	text := s.states[last]
-	if last > 0 {
-		text = strings.Join(s.states[:last], ", ") + " or " + text
-	}
+	text := strings.Join(s.states, ", ")
 	if s.states[0] == "waiting" {
 		text += waiting
 	}
