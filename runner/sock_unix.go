@@ -60,47 +60,84 @@ func writeNow(c net.Conn, b []byte) (n int) {
 	return max(n, 0)
 }
 
-// renewAfter is how long a socket that was removed is gone before it is made anew: it may be
-// the first of a folder's files that goes.
+// renewAfter is the delay before a removed socket is created again: the removal of the socket may be the start of
+// the removal of the whole directory.
 const renewAfter = 50 * time.Millisecond
 
-// guardPause is the least time between two looks at a socket that somebody removes.
-const guardPause = time.Second
+// guardPause and guardLook are the shortest and the longest time between two checks of the socket.
+const (
+	guardPause = time.Second
+	guardLook  = 30 * time.Second
+)
 
-// guard makes the socket anew when its file was removed, until ctx ends or the folder cannot
-// be watched. It reports whether the folder is gone.
+// waitFunc waits for a change in a directory, as folder.Changed does.
+type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
+
+// guard creates the socket again when its file is removed, until ctx ends or the runner's directory is gone. It reports
+// whether the directory is gone.
 func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
+	return s.guardWith(ctx, log, folder.Changed)
+}
+
+// guardWith does the work of guard. It does not rely on changed, because the kernel may refuse to watch a directory, and
+// does not report that a parent directory is renamed: guardWith also checks the socket at least every guardLook.
+func (s *socket) guardWith(ctx context.Context, log *slog.Logger, changed waitFunc) (gone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	there := func() bool {
 		info, err := os.Lstat(s.path)
 		return err == nil && info.Mode()&os.ModeSocket != 0
 	}
-	for ctx.Err() == nil {
-		err := folder.Changed(ctx, dir, []string{name}, there)
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(renewAfter):
+	warned := false
+	for wait := guardPause; ; {
+		watch, stop := context.WithTimeout(ctx, guardLook)
+		err := changed(watch, dir, []string{name}, there)
+		if watch.Err() != nil {
+			err = nil // the watch worked, but nothing changed
 		}
-		if _, lost := os.Lstat(dir); errors.Is(lost, os.ErrNotExist) {
+		stop()
+		if !pause(ctx, renewAfter) {
+			return false
+		}
+		if isGone(dir) {
 			return true
 		}
-		if err != nil {
-			return false
+		if err != nil && !warned {
+			log.Warn("cannot watch the runner's directory for changes; checking it at intervals instead", "error", err)
+			warned = true
 		}
 		if !there() {
-			if err := s.renew(); err != nil {
-				log.Error("the runner's socket was removed and cannot be created again", "error", err)
+			if err = s.renew(); err != nil {
+				log.Error("the runner's socket was removed and cannot be created again; trying again", "error", err, "in", wait)
 			} else {
 				log.Warn("the runner's socket was removed; it has been created again")
 			}
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(guardPause):
+		if !pause(ctx, wait) {
+			return false
+		}
+		if wait = min(2*wait, guardLook); err == nil {
+			wait = guardPause
 		}
 	}
-	return false
+}
+
+// isGone reports whether there is no directory at a path. It returns false if the path cannot be checked.
+func isGone(dir string) bool {
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) // a parent can be a file now
+	}
+	return !info.IsDir()
+}
+
+// pause waits for d. It returns false if ctx ends first.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
 }
 
 // renew makes the socket anew.
