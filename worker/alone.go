@@ -151,7 +151,7 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 			l.handOver(h, conn)
 		}
 	} else if back := l.leases.notServed(func(j *queue.Job) bool { return j.Suspect }); len(back) > 0 {
-		l.slowDown()
+		l.slowDown(err.Error())
 		l.isolation.after = l.paused.Add(l.isolation.pause)
 		l.isolation.pause = min(2*l.isolation.pause, pauseLast)
 		l.session.remarks = append(l.session.remarks, remark{slog.LevelWarn, "could not start a separate runner for a job whose runner died; trying again", []slog.Attr{slog.String("job", back[0].ID), slog.Any("error", err)}})

@@ -73,7 +73,7 @@ func (l *loop) learn(h *leaseState, r *wire.Result) {
 	case r.Shortage:
 		l.cfg.Log.Warn("a job could not be started", "job", h.job.ID, "error", r.Error)
 		if r.Cause != int64(queue.HungStart) && l.short.met(h.job.Seq, time.Now()) { // what does not answer is not the machine
-			l.slowDown()
+			l.slowDown(r.Error)
 		}
 	case r.Cause == int64(queue.HungStart):
 		l.startHung(&h.job)
@@ -102,9 +102,13 @@ func (s *shortage) met(seq int64, now time.Time) bool {
 	return machine
 }
 
-// slowDown has nothing claimed for a while, which grows while shortages go on. The caller
-// holds mu.
-func (l *loop) slowDown() {
+// maxStartErr is the maximum length of an error in Paused, in bytes of JSON.
+const maxStartErr = 400
+
+// slowDown stops claims for a while because of the error with which a job did not start. The delay grows while jobs
+// cannot start. The caller holds mu.
+func (l *loop) slowDown(startErr string) {
+	l.startErr = queue.ClipJSON(startErr, maxStartErr)
 	if now := time.Now(); now.After(l.paused) { // of many that meet one shortage the first counts
 		l.paused = now.Add(l.short.pause)
 		l.short.pause = min(2*l.short.pause, pauseLast)

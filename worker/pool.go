@@ -3,6 +3,7 @@ package worker
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -99,6 +100,7 @@ type Pool struct {
 	draining bool          // claim nothing until that is over
 	frozen   bool          // everything is paused
 	paused   time.Time     // claim nothing until then
+	startErr string        // error of the last job that set paused
 	until    time.Time     // the leases are this pool's up to then, zero for ever
 	rate     rate          // of ends
 	rates    queueRates    // the same of each queue
@@ -152,15 +154,15 @@ func (p *Pool) takeBack() {
 	p.recall(func(h *leaseState) bool { return h.waiting || h.conn.current })
 }
 
-// Paused says why few jobs are claimed, if jobs could not be started for want of
-// the machine's resources a moment ago.
+// Paused returns why the pool claims fewer jobs than usual, with the error of the last job that could not start. It
+// returns "" if the pool claims as many as usual.
 func (p *Pool) Paused() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !time.Now().Before(p.paused) {
 		return ""
 	}
-	return "jobs could not start for lack of processes, memory or file descriptors, so fewer are started for a while; the service's log names these jobs"
+	return fmt.Sprintf("jobs could not start (last error: %s), so fewer are started for a while; the service's log names these jobs", p.startErr)
 }
 
 // Settle waits until no more jobs run than there are to be workers. After a while the surplus, the youngest first, is

@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -21,5 +22,20 @@ func TestAShortageOfTheirOwnPausesNobody(t *testing.T) {
 	s.becomes(2, queue.Pending)
 	if _, at := hears[*wire.Start](t, f, 4); at.Sub(said) >= time.Second {
 		t.Errorf("the others began after %v", at.Sub(said))
+	}
+}
+
+// While fewer jobs are started than usual, Paused quotes the error of the last job that could not start. A long error is
+// cut.
+func TestPausedQuotesLastError(t *testing.T) {
+	_, f, p := begin(t, 2, make([]int64, 4)...)
+	hears[*wire.Start](t, f, 2)
+	check(t, "paused before a shortage", p.Paused(), "")
+	one, two := short(lease(1)), short(lease(2))
+	two.Error = "no more directories " + strings.Repeat("x", 1000)
+	f.say(one, two)
+	until(t, "claims are paused", func() bool { return p.Paused() != "" })
+	if got := p.Paused(); !strings.Contains(got, "(last error: no more directories x") || len(got) > 600 {
+		t.Errorf("got %q, want that it quotes the last error, in at most 600 bytes", got)
 	}
 }
