@@ -147,10 +147,12 @@ type ServiceStop struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }
 
-// Stopping is the pid of a service that is about to end.
+// Stopping is the answer of a service that begins to stop.
 type Stopping struct {
 	PID    int    `json:"pid"`
-	Folder string `json:"folder"` // which nobody uses any more once it has ended
+	Folder string `json:"folder"` // state directory; its lock is free when the service has ended
+	// RunnerDir is the directory of the runners that run as root; it is empty if the service uses none.
+	RunnerDir string `json:"runner_dir,omitempty"`
 }
 
 // DefaultStopTimeout is how long worker.stop lets jobs finish.

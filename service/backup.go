@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/queuectl/queuectl/config"
@@ -104,15 +105,33 @@ func EndRunners(p config.Places, roots string) (ended int, err error) {
 		return 0, err
 	}
 	defer lock.Close()
-	homes := []runner.Home{{Dir: runnersOf(p)}}
-	if roots = cmp.Or(roots, rootsOf(p)); roots != "" {
-		homes = append(homes, runner.Home{Dir: roots})
-	}
-	for _, h := range homes {
+	for _, h := range homesOf(p, roots) {
 		n, failed := h.EndAll(EndRunnersWithin())
 		ended, err = ended+n, errors.Join(err, failed)
 	}
 	return ended, err
+}
+
+// homesOf returns the homes of all runners of a service. roots is the directory of the runners that run as root; if it
+// is empty, the usual directory is meant.
+func homesOf(p config.Places, roots string) []runner.Home {
+	homes := []runner.Home{{Dir: runnersOf(p)}}
+	if roots = cmp.Or(roots, rootsOf(p)); roots != "" {
+		homes = append(homes, runner.Home{Dir: roots})
+	}
+	return homes
+}
+
+// RunnersLeft reports whether runners of a stopped service are alive. It cannot know about runners in directories that
+// the caller may not read, and leaves them out. roots is the same as in EndRunners.
+func RunnersLeft(p config.Places, roots string) bool {
+	return slices.ContainsFunc(homesOf(p, roots), func(h runner.Home) bool {
+		dirs, _ := h.Find()
+		return slices.ContainsFunc(dirs, func(dir string) bool {
+			lives, err := runner.Lives(dir)
+			return lives && err == nil
+		})
+	})
 }
 
 // endSpare is what the end of a runner may take beside the grace of its jobs.

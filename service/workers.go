@@ -99,7 +99,11 @@ func (s *Service) ServiceStop(ctx context.Context, p control.ServiceStop) (contr
 	case s.stop <- p.KeepJobs:
 	default: // it is stopping already
 	}
-	return control.Stopping{PID: os.Getpid(), Folder: s.opt.Places.State}, nil
+	stopping := control.Stopping{PID: os.Getpid(), Folder: s.opt.Places.State}
+	if s.home.Foreign() {
+		stopping.RunnerDir = s.home.Dir
+	}
+	return stopping, nil
 }
 
 // Hello implements control.API.

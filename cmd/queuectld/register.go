@@ -314,6 +314,11 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 	if err := r.Stop(keep); err != nil {
 		return err
 	}
+	if running && !keep {
+		if err := runnersEnded(ctx, r.Places, ""); err != nil {
+			return err
+		}
+	}
 	return a.Tell(map[string]any{"stopped": running}, "service stopped")
 }
 
@@ -407,19 +412,52 @@ func (a *app) sayIfSlow(ctx context.Context, socket string, keep bool) (stopped 
 	return time.AfterFunc(slowStop, func() { a.Say("%s", text) }).Stop
 }
 
-// stopAndWait has a service stop and waits until it has let go of its folder, so that
-// another may start.
+// stopAndWait stops a service and waits until the lock of its state directory is free, so that another service can
+// start. Unless the jobs are kept, it returns an error if the service ended without stopping its runners.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {
 		return got, err
 	}
 	for service.InUse(got.Folder) {
-		select {
-		case <-time.After(5 * time.Millisecond):
-		case <-ctx.Done():
-			return got, queue.Errorf(queue.CodeUnavailable, "interrupted while waiting for the service to stop; the service may still be stopping")
+		if err := pauseInStop(ctx); err != nil {
+			return got, err
 		}
 	}
-	return got, nil
+	if keep {
+		return got, nil
+	}
+	return got, runnersEnded(ctx, config.In(got.Folder), got.RunnerDir)
+}
+
+// pauseInStop waits for one polling interval while a service stops.
+func pauseInStop(ctx context.Context) error {
+	select {
+	case <-time.After(5 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return queue.Errorf(queue.CodeUnavailable, "interrupted while waiting for the service to stop; the service may still be stopping")
+	}
+}
+
+// runnersEndWithin is how long the runners of a service may outlive it. After a normal stop they end within
+// milliseconds.
+const runnersEndWithin = 5 * time.Second
+
+// runnersEnded waits until the runners of a stopped service have ended. It returns an error if they are still alive
+// after runnersEndWithin, as after a crash of the service during the stop.
+func runnersEnded(ctx context.Context, p config.Places, roots string) error {
+	for end := time.Now().Add(runnersEndWithin); service.RunnersLeft(p, roots); {
+		if time.Now().After(end) {
+			command := "queuectl --dir " + queue.Word(p.State) + " service stop --runners"
+			if roots != "" {
+				command += " --runner-dir " + queue.Word(roots)
+			}
+			return queue.Errorf(queue.CodeWrongState, "the service ended, but its runners are still alive, so jobs may still be running; stop them with: %s", command)
+		}
+		if err := pauseInStop(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
 }

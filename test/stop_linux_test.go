@@ -1,0 +1,33 @@
+package test
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// If the service is killed while it stops, its runners and jobs live on. The command that asked for the stop must not
+// report success then, and says how to end them.
+func TestServiceStopReportsRunnersOfAKilledService(t *testing.T) {
+	t.Parallel()
+	q := newQueue(t, "")
+	q.env = []string{"QUEUECTL_STOP_TIMEOUT=600s"}
+	q.start("--workers", "1")
+	w := q.dial()
+	pid := w.runs(w.enqueue(fields{"command": "echo up; " + q.waitFor("go"), "max_retries": 0})).PID
+	ended := make(chan result, 1)
+	go func() { ended <- ran(q, q.command("service", "stop")) }()
+	q.until("the service stops", 20*time.Second, func() bool {
+		return strings.Contains(q.cli("status", "--check").out, "the service is stopping")
+	})
+	q.kill()
+	r := <-ended
+	if r.code != 5 || !strings.Contains(r.err, "its runners are still alive") || !strings.Contains(r.err, "service stop --runners") {
+		t.Errorf("service stop: %+v; want exit code 5, and how to stop the runners", r)
+	}
+	if !lives(pid) {
+		t.Error("the job has ended with its service")
+	}
+	q.must("service", "stop", "--runners")
+	q.until("the job is gone", 5*time.Second, func() bool { return !lives(pid) })
+}
