@@ -14,12 +14,7 @@ type ProtocolLimit struct {
 
 // ProtocolLimits lists the limits of the protocol, for its documentation.
 func ProtocolLimits() []ProtocolLimit {
-	size := func(n int64) string {
-		if n < 1<<10 {
-			return fmt.Sprint(n, " bytes")
-		}
-		return queue.FormatSize(n)
-	}
+	size := queue.DescribeSize
 	count := func(n int) string { return fmt.Sprint(n) }
 	return []ProtocolLimit{
 		{"length of a line, in each direction", size(MaxLine)},

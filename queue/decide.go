@@ -109,7 +109,7 @@ const PoisonCrashes = 3
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := decide(j, o, p)
 	if o.MemoryLimit && o.End != OutOfMemory && (d.State == Failed || d.State == Dead) {
-		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)", FormatSize(j.Memory))
+		d.Error += fmt.Sprintf("; the kernel killed a process because the job reached its memory limit of %s (--memory)", DescribeSize(j.Memory))
 	}
 	return d
 }
@@ -146,7 +146,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		if d.Error == "" {
 			d.Error = "out of memory: killed by the kernel"
 			if o.MemoryLimit {
-				d.Error = fmt.Sprintf("out of memory: the job reached its memory limit of %s (--memory)", FormatSize(j.Memory))
+				d.Error = fmt.Sprintf("out of memory: the job reached its memory limit of %s (--memory)", DescribeSize(j.Memory))
 			}
 		}
 		return d.failed(j, p)

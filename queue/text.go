@@ -208,6 +208,17 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
+// DescribeSize returns a number of bytes for a message, always with a unit, such as 64KiB or 1000 bytes.
+func DescribeSize(n int64) string {
+	switch {
+	case n == 1:
+		return "1 byte"
+	case n%(1<<10) != 0 || n == 0:
+		return strconv.FormatInt(n, 10) + " bytes"
+	}
+	return FormatSize(n)
+}
+
 // Millis is an instant: milliseconds since 1970 UTC. 0 means none.
 type Millis int64
 

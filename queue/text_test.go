@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/json"
+	"math"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -56,5 +57,17 @@ func TestCommandTextIsBounded(t *testing.T) {
 	}
 	if got := CommandText("", []string{"x", strings.Repeat("é", MaxCommand)}); !utf8.ValidString(got) {
 		t.Error("a character is cut in two")
+	}
+}
+
+// A message never has a bare number for a size.
+func TestDescribeSizeHasAUnit(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "0 bytes", 1: "1 byte", 1023: "1023 bytes", 1024: "1KiB", 1025: "1025 bytes", 3 << 20: "3MiB",
+		7951786: "7951786 bytes", math.MaxInt64: "9223372036854775807 bytes",
+	} {
+		if got := DescribeSize(n); got != want {
+			t.Errorf("DescribeSize(%d) = %q, want %q", n, got, want)
+		}
 	}
 }

@@ -71,7 +71,7 @@ func examineLimits(c *config.Config) (list []store.Finding) {
 		warn("raise the hard limit of open files (LimitNOFILE=, ulimit -Hn) or lower the setting max_connections", "the limit of open files is %d, which allows %d connections (%d per user) instead of %d (setting max_connections)", n, all, user, c.MaxConnections)
 	}
 	if n, ok := limitOf(unix.RLIMIT_FSIZE); ok {
-		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)", "files are limited to %s, so new jobs are refused once the database file is nearly that large", queue.FormatSize(int64(n)))
+		warn("raise the limit of file sizes (LimitFSIZE=, ulimit -f)", "files are limited to %s, so new jobs are refused once the database file is nearly that large", queue.DescribeSize(int64(n)))
 	}
 	if len(list) == 0 {
 		list = append(list, store.Finding{Check: "limits", Level: store.Fine, Message: fmt.Sprintf("the limit of open files suffices for %d workers and %d connections", c.WorkerCount(), c.MaxConnections)})

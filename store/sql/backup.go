@@ -88,7 +88,10 @@ func (s *Store) copied(ctx context.Context, added int64, each func(done, of int6
 	defer s.copying.Store(false)
 	need := s.Counts().Bytes + added + roomToCopy
 	if free, err := s.free(); err == nil && free < need {
-		return queue.Errorf(queue.CodeNoSpace, "copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space", queue.FormatSize(need), s.dir, queue.FormatSize(free))
+		const unit = 1 << 10 // both figures in whole KiB are easy to compare; the need is rounded up
+		return queue.Errorf(queue.CodeNoSpace,
+			"copying the database and its output files needs %s on the disk of %s, but only %s are free; free some space",
+			queue.DescribeSize((need+unit-1)/unit*unit), s.dir, queue.DescribeSize(free/unit*unit))
 	}
 	f, err := os.CreateTemp(s.dir, copyPrefix) // 0600
 	if err != nil {

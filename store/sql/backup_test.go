@@ -3,9 +3,11 @@ package sql
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -41,9 +43,13 @@ func TestBackupLeavesRoom(t *testing.T) {
 		read++
 		return io.NopCloser(strings.NewReader("x")), nil
 	}
-	s.free = func() (int64, error) { return 50 << 20, nil }
-	if _, err := s.Backup(t.Context(), outputs, progress); !errors.Is(err, queue.ErrNoSpace) || read != 0 {
+	s.free = func() (int64, error) { return 50<<20 + 1, nil }
+	_, err := s.Backup(t.Context(), outputs, progress)
+	if !errors.Is(err, queue.ErrNoSpace) || read != 0 {
 		t.Errorf("with too little space: %v", err)
+	}
+	if units := regexp.MustCompile(`needs [0-9]+KiB on the disk of .*, but only 50MiB are free`); !units.MatchString(fmt.Sprint(err)) {
+		t.Errorf("with too little space: %v; want %v", err, units)
 	}
 	free := int64(1 << 30)
 	s.free = func() (int64, error) { return free, nil }

@@ -79,7 +79,7 @@ func (s *Store) Room() error {
 		return s.noRoom()
 	}
 	if limited && size.database+size.wal-inside > most-reserveBytes-roomBytes {
-		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir, queue.FormatSize(most))
+		return queue.Errorf(queue.CodeNoSpace, "the database in %s has almost reached the limit for file sizes (LimitFSIZE=, ulimit -f), %s; running jobs continue, but new jobs are refused until the limit is raised", s.dir, queue.DescribeSize(most))
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func checkFileLimit(path string) error {
 		need = max(need, info.Size()+growFile)
 	}
 	if most, limited := fileLimit(); limited && most < need {
-		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.FormatSize(most), queue.FormatSize(need))
+		return queue.Errorf(queue.CodeInvalid, "the file size limit is %s, but the database needs %s; raise the limit (LimitFSIZE=, ulimit -f)", queue.DescribeSize(most), queue.DescribeSize(need))
 	}
 	return nil
 }
