@@ -19,6 +19,7 @@ func ProtocolLimits() []ProtocolLimit {
 	return []ProtocolLimit{
 		{"length of a line, in each direction", size(MaxLine)},
 		{"length of a line from a caller without rights", size(outsideLine)},
+		{"length of a last line without a newline", size(connBytes)},
 		{"members of the JSON object of a request", count(maxMembers)},
 		{"members of each JSON object inside a request", count(queue.MaxMembers)},
 		{"length of the `id` of a request", size(maxRequestID)},

@@ -91,8 +91,12 @@ func (c *Client) Close() error {
 	return err
 }
 
-// ErrUnreachable means that no service answers on the socket.
-var ErrUnreachable = &queue.Error{Code: queue.CodeUnavailable, Message: "the service is not running"}
+// ErrUnreachable means that no service is running on the socket. It is not a *queue.Error: errors.Is compares only the
+// codes of those, so every other error with the code unavailable would count as ErrUnreachable.
+var ErrUnreachable = errors.New("the service is not running")
+
+// errOverloaded means that a service is running, but did not accept the connection in time.
+var errOverloaded = &queue.Error{Code: queue.CodeUnavailable, Message: "the service is overloaded: too many clients are connecting; try again later"}
 
 // unreachable is an ErrUnreachable with its cause.
 type unreachable struct {
@@ -105,8 +109,8 @@ func (u *unreachable) Error() string {
 	return fmt.Sprintf("no service answers on %s: %v", u.path, u.cause)
 }
 
-// Unwrap makes it ErrUnreachable and its cause.
-func (u *unreachable) Unwrap() []error { return []error{ErrUnreachable, u.cause} }
+// Unwrap makes errors.Is match ErrUnreachable, the code unavailable and the cause.
+func (u *unreachable) Unwrap() []error { return []error{ErrUnreachable, queue.ErrUnavailable, u.cause} }
 
 // Connect reaches the service, if that has not happened yet.
 func (c *Client) Connect(ctx context.Context) error {
@@ -140,10 +144,12 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	nc, err := Dial(ctx, c.path)
-	if errors.Is(err, fs.ErrPermission) {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
 		return nil, notLetIn(c.path)
-	}
-	if err != nil {
+	case err == errOverloaded, errors.Is(err, context.Canceled): // neither shows that no service is running
+		return nil, err
+	case err != nil:
 		return nil, &unreachable{c.path, err}
 	}
 	if err := checkServer(nc, c.path); err != nil {
@@ -329,7 +335,7 @@ func (c *Client) call(ctx context.Context, method string, params, result any, ag
 				tries++
 			}
 		}
-		broken := errors.Is(err, errBroken) || tries > 0 && errors.Is(err, ErrUnreachable)
+		broken := errors.Is(err, errBroken) || tries > 0 && errors.Is(err, queue.ErrUnavailable)
 		if !broken || !again || tries > 1 || time.Now().After(deadline) {
 			return tell(err, tries)
 		}
@@ -354,6 +360,9 @@ const whyItEnded = "to find out why it ended, see its log (for the system servic
 func tell(err error, tries int) error {
 	if _, away := errors.AsType[*unreachable](err); away && tries > 0 {
 		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEnded}
+	}
+	if err == errOverloaded && tries > 0 {
+		return &queue.Error{Code: queue.CodeUnavailable, Message: "the connection to the service was lost before the answer, and the service is now overloaded; it is unknown whether the request was carried out"}
 	}
 	if !errors.Is(err, errBroken) {
 		return err

@@ -34,9 +34,10 @@ type serverConn struct {
 	idle *atomic.Int64
 }
 
-// readLine reads a line without its end, at most MaxLine bytes, into a buffer of its own,
-// whose capacity counts in the share of the connection's user. A last line without an end
-// counts as one. With an error comes what there was of the line.
+// readLine reads a line without its newline, at most MaxLine bytes, into a new buffer, whose capacity counts towards
+// the share of the connection's user. The last line needs no newline if it has at most connBytes: a longer one was
+// probably cut off, and parsing it would cost much more than sending it did. With an error, readLine returns the part
+// of the line that it has read.
 func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -65,6 +66,8 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 				s.readWithin(c, stallLimit)
 			}
 			continue
+		case errors.Is(err, io.EOF) && size > connBytes:
+			return nil, queue.Errorf(queue.CodeParse, "the last line is longer than %d bytes and ends without a newline; end each request with a newline", connBytes)
 		case errors.Is(err, io.EOF) && size > 0:
 			c.room.lineEnded()
 			return line, nil

@@ -36,10 +36,14 @@ func CheckSocketPath(path string) error {
 	return nil
 }
 
-// Dial connects to a control socket. One that is not there is fs.ErrNotExist, one that
-// this user may not use fs.ErrPermission.
+// Dial connects to a control socket. The error is fs.ErrNotExist if there is no socket, fs.ErrPermission if this user
+// may not use it, and errOverloaded if too many clients are connecting.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
-	return sockpath.Dial(ctx, path)
+	c, err := sockpath.Dial(ctx, path)
+	if errors.Is(err, sockpath.ErrBacklogFull) {
+		return nil, errOverloaded
+	}
+	return c, err
 }
 
 // Bind makes a control socket whose file nobody guards.
@@ -48,9 +52,31 @@ func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
 	return l, err
 }
 
-// Inherited is a control socket that somebody else has bound, who alone may bind it
-// again.
-func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), on: l} }
+// Inherited returns a control socket that another process has bound. Only that process can bind the socket again.
+func Inherited(l *net.UnixListener) (*Socket, error) {
+	if err := boundBacklog(l); err != nil {
+		return nil, err
+	}
+	return &Socket{path: l.Addr().String(), on: l}, nil
+}
+
+// maxBacklog is how many connections may wait to be accepted. They are accepted in the order of their arrival, and no
+// limit per user applies before that, so one user's connections can delay everyone else's. The default of net is the
+// system's maximum, 4096. Further clients wait in connect(2).
+const maxBacklog = 128
+
+// boundBacklog sets a socket's backlog to maxBacklog.
+func boundBacklog(l *net.UnixListener) error {
+	raw, err := l.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) { failed = syscall.Listen(int(fd), maxBacklog) }); err != nil {
+		return err
+	}
+	return os.NewSyscallError("listen", failed)
+}
 
 // Socket is the control socket that a service listens on. Its file may be removed
 // or replaced meanwhile: Guard then binds it again. Its methods may be called at
@@ -91,8 +117,11 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, nil, err
 	}
-	if c, err := sockpath.DialWithin(path, time.Second); err == nil {
+	c, err := sockpath.DialWithin(path, time.Second)
+	if err == nil {
 		c.Close()
+	}
+	if err == nil || errors.Is(err, sockpath.ErrBacklogFull) {
 		return nil, nil, fmt.Errorf("listen on %s: a service answers there already", path)
 	}
 	if info, err := os.Lstat(path); err == nil && info.Mode()&os.ModeSocket == 0 {
@@ -115,7 +144,11 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 		return nil, nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	l.SetUnlinkOnClose(false)
-	file, err := os.Lstat(hidden)
+	err = boundBacklog(l)
+	var file os.FileInfo
+	if err == nil {
+		file, err = os.Lstat(hidden)
+	}
 	if err == nil {
 		err = to.apply(hidden)
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"strings"
@@ -39,9 +40,15 @@ func cutPipes(path string) (name string, ok bool) {
 	return path[len(pipes):], true
 }
 
-// Dial connects to a control pipe. One that is not there is fs.ErrNotExist, one that
-// this user may not use fs.ErrPermission.
-func Dial(ctx context.Context, path string) (net.Conn, error) { return pipe.Dial(ctx, path) }
+// Dial connects to a control pipe. The error is fs.ErrNotExist if there is no pipe, fs.ErrPermission if this user may
+// not use it, and errOverloaded if too many clients are connecting.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	c, err := pipe.Dial(ctx, path)
+	if errors.Is(err, pipe.ErrBusy) {
+		return nil, errOverloaded
+	}
+	return c, err
+}
 
 // Socket is the control pipe that a service listens on. Nobody can take it away. Its
 // methods may be called at once.

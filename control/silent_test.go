@@ -124,4 +124,7 @@ func TestAServiceThatDoesNotComeBack(t *testing.T) {
 	if err := tell(away, 0); err != error(away) {
 		t.Errorf("one that was not: %v", err)
 	}
+	if err := tell(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether the request was carried out") {
+		t.Errorf("an overloaded one that was asked: %v", err)
+	}
 }

@@ -213,6 +213,28 @@ func TestHalfCloseIsAnswered(t *testing.T) {
 	}
 }
 
+// The last line needs no newline if it is short. A longer one is incomplete, and reading it as JSON would be wasted.
+func TestLongLastLineNeedsItsNewline(t *testing.T) {
+	socket := serve(t, &fake{})
+	const request = `{"id":1,"method":"hello"}`
+	for _, c := range []struct {
+		bytes int
+		want  string
+	}{{len(request), `"version":"fake"`}, {connBytes, `"version":"fake"`}, {connBytes + 1, `ends without a newline`}} {
+		nc := dial(t, socket)
+		nc.SetDeadline(time.Now().Add(20 * time.Second))
+		fmt.Fprint(nc, strings.Repeat(" ", c.bytes-len(request)), request)
+		if err := nc.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(nc)
+		if n := strings.Count(string(answer), "\n"); err != nil || n != 1 || !strings.Contains(string(answer), c.want) {
+			t.Errorf("%d bytes: got %q, %v, want %s", c.bytes, answer, err, c.want)
+		}
+		nc.Close()
+	}
+}
+
 // An answer that is longer than a line may be is refused by the client.
 func TestClientBoundsAnswers(t *testing.T) {
 	socket := tempSocket(t)

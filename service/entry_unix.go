@@ -23,7 +23,8 @@ func (s *Service) systemsSockets() (*control.Socket, []net.Listener, error) {
 	if has.Control == nil || err != nil {
 		return nil, has.Web, err
 	}
-	return control.Inherited(has.Control), has.Web, nil
+	socket, err := control.Inherited(has.Control)
+	return socket, has.Web, err
 }
 
 // entryBy is whom settings let in to the control socket.

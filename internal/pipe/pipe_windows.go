@@ -46,11 +46,14 @@ func (c *conn) Read(b []byte) (int, error) {
 
 func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 
-// Dial connects to a pipe of this machine. The server learns who calls and can do
-// nothing as them. A pipe that nobody serves is fs.ErrNotExist, one that lets this user
-// not in is fs.ErrPermission.
+// ErrBusy means that the server of a pipe has not accepted a client within busyFor.
+var ErrBusy = errors.New("its server accepts no more clients")
+
+// Dial connects to a pipe of this machine. The server learns who the caller is, but cannot act as the caller. The error
+// is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this user may not use it, and ErrBusy if all its
+// instances are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("connect to %s: its server accepts no more clients", name))
+	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("connect to %s: %w", name, ErrBusy))
 	defer cancel()
 	c, err := winio.DialPipeAccessImpLevel(ctx, name, connectRight, winio.PipeImpLevelIdentification)
 	if err != nil && ctx.Err() != nil {

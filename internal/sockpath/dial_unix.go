@@ -4,21 +4,18 @@ package sockpath
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 )
 
-// Dial connects to a socket. It is net's way for sockets alone: the one for any network would
-// bring its resolver of names into the client.
-func Dial(ctx context.Context, path string) (net.Conn, error) {
-	c, err := new(net.Dialer).DialUnix(ctx, "unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		return nil, err
-	}
-	return c, nil
-}
+// backlogWait is how long Dial waits at most while a socket's backlog is full.
+const backlogWait = 5 * time.Second
 
-// DialWithin connects to a socket, or gives up after so long.
+// ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than they arrive.
+var ErrBacklogFull = errors.New("too many connections are waiting to be accepted")
+
+// DialWithin connects to a socket, or gives up after most.
 func DialWithin(path string, most time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()

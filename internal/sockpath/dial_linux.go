@@ -1,0 +1,48 @@
+package sockpath
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"syscall"
+	"time"
+)
+
+// cancelCheck is the interval at which Dial checks whether its caller has given up.
+const cancelCheck = 250 * time.Millisecond
+
+// Dial connects to a socket. While the socket's backlog is full, Dial waits: until ctx ends, or backlogWait has passed.
+// It waits in a blocking connect(2), because the kernel wakes a process that waits there each time the server accepts a
+// connection. A client that only tried again from time to time would nearly always find the backlog full if another
+// process connects in a loop.
+func Dial(ctx context.Context, path string) (net.Conn, error) {
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	deadline := time.Now().Add(backlogWait)
+	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
+		deadline = d
+	}
+	f := os.NewFile(uintptr(fd), path)
+	defer f.Close()
+	for !errors.Is(ctx.Err(), context.Canceled) {
+		most := min(time.Until(deadline), cancelCheck)
+		wait := syscall.NsecToTimeval(int64(max(most, time.Millisecond))) // 0 would be unlimited
+		if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_SNDTIMEO, &wait); err != nil {
+			return nil, os.NewSyscallError("setsockopt", err)
+		}
+		switch err := syscall.Connect(fd, &syscall.SockaddrUnix{Name: path}); err {
+		case nil:
+			return net.FileConn(f)
+		case syscall.EAGAIN, syscall.EINTR:
+		default:
+			return nil, os.NewSyscallError("connect", err)
+		}
+		if !time.Now().Before(deadline) {
+			return nil, ErrBacklogFull
+		}
+	}
+	return nil, ctx.Err()
+}
