@@ -150,7 +150,7 @@ func keys() []Key {
 		duration("kill_after", "10s", "time between SIGTERM and SIGKILL when a job is ended; 0 sends SIGKILL immediately", 0, func(s *Settings) *time.Duration { return &s.KillAfter }),
 		duration("output_grace", "500ms", "how long the remaining processes of a job may run after its main process has ended", 0, func(s *Settings) *time.Duration { return &s.OutputGrace }),
 		size("output_limit", "1MiB", "bytes of output to keep for each attempt, separately for stdout and stderr: half from the start, half from the end; 0 keeps no output", queue.MaxOutput, func(s *Settings) *int64 { return &s.OutputLimit }),
-		textOrNone("job_tmpdir", "absolute path of the directory for the private directories of jobs (QUEUECTL_TMPDIR); only the service's account may be able to write to it; none means runner/jobs in the state directory; "+
+		textOrNone("job_tmpdir", "absolute path of the directory for the private directories of jobs (QUEUECTL_TMPDIR); no account except the service's may have write access to it; none means runner/jobs in the state directory; "+
 			"runners that run as root use the setting job_tmpdir in runner.conf instead; "+onlyFile+"; "+nextStart,
 			func(s *Settings) *string { return &s.JobTmpdir }, wholePath),
 		integer("priority", "5", "priority of jobs that set none; jobs with a higher priority run first", -queue.MaxPriority, queue.MaxPriority, func(s *Settings) *int64 { return &s.Priority }),
@@ -195,7 +195,7 @@ func keys() []Key {
 		hookKey(queue.HookDead, "command that runs as a separate job when a job has failed for good; none means no hook", func(s *Settings) *string { return &s.Hooks.OnDead }),
 		hookKey(queue.HookEnded, "command that runs as a separate job when a job has ended: completed, dead or cancelled; none means no hook", func(s *Settings) *string { return &s.Hooks.OnEnded }),
 		names("access.read", none, "users and @groups that may see all jobs, but not their commands, environments and outputs; none means no user", func(s *Settings) *string { return &s.AccessRead }),
-		names("access.submit", auto, "users and @groups that, in addition to the right read, may enqueue jobs and control their own; auto means @queuectl, or no user if the setting run_as is service", func(s *Settings) *string { return &s.AccessSubmit }),
+		names("access.submit", auto, "users and @groups with the right \"submit\": they may read, enqueue jobs and control their own; auto means @queuectl, or no user if run_as = service", func(s *Settings) *string { return &s.AccessSubmit }),
 		names("access.operate", none, "users and @groups that, in addition to the right submit, may control all jobs and set the number of workers; none means no user", func(s *Settings) *string { return &s.AccessOperate }),
 		names("access.admin", auto, "users and @groups that may do everything, in addition to root and the service's own account; auto means @queuectl-admin, or no other user if the setting run_as is service", func(s *Settings) *string { return &s.AccessAdmin }),
 		textOrNone("traces.endpoint", "URL of an OpenTelemetry collector that receives a span for each attempt by OTLP over HTTP, like http://127.0.0.1:4318; none means no traces", func(s *Settings) *string { return &s.TracesEndpoint }, collectorURL),
@@ -383,7 +383,7 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 		}
 		d, err := queue.ParseDuration(text)
 		if err == nil && d < time.Second {
-			err = fmt.Errorf("%q is too short; use at least 1s, or never", text)
+			err = fmt.Errorf("%q is too short; use 1s or more, or the word \"never\"", text)
 		}
 		*at(s) = d
 		return err

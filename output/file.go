@@ -194,7 +194,7 @@ type fileReader struct {
 func (d *fileReader) next(at int64) (header, error) {
 	h, err := d.header(at)
 	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.n > d.size) {
-		err = fmt.Errorf("%w: the record at byte %d does not follow the record before it", ErrDamaged, at)
+		err = fmt.Errorf("%w: the record at byte %d is out of sequence", ErrDamaged, at)
 	}
 	return h, err
 }

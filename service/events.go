@@ -260,7 +260,7 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	case workers == 0:
 		list = append(list, fmt.Sprintf("%s, but there are no workers; add some with: queuectl worker start", jobsWait(waiting)))
 	case len(silent) > 0 && s.pool.Busy() >= workers:
-		list = append(list, fmt.Sprintf("%s, but jobs of a runner that does not answer occupy all workers; add workers with: queuectl worker start", jobsWait(waiting)))
+		list = append(list, fmt.Sprintf("%s, but all workers are busy with jobs of a runner that does not answer; add workers with: queuectl worker start", jobsWait(waiting)))
 	}
 	for _, pid := range silent {
 		list = append(list, fmt.Sprintf("%s does not answer; %s", worker.NameRunner(pid), howToEnd(pid)))

@@ -55,7 +55,7 @@ func (l *loop) startAll(jobs []queue.Job, stored bool) {
 }
 
 // ErrNotHere says that a job may start on other machines of the queue, but not on this one.
-var ErrNotHere = errors.New("cannot start on this node")
+var ErrNotHere = errors.New("the job cannot start on this node")
 
 // holdDisowned has a job held that may not start, or wait for another machine that may start it.
 func (l *loop) holdDisowned(j *queue.Job, why error) {

@@ -173,7 +173,7 @@ func eventLine(e *control.Event) string {
 func DrainVerb(a *App) *cobra.Command {
 	var p control.Drain
 	cmd := &cobra.Command{
-		Use: "drain [--wait] | --off", Short: "Start no new jobs until drain --off, even after a restart", Args: Exactly(0, "no arguments"),
+		Use: "drain [--wait | --off]", Short: "Start no new jobs until drain --off, even after a restart", Args: Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return answer(cmd.Context(), a, (*control.Client).Drain, p, func(got control.Draining) error {
 				switch {

@@ -78,7 +78,7 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 		status, usage, ok, err := orphans.reap(r.pid)
 		switch {
 		case err != nil:
-			r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown: wait: %v", err)
+			r.r.Lost, r.r.Error = true, fmt.Sprintf("the job's exit status is unknown, because waiting for its process failed: %v", err)
 		case ok && !became:
 			r.notLimited(status)
 		case ok && unbegun:

@@ -205,8 +205,8 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 // A limit that cannot be set keeps the command from starting, and is named.
 func TestLimitThatCannotBeSet(t *testing.T) {
 	for class, want := range map[uint32]string{
-		windows.JobObjectCpuRateControlInformation:          "limit cpus",
-		windows.JobObjectAssociateCompletionPortInformation: "limit memory",
+		windows.JobObjectCpuRateControlInformation:          "cpus limit",
+		windows.JobObjectAssociateCompletionPortInformation: "memory limit",
 	} {
 		w := NewWorker(nil)
 		defer w.Close()
