@@ -328,7 +328,7 @@ func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
 // checkFields refuses values of given fields that their constraints do not accept.
 func (s *Spec) checkFields(check checker) {
-	for _, constrained := range constrainedFields() {
+	for _, constrained := range checked().fields {
 		f, c := constrained.field, constrained.constraint
 		v := f.get(s)
 		if v == nil {
@@ -349,15 +349,34 @@ type constrainedField struct {
 	constraint *Constraint
 }
 
-// constrainedFields lists the fields that have a constraint, so that checking a job needs no look-ups by name.
-var constrainedFields = sync.OnceValue(func() (list []constrainedField) {
-	for i := range fields {
-		if c := ConstraintOf(fields[i].Name); c != nil {
-			list = append(list, constrainedField{&fields[i], c})
+// checks are the constraints and rules of all fields, resolved so that checking a job needs no look-ups by name.
+type checks struct {
+	once   sync.Once
+	fields []constrainedField // the fields that have a constraint
+	rules  []resolvedRule
+}
+
+var allChecks checks
+
+// checked returns the checks, which the first call resolves.
+func checked() *checks {
+	allChecks.once.Do(func() {
+		for i := range fields {
+			if c := ConstraintOf(fields[i].Name); c != nil {
+				allChecks.fields = append(allChecks.fields, constrainedField{&fields[i], c})
+			}
 		}
-	}
-	return list
-})
+		byName := fieldsByName()
+		for i := range fieldRules {
+			resolved := resolvedRule{rule: &fieldRules[i], field: byName[fieldRules[i].Field]}
+			for _, name := range fieldRules[i].Others {
+				resolved.others = append(resolved.others, byName[name])
+			}
+			allChecks.rules = append(allChecks.rules, resolved)
+		}
+	})
+	return &allChecks
+}
 
 // checkMembers reports the members of a map that the constraint does not accept.
 func (c *Constraint) checkMembers(check checker, field string, members map[string]string) {

@@ -1,9 +1,6 @@
 package queue
 
-import (
-	"slices"
-	"sync"
-)
+import "slices"
 
 // FieldRule is a condition on fields of a job that need each other or exclude each other. Resolve checks every spec
 // against the FieldRules, and the JSON Schema of a job declares the same rules. A field that is null, false, or an
@@ -49,7 +46,7 @@ func sameAttempts(s *Spec) bool { return *s.MaxAttempts == *s.MaxRetries+1 }
 
 // checkRules reports fields that exclude each other, and fields given without one that they need.
 func (s *Spec) checkRules(check checker) {
-	for _, r := range resolvedRules() {
+	for _, r := range checked().rules {
 		if !s.has(r.field) {
 			continue
 		}
@@ -64,19 +61,6 @@ type resolvedRule struct {
 	field  *Field
 	others []*Field
 }
-
-// resolvedRules resolves the names in fieldRules once, so that checking a job needs no look-ups by name.
-var resolvedRules = sync.OnceValue(func() []resolvedRule {
-	rules := make([]resolvedRule, len(fieldRules))
-	for i := range fieldRules {
-		rule := &fieldRules[i]
-		rules[i] = resolvedRule{rule: rule, field: fieldsByName()[rule.Field]}
-		for _, name := range rule.Others {
-			rules[i].others = append(rules[i].others, fieldsByName()[name])
-		}
-	}
-	return rules
-})
 
 // has reports whether a field is given: not null, not false and not an empty map.
 func (s *Spec) has(f *Field) bool {
