@@ -2,8 +2,10 @@ package control
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/queuectl/queuectl/queue"
@@ -15,30 +17,88 @@ import (
 // logged is how many jobs of a request are named in the log.
 const logged = 3
 
-// level is that of a request's line: what a person or a script changes is worth one,
-// what is asked or enqueued is not.
-func (m *Method) level() slog.Level {
-	if !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" || m.Name == "enqueue.batch" {
+// level returns the level of a request's line in the log. A request that changed something gets a line by default.
+// Reading, enqueueing and typing do not: they are too frequent. Nor do requests that were rejected or changed nothing:
+// they cost a user nothing, so they could fill the disk with lines.
+func (m *Method) level(result any, err error) slog.Level {
+	quiet := !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" || m.Name == "enqueue.batch"
+	switch r, counts := result.(interface{ changed() bool }); {
+	case err != nil && RowOf(err).Code == queue.CodeInternal:
+		return slog.LevelError
+	case quiet, err != nil && !errors.Is(err, queue.ErrOutcomeUnknown), counts && !r.changed():
 		return slog.LevelDebug
 	}
 	return slog.LevelInfo
 }
 
-// logRequest writes the line of a request that was answered.
-func (s *Server) logRequest(ctx context.Context, t *task, err error, took time.Duration) {
+// A user without the right operate gets at most requestLines lines at the level info per requestWindow. The audit
+// log has all changes.
+const (
+	requestLines  = 60
+	requestWindow = time.Minute
+)
+
+// requestLog limits the log lines of each user. The zero requestLog is ready to use.
+type requestLog struct {
+	mu    sync.Mutex
+	users map[int]*lineCount // by uid; guarded by mu
+}
+
+// lineCount counts a user's lines in the current window.
+type lineCount struct {
+	began   time.Time // start of the window
+	lines   int       // lines written in the window
+	omitted int       // lines left out since the last line that was written
+}
+
+// take reports whether the user may write a line now. If so, omitted is the number of the user's lines that were left
+// out since the last one.
+func (l *requestLog) take(uid int, now time.Time) (omitted int, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := l.users[uid]
+	if u == nil {
+		if l.users == nil {
+			l.users = map[int]*lineCount{}
+		}
+		u = &lineCount{began: now}
+		l.users[uid] = u
+	}
+	if now.Sub(u.began) >= requestWindow {
+		u.began, u.lines = now, 0
+	}
+	if u.lines >= requestLines {
+		u.omitted++
+		return 0, false
+	}
+	u.lines++
+	omitted, u.omitted = u.omitted, 0
+	return omitted, true
+}
+
+// Each changed method reports whether a request with this result has changed something.
+
+func (r BulkResult) changed() bool     { return len(r.Done) > 0 }
+func (r Removed) changed() bool        { return r.Removed > 0 }
+func (r ScheduleDetail) changed() bool { return !r.Existed }
+func (r Enqueued) changed() bool       { return !r.Duplicate }
+
+// logRequest writes the line of a request that took some time and had this result or error.
+func (s *Server) logRequest(ctx context.Context, t *task, took time.Duration, result any, err error) {
 	m := methodOf(t.method)
 	if m == nil {
 		m = &Method{Right: Read}
 	}
-	level := m.level()
-	internal := err != nil && RowOf(err).Code == queue.CodeInternal
-	if internal {
-		level = slog.LevelError
+	level, peer, omitted := m.level(result, err), &t.conn.peer, 0
+	if level == slog.LevelInfo && !peer.Right.Covers(Operate) {
+		var ok bool
+		if omitted, ok = s.lines.take(peer.UID, time.Now()); !ok {
+			level = slog.LevelDebug
+		}
 	}
 	if !s.log.Enabled(ctx, level) {
 		return
 	}
-	peer := &t.conn.peer
 	attrs := []slog.Attr{slog.String("method", queue.Clip(t.method)), slog.Int("uid", peer.UID), slog.Int("pid", peer.PID), slog.Float64("took_ms", float64(took.Microseconds())/1000)}
 	if len(t.about) > 0 && m.Right.Covers(Submit) {
 		var first []string
@@ -50,9 +110,12 @@ func (s *Server) logRequest(ctx context.Context, t *task, err error, took time.D
 	if t.key != "" && m.Right.Covers(Submit) {
 		attrs = append(attrs, slog.String("key", queue.Clip(t.key)))
 	}
+	if omitted > 0 {
+		attrs = append(attrs, slog.Int("omitted", omitted))
+	}
 	text := "request"
 	switch {
-	case internal:
+	case level == slog.LevelError:
 		text = "request failed"
 		attrs = append(attrs, slog.Any("error", err))
 	case err != nil:

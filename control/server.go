@@ -81,6 +81,7 @@ type Server struct {
 	conns connTable
 
 	denied atomic.Int64 // when that was last logged, in nanoseconds since 1970
+	lines  requestLog   // limits the log lines of users
 }
 
 // NewServer makes a server, whose users have shares of what it does. The API takes its
@@ -321,7 +322,7 @@ func (s *Server) answer(ctx context.Context, t *task) {
 	case errors.Is(err, errGone):
 		err = queue.Errorf(queue.CodeUnavailable, "%v", errGone) // which the log alone hears
 	}
-	s.logRequest(ctx, t, err, time.Since(began))
+	s.logRequest(ctx, t, time.Since(began), result, err)
 	t.conn.asking.Add(-1) // who has the answer may ask again at once
 	if t.id == nil {      // a notification
 		return

@@ -49,7 +49,7 @@ func TestServiceLog(t *testing.T) {
 	if len(dead) != 1 || dead[0]["level"] != "WARN" || dead[0]["job"] != "bad" || dead[0]["attempt"] != 2.0 || dead[0]["worker"] != "w1" {
 		t.Errorf("a dead job: %v", dead)
 	}
-	if len(asked) != 3 || asked[0]["method"] != "cancel" || asked[0]["uid"] != who.UID || asked[0]["pid"] == nil || asked[1]["key"] != "shell" {
+	if len(asked) != 2 || asked[0]["method"] != "cancel" || asked[0]["uid"] != who.UID || asked[0]["pid"] == nil || asked[1]["key"] != "shell" {
 		t.Errorf("requests: %v", asked)
 	}
 	q.must("config", "set", "log_level", "debug")

@@ -1,0 +1,80 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/queuectl/queuectl/queue"
+)
+
+// requestLogger returns a function that logs n equal requests and returns the log that they caused at the level info.
+func requestLogger() func(method string, right Right, result any, err error, n int) string {
+	var out bytes.Buffer
+	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil))}
+	return func(method string, right Right, result any, err error, n int) string {
+		out.Reset()
+		for range n {
+			t := &task{request: request{method: method}, conn: &serverConn{peer: Peer{UID: 1, Right: right}}}
+			s.logRequest(context.Background(), t, 0, result, err)
+		}
+		return out.String()
+	}
+}
+
+// Requests that were rejected or changed nothing are not in the log by default: a user can send them without end.
+func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
+	logged := requestLogger()
+	matched := 3
+	for name, c := range map[string]struct {
+		method string
+		result any
+		err    error
+		want   bool
+	}{
+		"a change":             {"cancel", BulkResult{Done: []string{"a"}}, nil, true},
+		"a partial change":     {"cancel", BulkResult{Done: []string{"a"}, Refused: []Refusal{{}}}, nil, true},
+		"a setting":            {"config.set", nil, nil, true},
+		"an unknown outcome":   {"cancel", nil, queue.ErrOutcomeUnknown, true},
+		"a bug":                {"show", nil, errors.New("a bug"), true},
+		"invalid parameters":   {"cancel", nil, queue.ErrInvalid, false},
+		"a missing right":      {"config.set", nil, queue.ErrDenied, false},
+		"no such method":       {"nothing", nil, queue.ErrUnsupported, false},
+		"no job selected":      {"cancel", BulkResult{}, nil, false},
+		"every job refused":    {"cancel", BulkResult{Refused: []Refusal{{}}}, nil, false},
+		"a dry run":            {"cancel", BulkResult{Matched: &matched}, nil, false},
+		"nothing removed":      {"clear", Removed{}, nil, false},
+		"the schedule existed": {"schedule.add", ScheduleDetail{Existed: true}, nil, false},
+		"a schedule":           {"schedule.add", ScheduleDetail{}, nil, true},
+		"an enqueued job":      {"enqueue", Enqueued{ID: "a"}, nil, false},
+		"an occurrence":        {"schedule.run", Enqueued{ID: "a"}, nil, true},
+	} {
+		if got := logged(c.method, Admin, c.result, c.err, 1); (got != "") != c.want {
+			t.Errorf("%s: logged %q, want a line: %t", name, got, c.want)
+		}
+	}
+}
+
+// A user who changes jobs over and over gets a bounded number of lines; the next line counts those left out.
+func TestLogBoundsLinesOfAUser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logged, done := requestLogger(), BulkResult{Done: []string{"a"}}
+		for right, want := range map[Right]int{Submit: requestLines, Operate: requestLines + 7} {
+			if n := strings.Count(logged("hold", right, done, nil, requestLines+7), "\n"); n != want {
+				t.Errorf("%v: %d lines, want %d", right, n, want)
+			}
+		}
+		time.Sleep(requestWindow)
+		if got := logged("hold", Submit, done, nil, 1); !strings.Contains(got, " omitted=7\n") {
+			t.Errorf("in the next window: logged %q, want omitted=7", got)
+		}
+		if got := logged("hold", Submit, done, nil, 1); got == "" || strings.Contains(got, "omitted") {
+			t.Errorf("after that: logged %q, want a line without a count", got)
+		}
+	})
+}
