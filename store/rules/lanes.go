@@ -426,11 +426,35 @@ func (r *Rules) leaveLane(j *Job) error {
 	if err == nil && resource(&l, l.Shut) {
 		r.Recheck(l.Shut)
 	}
-	if err == nil && l.Head.Seq == j.Seq && l.Priority != Unknown { // the job may have another rank by now
-		l.Priority = Unknown
-		err = r.setHead(&l, l.Head, l.Shut)
+	switch {
+	case err != nil || l.Head.Seq != j.Seq || l.Shut == Empty: // the job may have another rank by now
+		return err
+	case len(l.Needs) > 0:
+		return r.passHead(&l)
+	case l.Priority == Unknown:
+		return nil
 	}
-	return err
+	l.Priority = Unknown
+	return r.setHead(&l, l.Head, l.Shut)
+}
+
+// passHead moves the head of a lane with demands from a job that is about to leave to the next job. Otherwise a user
+// could get any number of lanes, each with a good head and only a bad job, and each search for the best jobs would
+// have to read all of these lanes first. Lanes without demands are few: one for each user and queue.
+func (r *Rules) passHead(l *Lane) error {
+	look := Look{Lane: *l, Upto: End, Want: 1, Steps: 1}
+	look.Lane.Head.Seq++
+	if err := r.tx.Find(&look); err != nil {
+		return err
+	}
+	l.Priority = Unknown
+	switch {
+	case len(look.Damaged) > 0: // the claim that finds it handles it
+		return r.setHead(l, look.Lane.Head, l.Shut)
+	case len(look.Jobs) > 0:
+		return r.setHead(l, look.Jobs[0].Position(), l.Shut)
+	}
+	return r.setHead(l, look.Next, Empty)
 }
 
 // endLease ends a lease.

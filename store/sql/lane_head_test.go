@@ -1,0 +1,76 @@
+package sql
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
+)
+
+// enqueueLocked enqueues two jobs for each of n locks: one with priority 15, then one with priority -5. It returns the
+// seqs of the first ones.
+func enqueueLocked(t *testing.T, s *Store, uid, n int) (first []int64) {
+	t.Helper()
+	for from := 0; from < n; from += queue.MaxBatch / 2 {
+		var drafts []queue.Job
+		for i := from; i < min(n, from+queue.MaxBatch/2); i++ {
+			for _, priority := range []int64{15, -5} {
+				drafts = append(drafts, draft(of(uid), func(j *queue.Job) {
+					j.Priority = priority
+					j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: fmt.Sprint("l", i), N: 1}}
+				}))
+			}
+		}
+		got, err := s.Enqueue(t.Context(), store.Request{Drafts: drafts, UID: uid})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := 0; i < len(got.Seqs); i += 2 {
+			first = append(first, got.Seqs[i])
+		}
+	}
+	return first
+}
+
+// A user has thousands of lanes with demands whose first jobs have left or have got a low priority. Searches for the
+// best jobs do not have to read these lanes first.
+func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
+	const many, attacker, victim = 5500, 1, 2
+	for name, c := range map[string]store.Change{
+		"cancelled": {Verb: queue.VerbCancel, UID: attacker},
+		"held":      {Verb: queue.VerbHold, UID: attacker},
+		"edited":    {Verb: queue.VerbEdit, UID: attacker, Edit: func(j *queue.Job) error { j.Priority = -5; return nil }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStore(t, t.TempDir())
+			clock := s.now()
+			s.now = func() queue.Millis { return clock }
+			first := enqueueLocked(t, s, attacker, many)
+			err := s.do(t.Context(), urgent, func(t *tx) error {
+				for _, seq := range first {
+					if err := t.rules.Change(seq, c); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := put(t, s, victim, 1)
+			put(t, s, attacker, 1, func(j *queue.Job) {
+				j.Priority = 9
+				j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "zzz", N: 1}}
+			})
+			if got, found, err := s.BestWaiting(t.Context(), attacker); got != 9 || !found || err != nil {
+				t.Errorf("best waiting job: got priority %d, found %t, %v; want 9", got, found, err)
+			}
+			jobs, err := s.Simulate(t.Context(), 20)
+			if err != nil || len(jobs) != 20 || jobs[0].Priority != 9 || jobs[1].Seq != own[0] {
+				t.Errorf("simulated %d jobs, %v; want 20, with job %d as the second", len(jobs), err, own[0])
+			}
+			sound(t, s, "at the end")
+		})
+	}
+}
