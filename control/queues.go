@@ -196,9 +196,11 @@ type Simulate struct {
 	Next int `json:"next,omitempty"`
 }
 
-// Simulated are jobs in the order in which they would start.
+// Simulated lists jobs in the order in which they would start. Incomplete is true if the service checked too many waiting
+// jobs before it found all the jobs that it was asked for. More jobs may then start after the listed ones.
 type Simulated struct {
-	Jobs []Job `json:"jobs"`
+	Jobs       []Job `json:"jobs"`
+	Incomplete bool  `json:"incomplete"`
 }
 
 func (p *Simulate) many() bool { return true }

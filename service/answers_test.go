@@ -207,7 +207,7 @@ func TestAnswersFit(t *testing.T) {
 				shorten(&v)
 				jobs = append(jobs, v)
 			}
-			return []any{control.Simulated{Jobs: jobs}}
+			return []any{control.Simulated{Jobs: jobs, Incomplete: true}}
 		},
 		"stats": func() (all []any) {
 			var f store.Figures

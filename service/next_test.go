@@ -200,12 +200,12 @@ func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	jobs, err := s.store.Simulate(t.Context(), 10)
+	next, err := s.store.Simulate(t.Context(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, j := range jobs {
+	for _, j := range next.Jobs {
 		got = append(got, j.ID)
 	}
 	if want := "b1 b2 b3 b4 next older-next old"; strings.Join(got, " ") != want {

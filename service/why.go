@@ -208,8 +208,8 @@ func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Sim
 	}
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.Many, func() (control.Simulated, error) {
-		jobs, err := s.store.Simulate(ctx, p.Next)
-		out := control.Simulated{Jobs: s.viewsTo(ctx, &peer, jobs)}
+		next, err := s.store.Simulate(ctx, p.Next)
+		out := control.Simulated{Jobs: s.viewsTo(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
 			out.Jobs[i].Units, out.Jobs[i].WaitsFor = nil, nil // as it would start, not as it is
 			shorten(&out.Jobs[i])

@@ -380,9 +380,8 @@ type Reader interface {
 	// that is pending or failed, due and not leased, none if the next claim may take it. Of one that is not due
 	// only a pause of its queue is an obstacle. Jobs without obstacles, and seqs without a job, are left out.
 	Obstacles(ctx context.Context, seqs []int64) (map[int64][]Obstacle, error)
-	// Simulate says which up to n jobs claims would take next, were there so many workers now. Nothing is
-	// changed by it.
-	Simulate(ctx context.Context, n int) ([]queue.Job, error)
+	// Simulate returns up to n jobs that claims would take next if there were n free workers now. It changes nothing.
+	Simulate(ctx context.Context, n int) (Simulation, error)
 	// Counts is how many jobs are in each state, and how many were ever
 	// enqueued; it reads no table.
 	Counts() Counts
@@ -439,6 +438,12 @@ type Screen struct {
 	Kept    []queue.Job // held and blocked ones, the oldest first
 	Dead    []queue.Job // the last ended first
 	Done    []queue.Job // completed and cancelled ones, the last ended first
+}
+
+// Simulation holds the jobs that claims would take next, in order.
+type Simulation struct {
+	Jobs       []queue.Job
+	Incomplete bool // the search for more jobs stopped at its limit
 }
 
 // Filter selects jobs to list.

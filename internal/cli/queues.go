@@ -493,13 +493,11 @@ func before(w *control.Why) string {
 	return text
 }
 
-// simulated are the jobs alone: a list is one array.
-func simulated(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
-	got, err := c.Simulate(ctx, p)
-	return got.Jobs, err
-}
+// simulatedInPart is the note on a simulation that is incomplete.
+const simulatedInPart = "queuectl: the list is incomplete, because the service had to check too many waiting jobs; " +
+	"see why a job waits with: queuectl why ID"
 
-// SimulateVerb is the verb simulate, which only queuectld has, to keep the client small.
+// SimulateVerb returns the verb simulate, which only queuectld has, to keep the client small.
 func SimulateVerb(a *App) *cobra.Command {
 	var p control.Simulate
 	cmd := &cobra.Command{
@@ -509,8 +507,16 @@ func SimulateVerb(a *App) *cobra.Command {
 				return Usage("--next: %d is too small; use a number from 1 to 100", p.Next)
 			}
 			a.lists = true
+			empty := "no job can start now; see why a job waits with: queuectl why ID"
+			simulated := func(c *control.Client, ctx context.Context, p control.Simulate) ([]control.Job, error) {
+				next, err := c.Simulate(ctx, p)
+				if next.Incomplete {
+					fmt.Fprintln(a.Err, simulatedInPart)
+					empty = "the jobs that start next are not known"
+				}
+				return next.Jobs, err // a list is one array
+			}
 			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {
-				const empty = "no job can start now; see why a job waits with: queuectl why ID"
 				return a.named(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
 					j := &jobs[i]
 					return []string{j.ID, j.Queue, rank(j), title(j)}

@@ -171,8 +171,8 @@ func (s *Store) Obstacles(ctx context.Context, seqs []int64) (map[int64][]store.
 }
 
 // Simulate implements store.Store.
-func (s *Store) Simulate(ctx context.Context, n int) ([]queue.Job, error) {
-	return ask(ctx, s, "Simulate", n, func() ([]queue.Job, error) { return s.Store.Simulate(ctx, n) })
+func (s *Store) Simulate(ctx context.Context, n int) (store.Simulation, error) {
+	return ask(ctx, s, "Simulate", n, func() (store.Simulation, error) { return s.Store.Simulate(ctx, n) })
 }
 
 // BestWaiting implements store.Store.

@@ -91,8 +91,8 @@ func (s *Store) BestWaiting(ctx context.Context, uid int) (priority int64, found
 	return priority, found, err
 }
 
-// Simulate claims in a copy of what is here.
-func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err error) {
+// Simulate claims jobs in a copy of the store.
+func (s *Store) Simulate(ctx context.Context, n int) (next store.Simulation, err error) {
 	err = s.read(ctx, func() error {
 		other := NewAt(s.order, s.now)
 		other.maxUser, other.turn, other.node, other.enqueued = s.maxUser, s.turn, s.node, s.enqueued
@@ -108,10 +108,10 @@ func (s *Store) Simulate(ctx context.Context, n int) (jobs []queue.Job, err erro
 		}
 		now := s.now()
 		other.wake(now)
-		jobs = other.claim(now, n)
+		next.Jobs = other.claim(now, n)
 		return nil
 	})
-	return jobs, err
+	return next, err
 }
 
 // Obstacles implements store.Reader.

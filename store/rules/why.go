@@ -5,25 +5,32 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Simulate claims up to n jobs, for a transaction that is undone. It looks at a bounded number.
-func (r *Rules) Simulate(n int) (jobs []queue.Job, err error) {
-	for more := true; more && len(jobs) < n; {
-		r.Steps = 0
-		var got []queue.Job
-		got, more, err = r.Claim(n - len(jobs))
-		jobs = append(jobs, got...)
-		if more = more || len(got) > 0; err != nil {
-			return nil, err
-		}
-		if r.looks += StepsMost; r.looks > simulatedMost {
+// Simulate claims up to n jobs, for a transaction that is rolled back. It stops at a bounded number of steps and bytes.
+func (r *Rules) Simulate(n int) (s store.Simulation, err error) {
+	steps, bytes := 0, r.Bytes
+	for more := true; more && len(s.Jobs) < n; {
+		if steps >= simulationSteps || r.Bytes-bytes >= simulationBytes {
+			s.Incomplete = true
 			break
 		}
+		r.Steps, r.looks = 0, 0
+		var claimed []queue.Job
+		if claimed, more, err = r.Claim(n - len(s.Jobs)); err != nil {
+			return store.Simulation{}, err
+		}
+		s.Jobs = append(s.Jobs, claimed...)
+		more = more || len(claimed) > 0
+		steps += max(1, r.Steps+r.looks)
 	}
-	return jobs, nil
+	r.looks = steps
+	return s, nil
 }
 
-// simulatedMost is how many lanes a simulation looks at.
-const simulatedMost = 20 * StepsMost
+// Bounds of a simulation. It may exceed them by what one claim does.
+const (
+	simulationSteps = 20 * StepsMost
+	simulationBytes = 20 * MaxClaimBytes
+)
 
 // Obstacles are what keeps a claim from taking a job that stands in its lane: the gates are asked as the claim asks
 // them, all of them and not up to the first that is full, and a lane that stands before this one at a resource counts

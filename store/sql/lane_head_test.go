@@ -66,9 +66,9 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 			if got, found, err := s.BestWaiting(t.Context(), attacker); got != 9 || !found || err != nil {
 				t.Errorf("best waiting job: got priority %d, found %t, %v; want 9", got, found, err)
 			}
-			jobs, err := s.Simulate(t.Context(), 20)
-			if err != nil || len(jobs) != 20 || jobs[0].Priority != 9 || jobs[1].Seq != own[0] {
-				t.Errorf("simulated %d jobs, %v; want 20, with job %d as the second", len(jobs), err, own[0])
+			next, err := s.Simulate(t.Context(), 20)
+			if err != nil || len(next.Jobs) != 20 || next.Jobs[0].Priority != 9 || next.Jobs[1].Seq != own[0] {
+				t.Errorf("simulated %d jobs, %v; want 20, with job %d as the second", len(next.Jobs), err, own[0])
 			}
 			sound(t, s, "at the end")
 		})

@@ -5,14 +5,14 @@ import (
 	"errors"
 	"maps"
 
-	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 )
 
-// Simulate says what claims would take next, were there so many workers now. They are carried out, and undone.
-func (s *engine) Simulate(ctx context.Context, n int) ([]queue.Job, error) {
-	return ask(ctx, s, func(t *tx) (jobs []queue.Job, err error) {
+// Simulate returns the jobs that claims would take next. It claims them and rolls the claims back.
+func (s *engine) Simulate(ctx context.Context, n int) (store.Simulation, error) {
+	return ask(ctx, s, func(t *tx) (next store.Simulation, err error) {
 		err = t.Attempt(func() (err error) {
-			if jobs, err = t.rules.Simulate(n); err == nil {
+			if next, err = t.rules.Simulate(n); err == nil {
 				err = errSimulated
 			}
 			return err
@@ -20,7 +20,7 @@ func (s *engine) Simulate(ctx context.Context, n int) ([]queue.Job, error) {
 		if err == errSimulated {
 			err = nil
 		}
-		return jobs, err
+		return next, err
 	})
 }
 

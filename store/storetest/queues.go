@@ -151,9 +151,10 @@ func simulated(r *rig) {
 		got, err := r.s.Simulate(r.Context(), 9)
 		r.must(err)
 		if first == nil {
-			first = seqs(got)
+			first = seqs(got.Jobs)
 		}
-		same(r, "the same each time", seqs(got), first)
+		same(r, "the same each time", seqs(got.Jobs), first)
+		same(r, "incomplete", got.Incomplete, false)
 	}
 	same(r, "jobs", len(first), 4)
 	same(r, "queues", r.queues(), queues)

@@ -294,9 +294,9 @@ func simulatedTurns(r *rig) {
 	r.jobsOf(1, 5)
 	r.jobsOf(2, 5)
 	for range 3 {
-		jobs, err := r.s.Simulate(r.Context(), 4)
+		next, err := r.s.Simulate(r.Context(), 4)
 		r.must(err)
-		same(r, "users in turn", each(jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
+		same(r, "users in turn", each(next.Jobs, func(j *queue.Job) int { return j.UID }), []int{1, 2, 1, 2})
 	}
 	same(r, "users in turn", r.users(4), []int{1, 2, 1, 2})
 }
