@@ -59,6 +59,18 @@ func (o Order) Points(since, now Millis, arrival, arrivals int64) int64 {
 	return max(0, int64(now-since)/max(1, o.Interval.Milliseconds()))
 }
 
+// EffectivePriority returns the highest effective priority, points for waiting included, that a job with this rank or a
+// worse one can have. arrivals counts all jobs ever enqueued. Scheduling must not be ByArrival.
+func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
+	switch {
+	case o.Scheduling == ByPriority:
+		return saturatingSub(0, rank)
+	case o.Aging == AgingEnqueue:
+		return saturatingSub(arrivals, rank)
+	}
+	return saturatingSub(int64(now), rank) / max(1, o.Interval.Milliseconds())
+}
+
 func saturatingMul(a, b int64) int64 {
 	if a == 0 || b == 0 {
 		return 0

@@ -102,3 +102,26 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 		}
 	}
 }
+
+// A job's effective priority is the one at its rank, and a job with a worse rank has none that is higher.
+func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
+	const now, arrivals = queue.Millis(1_000_000), 500
+	for _, o := range []queue.Order{
+		{Scheduling: queue.ByPriority}, {Scheduling: queue.ByAging, Aging: queue.AgingEnqueue},
+		{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute},
+	} {
+		for _, priority := range []int64{-queue.MaxPriority, -5, 0, 15, queue.MaxPriority} {
+			for _, waited := range []int64{0, 1, 59, 60, 61, 400} {
+				since, arrival := now-queue.Millis(waited*1000), arrivals-waited
+				want := priority + o.Points(since, now, arrival, arrivals)
+				rank := o.Rank(priority, since, arrival)
+				if got := o.EffectivePriority(rank, now, arrivals); got < want || got > want+1 {
+					t.Errorf("%v: a job of priority %d that waited %d: got %d, want %d", o, priority, waited, got, want)
+				}
+			}
+		}
+		if got := o.EffectivePriority(math.MinInt64, now, arrivals); got < queue.MaxPriority {
+			t.Errorf("%v: the best rank has the effective priority %d", o, got)
+		}
+	}
+}

@@ -141,7 +141,9 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
 		r.Owner = name
 	}
-	best, earlier, next := int64(nothingWaits), 0, []string(nil)
+	var best store.WaitingPriority
+	var earlier int
+	var next []string
 	if a.next {
 		if best, earlier, err = s.bestWaiting(ctx, uid, a.batch, len(a.specs)); err != nil {
 			return r, said, err

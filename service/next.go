@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"fmt"
-	"math"
 	"sync"
 
 	"github.com/queuectl/queuectl/control"
@@ -21,23 +20,18 @@ import (
 // gives a point too, to the waiting jobs and to the batch's jobs before it. So the jobs of a batch get rising priorities,
 // all of them have the same rank, and they start in their order.
 
-// nothingWaits is the effective priority that bestWaiting returns for a user without waiting jobs.
-const nothingWaits = math.MinInt64
-
 // bestWaiting returns the highest effective priority of the jobs that a user has waiting, and how many jobs the earlier
 // requests of the batch have. jobs is the number of those in this request. All requests of a batch get the same priority,
 // so that its jobs start in their order.
-func (s *Service) bestWaiting(ctx context.Context, uid int, batch string, jobs int) (best int64, earlier int, err error) {
+func (s *Service) bestWaiting(
+	ctx context.Context, uid int, batch string, jobs int,
+) (best store.WaitingPriority, earlier int, err error) {
 	name, now := batchName{uid, batch}, s.store.Now()
 	if b, known := s.nextBatches.priority(name, now, jobs); known {
 		return b.best, b.jobs, nil
 	}
-	best = nothingWaits
-	err = s.shares.Do(ctx, control.One, func() error {
-		priority, found, err := s.store.BestWaiting(ctx, uid)
-		if found {
-			best = priority
-		}
+	err = s.shares.Do(ctx, control.One, func() (err error) {
+		best, err = s.store.BestWaiting(ctx, uid)
 		return err
 	})
 	if err == nil && batch != "" {
@@ -61,7 +55,7 @@ type nextBatches struct {
 
 // nextBatch holds the answer for one batch.
 type nextBatch struct {
-	best int64
+	best store.WaitingPriority
 	last queue.Millis // when the last request came
 	jobs int          // in the requests that came
 }
@@ -112,22 +106,26 @@ func (n *nextBatches) remove(uid int, batch string) {
 // putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest one that the owner
 // may set. earlier is how many jobs of the batch come before it. putNext returns a note for the owner if some of the
 // waiting jobs still start first.
-func (s *Service) putNext(p *control.Peer, j *queue.Job, best int64, earlier int) (notes []string) {
+func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPriority, earlier int) (notes []string) {
 	order := s.store.Order()
 	if order.Scheduling == queue.ByArrival {
 		return []string{`next: has no effect, because the setting "scheduling" is "fifo": the job that has waited longest starts first`}
 	}
-	if best == nothingWaits {
+	if !best.Found {
 		return nil
 	}
 	if order.Scheduling == queue.ByAging && order.Aging == queue.AgingEnqueue {
-		best += int64(earlier) + 1 // the points that the new jobs give
+		best.Priority += int64(earlier) + 1 // the points that the new jobs give
 	}
 	_, most := s.priorityBounds(p, j.Queue)
-	j.Priority = max(j.Priority, min(best+1, most))
-	if best < j.Priority {
+	j.Priority = max(j.Priority, min(best.Priority+1, most))
+	if best.Priority < j.Priority {
 		return nil
 	}
-	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of your jobs still start "+
-		"earlier because they have waited longer; ask a user with the right operate to raise it", j.Priority, j.Queue)}
+	still := "still"
+	if best.Bound {
+		still = "may still"
+	}
+	return []string{fmt.Sprintf("next: priority %d is the highest that you may set in queue %s, and some of your jobs %s start "+
+		"earlier because they have waited longer; ask a user with the right operate to raise it", j.Priority, j.Queue, still)}
 }

@@ -158,16 +158,16 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 // A user's batches that are remembered are bounded, and those without requests are forgotten.
 func TestNextForgetsAbandonedBatches(t *testing.T) {
 	var n nextBatches
-	n.put(batchName{1, "other user"}, nextBatch{5, 0, 1})
+	n.put(batchName{1, "other user"}, nextBatch{jobs: 1})
 	for i := range store.MaxStagedUser + 1 {
-		n.put(batchName{2, strconv.Itoa(i)}, nextBatch{int64(i), queue.Millis(i), 1})
+		n.put(batchName{2, strconv.Itoa(i)}, nextBatch{store.WaitingPriority{Priority: int64(i), Found: true}, queue.Millis(i), 1})
 	}
 	_, first := n.priority(batchName{2, "0"}, 20, 1)
 	b, second := n.priority(batchName{2, "1"}, 20, 3)
-	if first || !second || b.best != 1 || b.jobs != 1 || len(n.byName) != store.MaxStagedUser+1 {
-		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.best, len(n.byName))
+	if first || !second || b.best.Priority != 1 || b.jobs != 1 || len(n.byName) != store.MaxStagedUser+1 {
+		t.Errorf("first %t, second %t with %d; %d batches are remembered", first, second, b.best.Priority, len(n.byName))
 	}
-	n.put(batchName{1, "later"}, nextBatch{5, queue.Millis(20).Add(store.StageMemory), 1})
+	n.put(batchName{1, "later"}, nextBatch{last: queue.Millis(20).Add(store.StageMemory), jobs: 1})
 	if b, known := n.priority(batchName{2, "1"}, 21, 1); !known || b.jobs != 4 || len(n.byName) != 2 {
 		t.Errorf("batch with a recent request known: %t; %d batches are remembered, want 2", known, len(n.byName))
 	}

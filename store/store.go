@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"time"
 
@@ -390,11 +391,11 @@ type Reader interface {
 	// attempt, and the outputs. Batches that are not in the queue yet count too. Like Counts, it reads no table and
 	// waits for no commit.
 	UserBytes(uid int) int64
-	// BestWaiting returns the effective priority (points for waiting included) of a user's best-ranked job that is due or
-	// waits to be retried, and is not leased. found is false if no such job exists. What it reads does not depend on the
-	// number of jobs: it looks at one job in each queue where the user has waiting jobs, in up to 1,000 queues, and at
-	// each job that is leased and not known to have started.
-	BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error)
+	// BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried, and is
+	// not leased. What it reads does not depend on the number of jobs: it reads one job in each queue where the user
+	// has waiting jobs, in up to 1,000 queues, at up to 1,000 lanes with demands, and at each job that is leased and not
+	// known to have started. If it reaches these limits, it returns an upper bound.
+	BestWaiting(ctx context.Context, uid int) (WaitingPriority, error)
 	// Oldest is when the job that waits longest became runnable, 0 if none waits.
 	Oldest(ctx context.Context) (queue.Millis, error)
 	// Screen reads what a person asks first: up to f.Rows of each part, as Get reads each job,
@@ -439,6 +440,16 @@ type Screen struct {
 	Dead    []queue.Job // the last ended first
 	Done    []queue.Job // completed and cancelled ones, the last ended first
 }
+
+// WaitingPriority is the effective priority, points for waiting included, of a user's best-ranked waiting job.
+type WaitingPriority struct {
+	Priority int64 // at most MaxWaitingPriority
+	Found    bool  // false if the user has no such job
+	Bound    bool  // the search stopped at its limit: no job has a higher priority, but perhaps none has this one
+}
+
+// MaxWaitingPriority leaves room for the points that new jobs give to waiting ones.
+const MaxWaitingPriority = math.MaxInt64 / 2
 
 // Simulation holds the jobs that claims would take next, in order.
 type Simulation struct {

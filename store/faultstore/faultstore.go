@@ -176,12 +176,8 @@ func (s *Store) Simulate(ctx context.Context, n int) (store.Simulation, error) {
 }
 
 // BestWaiting implements store.Store.
-func (s *Store) BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error) {
-	err = act(ctx, s, "BestWaiting", uid, func() (err error) {
-		priority, found, err = s.Store.BestWaiting(ctx, uid)
-		return err
-	})
-	return priority, found, err
+func (s *Store) BestWaiting(ctx context.Context, uid int) (store.WaitingPriority, error) {
+	return ask(ctx, s, "BestWaiting", uid, func() (store.WaitingPriority, error) { return s.Store.BestWaiting(ctx, uid) })
 }
 
 // Links implements store.Store.

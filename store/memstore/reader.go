@@ -70,7 +70,7 @@ func (s *Store) Queues(ctx context.Context) (list []store.QueueState, err error)
 }
 
 // BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried.
-func (s *Store) BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error) {
+func (s *Store) BestWaiting(ctx context.Context, uid int) (w store.WaitingPriority, err error) {
 	err = s.read(ctx, func() error {
 		var best *job
 		now := s.now()
@@ -84,11 +84,12 @@ func (s *Store) BestWaiting(ctx context.Context, uid int) (priority int64, found
 			}
 		}
 		if best != nil {
-			priority, found = best.Priority+s.order.Points(best.Since, now, best.Arrival, s.enqueued), true
+			w.Priority, w.Found = best.Priority+s.order.Points(best.Since, now, best.Arrival, s.enqueued), true
+			w.Priority = min(w.Priority, store.MaxWaitingPriority)
 		}
 		return nil
 	})
-	return priority, found, err
+	return w, err
 }
 
 // Simulate claims jobs in a copy of the store.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/queuectl/queuectl/queue"
+	"github.com/queuectl/queuectl/store"
 	"github.com/queuectl/queuectl/store/rules"
 )
 
@@ -19,12 +20,14 @@ const (
 // the first job of each lane without demands (one for each queue), the first job that waits to be retried, and the
 // first jobs of the lanes with demands. Each of those lanes knows a position at or before its first job, so the search
 // takes the lanes in the order of these positions and ends at the first one that is behind the best job found.
-func (s *engine) BestWaiting(ctx context.Context, uid int) (priority int64, found bool, err error) {
+// The limit of lanes bounds the time of the search. If the search reaches the limit, no other lane has a job before the
+// position of the last lane that it has searched, so the effective priority at this position is an upper bound.
+func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	s.mu.Lock()
-	waiting, enqueued := s.usage[uid].waiting, s.counts.Enqueued
+	waiting, counts := s.usage[uid].waiting, s.counts
 	s.mu.Unlock()
 	if waiting == 0 {
-		return 0, false, nil
+		return best, nil
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		b := bestSearch{reader: r, uid: int64(uid), leased: s.reservations()}
@@ -33,13 +36,21 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (priority int64, foun
 				return err
 			}
 		}
-		priority, found = b.priority+s.Order().Points(b.since, s.Now(), b.arrival, enqueued), b.found
+		order, now := s.Order(), s.Now()
+		if b.found {
+			best.Priority, best.Found = b.priority+order.Points(b.since, now, b.arrival, counts.Enqueued), true
+		}
+		if b.limited && (!b.found || b.best.After(b.others)) {
+			if counts.Reranking { // positions of two orders cannot be compared
+				b.others = rules.Start
+			}
+			bound := order.EffectivePriority(b.others.Rank, now, counts.Enqueued)
+			best = store.WaitingPriority{Priority: max(bound, best.Priority), Found: true, Bound: true}
+		}
+		best.Priority = min(best.Priority, store.MaxWaitingPriority)
 		return nil
 	})
-	if !found {
-		priority = 0
-	}
-	return priority, found, err
+	return best, err
 }
 
 // bestSearch finds the best-ranked waiting job of a user that is not leased.
@@ -52,6 +63,9 @@ type bestSearch struct {
 	best              rules.Position
 	priority, arrival int64
 	since             queue.Millis
+
+	limited bool           // the search stopped at its limit
+	others  rules.Position // if limited: no unsearched lane has a job before this position
 }
 
 // first takes the first job of the given rows that is not leased, if it ranks before the best job so far.
@@ -86,7 +100,10 @@ func (b *bestSearch) plainLanes() error {
 	err := b.reader.query(func(r row) (bool, error) {
 		lanes = append(lanes, r.num(0))
 		return true, nil
-	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(maxBestLanes))
+	}, `SELECT id FROM lanes INDEXED BY lanes_plain WHERE demands = '' AND uid = ? LIMIT ?`, b.uid, int64(maxBestLanes+1))
+	if len(lanes) > maxBestLanes {
+		lanes, b.limited, b.others = lanes[:maxBestLanes], true, rules.Start
+	}
 	for i := 0; i < len(lanes) && err == nil; i++ {
 		err = b.lane(lanes[i])
 	}
@@ -99,6 +116,7 @@ func (b *bestSearch) lanesWithDemands() error {
 		id   int64
 		head rules.Position
 	}
+	var last rules.Position
 	for offset := 0; offset < maxBestLanes; offset += bestLanesPage {
 		var page []laneHead
 		err := b.reader.query(func(r row) (bool, error) {
@@ -116,10 +134,14 @@ func (b *bestSearch) lanesWithDemands() error {
 			if err := b.lane(l.id); err != nil {
 				return err
 			}
+			last = l.head
 		}
 		if len(page) < bestLanesPage {
 			return nil
 		}
+	}
+	if !b.limited {
+		b.limited, b.others = true, last
 	}
 	return nil
 }

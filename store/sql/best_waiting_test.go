@@ -17,9 +17,9 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	read := func(uid int, want int64) int64 {
 		t.Helper()
 		steps(t, s)
-		priority, found, err := s.BestWaiting(t.Context(), uid)
-		if err != nil || found != (want != 0) || priority != want {
-			t.Fatalf("user %d: got priority %d, found %t, error %v; want %d", uid, priority, found, err, want)
+		got, err := s.BestWaiting(t.Context(), uid)
+		if err != nil || got != (store.WaitingPriority{Priority: want, Found: want != 0}) {
+			t.Fatalf("user %d: got %+v, error %v; want priority %d", uid, got, err, want)
 		}
 		return steps(t, s)
 	}
@@ -59,5 +59,59 @@ func TestBestWaitingReadsOneJobHoweverManyWait(t *testing.T) {
 	}
 	if took := read(idle, 0); took > none+few {
 		t.Errorf("%d steps for a user whose jobs are held, and %d without jobs", took, none)
+	}
+}
+
+// The heads of more lanes than the search can read are better than all their jobs. The result is then an upper bound.
+func TestBestWaitingReturnsAnUpperBoundAtItsLimit(t *testing.T) {
+	for _, order := range []queue.Order{usual, {Scheduling: queue.ByPriority}} {
+		for _, c := range []struct {
+			many  int
+			bound bool
+		}{{maxBestLanes - 100, false}, {maxBestLanes + 100, true}} {
+			s := openStore(t, t.TempDir())
+			if err := s.SetOrder(t.Context(), order); err != nil {
+				t.Fatal(err)
+			}
+			clock := s.now()
+			s.now = func() queue.Millis { return clock }
+			enqueueLocked(t, s, 1, c.many)
+			lower := order.Rank(-5, 0, 0) - order.Rank(15, 0, 0)
+			err := s.do(t.Context(), urgent, func(t *tx) error {
+				return t.exec(`UPDATE jobs SET priority = -5, rank = rank + ? WHERE priority = 15`, lower)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, 1, 1, func(j *queue.Job) { j.Priority, j.Demands = 9, []queue.Demand{{Kind: queue.GateLock, Key: "z", N: 1}} })
+			want := store.WaitingPriority{Priority: 9, Found: true}
+			if c.bound {
+				want.Priority, want.Bound = 15, true
+			}
+			got, err := s.BestWaiting(t.Context(), 1)
+			if got != want || err != nil {
+				t.Errorf("%v, %d lanes: got %+v, %v; want %+v", order, c.many, got, err, want)
+			}
+		}
+	}
+}
+
+// A user has jobs in more queues than the search can read.
+func TestBestWaitingIsUnknownInTooManyQueues(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	for i := range maxBestLanes + 1 {
+		if err := s.SetQueue(t.Context(), fmt.Sprint("q", i), store.QueueRule{Weight: 2}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for from := 0; from <= maxBestLanes; from += queue.MaxBatch {
+		put(t, s, 1, min(queue.MaxBatch, maxBestLanes+1-from), func() func(*queue.Job) {
+			i := from
+			return func(j *queue.Job) { j.Queue = fmt.Sprint("q", i); i++ }
+		}())
+	}
+	got, err := s.BestWaiting(t.Context(), 1)
+	if !got.Found || !got.Bound || got.Priority < queue.MaxPriority || err != nil {
+		t.Errorf("got %+v, %v; want a bound that is at least the highest priority", got, err)
 	}
 }

@@ -63,8 +63,8 @@ func TestSearchesPassLanesWhoseFirstJobsWereChanged(t *testing.T) {
 				j.Priority = 9
 				j.Demands = []queue.Demand{{Kind: queue.GateLock, Key: "zzz", N: 1}}
 			})
-			if got, found, err := s.BestWaiting(t.Context(), attacker); got != 9 || !found || err != nil {
-				t.Errorf("best waiting job: got priority %d, found %t, %v; want 9", got, found, err)
+			if got, err := s.BestWaiting(t.Context(), attacker); got != (store.WaitingPriority{Priority: 9, Found: true}) {
+				t.Errorf("best waiting job: got %+v, %v; want priority 9", got, err)
 			}
 			next, err := s.Simulate(t.Context(), 20)
 			if err != nil || len(next.Jobs) != 20 || next.Jobs[0].Priority != 9 || next.Jobs[1].Seq != own[0] {

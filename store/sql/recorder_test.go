@@ -347,7 +347,7 @@ func everyOperation(t *testing.T, s *Store) {
 	must(s.SetMaxRunningUser(ctx, 9))
 	_, err = s.Screen(ctx, store.ScreenFilter{Rows: 5}) // with a quota
 	must(errors.Join(err, s.SetMaxRunningUser(ctx, 0)))
-	_, _, err = s.BestWaiting(ctx, 0)
+	_, err = s.BestWaiting(ctx, 0)
 	must(err)
 	_, err = s.StageBatch(ctx, store.Request{Batch: "b", Drafts: []queue.Job{draft(func(j *queue.Job) { j.ID = "staged" })}})
 	must(err)

@@ -18,18 +18,18 @@ var leading = []promise{
 // best checks the effective priority of a user's best waiting job.
 func (r *rig) best(what string, uid int, want int64) {
 	r.Helper()
-	priority, found, err := r.s.BestWaiting(r.Context(), uid)
+	got, err := r.s.BestWaiting(r.Context(), uid)
 	r.must(err)
-	if !found || priority != want {
-		r.Errorf("%s: got priority %d, found %t; want %d", what, priority, found, want)
+	if exact := (store.WaitingPriority{Priority: want, Found: true}); got != exact {
+		r.Errorf("%s: got %+v, want %+v", what, got, exact)
 	}
 }
 
 // noBest checks that a user has no waiting job.
 func (r *rig) noBest(what string, uid int) {
 	r.Helper()
-	if priority, found, err := r.s.BestWaiting(r.Context(), uid); found || err != nil {
-		r.Errorf("%s: got priority %d, found %t, error %v; want none", what, priority, found, err)
+	if got, err := r.s.BestWaiting(r.Context(), uid); got != (store.WaitingPriority{}) || err != nil {
+		r.Errorf("%s: got %+v, error %v; want none", what, got, err)
 	}
 }
 
