@@ -20,7 +20,7 @@ func checkPlace(dir string) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
 	switch {
 	case !info.IsDir():
-		return fmt.Errorf("%s is not a directory; remove it, so that the directory can be created", dir)
+		return fmt.Errorf("%s: is not a directory; remove it, so that the directory can be created", dir)
 	case ok && int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("%s: belongs to uid %d, but the runner has uid %d; run: chown %[3]d %[1]s", dir, st.Uid, os.Geteuid())
 	case info.Mode().Perm()&0o022 != 0:

@@ -23,8 +23,8 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 		{"readable", func(path string) error { return os.Mkdir(path, 0o755) }, ""},
 		{"writable by others", func(path string) error { return os.Chmod(path, 0o777) }, "(mode 777); run: chmod go-w "},
 		{"writable by its group", func(path string) error { return os.Chmod(path, 0o770) }, "(mode 770); run: chmod go-w "},
-		{"a file", func(path string) error { return os.WriteFile(path, nil, 0o600) }, "must be a directory"},
-		{"a link", func(path string) error { return os.Symlink(filepath.Dir(path), path) }, "must be a directory"},
+		{"a file", func(path string) error { return os.WriteFile(path, nil, 0o600) }, "is not a directory"},
+		{"a link", func(path string) error { return os.Symlink(filepath.Dir(path), path) }, "is not a directory"},
 	} {
 		root := t.TempDir()
 		path := filepath.Join(root, placesName)
@@ -91,7 +91,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 		{"for all accounts", inner, 0o711, 0o711, true, ""},
 		{"in a sticky directory", inner, 0o777 | os.ModeSticky, 0o700, false, ""},
 		{"missing", filepath.Join(inner, "none"), 0o755, 0o700, false, "no such file or directory; create this directory"},
-		{"a file", file, 0o755, 0o700, false, "must be a directory"},
+		{"a file", file, 0o755, 0o700, false, "is not a directory"},
 		{"through a link", filepath.Join(link, "inner"), 0o755, 0o700, false, "use the real path, " + inner},
 		{"writable by others", inner, 0o755, 0o702, false, "other accounts can write to it (mode 702); run: chmod go-w " + inner},
 		{"writable by others, sticky", inner, 0o755, 0o777 | os.ModeSticky, false, "run: chmod go-w " + inner},
