@@ -482,7 +482,7 @@ var here = []struct{ find, there string }{
 }
 
 // timeZone matches the name that Windows uses for UTC.
-var timeZone = regexp.MustCompile(`([( ])GMT([) \n])`)
+var timeZone = regexp.MustCompile(`([( ])GMT([),; \n])`)
 
 // pathsHere are paths below the home.
 var pathsHere = regexp.MustCompile(`~[^ :;"']*`)
