@@ -45,18 +45,6 @@ func TestBacklogIsBounded(t *testing.T) {
 	if n := fillBacklog(t, own.path); n != maxBacklog+1 {
 		t.Errorf("%d connections wait, want %d", n, maxBacklog+1)
 	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	inherited, err := Inherited(l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := fillBacklog(t, inherited.path); n != maxBacklog+1 {
-		t.Errorf("%d connections wait at an inherited socket, want %d", n, maxBacklog+1)
-	}
 }
 
 // A client connects as soon as a full backlog has room.

@@ -52,13 +52,10 @@ func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
 	return l, err
 }
 
-// Inherited returns a control socket that another process has bound. Only that process can bind the socket again.
-func Inherited(l *net.UnixListener) (*Socket, error) {
-	if err := boundBacklog(l); err != nil {
-		return nil, err
-	}
-	return &Socket{path: l.Addr().String(), on: l}, nil
-}
+// Inherited returns a control socket that another process has bound. Only that process can bind the socket again. It
+// also has set the backlog: a call of listen(2) here would replace the identity that clients see, which is that of the
+// last process to call it.
+func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), on: l} }
 
 // maxBacklog is how many connections may wait to be accepted. They are accepted in the order of their arrival, and no
 // limit per user applies before that, so one user's connections can delay everyone else's. The default of net is the

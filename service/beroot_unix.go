@@ -75,7 +75,7 @@ func bindForGroup(path string) (*control.Socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return control.Inherited(l)
+	return control.Inherited(l), nil
 }
 
 // become makes this process an account, with no way back.

@@ -23,8 +23,7 @@ func (s *Service) systemsSockets() (*control.Socket, []net.Listener, error) {
 	if has.Control == nil || err != nil {
 		return nil, has.Web, err
 	}
-	socket, err := control.Inherited(has.Control)
-	return socket, has.Web, err
+	return control.Inherited(has.Control), has.Web, nil
 }
 
 // entryBy is whom settings let in to the control socket.
