@@ -3,7 +3,6 @@ package control
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"syscall"
 	"testing"

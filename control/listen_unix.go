@@ -60,7 +60,7 @@ func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().Stri
 // maxBacklog is how many connections may wait to be accepted. They are accepted in the order of their arrival, and no
 // limit per user applies before that, so one user's connections can delay everyone else's. The default of net is the
 // system's maximum, 4096. Further clients wait in connect(2).
-const maxBacklog = 128
+const maxBacklog = 1024
 
 // boundBacklog sets a socket's backlog to maxBacklog.
 func boundBacklog(l *net.UnixListener) error {
