@@ -27,7 +27,7 @@ promise 'the service has a bound on its memory' same 536870912 "$(unit "$service
 own_memory() {
 	local bound
 	bound=$(box_sh "find /sys/fs/cgroup -path '*queuectl-runner*/supervisor/memory.max' -exec cat {} +")
-	[ "$bound" = $(((256 << 20) + 6 * (512 << 10))) ] || { [ -z "$bound" ] && journal "$one" | grep "could not limit this runner's memory"; }
+	[ "$bound" = $(((256 << 20) + 6 * (512 << 10))) ] || { [ -z "$bound" ] && journal "$one" | grep "could not limit the runner's own memory"; }
 }
 promise '... and the runner one of its own, which is not its jobs'"'"'' own_memory
 
