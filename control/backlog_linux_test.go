@@ -46,14 +46,14 @@ func TestBacklogIsBounded(t *testing.T) {
 	}
 }
 
-// A client connects as soon as a full backlog has room.
+// A client that finds the backlog full waits, and connects once there is room.
 func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 	l := listen(t, tempSocket(t))
 	waiting := fillBacklog(t, l.path)
 	var accepting sync.WaitGroup
 	defer accepting.Wait()
 	accepting.Add(1)
-	time.AfterFunc(10*time.Millisecond, func() { // meanwhile the client finds the backlog full
+	time.AfterFunc(10*time.Millisecond, func() { // by then, the client has found the backlog full
 		defer accepting.Done()
 		for range waiting {
 			nc, err := l.Accept()
@@ -92,7 +92,7 @@ func TestFullBacklogIsAnOverload(t *testing.T) {
 }
 
 // A user who connects over and over without waiting does not keep other clients out.
-func TestConnectFloodKeepsNobodyOut(t *testing.T) {
+func TestClientsConnectDuringAConnectFlood(t *testing.T) {
 	l := listen(t, tempSocket(t))
 	fillBacklog(t, l.path)
 	var others sync.WaitGroup

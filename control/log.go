@@ -19,7 +19,7 @@ const logged = 3
 
 // level returns the level of a request's line in the log. A request that changed something gets a line by default.
 // Reading, enqueueing and typing do not: they are too frequent. Nor do requests that were rejected or changed nothing:
-// they cost a user nothing, so they could fill the disk with lines.
+// a user can send any number of those, and could fill the disk with their lines.
 func (m *Method) level(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" || m.Name == "enqueue.batch"
 	switch r, counts := result.(interface{ changed() bool }); {

@@ -305,7 +305,7 @@ func queueRules() map[reflect.Type]*ruleset {
 			fields: &fieldSet{without: notOfQueues}},
 		free("retention", "when to remove completed and cancelled jobs: after a duration, never, or default (as in the settings)"),
 		opt("retention_max_jobs", "maximum number of ended jobs to keep; 0 means the value in the settings", keep),
-		opt("retention_output", "maximum bytes of output of ended jobs to keep; 0 means the value in the settings",
+		opt("retention_output", "maximum bytes of output to keep for all ended jobs of the queue together; 0 means the value in the settings",
 			between(0, maxBytes)),
 	}
 	var names []string

@@ -196,8 +196,8 @@ type Simulate struct {
 	Next int `json:"next,omitempty"`
 }
 
-// Simulated lists jobs in the order in which they would start. Incomplete is true if the service checked too many waiting
-// jobs before it found all the jobs that it was asked for. More jobs may then start after the listed ones.
+// Simulated lists jobs in the order in which they would start. Incomplete is true if the search reached its limit before
+// it found the requested number of jobs. More jobs may then start after the listed ones.
 type Simulated struct {
 	Jobs       []Job `json:"jobs"`
 	Incomplete bool  `json:"incomplete"`

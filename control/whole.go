@@ -147,7 +147,7 @@ type ServiceStop struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }
 
-// Stopping is the answer of a service that begins to stop.
+// Stopping is the answer to service.stop. The service sends it when it begins to stop.
 type Stopping struct {
 	PID    int    `json:"pid"`
 	Folder string `json:"folder"` // state directory; its lock is free when the service has ended

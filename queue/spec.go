@@ -120,7 +120,7 @@ var fields = []Field{
 	number("backoff_base", "base of the retry delay: after n failures, exponential backoff waits base^n seconds and linear backoff base*n seconds", func(s *Spec) **float64 { return &s.BackoffBase }),
 	text("backoff_strategy", "how the retry delay grows: exponential, linear or fixed", func(s *Spec) **string { return &s.BackoffStrategy }),
 	duration("backoff_max", "", "upper limit of the retry delay", func(s *Spec) **time.Duration { return &s.BackoffMax }),
-	number("jitter", "random spread of the retry delay, 0 to 1: 0.2 varies the delay by 20 %", func(s *Spec) **float64 { return &s.Jitter }),
+	number("jitter", "random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer", func(s *Spec) **float64 { return &s.Jitter }),
 	instant("run_at", "next_run_at", "earliest time at which the job may start", func(s *Spec) **Millis { return &s.RunAt }),
 	duration("delay", "", "delay before the job may start", func(s *Spec) **time.Duration { return &s.Delay }),
 	instant("expires_at", "", "cancel the job if it has not started by this time", func(s *Spec) **Millis { return &s.ExpiresAt }),

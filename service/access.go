@@ -308,7 +308,7 @@ func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {
 	case e.hidden && j.UID != p.UID:
-		return queue.Invalid("env", "contains \"***\" in place of a hidden value; leave out the variables that you do not change")
+		return queue.Invalid("env", "contains \"***\" instead of a hidden value; leave out the variables that you do not change")
 	case e.runs && s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin):
 		return s.Refuse(p, "changing a job that runs as another user", control.Admin)
 	}

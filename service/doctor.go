@@ -120,7 +120,7 @@ func outputsOf(p config.Places) store.OutputDirs {
 	if roots := rootsOf(p); roots != "" {
 		list = append(list, runner.Home{Dir: roots}.Outputs()...)
 	}
-	return store.OutputDirs{Folders: list, Since: outputsSince(p.State)}
+	return store.OutputDirs{Dirs: list, Since: outputsSince(p.State)}
 }
 
 func (s *Service) outputs() store.OutputDirs {
@@ -128,7 +128,7 @@ func (s *Service) outputs() store.OutputDirs {
 	if s.home.Socket != "" {
 		list = append(list, s.home.Outputs()...)
 	}
-	return store.OutputDirs{Folders: list, Since: outputsSince(s.opt.Places.State)}
+	return store.OutputDirs{Dirs: list, Since: outputsSince(s.opt.Places.State)}
 }
 
 // examineAccess looks whether [access] means anybody.

@@ -52,8 +52,8 @@ type Examiner interface {
 // OutputDirs names the directories that may contain output files. Files that were last written before Since, if it is not
 // zero, may belong to another store, which used the directories earlier.
 type OutputDirs struct {
-	Folders []string
-	Since   time.Time
+	Dirs  []string
+	Since time.Time
 }
 
 // Maintainer is what a store can do beside that keeps its jobs in files of this machine.

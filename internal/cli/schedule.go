@@ -63,7 +63,7 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	durationVar(f, "jitter", "delay each job by a pseudo-random time of up to `DURATION`", func(d time.Duration) { p.Jitter = d })
 	f.Var(NonEmpty(&p.CatchUp), "catch-up", "how to catch up on missed times: `MODE` is none, one (one job for all missed times) or all (default none)")
 	f.Var(NonEmpty(&p.Overlap), "overlap", "what to do if an earlier job of the schedule is unfinished: `MODE` is skip (create no job, the default), queue (let the new job wait) or replace (cancel the earlier job)")
-	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "random spread of the retry delay, 0 to 1: 0.2 varies the delay by 20 %")
+	f.Var(&fieldFlag{spec: &p.Spec, field: fieldNamed("jitter")}, "backoff-jitter", "random spread of the retry delay, 0 to 1: with 0.2, it is up to 20 % shorter or longer")
 	f.BoolVar(&p.Replace, "replace", false, "replace an existing schedule with the same name")
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.requireFlag(f)

@@ -99,7 +99,7 @@ func TestVerifyWhileOutputsGo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	list, err := s.Verify(t.Context(), store.OutputDirs{Folders: []string{dir}}, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
+	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{dir}}, func(int64, int64) error { return os.RemoveAll(filepath.Join(dir, "7-1")) })
 	if err != nil {
 		t.Fatal(err)
 	}

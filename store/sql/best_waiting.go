@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store/rules"
 )
 
-// Bounds of the lanes that BestWaiting looks at.
+// Limits on how many lanes BestWaiting searches in total, and reads at a time.
 const (
 	maxBestLanes  = 1000
 	bestLanesPage = 32
@@ -17,11 +17,11 @@ const (
 // BestWaiting returns the effective priority of a user's best-ranked job that is due or waits to be retried.
 //
 // No index holds exactly these jobs: maintaining one took 20 % of the time of an enqueue. Instead, BestWaiting compares
-// the first job of each lane without demands (one for each queue), the first job that waits to be retried, and the
-// first jobs of the lanes with demands. Each of those lanes knows a position at or before its first job, so the search
-// takes the lanes in the order of these positions and ends at the first one that is behind the best job found.
-// The limit of lanes bounds the time of the search. If the search reaches the limit, no other lane has a job before the
-// position of the last lane that it has searched, so the effective priority at this position is an upper bound.
+// the first job that waits to be retried and the first jobs of the user's lanes. In each queue, the user has one lane
+// for the jobs without demands. A lane for jobs with demands stores a position at or before its first job, so the search
+// takes these lanes in the order of their positions and ends at the first position that is behind the best job found.
+// The search stops after maxBestLanes lanes. No job in the other lanes ranks before the position of the last lane that
+// was searched, so the effective priority at this position is then an upper bound of the result.
 func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPriority, err error) {
 	s.mu.Lock()
 	waiting, counts := s.usage[uid].waiting, s.counts
@@ -31,8 +31,8 @@ func (s *engine) BestWaiting(ctx context.Context, uid int) (best store.WaitingPr
 	}
 	err = s.reading(ctx, func(r *reader) error {
 		b := bestSearch{reader: r, uid: int64(uid), leased: s.reservations()}
-		for _, look := range []func() error{b.retried, b.plainLanes, b.lanesWithDemands} {
-			if err := look(); err != nil {
+		for _, search := range []func() error{b.retried, b.plainLanes, b.lanesWithDemands} {
+			if err := search(); err != nil {
 				return err
 			}
 		}
@@ -68,7 +68,7 @@ type bestSearch struct {
 	others  rules.Position // if limited: no unsearched lane has a job before this position
 }
 
-// first takes the first job of the given rows that is not leased, if it ranks before the best job so far.
+// first takes the first job of the given rows that is not leased, if it ranks before the best job found.
 func (b *bestSearch) first(rows string, args ...any) error {
 	return b.reader.query(func(r row) (bool, error) {
 		p := rules.Position{Rank: r.num(0), Seq: r.num(1)}
@@ -84,17 +84,17 @@ func (b *bestSearch) first(rows string, args ...any) error {
 		append(args, int64(len(b.leased)+1))...)
 }
 
-// retried looks at the jobs that wait to be retried.
+// retried searches the jobs that wait to be retried.
 func (b *bestSearch) retried() error {
 	return b.first(`jobs_retried WHERE place = 2 AND state = 4 AND uid = ?`, b.uid)
 }
 
-// lane looks at the jobs of a lane.
+// lane searches the jobs of a lane.
 func (b *bestSearch) lane(id int64) error {
 	return b.first(`jobs_ready WHERE place = 1 AND lane = ?`, id)
 }
 
-// plainLanes looks at the lanes without demands, whose rows do not store a head.
+// plainLanes searches the lanes without demands, whose rows do not store a head.
 func (b *bestSearch) plainLanes() error {
 	var lanes []int64
 	err := b.reader.query(func(r row) (bool, error) {
@@ -110,7 +110,7 @@ func (b *bestSearch) plainLanes() error {
 	return err
 }
 
-// lanesWithDemands looks at the lanes with demands, in the order of their heads.
+// lanesWithDemands searches the lanes with demands, in the order of their heads.
 func (b *bestSearch) lanesWithDemands() error {
 	type laneHead struct {
 		id   int64

@@ -80,7 +80,7 @@ func sound(t *testing.T, s *Store, when string) {
 
 func wrong(t *testing.T, s *Store) (messages []string) {
 	t.Helper()
-	list, err := s.Verify(t.Context(), store.OutputDirs{Folders: []string{t.TempDir()}}, func(int64, int64) error { return nil })
+	list, err := s.Verify(t.Context(), store.OutputDirs{Dirs: []string{t.TempDir()}}, func(int64, int64) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -48,7 +48,7 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 // against each other and against the output files in folders; each hears how far the
 // copying has come.
 func (s *Store) Verify(ctx context.Context, outputs store.OutputDirs, each func(done, of int64) error) (list []store.Finding, err error) {
-	files, err := outputFiles(outputs.Folders) // before the copy: whatever it does not know then is nobody's
+	files, err := outputFiles(outputs.Dirs) // listed before the copy, so that the copy knows the attempt of each file
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func ExamineStopped(dir string, outputs store.OutputDirs, thorough bool) []store
 	if !thorough {
 		return list
 	}
-	files, err := outputFiles(outputs.Folders)
+	files, err := outputFiles(outputs.Dirs)
 	if err != nil {
 		return wrong(err)
 	}
@@ -176,7 +176,7 @@ func examineSchema(c *liteConn) (list []store.Finding) {
 	}
 	for what, q := range map[string]string{"job": `SELECT created_at FROM jobs ORDER BY seq DESC LIMIT 1`, "event": `SELECT at FROM events ORDER BY seq DESC LIMIT 1`} {
 		if at, err := c.number(q); err == nil && queue.Millis(at) > queue.MillisOf(time.Now()).Add(ahead) {
-			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)), Next: "set the clock of the machine (stored dates do not change)"})
+			list = append(list, store.Finding{Check: "clock", Level: store.Failure, Message: fmt.Sprintf("the newest %s has a date in the future: %s", what, queue.Millis(at)), Next: "set the clock of the machine (dates that are already stored stay as they are)"})
 		}
 	}
 	return list
@@ -413,7 +413,7 @@ func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) 
 		if size < 0 { // removed to make room
 			return nil
 		}
-		path, there := whereOutput(outputs.Folders, ref)
+		path, there := whereOutput(outputs.Dirs, ref)
 		switch {
 		case there:
 			if fault := contentFault(path, size); fault != "" {
@@ -452,7 +452,7 @@ func outputFaults(c *liteConn, files map[string]bool, outputs store.OutputDirs) 
 		delete(orphans, strconv.FormatInt(seq, 10)+"-"+strconv.FormatInt(fence, 10))
 	}
 	for name := range orphans {
-		path, there := whereOutput(outputs.Folders, name)
+		path, there := whereOutput(outputs.Dirs, name)
 		if !there {
 			continue // it was garbage when the files were listed
 		}
