@@ -125,6 +125,6 @@ func TestAServiceThatDoesNotComeBack(t *testing.T) {
 		t.Errorf("one that was not: %v", err)
 	}
 	if err := tell(errOverloaded, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "unknown whether the request was carried out") {
-		t.Errorf("an overloaded one that was asked: %v", err)
+		t.Errorf("after a request was sent to an overloaded service: %v", err)
 	}
 }

@@ -363,7 +363,7 @@ func TestOutputsStayWhileAnotherStoreIsUsed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	use("", "anew")
+	use("", "new")
 	for _, name := range []string{"queuectl.db", "queuectl.db-wal", "queuectl.db-shm", "initialized"} {
 		os.Remove(q.path(name))
 		if err := os.Rename(q.path(name+".away"), q.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -33,9 +33,9 @@ const (
 	maxQueued    = 8192 // spans; what is beyond is given up
 	sendEvery    = time.Second
 	sendWithin   = 10 * time.Second
-	giveUpAfter  = 30 * time.Second // of a collector that asks to be asked again
+	giveUpAfter  = 30 * time.Second // limit of one export with all its retries
 	closeWithin  = 500 * time.Millisecond
-	tellEvery    = time.Minute // of what fails again and again
+	tellEvery    = time.Minute // least time between two log lines about the same failure
 	maxState     = 512         // bytes of TRACESTATE; a longer one is left out, as W3C Trace Context, section 3.3.1.5, lets
 	maxErrorText = 500         // bytes of a failure in the log
 )

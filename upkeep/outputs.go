@@ -18,8 +18,8 @@ const (
 	// seekStep is how many names are looked up at a time, and seekPause the time between
 	// two steps: a million files take less than four minutes, and nobody feels it.
 	seekStep, seekPause = 500, 100 * time.Millisecond
-	// seekMost is how many files of one folder a look finds at most: who may write to it may
-	// have made any number.
+	// seekMost is how many files of one directory a search finds at most: an account that can write to the directory
+	// can create any number.
 	seekMost = 10_000
 )
 
@@ -29,19 +29,19 @@ type Unowner interface {
 	Unowned(ctx context.Context, refs []string) ([]string, error)
 }
 
-// Seek looks for output files that belong to no attempt, immediately and every six hours, until ctx ends. It marks them
-// as garbage, which Run deletes. folders lists the directories that may contain output files; one that does not exist
+// Seek searches for output files that belong to no attempt, immediately and every six hours, until ctx ends. It marks
+// them as garbage, which Run deletes. dirs lists the directories that may contain output files; one that does not exist
 // contains none. Seek leaves files alone that were last written before since: they may belong to another store, which
 // used the directories earlier and may use them again.
-func Seek(ctx context.Context, s Unowner, folders func() []string, since time.Time, log *slog.Logger) {
+func Seek(ctx context.Context, s Unowner, dirs func() []string, since time.Time, log *slog.Logger) {
 	for {
-		for _, folder := range folders() {
-			n, err := seek(ctx, s, folder, since)
+		for _, dir := range dirs() {
+			n, err := seek(ctx, s, dir, since)
 			if n > 0 {
-				log.Info("deleted output files that belong to no attempt", "directory", folder, "files", n)
+				log.Info("deleted output files that belong to no attempt", "directory", dir, "files", n)
 			}
 			if err != nil && ctx.Err() == nil {
-				log.Warn("cannot search for output files that belong to no attempt; trying again later", "directory", folder, "error", err)
+				log.Warn("cannot search for output files that belong to no attempt; trying again later", "directory", dir, "error", err)
 			}
 		}
 		if !paused(ctx, seekEvery) {
@@ -51,8 +51,8 @@ func Seek(ctx context.Context, s Unowner, folders func() []string, since time.Ti
 }
 
 // seek looks through one directory, and returns how many of its files belong to no attempt.
-func seek(ctx context.Context, s Unowner, folder string, since time.Time) (found int, err error) {
-	f, err := os.Open(folder)
+func seek(ctx context.Context, s Unowner, dir string, since time.Time) (found int, err error) {
+	f, err := os.Open(dir)
 	if err != nil {
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil
@@ -68,7 +68,7 @@ func seek(ctx context.Context, s Unowner, folder string, since time.Time) (found
 		if err != nil {
 			return found, err
 		}
-		refs, err := s.Unowned(ctx, writtenSince(folder, names, since))
+		refs, err := s.Unowned(ctx, writtenSince(dir, names, since))
 		found += len(refs)
 		if err != nil {
 			return found, err
@@ -96,12 +96,12 @@ func paused(ctx context.Context, d time.Duration) bool {
 
 // writtenSince returns the names of the files that were last written at since or later. A file that cannot be examined
 // is not one of them.
-func writtenSince(folder string, names []string, since time.Time) []string {
+func writtenSince(dir string, names []string, since time.Time) []string {
 	if since.IsZero() {
 		return names
 	}
 	return slices.DeleteFunc(names, func(name string) bool {
-		info, err := os.Lstat(filepath.Join(folder, name))
+		info, err := os.Lstat(filepath.Join(dir, name))
 		return err != nil || info.ModTime().Before(since)
 	})
 }

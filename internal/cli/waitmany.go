@@ -75,7 +75,7 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	if err = errors.Join(err, w.log.failure()); err != nil {
 		return err
 	}
-	return w.tell(ctx)
+	return w.printEnds(ctx)
 }
 
 // follow learns of the ends until it is over.
@@ -257,8 +257,8 @@ func (w *manyWaited) show(ctx context.Context) {
 	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.bad), "failed"), again), AtLeast: w.due.wait()})
 }
 
-// tell prints how the jobs ended, and takes the exit code of the first one that did not complete.
-func (w *manyWaited) tell(ctx context.Context) error {
+// printEnds prints how the jobs ended, and takes the exit code of the first one that did not complete.
+func (w *manyWaited) printEnds(ctx context.Context) error {
 	stopped := w.a.Exit // exitTimeout or exitDetached if the wait ended before the jobs did
 	failed := -1
 	for i := range w.jobs {
