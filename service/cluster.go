@@ -284,6 +284,7 @@ func (s *Service) keepLease(ctx context.Context) {
 	}
 	lease := s.cluster.Lease()
 	failing := false
+	defer s.leaseTrouble.Store(nil)
 	for wait := lease / 3; ; {
 		select {
 		case <-ctx.Done():
@@ -296,9 +297,11 @@ func (s *Service) keepLease(ctx context.Context) {
 		switch {
 		case err == nil && failing:
 			failing = false
+			s.leaseTrouble.Store(nil)
 			s.log.Info("this node's right to run jobs (node lease) is renewed again")
 		case err != nil && ctx.Err() == nil:
 			wait = lease / 10
+			s.leaseTrouble.Store(new(fmt.Sprintf("this node cannot renew its right to run jobs (node lease): %v", err)))
 			if !failing {
 				failing = true
 				s.log.Warn("cannot renew this node's right to run jobs (node lease); unless that succeeds soon, its running jobs end or continue, depending on the setting on_partition", "error", err, "lease", lease.String(), "on_partition", s.config.Load().OnPartition)

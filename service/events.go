@@ -240,6 +240,12 @@ func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 		if err := s.files.Starved(); err != nil {
 			list = append(list, err.Error())
 		}
+		if err := s.files.Slow(); err != nil {
+			list, failing = append(list, err.Error()+"; check the disk"), true
+		}
+	}
+	if trouble := s.leaseTrouble.Load(); trouble != nil {
+		list, failing = append(list, *trouble), true
 	}
 	for _, w := range s.pool.List(ctx) {
 		if w.Stuck {

@@ -126,7 +126,8 @@ func (s *Service) allQuiet(ctx context.Context) error {
 	return err
 }
 
-// lostNodes tells of the nodes that went away without a stop.
+// lostNodes describes the other nodes that ended without a stop. What keeps this node from renewing its own lease is
+// described by leaseTrouble.
 func (s *Service) lostNodes(ctx context.Context) (list []string) {
 	if s.cluster == nil {
 		return nil
@@ -138,7 +139,7 @@ func (s *Service) lostNodes(ctx context.Context) (list []string) {
 		return []string{fmt.Sprintf("cannot list the nodes: %v", err)}
 	}
 	for i := range nodes {
-		if n := &nodes[i]; !n.Alive && !n.Left {
+		if n := &nodes[i]; !n.This && !n.Alive && !n.Left {
 			list = append(list, fmt.Sprintf("node %s has sent no heartbeat since %s; start its service, or remove the node with: queuectl node rm %s", n.Name, n.Heard, queue.Word(n.Name)))
 		}
 	}

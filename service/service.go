@@ -95,30 +95,31 @@ type Runners struct {
 
 // Service is a running queue. It implements control.API.
 type Service struct {
-	opt       Options
-	store     store.Store
-	files     store.Maintainer // nil if the store has none
-	cluster   store.Cluster    // nil if the store is no others'
-	pool      *worker.Pool
-	place     place          // where the store is
-	scaled    chan struct{}  // hints that it has another count of workers
-	orphans   chan struct{}  // hints that nodes have left something to take over
-	asked     sync.Map       // ends what other nodes ask and is being answered, by number
-	answering sync.WaitGroup // whoever answers it
-	farAsks   farAsks
-	log       *slog.Logger
-	level     slog.LevelVar
-	started   queue.Millis
-	node      string
-	account   worker.Account
-	home      runner.Home
-	accounts  *runner.Accounts // whose jobs root's runners run
-	bound     *control.Socket  // the control socket, if it was bound as root
-	launcher  runner.Launcher  // that this service started as root; without a PID if it started none
-	programs  []programFile
-	stop      chan bool     // asked to stop; true keeps the jobs
-	changed   chan struct{} // settings have
-	roles     chan struct{} // they may have changed store_roles
+	opt          Options
+	store        store.Store
+	files        store.Maintainer // nil if the store has none
+	cluster      store.Cluster    // nil if the store is no others'
+	pool         *worker.Pool
+	place        place                  // where the store is
+	scaled       chan struct{}          // hints that it has another count of workers
+	leaseTrouble atomic.Pointer[string] // why the last renewal of the node lease failed; nil if it succeeded
+	orphans      chan struct{}          // hints that nodes have left something to take over
+	asked        sync.Map               // ends what other nodes ask and is being answered, by number
+	answering    sync.WaitGroup         // whoever answers it
+	farAsks      farAsks
+	log          *slog.Logger
+	level        slog.LevelVar
+	started      queue.Millis
+	node         string
+	account      worker.Account
+	home         runner.Home
+	accounts     *runner.Accounts // whose jobs root's runners run
+	bound        *control.Socket  // the control socket, if it was bound as root
+	launcher     runner.Launcher  // that this service started as root; without a PID if it started none
+	programs     []programFile
+	stop         chan bool     // asked to stop; true keeps the jobs
+	changed      chan struct{} // settings have
+	roles        chan struct{} // they may have changed store_roles
 
 	config    atomic.Pointer[config.Config]
 	who       atomic.Pointer[access]

@@ -67,6 +67,8 @@ type Maintainer interface {
 	// Starved is an error while what was committed cannot be put in its place, for somebody
 	// reads and does not end.
 	Starved() error
+	// Slow returns an error while a commit takes so long that the disk may be frozen or failing. It never blocks.
+	Slow() error
 	// Guard fails the store as soon as its files are removed or replaced, until ctx ends.
 	Guard(ctx context.Context)
 	// Compact gives space that removed rows have left inside the files back to the disk, in steps between

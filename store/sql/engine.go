@@ -75,16 +75,19 @@ type engine struct {
 	file  string // which database it is: a copy is another one
 	moved bool   // it was another one when it was used last
 
-	order    atomic.Pointer[queue.Order] // as the last commit has it
-	mu       sync.Mutex
-	err      error          // why the store has failed; guarded by mu
-	closing  bool           // guarded by mu
-	waiting  [classes][]*op // operations; guarded by mu
-	counts   store.Counts
-	usage    map[int]userUsage     // by uid; guarded by mu
-	reserved map[int64]reservation // by job; guarded by mu
-	waiter   *waiter               // the claim that waits for a job; guarded by mu
-	last     int64                 // event that is stored; guarded by mu
+	order   atomic.Pointer[queue.Order] // as the last commit has it
+	created time.Time
+	// commitStart is when the commit that is in progress started, in nanoseconds since created; 0 if none is.
+	commitStart atomic.Int64
+	mu          sync.Mutex
+	err         error          // why the store has failed; guarded by mu
+	closing     bool           // guarded by mu
+	waiting     [classes][]*op // operations; guarded by mu
+	counts      store.Counts
+	usage       map[int]userUsage     // by uid; guarded by mu
+	reserved    map[int64]reservation // by job; guarded by mu
+	waiter      *waiter               // the claim that waits for a job; guarded by mu
+	last        int64                 // event that is stored; guarded by mu
 	// servedSeen is, by queue, queueState.served as of the last commit. The inner maps never change; guarded by mu.
 	servedSeen map[string]map[int]int64
 	newer      chan struct{} // closed by the next event, nil if no caller waits; guarded by mu
@@ -100,7 +103,7 @@ type foreigners struct {
 // newEngine is an engine that is not open yet.
 func newEngine(h host, order queue.Order, log *slog.Logger) *engine {
 	e := &engine{
-		host: h, log: log, lanesKept: 1000,
+		host: h, log: log, lanesKept: 1000, created: time.Now(),
 		now:    func() queue.Millis { return queue.MillisOf(time.Now()) },
 		turn:   make(chan struct{}, 1),
 		broken: make(chan struct{}),

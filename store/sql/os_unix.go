@@ -49,6 +49,12 @@ func fileLimit() (n int64, ok bool) {
 	return int64(limit.Cur), true
 }
 
+// canWrite reports whether this process may write to a file or directory. It does not open the file: closing it would
+// release the locks that SQLite holds on it in this process.
+func canWrite(path string, _ os.FileInfo) bool {
+	return unix.Faccessat(unix.AT_FDCWD, path, unix.W_OK, unix.AT_EACCESS) == nil
+}
+
 // checkPrivate refuses a file or directory that belongs to another account, or whose mode has any of the permission
 // bits in open. Those bits give access to other accounts.
 func checkPrivate(path string, info os.FileInfo, open os.FileMode) error {

@@ -36,6 +36,9 @@ func totalBytes(dir string) (int64, error) {
 	return int64(total), err
 }
 
+// canWrite reports whether a file has no read-only attribute. The attribute has no effect on directories.
+func canWrite(_ string, info os.FileInfo) bool { return info.IsDir() || info.Mode().Perm()&0o200 != 0 }
+
 // checkPrivate accepts every file. On Windows the directory's access list keeps other accounts out.
 func checkPrivate(string, os.FileInfo, os.FileMode) error { return nil }
 

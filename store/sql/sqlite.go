@@ -97,7 +97,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, explain(path, err)
 	}
 	if err := s.begin(ctx, o); err != nil {
-		return nil, errors.Join(err, s.Close())
+		return nil, errors.Join(explain(path, err), s.Close())
 	}
 	return s, nil
 }
@@ -245,7 +245,7 @@ func explain(path string, err error) error {
 	case sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT:
 		return fmt.Errorf("the database %s is damaged (%w) and was not changed; copy it, then restore a backup with: queuectl restore FILE", path, err)
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN:
-		return fmt.Errorf("the database %s cannot be written (%w); check that the service's user can write to the database's directory", path, err)
+		return fmt.Errorf("the database %s cannot be written (%w); allow the account that the service runs as to write to the file and its directory", path, err)
 	case sqlite3.SQLITE_FULL:
 		return noSpaceFor(path, err)
 	case sqlite3.SQLITE_BUSY:

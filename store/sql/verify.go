@@ -33,6 +33,9 @@ func (s *Store) Examine(ctx context.Context) []store.Finding {
 	if err := s.Room(); err != nil {
 		list = append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "free some space"})
 	}
+	if err := s.Slow(); err != nil { // what follows would wait for the commit
+		return append(list, store.Finding{Check: "disk", Level: store.Failure, Message: err.Error(), Next: "check the disk"})
+	}
 	err := s.betweenTx(ctx, func() error {
 		list = append(append(list, examineSchema(s.lite)...), examineFrames(s.lite)...)
 		list = append(list, examineSize(s.lite)...)
@@ -150,6 +153,10 @@ func ExamineFolder(dir string) (list []store.Finding) {
 		}
 		if err == nil {
 			err = checkPrivate(path, info, open)
+		}
+		if err == nil && !canWrite(path, info) {
+			add("permissions", store.Failure, "allow the account that the service runs as to write to it", "%s cannot be written", path)
+			continue
 		}
 		if err != nil {
 			add("permissions", store.Failure, "let only the user of the service own and access the files of the queue", "%v", err)

@@ -101,6 +101,22 @@ func (s *Store) setStarved(why string) {
 	}
 }
 
+// slowCommit is how long a commit may take before health checks report it: the disk may be frozen or failing.
+const slowCommit = 10 * time.Second
+
+// Slow returns an error while a commit takes longer than slowCommit. It never blocks, and may be called concurrently.
+func (s *Store) Slow() error {
+	start := time.Duration(s.commitStart.Load())
+	if start == 0 {
+		return nil
+	}
+	if took := time.Since(s.created) - start; took >= slowCommit {
+		return queue.Errorf(queue.CodeUnavailable, "the database has been waiting for the disk of %s for %s, and stores nothing until the disk responds",
+			s.dir, queue.FormatDuration(took.Truncate(time.Second)))
+	}
+	return nil
+}
+
 // Starved is an error while the WAL has grown too large and cannot be emptied. It
 // may be asked at any time.
 func (s *Store) Starved() error {

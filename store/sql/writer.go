@@ -72,7 +72,9 @@ func (s *engine) lead() {
 	case s.ended:
 		s.refuse(group, cmp.Or(s.Err(), error(errClosed)))
 	default:
+		s.commitStart.Store(int64(time.Since(s.created)) | 1) // never 0
 		rest, err := s.commit(group)
+		s.commitStart.Store(0)
 		if err != nil {
 			s.fail(err, rest)
 			rest = nil
