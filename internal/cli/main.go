@@ -286,7 +286,11 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 		}
 		return true, nil
 	}
-	if time.Local, err = a.zone(value); err != nil {
+	time.Local, err = a.zone(value)
+	if _, set := os.LookupEnv("TZ"); err != nil && !set {
+		return false, Usage("%v; set TZ to your time zone, such as TZ=UTC, until the file is repaired", err)
+	}
+	if err != nil {
 		return false, Usage("TZ=%s: %v", value, err)
 	}
 	return false, nil

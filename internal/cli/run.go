@@ -291,7 +291,7 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		case p.Ended:
 			return ended(p.Attempt)
 		case p.Dropped > 0:
-			return a.sayGap(p.Gap() + ": the job printed faster than its output was read, and --output-limit keeps only part of it")
+			return a.sayGap(p.Gap() + ": only part of the output was kept, because the job printed faster than its output was read (see --output-limit) or because the disk failed (see: queuectl show)")
 		case p.Damage != nil:
 			return a.sayGap(damaged(&p).Error())
 		}
@@ -299,8 +299,9 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 		return err
 	})
 	for _, s := range []*screen{out, errs} {
-		_, failed := s.to.WriteString(s.rest())
-		err = errors.Join(err, failed)
+		if rest := s.rest(); rest != "" && err == nil {
+			_, err = s.to.WriteString(rest)
+		}
 	}
 	return err
 }
