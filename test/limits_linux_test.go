@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -253,6 +254,43 @@ func TestReadOnlyDisk(t *testing.T) {
 	q.start("--workers", "1")
 	if j := q.show(kept); j.State != "completed" {
 		t.Errorf("after the disk came back the job is %s", j.State)
+	}
+}
+
+// While the disk is frozen, "status --check" responds and reports it. Once the disk is thawed, the waiting
+// request succeeds.
+func TestFrozenDisk(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root to mount a disk")
+	}
+	t.Parallel()
+	needs(t, "mkfs.ext4")
+	needs(t, "fsfreeze")
+	q := newQueue(t, "")
+	disk := q.mount("64M")
+	q.start("--workers", "1")
+	q.must("run", "--", "true")
+	freeze := func(option string) {
+		if out, err := exec.Command("fsfreeze", option, disk).CombinedOutput(); err != nil {
+			t.Fatalf("fsfreeze %s: %v\n%s", option, err, out)
+		}
+	}
+	freeze("--freeze")
+	thaw := sync.OnceFunc(func() { freeze("--unfreeze") })
+	t.Cleanup(thaw)
+	enqueued := make(chan result, 1)
+	go func() { enqueued <- q.cli("enqueue", "--id", "late", "true") }()
+	q.until("the frozen disk is reported", 30*time.Second, func() bool {
+		got := q.cli("status", "--check")
+		return got.code == 2 && strings.HasPrefix(got.out, "failing: the database has been waiting for the disk of "+disk)
+	})
+	thaw()
+	if got := <-enqueued; got.code != 0 {
+		t.Errorf("the request that waited for the disk: %+v", got)
+	}
+	q.must("wait", "late")
+	if got := q.cli("status", "--check"); got.code != 0 {
+		t.Errorf("after the disk was thawed: %+v", got)
 	}
 }
 

@@ -199,6 +199,38 @@ func TestDatabaseServerHasNoSpace(t *testing.T) {
 	}
 }
 
+// While the database server accepts no changes, "status --check" and doctor report that the node cannot renew its lease,
+// and do not advise to remove the node.
+func TestDatabaseServerIsReadOnly(t *testing.T) {
+	t.Parallel()
+	q, p := onServer(t)
+	q.start("--workers", "2")
+	q.must("run", "--", "true")
+	set := func(value string) {
+		for _, sql := range []string{"ALTER SYSTEM SET default_transaction_read_only = " + value, "SELECT pg_reload_conf()"} {
+			url := p.URL("postgres") + "&options=-c%20default_transaction_read_only%3Doff"
+			if _, err := pgserver.Ask(url, sql); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	set("on")
+	trouble := "this node cannot renew its right to run jobs (node lease): "
+	q.until("the read-only server is reported", 60*time.Second, func() bool {
+		got := q.cli("status", "--check")
+		if strings.Contains(got.out, "node rm") {
+			t.Fatalf("the node advises to remove itself: %s", got.out)
+		}
+		return got.code == 2 && strings.HasPrefix(got.out, "failing: "+trouble)
+	})
+	if got := q.cli("doctor"); !strings.Contains(got.out, trouble) || strings.Contains(got.out, "node rm") {
+		t.Errorf("doctor: %+v", got)
+	}
+	set("off")
+	q.until("the node is healthy again", 60*time.Second, func() bool { return q.cli("status", "--check").code == 0 })
+	q.must("run", "--", "true")
+}
+
 // A queue that is moved to a server and back, while a job of it runs, keeps that job, its history and its outputs; the place
 // that it has left is refused.
 func TestQueueMoves(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,10 +33,18 @@ func TestForeignDatabaseIsRefused(t *testing.T) {
 	}
 }
 
-// A folder that cannot be written is refused with what to do, for ordinary
-// users as for a service that has dropped its rights.
-func TestReadOnlyFolderIsRefused(t *testing.T) {
-	dir := filled(t, 1)
+// A directory or database file that cannot be written is refused with the next step, and doctor reports it. This holds
+// for ordinary users and for a service that gave up its privileges.
+func TestReadOnlyFilesAreRefused(t *testing.T) {
+	for name, path := range map[string]func(dir string) string{
+		"directory": func(dir string) string { return dir },
+		"database":  func(dir string) string { return filepath.Join(dir, fileName) },
+	} {
+		t.Run(name, func(t *testing.T) { refusesReadOnly(t, filled(t, 1), path) })
+	}
+}
+
+func refusesReadOnly(t *testing.T, dir string, path func(dir string) string) {
 	if os.Geteuid() == 0 {
 		runtime.LockOSThread() // never unlocked: the thread ends with the test
 		for _, p := range []string{dir, filepath.Join(dir, fileName), filepath.Join(dir, markName)} {
@@ -55,11 +64,18 @@ func TestReadOnlyFolderIsRefused(t *testing.T) {
 		become(65534)
 		defer become(0)
 	}
-	if err := os.Chmod(dir, 0o500); err != nil {
+	if err := os.Chmod(path(dir), 0o500); err != nil {
 		t.Fatal(err)
 	}
-	defer os.Chmod(dir, 0o700)
+	defer os.Chmod(path(dir), 0o700)
 	refuses(t, dir, "cannot be written")
+	want := store.Finding{
+		Check: "permissions", Level: store.Failure, Message: path(dir) + " cannot be written",
+		Next: "allow the account that the service runs as to write to it",
+	}
+	if got := ExamineFolder(dir); !slices.Contains(got, want) {
+		t.Errorf("doctor reports %+v, want %+v among them", got, want)
+	}
 }
 
 // replaced puts a copy in the place of a file.

@@ -97,7 +97,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, explain(path, err)
 	}
 	if err := s.begin(ctx, o); err != nil {
-		return nil, errors.Join(explain(path, err), s.Close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -213,6 +213,9 @@ func checkFolder(dir, path string) error {
 	}
 	if err := checkPrivate(path, info, 0o077); err != nil {
 		return fmt.Errorf("the database %w", err)
+	}
+	if !canWrite(path, info) {
+		return fmt.Errorf("the database %s cannot be written; allow the account that the service runs as to write to it", path)
 	}
 	return nil
 }

@@ -38,6 +38,29 @@ func smallWAL(t *testing.T) (s *Store, log *bytes.Buffer) {
 	return s, log
 }
 
+// A commit that takes longer than slowCommit is reported, also by Examine, which then does not wait for the commit.
+func TestSlowCommitIsReported(t *testing.T) {
+	s := openStore(t, t.TempDir())
+	<-s.turn // Examine must not wait for it
+	defer func() { s.turn <- struct{}{} }()
+	s.commitStart.Store(1)
+	s.created = time.Now().Add(-slowCommit + time.Minute)
+	if err := s.Slow(); err != nil {
+		t.Errorf("before slowCommit: %v", err)
+	}
+	s.created = time.Now().Add(-slowCommit - time.Second)
+	if err := s.Slow(); err == nil || !strings.Contains(err.Error(), "waiting for the disk of "+s.dir+" for 11s") {
+		t.Errorf("after slowCommit: %v", err)
+	}
+	if list := s.Examine(t.Context()); !slices.ContainsFunc(list, func(f store.Finding) bool { return f.Check == "disk" && f.Level == store.Failure }) {
+		t.Errorf("doctor reports %+v, want a failure of the disk", list)
+	}
+	s.commitStart.Store(0)
+	if err := s.Slow(); err != nil {
+		t.Errorf("without a commit: %v", err)
+	}
+}
+
 // grow enqueues 64 KiB.
 func grow(t *testing.T, s *Store) {
 	t.Helper()
