@@ -163,7 +163,7 @@ func (l *loop) spawnedAlone(h *leaseState, conn *runnerConn, err error) {
 // handOver sends a job to a runner that was started for it, unless nothing is to be
 // started any more. The caller holds mu.
 func (l *loop) handOver(h *leaseState, conn *runnerConn) {
-	if l.stopping || l.draining || l.frozen || len(h.asks) > 0 || h.end != nil {
+	if !l.mayStart() || len(h.asks) > 0 || h.end != nil {
 		l.giveBack(h)
 		return
 	}

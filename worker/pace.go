@@ -10,6 +10,12 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
+// mayStart reports whether jobs may be sent to runners now: not during a stop, a drain, a pause of the queue or a recall,
+// and not after the node lease has ended. The caller holds mu.
+func (l *loop) mayStart() bool {
+	return !l.stopping && !l.draining && !l.frozen && !l.lapsed() && !l.leases.recalling()
+}
+
 // capacity is how many jobs may be claimed now. The caller holds mu.
 func (l *loop) capacity() int {
 	if time.Now().Before(l.paused) {
@@ -17,7 +23,7 @@ func (l *loop) capacity() int {
 	}
 	l.paused = time.Time{}
 	workers := l.fit()
-	if l.stopping || l.draining || l.frozen || l.lapsed() || l.leases.recalling() {
+	if !l.mayStart() {
 		return 0
 	}
 	if workers == 0 || l.runners.current() == nil {

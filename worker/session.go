@@ -150,8 +150,8 @@ func (l *loop) start(jobs []queue.Job, stored bool) {
 	failpoint.Hit("claimed")
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	conn, ready := l.runners.current(), !l.stopping && !l.draining && !l.frozen && !l.lapsed() && !l.leases.recalling()
-	if conn == nil || !ready { // the runner died, or this changed while the jobs were claimed
+	conn := l.runners.current()
+	if conn == nil || !l.mayStart() { // the runner died, or this changed while the jobs were claimed
 		l.giveBackClaimed(jobs)
 		return
 	}
