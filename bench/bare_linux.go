@@ -14,22 +14,23 @@ import (
 	"time"
 )
 
-// bareVariable makes this program the bare loop: its value is the number of
-// workers and of runs. A process of its own keeps its CPU time apart.
+// bareVariable makes this program the bare loop. Its value is the number of workers and the number of
+// runs. The loop is a separate process so that its CPU time can be measured.
 const bareVariable = "QUEUECTL_BENCH_BARE"
 
 // noop is the command of a drain.
 var noop = []string{"/bin/sh", "-c", "true"}
 
-// bareMain runs the no-op so often, the cheapest way that Go has: no queue, no
-// database, nothing kept.
+// bareMain runs the no-op command n times in the cheapest way that Go offers: without a queue or a
+// database.
 func bareMain(spec string) {
 	var workers, n int
 	if _, err := fmt.Sscanf(spec, "%d,%d", &workers, &n); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", bareVariable, err)
 		os.Exit(exitLost)
 	}
-	runtime.GOMAXPROCS(max(8, 2*workers+2)) // spare Ps for threads that block in vfork; the runner does the same
+	// Additional Ps serve the threads that block in vfork. The runner has them too.
+	runtime.GOMAXPROCS(max(8, 2*workers+2))
 	var left atomic.Int64
 	left.Store(int64(n))
 	var loops sync.WaitGroup
@@ -53,8 +54,7 @@ func bareMain(spec string) {
 	}
 }
 
-// runBare runs one command in a process group of its own and reads what it
-// prints.
+// runBare runs one command in a new process group and reads its output.
 func runBare(argv, env []string, buf []byte) error {
 	var read, write [2]int
 	for i := range 2 {
@@ -102,13 +102,13 @@ func runBare(argv, env []string, buf []byte) error {
 	return nil
 }
 
-// effort is what a number of runs took.
+// effort is the time that a number of runs took.
 type effort struct {
 	wall, cpu time.Duration
-	own       cost // of a service; zero for the others
+	own       cost // CPU time of a service, its runner and its jobs; zero for other programs
 }
 
-// bare, as xargs and make below it, runs n no-ops on so many workers.
+// bare runs n no-op commands on a number of workers, as xargs and make below do.
 func (b *bench) bare(workers, n int) (effort, error) {
 	cmd := exec.Command(b.self)
 	cmd.Env = append(plainEnv(b.dir), fmt.Sprintf("%s=%d,%d", bareVariable, workers, n))
@@ -149,7 +149,7 @@ func (b *bench) make(workers, n int) (effort, error) {
 	return effortOf(cmd)
 }
 
-// effortOf runs a command; the CPU time is its own and its children's.
+// effortOf runs a command. The CPU time includes that of its children.
 func effortOf(cmd *exec.Cmd) (effort, error) {
 	cmd.Stderr = os.Stderr
 	began := time.Now()

@@ -13,12 +13,11 @@ import (
 
 const (
 	batchJobs    = 100_000
-	minBatchRate = 40_000                // jobs a second
-	maxBesideP99 = 50 * time.Millisecond // of another client's enqueues meanwhile
+	minBatchRate = 40_000                // jobs per second
+	maxBesideP99 = 50 * time.Millisecond // of another client's enqueues during the batch
 )
 
-// batch measures one batch of many requests, a file of named jobs, and what another
-// client feels of it.
+// batch measures one batch of many requests, a file of named jobs, and how it affects another client.
 func (b *bench) batch(s *service) error {
 	n := b.size(batchJobs, batchJobs/10)
 	var files, beside, alone crowd
@@ -52,7 +51,7 @@ func (b *bench) batch(s *service) error {
 	return nil
 }
 
-// writeJobs writes a file of n jobs, a line each, whose ids no other file has.
+// writeJobs writes a file of n jobs, one on each line. Their ids occur in no other file.
 func writeJobs(path string, file, n int) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -65,7 +64,7 @@ func writeJobs(path string, file, n int) error {
 	return errors.Join(out.Flush(), f.Close())
 }
 
-// enqueueFile runs the shipped program, which must print so many ids.
+// enqueueFile runs the shipped program on a file, and checks that it prints n ids.
 func (b *bench) enqueueFile(s *service, file string, n int) error {
 	cmd := exec.Command(b.bin, "--dir", s.dir, "enqueue", "--file", file)
 	cmd.Env = plainEnv(s.dir)
@@ -79,8 +78,7 @@ func (b *bench) enqueueFile(s *service, file string, n int) error {
 	return nil
 }
 
-// beside has a client enqueue, one request after the other, as long as something
-// takes.
+// beside lets a client enqueue, one request at a time, while do runs.
 func (s *service) beside(do func() error) (crowd, error) {
 	l, err := s.dial()
 	if err != nil {

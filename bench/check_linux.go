@@ -8,13 +8,13 @@ import (
 	"path/filepath"
 	"strconv"
 
-	_ "modernc.org/sqlite" // the driver
+	_ "modernc.org/sqlite" // SQLite driver
 
 	"github.com/queuectl/queuectl/control"
 )
 
-// facts is the table of what must hold after a drain of n jobs whose service has
-// been stopped. Each statement counts.
+// facts lists what must hold after a drain of n jobs, once the service has been stopped. Each statement
+// returns a count.
 var facts = []struct {
 	what string
 	sql  string
@@ -36,7 +36,8 @@ const printedFact = `SELECT count(*) FROM attempts WHERE instr(output, CAST(? AS
 func all(n int) int { return n }
 func none(int) int  { return 0 }
 
-// check checks what a service shows of n drained jobs, stops it, checks its database and removes that.
+// check checks what a service shows of n drained jobs. It then stops the service, checks its database
+// and removes the database.
 func (b *bench) check(s *service, n int, output string) error {
 	shown := s.checkAttempts(n)
 	if err := errors.Join(shown, s.stop()); err != nil {
@@ -45,8 +46,8 @@ func (b *bench) check(s *service, n int, output string) error {
 	return b.checkTables(s, n, output)
 }
 
-// checkAttempts checks that each of n jobs is shown with one attempt that has succeeded. A table would not tell: an
-// attempt without output has no row.
+// checkAttempts checks that the service shows one successful attempt of each of n jobs. The tables
+// cannot show that, because an attempt without output has no row.
 func (s *service) checkAttempts(n int) error {
 	for seq := 1; seq <= n; seq++ {
 		j, err := s.Show(s.ctx, control.Show{ID: control.Name(strconv.Itoa(seq))})
@@ -63,7 +64,7 @@ func (s *service) checkAttempts(n int) error {
 	return nil
 }
 
-// checkTables looks into the database of a stopped service, which it then removes.
+// checkTables checks the database of a stopped service, and then removes the service's directory.
 func (b *bench) checkTables(s *service, n int, output string) error {
 	db, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {

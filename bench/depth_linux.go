@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	maxDepthRatio = 1.3 // of a full queue's cost to an empty one's
-	depthAsks     = 500 // enqueues a run
-	depthJobs     = 500 // jobs drained a run
+	maxDepthRatio = 1.3 // ratio of a full queue's cost to that of an empty one
+	depthAsks     = 500 // enqueues per run
+	depthJobs     = 500 // jobs drained per run
 )
 
-// depth measures whether a long queue makes the next enqueue or claim dearer.
+// depth measures whether a long queue makes the next enqueue or claim slower.
 func (b *bench) depth(short *service) (err error) {
 	waiting := b.size(1_000_000, 100_000)
 	long, err := b.serve()
@@ -30,8 +30,8 @@ func (b *bench) depth(short *service) (err error) {
 	return b.compare([2]*service{short, long}, [2]int{}, fmt.Sprintf("%d waiting", waiting))
 }
 
-// compare measures whether what the second of two queues is full of makes the next enqueue
-// or claim dearer. So many jobs have ended in each.
+// compare measures whether the content of the second queue makes its next enqueue or claim slower than
+// that of the first. ended holds how many jobs have ended in each queue.
 func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	var asks, drains [2][]float64
 	for range b.pairs {
@@ -56,13 +56,13 @@ func (b *bench) compare(pair [2]*service, ended [2]int, full string) error {
 	return nil
 }
 
-// judgeCosts judges figures of an empty queue and of a full one.
+// judgeCosts compares the costs of an empty queue (of[0]) and of a full one (of[1]).
 func (b *bench) judgeCosts(what string, of [2][]float64) {
 	ratio := median(ratios(of[1], of[0]))
 	b.report.judge(row{what, us(median(of[1])), "with none " + us(median(of[0])), times(ratio), "≤ " + times(maxDepthRatio), ""}, ratio <= maxDepthRatio)
 }
 
-// askMany enqueues one job after the other and says how long each took.
+// askMany enqueues n jobs one after the other, and returns how long each took, in seconds.
 func (s *service) askMany(n int) (waits []float64, err error) {
 	l, err := s.dial()
 	if err != nil {
@@ -79,8 +79,8 @@ func (s *service) askMany(n int) (waits []float64, err error) {
 	return waits, nil
 }
 
-// drainSome lets two workers run until so many jobs have ended in all, and says
-// what a job has cost the service itself. A few more may have ended by then.
+// drainSome lets two workers run until *ended jobs have ended in total. It returns the service's CPU
+// time per job, in seconds. It sets *ended to the actual number, which may be slightly higher.
 func (s *service) drainSome(ended *int) (float64, error) {
 	before, err := s.cost()
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package main measures the shipped program beside the machine's own limits, in
-// the same run and in turns, so that a noisy machine harms both alike.
+// Package main measures the shipped program and compares it with the limits of the machine. Both are
+// measured in turns in the same run, so that other load on the machine affects both.
 //
-// It builds the program, drives it with default settings over its socket in a
-// folder on a real disk, checks after every run that nothing was lost, and
-// prints one Markdown table. Exit code 1 means that a check failed, 2 that a
-// target was missed.
+// The benchmark builds the program and drives it through its socket, with default settings and in a
+// directory on a real disk. After every run, it checks that nothing was lost. It prints one Markdown
+// table. Exit code 1 means that a check failed, 2 that a target was missed.
 package main

@@ -10,11 +10,11 @@ import (
 
 // Targets of a drain.
 const (
-	maxCPURatio = 1 / 0.85 // of the bare loop's CPU time a job
-	printed     = "abc"    // by each job of the run whose output is checked
+	maxCPURatio = 1 / 0.85 // ratio of CPU time per job to that of the bare loop
+	printed     = "abc"    // output of each job in the run that checks outputs
 )
 
-// drain measures a full queue being emptied, beside a bare loop, xargs and make.
+// drain measures how fast a full queue is emptied, compared with a bare loop, xargs and make.
 func (b *bench) drain() error {
 	for _, workers := range []int{2, 8} {
 		if err := b.drainWith(workers); err != nil {
@@ -58,7 +58,7 @@ func (b *bench) drainWith(workers int) error {
 		name   string
 		list   []effort
 		target string
-		most   float64 // the ratio that is allowed, 0 for any
+		most   float64 // maximum ratio; 0 means no limit
 	}{{"bare loop", bare, "", 0}, {"`xargs -P`", xargs, "< 1", 1}, {"`make -j`", makes, "", 0}} {
 		ratio := median(ratios(figures(ours, wall), figures(o.list, wall)))
 		r := row{name + "wall", rate(n / median(figures(ours, wall))), o.name + " " + rate(n/median(figures(o.list, wall))), times(ratio), o.target, ""}
@@ -85,7 +85,7 @@ func (b *bench) drainWith(workers int) error {
 	return nil
 }
 
-// drainChecked empties a fresh queue and then looks whether all is there.
+// drainChecked empties a fresh queue and then checks that nothing was lost.
 func (b *bench) drainChecked(workers, n int) (effort, error) {
 	s, e, err := b.drainOnce(workers, n, "true")
 	if err != nil {
@@ -94,7 +94,7 @@ func (b *bench) drainChecked(workers, n int) (effort, error) {
 	return e, b.check(s, n, "")
 }
 
-// drainOnce empties a fresh queue of n jobs and leaves the service running.
+// drainOnce empties a fresh queue of n jobs. The service continues to run.
 func (b *bench) drainOnce(workers, n int, command string) (*service, effort, error) {
 	s, err := b.serve()
 	if err != nil {

@@ -11,15 +11,15 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Targets of a queue that remembers many ended jobs.
+// Targets of a queue with many ended jobs.
 const (
-	maxLook   = 50 * time.Millisecond  // list, status and show, as processes
-	maxDryRun = 200 * time.Millisecond // of a cleanup
-	keptShare = 10                     // one in so many is kept by the retention that is measured
+	maxLook   = 50 * time.Millisecond  // time of list, status and show, each as a process
+	maxDryRun = 200 * time.Millisecond // time of `cleanup --dry-run`
+	keptShare = 10                     // the retention that is measured keeps one job in keptShare
 )
 
-// endedSQL makes n completed jobs, a second of the last twenty days each, as if they
-// had run one after the other.
+// endedSQL creates n completed jobs, spread evenly over the last twenty days, as if they had run one
+// after the other.
 var endedSQL = []string{
 	`WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < @n)
 		INSERT INTO jobs (seq, id, uid, state, place, lane, rank, priority, max_attempts, attempts, runs, fence, created_at, updated_at, run_at, due_at, since, arrival,
@@ -33,8 +33,8 @@ var endedSQL = []string{
 	`INSERT INTO users (uid, waiting, bytes, outputs) VALUES (0, 0, @n * 600, 0)`,
 }
 
-// ended measures what a million ended jobs make dearer, and what others feel of it
-// when most of them are removed.
+// ended measures how much slower a million ended jobs make the queue, and how the removal of most of
+// them affects another client.
 func (b *bench) ended(empty *service) (err error) {
 	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
@@ -51,7 +51,7 @@ func (b *bench) ended(empty *service) (err error) {
 	return b.retention(full, n)
 }
 
-// serveEnded starts a service on a folder that remembers n ended jobs.
+// serveEnded starts a service in a directory with n ended jobs.
 func (b *bench) serveEnded(n int) (*service, error) {
 	s, err := b.serve()
 	if err != nil {
@@ -78,7 +78,7 @@ func (b *bench) serveEnded(n int) (*service, error) {
 	return b.serveIn(s.dir)
 }
 
-// looks measures the verbs that look at the queue, as processes.
+// looks measures the commands that read the queue, each as a process.
 func (b *bench) looks(s *service, n int) error {
 	for _, look := range []struct {
 		words []string
@@ -110,7 +110,7 @@ func (b *bench) looks(s *service, n int) error {
 	return nil
 }
 
-// retention has most of the ended jobs removed while another client enqueues.
+// retention removes most of the ended jobs while another client enqueues.
 func (b *bench) retention(s *service, n int) error {
 	keep := n / keptShare
 	var took time.Duration

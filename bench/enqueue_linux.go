@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	minRate   = 20_000 // durable enqueues a second of 64 clients
+	minRate   = 20_000 // durable enqueues per second of 64 clients
 	pageBytes = 4096
 )
 
 // plain is the request of the enqueue measurements.
 var plain = []byte(`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"true"}}` + "\n")
 
-// enqueue measures durable enqueues through the socket, beside a loop of write
-// and fsync and SQLite alone with this schema.
+// enqueue measures durable enqueues through the socket. It compares them with a loop of write and
+// fsync, and with SQLite alone, using the same schema.
 func (b *bench) enqueue(s *service) error {
 	raw, err := b.openRaw(s)
 	if err != nil {
@@ -63,7 +63,8 @@ func (b *bench) enqueue(s *service) error {
 	return nil
 }
 
-// crowd is what a number of clients reached: a rate each run, a wait each request.
+// crowd is the result of a number of clients: a rate for each run, in jobs per second, and a wait for
+// each request, in seconds.
 type crowd struct {
 	rates, waits []float64
 }
@@ -75,7 +76,7 @@ func (c *crowd) String() string {
 	return fmt.Sprintf("%s (p50 %s, p99 %s)", rate(median(c.rates)), ms(median(c.waits)), ms(quantile(c.waits, 0.99)))
 }
 
-// crowd has clients enqueue, each on its own connection, one request at a time.
+// crowd lets a number of clients enqueue, each on its own connection and one request at a time.
 func (s *service) crowd(clients int, span time.Duration) (crowd, error) {
 	lines := make([]*line, clients)
 	for i := range lines {
@@ -104,7 +105,7 @@ func (s *service) crowd(clients int, span time.Duration) (crowd, error) {
 	return c, errors.Join(failed...)
 }
 
-// repeat does something until a moment and says how long each time took.
+// repeat calls a function until a time, and returns how long each call took, in seconds.
 func repeat(end time.Time, do func() error) (waits []float64, err error) {
 	for now := time.Now(); now.Before(end); {
 		if err := do(); err != nil {
@@ -131,7 +132,7 @@ func (s *service) batch(n int) (crowd, error) {
 	return crowd{rates: []float64{float64(n) / time.Since(began).Seconds()}}, err
 }
 
-// syncFor writes a page and syncs it, again and again.
+// syncFor repeatedly writes a page and syncs it, until span has passed.
 func (b *bench) syncFor(span time.Duration) (crowd, error) {
 	write, done, err := b.syncer()
 	if err != nil {
@@ -142,8 +143,8 @@ func (b *bench) syncFor(span time.Duration) (crowd, error) {
 	return crowd{rates: []float64{float64(len(waits)) / time.Since(began).Seconds()}, waits: waits}, errors.Join(err, done())
 }
 
-// syncer makes a file that write writes one page of and syncs, going round: like
-// a WAL that has its size already, so that no new blocks have to be found.
+// syncer creates a file. Each call of write writes the next page of the file and syncs it, and starts
+// again after the last page. Like a WAL that has reached its full size, the file needs no new blocks.
 func (b *bench) syncer() (write, done func() error, err error) {
 	const pages = 1024
 	f, err := os.Create(filepath.Join(b.dir, "synced"))

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// fsync watches the system calls of a service while clients enqueue: no answer
-// may be written before an fsync of the WAL, begun after the last write to it
-// that followed the request, has returned 0.
+// fsync traces the system calls of a service while clients enqueue. Before the service writes an
+// answer, an fsync of the WAL must have returned 0. That fsync must have begun after the WAL was
+// written, and the WAL must have been written after the request was read.
 func (b *bench) fsync() error {
 	if _, err := exec.LookPath("strace"); err != nil {
 		return fmt.Errorf("the check that answers follow fsync needs strace: %w", err)
@@ -32,7 +32,7 @@ func (b *bench) fsync() error {
 	return nil
 }
 
-// traced has clients enqueue for a moment under strace and reads the trace.
+// traced lets clients enqueue for a moment under strace, and reads the trace.
 func (b *bench) traced(clients int) (answers, syncs int, err error) {
 	s, err := b.serve()
 	if err != nil {
@@ -54,8 +54,8 @@ func (b *bench) traced(clients int) (answers, syncs int, err error) {
 		return 0, 0, errors.Join(fmt.Errorf("strace: %s", strings.TrimSpace(first)), err, trace.Wait())
 	}
 	done, err := s.crowd(clients, time.Second/2)
-	trace.Process.Signal(syscall.SIGINT) // it detaches
-	trace.Wait()                         // it ends with the signal, as it is meant to
+	trace.Process.Signal(syscall.SIGINT) // strace detaches from the service
+	trace.Wait()                         // returns an error, because a signal has ended strace
 	if err != nil {
 		return 0, 0, err
 	}
@@ -76,11 +76,11 @@ var (
 	resumed   = regexp.MustCompile(`^(\d+) +<\.\.\. (\w+) resumed>(.*)$`)
 )
 
-// traceState is where the calls stand, in lines of the trace.
+// traceState is the state of readTrace. Positions are line numbers of the trace.
 type traceState struct {
-	begun    map[string]call // by thread
-	request  map[string]int  // by connection: when its last request had been read
-	written  int             // when the WAL was last written to
+	begun    map[string]call // calls that have not returned, by thread
+	request  map[string]int  // by connection: where its last request had been read
+	written  int             // position of the last write to the WAL
 	synced   []durable       // fsyncs of the WAL that have returned 0
 	answers  int
 	problems []error
@@ -90,10 +90,10 @@ type traceState struct {
 type call struct {
 	name, fd, path, args string
 	at                   int
-	lastWrite            int // to the WAL, before it began
+	lastWrite            int // position of the last write to the WAL before the call began
 }
 
-// durable is one fsync: the last write to the WAL before it began.
+// durable is an fsync of the WAL, with the position of the last write to the WAL before it.
 type durable struct{ lastWrite int }
 
 func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
@@ -121,7 +121,7 @@ func readTrace(lines *bufio.Scanner) (answers, syncs int, err error) {
 
 const answerStart = `, "{\"jsonrpc\":\"2.0\",\"id\":`
 
-// begin is the moment a call goes into the kernel: an answer is out from here.
+// begin handles the start of a call. An answer counts as sent when its write begins.
 func (t *traceState) begin(c call) {
 	switch {
 	case c.name == "pwrite64" && strings.HasSuffix(c.path, "-wal"):
@@ -138,7 +138,7 @@ func (t *traceState) begin(c call) {
 	}
 }
 
-// end is the moment a call returns.
+// end handles the return of a call.
 func (t *traceState) end(c call, tail string, at int) {
 	switch c.name {
 	case "fsync", "fdatasync":

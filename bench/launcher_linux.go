@@ -12,11 +12,11 @@ import (
 // launcher is the process that starts root's runners for a service.
 type launcher struct {
 	cmd  *exec.Cmd
-	life io.Closer // its standard input, with which it ends
+	life io.Closer // standard input of the launcher, which exits when it is closed
 }
 
-// openDoor starts a launcher beside the service's folder and says with what arguments the
-// service finds it.
+// openDoor starts a launcher in a directory next to that of the service. It returns the arguments with
+// which the service finds the launcher.
 func (s *service) openDoor(b *bench) ([]string, error) {
 	s.roots = s.dir + "-roots"
 	policy, settings := s.dir+".policy", filepath.Join(s.dir, "queuectl.toml")
@@ -48,7 +48,7 @@ func (s *service) openDoor(b *bench) ([]string, error) {
 	return []string{"--runner-dir", s.roots, "--runner-socket", filepath.Join(s.roots, "spawn.sock"), "--runner-policy", policy}, nil
 }
 
-// end ends a launcher; nil is none.
+// end stops a launcher. It does nothing if p is nil.
 func (p *launcher) end() {
 	if p != nil {
 		p.life.Close()

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// realDisk names the file system of a folder and refuses one that is memory.
+// realDisk returns the name of a directory's file system. It returns an error if the file system is in
+// memory.
 func realDisk(dir string) (string, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
@@ -44,10 +45,10 @@ func cpuModel() string {
 	return "CPU of unknown make"
 }
 
-// ownCPU is the CPU time of a process and its threads, without children, by its
-// CPU-time clock: /proc counts in steps of 10 ms.
+// ownCPU returns the CPU time of a process and its threads, without children. It reads the CPU-time
+// clock of the process, because /proc counts in steps of 10 ms.
 func ownCPU(pid int) (time.Duration, error) {
-	const allThreads = 2 // CPUCLOCK_SCHED of a whole process
+	const allThreads = 2 // CPUCLOCK_SCHED, of a whole process
 	var t unix.Timespec
 	if err := unix.ClockGettime(int32(^pid<<3|allThreads), &t); err != nil {
 		return 0, fmt.Errorf("read the CPU clock of %d: %w", pid, err)
@@ -55,7 +56,7 @@ func ownCPU(pid int) (time.Duration, error) {
 	return time.Duration(t.Nano()), nil
 }
 
-// childCPU is the CPU time of a process's children that it has waited for.
+// childCPU returns the CPU time of a process's children that it has waited for.
 func childCPU(pid int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -74,14 +75,14 @@ func childCPU(pid int) (time.Duration, error) {
 	return time.Duration(ticks) * tick, nil
 }
 
-// memory is what a process holds, in MB.
+// memory is the memory of a process, in MB.
 type memory struct{ rss, pss, private float64 }
 
 func (m memory) String() string {
 	return fmt.Sprintf("%.1f MB (PSS %.1f, private %.1f)", m.rss, m.pss, m.private)
 }
 
-// memoryOf reads what a process holds; rss is RssAnon + RssFile.
+// memoryOf reads the memory of a process; rss is RssAnon + RssFile.
 func memoryOf(pid int) (m memory, err error) {
 	fields := map[string]*float64{
 		"RssAnon:": &m.rss, "RssFile:": &m.rss,
@@ -108,8 +109,7 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// wakeUps is how often the threads of a process have gone to sleep of their own
-// will so far.
+// wakeUps returns how often the threads of a process have gone to sleep voluntarily so far.
 func wakeUps(pid int) (total int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
 	for _, f := range files {

@@ -14,26 +14,26 @@ import (
 
 // Exit codes.
 const (
-	exitLost   = 1 // a check failed, or nothing could be measured
+	exitLost   = 1 // a check failed, or a measurement was not possible
 	exitMissed = 2 // a target was missed
 )
 
 // bench is one run of the measurements.
 type bench struct {
-	dir    string // on a real disk; removed afterwards
-	bin    string // the shipped program
-	hello  string // a Go program that does nothing but greet
+	dir    string // temporary directory on a real disk
+	bin    string // path of the shipped program
+	hello  string // path of a Go program that only prints a greeting
 	self   string
 	quick  bool
 	smoke  bool
 	pairs  int
 	jobs   int
 	report report
-	opened int    // services so far, each with a folder of its own
-	user   string // whom root's runners run jobs as, "" if the service has its own
+	opened int    // number of services so far, each with its own directory
+	user   string // account of the jobs, in root's runners; "" if the service has its own runner
 }
 
-// subjects is the table of measurements, in the order of the report.
+// subjects lists the measurements in the order of the report.
 var subjects = []struct {
 	name    string
 	measure func(*bench) error
@@ -89,10 +89,10 @@ func (b *bench) setDefaults() {
 	}
 }
 
-// smokeShare is the part of a short form that -smoke measures.
+// smokeShare is the divisor of the quick size with -smoke.
 const smokeShare = 20
 
-// size is how many of something are measured, in the whole form and in the short one.
+// size returns how many items are measured: whole, or short with -quick, or fewer with -smoke.
 func (b *bench) size(whole, short int) int {
 	if b.smoke {
 		return max(1, short/smokeShare)
@@ -103,8 +103,8 @@ func (b *bench) size(whole, short int) int {
 	return whole
 }
 
-// run measures every subject that is asked for and prints the table, also when
-// one of them failed: what was measured before it holds.
+// run measures all selected subjects and prints the table. It also prints the table if a subject fails,
+// because the other results are valid.
 func (b *bench) run(dir, only string) (err error) {
 	if err := b.prepare(dir); err != nil {
 		return err
@@ -137,7 +137,7 @@ func (b *bench) run(dir, only string) (err error) {
 	return errors.Join(failed...)
 }
 
-// prepare makes the folder and builds the programs into it.
+// prepare creates the temporary directory and builds the programs in it.
 func (b *bench) prepare(dir string) (err error) {
 	if b.self, err = os.Executable(); err != nil {
 		return err
@@ -161,9 +161,9 @@ func (b *bench) prepare(dir string) (err error) {
 	return nil
 }
 
-// build builds a program as it is shipped: static, without paths. What the linker wrote is
-// copied, as by whoever installs it: the linker leaves it in the page cache by single pages, which
-// makes each start of a large program slower by a sixth, and of a small one by a twentieth.
+// build builds a program like a release: static, and without paths. It copies the program, as an
+// installation does. The linker leaves its output in the page cache as single pages. That makes each
+// start slower: by a sixth for a large program, by a twentieth for a small one.
 func build(dir, source string) error {
 	linked, err := os.MkdirTemp(dir, "linked-*")
 	if err != nil {

@@ -8,21 +8,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Targets of an idle service, in MB and of CPU.
+// Targets of an idle service.
 const (
 	maxServiceMB = 25.0
 	maxRunnerMB  = 15.0
-	maxIdleCPU   = 10 * time.Millisecond // in idleSpan
+	maxIdleCPU   = 10 * time.Millisecond // CPU time during idleSpan
 	idleSpan     = 5 * time.Second
-	settling     = time.Second // until what was just done is over
+	settling     = time.Second // time until earlier work is finished
 )
 
-// memory measures what the processes hold when idle, and after some use.
+// memory measures the memory of the processes when they are idle, and after some use.
 func (b *bench) memory(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
-	time.Sleep(2 * settling) // the service takes a while to count as started
+	time.Sleep(2 * settling) // the service counts as started only after a while
 	service, runner, err := s.memories()
 	if err != nil {
 		return err
@@ -74,7 +74,7 @@ func (s *service) memories() (service, runner memory, err error) {
 	return service, runner, err
 }
 
-// idle measures what the processes do when there is nothing to do.
+// idle measures the CPU time of idle processes.
 func (b *bench) idle(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err

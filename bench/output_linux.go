@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// maxOutputRatio is the target of a client that prints on a terminal what a job prints, to cat.
+// maxOutputRatio is the target of a client that prints a job's output on a terminal, as a ratio to cat.
 const maxOutputRatio = 2
 
-// output measures how fast run and attach print on a terminal what a job prints with carriage
-// returns, beside cat on one. The terminals are made and read by script(1).
+// output measures how fast run and attach print a job's output with carriage returns on a terminal,
+// compared with cat. script(1) creates and reads the terminals.
 func (b *bench) output(s *service) (err error) {
 	if _, err := exec.LookPath("script"); err != nil {
 		return fmt.Errorf("measure the output on a terminal: %w", err)
@@ -38,7 +38,7 @@ func (b *bench) output(s *service) (err error) {
 		}
 		for _, one := range []struct {
 			words string
-			open  bool // the job waits for the gate
+			open  bool // the job waits until the gate is written to
 			into  *[]float64
 		}{{client + " attach " + id, true, &attach}, {"cat " + file, false, &cat}, {client + " run --output-limit 1G -- cat " + file, false, &run}} {
 			took, err := onTerminal(one.words, plainEnv(s.dir), func() error {
@@ -63,7 +63,7 @@ func (b *bench) output(s *service) (err error) {
 	return nil
 }
 
-// onTerminal is how long a command takes on a terminal, from what begin does on.
+// onTerminal returns how long a command takes on a terminal, starting when begin is called, in seconds.
 func onTerminal(words string, env []string, begin func() error) (seconds float64, err error) {
 	cmd := exec.Command("script", "-qec", words, os.DevNull)
 	cmd.Env = env

@@ -13,24 +13,24 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Targets of the page.
+// Targets of the dashboard.
 const (
-	maxPage       = 20 * time.Millisecond // the overview of a full queue
+	maxPage       = 20 * time.Millisecond // time of the overview of a full queue
 	maxPageBytes  = 100_000
-	maxStreamCost = 1.05 // of a drain's time, with so many browsers that look
+	maxStreamCost = 1.05 // ratio of a drain's time with browsers to its time without
 	maxStreamMB   = 64.0
 	streams       = 500
-	deafStreams   = 50 // that read nothing
+	deafStreams   = 50 // additional browsers that read nothing
 )
 
-// browser is let in to the page of a service.
+// browser is signed in to the dashboard of a service.
 type browser struct {
 	at, address string
 	cookie      *http.Cookie
 	client      http.Client
 }
 
-// openPage has the page of a service served, and a browser let in.
+// openPage starts the dashboard of a service and signs a browser in.
 func (s *service) openPage() (*browser, error) {
 	state, err := s.WebStart(s.ctx, control.WebStart{Listen: "127.0.0.1:0"})
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *service) openPage() (*browser, error) {
 	return w, err
 }
 
-// get asks for a path; the answer's body is still to be read.
+// get requests a path. The caller reads and closes the body of the response.
 func (w *browser) get(ctx context.Context, path string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, "GET", w.at+path, nil)
 	if err != nil {
@@ -74,8 +74,8 @@ func (w *browser) get(ctx context.Context, path string) (*http.Response, error) 
 	return got, err
 }
 
-// page measures the overview of a queue that has much of everything, and what browsers cost that look at one while it
-// is drained.
+// page measures the overview of a full queue, and what browsers cost that watch a queue while it is
+// drained.
 func (b *bench) page() (err error) {
 	n := b.size(1_000_000, 100_000)
 	full, err := b.serveEnded(n)
@@ -106,7 +106,7 @@ func (b *bench) page() (err error) {
 	return b.watched()
 }
 
-// watched measures a drain with and without browsers that look at the page, in turns.
+// watched measures a drain with and without browsers that watch the dashboard, in turns.
 func (b *bench) watched() error {
 	var alone, beside, more []float64
 	jobs := max(b.jobs, b.size(drainWatchedJobs, 0))
@@ -127,11 +127,12 @@ func (b *bench) watched() error {
 	return nil
 }
 
-// drainWatchedJobs is how many jobs are drained beside browsers: for so long that the looks of a second, of which one more or
-// less falls into it, do not count.
+// drainWatchedJobs is the number of jobs drained while browsers watch. The dashboard refreshes once a
+// second. The drain takes several seconds, so that one refresh more or less does not matter.
 const drainWatchedJobs = 14_000
 
-// drainWatched drains a fresh queue, with browsers that look at it or without, and tells what the service takes in MB then.
+// drainWatched drains a fresh queue, with or without browsers that watch it. It returns the time, and
+// the memory of the service in MB.
 func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64, err error) {
 	s, err := b.serve()
 	if err != nil {
@@ -157,7 +158,7 @@ func (b *bench) drainWatched(jobs int, watched bool) (seconds, megabytes float64
 	return e.wall.Seconds(), m.rss, err
 }
 
-// crowd has browsers look at the overview until leave is called.
+// crowd connects browsers that watch the overview until leave is called.
 func (w *browser) crowd(ctx context.Context) (leave func(), err error) {
 	ctx, leave = context.WithCancel(ctx)
 	for i := range streams + deafStreams {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// rawQueue is SQLite alone with the schema of the shipped program: what an
-// enqueue writes, without a service, a socket or a check.
+// rawQueue is SQLite alone, with the schema of the shipped program. It writes the same as an enqueue,
+// but without a service, a socket or checks.
 type rawQueue struct {
 	db    *sql.DB
 	stmts []*sql.Stmt
@@ -18,8 +18,7 @@ type rawQueue struct {
 	event int64
 }
 
-// enqueueSQL is what one enqueue does to the tables; heads are written once a
-// commit.
+// enqueueSQL lists the statements of an enqueue. The UPDATE of meta is executed once for each commit.
 var enqueueSQL = []string{
 	`BEGIN IMMEDIATE`,
 	`SELECT seq FROM jobs WHERE id = ?`,
@@ -30,7 +29,7 @@ var enqueueSQL = []string{
 	`COMMIT`,
 }
 
-// openRaw makes a database with the schema that a service's own has.
+// openRaw creates a database with the schema of a service's database.
 func (b *bench) openRaw(s *service) (*rawQueue, error) {
 	from, err := openDB(filepath.Join(s.dir, "queuectl.db"), "&mode=ro")
 	if err != nil {
@@ -101,7 +100,7 @@ func (r *rawQueue) commit(n int) error {
 	return err
 }
 
-// enqueueFor stores jobs one commit each.
+// enqueueFor stores jobs, each in a separate commit, until span has passed.
 func (r *rawQueue) enqueueFor(span time.Duration) (crowd, error) {
 	began := time.Now()
 	waits, err := repeat(began.Add(span), func() error { return r.commit(1) })

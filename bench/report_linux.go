@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// report gathers the rows of the table.
+// report collects the rows of the table.
 type report struct {
 	rows   []row
 	missed int
 }
 
-// row is one figure beside the machine's own.
+// row compares one result with a limit of the machine or with another program.
 type row struct {
 	what    string
 	ours    string
-	limit   string // the machine's figure, with its name
+	limit   string // the result to compare with, and its name
 	ratio   string
 	target  string
 	verdict string
@@ -47,10 +47,10 @@ func (r *report) print(w io.Writer) {
 	fmt.Fprintf(w, "\n%d targets missed.\n", r.missed)
 }
 
-// median is the middle of some figures.
+// median returns the median of v.
 func median(v []float64) float64 { return quantile(v, 0.5) }
 
-// quantile is the figure below which a part q of them lies.
+// quantile returns the q-quantile of v.
 func quantile(v []float64, q float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -62,7 +62,8 @@ func quantile(v []float64, q float64) float64 {
 	return s[min(len(s)-1, int(q*float64(len(s))))]
 }
 
-// ratios divides pair by pair: what disturbed one run mostly disturbed the other.
+// ratios divides the results pair by pair. The runs of a pair took place close together, so other load
+// mostly affected both.
 func ratios(a, b []float64) []float64 {
 	out := make([]float64, min(len(a), len(b)))
 	for i := range out {

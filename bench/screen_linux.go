@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Targets of one look at a queue that has much of everything.
+// Targets of the default screen of a full queue.
 const (
-	maxScreen      = 15 * time.Millisecond // as a process
-	maxScreenRatio = 1.2                   // of a full queue's to that of one with a screenful
+	maxScreen      = 15 * time.Millisecond // time of one process
+	maxScreenRatio = 1.2                   // ratio of the time with a full queue to that with screenful jobs
 	screenful      = 100                   // jobs
 )
 
-// screen measures the default screen with as many waiting jobs as ended ones, beside that of a
-// queue which has just as many as it shows, and beside a program that starts and asks nobody.
+// screen measures the default screen of a queue with as many waiting jobs as ended ones. It compares
+// that with a queue that fits on one screen, and with `queuectl version`, which contacts no service.
 func (b *bench) screen() (err error) {
 	n := b.size(1_000_000, 100_000)
 	var few, full *service

@@ -20,15 +20,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// patience is how long anything may take that the measurements wait for.
+// patience limits each wait of the measurements.
 const patience = 5 * time.Minute
 
-// service is one running service in a folder of its own.
+// service is one running service with its own directory.
 type service struct {
 	*control.Client
 	dir      string
-	roots    string // the folder of root's runners, "" if it has its own
-	user     string // whom jobs run as, "" is the service's rule
+	roots    string // directory of root's runners; "" if the service has its own runner
+	user     string // account of the jobs; "" means that the service decides
 	launcher *launcher
 	cmd      *exec.Cmd
 	ended    chan error
@@ -36,8 +36,7 @@ type service struct {
 	cancel   context.CancelFunc
 }
 
-// serve starts the shipped program with default settings in a fresh folder; it
-// begins with no workers.
+// serve starts the shipped program with default settings in a fresh directory, without workers.
 func (b *bench) serve() (*service, error) {
 	b.opened++
 	dir := filepath.Join(b.dir, "q"+strconv.Itoa(b.opened))
@@ -47,7 +46,7 @@ func (b *bench) serve() (*service, error) {
 	return b.serveIn(dir)
 }
 
-// fresh is a measurement that begins with a service, whose folder is removed afterwards.
+// fresh returns a measurement that gets a fresh service. The service is removed afterwards.
 func fresh(measure func(*bench, *service) error) func(*bench) error {
 	return func(b *bench) (err error) {
 		s, err := b.serve()
@@ -59,7 +58,7 @@ func fresh(measure func(*bench, *service) error) func(*bench) error {
 	}
 }
 
-// serveIn starts it in a folder that may have held one before.
+// serveIn starts a service in a directory that may contain a queue.
 func (b *bench) serveIn(dir string) (*service, error) {
 	log, err := os.Create(filepath.Join(dir, "stderr"))
 	if err != nil {
@@ -104,7 +103,7 @@ func (b *bench) serveIn(dir string) (*service, error) {
 	return s, nil
 }
 
-// plainEnv is the environment of everything that is measured.
+// plainEnv returns the environment of all measured programs.
 func plainEnv(home string) []string {
 	return []string{"HOME=" + home, "PATH=/usr/local/bin:/usr/bin:/bin", "LANG=C.UTF-8", "QUEUECTL_NO_START=1"}
 }
@@ -112,7 +111,7 @@ func plainEnv(home string) []string {
 func (s *service) socket() string { return filepath.Join(s.dir, "queuectl.sock") }
 func (s *service) pid() int       { return s.cmd.Process.Pid }
 
-// stop ends the service as the system does, with its runner.
+// stop stops the service and its runner with SIGTERM, as systemd does.
 func (s *service) stop() error {
 	defer s.cancel()
 	defer s.launcher.end()
@@ -130,7 +129,7 @@ func (s *service) stop() error {
 	}
 }
 
-// discard stops the service and removes its folder.
+// discard stops the service and removes its directory.
 func (s *service) discard() error { return errors.Join(s.stop(), os.RemoveAll(s.dir)) }
 
 func (s *service) scale(n int) error {
@@ -138,7 +137,8 @@ func (s *service) scale(n int) error {
 	return err
 }
 
-// runners are the pids of the service's runners, whose folders are named by them.
+// runners returns the pids of the service's runners. The name of a runner's directory begins with its
+// pid.
 func (s *service) runners() (pids []int) {
 	entries, _ := os.ReadDir(cmp.Or(s.roots, filepath.Join(s.dir, "runner")))
 	for _, e := range entries {
@@ -152,7 +152,7 @@ func (s *service) runners() (pids []int) {
 	return pids
 }
 
-// fill enqueues n jobs of the same command, a batch at a time.
+// fill enqueues n jobs with the same command, in batches.
 func (s *service) fill(n int, command string) error {
 	for n > 0 {
 		size := min(n, queue.MaxBatch)
@@ -171,8 +171,8 @@ func (s *service) fill(n int, command string) error {
 	return nil
 }
 
-// until asks the status again and again until so many jobs are in a state,
-// seldom at first: asking costs the service time as well.
+// until polls the status until at least n jobs are in a state. It polls rarely at first, because each
+// poll costs the service CPU time.
 func (s *service) until(state queue.State, n int) error {
 	began := time.Now()
 	first := int64(-1)
@@ -200,7 +200,7 @@ func (s *service) until(state queue.State, n int) error {
 	}
 }
 
-// cost is the CPU time of a service, its runners and their children so far.
+// cost is the CPU time so far of a service, its runners and their children.
 type cost struct{ service, runner, children time.Duration }
 
 func (c cost) minus(o cost) cost {
@@ -224,8 +224,7 @@ func (s *service) cost() (c cost, err error) {
 	return c, nil
 }
 
-// line is a connection that sends ready-made lines: a client that costs the
-// measured machine next to nothing.
+// line is a connection on which prepared requests are sent. Such a client uses almost no CPU time.
 type line struct {
 	net.Conn
 	in *bufio.Reader
@@ -241,7 +240,7 @@ func (s *service) dial() (*line, error) {
 
 var resultMember = []byte(`"result":`)
 
-// ask sends a line and waits for its answer, which must not be an error.
+// ask sends a request and waits for the answer. It returns an error if the answer is one.
 func (l *line) ask(request []byte) error {
 	if _, err := l.Write(request); err != nil {
 		return err

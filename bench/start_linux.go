@@ -14,24 +14,25 @@ import (
 
 // Targets of an idle system.
 const (
-	maxStartOver = 1500 * time.Microsecond // over a bare spawn, p50
-	maxCLIRatio  = 2.2                     // of a bare Go process
-	maxPueue     = 1.0                     // of pueue add
-	rest         = 10 * time.Millisecond   // between measurements, so that the system is idle
+	maxStartOver = 1500 * time.Microsecond // p50, in addition to a bare spawn
+	maxCLIRatio  = 2.2                     // ratio to a bare Go process
+	maxPueue     = 1.0                     // ratio to `pueue add`
+	rest         = 10 * time.Millisecond   // pause between measurements, so that the system is idle
 )
 
-// start measures how long an idle queue takes from a request to the running
-// process, beside a bare spawn of the same process. The process tells of itself
-// through a FIFO.
+// start measures the time from a request to the running process in an idle queue, and compares it with
+// a bare spawn of the same process. The process reports its start through a FIFO.
 func (b *bench) start(s *service) error {
 	if err := s.scale(2); err != nil {
 		return err
 	}
 	fifo := filepath.Join(b.dir, "fifo")
-	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil { // for whom the jobs run as
+	// The account that the jobs run as may differ.
+	if err := errors.Join(syscall.Mkfifo(fifo, 0o600), os.Chmod(fifo, 0o666), os.Chmod(b.dir, 0o711)); err != nil {
 		return fmt.Errorf("make a FIFO: %w", err)
 	}
-	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0) // for writing too: it never ends
+	// Also open for writing, so that it never ends.
+	fd, err := syscall.Open(fifo, syscall.O_RDWR|syscall.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the FIFO: %w", err)
 	}
@@ -71,12 +72,12 @@ func (b *bench) start(s *service) error {
 	return nil
 }
 
-// untilTold does something that starts a process, and says how long after its
-// beginning that process wrote to the FIFO.
+// untilTold calls a function that starts a process. It returns the time until the process writes to the
+// FIFO, in seconds.
 func untilTold(fifo int, begin func() error) (float64, error) {
 	time.Sleep(rest)
 	told := make(chan time.Time, 1)
-	go func() { // ends with the line, which the process writes
+	go func() { // ends when the process has written its line
 		var line [1]byte
 		for {
 			if _, err := syscall.Read(fifo, line[:]); err != syscall.EINTR {
@@ -97,10 +98,10 @@ func untilTold(fifo int, begin func() error) (float64, error) {
 	}
 }
 
-// cli measures `queuectl enqueue` as a process, beside a Go program that does
-// nothing and, where pueue 4 is installed, `pueue add`, which waits for no disk. What any
-// client waits for, from connecting to the answer, and an fsync are taken in the same turns:
-// where others use the disk, the Go program does not tell.
+// cli measures `queuectl enqueue` as a process. It compares that with a Go program that does nothing
+// and, if pueue 4 is installed, with `pueue add`, which does not wait for the disk. In the same turns,
+// it measures the minimum of every client: one request from connect to answer, and one fsync. If other
+// programs use the disk, these two show the delay, which the Go program does not.
 func (b *bench) cli(s *service) error {
 	enqueue := []string{b.bin, "--dir", s.dir, "enqueue", "true"}
 	hello := []string{b.hello}
@@ -154,7 +155,7 @@ func (b *bench) cli(s *service) error {
 	return nil
 }
 
-// askOnce enqueues on a connection of its own.
+// askOnce enqueues on a new connection.
 func (s *service) askOnce() error {
 	l, err := s.dial()
 	if err != nil {
@@ -164,8 +165,8 @@ func (s *service) askOnce() error {
 	return l.ask(plain)
 }
 
-// pueue starts pueue's daemon with a folder of its own, in which nothing runs, and says how a job is
-// added to it; nil if pueue is not installed.
+// pueue starts pueue's daemon with its own directory, paused. It returns the command that adds a job to
+// it, or nil if pueue is not installed.
 func (b *bench) pueue() (add []string, end func(), err error) {
 	bin, notHere := exec.LookPath("pueue")
 	daemon, err := exec.LookPath("pueued")

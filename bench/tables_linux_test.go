@@ -11,7 +11,7 @@ import (
 	enginesql "github.com/queuectl/queuectl/store/sql"
 )
 
-// What measurements write into the tables themselves fits the schema as it is.
+// The rows that the measurements insert directly fit the current schema.
 func TestTablesAreFilledAsTheyAre(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *enginesql.Store {

@@ -17,16 +17,16 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// program is a node of a queue, or what fills it.
+// program is a queue to measure: the command of a node, and the command that fills the queue.
 type program struct {
 	name string
-	node []string // its command, empty for this program with the role of the name
+	node []string // command of a node; nil means this program, with the name as its role
 	fill []string
 }
 
 var self, _ = os.Executable()
 
-// programs are those that are measured.
+// programs lists the queues to measure.
 var programs = []program{
 	{name: "queuectl"},
 	{name: "river"},
@@ -43,13 +43,13 @@ func (p program) command(fill bool, url, name string) *exec.Cmd {
 		argv = []string{self}
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), "GOGC=400", // as the service has it
+	cmd.Env = append(os.Environ(), "GOGC=400", // the same value as in the service
 		roleVariable+"="+role, urlVariable+"="+url, nameVariable+"="+name, blockVariable+"="+strconv.Itoa(block))
 	cmd.Stderr = os.Stderr
 	return cmd
 }
 
-// start starts a node, and waits until it is ready.
+// start starts a node and waits until it is ready.
 func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.WriteCloser, lines *bufio.Scanner) {
 	t.Helper()
 	cmd = p.command(false, url, name)
@@ -71,7 +71,7 @@ func (p program) start(t *testing.T, url, name string) (cmd *exec.Cmd, in io.Wri
 	return cmd, in, lines
 }
 
-// drain has so many nodes empty a queue, and says how long they took.
+// drain lets a number of nodes empty a queue, and returns how long that took.
 func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration {
 	t.Helper()
 	var mu sync.Mutex
@@ -116,7 +116,8 @@ func (p program) drain(t *testing.T, url string, nodes, jobs int) time.Duration 
 	return last.Sub(began)
 }
 
-// TestBesideOthers has each queue be emptied by one, two and four nodes, in turns, on a server that stores durably.
+// TestBesideOthers lets one, two and four nodes empty each queue, in turns, on a server that stores
+// durably.
 func TestBesideOthers(t *testing.T) {
 	jobs, rounds := count("QUEUECTL_BESIDE_JOBS", 60_000), count("QUEUECTL_BESIDE_ROUNDS", 1)
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=4GB")
@@ -127,7 +128,7 @@ func TestBesideOthers(t *testing.T) {
 	for round := range rounds {
 		for _, nodes := range nodesOf() {
 			for i := range programs {
-				p := programs[(i+round)%len(programs)] // none always comes after the same one
+				p := programs[(i+round)%len(programs)] // the order changes in each round
 				if only != "" && !slices.Contains(strings.Split(only, ","), p.name) {
 					continue
 				}
@@ -137,7 +138,8 @@ func TestBesideOthers(t *testing.T) {
 				pgserver.Query(t, url, "CHECKPOINT")
 				took := p.drain(t, url, nodes, jobs)
 				name := pgserver.Query(t, url, "SELECT current_database()")
-				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)") // else it is vacuumed while the next one is measured
+				// Otherwise, the server may vacuum it during the next measurement.
+				pgserver.Query(t, admin, "DROP DATABASE "+name+" WITH (FORCE)")
 				key := fmt.Sprintf("%-16s %d nodes", p.name, nodes)
 				rates[key] = append(rates[key], float64(jobs)/took.Seconds())
 				t.Logf("%s: %.0f jobs/s", key, float64(jobs)/took.Seconds())
@@ -155,7 +157,7 @@ func TestBesideOthers(t *testing.T) {
 	}
 }
 
-// count is a number in the environment.
+// count returns the value of an environment variable that holds a number.
 func count(name string, otherwise int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
 		return n
@@ -163,7 +165,7 @@ func count(name string, otherwise int) int {
 	return otherwise
 }
 
-// nodesOf are how many nodes there are in turn.
+// nodesOf returns the numbers of nodes to measure.
 func nodesOf() (list []int) {
 	for word := range strings.FieldsSeq(cmp.Or(os.Getenv("QUEUECTL_BESIDE_NODES"), "1 2 4")) {
 		n, _ := strconv.Atoi(word)
@@ -172,7 +174,8 @@ func nodesOf() (list []int) {
 	return list
 }
 
-// TestDepth has a node empty a queue of 1,000 jobs, again and again, and take as many of more and more. It has taken some before.
+// TestDepth measures how fast a node ends 20,000 jobs, 1,000 at a time, from queues with more and more
+// waiting jobs. The node ends 1,000 jobs before the measurement.
 func TestDepth(t *testing.T) {
 	server := pgserver.New(t, "max_connections=200", "shared_buffers=512MB", "max_wal_size=16GB")
 	defer server.Remove()
@@ -201,7 +204,8 @@ func TestDepth(t *testing.T) {
 	}
 }
 
-// again starts a node that ends as many jobs as it is told to, and says how long it took; with 0 it ends itself.
+// again starts a node. The returned function lets the node end a number of jobs and returns how long
+// that took. With 0, it ends the node.
 func again(t *testing.T, url string) func(jobs int) time.Duration {
 	t.Helper()
 	cmd, in, lines := program{name: "queuectl-again"}.start(t, url, "")
@@ -234,7 +238,7 @@ func fill(t *testing.T, p program, url string, jobs int) {
 	}
 }
 
-// multiply has so many rows like the first job's be there, as if all had been enqueued.
+// multiply copies the row of the first job until there are rows jobs, as if all had been enqueued.
 func multiply(t *testing.T, url string, rows int) {
 	t.Helper()
 	columns := pgserver.Query(t, url, `SELECT string_agg(attname, ', ' ORDER BY attnum) FROM pg_attribute WHERE attrelid = 'queuectl.jobs'::regclass AND attnum > 0 AND attname NOT IN ('seq', 'id', 'rank', 'arrival')`)
@@ -247,7 +251,8 @@ func multiply(t *testing.T, url string, rows int) {
 	pgserver.Query(t, url, "CHECKPOINT")
 }
 
-// TestWakeUp has a node that waits for a job begin what another one hands in, again and again.
+// TestWakeUp measures the time from an enqueue on one node to the claim on another node that waits for
+// a job.
 func TestWakeUp(t *testing.T) {
 	server := pgserver.New(t)
 	defer server.Remove()
@@ -271,7 +276,7 @@ func TestWakeUp(t *testing.T) {
 			}
 			begun <- time.Now()
 		}()
-		time.Sleep(20 * time.Millisecond) // so that it waits, and nodes have told each other all there was
+		time.Sleep(20 * time.Millisecond) // b then waits, and the nodes have exchanged all changes
 		before := time.Now()
 		if err := enqueue(t.Context(), a, 1); err != nil {
 			t.Fatal(err)

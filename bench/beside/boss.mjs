@@ -1,4 +1,4 @@
-// pg-boss, whose jobs are fetched and completed in blocks that are together as large as ours, by two at once.
+// pg-boss: two loops fetch and complete jobs in blocks. Together, the blocks are as large as those of queuectl.
 import PgBoss from "pg-boss";
 import { block, filling, ready, size, url } from "./told.mjs";
 

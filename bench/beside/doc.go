@@ -1,3 +1,4 @@
-// Package beside measures the queue on a PostgreSQL server beside others that live on one: River, graphile-worker and
-// pg-boss, on the same server in one run. It is a module of its own, so that their libraries are none of the program's.
+// Package beside measures the queue on a PostgreSQL server and compares it with other queues on
+// PostgreSQL: River, graphile-worker and pg-boss. All use the same server in one run. The package is a
+// separate module, so that their libraries are not dependencies of the program.
 package beside

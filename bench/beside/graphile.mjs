@@ -1,4 +1,4 @@
-// graphile-worker with the settings of its own benchmark: jobs are fetched ahead, and completed many at once.
+// graphile-worker with the settings of its own benchmark: jobs are prefetched, and completed in batches.
 import { EventEmitter } from "node:events";
 import { Logger, makeWorkerUtils, run, runMigrations } from "graphile-worker";
 import { block, filling, ready, size, url } from "./told.mjs";

@@ -21,7 +21,7 @@ import (
 	"github.com/queuectl/queuectl/store/sql"
 )
 
-// Variables of the environment that have this program be a node.
+// Environment variables that make this program a node.
 const (
 	roleVariable = "QUEUECTL_BESIDE_ROLE"
 	urlVariable  = "QUEUECTL_BESIDE_URL"
@@ -41,20 +41,21 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// roles are what a process of this program can be. A node says that it is ready, begins when it is told to, says every few
-// milliseconds how many jobs it has ended, as the database has stored it, and goes on until it is killed.
+// roles lists what a process of this program can do. A node prints that it is ready and begins when it
+// gets a line. Every few milliseconds, it prints how many jobs have ended and are stored in the
+// database. It continues until it is killed.
 var roles = map[string]func(ctx context.Context, url string) error{
 	"queuectl": queuectlNode, "queuectl-fill": queuectlFill, "queuectl-again": queuectlAgain,
 	"river": riverNode, "river-fill": riverFill,
 }
 
-// ready says so, and waits to be told to begin.
+// ready prints that the node is ready, and waits for a line on standard input.
 func ready() {
 	fmt.Println("ready")
 	bufio.NewReader(os.Stdin).ReadString('\n')
 }
 
-// tell says again and again how many jobs have ended.
+// tell prints the number of ended jobs whenever it has changed.
 func tell(done *atomic.Int64) {
 	said := int64(-1)
 	for range time.Tick(5 * time.Millisecond) {
@@ -65,13 +66,14 @@ func tell(done *atomic.Int64) {
 	}
 }
 
-// size is the number of jobs that a fill is asked for.
+// size returns the number of jobs to fill the queue with.
 func size() int {
 	n, _ := strconv.Atoi(os.Getenv(nameVariable))
 	return n
 }
 
-// block is how many jobs a node takes at once. graphile-worker and pg-boss take as many, River twice as many.
+// block is how many jobs a node takes with one request. graphile-worker and pg-boss take the same
+// number, River twice that number.
 var block = count(blockVariable, 1000)
 
 func open(ctx context.Context, url, name string) (*sql.Server, error) {
@@ -98,7 +100,7 @@ func queuectlFill(ctx context.Context, url string) error {
 	return nil
 }
 
-// enqueue hands in so many jobs in one request.
+// enqueue enqueues n jobs with one request.
 func enqueue(ctx context.Context, s *sql.Server, n int) error {
 	drafts := make([]queue.Job, n)
 	for i := range drafts {
@@ -108,8 +110,8 @@ func enqueue(ctx context.Context, s *sql.Server, n int) error {
 	return err
 }
 
-// queuectlNode takes jobs and ends them until it is killed, as a service does whose jobs take no time: what it writes of each is
-// that it has run, with its attempt and an event.
+// queuectlNode takes jobs and ends them until it is killed, like a service whose jobs take no time. For
+// each job, it stores that the job has run, with its attempt and an event.
 func queuectlNode(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "node"+os.Getenv(nameVariable))
 	if err != nil {
@@ -121,7 +123,8 @@ func queuectlNode(ctx context.Context, url string) error {
 	return drain(ctx, s, &done, math.MaxInt)
 }
 
-// queuectlAgain is a node that ends as many jobs as each line says, and then how many microseconds it took.
+// queuectlAgain is a node that ends as many jobs as each line of its input requests. It then prints how
+// long that took, in microseconds.
 func queuectlAgain(ctx context.Context, url string) error {
 	s, err := open(ctx, url, "again")
 	if err != nil {
@@ -142,7 +145,7 @@ func queuectlAgain(ctx context.Context, url string) error {
 	return s.Close()
 }
 
-// drain takes jobs and ends them, until so many have ended.
+// drain takes jobs and ends them, until the number of ended jobs has reached most.
 func drain(ctx context.Context, s *sql.Server, done *atomic.Int64, most int) error {
 	report, left := store.Report{}, most
 	for {
@@ -212,8 +215,8 @@ func riverFill(ctx context.Context, url string) error {
 	return nil
 }
 
-// riverNode is a client with the settings of River's own benchmark: it looks for jobs as often as it can, and takes as many at
-// once as it has workers.
+// riverNode is a client with the settings of River's own benchmark: it polls for jobs as often as it
+// can, and takes as many jobs as it has workers with one request.
 func riverNode(ctx context.Context, url string) error {
 	pool, err := pgxpool.New(ctx, url)
 	if err != nil {

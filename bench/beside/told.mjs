@@ -1,4 +1,4 @@
-// How a node and the benchmark talk; see nodes_test.go.
+// The protocol between a node and the benchmark; see nodes_test.go.
 import { once } from "node:events";
 
 export const url = process.env.QUEUECTL_BESIDE_URL;
@@ -6,7 +6,7 @@ export const filling = process.argv[2] === "fill";
 export const size = Number(process.env.QUEUECTL_BESIDE_NODE);
 export const block = Number(process.env.QUEUECTL_BESIDE_BLOCK);
 
-// ready says that the node is, waits to be told to begin, and says from then on how many jobs have ended.
+// ready prints that the node is ready and waits for a line. From then on, it prints the number of ended jobs.
 export async function ready(done) {
   console.log("ready");
   await once(process.stdin, "data");
