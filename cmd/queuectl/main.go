@@ -1,6 +1,5 @@
-// Command queuectl talks to a durable queue of shell commands, and runs its jobs. It is
-// small, so that it starts quickly: what is heavy is in queuectld, which it becomes where
-// a verb needs that.
+// Command queuectl is the client of a durable queue of shell commands, and the runner of its jobs.
+// It is small, so that it starts fast. For a command that needs large code, it executes queuectld.
 package main
 
 import (

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// untilTold ends when a runner is told to end: a terminal's signals are not its own.
+// untilTold returns a context that ends when the runner receives SIGTERM. It ignores the signals of
+// a terminal.
 func untilTold(ctx context.Context, _ *slog.Logger) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGTERM)
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// untilTold ends when a runner is told to end: its user logs off, or the machine goes down.
+// untilTold returns a context that ends when the user logs off or the machine shuts down.
 func untilTold(ctx context.Context, log *slog.Logger) (context.Context, context.CancelFunc) {
 	ctx, end, err := session.Notify(ctx, session.Runner)
 	if err != nil {

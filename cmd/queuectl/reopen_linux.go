@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reopenLog makes standard error, and log, which is the same file, the file of a path at each SIGHUP:
-// the service sends one after the log was moved, once it has made the new file. "" is a log of
-// unknown name.
+// reopenLog reopens the log at path on each SIGHUP, for standard error and for log, which is the
+// same file. The service sends the signal after the log was moved and the new file exists. If path
+// is "", the name of the log is unknown, and reopenLog changes nothing.
 func reopenLog(log *os.File, path string) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, unix.SIGHUP)

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// reopenLog ignores the signals of a reload: on Windows a file that is open cannot be moved, and other
+// reopenLog ignores the signals of a reload: on Windows an open file cannot be moved, and other
 // systems run no jobs.
 func reopenLog(*os.File, string) {
 	if len(cli.ReloadSignals) > 0 {

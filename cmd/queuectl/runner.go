@@ -19,7 +19,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// runnerVerb is the second process. People do not start it.
+// runnerVerb returns the command runner, which the service starts as a separate process. Users do
+// not call it.
 func runnerVerb(a *cli.App) *cobra.Command {
 	var alone, accepted, delegated, stop, watchdog bool
 	var policy, unit, launcher, logFile, tmpdir string
@@ -35,13 +36,14 @@ func runnerVerb(a *cli.App) *cobra.Command {
 			case launcher != "":
 				return launch(cmd.Context(), a.Dir, launcher, policy, log)
 			case watchdog:
-				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...) // it ends with its runner
+				// The watchdog ends with its runner.
+				signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 				return runner.RunWatchdog(a.Dir)
 			}
 			if err := process.Prepare(); err != nil {
 				return err
 			}
-			signal.Notify(make(chan os.Signal, 1), os.Interrupt) // a terminal's signals are not ours
+			signal.Notify(make(chan os.Signal, 1), os.Interrupt) // ignore Ctrl-C in a terminal
 			go reopenLog(a.Err, logFile)                         // ends with this process
 			ctx, end := untilTold(cmd.Context(), log)
 			defer end()
@@ -91,8 +93,8 @@ func runnerVerb(a *cli.App) *cobra.Command {
 	return cmd
 }
 
-// serveAttempts is the runner from when it is known what it is, until it ends; refuse hears why
-// there is none.
+// serveAttempts runs the runner until it ends. It passes an error to refuse, which reports it to
+// the service.
 func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse func(error)) error {
 	if unit != "" {
 		o.Unwanted, o.Ending = systemd.Unit(unit).Unwanted, systemd.Longer
@@ -104,22 +106,22 @@ func serveAttempts(ctx context.Context, o runner.Options, unit string, refuse fu
 	return err
 }
 
-// warnUndivided tells why a control group does not serve that the system has handed over.
+// warnUndivided logs why control groups cannot be used, if why is not nil.
 func warnUndivided(log *slog.Logger, why error) {
 	if why != nil {
 		log.Warn("control groups are not fully available, so the processes of jobs are found by session ID and environment variable", "error", why)
 	}
 }
 
-// askStopFor bounds the question whether the unit is being stopped, of a process that has
+// askStopFor bounds the query whether the unit is being stopped. It is long because the process has
 // nothing else to do.
 const askStopFor = 10 * time.Second
 
 // runnersStopFor bounds the wait for runners that end.
 const runnersStopFor = 80 * time.Second
 
-// stopRunners ends root's runners if systemd is stopping the service's unit for good: it
-// is called whenever the service has ended, also by a crash.
+// stopRunners stops the runners that run as root if systemd is stopping the service's unit for
+// good. systemd calls it each time that the service has ended, also after a crash.
 func stopRunners(unit string) error {
 	if unit == "" {
 		return cli.Usage("runner --stop: needs the systemd unit of the service; add --unit UNIT")
@@ -130,7 +132,7 @@ func stopRunners(unit string) error {
 	return nil
 }
 
-// launch starts root's runners where no systemd does.
+// launch starts runners as root on a machine without systemd.
 func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) error {
 	uid, gid, _ := strings.Cut(service, ":")
 	u, err1 := strconv.Atoi(uid)
@@ -142,6 +144,7 @@ func launch(ctx context.Context, dir, service, policy string, log *slog.Logger) 
 	if err != nil {
 		return err
 	}
-	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...) // it ends with its service
+	// The launcher ends with its service.
+	signal.Notify(make(chan os.Signal, 1), append(cli.StopSignals, cli.ReloadSignals...)...)
 	return runner.Launch(ctx, []string{self, "runner"}, dir, policy, u, g, log)
 }

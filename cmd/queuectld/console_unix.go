@@ -10,10 +10,10 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// leaveConsole lets go of a console that was made for this process alone, which is never.
+// leaveConsole does nothing, since this system creates no console for a process.
 func leaveConsole() {}
 
-// untilTold ends when a service is told to stop by a signal.
+// untilTold returns a context that ends when the service receives a stop signal.
 func untilTold(ctx context.Context, _ io.Writer) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, cli.StopSignals...)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// leaveConsole lets go of a console that was made for this process alone: Windows makes
-// one for what it starts at logon.
+// leaveConsole closes the console if no other process uses it. Windows creates such a console for a
+// program that it starts at logon.
 func leaveConsole() {
 	var list [2]uint32
 	if n, _, _ := getConsoleProcessList.Call(uintptr(unsafe.Pointer(&list[0])), uintptr(len(list))); n == 1 {
@@ -22,7 +22,7 @@ func leaveConsole() {
 	}
 }
 
-// untilTold ends when a service is told to stop: by Ctrl-C, or because the session of its user ends.
+// untilTold returns a context that ends on Ctrl-C or when the user's session ends.
 func untilTold(ctx context.Context, log io.Writer) (context.Context, context.CancelFunc) {
 	ctx, end, err := session.Notify(ctx, session.Service)
 	if err != nil {

@@ -58,7 +58,8 @@ func (a *app) doctor(ctx context.Context, verify bool) error {
 	return nil
 }
 
-// diagnosis asks the service or, where none runs, looks at its folder.
+// diagnosis requests a diagnosis from the service. If the service does not run, it examines the
+// files in the service's directory.
 func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, error) {
 	c, err := a.Client()
 	if errors.Is(err, queue.ErrUnavailable) {
@@ -72,7 +73,7 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 		}
 		begin := t.Start
 		if t.Own {
-			begin = "queuectl enqueue true" // which starts it
+			begin = "queuectl enqueue true" // this command starts the service
 		}
 		return service.Examine(p, t.Start, begin, verify)
 	}
@@ -91,8 +92,8 @@ func (a *app) diagnosis(ctx context.Context, verify bool) (control.Diagnosis, er
 	return a.examineClient(ctx, c, found)
 }
 
-// examineClient adds whether this program is the one that serves, and whether a user's
-// own service outlives the session.
+// examineClient adds findings about this program: whether it has the service's version, and whether
+// a user's own service ends at logout.
 func (a *app) examineClient(ctx context.Context, c *control.Client, found control.Diagnosis) (control.Diagnosis, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err != nil {

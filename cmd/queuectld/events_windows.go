@@ -17,35 +17,33 @@ import (
 	"github.com/queuectl/queuectl/internal/register"
 )
 
-// The event log gets maxEvents within eventSpan at most, of maxEvent bytes each: whoever
-// floods the service does not flood what all programs share.
+// These constants bound the event log to maxEvents events within eventSpan, of at most maxEvent
+// bytes each. All programs share the event log, so a flood of warnings must not fill it.
 const (
 	maxEvents = 100
 	eventSpan = time.Minute
 	maxEvent  = 8 << 10
 )
 
-// events tells the event log of Windows what an administrator should know of: that the
-// service has started and ended, and its warnings and errors. Its methods may be called at
-// once.
+// events is a slog.Handler for the event log of Windows. It reports the start and the end of the
+// service, and its warnings and errors. The methods may be called concurrently.
 type events struct {
 	text slog.Handler // writes to the book's line
 	book *eventBook
 }
 
-// eventBook is what handlers of one event log share.
+// eventBook is the state that the handlers of one event log share.
 type eventBook struct {
 	mu     sync.Mutex
 	report func(kind uint16, text string) error // called under mu
-	line   bytes.Buffer                         // guarded by mu
-	told   int                                  // in this span; guarded by mu
-	left   int                                  // left out of it; guarded by mu
-	over   time.Time                            // when it ends; guarded by mu
+	line   bytes.Buffer                         // scratch space for an event; guarded by mu
+	told   int                                  // events reported in this span; guarded by mu
+	left   int                                  // events omitted in this span; guarded by mu
+	over   time.Time                            // end of this span; guarded by mu
 }
 
-// openEvents is the event log, under the source that was made when the service was
-// installed. It is opened when there is something to tell: at boot the service may be there
-// before it.
+// openEvents returns the event log, under the source that was added when the service was installed.
+// It opens the log at the first event, because at boot the service may start before the event log.
 func openEvents() *events {
 	var log *eventlog.Log
 	return newEvents(func(kind uint16, text string) (err error) {
@@ -67,7 +65,8 @@ func openEvents() *events {
 func newEvents(report func(kind uint16, text string) error) *events {
 	book := &eventBook{report: report}
 	plain := slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) { // an event has its own
+		// An event has its own time and level.
+		if len(groups) == 0 && (a.Key == slog.TimeKey || a.Key == slog.LevelKey) {
 			return slog.Attr{}
 		}
 		return a
@@ -75,10 +74,10 @@ func newEvents(report func(kind uint16, text string) error) *events {
 	return &events{text: slog.NewTextHandler(&book.line, &plain), book: book}
 }
 
-// Enabled reports whether records of the level are told.
+// Enabled reports whether records of the level are reported.
 func (e *events) Enabled(ctx context.Context, l slog.Level) bool { return e.text.Enabled(ctx, l) }
 
-// Handle tells a record.
+// Handle reports a record.
 func (e *events) Handle(ctx context.Context, r slog.Record) error {
 	e.book.mu.Lock()
 	defer e.book.mu.Unlock()
@@ -93,20 +92,20 @@ func (e *events) Handle(ctx context.Context, r slog.Record) error {
 	return e.book.tell(kind, strings.TrimSuffix(e.book.line.String(), "\n"))
 }
 
-// WithAttrs is the same with these attributes in each record.
+// WithAttrs returns a handler that adds these attributes to each record.
 func (e *events) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &events{e.text.WithAttrs(attrs), e.book}
 }
 
-// WithGroup is the same with later attributes in a group.
+// WithGroup returns a handler that puts later attributes into a group.
 func (e *events) WithGroup(name string) slog.Handler { return &events{e.text.WithGroup(name), e.book} }
 
-// started tells that the service has.
+// started reports that the service has started.
 func (e *events) started() {
 	e.say(windows.EVENTLOG_INFORMATION_TYPE, "queuectl "+cli.Version+" started")
 }
 
-// ended tells that the service has, and why if that was not asked for.
+// ended reports that the service has ended, with the error if there is one.
 func (e *events) ended(err error) {
 	if err != nil {
 		e.say(windows.EVENTLOG_ERROR_TYPE, fmt.Sprintf("the queuectl service ended with exit code %d: %s", cli.ExitCode(err), cli.Message(err)))
@@ -118,11 +117,11 @@ func (e *events) ended(err error) {
 func (e *events) say(kind uint16, text string) {
 	e.book.mu.Lock()
 	defer e.book.mu.Unlock()
-	e.book.leftOut() // nobody may be there to say it later
+	e.book.leftOut() // the process may end before the timer reports it
 	e.book.report(kind, fits(text))
 }
 
-// tell reports an event, or counts it where there were too many. The caller holds mu.
+// tell reports an event, or counts it if the limit is reached. The caller holds mu.
 func (b *eventBook) tell(kind uint16, text string) error {
 	if now := time.Now(); now.After(b.over) {
 		b.leftOut()
@@ -142,7 +141,7 @@ func (b *eventBook) tell(kind uint16, text string) error {
 	return b.report(kind, fits(text))
 }
 
-// leftOut says how many events were, if any. The caller holds mu.
+// leftOut reports how many events were omitted, if any. The caller holds mu.
 func (b *eventBook) leftOut() {
 	if b.left > 0 {
 		b.report(windows.EVENTLOG_WARNING_TYPE, fmt.Sprintf("%d more warnings and errors are not shown here; see the service's log", b.left))
@@ -150,7 +149,7 @@ func (b *eventBook) leftOut() {
 	b.left = 0
 }
 
-// fits is a text as an event can have it.
+// fits shortens a text to the size of an event and replaces NUL characters.
 func fits(text string) string {
 	text = strings.ReplaceAll(text, "\x00", " ")
 	if len(text) <= maxEvent {

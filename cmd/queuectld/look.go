@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// look answers from the files of a folder, whose service does not run.
+// look returns a client that reads the queue's files in a directory while no service runs.
 func look(ctx context.Context, c *cli.App, dir string) (*control.Client, error) {
 	return service.Look(ctx, service.Options{Places: config.In(dir), Version: cli.Version, Log: c.Err})
 }

@@ -1,5 +1,5 @@
-// Command queuectld is the service, and all verbs of queuectl that are heavy. People call
-// queuectl, which becomes this program where it must.
+// Command queuectld is the service, and implements the commands of queuectl that need large code.
+// Users call queuectl, which executes queuectld when necessary.
 package main
 
 import (
@@ -15,11 +15,11 @@ import (
 	"github.com/queuectl/queuectl/internal/zone"
 )
 
-// app is the command line with what this program has of its own.
+// app is the command line with the additional commands of this program.
 // See docs/decisions/0079.
 type app struct{ *cli.App }
 
-// verbs are those that this program alone has.
+// verbs lists the commands that only this program implements.
 var verbs = []cli.Verb{
 	{Name: "backup", Build: cli.BackupVerb},
 	{Name: "restore", Build: of(restoreVerb)},
@@ -49,13 +49,13 @@ var verbs = []cli.Verb{
 	{Name: "events", Build: cli.EventsVerb},
 }
 
-// of builds a verb on app.
+// of adapts a build function with an app to the type of Verb.Build.
 func of(build func(*app) *cobra.Command) func(*cli.App) *cobra.Command {
 	return func(a *cli.App) *cobra.Command { return build(&app{a}) }
 }
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == webhookName { // a job that the service made
+	if len(os.Args) == 2 && os.Args[1] == webhookName { // a webhook job that the service created
 		os.Exit(postWebhook(context.Background(), os.Stdin, os.Stdout, os.Stderr, os.Getenv))
 	}
 	cli.Main(cli.Program{Verbs: verbs, Private: private, PrivateRun: (*cli.App).RunPrivate, Look: look, Join: (*cli.App).JoinTerminal, Settings: tomlfile.Read, Tables: tomlfile.Tables, EachTable: (*cli.App).EachTable, Hash: sha256.New, Help: cli.Help, Zone: zone.FromTZ})

@@ -107,8 +107,8 @@ func flagText(f *pflag.Flag) (text, doc string) {
 	return text, doc
 }
 
-// writePages writes a page for a command and for each of its subcommands. cobra's own page writer is not used because its
-// imports would make each start of the program a tenth slower.
+// writePages writes a page for a command and for each of its subcommands. It does not use cobra's
+// own page writer, because the imports of that would make each start of the program a tenth slower.
 func writePages(cmd *cobra.Command, dir, date string) error {
 	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
 	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(page(cmd, name, date)), 0o644); err != nil {
@@ -125,7 +125,7 @@ func writePages(cmd *cobra.Command, dir, date string) error {
 	return nil
 }
 
-// pageDate returns the date of the pages. A build that must give the same bytes sets SOURCE_DATE_EPOCH, the seconds
+// pageDate returns the date of the pages. A reproducible build sets SOURCE_DATE_EPOCH, the seconds
 // since 1970 as defined by reproducible-builds.org; without it the date is today's.
 func pageDate(now time.Time) (string, error) {
 	if text := os.Getenv("SOURCE_DATE_EPOCH"); text != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/internal/cli"
 )
 
-// Pages have a date, which SOURCE_DATE_EPOCH fixes for a build that must give the same bytes.
+// The date of the pages is today's, or that of SOURCE_DATE_EPOCH for a reproducible build.
 func TestManualPageDate(t *testing.T) {
 	now := time.Date(2026, 12, 24, 23, 0, 0, 0, time.UTC)
 	for env, want := range map[string]string{"": "2026-12-24", "86400": "1970-01-02"} {
@@ -24,7 +24,7 @@ func TestManualPageDate(t *testing.T) {
 	}
 }
 
-// The directory of the pages is made if it is missing, with its parents.
+// man creates the directory of the pages if it is missing, with its parents.
 func TestManMakesItsDirectory(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "share", "man", "man1")
 	cmd := manVerb(&app{new(cli.App)})

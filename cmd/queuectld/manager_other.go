@@ -9,14 +9,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// managedFlag is the flag by which a service manager starts serve that is told by calls,
-// which Windows alone has.
+// managedFlag adds no flag, since only Windows has a service manager that controls a process by
+// calls.
 func managedFlag(*pflag.FlagSet, *bool) {}
 
-// byManager runs the service for that manager.
+// byManager runs the service without a service manager.
 func byManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	return serve(ctx, nil)
 }
 
-// installersVerbs are those that an installer uses, below service.
+// installersVerbs returns no commands, since only installers on Windows need some.
 func (a *app) installersVerbs() []*cobra.Command { return nil }

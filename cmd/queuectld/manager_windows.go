@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// managedFlag is the flag by which the service manager starts serve.
+// managedFlag adds the flag with which the service manager starts serve.
 // See docs/decisions/0091.
 func managedFlag(f *pflag.FlagSet, managed *bool) {
 	f.BoolVar(managed, "service", false, "the service was started by the service manager")
 	f.Lookup("service").Hidden = true
 }
 
-// byManager runs the service for the service manager.
+// byManager runs the service under the service manager.
 func byManager(ctx context.Context, serve func(context.Context, *manager) error) error {
 	err := svc.Run(register.Name, &managed{ctx: ctx, serve: serve, events: openEvents()})
 	if errors.Is(err, windows.ERROR_FAILED_SERVICE_CONTROLLER_CONNECT) {
@@ -32,37 +32,36 @@ func byManager(ctx context.Context, serve func(context.Context, *manager) error)
 	return err
 }
 
-// managed answers the service manager while the service runs.
+// managed implements svc.Handler: it answers the service manager while the service runs.
 type managed struct {
 	ctx    context.Context
 	serve  func(context.Context, *manager) error
 	events *events
 }
 
-// A service that starts or stops gives a sign of progress every signEvery while it starts,
-// and as often as it says that its stop goes on; the manager is to wait for the next one
-// as long as signWithin.
+// signEvery is how often a starting service reports progress. A stopping service reports it at each
+// call of Longer. signWithin is how long the service manager should wait for the next report.
 const (
 	signEvery  = 3 * time.Second
 	signWithin = 40 * time.Second
 )
 
-// ends are the requests that a service takes until it stops, accepted those that it takes
-// once it runs.
+// ends are the requests that the service accepts until it stops. accepted are those that it accepts
+// while it runs.
 const (
 	ends     = svc.AcceptStop | svc.AcceptShutdown | svc.AcceptPreShutdown
 	accepted = ends | svc.AcceptParamChange
 )
 
-// Execute runs the service until the manager has it stop, or it ends by itself, and says
-// all the way how it stands.
+// Execute runs the service until the service manager stops it or it ends by itself, and reports
+// each change of its state.
 func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (specific bool, code uint32) {
 	ctx, stop := context.WithCancel(m.ctx)
 	defer stop()
 	listens, longer := make(chan struct{}, 1), make(chan struct{}, 1)
 	reload := make(chan os.Signal, 1)
 	ended := make(chan error, 1)
-	go func() { // ends before Execute
+	go func() { // ends before Execute returns
 		ended <- m.serve(ctx, &manager{
 			Manager: service.Manager{Listens: func() { poke(listens) }, Longer: func() { poke(longer) }, Log: m.events},
 			reload:  reload,
@@ -89,12 +88,13 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 	for {
 		select {
 		case <-starts.C:
-			if now.State == svc.StartPending { // a database may take its time, and so may a full disk
+			// Opening a database may take long, and so may waiting on a full disk.
+			if now.State == svc.StartPending {
 				become(svc.StartPending)
 			}
 		case <-listens:
 			starts.Stop()
-			if now.State == svc.StartPending { // else it was told to stop meanwhile
+			if now.State == svc.StartPending { // otherwise a stop was requested before
 				become(svc.Running)
 				m.events.started()
 			}
@@ -109,8 +109,8 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 				stop()
 			case svc.ParamChange:
 				select {
-				case reload <- os.Interrupt: // as SIGHUP is elsewhere
-				default: // one is under way, and will see this change too
+				case reload <- os.Interrupt: // like SIGHUP on other systems
+				default: // the pending reload will see this change too
 				}
 			}
 		case err := <-ended:
@@ -123,7 +123,7 @@ func (m *managed) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<
 	}
 }
 
-// poke says something again that was not heard yet.
+// poke sends to a channel, unless a previous value has not been received yet.
 func poke(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -131,7 +131,7 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// installersVerbs are those that an installer uses, below service.
+// installersVerbs returns the subcommands of service for installers.
 func (a *app) installersVerbs() []*cobra.Command {
 	undo, tidy := false, false
 	cmd := &cobra.Command{

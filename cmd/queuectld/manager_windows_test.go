@@ -22,8 +22,8 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// scm is a service manager in a bubble of its own time: what it asks, and what it was
-// told.
+// scm fakes the service manager under a fake clock. It sends requests and records the reported
+// states.
 type scm struct {
 	asked    chan svc.ChangeRequest
 	told     []svc.Status
@@ -32,7 +32,7 @@ type scm struct {
 	code     uint32
 }
 
-// manage has a service be managed, until it ends.
+// manage runs a service under the fake service manager until the service ends.
 func manage(t *testing.T, serve func(context.Context, *manager) error, do func(*scm)) *scm {
 	s := &scm{asked: make(chan svc.ChangeRequest)}
 	synctest.Test(t, func(t *testing.T) {
@@ -66,13 +66,13 @@ func (s *scm) ask(c svc.Cmd) {
 
 func (s *scm) last() svc.Status { return s.told[len(s.told)-1] }
 
-// A service that starts shows progress until its pipe listens, runs then, and shows
-// progress again until it has stopped; asked how it stands it says so.
+// A service reports progress while it starts, reports that it runs once its pipe listens, and
+// reports progress again until it has stopped. It answers queries for its state.
 func TestManagedService(t *testing.T) {
 	for _, stop := range []svc.Cmd{svc.Stop, svc.Shutdown, svc.PreShutdown} {
 		var reloads int
 		s := manage(t, func(ctx context.Context, m *manager) error {
-			time.Sleep(10 * time.Second) // the database is opened
+			time.Sleep(10 * time.Second) // opening the database
 			m.Listens()
 			for {
 				select {
@@ -83,7 +83,7 @@ func TestManagedService(t *testing.T) {
 				}
 				break
 			}
-			for range 12 { // they drain
+			for range 12 { // waiting for jobs to finish
 				time.Sleep(5 * time.Second)
 				m.Longer()
 			}
@@ -131,12 +131,11 @@ func TestManagedService(t *testing.T) {
 	}
 }
 
-// A service that is told to stop while it starts does, and is not said to have started by
-// then.
+// A service that is stopped while it starts stops, and is never reported as started.
 func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	s := manage(t, func(ctx context.Context, m *manager) error {
 		<-ctx.Done()
-		m.Listens() // it was about to be
+		m.Listens() // it was about to listen
 		time.Sleep(time.Second)
 		return nil
 	}, func(s *scm) {
@@ -151,8 +150,8 @@ func TestManagedServiceStopsWhileItStarts(t *testing.T) {
 	}
 }
 
-// A service that ends by itself says with what, and one that was told to by its pipe that
-// it stops.
+// A service that fails reports its exit code. One that was stopped through its pipe reports that it
+// is stopping.
 func TestManagedServiceEnds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
@@ -178,12 +177,13 @@ func TestManagedServiceEnds(t *testing.T) {
 	}
 }
 
-// deadly is a context that is never asked twice.
+// deadly is a context whose Done method panics.
 type deadly struct{ context.Context }
 
 func (deadly) Done() <-chan struct{} { panic("on purpose") }
 
-// A service of the manager that crashes tells its log why: it has no other output.
+// A service that crashes under the service manager writes the reason to its log, because it has no
+// other output.
 func TestCrashIsInTheLog(t *testing.T) {
 	const where = "QUEUECTL_TEST_CRASH"
 	if dir := os.Getenv(where); dir != "" {
@@ -202,7 +202,7 @@ func TestCrashIsInTheLog(t *testing.T) {
 	}
 }
 
-// serve --service outside of the service manager says what to type instead.
+// serve --service outside the service manager returns an error with the command to use instead.
 func TestServiceByHand(t *testing.T) {
 	err := byManager(t.Context(), func(context.Context, *manager) error {
 		t.Error("it runs")
@@ -213,8 +213,8 @@ func TestServiceByHand(t *testing.T) {
 	}
 }
 
-// The event log has warnings and errors, of any a minute at most so many, and then how
-// many were left out.
+// The event log gets warnings and errors, but at most maxEvents a minute, and then the number of
+// omitted ones.
 func TestEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []string

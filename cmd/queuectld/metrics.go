@@ -49,8 +49,8 @@ func metricsVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// writeTextfile replaces a file with the metrics. If the service does not answer, the file says that it is not
-// healthy: the last file of a service that has stopped would otherwise report the opposite.
+// writeTextfile replaces a file with the metrics. If the service does not answer, the file reports
+// it as unhealthy: the old content would otherwise report a stopped service as healthy.
 func writeTextfile(ctx context.Context, a *app, file string) error {
 	text, err := gather(ctx, a)
 	if err != nil {
@@ -71,10 +71,11 @@ func gather(ctx context.Context, a *app) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// replaceFile replaces a file in one step, so that no reader sees a part of the text. Other users may read it.
+// replaceFile replaces a file in one step, so that no reader sees a part of the text. Other users
+// may read it.
 func replaceFile(file string, text []byte) error {
 	if target, err := filepath.EvalSymlinks(file); err == nil {
-		file = target // a symbolic link stays
+		file = target // keep a symbolic link and replace its target
 	}
 	if info, err := os.Lstat(file); err == nil && !info.Mode().IsRegular() {
 		return queue.Invalid("textfile", "%s is not a regular file; to print the metrics instead, leave out --textfile", file)

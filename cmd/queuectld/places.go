@@ -9,30 +9,32 @@ import (
 	"time"
 )
 
-// calm is how long nobody may have met another before places are taken back.
+// calm is how long requests must not overlap before the service returns to one processor.
 const calm = time.Second
 
-// places fits GOMAXPROCS to how many ask the service at once. With more than one
-// place every goroutine that is woken wakes a thread too, to look for more work;
-// that is a twentieth of the machine while short jobs are drained. With one, a
-// thread that waits for the disk keeps all others from gathering the next commit.
+// places adapts GOMAXPROCS to the number of concurrent requests.
+//
+// With more than one processor, each goroutine that is woken also wakes a thread to search for more
+// work. That costs a twentieth of the machine while short jobs are drained. With one processor, a
+// thread that waits for the disk keeps all other goroutines from preparing the next commit.
 type places struct {
-	set   func(n int) // GOMAXPROCS
-	most  int         // while many ask
-	asked atomic.Bool // since the last look
+	set   func(n int) // sets GOMAXPROCS
+	most  int         // value of GOMAXPROCS while requests overlap
+	asked atomic.Bool // crowded was called since the last look
 
 	mu   sync.Mutex
-	many bool // guarded by mu
+	many bool // GOMAXPROCS is most; guarded by mu
 }
 
-// fewPlaces gives this process one place.
+// fewPlaces sets GOMAXPROCS to 1.
 func fewPlaces() *places {
 	p := &places{set: func(n int) { runtime.GOMAXPROCS(n) }, most: min(max(2, runtime.NumCPU()), 4)}
 	p.set(1)
 	return p
 }
 
-// crowded gives more, until nobody has called it for a while.
+// crowded raises GOMAXPROCS, until it has not been called for a while. The service calls it when
+// requests overlap.
 func (p *places) crowded() {
 	if p.asked.Swap(true) {
 		return
@@ -57,15 +59,17 @@ func (p *places) look() {
 	p.set(1)
 }
 
-// The service's collector allows for heapLimit bytes of memory, and for heapRoom beside what lives where that is more.
+// These constants define the memory limit for the garbage collector: heapLimit bytes, or the live
+// memory plus heapRoom if that is more.
 const (
 	heapLimit = 64 << 20
 	heapRoom  = heapLimit / 2
 )
 
-// tuneGC has the collector of a service seldom run: its heap is a few MB, which short jobs fill anew each second. Above
-// heapLimit, where large requests or many browsers bring it, memory is worth more than time; but a limit near what lives
-// would have it run without end. It goes on until stop is called.
+// tuneGC makes the garbage collector run rarely: the heap of a service is only a few MB, but short
+// jobs fill it each second. Above heapLimit, which large requests or many browsers cause, memory
+// matters more than time. But a limit near the size of the live heap would make the collector run
+// continuously. So tuneGC adjusts the limit after each collection, until stop is called.
 // See docs/decisions/0073.
 func tuneGC() (stop func()) {
 	debug.SetGCPercent(400)
@@ -75,7 +79,7 @@ func tuneGC() (stop func()) {
 	return func() { stopped.Store(true) }
 }
 
-// collected is garbage as soon as it is made: its finalizer runs after each collection.
+// collected is an object without references. Its finalizer runs after each garbage collection.
 type collected struct{ stopped *atomic.Bool }
 
 func fitLimit(c *collected) {

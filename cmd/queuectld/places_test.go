@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Places come at once when many ask, stay while they do, and go when they have
-// not met for a while.
+// GOMAXPROCS rises immediately when requests overlap, stays high while they do, and falls after a
+// while without overlap.
 func TestPlacesFollowTheCrowd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var set []string
@@ -31,7 +31,7 @@ func TestPlacesFollowTheCrowd(t *testing.T) {
 	})
 }
 
-// The collector has room beside what lives, however much that is, and no more than that.
+// The memory limit leaves room above the live heap, regardless of its size, but not much more.
 func TestCollectorHasRoom(t *testing.T) {
 	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(-1)
 	defer debug.SetMemoryLimit(limit)
@@ -45,7 +45,7 @@ func TestCollectorHasRoom(t *testing.T) {
 			if now = debug.SetMemoryLimit(-1); least <= now && now <= most {
 				return
 			}
-			runtime.Gosched() // to finalizers
+			runtime.Gosched() // let the finalizers run
 		}
 		t.Errorf("the limit is %d MiB, want %d to %d", now>>20, least>>20, most>>20)
 	}

@@ -11,24 +11,25 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// private runs the service of run --private, which is asked by this process alone.
+// private runs the service of run --private, which only this process uses.
 func private(ctx context.Context, c *cli.App, ready func()) error {
 	o, err := (&app{c}).serveOptions("0", "")
 	if err != nil {
 		return err
 	}
-	// What is forgotten would run again.
+	// Keep all jobs: a removed one would run again.
 	for _, key := range []string{"retention_completed", "retention_cancelled", "retention_dead"} {
 		o.Flags[key] = "never"
 	}
 	o.Flags["retention_max_jobs"] = "0"
-	o.Flags["store"], o.Flags["store_file"] = config.StoreSQLite, "none" // whatever others have elsewhere
+	// Regardless of the machine's settings.
+	o.Flags["store"], o.Flags["store_file"] = config.StoreSQLite, "none"
 	log, err := logs.Open(filepath.Join(o.Places.State, config.LogName))
 	if err != nil {
 		return err
 	}
 	o.Log, o.Terminal, o.Background = log, false, true
-	o.Patient = true // whoever reads what the jobs print may pause
+	o.Patient = true // the reader of the jobs' output may pause
 	o.Full = func(err error) {
 		fmt.Fprintf(c.Err, "queuectl: %v; the jobs continue once there is space on the disk\n", err)
 	}

@@ -75,7 +75,7 @@ func serviceVerb(a *app) *cobra.Command {
 			return a.serviceAct(own, "restarted", func(r *register.Service) error {
 				c := control.NewClient(r.Places.Socket)
 				defer c.Close()
-				if c.Connect(ctx) == nil { // else there is nothing to lose
+				if c.Connect(ctx) == nil { // otherwise no running service can be lost
 					if err := startsAgain(ctx, c, r.Places.File, nil); err != nil {
 						return err
 					}
@@ -89,8 +89,8 @@ func serviceVerb(a *app) *cobra.Command {
 	return verbs
 }
 
-// registration is the service that the system may have registered: the user's own, or
-// the system's.
+// registration returns the service that may be registered with the system: the user's own, or the
+// system's.
 func (a *app) registration(own bool) (*register.Service, error) {
 	o := register.Options{User: own, Places: config.System()}
 	var err error
@@ -112,7 +112,7 @@ func (a *app) registration(own bool) (*register.Service, error) {
 	return register.New(o)
 }
 
-// talk is how a service of these places is spoken to without its manager.
+// talk returns functions that talk directly to a service with these paths.
 func (a *app) talk(p config.Places) register.Talk {
 	ctx := context.Background()
 	return register.Talk{
@@ -120,7 +120,7 @@ func (a *app) talk(p config.Places) register.Talk {
 			c := control.NewClient(p.Socket)
 			defer c.Close()
 			if c.Connect(ctx) == nil {
-				return nil // it runs already
+				return nil // it is running already
 			}
 			return a.StartAndReach(ctx, c, cli.Target{Socket: p.Socket, Own: true})
 		},
@@ -138,9 +138,9 @@ func (a *app) talk(p config.Places) register.Talk {
 	}
 }
 
-// managed is the registered service that a verb means which could as well speak to a
-// socket: the one that the client would choose, nil if that is not registered. With
-// --user one that is not is an error.
+// managed returns the registered service that a command acts on: the one that the client would
+// choose. It returns nil if that is not registered; the command then uses the socket. With --user,
+// a missing registration is an error.
 func (a *app) managed(own bool) (*register.Service, error) {
 	if own {
 		r, err := a.registration(true)
@@ -155,13 +155,13 @@ func (a *app) managed(own bool) (*register.Service, error) {
 	}
 	r, err := a.registration(t.Own)
 	if err != nil || !r.Registered() {
-		return nil, nil // nothing is, where nothing can be
+		return nil, nil // on an unsupported system, nothing is registered
 	}
 	return r, nil
 }
 
-// serviceInstall registers the service. A user's own one that runs in the background
-// goes first, and its jobs stay for the one that follows.
+// serviceInstall registers the service. If the user's own service runs in the background,
+// serviceInstall stops it first; the new service adopts its jobs.
 func (a *app) serviceInstall(own bool) error {
 	if own {
 		p, err := config.User()
@@ -212,8 +212,8 @@ func (a *app) serviceUninstall(own bool) error {
 	return nil
 }
 
-// unregistered is the service that the client would choose, if that is the user's own or one of a
-// named folder, and no manager has it.
+// unregistered returns the service that the client would choose. mine reports whether that is the
+// user's own or one of a named directory, and not registered.
 func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	r, err := a.managed(own)
 	if r != nil || err != nil {
@@ -223,9 +223,9 @@ func (a *app) unregistered(own bool) (t cli.Target, mine bool) {
 	return t, err == nil && t.Startable()
 }
 
-// startsAgain refuses settings with which a service that runs would not start again: of a file and of the environment that
-// it would have from here, and as that service judges the file, which it then goes by. What one may not read or ask is not
-// known.
+// startsAgain returns an error if a running service could not start again with the settings in the
+// file and in environ. It also asks the service to validate the file. As a side effect, the service
+// reloads the file. Settings that the caller may not read or reload are not checked.
 func startsAgain(ctx context.Context, c *control.Client, path string, environ []string) error {
 	file, err := tomlfile.Read(path, false)
 	if errors.Is(err, fs.ErrPermission) {
@@ -246,7 +246,8 @@ func startsAgain(ctx context.Context, c *control.Client, path string, environ []
 	return queue.Errorf(queue.CodeInvalid, "the service was not restarted: it could not start with these settings (%v); fix them, and check the file with: queuectl config validate %s", err, path)
 }
 
-// servedAs are the arguments with which a service that runs would be started again: with the file and the workers that it was given.
+// servedAs returns the arguments that start a running service again, with its settings file and its
+// number of workers.
 func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string, error) {
 	st, err := c.Status(ctx, control.Nothing{})
 	if err == nil {
@@ -256,7 +257,7 @@ func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string,
 		return nil, err
 	}
 	serve = slices.Clone(serve)
-	if _, err := os.Stat(st.Settings); err == nil { // else it is where it looks anyway
+	if _, err := os.Stat(st.Settings); err == nil { // otherwise the default path applies
 		serve = append(serve, "--config", st.Settings)
 	}
 	if v, err := c.ConfigGet(ctx, control.ConfigKey{Key: "workers"}); err == nil && v.Origin == string(config.FromFlag) {
@@ -265,7 +266,7 @@ func servedAs(ctx context.Context, c *control.Client, serve []string) ([]string,
 	return serve, nil
 }
 
-// startUnregistered starts such a service in the background, unless it runs.
+// startUnregistered starts an unregistered service in the background, unless it runs.
 func (a *app) startUnregistered(ctx context.Context, t cli.Target) error {
 	c := control.NewClient(t.Socket)
 	defer c.Close()
@@ -283,8 +284,8 @@ func (a *app) startUnregistered(ctx context.Context, t cli.Target) error {
 	return a.Tell(map[string]any{"started": true}, "service started")
 }
 
-// serviceAct starts or restarts what is registered: if that is not what the client would
-// choose, the system's.
+// serviceAct starts or restarts the registered service that the client would choose, or else the
+// system's.
 func (a *app) serviceAct(own bool, done string, do func(*register.Service) error) error {
 	r, err := a.managed(own)
 	if r == nil && err == nil {
@@ -322,7 +323,7 @@ func (a *app) serviceStop(ctx context.Context, own, keep bool) error {
 	return a.Tell(map[string]any{"stopped": running}, "service stopped")
 }
 
-// stopRunners ends the runners of a queue whose service does not run.
+// stopRunners stops the runners of a queue whose service does not run.
 func (a *app) stopRunners(roots string) error {
 	places, err := a.Folder()
 	if err != nil {
@@ -339,8 +340,8 @@ func (a *app) stopRunners(roots string) error {
 	return a.Tell(map[string]any{"ended": n}, "runners ended: %d", n)
 }
 
-// serviceStatus asks the system first where the service is registered: to be asked would
-// start it.
+// serviceStatus first asks the service manager if the service is registered, because a connection
+// would start the service.
 func (a *app) serviceStatus(ctx context.Context, own bool) error {
 	r, err := a.managed(own)
 	var c *control.Client
@@ -368,7 +369,7 @@ func (a *app) serviceStatus(ctx context.Context, own bool) error {
 	return a.Println("running, pid " + strconv.Itoa(st.PID) + ", version " + st.Version + "\nService: " + cli.Answering(st.Service, st.Socket))
 }
 
-// stopService asks the service to stop, over its socket.
+// stopService stops the service through its socket.
 func (a *app) stopService(ctx context.Context, keep bool) error {
 	t, err := a.Choose()
 	if err != nil {
@@ -392,12 +393,12 @@ func (a *app) stopService(ctx context.Context, keep bool) error {
 	return a.Tell(got, "service with pid %d stopped", got.PID)
 }
 
-// slowStop is the time after which a stop says what it waits for.
+// slowStop is the time after which a stop prints what it waits for.
 const slowStop = time.Second
 
-// sayIfSlow says on a terminal what the stop of a service waits for, once it has taken slowStop. It asks the service
-// before the stop, because a later connection could start the service again through its socket unit. The caller calls
-// stopped when the service has stopped.
+// sayIfSlow prints on a terminal what the stop of a service waits for, once it has taken slowStop.
+// It queries the service before the stop, because a later connection could start the service again
+// through its socket unit. The caller calls stopped when the service has stopped.
 func (a *app) sayIfSlow(ctx context.Context, socket string, keep bool) (stopped func() bool) {
 	text := "waiting for the service to stop"
 	if cli.IsTerminal(a.Err) && !a.Quiet && !keep {
@@ -412,8 +413,9 @@ func (a *app) sayIfSlow(ctx context.Context, socket string, keep bool) (stopped 
 	return time.AfterFunc(slowStop, func() { a.Say("%s", text) }).Stop
 }
 
-// stopAndWait stops a service and waits until the lock of its state directory is free, so that another service can
-// start. Unless the jobs are kept, it returns an error if the service ended without stopping its runners.
+// stopAndWait stops a service and waits until the lock of its state directory is free, so that
+// another service can start. Unless the jobs are kept, it returns an error if the service ended
+// without stopping its runners.
 func (a *app) stopAndWait(ctx context.Context, c *control.Client, keep bool) (control.Stopping, error) {
 	got, err := c.ServiceStop(ctx, control.ServiceStop{KeepJobs: keep})
 	if err != nil {
@@ -444,8 +446,8 @@ func pauseInStop(ctx context.Context) error {
 // milliseconds.
 const runnersEndWithin = 5 * time.Second
 
-// runnersEnded waits until the runners of a stopped service have ended. It returns an error if they are still alive
-// after runnersEndWithin, as after a crash of the service during the stop.
+// runnersEnded waits until the runners of a stopped service have ended. It returns an error if they
+// are still alive after runnersEndWithin, as after a crash of the service during the stop.
 func runnersEnded(ctx context.Context, p config.Places, roots string) error {
 	for end := time.Now().Add(runnersEndWithin); service.RunnersLeft(p, roots); {
 		if time.Now().After(end) {

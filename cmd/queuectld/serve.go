@@ -31,7 +31,8 @@ func serveVerb(a *app) *cobra.Command {
 		Use: "serve", Short: "Run the service in the foreground", Args: cli.Exactly(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			inherit := func() {}
-			if background { // its limits are not to be those of the first client's caller
+			// A background service must not inherit the limits of the client that happened to start it.
+			if background {
 				inherit = cleanstart.Reset
 			}
 			if err := timerslack.Restart(inherit); err != nil {
@@ -75,7 +76,8 @@ func serveVerb(a *app) *cobra.Command {
 	return cmd
 }
 
-// serveOptions puts everything below --dir, or into the user's own places.
+// serveOptions returns the options of the service, with the paths below --dir or the user's default
+// paths.
 func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	o := service.Options{Version: cli.Version, Flags: map[string]string{}, Log: a.Err, Terminal: cli.IsTerminal(a.Err)}
 	var err error
@@ -114,17 +116,17 @@ func (a *app) serveOptions(workers, file string) (service.Options, error) {
 	return o, err
 }
 
-// manager is a service manager that has started this process and is told by calls: it
-// stops the service by ending its context.
+// manager is a service manager that has started this process and controls it by calls. It stops the
+// service by ending the context.
 type manager struct {
 	service.Manager
 	reload <-chan os.Signal
 }
 
-// startedAfter is how long after it is ready a service counts as started.
+// startedAfter is how long after becoming ready a service counts as started.
 const startedAfter = time.Second
 
-// serve runs the service until it is told to stop: by m, or by signals where m is nil.
+// serve runs the service until it is stopped, by m or, if m is nil, by signals.
 func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 	name := config.LogName
 	if m != nil {
@@ -136,11 +138,13 @@ func (a *app) serve(ctx context.Context, o service.Options, m *manager) error {
 			return err
 		}
 		if a.Err != os.Stderr {
-			a.Err.Close() // it is another descriptor of the log, and would keep a file that is moved
+			// This descriptor refers to the log too, and would keep a rotated file in use.
+			a.Err.Close()
 		}
 		o.Log, a.Err = log, log
-		if m != nil { // what this process dies of would be told to nobody
-			debug.SetCrashOutput(log, debug.CrashOptions{}) // without it the service is no worse
+		// A crash report would otherwise be lost, because the process has no other output.
+		if m != nil {
+			debug.SetCrashOutput(log, debug.CrashOptions{}) // an error changes nothing else
 		}
 		leaveConsole()
 	}

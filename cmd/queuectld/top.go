@@ -29,7 +29,7 @@ characters; without one, use: queuectl status --watch`,
 			if err != nil {
 				return err
 			}
-			host, _ := os.Hostname() // without one the user's name has to do
+			host, _ := os.Hostname() // without a host name, the screen shows only the user name
 			return top.Run(cmd.Context(), top.Options{
 				Connect: func() top.Client { return control.NewClient(t.Socket) },
 				Edit:    a.editInFront,
@@ -40,7 +40,8 @@ characters; without one, use: queuectl status --watch`,
 	}
 }
 
-// editInFront has a person edit a job, who may give up what was refused.
+// editInFront lets the user edit a job. It returns an error if the user gave up after the service
+// rejected the changes.
 func (a *app) editInFront(ctx context.Context, id string) error {
 	err := a.EditJob(ctx, id)
 	if err == nil && a.Exit != 0 {

@@ -19,18 +19,19 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// webhookName is what this program is called with to post a webhook.
+// webhookName is the argument with which this program posts a webhook.
 const webhookName = "webhook"
 
-// What a post may take, and how much of the answer is printed.
+// These constants bound the time of a post, the part of the response that is printed, and the size
+// of the secret file.
 const (
 	postTime   = 30 * time.Second
 	maxAnswer  = 4 << 10 // bytes
-	maxSecrets = 4 << 10 // bytes of the file
+	maxSecrets = 4 << 10 // bytes
 )
 
-// postWebhook posts what it reads, once, as its environment says, and is the exit code: 0 where the receiver
-// took it. It is told on out and errs.
+// postWebhook posts the payload from in once, to the URL in the environment. It returns the exit
+// code: 0 if the receiver accepted the webhook. It prints the response to out and errors to errs.
 func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env func(string) string) int {
 	status, err := post(ctx, in, out, env)
 	if err != nil {
@@ -49,8 +50,8 @@ func postWebhook(ctx context.Context, in io.Reader, out, errs io.Writer, env fun
 	return 1
 }
 
-// post posts once, as Standard Webhooks says (https://github.com/standard-webhooks/standard-webhooks, version
-// 1), and tells the status of the answer.
+// post posts the payload once, in the format of Standard Webhooks, version 1
+// (https://github.com/standard-webhooks/standard-webhooks). It returns the status of the response.
 func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) string) (status int, err error) {
 	payload, err := io.ReadAll(io.LimitReader(in, queue.MaxStdin))
 	if err != nil {
@@ -84,11 +85,12 @@ func post(ctx context.Context, in io.Reader, out io.Writer, env func(string) str
 	}
 	defer answer.Body.Close()
 	fmt.Fprintln(out, answer.Status)
-	io.Copy(out, io.LimitReader(answer.Body, maxAnswer)) // what the receiver says is worth to see, not to fail for
+	// The body is only for information, so errors are ignored.
+	io.Copy(out, io.LimitReader(answer.Body, maxAnswer))
 	return answer.StatusCode, nil
 }
 
-// withoutURL is an error without the URL that it is about, which may have a secret of its own.
+// withoutURL returns an error without its URL, which may contain a secret.
 func withoutURL(err error) error {
 	var failed *url.Error
 	if errors.As(err, &failed) {
@@ -97,7 +99,8 @@ func withoutURL(err error) error {
 	return err
 }
 
-// signerOf signs with what a file has: whsec_ and base64, as Standard Webhooks writes it.
+// signerOf returns a signer with the secret in a file: whsec_ and base64, the format of Standard
+// Webhooks.
 func signerOf(path string) (*standardwebhooks.Webhook, error) {
 	file, err := os.Open(path)
 	if err != nil {

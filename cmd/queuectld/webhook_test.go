@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/service"
 )
 
-// What is posted is what was read, signed as Standard Webhooks' own library takes it, and the exit code says
-// what the receiver makes of it.
+// postWebhook posts exactly its input, with a signature that the library of Standard Webhooks
+// accepts. The exit code depends on the receiver's response.
 func TestWebhookIsPosted(t *testing.T) {
 	const secret = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
 	signer, err := standardwebhooks.NewWebhook(secret)
