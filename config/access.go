@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The words of run_as that are no fixed user.
+// Values of run_as. fixed is a prefix that is followed by a user.
 const (
 	RunAsService   = "service"
 	RunAsSubmitter = "submitter"
@@ -21,25 +21,27 @@ const (
 	auto = "auto"
 )
 
-// Limits of [access]: names of one list, and bytes of a name.
+// Limits of the table access: the number of names in a list, and bytes of a name.
 const (
 	maxNames = 256
 	maxName  = 256
 )
 
-// Tables are the tables of the settings file: keys that begin so stand in them.
+// Tables lists the tables of the settings file. A setting whose name begins with one of them and a
+// dot belongs to that table.
 var Tables = []string{accessTable, "hooks", "traces", "web"}
 
-// accessTable is the one whose keys are lists of names.
+// accessTable is the table whose settings are lists of users and groups.
 const accessTable = "access"
 
-// atStart are the settings that hold from the next start of the service.
+// atStart lists the settings whose changes take effect when the service restarts.
 var atStart = []string{"run_as", "socket_mode", "socket_group", "store", "store_file", "node", "node_lease", "job_tmpdir"}
 
-// AtStart reports whether a change of the setting holds from the next start only.
+// AtStart reports whether a change of the setting takes effect only when the service restarts.
 func (k *Key) AtStart() bool { return slices.Contains(atStart, k.Name) }
 
-// Hold keeps what holds from the start as old has it, with where that comes from.
+// Hold restores the settings that take effect only at a restart, and their origins, from old.
+// Waiting then returns the values that they get at the restart.
 func (c *Config) Hold(old *Config) {
 	c.waiting = nil
 	for i := range Keys() {
@@ -54,10 +56,10 @@ func (c *Config) Hold(old *Config) {
 	}
 }
 
-// Fixed is the run_as by which all jobs run as a user.
+// Fixed returns the value of run_as with which all jobs run as the given user.
 func Fixed(user string) string { return fixed + user }
 
-// FixedUser is the user that all jobs run as, "" if run_as names none.
+// FixedUser returns the user that runs all jobs, "" if run_as does not name one.
 func (s *Settings) FixedUser() string {
 	user, _ := strings.CutPrefix(s.RunAs, fixed)
 	if user == s.RunAs {
@@ -66,12 +68,12 @@ func (s *Settings) FixedUser() string {
 	return user
 }
 
-// Socket is the mode of the control socket, and the group that it belongs to, ""
-// for the service's own.
+// Socket returns the mode and the group of the control socket. group is "" for the group of the
+// service.
 func (s *Settings) Socket() (mode fs.FileMode, group string) {
 	n, err := strconv.ParseUint(s.SocketMode, 8, 32)
 	if err != nil {
-		panic("config: " + err.Error()) // it was checked
+		panic("config: " + err.Error()) // cannot happen, because the value was checked
 	}
 	if s.SocketGroup != none {
 		group = s.SocketGroup
@@ -79,9 +81,9 @@ func (s *Settings) Socket() (mode fs.FileMode, group string) {
 	return fs.FileMode(n), group
 }
 
-// Access lists the users, and as @NAME the groups, that have a right by [access].
-// Unless they are listed, members of queuectl may submit and those of queuectl-admin
-// are admins, where the service is not one user's own.
+// Access returns the users, and the groups as @NAME, that have a right according to the table
+// access. For a list that is "auto", members of the group queuectl may submit and those of
+// queuectl-admin are admins, unless run_as is service.
 func (s *Settings) Access(right string) []string {
 	text := map[string]string{"read": s.AccessRead, "submit": s.AccessSubmit, "operate": s.AccessOperate, "admin": s.AccessAdmin}[right]
 	switch {
@@ -98,7 +100,8 @@ func (s *Settings) Access(right string) []string {
 func setRunAs(s *Settings, text string) error {
 	user, isFixed := strings.CutPrefix(text, fixed)
 	if isFixed {
-		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil { // Windows has NT SERVICE\queuectl
+		// The name of an account on Windows may contain a space, as in NT SERVICE\queuectl.
+		if err := checkAccount(strings.ReplaceAll(user, " ", "_")); err != nil {
 			return fmt.Errorf("%q does not name a valid user; use a user name or uid, like fixed:alice", text)
 		}
 	} else if text != RunAsService && text != RunAsSubmitter {
@@ -126,7 +129,7 @@ func setSocketGroup(s *Settings, text string) error {
 	return nil
 }
 
-// names is a list of users and groups; a default of auto may be given too.
+// names is a list of users and groups. If the default is auto, auto is a valid value too.
 func names(name, def, doc string, at func(*Settings) *string) Key {
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		list := strings.Fields(text)
@@ -155,7 +158,7 @@ func names(name, def, doc string, at func(*Settings) *string) Key {
 	}, func(s *Settings) string { return *at(s) }, nil}
 }
 
-// checkAccount refuses what cannot be the name, or number, of a user or group.
+// checkAccount returns an error if the text cannot be the name or the number of a user or group.
 func checkAccount(name string) error {
 	if name == "" || len(name) > maxName || name[0] == '-' || strings.ContainsAny(name, " \t\r\n\v\f\x00:,@*\"") {
 		return fmt.Errorf(`%q is not a valid user or group name; use one without spaces and :,@*" that does not start with -`,

@@ -42,7 +42,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
-// Each setting refuses what it cannot be, by its name.
+// The setting web.hosts is a list of host names and IP addresses without ports.
 func TestHostsOfThePage(t *testing.T) {
 	for text, want := range map[string]string{"none": "", "A.example b": "a.example b", "[2001:DB8::1] 192.0.2.1": "2001:db8::1 192.0.2.1", "a:80": "!", "a/b": "!", "": "!", "-a": "!"} {
 		k, _, _ := config.Find("web.hosts", "")
@@ -53,12 +53,15 @@ func TestHostsOfThePage(t *testing.T) {
 	}
 }
 
+// An invalid value is rejected, and the error names the setting.
 func TestSettingsRefuseByName(t *testing.T) {
 	for i := range config.Keys() {
 		k := &config.Keys()[i]
 		for _, bad := range []string{"", "-1e9", "\x00", "NaN"} {
 			if (k.Name == "shell" || strings.HasPrefix(k.Name, "hooks.") || bad == "NaN" && (k.Name == "socket_group" || k.Name == "hooks_user" || k.Name == "web.hosts" || k.Name == "node" || strings.HasPrefix(k.Name, "access."))) && bad != "" && bad != "\x00" {
-				continue // the name of a program, a line for the shell, the name of a group, of a user or of a machine
+				// Any text is valid for these settings: programs, commands, and names of groups,
+				// users and hosts.
+				continue
 			}
 			var e *queue.Error
 			if err := k.Check(bad); !errors.As(err, &e) || e.Code != queue.CodeInvalid || e.Field != k.Name {
@@ -68,7 +71,7 @@ func TestSettingsRefuseByName(t *testing.T) {
 	}
 }
 
-// The other spellings of a setting mean what they always did.
+// The other names of a setting accept the values that they always accepted.
 func TestSpellings(t *testing.T) {
 	for _, c := range [][4]string{
 		{"max_concurrent_jobs", "3", "workers", "3"}, {"default_max_tries", "4", "max_retries", "3"}, {"job_timeout", "1500", "timeout", "1.5"},
@@ -87,7 +90,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// A stronger origin wins, and what it hides is named.
+// A stronger origin overrides a weaker one, and Hides returns the overridden settings.
 func TestOriginsGoByStrength(t *testing.T) {
 	layers := []config.Layer{
 		layer(config.FromFile, "workers", "1", "max_retries", "1", "priority", "1"), layer(config.FromStored, "workers", "2", "max_retries", "2"),
@@ -108,7 +111,7 @@ func TestOriginsGoByStrength(t *testing.T) {
 	}
 }
 
-// Settings that hold are read while others change the layers that they were made of.
+// Merged settings may be read while the layers that they were merged from are changed.
 func TestMergedSettingsAreACopy(t *testing.T) {
 	layers := []config.Layer{layer(config.FromFile, "workers", "1"), layer(config.FromStored)}
 	c, err := config.Merge(layers...)
@@ -122,9 +125,7 @@ func TestMergedSettingsAreACopy(t *testing.T) {
 	}
 }
 
-// Each fault of a file is named with the file and the line it stands on.
-// The example lists every setting and means exactly the defaults.
-// What holds from the start is not changed by what is set later; all else is.
+// Hold restores the settings that take effect only at a restart, and no others.
 func TestSomeSettingsHoldFromTheStart(t *testing.T) {
 	old, _ := config.Merge()
 	c, err := config.Merge(layer(config.FromStored, "run_as", "submitter", "socket_mode", "0666", "socket_group", "wheel", "priority", "7"))
@@ -145,8 +146,7 @@ func TestSomeSettingsHoldFromTheStart(t *testing.T) {
 	}
 }
 
-// A missing file is empty unless it is required.
-// The environment gives settings by their names in capitals and nothing else.
+// ReadEnv takes variables with the prefix QUEUECTL_ and the name of a setting, and ignores others.
 func TestEnvironment(t *testing.T) {
 	l, err := config.ReadEnv([]string{"QUEUECTL_WORKERS=7", "QUEUECTL_JOB_TIMEOUT=1500", "QUEUECTL_SOCKET=/x", "WORKERS=9", "odd"})
 	if want := map[string]string{"workers": "7", "timeout": "1.5"}; err != nil || !maps.Equal(l.Values, want) {
@@ -159,5 +159,3 @@ func TestEnvironment(t *testing.T) {
 		}
 	}
 }
-
-// No file makes reading panic; what is read is valid.

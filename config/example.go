@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// headings describe the tables.
+// headings describes the tables of the settings file.
 var headings = map[string]string{
 	"traces": "OpenTelemetry traces: one span for each attempt, in the trace of the program that enqueued the job.",
 	"web":    "The web page. \"queuectl web start\" serves it until the service ends; \"queuectl web open\" prints a link to it.",
@@ -36,7 +36,7 @@ func comment(text string) string {
 	return b.String() + "\n"
 }
 
-// Example is the text of queuectl.toml.example: every setting with its default.
+// Example returns the text of queuectl.toml.example, which lists every setting with its default.
 func Example() string {
 	var b strings.Builder
 	b.WriteString(comment("Settings of queuectl. This file lists every setting with its default; your own file needs only the " +
@@ -63,7 +63,7 @@ func Example() string {
 		case value == "true", value == "false":
 		case isList(k.Name) && value == none:
 			value = "[]"
-		case err != nil || len(value) > 1 && value[0] == '0': // an octal one is text
+		case err != nil || len(value) > 1 && value[0] == '0': // an octal number is text
 			value = strconv.Quote(value)
 		}
 		fmt.Fprintf(&b, "%s = %s\n", name, value)

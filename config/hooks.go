@@ -12,26 +12,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Webhook is somewhere that is told when jobs come to moments.
+// Webhook is an HTTP endpoint that is notified of job events.
 type Webhook struct {
 	URL        string
 	Events     queue.HookSet
-	Queues     []string // of the jobs, any if there are none
-	SecretFile string   // whose text signs what is sent
+	Queues     []string // queues whose jobs it is notified of; empty means all
+	SecretFile string   // file with the secret that signs the requests
 }
 
-// Wants reports whether a moment of a job of a queue is told.
+// Wants reports whether the webhook is notified of an event of a job in the queue.
 func (w *Webhook) Wants(moment queue.HookSet, of string) bool {
 	return w.Events&moment != 0 && (len(w.Queues) == 0 || slices.Contains(w.Queues, of))
 }
 
-// Limits of [webhooks].
+// Limits of the table webhooks: the number of webhooks, and bytes of a URL.
 const (
 	maxWebhooks = 64
 	maxURL      = 2048
 )
 
-// hookKey is the setting of a hook of all jobs.
+// hookKey returns the setting for a hook that runs for all jobs.
 func hookKey(moment queue.HookSet, doc string, at func(*Settings) *string) Key {
 	name := "hooks.on_" + moment.String()
 	return Key{name, none, doc, true, func(s *Settings, text string) error {
@@ -59,7 +59,8 @@ func setHooksUser(s *Settings, text string) error {
 	return nil
 }
 
-// HooksAs is the account of the settings' hooks, "" for the service's own.
+// HooksAs returns the account that runs the hooks in the settings, "" for the account of the
+// service.
 func (s *Settings) HooksAs() string {
 	if s.HooksUser == none {
 		return ""
@@ -75,16 +76,17 @@ func setWebhooks(s *Settings, text string) error {
 	return nil
 }
 
-// WebhooksByName are the webhooks.
+// WebhooksByName returns the webhooks.
 func (s *Settings) WebhooksByName() map[string]Webhook {
 	of, err := parseWebhooks(s.Webhooks)
 	if err != nil {
-		panic("config: " + err.Error()) // it was checked
+		panic("config: " + err.Error()) // cannot happen, because the value was checked
 	}
 	return of
 }
 
-// TakeWebhooks takes the table webhooks of a file, each with url and secret_file, and maybe events and queues.
+// TakeWebhooks sets the setting webhooks to the table of a file. Each webhook in the table has url
+// and secret_file, and optionally events and queues.
 func (l *Layer) TakeWebhooks(table map[string]any) error {
 	text := []byte(none)
 	if len(table) > 0 {
@@ -161,7 +163,7 @@ func parseWebhook(text json.RawMessage) (w Webhook, err error) {
 	return w, err
 }
 
-// moments are those of a list.
+// moments returns the set of the events in a list.
 func moments(list []string) (set queue.HookSet, err error) {
 	names := map[string]queue.HookSet{}
 	for _, m := range queue.Hooks {

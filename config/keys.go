@@ -1,5 +1,7 @@
-// Package config is the TOML file, the environment and the overrides as one
-// checked value, each with its origin.
+// Package config merges the settings of the TOML file, the environment and other origins into one
+// checked value, and records the origin of each setting.
+//
+// Start with Keys, the table of all settings, and with Merge.
 package config
 
 import (
@@ -17,22 +19,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Settings are the checked values.
+// Settings holds the checked values of all settings.
 type Settings struct {
-	Workers            int // -1 is auto: one a CPU
-	MaxRetries         int64
-	Timeout            time.Duration
-	BackoffBase        float64
-	BackoffStrategy    string
-	BackoffMax         time.Duration
-	Jitter             float64
-	JobRetryDelay      time.Duration
-	KillAfter          time.Duration
-	OutputGrace        time.Duration
-	OutputLimit        int64
-	JobTmpdir          string // absolute path; "" is a directory below that of the runners
-	Priority           int64
-	PriorityRange      int64 // how far from the default a user with only the right submit may set a priority
+	Workers         int // -1 means auto: one per CPU
+	MaxRetries      int64
+	Timeout         time.Duration
+	BackoffBase     float64
+	BackoffStrategy string
+	BackoffMax      time.Duration
+	Jitter          float64
+	JobRetryDelay   time.Duration
+	KillAfter       time.Duration
+	OutputGrace     time.Duration
+	OutputLimit     int64
+	// JobTmpdir is an absolute path. "" means a directory below that of the runners.
+	JobTmpdir string
+	Priority  int64
+	// PriorityRange is how far from the default a user whose strongest right is submit may set a
+	// priority.
+	PriorityRange      int64
 	Shell              string
 	OnLost             string
 	Scheduling         string
@@ -42,49 +47,49 @@ type Settings struct {
 	WorkerTimeout      time.Duration
 	MaxPending         int64
 	MaxPendingUser     int64
-	MaxBytesUser       int64 // 0 is any number, below 0 is as the disk allows
-	MaxRunningUser     int   // 0 is any number
+	MaxBytesUser       int64 // 0 means unlimited; a negative value depends on the size of the disk
+	MaxRunningUser     int   // 0 means unlimited
 	MaxConnections     int
 	MaxConnectionsUser int
 	StopTimeout        time.Duration
-	RetentionCompleted time.Duration // 0 is for ever, as of those below
+	RetentionCompleted time.Duration // 0 means forever, as for the durations below
 	RetentionCancelled time.Duration
 	RetentionDead      time.Duration
 	RetentionMaxJobs   int64
 	RetentionEvents    time.Duration
-	RetentionOutput    int64 // bytes, 0 is any number
+	RetentionOutput    int64 // bytes; 0 means unlimited
 	SettleDelay        time.Duration
 	LogLevel           string
 	LogFormat          string
-	RunAs              string // whom jobs run as: service, submitter or fixed:USER
+	RunAs              string // account that runs jobs: service, submitter or fixed:USER
 	SocketMode         string // octal
-	SocketGroup        string // "none" is the service's own
-	AccessRead         string // names, "none" or "auto", as those below; see Access
+	SocketGroup        string // "none" means the group of the service
+	AccessRead         string // names, "none" or "auto", as for the fields below; see Access
 	AccessSubmit       string
 	AccessOperate      string
 	AccessAdmin        string
-	Resources          string // "none" or as setResources reads it; see ResourcesByName
+	Resources          string // "none", or the format of setResources; see ResourcesByName
 	Hooks              queue.HookLines
-	HooksUser          string // "none" is the service's own account
+	HooksUser          string // "none" means the account of the service
 	Webhooks           string // "none" or JSON; see WebhooksByName
-	TracesEndpoint     string // "" is none
-	WebListen          string // "" is nowhere, as "" of the texts below
+	TracesEndpoint     string // "" means none
+	WebListen          string // "" means no page; "" also means none in the texts below
 	WebAnonymous       string // none or read
 	WebMetrics         string // false or true
-	WebHosts           string // "none" or words; see Hosts
+	WebHosts           string // "none" or host names; see Hosts
 	WebTLSCert         string
 	WebTLSKey          string
 	WebTLS             string // none or proxy
 	Store              string // sqlite or a URL; see StoreURL
-	StoreFile          string // "" is none
-	StoreRoles         string // "" is none; see RoleUsers
-	Node               string // "" is the host's name
-	NodeLabels         string // "" is none; see LabelsOfNode
+	StoreFile          string // "" means none
+	StoreRoles         string // "" means none; see RoleUsers
+	Node               string // "" means the name of the host
+	NodeLabels         string // "" means none; see LabelsOfNode
 	NodeLease          time.Duration
 	OnPartition        string // stop or continue
 }
 
-// WorkerCount is how many workers the setting asks for.
+// WorkerCount returns the number of workers that the setting requests.
 func (s *Settings) WorkerCount() int {
 	if s.Workers < 0 {
 		return runtime.NumCPU()
@@ -92,18 +97,18 @@ func (s *Settings) WorkerCount() int {
 	return s.Workers
 }
 
-// Policy is the service's backoff.
+// Policy returns the delays between the attempts of a job.
 func (s *Settings) Policy() queue.Policy {
 	return queue.Policy{Base: s.BackoffBase, Strategy: queue.Strategy(s.BackoffStrategy), Max: s.BackoffMax, Jitter: s.Jitter, RetryDelay: s.JobRetryDelay}
 }
 
-// Defaults complete specs.
+// Defaults returns the default values for job fields.
 func (s *Settings) Defaults() queue.Defaults {
 	return queue.Defaults{Priority: s.Priority, MaxRetries: s.MaxRetries, Timeout: s.Timeout, KillAfter: s.KillAfter,
 		Shell: s.Shell, OnLost: queue.OnLost(s.OnLost), OutputLimit: s.OutputLimit}
 }
 
-// Order is how ranks are made.
+// Order returns the settings that determine the rank of a job.
 func (s *Settings) Order() queue.Order {
 	return queue.Order{Scheduling: queue.Scheduling(s.Scheduling), Aging: queue.Aging(s.Aging), Interval: s.AgingInterval}
 }
@@ -113,20 +118,20 @@ type Key struct {
 	Name    string
 	Default string
 	Doc     string
-	Secret  bool // only admins see its value
+	Secret  bool // only admins see the value
 	set     func(s *Settings, text string) error
 	get     func(s *Settings) string
-	Values  []string // all that it may have, nil if there is no such list
+	Values  []string // all valid values; nil if they are not an enumeration
 }
 
-// Keys is the table of settings, in the order they are documented. It is made with the first call: a program
-// that asks for none has none of it.
+// Keys returns the table of settings, in the order of the documentation. The first call builds it,
+// so that a program that never calls it does not spend time on it.
 func Keys() []Key {
 	table.once.Do(func() { table.rows = keys() })
 	return table.rows
 }
 
-// These are parts of descriptions.
+// Parts of descriptions.
 const (
 	onlyFile  = "set it only in the settings file or the environment"
 	nextStart = "changes apply after a restart of the service"
@@ -202,8 +207,8 @@ func keys() []Key {
 	}, webKeys())
 }
 
-// spelling is another name of a setting; read turns its value into the setting's,
-// and show the setting's into its own.
+// spelling is another name for a setting. read converts a value under this name to the value of the
+// setting, and show converts it back.
 type spelling struct {
 	name, key string
 	read      func(text string) (string, error)
@@ -219,7 +224,7 @@ var spellings = []spelling{
 		}
 		return strconv.FormatInt(n-1, 10), nil
 	}, func(t string) string {
-		n, _ := strconv.ParseInt(t, 10, 64) // it is the setting's own text
+		n, _ := strconv.ParseInt(t, 10, 64) // text is the valid value of the setting
 		return strconv.FormatInt(n+1, 10)
 	}},
 	{"job_timeout", "timeout", func(t string) (string, error) {
@@ -228,12 +233,12 @@ var spellings = []spelling{
 		}
 		return t, nil
 	}, func(t string) string {
-		d, _ := queue.ParseDuration(t) // it is the setting's own text
+		d, _ := queue.ParseDuration(t) // text is the valid value of the setting
 		return strconv.FormatInt(d.Milliseconds(), 10)
 	}},
 }
 
-// Spelled is a setting's value as the spelling of its name has it.
+// Spelled returns the value of a setting as it is written under the given name.
 func Spelled(name, value string) string {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	for _, s := range spellings {
@@ -244,7 +249,7 @@ func Spelled(name, value string) string {
 	return value
 }
 
-// Spellings lists the other names of a setting.
+// Spellings returns the other names of a setting.
 func (k *Key) Spellings() (names []string) {
 	for _, s := range spellings {
 		if s.key == k.Name {
@@ -254,8 +259,8 @@ func (k *Key) Spellings() (names []string) {
 	return names
 }
 
-// Find reads a name of a setting in any of its spellings, and its value. The
-// value is not checked yet.
+// Find returns the setting with a name, which may be one of its other names, and the converted
+// value. It does not check the value.
 func Find(name, text string) (*Key, string, error) {
 	canonical := strings.ToLower(strings.ReplaceAll(name, "-", "_"))
 	keys := Keys()
@@ -283,10 +288,10 @@ func Find(name, text string) (*Key, string, error) {
 	return nil, "", &queue.Error{Code: queue.CodeInvalid, Field: name, Message: "unknown setting" + cmp.Or(queue.Nearest(canonical, Names()), "; list all settings with: queuectl config list")}
 }
 
-// underscored is a name as the environment can have it.
+// underscored returns the name of a setting in the form that environment variables use.
 func underscored(name string) string { return strings.ReplaceAll(name, ".", "_") }
 
-// Names lists the settings' names.
+// Names returns the names of all settings.
 func Names() []string {
 	keys := Keys()
 	names := make([]string, len(keys))
@@ -296,7 +301,7 @@ func Names() []string {
 	return names
 }
 
-// Check reports whether a value is one that the setting may have.
+// Check returns an error if the text is not a valid value of the setting.
 func (k *Key) Check(text string) error {
 	var s Settings
 	if err := k.set(&s, text); err != nil {
@@ -305,7 +310,7 @@ func (k *Key) Check(text string) error {
 	return nil
 }
 
-// Show is the setting's value as text.
+// Show returns the value of the setting as text.
 func (k *Key) Show(s *Settings) string { return k.get(s) }
 
 func setWorkers(s *Settings, text string) error {
@@ -374,7 +379,7 @@ func duration(name, def, doc string, least time.Duration, at func(*Settings) *ti
 	}, nil}
 }
 
-// forever is a duration that may be "never", which is 0.
+// forever is a duration that may be "never", which is stored as 0.
 func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 	return Key{name, def, doc, false, func(s *Settings, text string) error {
 		if text == "never" {
@@ -395,10 +400,10 @@ func forever(name, def, doc string, at func(*Settings) *time.Duration) Key {
 	}, nil}
 }
 
-// Bounds of settings.
+// Limits of settings.
 const (
-	maxKept  = 1 << 50 // bytes of outputs
-	maxCount = 1 << 20 // connections, and jobs that run
+	maxKept  = 1 << 50 // bytes of all outputs
+	maxCount = 1 << 20 // connections, and running jobs
 )
 
 func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
@@ -412,7 +417,7 @@ func size(name, def, doc string, most int64, at func(*Settings) *int64) Key {
 	}, func(s *Settings) string { return queue.FormatSize(*at(s)) }, nil}
 }
 
-// sizeOrAuto is a size that may be "auto", which is -1 and the default.
+// sizeOrAuto is a size that may be "auto", which is stored as -1 and is the default.
 func sizeOrAuto(name, doc string, at func(*Settings) *int64) Key {
 	return Key{name, "auto", doc, false, func(s *Settings, text string) error {
 		if text == "auto" {
@@ -438,7 +443,8 @@ func choice(name, def, doc string, at func(*Settings) *string, values ...string)
 	}, func(s *Settings) string { return *at(s) }, values}
 }
 
-// collectorURL wants the URL of a collector, which headers are not part of.
+// collectorURL returns an error if the text is not the URL of a collector. Headers and credentials
+// are not part of the URL.
 func collectorURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Origin is where a value comes from.
+// Origin is the source of a value.
 type Origin string
 
 // The origins, the weakest first.
@@ -20,33 +20,34 @@ const (
 	FromStored  Origin = "stored"
 	FromEnv     Origin = "environment"
 	FromFlag    Origin = "flag"
-	FromRunning Origin = "running" // the count of workers, as a person set it last
+	FromRunning Origin = "running" // number of workers that a user has set at run time
 )
 
-// Layer is the values of one origin, by the settings' names.
+// Layer holds the values of one origin by setting.
 type Layer struct {
 	Origin Origin
 	Values map[string]string
 }
 
-// Config is the checked settings and where each comes from.
+// Config holds the checked settings and the origin of each.
 type Config struct {
 	Settings
-	layers  []Layer // the weakest first
+	layers []Layer // the weakest first
+	// waiting lists the settings that Hold has restored.
 	waiting []Waiting
 }
 
-// Waiting is a setting with the value that it has from the next start on.
+// Waiting is a setting with the value that it gets when the service restarts.
 type Waiting struct {
 	Name, Value string
-	Until       Origin // of the value that holds until then
+	Until       Origin // origin of the value that is in effect until then
 }
 
-// Waiting lists the settings of which another value holds than the layers have.
+// Waiting returns the settings whose value in effect differs from the one in the layers.
 func (c *Config) Waiting() []Waiting { return c.waiting }
 
-// Merge checks layers, the weakest first, and lays them over the defaults. It keeps copies:
-// the result may be read while the layers are changed.
+// Merge applies layers to the defaults, the weakest first, and checks the values. It copies the
+// layers, so the result may be read while they are changed.
 func Merge(layers ...Layer) (Config, error) {
 	c := Config{layers: slices.Clone(layers)}
 	for i := range c.layers {
@@ -71,7 +72,7 @@ func Merge(layers ...Layer) (Config, error) {
 	return c, nil
 }
 
-// Origin is where the value of a setting that holds comes from.
+// Origin returns the origin of the value that is in effect for a setting.
 func (c *Config) Origin(name string) Origin {
 	for _, w := range c.waiting {
 		if w.Name == name {
@@ -81,7 +82,7 @@ func (c *Config) Origin(name string) Origin {
 	return c.Strongest(name)
 }
 
-// Strongest is the origin of the value that a setting has now, or from the next start on.
+// Strongest returns the origin of the value that a setting has, or gets when the service restarts.
 func (c *Config) Strongest(name string) Origin {
 	origin := FromDefault
 	for _, l := range c.layers {
@@ -92,7 +93,7 @@ func (c *Config) Strongest(name string) Origin {
 	return origin
 }
 
-// Hides lists the settings of one origin that a stronger one hides.
+// Hides returns the settings of one origin that a stronger origin overrides.
 func (c *Config) Hides(weaker Origin) (names []string) {
 	for _, l := range c.layers {
 		if l.Origin != weaker {
@@ -107,8 +108,8 @@ func (c *Config) Hides(weaker Origin) (names []string) {
 	return names
 }
 
-// Take sets a setting to a value of a settings file: text, a number, true or false or, of
-// those in a table, a list of names. It is refused by its name.
+// Take sets a setting to a value from a settings file: text, a number, true or false. A setting
+// that is a list may also be a list of names. An error contains the name of the setting.
 func (l *Layer) Take(name string, value any) error {
 	switch v := value.(type) {
 	case string, int64, float64, bool:
@@ -137,7 +138,7 @@ func (l *Layer) Take(name string, value any) error {
 	return k.Check(text)
 }
 
-// listText is a list of names as the setting's text has it.
+// listText returns a list of names as the text of a setting.
 func listText(list []any) (string, error) {
 	if len(list) == 0 {
 		return none, nil
@@ -159,7 +160,8 @@ func listText(list []any) (string, error) {
 	return strings.Join(words, " "), nil
 }
 
-// ReadEnv takes the settings of an environment: QUEUECTL_ and a name in capitals.
+// ReadEnv returns the settings in an environment: variables with the prefix QUEUECTL_ and a name in
+// capitals.
 func ReadEnv(environ []string) (Layer, error) {
 	l := Layer{Origin: FromEnv, Values: map[string]string{}}
 	for _, e := range environ {
@@ -170,7 +172,7 @@ func ReadEnv(environ []string) (Layer, error) {
 		}
 		k, text, err := Find(bare, value)
 		if k == nil && err != nil && !isSpelling(bare) {
-			continue // QUEUECTL_SOCKET and others are no settings
+			continue // other variables, such as QUEUECTL_SOCKET, are not settings
 		}
 		if err == nil {
 			err = k.Check(text)

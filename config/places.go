@@ -1,38 +1,41 @@
 package config
 
-// Places are where a service keeps its things.
+// Places holds the paths that a service uses.
 type Places struct {
-	State  string // folder of the database
+	State  string // state directory, which contains the database
 	Socket string
-	File   string // of settings
+	File   string // settings file
 }
 
-// Names of files below a service's folders.
+// Names of files in the directories of a service.
 const (
 	FileName = "queuectl.toml"
 	LogName  = "queuectl.log"
-	BothName = "both-services" // marks that the user knows of the machine's service too
+	// BothName marks that queuectl has informed the user that the machine has a service too.
+	BothName = "both-services"
 
-	ServiceLogName = "service.log" // of the system's service on Windows, which keeps no journal
+	// ServiceLogName is the log of the system service on Windows, which has no journal.
+	ServiceLogName = "service.log"
 )
 
-// Places of root's runners: their folder, and the file that says whose jobs they run.
+// Paths of the runners that run as root: their directory, and the file that determines whose jobs
+// they may run.
 const (
 	RunnerDir    = "/var/lib/queuectl-runner"
 	RunnerPolicy = "/etc/queuectl/runner.conf"
 )
 
-// Kind says whose service one is.
+// Kind is the kind of a service.
 type Kind string
 
-// Kinds of services.
+// The kinds of services.
 const (
-	SystemService    Kind = "system"    // the machine's service
-	OwnService       Kind = "own"       // the service of one user, in that user's home
-	DirectoryService Kind = "directory" // any other service, in a directory that was named
+	SystemService    Kind = "system"    // the service of the machine
+	OwnService       Kind = "own"       // the service of one user, in that user's home directory
+	DirectoryService Kind = "directory" // any other service, in a directory that the user has chosen
 )
 
-// Kind returns whose service uses these places.
+// Kind returns the kind of the service that uses these paths.
 func (p Places) Kind() Kind {
 	if p.State == System().State {
 		return SystemService

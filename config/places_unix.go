@@ -11,36 +11,37 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// maxID is the largest number of a user or group.
+// maxID is the highest uid or gid.
 const maxID = 1<<32 - 2
 
-// socketName is the socket in a service's folder.
+// socketName is the name of the socket in the directory of a service.
 const socketName = "queuectl.sock"
 
-// directoryName is that of a user's queue, and of its settings, in the directories for such.
+// directoryName is the name of the directory for a user's queue, and for its settings, below the
+// XDG base directories.
 const directoryName = "queuectl"
 
-// In is the places of a service that has everything below one folder.
+// In returns the paths of a service that keeps everything in one directory.
 func In(dir string) Places {
 	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(dir, FileName)}
 }
 
-// Around is the places of a service whose socket is in its folder, if that can be told of
-// a socket.
+// Around returns the paths of the service that uses a socket. ok is false if the name of the socket
+// does not show that it is in the directory of a service.
 func Around(socket string) (Places, bool) {
 	return In(filepath.Dir(socket)), filepath.Base(socket) == socketName
 }
 
-// shell runs a job's command.
+// shell is the default shell for the commands of jobs.
 const shell = "/bin/sh -c"
 
-// System is the places of the system's service.
+// System returns the paths of the system service.
 func System() Places {
 	return Places{State: "/var/lib/queuectl", Socket: "/run/queuectl/queuectl.sock", File: "/etc/queuectl/queuectl.toml"}
 }
 
-// User is the places of the user's own service. Relative folders in the
-// environment are ignored, as the XDG base directory specification says.
+// User returns the paths of the user's own service. Relative paths in the environment are ignored,
+// as the XDG base directory specification demands.
 func User() (Places, error) {
 	state, config := os.Getenv("XDG_STATE_HOME"), os.Getenv("XDG_CONFIG_HOME")
 	if !filepath.IsAbs(state) || !filepath.IsAbs(config) {
@@ -59,9 +60,10 @@ func User() (Places, error) {
 	return Places{State: dir, Socket: filepath.Join(dir, socketName), File: filepath.Join(config, directoryName, FileName)}, nil
 }
 
-// CheckOwner refuses to let root make the state directory in a home of another account, which `sudo -E` names:
-// that account could not use what root makes there. For other accounts the modes of the home decide, because it may
-// share a group with them; making the directory reports what is wrong.
+// CheckOwner returns an error if root would create the state directory in the home directory of
+// another account, which is what happens with `sudo -E`. That account could not use the files of
+// root. For callers other than root, the permissions of the home directory decide, since accounts
+// may share it through a group. Creating the directory then reports the problem.
 func (p Places) CheckOwner() error {
 	if os.Geteuid() != 0 {
 		return nil
@@ -72,7 +74,7 @@ func (p Places) CheckOwner() error {
 			continue
 		}
 		if err != nil {
-			return nil // making it reports what is wrong
+			return nil // creating the directory reports the problem
 		}
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
 			return queue.Errorf(queue.CodeDenied, "home: %s belongs to uid %d, not to root; use sudo -H or --dir DIR", dir, st.Uid)

@@ -11,15 +11,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// maxID is the largest number of a user or group: JSON holds it exactly.
+// maxID is the highest number of a user or group: the highest integer that JSON holds exactly.
 const maxID = 1<<53 - 1
 
-// pipeName begins the names of services' pipes.
+// pipeName is the prefix for the pipe names of services.
 const pipeName = `\\.\pipe\queuectl`
 
-// In is the places of a service that has everything below one folder. Pipes are in none,
-// so its pipe has the folder in its name, as the first 16 digits of the SHA-256 of its
-// whole path, of long names, in small letters.
+// In returns the paths of a service that keeps everything in one directory. Pipes are not in a
+// directory, so the name of the pipe contains a hash of the directory: the first 16 hexadecimal
+// digits of the SHA-256 of its absolute path with long names, in lower case.
 func In(dir string) Places {
 	path := filepath.Clean(dir)
 	if whole, err := filepath.Abs(dir); err == nil {
@@ -29,8 +29,8 @@ func In(dir string) Places {
 	return Places{State: dir, Socket: pipeName + "-" + hex.EncodeToString(sum[:8]), File: filepath.Join(dir, FileName)}
 }
 
-// longName is a path without short names, like PROGRA~1, as far as it exists: a folder has one pipe,
-// however somebody spells it.
+// longName returns a path without short names, like PROGRA~1, as far as the path exists. A
+// directory then has one pipe, however its path is spelled.
 func longName(path string) string {
 	short, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -47,15 +47,15 @@ func longName(path string) string {
 	return filepath.Join(longName(parent), filepath.Base(path))
 }
 
-// Around is the places of a service whose socket is in its folder, which cannot be told
-// of a pipe.
+// Around always returns false, because the name of a pipe does not show the directory of its
+// service.
 func Around(string) (Places, bool) { return Places{}, false }
 
-// shell runs a job's command.
+// shell is the default shell for the commands of jobs.
 const shell = "cmd.exe /C"
 
-// System is the places of the system's service. The environment, which anybody can set
-// for their programs, has no say in them.
+// System returns the paths of the system service. It does not read the environment, because users
+// can change that of their programs.
 func System() Places {
 	data, err := windows.KnownFolderPath(windows.FOLDERID_ProgramData, 0)
 	if err != nil {
@@ -65,7 +65,7 @@ func System() Places {
 	return Places{State: dir, Socket: pipeName, File: filepath.Join(dir, FileName)}
 }
 
-// User is the places of the user's own service.
+// User returns the paths of the user's own service.
 func User() (Places, error) {
 	local := os.Getenv("LOCALAPPDATA")
 	if !filepath.IsAbs(local) {
@@ -74,5 +74,5 @@ func User() (Places, error) {
 	return In(filepath.Join(local, "queuectl")), nil
 }
 
-// CheckOwner refuses nothing: the rights of a home hold for what is made in it.
+// CheckOwner always returns nil, because files inherit the access rights of the home directory.
 func (p Places) CheckOwner() error { return nil }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A service's pipe has its folder in its name: one folder has one pipe however it is
-// written, and another folder another one.
+// The name of a pipe depends on the directory of its service, and not on the spelling of the
+// directory's path.
 func TestPipesAreNamedAfterFolders(t *testing.T) {
 	want := In(`C:\Users\alice\jobs`).Socket
 	if want != `\\.\pipe\queuectl-246345026cb2d76c` {
@@ -37,7 +37,7 @@ func TestPipesAreNamedAfterFolders(t *testing.T) {
 	}
 }
 
-// Numbers of accounts are as large as digests are.
+// The highest valid number of an account is maxID, which includes the hashes of SIDs.
 func TestNumbersOfAccounts(t *testing.T) {
 	for name, want := range map[string]bool{"4503599627370497": true, "9007199254740991": true, "9007199254740992": false, `CORP\alice`: true, "S-1-5-32-545": true} {
 		if err := checkAccount(name); (err == nil) != want {
@@ -46,7 +46,7 @@ func TestNumbersOfAccounts(t *testing.T) {
 	}
 }
 
-// A folder has one pipe, by its long name and by its short one, before it is there and afterwards.
+// A directory has one pipe, by its long name and by its short one, before and after it is created.
 func TestFolderHasOnePipe(t *testing.T) {
 	parent := filepath.Join(t.TempDir(), "a folder with a long name")
 	if err := os.Mkdir(parent, 0o700); err != nil {

@@ -10,20 +10,21 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Resource is something of the machine that jobs take units of.
+// Resource is a limited resource of the machine, of which jobs reserve units.
 type Resource struct {
-	IDs []string // of its units; "0", "1", … where only a count was given
-	Env string   // the variable that names a job's units to it, "" for none
+	IDs []string // ids of the units; "0", "1", … if only a count was given
+	Env string   // environment variable with the ids of a job's units; "" for none
 }
 
-// Limits of [resources].
+// Limits of the table resources.
 const (
 	maxResources = 64
-	maxUnits     = 1024 // of one
-	maxUnitName  = 128  // bytes
+	maxUnits     = 1024 // units of one resource
+	maxUnitName  = 128  // bytes of the id of a unit
 )
 
-// TakeResources takes the table resources of a file, each with count or ids, and maybe env.
+// TakeResources sets the setting resources to the table of a file. Each resource in the table has
+// count or ids, and optionally env.
 func (l *Layer) TakeResources(table map[string]any) error {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
@@ -43,7 +44,7 @@ func (l *Layer) TakeResources(table map[string]any) error {
 	return l.Take("resources", strings.Join(list, " "))
 }
 
-// resourceText is one table of resources as the setting's text has it.
+// resourceText returns one resource of the table as text for the setting.
 func resourceText(name string, of map[string]any) (string, error) {
 	text := ""
 	for _, key := range slices.Sorted(maps.Keys(of)) {
@@ -76,7 +77,7 @@ func resourceText(name string, of map[string]any) (string, error) {
 	return name + "=" + text, nil
 }
 
-// setResources takes NAME=COUNT or NAME=[ID,ID], each maybe with >VARIABLE, apart by blanks.
+// setResources parses NAME=COUNT and NAME=[ID,ID], separated by spaces. Each may end in >VARIABLE.
 func setResources(s *Settings, text string) error {
 	_, err := parseResources(text)
 	if err == nil {
@@ -85,11 +86,11 @@ func setResources(s *Settings, text string) error {
 	return err
 }
 
-// ResourcesByName are the resources of this machine.
+// ResourcesByName returns the resources of this machine.
 func (s *Settings) ResourcesByName() map[string]Resource {
 	of, err := parseResources(s.Resources)
 	if err != nil {
-		panic("config: " + err.Error()) // it was checked
+		panic("config: " + err.Error()) // cannot happen, because the value was checked
 	}
 	return of
 }
@@ -123,7 +124,7 @@ func parseResources(text string) (map[string]Resource, error) {
 	return of, nil
 }
 
-// unitIDs are the ids of units: of a count, or listed.
+// unitIDs returns the ids of units, given as a count or as a list.
 func unitIDs(text string) (ids []string, err error) {
 	list, listed := strings.CutPrefix(text, "[")
 	if listed && strings.HasSuffix(list, "]") {
@@ -150,8 +151,8 @@ func unitIDs(text string) (ids []string, err error) {
 	return ids, nil
 }
 
-// variableName reports whether a shell takes a name as that of a variable, and a job can do without what it is
-// by default.
+// variableName reports whether the name is valid for a shell variable, and is not PATH or HOME,
+// which jobs need.
 func variableName(name string) bool {
 	for i, c := range name {
 		if c != '_' && !(c >= 'A' && c <= 'Z') && !(c >= 'a' && c <= 'z') && !(i > 0 && c >= '0' && c <= '9') {

@@ -15,17 +15,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StoreSQLite is the store that the state folder has.
+// StoreSQLite is the value of store for an SQLite file in the state directory.
 const StoreSQLite = "sqlite"
 
-// credential is how store_file names one that systemd hands to the service.
+// credential is the prefix in store_file for the name of a credential that systemd passes to the
+// service.
 const credential = "credential:"
 
-// placed are the settings that say where the queue is, or that belong to one machine. They cannot be stored in the
-// queue, which several machines may share.
+// placed lists the settings that determine where the queue is stored, or that belong to one node.
+// They cannot be stored in the queue, which several nodes may share.
 var placed = []string{"store", "store_file", "node", "node_labels", "node_lease", "job_tmpdir"}
 
-// Placed reports whether the setting cannot be stored in the queue: see placed.
+// Placed reports whether the setting cannot be stored in the queue; see placed.
 func (k *Key) Placed() bool { return slices.Contains(placed, k.Name) }
 
 func storeKey() Key {
@@ -42,7 +43,7 @@ func storeFileKey() Key {
 	})
 }
 
-// nodeKeys are the settings of one of the machines that share a store.
+// nodeKeys returns the settings of a node that shares a store with others.
 func nodeKeys() []Key {
 	return []Key{
 		textOrNone("node", "name of this node among the nodes that share a queue; none means the host name; "+onlyFile+"; "+nextStart, func(s *Settings) *string { return &s.Node }, func(text string) error {
@@ -57,7 +58,7 @@ func nodeKeys() []Key {
 	}
 }
 
-// Limits of node_labels.
+// maxNodeLabels is the maximum number of labels in node_labels.
 const maxNodeLabels = 64
 
 func checkNodeLabels(text string) error {
@@ -79,7 +80,7 @@ func checkNodeLabels(text string) error {
 	return nil
 }
 
-// LabelsOfNode are the labels of node_labels.
+// LabelsOfNode returns the labels in node_labels.
 func (s *Settings) LabelsOfNode() map[string]string {
 	labels := map[string]string{}
 	for word := range strings.FieldsSeq(s.NodeLabels) {
@@ -99,7 +100,8 @@ func setStore(s *Settings, text string) error {
 	return nil
 }
 
-// checkStore refuses what is no URL of a PostgreSQL database. The text may have a password, so no error has it.
+// checkStore returns an error if the text is not the URL of a PostgreSQL database. The text may
+// contain a password, so errors do not contain it.
 func checkStore(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -113,10 +115,11 @@ func checkStore(text string) error {
 	return nil
 }
 
-// maxStore is the longest URL of a store, in bytes.
+// maxStore is the maximum length of a store URL, in bytes.
 const maxStore = 4096
 
-// StoreURL is the URL of the database that has the queue, "" for the file in the state folder.
+// StoreURL returns the URL of the database that stores the queue, "" for the SQLite file in the
+// state directory.
 func (s *Settings) StoreURL() (string, error) {
 	switch {
 	case s.StoreFile == "" && s.Store == StoreSQLite:
@@ -137,7 +140,7 @@ func (s *Settings) StoreURL() (string, error) {
 	return ReadStore("store_file", path)
 }
 
-// ReadStore reads the URL of a database from a file that a field names.
+// ReadStore reads a database URL from a file. Its errors are about the field.
 func ReadStore(field, path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -158,7 +161,7 @@ func ReadStore(field, path string) (string, error) {
 // Limits of store_roles.
 const (
 	maxRoles = 256
-	maxRole  = 63 // bytes, as PostgreSQL has them
+	maxRole  = 63 // bytes; the limit of PostgreSQL for names
 )
 
 func checkRoles(text string) error {
@@ -180,7 +183,7 @@ func checkRoles(text string) error {
 	return nil
 }
 
-// RoleUsers are the users of store_roles, by the names of the roles.
+// RoleUsers returns the users in store_roles by role.
 func (s *Settings) RoleUsers() map[string]string {
 	users := map[string]string{}
 	for word := range strings.FieldsSeq(s.StoreRoles) {

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// Where the queue is stands in one of two settings; a file keeps the URL, and no error repeats what may have a password.
+// Either store or store_file determines where the queue is stored. No error contains a URL, which
+// may contain a password.
 func TestStoreURL(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "store")
@@ -51,7 +52,7 @@ func TestStoreURL(t *testing.T) {
 	}
 }
 
-// Each role of a database has one user.
+// store_roles has exactly one user for each role.
 func TestStoreRoles(t *testing.T) {
 	for text, want := range map[string]map[string]string{
 		"none": {}, "shop=alice": {"shop": "alice"}, " shop=alice  b-1=bob ": {"shop": "alice", "b-1": "bob"},

@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// webHosts is the setting whose value is a list of hosts.
+// webHosts is the name of a setting whose value is a list of hosts.
 const webHosts = "web.hosts"
 
-// isList reports whether a setting is a list of words, which a file may have as one.
+// isList reports whether the value of a setting is a list of words. In a file, it may be a TOML
+// array.
 func isList(name string) bool { return name == webHosts || strings.HasPrefix(name, accessTable+".") }
 
-// webKeys are the settings of the page.
+// webKeys returns the settings of the web page.
 func webKeys() []Key {
 	return []Key{
 		textOrNone("web.listen", "address of the web page: unix:/PATH, or a loopback ADDRESS:PORT like 127.0.0.1:7070; none means no page; any other address also needs the setting web.hosts, and TLS: web.tls_cert with web.tls_key, or web.tls = \"proxy\"", func(s *Settings) *string { return &s.WebListen }, whereToListen),
@@ -26,7 +27,7 @@ func webKeys() []Key {
 	}
 }
 
-// textOrNone is a setting that is a text, "" for none.
+// textOrNone returns a setting that is a text, stored as "" for "none".
 func textOrNone(name, doc string, at func(*Settings) *string, check func(string) error) Key {
 	return Key{name, none, doc, false, func(s *Settings, text string) error {
 		switch {
@@ -94,7 +95,7 @@ func setWebHosts(s *Settings, text string) error {
 	return nil
 }
 
-// Hosts are the names by which the page is asked for beside those of loopback.
+// Hosts returns the host names of the web page in addition to the loopback names.
 func (s *Settings) Hosts() []string {
 	if s.WebHosts == none {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Hooks and webhooks stand in tables of the file, and mean the same as text.
+// Hooks and webhooks can be given in tables of the file, with the same meaning as in text.
 func TestHooksAreRead(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte(`hooks_user = "mail"
 [hooks]

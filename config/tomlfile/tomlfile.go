@@ -1,5 +1,5 @@
-// Package tomlfile reads settings from a TOML file. It is apart from package config, so that
-// programs which read no file start without the library that does.
+// Package tomlfile reads settings from a TOML file. It is separate from package config, so that
+// programs that read no file do not contain the TOML parser.
 package tomlfile
 
 import (
@@ -17,8 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Read reads a TOML file. A missing one is empty unless it is required. Every
-// fault is named with its line.
+// Read reads a settings file. A missing file is like an empty one, unless required is set. Each
+// error contains its line number.
 func Read(path string, required bool) (config.Layer, error) {
 	raw, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) && !required {
@@ -34,7 +34,7 @@ func Read(path string, required bool) (config.Layer, error) {
 	return l, nil
 }
 
-// Tables reads the text of a TOML file as it stands; path is for messages.
+// Tables parses TOML without interpreting the settings. path is for error messages.
 func Tables(path string, raw []byte) (file map[string]any, err error) {
 	err = toml.Unmarshal(raw, &file)
 	var at toml.ParseError
@@ -47,11 +47,12 @@ func Tables(path string, raw []byte) (file map[string]any, err error) {
 	return file, nil
 }
 
-// takes are the tables that have tables of names a person chooses.
+// takes holds the functions for tables that contain tables with names of the user's choice.
 var takes = map[string]func(*config.Layer, map[string]any) error{"resources": (*config.Layer).TakeResources, "webhooks": (*config.Layer).TakeWebhooks}
 
-// wrongTable is the line of what is at fault in a table of tables, which are read in the order of their names: of the key that it
-// names and without which there would be another fault or none, or else of its table.
+// wrongTable returns the line of the error in a table that contains tables, which are checked in
+// the order of their names. That is the line of a key if the error names the key and disappears or
+// changes without it. Otherwise it is the line of the inner table.
 func wrongTable(raw []byte, name string, table map[string]any, take func(*config.Layer, map[string]any) error) int {
 	wrong := func(below string, v any) string {
 		return fmt.Sprint(take(&config.Layer{Values: map[string]string{}}, map[string]any{below: v}))
@@ -74,16 +75,16 @@ func wrongTable(raw []byte, name string, table map[string]any, take func(*config
 	return lineOf(raw, "", name)
 }
 
-// names reports whether a word stands in a text.
+// names reports whether a text contains a word.
 func names(text, word string) bool {
 	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	return slices.Contains(strings.FieldsFunc(text, func(r rune) bool { return !inWord(r) }), word)
 }
 
-// maxFile bounds a settings file, in bytes.
+// maxFile is the maximum size of a settings file, in bytes.
 const maxFile = 1 << 20
 
-// Parse reads the text of a TOML file; path is for messages.
+// Parse parses the text of a settings file. path is for error messages.
 func Parse(path string, raw []byte) (config.Layer, error) {
 	l := config.Layer{Origin: config.FromFile, Values: map[string]string{}}
 	if len(raw) > maxFile {
@@ -121,8 +122,8 @@ func Parse(path string, raw []byte) (config.Layer, error) {
 	return l, nil
 }
 
-// lineOf is the line on which a key, of a table unless that is "", or a table stands;
-// 1 if it is not found.
+// lineOf returns the line of a key in a table, of a key outside of tables if table is "", or of a
+// table. It returns 1 if it does not find the line.
 func lineOf(raw []byte, table, name string) int {
 	n, in := 0, ""
 	for line := range strings.Lines(string(raw)) {

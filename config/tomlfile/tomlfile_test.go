@@ -14,6 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// Each error in a settings file contains the file and the line.
 func TestFileFaultsNameTheirLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"workers = 2\nworkrs = 3\n":                            "f:2: workrs: ",
@@ -59,6 +60,7 @@ func TestFileFaultsNameTheirLine(t *testing.T) {
 	}
 }
 
+// The example lists every setting, and contains exactly the defaults.
 func TestExampleIsTheDefaults(t *testing.T) {
 	l, err := tomlfile.Read("../../queuectl.toml.example", true)
 	if err != nil {
@@ -67,7 +69,7 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	if got, want := slices.Sorted(maps.Keys(l.Values)), slices.Sorted(slices.Values(config.Names())); !slices.Equal(got, want) {
 		t.Errorf("got keys %v\nwant %v", got, want)
 	}
-	delete(l.Values, "shell") // the example has that of Unix
+	delete(l.Values, "shell") // the default shell in the example is that of Unix
 	got, err := config.Merge(l)
 	want, _ := config.Merge()
 	if err != nil || !reflect.DeepEqual(got.Settings, want.Settings) {
@@ -75,9 +77,8 @@ func TestExampleIsTheDefaults(t *testing.T) {
 	}
 }
 
-// [access] is lists of names or one text, of which the environment and a stored one
-// have the words; who is not listed there is in the default groups, unless the service
-// is one user's own.
+// The settings of [access] are lists of names in the file, and text in other origins. The default
+// groups have rights unless run_as is service.
 func TestAccessIsLists(t *testing.T) {
 	file, err := tomlfile.Parse("f", []byte("run_as = \"submitter\"\nsocket_mode = \"0660\"\nsocket_group = \"staff\"\n[access]\nread = [\"alice\", \"@1005\",\n  1001]\nsubmit = []\noperate = \"bob  @ops\"\n"))
 	if err != nil {
@@ -116,6 +117,7 @@ func TestAccessIsLists(t *testing.T) {
 	}
 }
 
+// A missing settings file is like an empty one, unless it is required.
 func TestMissingFile(t *testing.T) {
 	if l, err := tomlfile.Read(t.TempDir()+"/none", false); err != nil || len(l.Values) != 0 {
 		t.Errorf("got %v, %v", l, err)
@@ -125,6 +127,7 @@ func TestMissingFile(t *testing.T) {
 	}
 }
 
+// No text makes Parse panic, and the settings that it accepts are valid.
 func FuzzFile(f *testing.F) {
 	for _, seed := range []string{"workers = 2\n", "timeout = 1.5", "a = 1", "[x]\ny=1", "\"jitter\" = true", "job_timeout = 9", "shell = '''\nx'''", config.Example()} {
 		f.Add([]byte(seed))
