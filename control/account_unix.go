@@ -11,11 +11,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Root reports whether a peer may do everything on this machine anyway.
+// Root reports whether the peer is root, who can do everything on this machine anyway.
 func (p *Peer) Root() bool { return p.UID == 0 }
 
-// checkServer refuses to tell commands and variables to a server that is not
-// this user, root or the account that packages run the service as.
+// checkServer returns an error unless the server runs as this user, root or the service account of
+// the packages. Commands and environment variables may be secret, so the client must not send them
+// to anyone else.
 func checkServer(nc net.Conn, path string) error {
 	peer, err := PeerOf(nc)
 	if err != nil {

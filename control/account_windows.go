@@ -12,16 +12,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// administrators is the number of their group. Who is one without being elevated is not
-// in it.
+// administrators is the number of the builtin group Administrators; see accounts.ID. A process of
+// an administrator that is not elevated is not in the group.
 const administrators = 544
 
-// Root reports whether a peer may do everything on this machine anyway.
+// Root reports whether the peer is the system or an elevated administrator, who can do everything
+// on this machine anyway.
 func (p *Peer) Root() bool { return p.UID == 0 || slices.Contains(p.Groups, administrators) }
 
-// checkServer refuses to tell commands and variables to a server whose pipe does not
-// belong to this user, the system, the administrators or the account that packages run
-// the service as.
+// checkServer returns an error unless the pipe belongs to this user, the system, the administrators
+// or the service account of the packages. Commands and environment variables may be secret, so the
+// client must not send them to anyone else.
 func checkServer(nc net.Conn, path string) error {
 	server, err := pipe.ServerOf(nc)
 	if err != nil {
@@ -39,8 +40,9 @@ func checkServer(nc net.Conn, path string) error {
 	return queue.Errorf(queue.CodeDenied, "the pipe %s belongs to %s, which is neither the system, an administrator, the service queuectl nor you, so nothing was sent to it; check --socket", path, name)
 }
 
-// trusted reports whether what a pipe's owner serves is told everything by a user, and by
-// those to whom belongs what this user makes.
+// trusted reports whether a client may send requests to a pipe with this owner. self is the user of
+// the client. own is the owner of objects that the client creates: the group of administrators if
+// the client is elevated.
 func trusted(owner, self, own *windows.SID) bool {
 	return owner.Equals(self) || owner.Equals(own) || owner.IsWellKnown(windows.WinLocalSystemSid) || owner.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		owner.String() == accounts.ServiceSID(ServiceAccount)

@@ -1,5 +1,8 @@
-// Package control is how anyone talks to a running queue: the API, its wire, a
-// server, a client, and who is at the other end.
+// Package control lets clients use a running queue: it defines the API, its wire format, a server
+// and a client, and identifies the peer of a connection.
+//
+// Start with API, which the service and Client both implement. Methods is the table of methods, and
+// Server.Run serves them.
 package control
 
 import (
@@ -11,216 +14,230 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// API is what a running queue answers. The service implements it, and so does
-// Client, so that nobody can tell them apart. Errors are *queue.Error, or carry
-// one. All methods may be called at once.
+// API lists the methods of a running queue. The service implements it. Client implements it too, by
+// sending the calls to the service. Errors are a *queue.Error or wrap one. All methods are safe for
+// concurrent use.
 type API interface {
 	Hello(ctx context.Context, p HelloParams) (Hello, error)
-	// Whoami says who asks, and what they may do. Everybody gets an answer.
+	// Whoami returns the caller's identity and rights. It needs no right.
 	Whoami(ctx context.Context, p Nothing) (Whoami, error)
 	Enqueue(ctx context.Context, p Enqueue) (Enqueued, error)
 	EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatch, error)
 	Show(ctx context.Context, p Show) (JobDetail, error)
 	List(ctx context.Context, p List) (JobPage, error)
 	Status(ctx context.Context, p Nothing) (Status, error)
-	// Screen is what a person asks first. It costs the same however many jobs there are.
+	// Screen returns an overview of the queue. Its cost does not depend on the number of jobs.
 	Screen(ctx context.Context, p ScreenRows) (Screen, error)
-	// Wait tells of each job once it has ended.
+	// Wait waits for jobs to end, and calls each for every job that has ended.
 	Wait(ctx context.Context, p Wait, each func(Ended) error) (Waited, error)
-	// Logs tells an attempt's output, piece by piece.
+	// Logs sends an attempt's output piece by piece.
 	Logs(ctx context.Context, p Logs, each func(Piece) error) (LogsEnd, error)
-	// Attach joins the terminal of a job: it sets its size, and types into it.
+	// Attach sets the size of a job's terminal and types into it.
 	Attach(ctx context.Context, p Attach) (Attached, error)
 	Cancel(ctx context.Context, p Selection) (BulkResult, error)
 	Retry(ctx context.Context, p Retry) (BulkResult, error)
-	// Hold keeps jobs that wait from being run; Release lets them.
+	// Hold keeps waiting jobs from starting. Release undoes that.
 	Hold(ctx context.Context, p Selection) (BulkResult, error)
 	Release(ctx context.Context, p Selection) (BulkResult, error)
-	// Pause freezes jobs that run, with their timeouts; Resume has them go on. With All it is about
-	// everything, which needs the right operate: whatever runs is frozen and nothing starts, also
-	// after a restart, until everything is resumed. What was paused by itself stays so then.
+	// Pause freezes running jobs together with their timeouts. Resume continues them. With All, the
+	// methods affect the whole queue and need the right "operate": running jobs are frozen and no
+	// job starts, also after a restart, until everything is resumed. Jobs and queues that were
+	// paused individually stay paused then.
 	Pause(ctx context.Context, p Selection) (BulkResult, error)
 	Resume(ctx context.Context, p Selection) (BulkResult, error)
-	// Requeue ends what runs, without counting it, and has it wait again.
+	// Requeue stops running jobs and puts them back in the queue. The attempt does not count.
 	Requeue(ctx context.Context, p Selection) (BulkResult, error)
 	Kill(ctx context.Context, p Kill) (BulkResult, error)
 	Edit(ctx context.Context, p Edit) (BulkResult, error)
 	Remove(ctx context.Context, p Remove) (BulkResult, error)
-	// Clear removes every job that does not run.
+	// Clear removes all jobs that are not running.
 	Clear(ctx context.Context, p Sure) (Removed, error)
 	DLQList(ctx context.Context, p DLQList) (JobPage, error)
 	DLQRetry(ctx context.Context, p DLQRetry) (BulkResult, error)
 	DLQClear(ctx context.Context, p Sure) (Removed, error)
-	// QueueList lists the queues that have settings, or jobs which have not ended.
+	// QueueList lists the queues that have settings or unfinished jobs.
 	QueueList(ctx context.Context, p Queues) (QueueList, error)
 	QueueSet(ctx context.Context, p QueueSet) (QueueView, error)
-	// QueuePause has nothing of queues start, also after a restart, until QueueResume.
+	// QueuePause prevents jobs of queues from starting, also after a restart, until QueueResume or
+	// until a given time.
 	QueuePause(ctx context.Context, p QueuePause) (QueueList, error)
 	QueueResume(ctx context.Context, p QueueName) (QueueList, error)
-	// QueueRemove forgets what an empty queue goes by.
+	// QueueRemove deletes the settings of an empty queue.
 	QueueRemove(ctx context.Context, p QueueRemove) (QueueList, error)
-	// Tree tells what a job waits for, and what waits for it, in all steps.
+	// Tree returns all direct and indirect dependencies and dependants of a job.
 	Tree(ctx context.Context, p Tree) (TreeView, error)
-	// Why says why a job does not run.
+	// Why returns the reasons why a job is not running.
 	Why(ctx context.Context, p WhyParams) (Why, error)
-	// Simulate says which jobs would start next, were there workers for them now. Nothing is changed.
+	// Simulate returns the jobs that would start next if workers were free now. It changes nothing.
 	Simulate(ctx context.Context, p Simulate) (Simulated, error)
-	// Stats tells how many attempts began and ended, and how long they waited and ran.
+	// Stats returns how many attempts started and ended, their waiting times and their run times.
 	Stats(ctx context.Context, p StatsParams) (Stats, error)
 	WorkerStart(ctx context.Context, p Count) (WorkerCount, error)
 	WorkerStop(ctx context.Context, p WorkerStop) (WorkerCount, error)
 	WorkerScale(ctx context.Context, p WorkerScale) (WorkerCount, error)
 	WorkerList(ctx context.Context, p Nothing) (WorkerList, error)
-	// ScheduleAdd stores a recurring job. The same one again is no error.
+	// ScheduleAdd stores a recurring job. Adding an identical schedule again is not an error.
 	ScheduleAdd(ctx context.Context, p ScheduleAdd) (ScheduleDetail, error)
 	ScheduleList(ctx context.Context, p ScheduleList) (SchedulePage, error)
 	ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDetail, error)
 	ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error)
 	SchedulePause(ctx context.Context, p ScheduleName) (Schedule, error)
 	ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, error)
-	// ScheduleRun makes a job of a schedule now.
+	// ScheduleRun enqueues a job of a schedule now.
 	ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error)
-	// GateList lists locks, rates and resources: everybody's, and the caller's own. GateSet sets the rule of
-	// everybody's key.
+	// GateList lists locks, rates and resources: the shared ones and the caller's. GateSet sets the
+	// rule of a shared key.
 	GateList(ctx context.Context, p Gates) (GateList, error)
 	GateSet(ctx context.Context, p GateSet) (GateView, error)
-	// NodeList lists the machines that share the queue. NodeDrain has one claim nothing more, or again, and NodeRemove
-	// forgets one whose service does not run.
+	// NodeList lists the nodes that share the queue. NodeDrain stops a node from claiming jobs, or
+	// lets it claim again. NodeRemove deletes a node whose service is not running.
 	NodeList(ctx context.Context, p Nodes) (NodeList, error)
 	NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error)
 	NodeRemove(ctx context.Context, p NodeName) (NodeView, error)
-	// HookTest makes a hook of the settings, or a webhook, for a job that is made up.
+	// HookTest enqueues a hook or a webhook of the settings for a fictitious job.
 	HookTest(ctx context.Context, p HookName) (Enqueued, error)
-	// WebStart has the page served until the service ends, over what the settings say, and WebStop has it off.
+	// WebStart serves the web page until the service ends, overriding the settings. WebStop turns
+	// the page off.
 	WebStart(ctx context.Context, p WebStart) (WebState, error)
 	WebStop(ctx context.Context, p Nothing) (WebState, error)
-	// WebOpen makes a link to the page for the caller, which a minute ends.
+	// WebOpen returns a link with which the caller can open the page. The link is valid for one
+	// minute.
 	WebOpen(ctx context.Context, p Nothing) (WebLink, error)
 	ConfigList(ctx context.Context, p Nothing) (ConfigList, error)
 	ConfigGet(ctx context.Context, p ConfigKey) (ConfigValue, error)
 	ConfigSet(ctx context.Context, p ConfigSet) (ConfigValue, error)
 	ConfigUnset(ctx context.Context, p ConfigKey) (ConfigValue, error)
-	// Events tells the durable events after a number, and those that come.
+	// Events sends the stored events after a given number and, with Follow, the events that happen
+	// later.
 	Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error)
-	// Cleanup removes old ended jobs, telling how many so far.
+	// Cleanup removes old ended jobs. It reports its progress to each.
 	Cleanup(ctx context.Context, p Cleanup, each func(Removed) error) (Removed, error)
-	// Backup tells the bytes of a copy of the queue that holds all that was answered
-	// before it was asked for.
+	// Backup sends a copy of the queue's database in pieces. The copy contains every change that
+	// was acknowledged before the call.
 	Backup(ctx context.Context, p Nothing, each func(BackupPiece) error) (BackupEnd, error)
-	// Doctor looks for what is wrong, telling how far it has come.
+	// Doctor checks the queue and its environment. It reports its progress to each.
 	Doctor(ctx context.Context, p Doctor, each func(Progress) error) (Diagnosis, error)
-	// Drain prevents jobs from starting until the drain is turned off, even after a restart. It returns once no job
-	// can start any more. If a job can still start after a time limit, Drain returns an error that says where. The
-	// drain stays on even then.
+	// Drain prevents jobs from starting until the drain is turned off, even after a restart. It
+	// returns once no job can start any more. If a job can still start after a time limit, Drain
+	// returns an error that says where. The drain stays on even then.
 	Drain(ctx context.Context, p Drain) (Draining, error)
 	// Reload reads the settings file again.
 	Reload(ctx context.Context, p Nothing) (Reloaded, error)
 	ServiceStop(ctx context.Context, p ServiceStop) (Stopping, error)
 }
 
-// Nothing is the parameters of a method that takes none.
+// Nothing is the type of the parameters of a method that has none.
 type Nothing struct{}
 
-// HelloParams is what a client may say of itself.
+// HelloParams describes the client. All fields are optional.
 type HelloParams struct {
 	Version string `json:"version,omitempty"`
 }
 
-// Hello is what a service says of itself.
+// Hello describes the service.
 type Hello struct {
 	Version  string   `json:"version"`
 	Protocol Range    `json:"protocol"`
 	Features []string `json:"features"`
 }
 
-// Range is the versions of the protocol that a service speaks.
+// Range is the range of protocol versions that a service supports.
 type Range struct {
 	Min int `json:"min"`
 	Max int `json:"max"`
 }
 
-// Whoami is who somebody is by the kernel's word, and what they may do.
+// Whoami holds the caller's identity, as the kernel reports it, and the caller's rights.
 type Whoami struct {
 	UID    int       `json:"uid"`
-	User   string    `json:"user"` // by name
+	User   string    `json:"user"` // name of the user
 	GID    int       `json:"gid"`
 	Group  string    `json:"group"`
-	Groups []GroupID `json:"groups"` // the supplementary ones, at most 1,000
+	Groups []GroupID `json:"groups"` // supplementary groups, at most 1,000
 	PID    int       `json:"pid"`
 	Right  Right     `json:"right"`
-	Rights []Right   `json:"rights"` // those that it includes
-	RunAs  string    `json:"run_as"` // the setting
-	// JobsRunAs is the user that a job runs as which they enqueue, "" if they may not.
+	Rights []Right   `json:"rights"` // Right and the rights that it includes
+	RunAs  string    `json:"run_as"` // value of the setting run_as
+	// JobsRunAs is the user as whom the caller's jobs run. It is "" if the caller may not enqueue
+	// jobs.
 	JobsRunAs string `json:"jobs_run_as"`
-	// MaxPending and MaxRunning are how many of their jobs may wait, and run at once; 0
-	// is any number.
+	// MaxPending and MaxRunning limit how many of the caller's jobs may wait and may run at the
+	// same time. 0 means unlimited.
 	MaxPending int64 `json:"max_pending"`
 	MaxRunning int   `json:"max_running"`
-	// Bytes is how many bytes their jobs hold, and MaxBytes how many these may hold; 0 is any number.
+	// Bytes is the number of bytes that the caller's jobs use. MaxBytes limits it; 0 means
+	// unlimited.
 	Bytes    int64 `json:"bytes"`
 	MaxBytes int64 `json:"max_bytes"`
-	// Next is how they could be given a right, if they have none.
+	// Next describes how the caller can get a right. It is "" if the caller has one.
 	Next string `json:"next,omitempty"`
-	// Service says whose service answers (own, system or directory), and Socket where it listens.
+	// Service is the kind of service that answers (own, system or directory). Socket is the path on
+	// which it listens.
 	Service string `json:"service"`
 	Socket  string `json:"socket"`
 }
 
-// GroupID is a group by number and name.
+// GroupID is the id and the name of a group.
 type GroupID struct {
 	GID  int    `json:"gid"`
 	Name string `json:"name"`
 }
 
-// Enqueue requests one job. In JSON, the spec's fields, key, next and require_limits are all members of one object.
+// Enqueue requests one job. In JSON, the spec's fields, key, next and require_limits are all
+// members of one object.
 type Enqueue struct {
 	Spec queue.Spec
-	Key  string // makes the request repeatable; at most queue.MaxKey bytes
-	// RequireLimits refuses the job if it asks for a limit that is not enforced here.
+	Key  string // idempotency key; at most queue.MaxKey bytes
+	// RequireLimits rejects the job if it has a limit that this machine cannot enforce.
 	RequireLimits bool
-	// Next makes the service choose the priority, so that the job starts before those of the caller's own jobs that could
-	// start now or wait to be retried.
+	// Next makes the service choose the priority. The job then starts before the caller's other
+	// jobs that could start now or wait to be retried.
 	Next bool
 }
 
-// Enqueued is the receipt of one job. Duplicate means that an earlier request
-// with the same key stored it.
+// Enqueued is the response to Enqueue. Duplicate means that the job already existed: an earlier
+// request had the same key, or another job has the same unique key.
 type Enqueued struct {
 	ID        string `json:"id"`
 	Seq       int64  `json:"seq"`
 	Duplicate bool   `json:"duplicate"`
-	// Unenforced names the limits of the job that are not enforced here as they are meant.
+	// Unenforced lists the job's limits that this machine does not enforce, or enforces only in
+	// part.
 	Unenforced []string `json:"unenforced,omitempty"`
-	// NewQueues are the queues, without settings, in which nothing else waits or runs.
+	// NewQueues lists the queues without settings that had no unfinished jobs before this request.
 	NewQueues []NewQueue `json:"new_queues,omitempty"`
-	// State is cancelled or held if that is what became of it at once, for what it waits for did not end as
-	// asked; else it is left out.
+	// State is cancelled or held if the job has this state because one of its dependencies had
+	// already failed. Otherwise it is "".
 	State string `json:"state,omitempty"`
-	// MaxAttempts is how many attempts may count before the job is dead, 0 for a job that was not enqueued.
+	// MaxAttempts is the number of counted attempts after which the job is dead. It is 0 for a
+	// duplicate.
 	MaxAttempts int `json:"max_attempts,omitempty"`
-	// Notes are sentences for the caller, such as that no service starts at boot when the job is due.
+	// Notes are sentences to show to the user, for example that no service starts at boot although
+	// the job is due later.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// EnqueueBatch asks for many jobs, all or none: 1 to queue.MaxBatch in one request
-// with Commit, or BatchStep at most in each of several with the same Batch, of which
-// the last one has Commit. Until then nobody sees the jobs, but their ids are taken.
-// A request that is refused adds nothing; Abort gives the batch up.
+// EnqueueBatch enqueues all jobs of a batch or none of them. A batch is one request with Commit and
+// 1 to queue.MaxBatch jobs, or several requests with the same Batch. Of these, the last one has
+// Commit, and each of the others has at most BatchStep jobs. The jobs are invisible until the
+// commit, but their ids are already taken. A rejected request adds no jobs. Abort discards the
+// batch.
 type EnqueueBatch struct {
-	Batch  string       `json:"batch,omitempty"` // at most queue.MaxKey bytes; the caller's choice
+	Batch  string       `json:"batch,omitempty"` // name chosen by the caller, at most queue.MaxKey bytes
 	Jobs   []queue.Spec `json:"jobs,omitempty"`
 	Commit bool         `json:"commit"`
-	Key    string       `json:"key,omitempty"` // of the request with Commit
+	Key    string       `json:"key,omitempty"` // idempotency key of the request with Commit
 	Abort  bool         `json:"abort,omitempty"`
-	// RequireLimits is as that of Enqueue, for the jobs of this request.
+	// RequireLimits does the same as Enqueue.RequireLimits for the jobs of this request.
 	RequireLimits bool `json:"require_limits,omitempty"`
 	// Next does the same as Enqueue.Next for the jobs of this request.
 	Next bool `json:"next,omitempty"`
-	// Encoded, if not nil, stands for Jobs: specs that are JSON already, on one line.
+	// Encoded replaces Jobs if it is not nil. It holds specs that are already JSON, each on one
+	// line.
 	Encoded []json.RawMessage `json:"-"`
 }
 
-// MarshalJSON writes the request.
+// MarshalJSON writes the request, copying the specs of Encoded unchanged.
 func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	type plain EnqueueBatch
 	if p.Encoded == nil {
@@ -251,142 +268,161 @@ func (p *EnqueueBatch) MarshalJSON() ([]byte, error) {
 	return append(b, "]}"...), nil
 }
 
-// BatchStep is how many jobs a request without Commit may have.
+// BatchStep is the maximum number of jobs in a request without Commit.
 const BatchStep = 1000
 
-// EnqueuedBatch is the receipt of one request of a batch, in its order. It holds
-// once the batch is committed.
+// EnqueuedBatch is the response to one request of a batch. IDs are in the order of the request's
+// jobs. The jobs exist once the batch is committed.
 type EnqueuedBatch struct {
 	IDs       []string `json:"ids"`
 	Duplicate bool     `json:"duplicate"`
-	// Found are the jobs of the request, by their places from 0 on, that were not enqueued, for others have their
-	// unique keys: their ids are those of these.
+	// Found lists the indexes, from 0, of the request's jobs that were not enqueued because a job
+	// with the same unique key exists. IDs holds the id of that other job at these indexes.
 	Found []int `json:"found,omitempty"`
-	// Unenforced and NewQueues are as those of Enqueued, of all jobs of the request.
+	// Unenforced and NewQueues combine those of Enqueued for all jobs of the request.
 	Unenforced []string   `json:"unenforced,omitempty"`
 	NewQueues  []NewQueue `json:"new_queues,omitempty"`
-	// MaxAttempts is the largest one of these jobs. Notes are as those of Enqueued.
+	// MaxAttempts is the largest MaxAttempts of the request's jobs. Notes does the same as
+	// Enqueued.Notes.
 	MaxAttempts int      `json:"max_attempts,omitempty"`
 	Notes       []string `json:"notes,omitempty"`
 }
 
-// Show asks for one job, with its newest attempts: of those before one, if that is given.
+// Show requests one job and its newest attempts. If HistoryBefore is set, only attempts with a
+// lower number are returned.
 type Show struct {
 	ID            Name `json:"id"`
 	HistoryBefore int  `json:"history_before,omitempty"`
-	WithoutEnv    bool `json:"without_env,omitempty"` // leave the environment out: that of others' jobs is shown on record
+	// WithoutEnv hides the values of environment variables. Showing those of another user's job is
+	// recorded as an audit event.
+	WithoutEnv bool `json:"without_env,omitempty"`
 }
 
 // List selects jobs, newest first.
 type List struct {
-	State  Texts  `json:"state,omitempty"`  // any of them; "waiting" is blocked, held, pending and failed, "done" is completed
+	// State selects jobs in any of these states. "waiting" means blocked, held, pending and failed;
+	// "done" means completed.
+	State  Texts  `json:"state,omitempty"`
 	Failed bool   `json:"failed,omitempty"` // the same as the states dead and failed
-	Label  Labels `json:"label,omitempty"`  // all of them
+	Label  Labels `json:"label,omitempty"`  // the job must have all of these labels
 	Queue  string `json:"queue,omitempty"`
-	Batch  string `json:"batch,omitempty"` // the caller's own that carry the label batch with this value
+	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
 	User   string `json:"user,omitempty"`
-	IDGlob string `json:"id_glob,omitempty"` // with * ? and [a-z]
-	Since  Time   `json:"since,omitzero"`    // ended, or else enqueued, at or after
-	Until  Time   `json:"until,omitzero"`    // ended, or else enqueued, before
-	Limit  int    `json:"limit,omitempty"`   // 1 to 1000, the default
+	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
+	Since  Time   `json:"since,omitzero"`    // ended (or, if unfinished, was enqueued) at this time or later
+	Until  Time   `json:"until,omitzero"`    // ended (or, if unfinished, was enqueued) before this time
+	Limit  int    `json:"limit,omitempty"`   // 1 to 1000; 0 means 1000
 	Cursor string `json:"cursor,omitempty"`
 }
 
 // DLQList selects dead jobs, newest first.
 type DLQList struct {
-	Label  Labels `json:"label,omitempty"` // all of them
+	Label  Labels `json:"label,omitempty"` // the job must have all of these labels
 	Queue  string `json:"queue,omitempty"`
-	Batch  string `json:"batch,omitempty"` // the caller's own jobs whose label batch has this value
+	Batch  string `json:"batch,omitempty"` // value of the label batch; selects only the caller's jobs
 	User   string `json:"user,omitempty"`
-	IDGlob string `json:"id_glob,omitempty"` // with * ? and [a-z]
-	Since  Time   `json:"since,omitzero"`    // ended at or after
-	Until  Time   `json:"until,omitzero"`    // ended before
-	Limit  int    `json:"limit,omitempty"`   // 1 to 1000, the default
+	IDGlob string `json:"id_glob,omitempty"` // pattern for the id; wildcards: *, ? and sets such as [a-z]
+	Since  Time   `json:"since,omitzero"`    // ended at this time or later
+	Until  Time   `json:"until,omitzero"`    // ended before this time
+	Limit  int    `json:"limit,omitempty"`   // 1 to 1000; 0 means 1000
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// List returns the list of the same dead jobs.
+// List returns the equivalent parameters for the method list.
 func (p DLQList) List() List {
 	return List{State: Texts{queue.Dead.String()}, Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
 		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
-// DeadOnly returns the same selection of dead jobs. It ignores State and Failed.
+// DeadOnly returns the same selection for the method dlq.list. It ignores State and Failed.
 func (p List) DeadOnly() DLQList {
 	return DLQList{Label: p.Label, Queue: p.Queue, Batch: p.Batch, User: p.User,
 		IDGlob: p.IDGlob, Since: p.Since, Until: p.Until, Limit: p.Limit, Cursor: p.Cursor}
 }
 
-// JobPage is part of a list; Next is the next one's cursor, nil at the end.
+// JobPage is one page of a list. Next is the cursor of the next page, nil on the last page.
 type JobPage struct {
 	Jobs []Job   `json:"jobs"`
 	Next *string `json:"next"`
 }
 
-// Status is how the queue is.
+// Status describes the state of the queue and of the service.
 type Status struct {
-	Jobs     map[string]int64 `json:"jobs"` // by state, zeros too
-	Workers  WorkerSummary    `json:"workers"`
-	Oldest   Time             `json:"oldest_waiting"` // when the job that waits longest became runnable
-	Enqueued int64            `json:"enqueued"`       // ever
-	// LastEvent is the number of an event that all of this comes after.
+	Jobs    map[string]int64 `json:"jobs"` // number of jobs by state, including zeros
+	Workers WorkerSummary    `json:"workers"`
+	// Oldest is when the job that has been runnable for the longest time became runnable. It is
+	// null if no job is runnable.
+	Oldest   Time  `json:"oldest_waiting"`
+	Enqueued int64 `json:"enqueued"` // number of jobs that were ever enqueued
+	// LastEvent is the number of an event. The other fields include the effects of this event and
+	// all earlier ones.
 	LastEvent int64 `json:"last_event"`
-	// Throughput is how many attempts have ended in the last minute, on all nodes.
+	// Throughput is the number of attempts that ended in the last minute on all nodes.
 	Throughput int    `json:"throughput_per_minute"`
-	Database   string `json:"database"`        // its folder
-	Store      string `json:"store,omitempty"` // where the queue is, if it is not there
+	Database   string `json:"database"`        // state directory of the service
+	Store      string `json:"store,omitempty"` // where the queue is stored, if not in Database
 	Bytes      int64  `json:"database_bytes"`
-	Outputs    int64  `json:"output_bytes"` // of all outputs that are kept
-	// UserBytes is how many bytes the caller's jobs use, and MaxBytesUser how many they may use; 0 means unlimited.
+	Outputs    int64  `json:"output_bytes"` // size of all stored outputs
+	// UserBytes is how many bytes the caller's jobs use, and MaxBytesUser how many they may use; 0
+	// means unlimited.
 	UserBytes    int64 `json:"user_bytes"`
 	MaxBytesUser int64 `json:"max_bytes_per_user"`
-	// NearQuota lists, for admins, the other users whose jobs use 90 % of max_bytes_per_user or more: those that use most
-	// first, at most 20.
+	// NearQuota is for admins only. It lists the other users whose jobs use 90 % of
+	// max_bytes_per_user or more, at most 20, the largest first.
 	NearQuota []UserBytes `json:"users_near_quota,omitempty"`
 	Settings  string      `json:"settings_file"`
-	Service   string      `json:"service"` // whose service answers: own, system or directory; "" if none runs
-	Socket    string      `json:"socket"`
-	PID       int         `json:"pid"`
-	Node      string      `json:"node,omitempty"` // whose workers these are, where machines share the queue
-	Version   string      `json:"version"`
-	Started   Time        `json:"started_at"`
-	Draining  bool        `json:"draining"`
-	// PausedAt is since when everything is paused, PausedBy who did it; null if it is not.
-	PausedAt  Time    `json:"paused_at"`
-	PausedBy  *string `json:"paused_by"`
-	Reranking bool    `json:"reranking"` // waiting jobs are being ranked again, since the order was changed
-	// Away is why the store cannot be read now: what is said of jobs is as of before.
+	// Service is the kind of the service: own, system or directory. It is "" if no service runs.
+	Service string `json:"service"`
+	Socket  string `json:"socket"`
+	PID     int    `json:"pid"`
+	// Node is the node of the service. It is "" unless several nodes share the queue.
+	Node     string `json:"node,omitempty"`
+	Version  string `json:"version"`
+	Started  Time   `json:"started_at"`
+	Draining bool   `json:"draining"`
+	// PausedAt is when the whole queue was paused, and PausedBy is the user who did it. Both are
+	// null if it is not paused.
+	PausedAt Time    `json:"paused_at"`
+	PausedBy *string `json:"paused_by"`
+	// Reranking is true while the priorities of waiting jobs are recomputed after a change of the
+	// settings for the order.
+	Reranking bool `json:"reranking"`
+	// Away is the reason why the store cannot be read. The other fields hold the last known values
+	// then.
 	Away   string `json:"away,omitempty"`
-	Health string `json:"health"` // ok, or degraded or failing with what is wrong
+	Health string `json:"health"` // "ok", or "degraded" or "failing" followed by the reason
 }
 
-// UserBytes is how many bytes the jobs of a user use.
+// UserBytes holds how many bytes the jobs of one user use.
 type UserBytes struct {
 	UID   int    `json:"uid"`
-	User  string `json:"user"` // by name
+	User  string `json:"user"` // name of the user
 	Bytes int64  `json:"bytes"`
 }
 
-// ScreenRows is how many jobs of each part of a screen are wanted: 1 to 100, 10 if 0.
+// ScreenRows sets the number of jobs in each section of the screen: 1 to 100; 0 means 10.
 type ScreenRows struct {
 	Rows int `json:"rows,omitempty"`
 }
 
-// Screen is how the queue stands, with the first jobs of each part. Commands and errors are cut
-// at 1 KiB, and more labels than that left out.
+// Screen is an overview of the queue: its status and the first jobs of each section. Commands and
+// errors are truncated to 1 KiB. Labels are left out if they are longer in total.
 type Screen struct {
 	Status  Status      `json:"status"`
-	Running []ScreenJob `json:"running"` // the oldest first
-	Ready   []Job       `json:"ready"`   // that wait for a worker or a gate, in the order in which they start if no gate is full
-	Timed   []Job       `json:"timed"`   // that wait for their time, the next first
-	Kept    []Job       `json:"kept"`    // held and blocked ones, the oldest first
-	Dead    []ScreenJob `json:"dead"`    // the last ended first
-	Paused  []QueueView `json:"paused"`  // queues of which nothing starts and jobs wait, at most 100
-	Done    []Job       `json:"done"`    // completed and cancelled ones, the last ended first
+	Running []ScreenJob `json:"running"` // oldest first
+	// Ready holds the jobs that wait only for a worker or a gate, in the order in which they start
+	// if no gate is full.
+	Ready  []Job       `json:"ready"`
+	Timed  []Job       `json:"timed"`  // jobs that wait for their start time, the earliest first
+	Kept   []Job       `json:"kept"`   // held and blocked jobs, the oldest first
+	Dead   []ScreenJob `json:"dead"`   // the most recently ended first
+	Paused []QueueView `json:"paused"` // paused queues with waiting jobs, at most 100
+	Done   []Job       `json:"done"`   // completed and cancelled jobs, the most recently ended first
 }
 
-// ScreenJob is a job with the last line that it has printed. Of a dead one it is told if an exit
-// code is all that is known of why: the last line of its standard error, or else of its output.
+// ScreenJob is a job with the last line of its output. For a dead job, LastLine is set only if it
+// failed with an exit code. It is then the last line of standard error or, if that is empty, of
+// standard output.
 type ScreenJob struct {
 	Job
 	LastLine string `json:"last_line"`
@@ -399,50 +435,52 @@ type WorkerSummary struct {
 	Idle  int `json:"idle"`
 }
 
-// Wait asks to be told when jobs have ended: all of them, or any.
+// Wait waits until all of the given jobs have ended or, with Any, until one has.
 type Wait struct {
 	ID      Name  `json:"id,omitempty"`
 	IDs     Names `json:"ids,omitempty"`
 	Any     bool  `json:"any,omitempty"`
-	Timeout Span  `json:"timeout,omitempty"` // 0 is none
+	Timeout Span  `json:"timeout,omitempty"` // longest wait; 0 means unlimited
 }
 
-// Ended tells of a job that has ended.
+// Ended is sent when a job has ended.
 type Ended struct {
 	Job Job `json:"job"`
 }
 
-// Waited says which jobs have not ended: none, unless the wait timed out or was
-// for any.
+// Waited is the response to Wait. Open lists the jobs that have not ended. It is empty unless the
+// wait timed out or had Any set.
 type Waited struct {
 	Open     []string `json:"open"`
 	TimedOut bool     `json:"timed_out"`
 }
 
-// Logs asks for the output of one attempt.
+// Logs requests the output of an attempt or, with Follow, of the job's attempts.
 type Logs struct {
 	ID      Name `json:"id"`
-	Attempt int  `json:"attempt,omitempty"` // 0 is the last
-	All     bool `json:"all,omitempty"`     // with Follow: from the first attempt on
-	Follow  bool `json:"follow,omitempty"`  // until the job has ended, over its attempts
-	Stdout  bool `json:"stdout,omitempty"`  // this stream only
-	Stderr  bool `json:"stderr,omitempty"`  // this stream only
-	N       *int `json:"n,omitempty"`       // the last N lines only, at most MaxLines
-	Since   Time `json:"since,omitzero"`    // printed at or after
-	Until   Time `json:"until,omitzero"`    // printed before
-	Ends    bool `json:"ends,omitempty"`    // tell also, with Follow, that an attempt has ended and another is to come
+	Attempt int  `json:"attempt,omitempty"` // number of the attempt; 0 means the latest
+	All     bool `json:"all,omitempty"`     // with Follow: start with the first attempt
+	Follow  bool `json:"follow,omitempty"`  // keep sending output until the job has ended
+	Stdout  bool `json:"stdout,omitempty"`  // standard output only
+	Stderr  bool `json:"stderr,omitempty"`  // standard error only
+	N       *int `json:"n,omitempty"`       // only the last N lines; at most MaxLines
+	Since   Time `json:"since,omitzero"`    // printed at this time or later
+	Until   Time `json:"until,omitzero"`    // printed before this time
+	// Ends, with Follow, requests a report each time an attempt has ended and another one will
+	// follow.
+	Ends bool `json:"ends,omitempty"`
 }
 
-// MaxTyped is how much may be typed into a terminal at once, in bytes.
+// MaxTyped is the maximum number of bytes that one request may type into a terminal.
 const MaxTyped = 64 << 10
 
-// Attach joins the terminal of a job that has one. Text or Base64 is typed there, at most
-// 65536 bytes; Rows and Cols, given together, are its new size. Controls asks for the
-// control sequences by which the job has changed its modes.
+// Attach types Text or Base64 into the terminal of a job, at most MaxTyped bytes. Rows and Cols,
+// which must be set together, change the terminal's size. Controls requests the control sequences
+// with which the job has changed the modes of its terminal.
 type Attach struct {
 	ID       Name   `json:"id"`
-	Attempt  int    `json:"attempt,omitempty"` // 0 is the one that runs
-	Wait     bool   `json:"wait,omitempty"`    // until that attempt has started
+	Attempt  int    `json:"attempt,omitempty"` // number of the attempt; 0 means the running one
+	Wait     bool   `json:"wait,omitempty"`    // wait until the attempt has started
 	Rows     int    `json:"rows,omitempty"`
 	Cols     int    `json:"cols,omitempty"`
 	Text     string `json:"text,omitempty"`
@@ -450,23 +488,25 @@ type Attach struct {
 	Controls bool   `json:"controls,omitempty"`
 }
 
-// Attached says whose terminal was joined, and how many bytes of what was typed were taken:
-// the rest can be typed once the job has read some. Controls are the control sequences by which
-// the job has changed the modes of its terminal, if the request has controls.
+// Attached is the response to Attach. Taken is the number of typed bytes that the terminal
+// accepted; the client can type the rest once the job has read some. Controls holds the control
+// sequences with which the job has changed the modes of its terminal, if the request asked for
+// them.
 type Attached struct {
 	Attempt  int    `json:"attempt"`
 	Taken    int    `json:"taken"`
 	Controls string `json:"controls,omitempty"`
 }
 
-// Piece is a piece of output. Text is set unless the bytes are not UTF-8, which are in Base64
-// then. Dropped bytes of the stream were not kept, and those of Damage cannot be read any more.
-// One with Ended has none of these: the attempt has ended, and the job's next one follows. TTY says
-// that the job has a terminal, so the output has control sequences.
+// Piece is a piece of a job's output, or a report about it. Output is in Text if it is valid UTF-8,
+// otherwise in Base64. Dropped is the number of bytes of the stream that were not stored. Damage
+// describes stored bytes that cannot be read. A piece with Ended has none of these: the attempt has
+// ended, and another attempt will follow. TTY means that the job has a terminal, so its output may
+// contain control sequences.
 type Piece struct {
-	ID      string  `json:"id"` // of the job
+	ID      string  `json:"id"` // id of the job
 	Attempt int     `json:"attempt"`
-	Stream  string  `json:"stream"` // stdout or stderr, "" with Ended and for damage of an unknown stream
+	Stream  string  `json:"stream"` // stdout or stderr; "" with Ended, and for damage of an unknown stream
 	At      Time    `json:"at"`
 	Text    string  `json:"text,omitempty"`
 	Base64  []byte  `json:"base64,omitempty"`
@@ -476,15 +516,16 @@ type Piece struct {
 	Ended   bool    `json:"ended,omitempty"`
 }
 
-// Damage says that bytes of a stream were kept but cannot be read any more: its file is
-// damaged or was cut. Offset is how many bytes the stream had before them, 0 if nothing that is left
-// shows which stream they were of.
+// Damage reports stored bytes of a stream that cannot be read, because the output file is damaged
+// or truncated. Offset is the number of bytes of the stream before the damage. It is 0 if the
+// stream is unknown.
 type Damage struct {
 	Offset int64 `json:"offset"`
 	Bytes  int64 `json:"bytes"`
 }
 
-// Gap returns what is shown instead of output that was not kept or is damaged, "" for a piece that is there.
+// Gap returns a text to show instead of output that was not stored or is damaged. It returns "" if
+// nothing is missing.
 func (p *Piece) Gap() string {
 	stream := cmp.Or(p.Stream, "output")
 	switch {
@@ -496,7 +537,7 @@ func (p *Piece) Gap() string {
 	return ""
 }
 
-// String is the piece's output.
+// String returns the output of the piece.
 func (p *Piece) String() string {
 	if p.Base64 != nil {
 		return string(p.Base64)
@@ -504,7 +545,7 @@ func (p *Piece) String() string {
 	return p.Text
 }
 
-// Bytes is the piece's output.
+// Bytes returns the output of the piece.
 func (p *Piece) Bytes() []byte {
 	if p.Base64 != nil {
 		return p.Base64
@@ -512,8 +553,8 @@ func (p *Piece) Bytes() []byte {
 	return []byte(p.Text)
 }
 
-// AppendTo appends the piece to the output before it. If output is missing in between, it appends the text from Gap
-// on a separate line instead.
+// AppendTo appends the piece to the output before it. If output is missing in between, it appends
+// the text from Gap on a separate line instead.
 func (p *Piece) AppendTo(text []byte) []byte {
 	gap := p.Gap()
 	if gap == "" {
@@ -525,64 +566,65 @@ func (p *Piece) AppendTo(text []byte) []byte {
 	return append(append(text, gap...), '\n')
 }
 
-// LogsEnd says where the job stood when the output ended.
+// LogsEnd is the response to Logs. State is the job's state when the output ended.
 type LogsEnd struct {
 	State string `json:"state"`
 }
 
-// Selection names jobs, or says which: never both. A single one may stand in ID.
-// What is selected by the other members is dealt with SelectStep at a time, the
-// newest first; the verdict's Next is the Cursor of the rest.
+// Selection selects jobs either by their ids, in ID or IDs, or by the other fields. The service
+// processes at most SelectStep jobs selected by the other fields in a request, the newest first.
+// BulkResult.Next is then the Cursor for the remaining jobs.
 type Selection struct {
-	ID        Name   `json:"id,omitempty"`
-	IDs       Names  `json:"ids,omitempty"`
-	All       bool   `json:"all,omitempty"`    // of those that the verb takes
-	State     Texts  `json:"state,omitempty"`  // any of them; default: those that the verb takes
+	ID  Name  `json:"id,omitempty"`
+	IDs Names `json:"ids,omitempty"`
+	All bool  `json:"all,omitempty"` // every job whose state the method accepts
+	// State selects jobs in any of these states. Empty means the states that the method accepts.
+	State     Texts  `json:"state,omitempty"`
 	Failed    bool   `json:"failed,omitempty"` // the same as the states dead and failed
-	Label     Labels `json:"label,omitempty"`  // all of them
+	Label     Labels `json:"label,omitempty"`  // with all of these labels
 	Queue     string `json:"queue,omitempty"`
-	Batch     string `json:"batch,omitempty"`      // the caller's own that carry the label batch with this value
-	User      string `json:"user,omitempty"`       // who enqueued them
-	OlderThan Span   `json:"older_than,omitempty"` // ended, or else enqueued, so long ago
-	IDGlob    string `json:"id_glob,omitempty"`    // with * ? and [a-z]
-	DryRun    bool   `json:"dry_run,omitempty"`    // only count them
+	Batch     string `json:"batch,omitempty"`      // value of the label batch; selects only the caller's jobs
+	User      string `json:"user,omitempty"`       // user who enqueued the jobs
+	OlderThan Span   `json:"older_than,omitempty"` // ended (or, if unfinished, was enqueued) this long ago
+	IDGlob    string `json:"id_glob,omitempty"`    // pattern; wildcards: *, ? and sets such as [a-z]
+	DryRun    bool   `json:"dry_run,omitempty"`    // count the jobs without changing them
 	Cursor    string `json:"cursor,omitempty"`
 }
 
-// PauseSelection selects jobs for the methods pause and resume. Its field All means everything, so it cannot be
-// combined with fields that select some of the jobs.
+// PauseSelection selects jobs for the methods pause and resume. Its field All means everything, so
+// it cannot be combined with fields that select some of the jobs.
 type PauseSelection struct{ Selection }
 
-// SelectStep is how many selected jobs one request deals with.
+// SelectStep is the maximum number of selected jobs that one request processes.
 const SelectStep = 1000
 
-// Kill sends a signal to every process of running jobs: its name, with or without
-// SIG, or its number; default TERM.
+// Kill sends a signal to all processes of running jobs. Signal is a number or a name, with or
+// without SIG; "" means TERM.
 type Kill struct {
 	Selection
 	Signal string `json:"signal,omitempty"`
 }
 
-// Edit changes jobs that wait. Set is an object of a job's fields; null is the
-// default.
+// Edit changes waiting jobs. Set is an object of job fields; null restores the default of a field.
 type Edit struct {
 	Selection
 	Set json.RawMessage `json:"set"`
 }
 
-// Retry has jobs run again. Only has those be left as they are that were cancelled for their sake.
+// Retry runs ended jobs again, and failed jobs without waiting for their retry time. It also
+// retries the jobs that were cancelled because the selected jobs failed, unless Only is set.
 type Retry struct {
 	Selection
 	Only bool `json:"only,omitempty"`
 }
 
-// Remove removes jobs with their history. Force ends what runs first.
+// Remove removes jobs and their history. With Force, it first ends the jobs that are running.
 type Remove struct {
 	Selection
 	Force bool `json:"force,omitempty"`
 }
 
-// Names is all that the selection names.
+// Names returns the ids in ID and IDs.
 func (s Selection) Names() []string {
 	if s.ID == "" {
 		return s.IDs
@@ -590,20 +632,21 @@ func (s Selection) Names() []string {
 	return append([]string{string(s.ID)}, s.IDs...)
 }
 
-// BulkResult says which jobs a verb was carried out on, and why not on others.
+// BulkResult lists the jobs that a method has changed, and why it was refused for others.
 type BulkResult struct {
-	// Done and Refused are there, also if empty, unless it was a dry run.
+	// Done and Refused are always sent, even if empty, except after a dry run.
 	Done    []string  `json:"done,omitempty"`
 	Refused []Refusal `json:"refused,omitempty"`
-	Matched *int      `json:"matched,omitempty"` // of a dry run: how many it would be
-	Next    *string   `json:"next,omitempty"`    // the cursor of what is left
-	// Unenforced names the limits that an edit has set and that are not enforced here as they are meant.
+	Matched *int      `json:"matched,omitempty"` // after a dry run: the number of selected jobs
+	Next    *string   `json:"next,omitempty"`    // cursor for the remaining jobs
+	// Unenforced lists the limits set by an edit that this machine does not enforce, or enforces
+	// only in part.
 	Unenforced []string `json:"unenforced,omitempty"`
-	// Notes are as those of Enqueued, after an edit.
+	// Notes has the same meaning as Enqueued.Notes, for an edit.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// MarshalJSON implements json.Marshaler: of a dry run it says how many jobs it would be, and nothing else.
+// MarshalJSON implements json.Marshaler. After a dry run it writes only Matched and Next.
 func (r BulkResult) MarshalJSON() ([]byte, error) {
 	if r.Matched != nil {
 		return json.Marshal(struct {
@@ -623,7 +666,7 @@ func (r BulkResult) MarshalJSON() ([]byte, error) {
 type Refusal struct {
 	ID      string     `json:"id"`
 	Code    queue.Code `json:"code"`
-	Field   string     `json:"field,omitempty"` // the invalid field of the job; "" if the refusal is not about a field
+	Field   string     `json:"field,omitempty"` // the invalid field of the job; "" if it is not about a field
 	Message string     `json:"message"`
 }
 
@@ -632,33 +675,33 @@ func (r *Refusal) Err() *queue.Error {
 	return &queue.Error{Code: r.Code, Field: r.Field, Message: r.Message}
 }
 
-// DLQRetry names dead jobs to put back: by id, or all, or all of a batch of the caller's,
-// SelectStep at a time as a Selection does.
+// DLQRetry puts dead jobs back in the queue: the given ids, all dead jobs, or all dead jobs in a
+// batch of the caller. Like a Selection, it processes at most SelectStep jobs in a request.
 type DLQRetry struct {
 	ID      Name   `json:"id,omitempty"`
 	IDs     Names  `json:"ids,omitempty"`
 	All     bool   `json:"all,omitempty"`
 	Batch   string `json:"batch,omitempty"`
-	Timeout *Span  `json:"timeout,omitempty"` // replaces the jobs' own
-	DryRun  bool   `json:"dry_run,omitempty"` // only count them
+	Timeout *Span  `json:"timeout,omitempty"` // replaces the timeout of the jobs
+	DryRun  bool   `json:"dry_run,omitempty"` // count the jobs without changing them
 	Cursor  string `json:"cursor,omitempty"`
 }
 
-// Sure guards what cannot be undone, of all jobs or those of a batch of the caller's.
+// Sure guards the permanent removal of all jobs, or of all jobs in a batch of the caller.
 type Sure struct {
-	Yes    bool   `json:"yes"` // needed unless they are only counted
+	Yes    bool   `json:"yes"` // confirms the removal; required unless DryRun is set
 	Batch  string `json:"batch,omitempty"`
 	DryRun bool   `json:"dry_run,omitempty"`
 }
 
-// Removed counts what was removed.
+// Removed counts removed jobs.
 type Removed struct {
-	Removed int  `json:"removed,omitempty"` // there, also if 0, unless it was a dry run
-	Matched *int `json:"matched,omitempty"` // of a dry run: how many it would be
-	Of      int  `json:"of,omitempty"`      // how many it is to be, while it goes on
+	Removed int  `json:"removed,omitempty"` // always sent, even if 0, except after a dry run
+	Matched *int `json:"matched,omitempty"` // after a dry run: the number of selected jobs
+	Of      int  `json:"of,omitempty"`      // in a progress report: the number of jobs to remove in total
 }
 
-// MarshalJSON implements json.Marshaler: of a dry run it says how many jobs it would be, and nothing else.
+// MarshalJSON implements json.Marshaler. After a dry run it writes only Matched.
 func (r Removed) MarshalJSON() ([]byte, error) {
 	if r.Matched != nil {
 		return json.Marshal(struct {
@@ -672,7 +715,7 @@ func (r Removed) MarshalJSON() ([]byte, error) {
 	}{r.Removed, whole(r)})
 }
 
-// Count is the number of workers to add, 1 if it is nil.
+// Count is the number of workers to add. nil means 1.
 type Count struct {
 	Count *int `json:"count,omitempty"`
 }
@@ -682,8 +725,9 @@ type WorkerScale struct {
 	Count int `json:"count"`
 }
 
-// WorkerStop takes workers away: Count, or all of them. Running jobs may finish
-// until Timeout (30 s if nil); what runs then is ended and given back.
+// WorkerStop removes Count workers, or all of them. Running jobs get Timeout (nil means
+// DefaultStopTimeout) to finish. The jobs that are still running then are ended and put back in the
+// queue.
 type WorkerStop struct {
 	Count   *int  `json:"count,omitempty"`
 	All     bool  `json:"all,omitempty"`
@@ -691,7 +735,7 @@ type WorkerStop struct {
 	Force   bool  `json:"force,omitempty"`
 }
 
-// WorkerCount is how many workers are wanted now.
+// WorkerCount holds the configured number of workers after the change.
 type WorkerCount struct {
 	Workers int `json:"workers"`
 }
@@ -703,11 +747,13 @@ type WorkerList struct {
 
 // Worker is one worker.
 type Worker struct {
-	ID            string  `json:"id"`
-	Node          string  `json:"node"`
-	PID           *int    `json:"pid"` // of the job it runs, or of what is stuck
-	StartedAt     Time    `json:"started_at"`
-	LastHeartbeat Time    `json:"last_heartbeat"`
-	State         string  `json:"state"` // idle, busy, paused, stopping, stale, or stuck: its job has ended but outlives SIGKILL
-	Job           *string `json:"job"`
+	ID            string `json:"id"`
+	Node          string `json:"node"`
+	PID           *int   `json:"pid"` // pid of the worker's job, or of its process that cannot be killed
+	StartedAt     Time   `json:"started_at"`
+	LastHeartbeat Time   `json:"last_heartbeat"`
+	// State is idle, busy, paused, stopping, stale, or stuck. A stuck worker's job has ended, but a
+	// process of it has survived SIGKILL.
+	State string  `json:"state"`
+	Job   *string `json:"job"`
 }

@@ -11,13 +11,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits on connections that the server does not serve yet, or no longer. maxRefusing and maxClosing take descriptors
-// that are not counted in max_connections, from the 64 that the service reserves for itself.
+// Limits for connections that the server does not serve yet, or no longer serves. The connections
+// of maxRefusing and maxClosing are not counted in max_connections. Their descriptors are part of
+// the 64 that the service reserves for itself.
 const (
-	maxStarting = 4  // goroutines of one user that were started and do not run yet
+	maxStarting = 4  // goroutines of one user that were started but do not run yet
 	acceptBurst = 16 // accepted connections before other goroutines may run; that many take about 1 ms
-	// maxRefusing is how many refusals of users without access may look up names concurrently, which takes seconds if
-	// the directory of accounts is slow. Beyond it such users are refused immediately, by an error without names.
+	// maxRefusing is how many refusals of users without access may look up names concurrently,
+	// which takes seconds if the directory of accounts is slow. Beyond it such users are refused
+	// immediately, by an error without names.
 	maxRefusing = 16
 	// maxClosing is how many evicted connections may be closed in the background concurrently. Beyond it a
 	// connection is served only after the one that it evicts is closed.
@@ -26,16 +28,20 @@ const (
 
 // arrivals holds the accepted connections that the server does not serve yet.
 type arrivals struct {
-	conns    sync.WaitGroup
-	refusing chan struct{} // a semaphore: holds one value for each refusal in progress that may have to look up a user name
-	closing  chan struct{} // holds one value for each evicted connection that is being closed in the background
+	conns sync.WaitGroup
+	// refusing is a semaphore. It holds one value for each refusal in progress that may have to
+	// look up a user name.
+	refusing chan struct{}
+	// closing is a semaphore. It holds one value for each evicted connection that is being closed
+	// in the background.
+	closing chan struct{}
 
 	mu    sync.Mutex
 	users map[int]*starting // by uid; guarded by mu
 }
 
-// starting holds a user's connections that were admitted and are not served yet. Their number is bounded by the limit
-// on a user's connections.
+// starting holds a user's connections that were admitted and are not served yet. Their number is
+// bounded by the limit on a user's connections.
 type starting struct {
 	goroutines int       // goroutines that were started and do not run yet
 	waiting    []arrival // connections that have no goroutine yet
@@ -55,11 +61,11 @@ func newArrivals() *arrivals {
 	}
 }
 
-// start starts a goroutine that serves a user's connection, and returns immediately. Each user may have at most
-// maxStarting goroutines that were started but do not run yet. The user's other connections wait without a goroutine.
-// Accepting a connection is faster than serving it. Without this limit, hundreds of one user's goroutines could be
-// queued for a processor ahead of every other user's requests. A connection that is evicted while it waits is not
-// served.
+// start starts a goroutine that serves a user's connection, and returns immediately. Each user may
+// have at most maxStarting goroutines that were started but do not run yet. The user's other
+// connections wait without a goroutine. Accepting a connection is faster than serving it. Without
+// this limit, hundreds of one user's goroutines could be queued for a processor ahead of every
+// other user's requests. A connection that is evicted while it waits is not served.
 func (a *arrivals) start(c *serverConn, serve func()) {
 	uid := c.peer.UID
 	a.mu.Lock()
@@ -81,8 +87,8 @@ func (a *arrivals) start(c *serverConn, serve func()) {
 	})
 }
 
-// started records that a goroutine of the user has begun to run, and starts a goroutine for the user's next waiting
-// connection.
+// started records that a goroutine of the user has begun to run, and starts a goroutine for the
+// user's next waiting connection.
 func (a *arrivals) started(uid int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -101,9 +107,10 @@ func (a *arrivals) started(uid int) {
 	})
 }
 
-// end closes evicted connections, which the limits no longer count. Close returns only after the goroutine that reads
-// from the connection has noticed, so it runs in the background. With maxClosing of these under way, end itself closes
-// the connection and waits, because otherwise the descriptors in use would be unbounded.
+// end closes evicted connections, which the limits no longer count. Close returns only after the
+// goroutine that reads from the connection has noticed, so it runs in the background. With
+// maxClosing of these under way, end itself closes the connection and waits, because otherwise the
+// descriptors in use would be unbounded.
 func (a *arrivals) end(evicted []*serverConn) {
 	for _, c := range evicted {
 		c.hangUp() // the connection may be waiting for room
@@ -119,9 +126,9 @@ func (a *arrivals) end(evicted []*serverConn) {
 	}
 }
 
-// arrive admits a connection and starts serving it. It admits the connection before the server accepts the next one,
-// so a user who connects over and over occupies only the accepting goroutine. Where identifying the peer can block,
-// admission gets its own goroutine.
+// arrive admits a connection and starts serving it. It admits the connection before the server
+// accepts the next one, so a user who connects over and over occupies only the accepting goroutine.
+// Where identifying the peer can block, admission gets its own goroutine.
 func (s *Server) arrive(ctx context.Context, nc net.Conn, a *arrivals) {
 	if waitsForPeer { // a client that sends nothing must not delay others
 		a.conns.Go(func() { s.serve(ctx, nc) })
@@ -166,9 +173,9 @@ func newConn(ctx context.Context, nc net.Conn) (context.Context, *serverConn) {
 	return ctx, &serverConn{net: nc, since: time.Now(), hangUp: cancel}
 }
 
-// admit identifies the peer and adds the connection to those that the server serves. At a limit, it evicts the
-// connection that has been idle longest. If the user has reached the limit for one user, that is a connection of the
-// same user. Connections of users without access evict none.
+// admit identifies the peer and adds the connection to those that the server serves. At a limit, it
+// evicts the connection that has been idle longest. If the user has reached the limit for one user,
+// that is a connection of the same user. Connections of users without access evict none.
 func (s *Server) admit(ctx context.Context, c *serverConn) (evicted []*serverConn, err error) {
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	known, isKnown := c.net.(knownConn)

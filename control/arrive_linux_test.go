@@ -26,8 +26,8 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// Even if a user connects faster than the service can serve, the user's connections never hold more than their share
-// of the service's file descriptors, not counting those that are being closed.
+// Even if a user connects faster than the service can serve, the user's connections hold at most
+// their share of the file descriptors. Connections that are being closed are not counted.
 func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const share = 8
@@ -69,8 +69,8 @@ func TestArrivalsOfOneUserStayWithinItsShare(t *testing.T) {
 	})
 }
 
-// While the look-up of names hangs for every refusal that may make one, people without a right are refused without
-// names, and other users are served.
+// While the look-up of names hangs for every refusal that may make one, people without a right are
+// refused without names, and other users are served.
 func TestManyRefusalsKeepNoOtherUserOut(t *testing.T) {
 	known := make(chan struct{})
 	d := &door{naming: func() { <-known }}

@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// A user's connections that wait to be served do not delay other users' connections. Each of them is served exactly
-// once.
+// A user's connections that wait to be served do not delay other users' connections. Each of them
+// is served exactly once.
 func TestArrivalsOfOneUserDelayNoOther(t *testing.T) {
 	a := newArrivals()
 	conn := func(uid int) *serverConn { return &serverConn{peer: Peer{UID: uid}} }
 	var served atomic.Int64
-	a.users[1] = &starting{goroutines: maxStarting} // goroutines that were started and do not run yet
+	a.users[1] = &starting{goroutines: maxStarting} // started, but not running yet
 	for range 1000 {
 		a.start(conn(1), func() { served.Add(1) })
 	}

@@ -20,21 +20,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// town is a server whose clients are the users that each test says. Its API reads as the
-// service does, under places: users whose numbers can be divided by three for a moment,
-// the others until the test lets a read end.
+// town is a server whose clients are the users that each test chooses. Like the service, its API
+// reads while it holds a slot. Reads of users whose uid is divisible by three return immediately.
+// Other reads last until the test ends them.
 type town struct {
-	API    // for what follows does not answer
+	API    // panics for methods that are not defined below
 	t      *testing.T
 	shares *Shares
 	socket string
-	uids   chan int // of those who connect, in turn
+	uids   chan int // uids of the next clients that connect, in this order
 
-	user int           // connections of one user at once; not changed once there are some
-	ends chan struct{} // has a value for each read that may end; closed to let all
+	user int // limit on the connections of one user; constant once there are connections
+	// ends receives one value for each read that may end. It is closed to end all reads.
+	ends chan struct{}
 
 	mu      sync.Mutex
-	reading map[string]int // reads under a place, by user and class; guarded by mu, as is:
+	reading map[string]int // reads that hold a slot, by user and class; guarded by mu, like most
 	most    map[string]int
 }
 
@@ -62,7 +63,7 @@ func newTown(t *testing.T) *town {
 	return v
 }
 
-// Right implements Authorizer: the user 0 may do everything, those from 100 on nothing.
+// Right implements Authorizer: user 0 is an admin, and users from 100 on have no access.
 func (v *town) Right(p *Peer) Right {
 	switch {
 	case p.UID == 0:
@@ -77,16 +78,18 @@ func (v *town) Admit(context.Context, *Peer) error { return nil }
 
 func (v *town) Refuse(p *Peer, what string, needs Right) error { return queue.ErrDenied }
 
-// dial connects as a user.
+// dial connects as the given user.
 func (v *town) dial(uid int) net.Conn {
 	v.t.Helper()
 	c := dial(v.t, v.socket)
-	v.uids <- uid // it is accepted: on Windows one that has gone before that never was
+	// Wait until the server has accepted the connection. On Windows, the server never accepts a
+	// connection that was closed before.
+	v.uids <- uid
 	v.t.Cleanup(func() { c.Close() })
 	return c
 }
 
-// read is a read of the service's.
+// read imitates a read of the service.
 func (v *town) read(ctx context.Context, class Class) error {
 	return v.shares.Do(ctx, class, func() error {
 		who := fmt.Sprint("user ", PeerFrom(ctx).UID, " class ", class)
@@ -100,7 +103,7 @@ func (v *town) read(ctx context.Context, class Class) error {
 			v.reading[who]--
 		}()
 		if PeerFrom(ctx).UID%3 == 0 {
-			return nil // a victim's
+			return nil // a read of a user that is not an attacker
 		}
 		select {
 		case <-v.ends:
@@ -123,7 +126,7 @@ func (v *town) Cancel(ctx context.Context, _ Selection) (BulkResult, error) {
 func (v *town) Enqueue(context.Context, Enqueue) (Enqueued, error) { return Enqueued{}, nil }
 func (v *town) Hello(context.Context, HelloParams) (Hello, error)  { return Hello{Version: "town"}, nil }
 
-// until waits until something holds.
+// until waits until holds returns true.
 func (v *town) until(what string, holds func() bool) {
 	v.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(time.Millisecond) {
@@ -133,7 +136,7 @@ func (v *town) until(what string, holds func() bool) {
 	}
 }
 
-// waits is how many reads of a user wait for a place.
+// waits returns how many reads of a user wait for a slot.
 func (v *town) waits(uid int) (n int) {
 	v.shares.mu.Lock()
 	defer v.shares.mu.Unlock()
@@ -168,9 +171,10 @@ func (v *town) ask(c net.Conn, method, params string) <-chan string {
 	return answer
 }
 
-// A user who asks much on connection after connection and goes away each time has no more
-// under way than the connections that a user may have: those that wait for room are not
-// idle, so that none of them makes room for another, and waits on.
+// A user who connects over and over, sends many requests and disconnects never has more connections
+// in progress than the limit for one user. Connections whose requests wait for room do not count as
+// idle. So they are not evicted to make room for further connections, which would leave the evicted
+// ones waiting.
 func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	v := newTown(t)
 	v.user = 20
@@ -179,7 +183,7 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	for range 2000 {
 		c := dial(t, v.socket)
 		v.uids <- 1
-		io.WriteString(c, requests) // which may be refused by then
+		io.WriteString(c, requests) // the server may have refused the connection already
 		c.Close()
 	}
 	if n := runtime.NumGoroutine() - before; n > 20*(1+connRequests)+maxRefusing {
@@ -199,9 +203,9 @@ func TestAbandonedConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// Users who pipeline reads on a hundred connections each have 4 lists under way and one
-// place for them, and leave places for what others do: these wait for one of their reads
-// to end, at most.
+// An attacker who pipelines reads on a hundred connections has at most 4 lists in progress and
+// holds at most one slot for them. Slots remain for other users: their requests wait for at most
+// readPlaces of the attacker's reads to end.
 func TestPipelinesHoldUpNobody(t *testing.T) {
 	for _, attack := range []struct {
 		method    string
@@ -253,7 +257,7 @@ func TestPipelinesHoldUpNobody(t *testing.T) {
 	}
 }
 
-// reads is how many reads of users are under a place.
+// reads returns how many reads of the users hold a slot.
 func (v *town) reads(uids ...int) (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -267,8 +271,8 @@ func (v *town) reads(uids ...int) (n int) {
 	return n
 }
 
-// settled waits until users have as many requests under way as they may, and is how many of
-// these read.
+// settled waits until the users have as many requests in progress as the limit allows. It returns
+// how many of these hold a slot.
 func (v *town) settled(uids []int) int {
 	v.until("the requests are under way", func() bool {
 		v.shares.mu.Lock()
@@ -290,8 +294,8 @@ func (v *town) settled(uids []int) int {
 	return before
 }
 
-// Connections that each send nearly a whole line and not its end cost their user what one
-// line costs; another user's line is read meanwhile. Where it stops they are told why.
+// Connections that each send most of a line but not its end cost their user as much memory as one
+// line. A line of another user is processed nevertheless. The refused connections get the reason.
 func TestHalfLinesCostOne(t *testing.T) {
 	v := newTown(t)
 	const conns = 200
@@ -312,7 +316,8 @@ func TestHalfLinesCostOne(t *testing.T) {
 	v.until("one line has all the room", func() bool { return v.bytes(1) > int64(len(half))-connBytes })
 	runtime.GC()
 	runtime.ReadMemStats(&stats)
-	const most = MaxLine*3/2 + conns*(connBytes+48<<10) // a buffer that grows is there twice; readers and goroutines
+	// A buffer exists twice while it grows. Each connection has a reader and goroutines.
+	const most = MaxLine*3/2 + conns*(connBytes+48<<10)
 	if grown := stats.HeapAlloc - before; grown > most {
 		t.Errorf("the heap grew by %d MiB, want at most %d", grown>>20, most>>20)
 	}
@@ -335,8 +340,8 @@ func TestHalfLinesCostOne(t *testing.T) {
 	talking.Wait()
 }
 
-// Of large requests two are carried out at once, one of each user, in turn; whoever takes
-// long lets others begin after a second.
+// At most two large requests are processed concurrently, and at most one for each user. A request
+// that takes longer than a second lets the next one begin.
 func TestLargeRequestsTakeTurns(t *testing.T) {
 	v := newTown(t)
 	line := `{"id":1,"method":"cancel","params":{"id":"a"},"pad":"` + strings.Repeat("x", largeRequest) + `"}` + "\n"
@@ -358,8 +363,8 @@ func TestLargeRequestsTakeTurns(t *testing.T) {
 	close(v.ends)
 }
 
-// A user has 64 streams over all connections, and is told so at the next one; what streams
-// tell under a place is sent without one.
+// A user may have 64 streams over all connections, and the next one is refused with the reason.
+// Pieces of a stream that were read while a slot was held are sent after the slot is released.
 func TestStreamsHoldNoPlaces(t *testing.T) {
 	v := newTown(t)
 	b := &babbler{town: v, piece: strings.Repeat("x", 64<<10)}
@@ -385,7 +390,7 @@ func TestStreamsHoldNoPlaces(t *testing.T) {
 	}
 }
 
-// babbler tells events for ever.
+// babbler sends events forever.
 type babbler struct {
 	API
 	town  *town
@@ -400,12 +405,12 @@ func (b *babbler) Events(ctx context.Context, _ Events, each func(Event) error) 
 	}
 }
 
-// Events is the API's that the town was given.
+// Events implements API with the API that the test has set.
 func (v *town) Events(ctx context.Context, p Events, each func(Event) error) (EventsEnd, error) {
 	return v.API.Events(ctx, p, each)
 }
 
-// Whoever has no right may send 64 KiB and not a byte more, also once they have lost it.
+// A line of a user without access may have 64 KiB and not a byte more.
 func TestOutsidersLinesAreShort(t *testing.T) {
 	v := newTown(t)
 	line := func(n int) string {
@@ -414,7 +419,7 @@ func TestOutsidersLinesAreShort(t *testing.T) {
 	}
 	for n, want := range map[int]string{outsideLine: "denied", outsideLine + 1: "too_large", 1 << 20: "too_large"} {
 		c := v.dial(100)
-		go io.WriteString(c, line(n)+"\n") // what is refused early is not read to its end
+		go io.WriteString(c, line(n)+"\n") // the server does not read all of a line that it refuses
 		var answer struct {
 			Error struct{ Data struct{ Code string } }
 		}

@@ -38,7 +38,8 @@ func fillBacklog(t *testing.T, path string) (waiting int) {
 	}
 }
 
-// Only maxBacklog connections wait to be accepted: Linux lets one more wait than listen(2) was given.
+// At most maxBacklog+1 connections wait to be accepted: Linux allows one more than the backlog of
+// listen(2).
 func TestBacklogIsBounded(t *testing.T) {
 	own := listen(t, tempSocket(t))
 	if n := fillBacklog(t, own.path); n != maxBacklog+1 {
@@ -69,8 +70,8 @@ func TestClientWaitsForRoomInTheBacklog(t *testing.T) {
 	}
 }
 
-// A service that accepts no connections is overloaded. It is not reported as stopped, so that no second service is
-// started.
+// A service that accepts no connections is reported as overloaded and not as stopped. Otherwise the
+// client would start a second service.
 func TestFullBacklogIsAnOverload(t *testing.T) {
 	l := listen(t, tempSocket(t))
 	fillBacklog(t, l.path)

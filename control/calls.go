@@ -6,16 +6,18 @@ import (
 	"fmt"
 )
 
-// The methods of Client are those of API.
+// Client implements API. Each method calls the method of the API with the same name.
 var _ API = (*Client)(nil)
 
-// ask makes a request, which may be repeated when the connection breaks if again says so.
+// ask sends a request and returns the answer. If again is true, the request is repeated once when
+// the connection breaks.
 func ask[R any](ctx context.Context, c *Client, method string, params any, again bool) (r R, err error) {
 	err = c.call(ctx, method, params, &r, again, nil)
 	return r, err
 }
 
-// follow makes the request of a stream, each piece of which each gets.
+// follow sends the request of a stream and calls each for every piece. It returns the answer at the
+// end of the stream.
 func follow[N, R any](ctx context.Context, c *Client, method string, params any, each func(N) error) (r R, err error) {
 	err = c.call(ctx, method, params, &r, false, func(raw json.RawMessage) error {
 		var n N
@@ -35,7 +37,7 @@ func (c *Client) Whoami(ctx context.Context, p Nothing) (Whoami, error) {
 	return ask[Whoami](ctx, c, "whoami", p, true)
 }
 
-// Enqueue adds a key if there is none.
+// Enqueue generates an idempotency key if p has none.
 func (c *Client) Enqueue(ctx context.Context, p Enqueue) (Enqueued, error) {
 	if p.Key == "" {
 		p.Key = NewKey()
@@ -43,12 +45,13 @@ func (c *Client) Enqueue(ctx context.Context, p Enqueue) (Enqueued, error) {
 	return ask[Enqueued](ctx, c, "enqueue", p, true)
 }
 
-// EnqueueBatch adds a key to the last request if there is none.
+// EnqueueBatch generates an idempotency key for the last request of a batch if p has none.
 func (c *Client) EnqueueBatch(ctx context.Context, p EnqueueBatch) (EnqueuedBatch, error) {
 	if p.Key == "" && p.Commit {
 		p.Key = NewKey()
 	}
-	return ask[EnqueuedBatch](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort) // twice the same part would be stored twice
+	// Other requests of a batch have no key. Repeating one would add its jobs twice.
+	return ask[EnqueuedBatch](ctx, c, "enqueue.batch", &p, p.Commit || p.Abort)
 }
 
 func (c *Client) Show(ctx context.Context, p Show) (JobDetail, error) {
@@ -75,7 +78,7 @@ func (c *Client) Logs(ctx context.Context, p Logs, each func(Piece) error) (Logs
 	return follow[Piece, LogsEnd](ctx, c, "logs", p, each)
 }
 
-// Attach is not repeated: what was typed would be typed twice.
+// Attach is not repeated, because the text would be typed twice.
 func (c *Client) Attach(ctx context.Context, p Attach) (Attached, error) {
 	return ask[Attached](ctx, c, "attach", p, false)
 }
@@ -200,7 +203,7 @@ func (c *Client) ScheduleShow(ctx context.Context, p ScheduleName) (ScheduleDeta
 	return ask[ScheduleDetail](ctx, c, "schedule.show", p, true)
 }
 
-// ScheduleRemove is not repeated: the second one would find nothing.
+// ScheduleRemove is not repeated, because the second request would not find the schedule.
 func (c *Client) ScheduleRemove(ctx context.Context, p ScheduleName) (Schedule, error) {
 	return ask[Schedule](ctx, c, "schedule.rm", p, false)
 }
@@ -213,7 +216,7 @@ func (c *Client) ScheduleResume(ctx context.Context, p ScheduleName) (Schedule, 
 	return ask[Schedule](ctx, c, "schedule.resume", p, true)
 }
 
-// ScheduleRun is not repeated: it would make a second job.
+// ScheduleRun is not repeated, because the second request would enqueue another job.
 func (c *Client) ScheduleRun(ctx context.Context, p ScheduleName) (Enqueued, error) {
 	return ask[Enqueued](ctx, c, "schedule.run", p, false)
 }
@@ -222,17 +225,18 @@ func (c *Client) NodeList(ctx context.Context, p Nodes) (NodeList, error) {
 	return ask[NodeList](ctx, c, "node.list", p, true)
 }
 
-// NodeDrain is API.NodeDrain.
+// NodeDrain implements API.
 func (c *Client) NodeDrain(ctx context.Context, p NodeDrain) (NodeView, error) {
 	return ask[NodeView](ctx, c, "node.drain", p, true)
 }
 
-// NodeRemove is API.NodeRemove.
+// NodeRemove implements API. It is not repeated, because the second request would not find the
+// node.
 func (c *Client) NodeRemove(ctx context.Context, p NodeName) (NodeView, error) {
 	return ask[NodeView](ctx, c, "node.rm", p, false)
 }
 
-// GateList is API.GateList.
+// GateList implements API.
 func (c *Client) GateList(ctx context.Context, p Gates) (GateList, error) {
 	return ask[GateList](ctx, c, "gate.list", p, true)
 }
@@ -241,7 +245,7 @@ func (c *Client) GateSet(ctx context.Context, p GateSet) (GateView, error) {
 	return ask[GateView](ctx, c, "gate.set", p, true)
 }
 
-// HookTest is not repeated: it would make a second job.
+// HookTest is not repeated, because the second request would enqueue another job.
 func (c *Client) HookTest(ctx context.Context, p HookName) (Enqueued, error) {
 	return ask[Enqueued](ctx, c, "hook.test", p, false)
 }

@@ -17,12 +17,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reconnectFor is how long a client tries to reach a service whose connection
-// broke, before it gives a request up.
+// reconnectFor is how long a client tries to reconnect after its connection broke.
 const reconnectFor = 5 * time.Second
 
-// A service that has said nothing for silentFor after a request is asked who it is, and given up if it
-// does not say so within answerFor: systemd takes connections for one that cannot start.
+// If no line arrives for silentFor after a request, the client sends a hello. If nothing arrives
+// within answerFor either, the client gives the service up: systemd accepts connections even for a
+// service that cannot start.
 const (
 	silentFor = 20 * time.Second
 	answerFor = 10 * time.Second
@@ -31,55 +31,57 @@ const (
 // ServiceAccount is the account that packages run the service as.
 const ServiceAccount = "queuectl"
 
-// lastWords is how long a client goes on reading when it can write no more: a service
-// that lets nobody in says why before it closes.
+// lastWords is how long a client continues to read after a write failed. A service that rejects a
+// connection sends the reason before it closes.
 const lastWords = time.Second
 
-// Client speaks to a running service. It connects at its first call, and again
-// when the connection breaks: an enqueue, which carries a key, and whatever
-// changes nothing are then repeated once.
+// Client calls the API of a running service over its socket. It connects at the first call and
+// reconnects when the connection breaks. It then repeats an interrupted call once if that is safe:
+// an enqueue, which carries an idempotency key, and calls that change nothing.
 type Client struct {
-	path   string
-	within func() net.Conn // makes a connection to a server in this process, instead of path
+	path string
+	// within, if not nil, returns a connection to a server in this process. The client then uses it
+	// instead of path.
+	within func() net.Conn
 
 	mu   sync.Mutex
 	conn *clientConn // nil before the first call; guarded by mu
 }
 
-// clientConn is one connection; it ends with the first error.
+// clientConn is one connection. It ends with the first error.
 type clientConn struct {
 	net   net.Conn
 	write sync.Mutex
 
-	reading sync.Mutex    // held by whoever reads
+	reading sync.Mutex    // held by the goroutine that reads
 	in      *bufio.Reader // guarded by reading
-	readsOn sync.Once     // starts the goroutine that reads until the end
+	readsOn sync.Once     // starts the goroutine that reads until the connection ends
 
 	next   atomic.Int64
-	heard  atomic.Int64 // lines
-	silent atomic.Bool  // it was given up
+	heard  atomic.Int64 // number of lines received
+	silent atomic.Bool  // probe has given the service up
 
 	mu   sync.Mutex
 	open map[int64]*call // guarded by mu
-	err  error           // why it has ended; guarded by mu
+	err  error           // why the connection has ended, nil if it has not; guarded by mu
 }
 
-// call is a request that is not answered.
+// call is a request that has not been answered.
 type call struct {
 	result json.RawMessage
 	err    error
 	done   chan struct{}
 	once   sync.Once
-	pieces chan json.RawMessage // of a stream
+	pieces chan json.RawMessage // pieces of a stream; nil for other calls
 }
 
-// NewClient makes a client of the service on a socket.
+// NewClient returns a client of the service on a socket.
 func NewClient(path string) *Client { return &Client{path: path} }
 
-// Path is the socket.
+// Path returns the path of the socket.
 func (c *Client) Path() string { return c.path }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +93,9 @@ func (c *Client) Close() error {
 	return err
 }
 
-// ErrUnreachable means that no service is running on the socket. It is not a *queue.Error: errors.Is compares only the
-// codes of those, so every other error with the code unavailable would count as ErrUnreachable.
+// ErrUnreachable means that no service is running on the socket. It is not a *queue.Error:
+// errors.Is compares only the codes of those, so every other error with the code unavailable would
+// count as ErrUnreachable.
 var ErrUnreachable = errors.New("the service is not running")
 
 // errOverloaded means that a service is running, but did not accept the connection in time.
@@ -112,7 +115,7 @@ func (u *unreachable) Error() string {
 // Unwrap makes errors.Is match ErrUnreachable, the code unavailable and the cause.
 func (u *unreachable) Unwrap() []error { return []error{ErrUnreachable, queue.ErrUnavailable, u.cause} }
 
-// Connect reaches the service, if that has not happened yet.
+// Connect connects to the service unless the client is already connected.
 func (c *Client) Connect(ctx context.Context) error {
 	_, err := c.connection(ctx)
 	return err
@@ -135,7 +138,7 @@ func (c *Client) connection(ctx context.Context) (*clientConn, error) {
 	return c.conn, nil
 }
 
-// dial makes a connection to the service, if that is who it should be.
+// dial connects to the service, and checks that a trusted user runs the server.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	if c.within != nil {
 		return c.within(), nil
@@ -165,13 +168,13 @@ func (c *clientConn) failed() error {
 	return c.err
 }
 
-// errSilent means that somebody takes connections for a service that does not answer.
+// errSilent means that the socket accepts connections but no service answers.
 var errSilent = &queue.Error{Code: queue.CodeUnavailable, Message: "the service accepts connections but does not answer, so it is unknown whether the request was carried out; see its log (for the system service: " + whereLog + ")"}
 
-// errBroken means that the connection ended before the answer.
+// errBroken means that the connection ended before the answer arrived.
 var errBroken = errors.New("the connection to the service was lost")
 
-// readAtOnce is how much of an answer is read at once.
+// readAtOnce is the size of the buffer for reading answers, in bytes.
 const readAtOnce = 16 << 10
 
 func newClientConn(nc net.Conn) *clientConn {
@@ -182,7 +185,7 @@ func newClientConn(nc net.Conn) *clientConn {
 	return c
 }
 
-// left reports whether the service has closed a connection that nobody reads.
+// left reports whether the service has closed a connection while no goroutine was reading it.
 func (c *clientConn) left() bool {
 	if !readsAlone || !c.reading.TryLock() {
 		return false
@@ -191,7 +194,7 @@ func (c *clientConn) left() bool {
 	return hungUp(c.net)
 }
 
-// readOn has a goroutine read until the connection ends, which Close makes.
+// readOn starts a goroutine that reads until the connection ends. Closing the connection ends it.
 func (c *clientConn) readOn() {
 	c.readsOn.Do(func() {
 		go func() {
@@ -206,8 +209,9 @@ func (c *clientConn) readOn() {
 	})
 }
 
-// readFor reads until a call is answered, or the connection has ended: who can do nothing
-// but wait spares a goroutine, and so a thread, by that. It reports false if another reads.
+// readFor reads until a call is answered or the connection has ended. A caller that can only wait
+// for its answer reads the connection itself, which saves a goroutine and therefore a thread.
+// readFor returns false without reading if another goroutine reads the connection.
 // See docs/decisions/0096.
 func (c *clientConn) readFor(o *call) bool {
 	if !readsAlone || !c.reading.TryLock() {
@@ -227,7 +231,7 @@ func (c *clientConn) readFor(o *call) bool {
 	}
 }
 
-// read takes one line.
+// read reads and processes one line.
 func (c *clientConn) read() error {
 	line, err := readLine(c.in)
 	if err != nil {
@@ -237,7 +241,7 @@ func (c *clientConn) read() error {
 	return c.take(line)
 }
 
-// broke ends the connection, and the calls that are open, with a cause.
+// broke closes the connection and ends its open calls with the cause.
 func (c *clientConn) broke(cause error) {
 	c.net.Close()
 	c.mu.Lock()
@@ -251,14 +255,14 @@ func (c *clientConn) broke(cause error) {
 	}
 }
 
-// take gives a line to the call that it is for.
+// take delivers a line to its call.
 func (c *clientConn) take(line []byte) error {
 	m, err := parseReply(line)
 	if err != nil {
 		return queue.Errorf(queue.CodeUnavailable, "the answer was cut off or did not come from queuectld (%v); check that the service is running, and try again", err)
 	}
 	if m.id == 0 {
-		return m.err // of the connection as a whole
+		return m.err // an error about the whole connection
 	}
 	c.mu.Lock()
 	o := c.open[m.id]
@@ -272,14 +276,14 @@ func (c *clientConn) take(line []byte) error {
 		o.finish(m.result, m.err)
 	case o.pieces != nil:
 		select {
-		case o.pieces <- m.piece: // a slow reader holds up its own connection only
+		case o.pieces <- m.piece: // a slow reader delays only its own connection
 		case <-o.done:
 		}
 	}
 	return nil
 }
 
-// finish ends a call. Only who sends its pieces may call it.
+// finish ends a call. Only the goroutine that sends its pieces may call it.
 func (o *call) finish(result json.RawMessage, err error) {
 	o.once.Do(func() {
 		o.result, o.err = result, err
@@ -290,10 +294,10 @@ func (o *call) finish(result json.RawMessage, err error) {
 	})
 }
 
-// abandon ends a call whose caller wants no more of it; pieces may still come.
+// abandon ends a call whose caller has stopped waiting. Pieces may still arrive.
 func (o *call) abandon() { o.once.Do(func() { close(o.done) }) }
 
-// send begins a call.
+// send sends a request.
 func (c *clientConn) send(method string, params any, streams bool) (*call, int64, error) {
 	id := c.next.Add(1)
 	line, err := requestLine(id, method, params)
@@ -318,13 +322,14 @@ func (c *clientConn) send(method string, params any, streams bool) (*call, int64
 	defer c.write.Unlock()
 	c.net.SetWriteDeadline(time.Now().Add(time.Minute))
 	if _, err := c.net.Write(line); err != nil {
-		c.net.SetReadDeadline(time.Now().Add(lastWords)) // then it ends, which all calls are told, this one too
+		// The connection ends after lastWords, which ends all of its calls, including this one.
+		c.net.SetReadDeadline(time.Now().Add(lastWords))
 	}
 	return o, id, nil
 }
 
-// call asks and waits for the answer. again says that the request may be
-// repeated when the connection breaks.
+// call sends a request and waits for the answer. If again is true, it repeats the request once when
+// the connection breaks.
 func (c *Client) call(ctx context.Context, method string, params, result any, again bool, each func(json.RawMessage) error) error {
 	deadline := time.Now().Add(reconnectFor)
 	for tries := 0; ; {
@@ -347,16 +352,16 @@ func (c *Client) call(ctx context.Context, method string, params, result any, ag
 	}
 }
 
-// Ask carries out a method that Readable knows, and returns its result as it came.
+// Ask calls a method that Readable returned, and returns its result as JSON.
 func (c *Client) Ask(ctx context.Context, m *Method, params json.RawMessage) (result json.RawMessage, err error) {
 	err = c.call(ctx, m.Name, params, &result, true, nil)
 	return result, err
 }
 
-// whyItEnded names where to find out why the service has ended.
+// whyItEnded tells the user where to find out why the service has ended.
 const whyItEnded = "to find out why it ended, see its log (for the system service: " + whereLog + ") and queuectl doctor"
 
-// tell makes an error of the connection one with a code.
+// tell converts an error of the connection to an error with a code.
 func tell(err error, tries int) error {
 	if _, away := errors.AsType[*unreachable](err); away && tries > 0 {
 		return &queue.Error{Code: queue.CodeUnavailable, Message: "the service stopped before it answered and has not come back; it is unknown whether the request was carried out; start the service with: queuectl service start; " + whyItEnded}
@@ -376,15 +381,15 @@ func tell(err error, tries int) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service stopped before it received the request; try again")
 }
 
-// probe gives up a service that has not said anything since so many lines, and does not say who
-// it is.
+// probe gives the service up if no line has arrived since the given line count and the service does
+// not answer a hello either.
 func (c *clientConn) probe(since int64) {
 	if c.heard.Load() != since {
 		return
 	}
 	o, _, err := c.send("hello", HelloParams{}, false)
 	if err != nil {
-		return // it has ended, or takes nothing more
+		return // the connection has ended, or the service reads nothing more
 	}
 	select {
 	case <-o.done:
@@ -396,7 +401,8 @@ func (c *clientConn) probe(since int64) {
 	}
 }
 
-// ask sends one request and waits; sent says whether it may have arrived.
+// ask sends one request and waits for the answer. sent reports whether the service may have
+// received the request.
 func (c *clientConn) ask(ctx context.Context, method string, params, result any, each func(json.RawMessage) error) (sent bool, err error) {
 	heard := c.heard.Load()
 	probe := time.AfterFunc(silentFor, func() { c.probe(heard) })
@@ -426,7 +432,7 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 					}
 				}
 			case <-ctx.Done():
-				c.net.Close() // the only way to end a stream early
+				c.net.Close() // there is no other way to end a stream early
 				return give(ctx.Err())
 			}
 		}
@@ -439,7 +445,7 @@ func (c *clientConn) ask(ctx context.Context, method string, params, result any,
 	return true, o.read(method, result)
 }
 
-// read reads the answer of a call that has ended.
+// read decodes the answer of a call that has ended.
 func (o *call) read(method string, into any) error {
 	if o.err != nil {
 		return o.err
@@ -450,15 +456,15 @@ func (o *call) read(method string, into any) error {
 	return nil
 }
 
-// decodeAnswer reads a value out of a line that parseReply has passed.
+// decodeAnswer decodes a value from a line that parseReply has checked.
 func decodeAnswer(raw json.RawMessage, into any) error {
-	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would read it all again
+	if own, ok := into.(json.Unmarshaler); ok { // json.Unmarshal would scan the line once more
 		return own.UnmarshalJSON(raw)
 	}
 	return json.Unmarshal(raw, into)
 }
 
-// NewKey makes a key for an enqueue: one that nobody else of its user has, but no secret.
+// NewKey returns an idempotency key for an enqueue. It is unique but not secret.
 func NewKey() string {
 	return strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 }

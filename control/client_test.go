@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A server that refuses whoever comes, and closes, is understood, however early it does
-// so: before the request is written, while it is, or after.
+// The client reports the error of a server that refuses its connection and closes it. The server
+// may do so before, while or after the client writes its request.
 func TestRefusalAtTheDoorIsHeard(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
@@ -32,7 +32,8 @@ func TestRefusalAtTheDoorIsHeard(t *testing.T) {
 		c := NewClient(path)
 		ask := func() error { _, err := c.Hello(t.Context(), HelloParams{}); return err }
 		if i%2 == 0 {
-			ask = func() error { _, err := c.Kill(t.Context(), Kill{}); return err } // which is not repeated
+			// The client does not repeat Kill.
+			ask = func() error { _, err := c.Kill(t.Context(), Kill{}); return err }
 		}
 		if err := ask(); !errors.Is(err, queue.ErrDenied) || err.Error() != "not you" {
 			t.Fatalf("round %d: %v", i, err)
@@ -41,8 +42,8 @@ func TestRefusalAtTheDoorIsHeard(t *testing.T) {
 	}
 }
 
-// A stream that its reader gives up, while pieces of it still come, ends that call
-// alone: the connection goes on and serves others.
+// If the reader of a stream returns an error while more pieces arrive, only that call ends. The
+// connection stays open for other calls.
 func TestAStreamIsGivenUp(t *testing.T) {
 	path := tempSocket(t)
 	l := listen(t, path)
@@ -57,7 +58,7 @@ func TestAStreamIsGivenUp(t *testing.T) {
 		c.SetDeadline(time.Now().Add(10 * time.Second))
 		in := bufio.NewReader(c)
 		_, err = in.ReadString('\n')
-		for n := range 200 { // more than a call holds
+		for n := range 200 { // more than the channel of a call holds
 			_, failed := fmt.Fprintf(c, `{"jsonrpc":"2.0","method":"events","params":{"id":1,"value":{"seq":%d}}}`+"\n", n)
 			err = errors.Join(err, failed)
 		}

@@ -13,31 +13,31 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// serverConn is one client's connection.
+// serverConn is the connection of one client.
 type serverConn struct {
 	net  net.Conn
-	peer Peer // with the right that it had at first
+	peer Peer // Right is the one at the time of connecting
 	room *connShare
 
-	hangUp context.CancelFunc // ends what is under way
+	hangUp context.CancelFunc // cancels the requests in progress
 
-	write sync.Mutex // one line at a time
+	write sync.Mutex // held while a line is written
 
-	asking atomic.Int64 // requests whose answer is not made
+	asking atomic.Int64 // number of requests whose answer is not ready
 
 	mu      sync.Mutex
-	active  int       // requests that are not answered; guarded by mu
-	since   time.Time // of the last change of active; guarded by mu
+	active  int       // number of unanswered requests; guarded by mu
+	since   time.Time // when active last changed; guarded by mu
 	evicted bool      // guarded by mu
-	// idle counts the user's connections that have no request, including this one. It is nil while the connection is
-	// not in the connTable. The pointer is guarded by mu.
+	// idle counts the user's connections that have no request, including this one. It is nil while
+	// the connection is not in the connTable. The pointer is guarded by mu.
 	idle *atomic.Int64
 }
 
-// readLine reads a line without its newline, at most MaxLine bytes, into a new buffer, whose capacity counts towards
-// the share of the connection's user. The last line needs no newline if it has at most connBytes: a longer one was
-// probably cut off, and parsing it would cost much more than sending it did. With an error, readLine returns the part
-// of the line that it has read.
+// readLine reads a line without its newline, at most MaxLine bytes, into a new buffer, whose
+// capacity counts towards the share of the connection's user. The last line needs no newline if it
+// has at most connBytes: a longer one was probably cut off, and parsing it would cost much more
+// than sending it did. If reading fails, readLine returns the part of the line that has arrived.
 func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, first bool) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -76,7 +76,7 @@ func (s *Server) readLine(ctx context.Context, c *serverConn, in *bufio.Reader, 
 	}
 }
 
-// lineLimit is how long a line of a connection may be that has so many bytes by now.
+// lineLimit returns the maximum length of a line of which size bytes have arrived so far.
 func (s *Server) lineLimit(c *serverConn, size int) int {
 	if size <= outsideLine {
 		return MaxLine
@@ -88,8 +88,8 @@ func (s *Server) lineLimit(c *serverConn, size int) int {
 	return MaxLine
 }
 
-// mayWait reports whether a read ran into the idle limit while a request was
-// under way, so that the connection was not idle.
+// mayWait reports whether err is a read timeout that occurred while a request was in progress. The
+// connection was not idle then, so it stays open.
 func (c *serverConn) mayWait(err error) bool {
 	var timeout net.Error
 	if !errors.As(err, &timeout) || !timeout.Timeout() {
@@ -100,11 +100,11 @@ func (c *serverConn) mayWait(err error) bool {
 	return c.active > 0
 }
 
-// errGone means that a client does not take what it is sent.
+// errGone means that the client does not read what the server sends.
 var errGone = errors.New("the client does not read the answer")
 
-// send writes a line. A client that does not take it in time is dropped, with errGone; a
-// limit of 0 is none.
+// send writes a line. If the client does not read it within limit, send closes the connection and
+// returns errGone. A limit of 0 means no limit.
 func (c *serverConn) send(line []byte, limit time.Duration) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -134,8 +134,8 @@ func (c *serverConn) count(n int) {
 	}
 }
 
-// listed adds the connection to its user's count of idle connections while it is idle. Calling it with nil removes
-// it.
+// listed adds the connection to its user's count of idle connections while it is idle. Calling it
+// with nil removes it.
 func (c *serverConn) listed(idle *atomic.Int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -147,7 +147,7 @@ func (c *serverConn) listed(idle *atomic.Int64) {
 	}
 }
 
-// idleSince is since when a connection has had no request under way; ok is false
+// idleSince returns the time since which the connection has had no request in progress. ok is false
 // if it has one.
 func (c *serverConn) idleSince() (t time.Time, ok bool) {
 	c.mu.Lock()
@@ -171,39 +171,39 @@ func (c *serverConn) endIfGone() bool {
 	return gone
 }
 
-// outside reports whether the peer had no right when it came. Such a connection is for
-// one request.
+// outside reports whether the peer had no right when it connected. The server answers one request
+// of such a connection and closes it.
 func (c *serverConn) outside() bool { return !c.peer.Right.Covers(Read) }
 
-// task is a request that is being answered. One goroutine at a time uses it.
+// task is a request in progress. Only one goroutine at a time uses it.
 type task struct {
 	request
 	conn     *serverConn
-	about    []string      // the jobs that its parameters name, for the log
-	key      string        // the setting that they name
-	bytes    int64         // of its line
-	patience time.Duration // of whoever reads its answer
-	line     []byte        // the answer, once it is made
-	told     []byte        // under a place, and not sent yet
-	stepping bool          // under a place
+	about    []string      // ids of the jobs that the parameters name, for the log
+	key      string        // setting that the parameters name, for the log
+	bytes    int64         // memory charged for the line and by Charge
+	patience time.Duration // how long the client may take to read the answer
+	line     []byte        // the answer, nil until it is ready
+	told     []byte        // stream pieces that have not been sent yet
+	stepping bool          // a Step is running, so tell does not send the pieces
 
-	// What end gives back, if it was taken.
-	begun bool        // a request of the share
-	list  func()      // a list of the share
-	class Class       // of the place for being read
-	leave func()      // that place
-	late  *time.Timer // which gives it back before, nil if none does
+	// Resources that end releases.
+	begun bool        // the request has room in its user's share
+	list  func()      // releases the room of a request about many jobs; nil if it has none
+	class Class       // class of the slot for decoding the request
+	leave func()      // releases that slot; nil if the request has none
+	late  *time.Timer // calls leave earlier, after largeHold; nil for small requests
 }
 
 type taskKey struct{}
 
-// taskOf is the request that ctx is of, nil if there is none.
+// taskOf returns the request of ctx, nil if there is none.
 func taskOf(ctx context.Context) *task {
 	t, _ := ctx.Value(taskKey{}).(*task)
 	return t
 }
 
-// end gives back what the request has taken.
+// end releases everything that the request holds.
 func (t *task) end() {
 	if t.leave != nil {
 		t.leave()
@@ -218,7 +218,7 @@ func (t *task) end() {
 	t.conn.room.end(t.begun, int(t.bytes)+len(t.line)+len(t.told))
 }
 
-// hold takes the place for reading a request of so many bytes, if it needs one.
+// hold waits for the slot for decoding a request of size bytes, if it needs one.
 func (t *task) hold(ctx context.Context, s *Shares, size int) error {
 	if size <= connBytes {
 		return nil
@@ -238,7 +238,7 @@ func (t *task) hold(ctx context.Context, s *Shares, size int) error {
 	return nil
 }
 
-// decoded lets go of the line and, if that was for the reading alone, of the place.
+// decoded drops the line and, if the slot was only for decoding, releases the slot.
 func (t *task) decoded(params any) {
 	t.raw = nil
 	if p, ok := params.(interface {
@@ -251,13 +251,14 @@ func (t *task) decoded(params any) {
 	}
 }
 
-// answered keeps the answer until it is sent.
+// answered stores the answer until it is sent, and charges its size to the user's share.
 func (t *task) answered(line []byte) {
 	t.conn.room.charge(len(line) - len(t.line))
 	t.line = line
 }
 
-// tell sends a piece of a stream, or keeps it until the step that it is of has ended.
+// tell sends a piece of a stream. During a Step it stores the piece instead, until the Step has
+// ended.
 func (t *task) tell(v any) error {
 	if t.told == nil {
 		t.told = *lines.Get().(*[]byte)
@@ -275,7 +276,7 @@ func (t *task) tell(v any) error {
 	return t.flush()
 }
 
-// flush sends what was told.
+// flush sends the stored stream pieces.
 func (t *task) flush() error {
 	if len(t.told) == 0 {
 		return nil
@@ -289,13 +290,14 @@ func (t *task) flush() error {
 	return err
 }
 
-// lines are the buffers of what was told, those of up to keptLines bytes: a stream that says
-// nothing has none.
+// lines holds reusable buffers for stream pieces, of up to keptLines bytes each. A stream has a
+// buffer only while it has pieces to send.
 var lines = sync.Pool{New: func() any { return new([]byte) }}
 
+// keptLines is the largest capacity, in bytes, of a buffer that is kept for reuse.
 const keptLines = 256 << 10
 
-// manyJobs reports whether a request is about many jobs.
+// manyJobs reports whether a request lists or changes many jobs.
 func manyJobs(params any) bool {
 	p, ok := params.(interface{ many() bool })
 	return ok && p.many()

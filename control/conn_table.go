@@ -11,15 +11,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// connTable lists the connections that a server serves. Code that holds its lock never blocks, and scans only one
-// user's connections unless the total limit is reached. So a user who connects over and over does not delay other
-// users. The zero connTable is empty.
+// connTable lists the connections that a server serves. Code that holds its lock never blocks, and
+// scans only one user's connections unless the total limit is reached. A user who connects over and
+// over therefore does not delay other users. The zero connTable is empty.
 type connTable struct {
 	open atomic.Int64 // number of connections
 
-	mu      sync.Mutex
-	byUser  map[int]*userConns // by uid; guarded by mu
-	outside int                // number of connections whose users had no access when they connected; guarded by mu
+	mu     sync.Mutex
+	byUser map[int]*userConns // by uid; guarded by mu
+	// outside is the number of connections whose users had no access when they connected. It is
+	// guarded by mu.
+	outside int
 }
 
 // userConns holds one user's connections. It has at least one.
@@ -32,8 +34,8 @@ type userConns struct {
 // connections, is reached.
 var errOutside = errors.New("too many connections from users without access")
 
-// add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted connections are
-// removed from the table, and the caller closes them.
+// add adds a connection if the limits allow it, and may evict idle ones to make room. The evicted
+// connections are removed from the table, and the caller closes them.
 func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, err error) {
 	limit, share := limits.Connections()
 	if !c.peer.Right.Covers(Admin) {
@@ -71,7 +73,8 @@ func (t *connTable) add(c *serverConn, limits Limits) (evicted []*serverConn, er
 	return evicted, nil
 }
 
-// evictLocked removes the connection that has been idle longest and returns it. It returns nil if none is idle.
+// evictLocked removes the connection that has been idle longest and returns it. It returns nil if
+// none is idle.
 func (t *connTable) evictLocked(among iter.Seq[*serverConn]) *serverConn {
 	var longest *serverConn
 	var since time.Time

@@ -99,8 +99,8 @@ func TestEvictionDelaysNoOtherUser(t *testing.T) {
 	ask(connect(2))
 }
 
-// The count of idle connections, which decides whether a connection can be evicted, stays correct while requests and
-// connections come and go.
+// The count of idle connections, which decides whether a connection can be evicted, stays correct
+// while requests and connections come and go.
 func TestIdleConnectionsAreCounted(t *testing.T) {
 	table := new(connTable)
 	two := Limits{func() (all, user int) { return 100, 2 }}

@@ -13,8 +13,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// decodeParams reads parameters strictly into a struct: an unknown name is refused with the nearest known one, and so
-// is whatever the type's ruleset does not accept. Parameters that are JSON themselves stay part of raw.
+// decodeParams decodes parameters into a struct. It returns an error for an unknown name, with the
+// most similar known name, and for values that the ruleset of the type does not accept. Parameters
+// of type json.RawMessage remain slices of raw.
 func decodeParams(raw json.RawMessage, into any) error {
 	if raw == nil || string(raw) == "null" {
 		raw = json.RawMessage("{}")
@@ -36,18 +37,20 @@ func decodeParams(raw json.RawMessage, into any) error {
 	return nil
 }
 
-// paramDecoder reads the parameters of one request by their ruleset.
+// paramDecoder decodes the parameters of one request and checks them with their ruleset.
 type paramDecoder struct {
 	rules *ruleset
-	into  map[string]reflect.Value // where each goes, by name
-	given map[string]bool          // whether each that is there is anything but false
+	into  map[string]reflect.Value // destinations by parameter name
+	// given has the names of the parameters in the request. The value is false if the parameter is
+	// false or an empty list.
+	given map[string]bool
 }
 
 func newParamDecoder(t reflect.Type, into map[string]reflect.Value) *paramDecoder {
 	return &paramDecoder{rulesOf(t), into, map[string]bool{}}
 }
 
-// decode reads one parameter.
+// decode decodes and checks one parameter.
 func (d *paramDecoder) decode(name string, value json.RawMessage) error {
 	field, ok := d.into[name]
 	if !ok {
@@ -82,7 +85,7 @@ func emptyList(value json.RawMessage) bool {
 	return value[0] == '[' && len(bytes.TrimSpace(value[1:len(value)-1])) == 0
 }
 
-// checkFields refuses an object with members that are not fields of a job.
+// checkFields returns an error if the object has members that are not job fields.
 func checkFields(name string, value json.RawMessage) error {
 	if value[0] != '{' {
 		return queue.Invalid(name, "must be an object with job fields, like {\"priority\": 5}")
@@ -90,10 +93,10 @@ func checkFields(name string, value json.RawMessage) error {
 	return queue.Members(value, func(field string, _ json.RawMessage) error { return queue.CheckField(field) })
 }
 
-// check refuses what is missing, or does not belong together.
+// check returns an error if parameters are missing or do not go together.
 func (d *paramDecoder) check() error { return d.rules.check(d.given) }
 
-// decodeParam reads one parameter; an error names it.
+// decodeParam decodes one parameter. Its errors name the parameter.
 func decodeParam(name string, value json.RawMessage, into any) error {
 	if raw, ok := into.(*json.RawMessage); ok {
 		*raw = value
@@ -105,7 +108,8 @@ func decodeParam(name string, value json.RawMessage, into any) error {
 			return queue.Invalid(name, "%s", err)
 		}
 	}
-	if isBytes && bytes.IndexByte(value, '\\') >= 0 { // an escaped line break, which Go's base64 decoder would ignore
+	// Go's base64 decoder would ignore an escaped line break.
+	if isBytes && bytes.IndexByte(value, '\\') >= 0 {
 		return queue.Invalid(name, "must be text in base64, without line breaks")
 	}
 	err := json.Unmarshal(value, into)
@@ -143,7 +147,7 @@ func numberFault(t reflect.Type, value json.RawMessage) (err error) {
 	return err
 }
 
-// kindOf is what a value of a type is in JSON, for people.
+// kindOf returns the name of a type for error messages.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -160,7 +164,7 @@ func kindOf(t reflect.Type) string {
 	return "text"
 }
 
-// params are the fields of a struct by their names in JSON.
+// params returns the fields of a struct by their JSON names.
 func params(v reflect.Value) map[string]reflect.Value {
 	named := map[string]reflect.Value{}
 	for i := range v.NumField() {

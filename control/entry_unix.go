@@ -16,14 +16,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// whereLog says where the log of the system's service is.
+// whereLog tells the user where to find the log of the system service.
 const whereLog = "journalctl -u queuectl"
 
-// notLetIn is why this user may not use a socket, and how that can be changed.
+// notLetIn returns the error for a user who may not connect to a socket. It explains why, and how
+// to get access.
 func notLetIn(path string) error {
-	closed, who := path, fs.FileMode(0o020) // what may not be used, and what its group would need
+	// closed is the path without access, and who is the permission that its group would need.
+	closed, who := path, fs.FileMode(0o020)
 	info, err := os.Stat(path)
-	for errors.Is(err, fs.ErrPermission) && closed != filepath.Dir(closed) { // a folder on the way cannot be entered
+	// If a directory of the path cannot be searched, find the outermost such directory.
+	for errors.Is(err, fs.ErrPermission) && closed != filepath.Dir(closed) {
 		closed, who = filepath.Dir(closed), 0o010
 		info, err = os.Stat(closed)
 	}

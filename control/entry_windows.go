@@ -8,11 +8,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// whereLog says where the log of the system's service is.
+// whereLog tells the user where to find the log of the system service.
 const whereLog = `%ProgramData%\queuectl\service.log, or Event Viewer, Windows Logs, Application`
 
-// notLetIn is why this user may not use a pipe, and how that can be changed. Whom it lets
-// in those it keeps out cannot ask.
+// notLetIn returns the error for a user who may not connect to a pipe. It explains how to get
+// access. A user without access cannot read from the pipe who has access.
 func notLetIn(path string) error {
 	var known accounts.Directory
 	you := known.UserName(accounts.Self())
@@ -20,7 +20,8 @@ func notLetIn(path string) error {
 	return queue.Errorf(queue.CodeDenied, "%s", closedTo(path, you, group))
 }
 
-// closedTo says why somebody may not use a pipe. There may be a group for that.
+// closedTo returns the text for the user "you". group reports whether the group that may use the
+// pipe of the system service exists.
 func closedTo(path, you string, group bool) string {
 	text := fmt.Sprintf("%s may not use the pipe %s", you, path)
 	name, _ := cutPipes(path)

@@ -18,11 +18,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// stranger is a uid that no test runs as.
+// stranger is a uid as which no test runs.
 const stranger = 61234
 
-// listenAs makes a socket as a user does: the kernel names whoever listened to
-// those who connect. Only root may name another user.
+// listenAs creates a socket as a user. A client of the socket sees the user who called listen(2).
+// Only root can act as another user.
 func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	t.Helper()
 	var l net.Listener
@@ -32,7 +32,8 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 		if uid != os.Geteuid() {
 			runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 			id := uintptr(uid)
-			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 { // of this thread alone
+			// The raw system call affects only this thread.
+			if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, id, id, id); errno != 0 {
 				err = errno
 				return
 			}
@@ -49,24 +50,24 @@ func listenAs(t *testing.T, uid int, path string) *net.UnixListener {
 	return l.(*net.UnixListener)
 }
 
-// take takes one connection, reads a line or what there is, calls then and ends
-// the connection.
+// take accepts one connection, reads a line or until the connection ends, calls then and closes the
+// connection.
 func take(l net.Listener, then func() error) (line string, err error) {
 	c, err := l.Accept()
 	if err != nil {
 		return "", err
 	}
 	defer c.Close()
-	line, _ = bufio.NewReader(c).ReadString('\n') // that it ended without one is an answer too
+	line, _ = bufio.NewReader(c).ReadString('\n') // a connection that ends without a line is a valid result
 	return line, then()
 }
 
-// The client looks who serves the socket each time it connects: when its server
-// goes away and another user's has taken the place, that one is told nothing, and
-// the error names it. One of the client's own user is told the request again.
+// The client checks at each connection which user runs the server. If the server ends and a server
+// of another user replaces it, the client sends nothing to that one and returns an error with its
+// uid. If the new server belongs to the client's own user, the client repeats the request.
 func TestAnotherUsersServerIsToldNothing(t *testing.T) {
 	uids := []int{os.Geteuid()}
-	if os.Geteuid() == 0 { // nobody else can be another user
+	if os.Geteuid() == 0 { // only root can be another user
 		uids = append(uids, stranger)
 	}
 	for _, uid := range uids {
@@ -103,7 +104,7 @@ func TestAnotherUsersServerIsToldNothing(t *testing.T) {
 	}
 }
 
-// openFolder is a folder in which every user may make a socket.
+// openFolder returns a directory in which every user may create a socket.
 func openFolder(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "open")

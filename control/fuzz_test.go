@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// script is a connection whose client has written all it ever will.
+// script is a connection whose client has written its last byte. Its input comes from in.
 type script struct {
 	net.Conn
 	in io.Reader
@@ -36,7 +36,7 @@ func (s *script) Close() error                     { return nil }
 func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 
-// yes is an API that does nothing, well.
+// yes is an API whose methods do nothing and succeed.
 type yes struct{ API }
 
 func (yes) Hello(context.Context, HelloParams) (h Hello, err error)                 { return h, nil }
@@ -122,8 +122,8 @@ func (yes) Doctor(context.Context, Doctor, func(Progress) error) (d Diagnosis, e
 	return d, nil
 }
 
-// Whatever lines come, of whom ever, each answer is a line of JSON that is no fault of
-// ours, there is at most one for each line, and nothing is left of what they took.
+// Whatever lines a user with any right sends, each answer is one line of valid JSON without an
+// internal error. There is at most one answer for each line, and afterwards the shares are empty.
 func FuzzLines(f *testing.F) {
 	for _, m := range Methods() {
 		f.Add([]byte(`{"jsonrpc":"2.0","id":1,"method":"`+m.Name+`","params":{}}`+"\n"), uint8(4))

@@ -17,15 +17,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// door is an API whose gate gives everybody the right that it is told to.
+// door is an API and an Authorizer that gives all users the same right, which the test sets.
 type door struct {
 	fake
-	closed error  // to whoever connects
-	naming func() // the look-up of names for a refusal, nil if that takes no time
+	closed error  // error of Admit for every connection; nil admits them
+	naming func() // called by Refuse, like a slow look-up of names; nil if it is fast
 
 	mu    sync.Mutex
 	right Right  // guarded by mu
-	asked []Peer // who came through to a show; guarded by mu
+	asked []Peer // peers that called Show; guarded by mu
 }
 
 func (d *door) set(r Right) {
@@ -60,8 +60,8 @@ func (d *door) Whoami(ctx context.Context, _ Nothing) (Whoami, error) {
 	return Whoami{Right: PeerFrom(ctx).Right}, nil
 }
 
-// A method that needs more than who asks may do is refused before its parameters are
-// read, whatever they are; one that needs no more gets to the service with that right.
+// A request whose user lacks the right for the method is denied before its parameters are decoded.
+// A request whose user has the right reaches the service with that right.
 func TestServerRefusesByRight(t *testing.T) {
 	d := &door{right: Read}
 	socket := serve(t, d)
@@ -85,7 +85,7 @@ func TestServerRefusesByRight(t *testing.T) {
 	}
 }
 
-// Who is not admitted is told why, and nothing that it asks is looked at.
+// A user who is not admitted gets the reason, and the service does not see the request.
 func TestWhoIsNotAdmittedIsToldWhy(t *testing.T) {
 	d := &door{right: Admin, closed: queue.Errorf(queue.CodeUnavailable, "come back later")}
 	c := client(t, serve(t, d))
@@ -97,7 +97,7 @@ func TestWhoIsNotAdmittedIsToldWhy(t *testing.T) {
 	}
 }
 
-// What somebody may do is looked up at each request: a change holds at the next one of
+// The server determines the user's right at each request. A change applies to the next request on
 // the same connection.
 func TestRightsHoldByRequest(t *testing.T) {
 	d := &door{right: Submit}
@@ -120,19 +120,21 @@ func TestRightsHoldByRequest(t *testing.T) {
 	}
 }
 
-// ask writes a line and reads until the connection ends.
+// askOnce writes a line twice and reads until the connection ends.
 func askOnce(t *testing.T, socket, line string) string {
 	t.Helper()
 	c := dial(t, socket)
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(10 * time.Second))
-	io.WriteString(c, line+"\n"+line+"\n") // who is refused at once cannot
-	raw, _ := io.ReadAll(c)                // a reset is an end too
+	// The second write fails if the server has already refused the connection.
+	io.WriteString(c, line+"\n"+line+"\n")
+	raw, _ := io.ReadAll(c) // a reset also ends the connection
 	return string(raw)
 }
 
-// Who has no right may ask who they are, once a connection, and is told why anything
-// else is refused. A few of them are heard at a time, and nobody makes room for them.
+// A user without access may call whoami once per connection, and gets the reason why other methods
+// are denied. Only forOutside such connections are open at a time, and none of them evicts another
+// connection.
 func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
 	d := &door{right: Admin}
 	server, socket := run(t, d)
@@ -176,7 +178,7 @@ func TestOutsidersAreToldWhoTheyAre(t *testing.T) {
 	}
 }
 
-// However long it takes to find the names for a refusal, nobody else waits for it.
+// A slow look-up of names for a refusal does not delay other users.
 func TestRefusalKeepsNobodyOut(t *testing.T) {
 	refused, known := make(chan struct{}, 1), make(chan struct{})
 	d := &door{naming: func() { refused <- struct{}{}; <-known }}

@@ -8,33 +8,38 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateView is a lock, a rate or a resource as the wire shows it.
+// GateView describes a lock, a rate or a resource in an answer.
 type GateView struct {
 	Key  string `json:"key"`
-	Kind string `json:"kind"`           // lock, rate or resource
-	Most int    `json:"most"`           // jobs at once, starts in a period, or units
+	Kind string `json:"kind"` // lock, rate or resource
+	// Most is the limit: running jobs, starts in a period, or units.
+	Most int    `json:"most"`
 	Rate string `json:"rate,omitempty"` // n/period
-	Used int    `json:"used"`           // of them now
-	Jobs *int64 `json:"jobs,omitempty"` // that name it and have not ended
-	User string `json:"user,omitempty"` // whose it is, "" for everybody's
-	Node string `json:"node,omitempty"` // whose units they are, if machines share the queue
-	Set  bool   `json:"set"`            // its rule was set; else it is what the newest job said or, of everybody's key, the first that names it
+	Used int    `json:"used"`           // jobs, starts or units that count towards the limit now
+	Jobs *int64 `json:"jobs,omitempty"` // number of unfinished jobs that use the gate
+	User string `json:"user,omitempty"` // owner of the key; "" for a shared key
+	// Node is the node that has the units. It is "" unless several nodes share the queue.
+	Node string `json:"node,omitempty"`
+	// Set means that gate.set has set the rule. Otherwise a shared key has the rule of the first
+	// job that named it, and a user's key that of the newest job.
+	Set bool `json:"set"`
 }
 
-// GateSet sets the rule of a key of everybody's, which begins with @, or takes it away.
+// GateSet sets or removes the rule of a shared key, which begins with @.
 type GateSet struct {
 	Key   string  `json:"key"`
-	Lock  *int    `json:"lock,omitempty"`  // jobs at once, 1 to 10000
+	Lock  *int    `json:"lock,omitempty"`  // maximum number of running jobs, 1 to 10000
 	Rate  *string `json:"rate,omitempty"`  // n/period
 	Unset string  `json:"unset,omitempty"` // lock or rate
 }
 
-// Gates asks for those after a cursor.
+// Gates requests the gates after a cursor.
 type Gates struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// GateList lists gates: everybody's first. There are others after Next, if that is not "".
+// GateList is a page of gates, with shared ones first. Next is the cursor of the next page, "" on
+// the last page.
 type GateList struct {
 	Gates []GateView `json:"gates"`
 	Next  string     `json:"next,omitempty"`
@@ -53,14 +58,14 @@ func (p *GateSet) Rule() (queue.Demand, error) {
 	return queue.Demand{Kind: queue.GateRate, Key: p.Key}, nil
 }
 
-// GatePosition is where a list of gates goes on.
+// GatePosition identifies the last gate of a page. The next page begins after it.
 type GatePosition struct {
 	UID  int
 	Kind queue.GateKind
 	Key  string
 }
 
-// Position reads the cursor.
+// Position parses the cursor.
 func (p *Gates) Position() (at GatePosition, err error) {
 	if p.Cursor == "" {
 		return at, nil
@@ -80,5 +85,5 @@ func (p *Gates) Position() (at GatePosition, err error) {
 	return at, nil
 }
 
-// GateCursor is the cursor of a list that goes on after a gate.
+// GateCursor returns the cursor for the page after a gate.
 func GateCursor(at GatePosition) string { return fmt.Sprintf("%d %d %s", at.UID, at.Kind, at.Key) }

@@ -1,6 +1,6 @@
 package control
 
-// HookName names a hook of the settings, as on_dead, or a webhook.
+// HookName is the name of a webhook, or of a hook in the settings such as on_dead.
 type HookName struct {
 	Name string `json:"name"`
 }

@@ -9,30 +9,36 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Job is a job as the wire shows it.
+// Job describes a job in an answer.
 type Job struct {
-	ID                string              `json:"id"`
-	Seq               int64               `json:"seq"`
-	Command           string              `json:"command,omitempty"` // for a job with argv: that, quoted for a shell
-	Argv              []string            `json:"argv,omitempty"`
-	State             string              `json:"state"`
-	Reason            *string             `json:"reason"`
-	Queue             string              `json:"queue"`
-	WaitsFor          *Reason             `json:"waits_for"`            // why it does not run, as why says first; null if it runs, may start now, or has ended
-	DependsOn         []string            `json:"depends_on,omitempty"` // the first that it still waits for
-	Lock              *string             `json:"lock,omitempty"`
-	RateLimit         *string             `json:"rate_limit,omitempty"`
-	On                *string             `json:"on,omitempty"` // the machine that may run it, or label=value of it
-	Resources         map[string]int      `json:"resources,omitempty"`
-	Units             map[string][]string `json:"units,omitempty"` // of resources that it holds now, by name
+	ID  string `json:"id"`
+	Seq int64  `json:"seq"`
+	// Command is the command line. For a job with Argv, it is Argv quoted for a shell.
+	Command string   `json:"command,omitempty"`
+	Argv    []string `json:"argv,omitempty"`
+	State   string   `json:"state"`
+	Reason  *string  `json:"reason"`
+	Queue   string   `json:"queue"`
+	// WaitsFor is the main reason why the job is not running, the first one that the method why
+	// returns. It is null if the job is running, may start now, or has ended.
+	WaitsFor *Reason `json:"waits_for"`
+	// DependsOn lists the first of the jobs that this job is still waiting for.
+	DependsOn []string `json:"depends_on,omitempty"`
+	Lock      *string  `json:"lock,omitempty"`
+	RateLimit *string  `json:"rate_limit,omitempty"`
+	// On is the node, or the node label (label=value), that the job requires.
+	On        *string        `json:"on,omitempty"`
+	Resources map[string]int `json:"resources,omitempty"`
+	// Units holds the ids of the resource units that the job holds now, by resource.
+	Units             map[string][]string `json:"units,omitempty"`
 	Unique            string              `json:"unique,omitempty"`
 	Priority          int64               `json:"priority"`
-	WaitingTime       int64               `json:"waiting_time"` // points earned by waiting
+	WaitingTime       int64               `json:"waiting_time"` // points gained by waiting
 	EffectivePriority int64               `json:"effective_priority"`
 	Attempts          int                 `json:"attempts"`
 	MaxRetries        int                 `json:"max_retries"`
 	MaxAttempts       int                 `json:"max_attempts"`
-	TimeoutMS         int64               `json:"timeout_ms"` // 0 is none
+	TimeoutMS         int64               `json:"timeout_ms"` // 0 means no timeout
 	CreatedAt         Time                `json:"created_at"`
 	UpdatedAt         Time                `json:"updated_at"`
 	RunAt             Time                `json:"run_at"`
@@ -42,48 +48,58 @@ type Job struct {
 	FinishedAt        Time                `json:"finished_at"`
 	QueueTimeMS       int64               `json:"queue_time_ms"`
 	RunTimeMS         *int64              `json:"run_time_ms"`
-	UsualRunTimeMS    *int64              `json:"usual_run_time_ms"` // of those that ran the same and completed, null if none did lately
-	ExitCode          *int64              `json:"exit_code"`
-	Signal            *int                `json:"signal"`
-	Error             *string             `json:"error"`
-	WorkerID          *string             `json:"worker_id"`
-	Node              string              `json:"node,omitempty"` // that had it last, where machines share the queue; "" if none has
-	PID               *int                `json:"pid"`
-	PausedAt          Time                `json:"paused_at"` // null unless it runs and stands still, as of the next
-	PausedBy          *string             `json:"paused_by"` // the user who did it
-	User              string              `json:"user"`
-	Labels            map[string]string   `json:"labels"`
-	Cwd               string              `json:"cwd,omitempty"`
-	OnLost            string              `json:"on_lost"`
-	OutputLimit       int64               `json:"output_limit"`
-	Progress          *JobProgress        `json:"progress"`            // that the last attempt has told
-	Submitter         string              `json:"submitter,omitempty"` // who enqueued it, where it runs as another user
-	Schedule          string              `json:"schedule,omitempty"`  // that made it
+	// UsualRunTimeMS is the usual run time of completed jobs with the same command. It is null if
+	// there were none recently.
+	UsualRunTimeMS *int64  `json:"usual_run_time_ms"`
+	ExitCode       *int64  `json:"exit_code"`
+	Signal         *int    `json:"signal"`
+	Error          *string `json:"error"`
+	WorkerID       *string `json:"worker_id"`
+	// Node is the node that ran the job last. It is "" if none did, or unless several nodes share
+	// the queue.
+	Node string `json:"node,omitempty"`
+	PID  *int   `json:"pid"`
+	// PausedAt is when the running job was frozen, and PausedBy is the user who did it. Both are
+	// null if the job is not frozen.
+	PausedAt    Time              `json:"paused_at"`
+	PausedBy    *string           `json:"paused_by"`
+	User        string            `json:"user"`
+	Labels      map[string]string `json:"labels"`
+	Cwd         string            `json:"cwd,omitempty"`
+	OnLost      string            `json:"on_lost"`
+	OutputLimit int64             `json:"output_limit"`
+	Progress    *JobProgress      `json:"progress"` // progress that the latest attempt has reported
+	// Submitter is the user who enqueued the job, if it runs as another user.
+	Submitter string `json:"submitter,omitempty"`
+	Schedule  string `json:"schedule,omitempty"` // schedule that enqueued the job
 	queue.HookLines
-	// InputRemoved lists the parts of an ended job's input (env, stdin) that were removed to make room. Such a job cannot
-	// run again.
+	// InputRemoved lists the parts of an ended job's input (env, stdin) that were removed to make
+	// room. Such a job cannot run again.
 	InputRemoved []string `json:"input_removed,omitempty"`
-	// Hidden names what is left out, because the job is another's: command, env, output.
+	// Hidden lists the parts (command, env, output) that are left out because the job belongs to
+	// another user.
 	Hidden []string `json:"hidden,omitempty"`
 }
 
-// JobDetail is a job with the end of its output and its history.
+// JobDetail is a job with the end of its output and its history of attempts.
 type JobDetail struct {
 	Job
-	// Output is the last 4 KiB of the last attempt's standard output. Where bytes are missing, it has a line that
-	// says so.
+	// Output is the last 4 KiB of the last attempt's standard output. Where bytes are missing, it
+	// has a line that says so.
 	Output string `json:"output"`
 	Stderr string `json:"stderr"`
-	// StdoutBytes is how many bytes the last attempt printed on its standard output, kept or not. It is 0 while the
-	// job runs, and if the output was removed.
+	// StdoutBytes is the number of bytes that the last attempt wrote to its standard output, stored
+	// or not. It is 0 while the job is running, and if the output was removed.
 	StdoutBytes int64 `json:"stdout_bytes"`
-	// Result is the JSON that the last attempt has left, null if it has left none.
+	// Result is the JSON that the last attempt has reported as its result, null if it has reported
+	// none.
 	Result json.RawMessage `json:"result"`
-	// Spec is the job as an enqueue would ask for it, every field given: also those
-	// that a client does not know yet.
+	// Spec contains the fields of the job as parameters of the method enqueue. All fields are
+	// included, even those that the client does not know.
 	Spec map[string]any `json:"spec"`
-	// History is the newest attempts, at most 100 and 256 KiB, of those before the one
-	// that was asked for; HistoryTotal is how many there are in all.
+	// History holds the newest attempts or, if the request has history_before, the newest ones
+	// before that number. It has at most 100 attempts and 256 KiB. HistoryTotal is the number of
+	// all attempts.
 	History      []Attempt `json:"history"`
 	HistoryTotal int       `json:"history_total"`
 }
@@ -104,36 +120,36 @@ type Attempt struct {
 	Counted    bool    `json:"counted"`
 	CPUMS      int64   `json:"cpu_ms"`
 	PeakRSS    int64   `json:"peak_rss"`
-	// PeakTasks is how many processes and threads it had at once, at most: of a job with a limit of
-	// them, where the kernel tells.
+	// PeakTasks is the maximum number of processes and threads that the attempt had at any time. It
+	// is 0 if the job has no limit for them, or if the kernel does not report the number.
 	PeakTasks int64 `json:"peak_tasks,omitempty"`
 	Leftovers int   `json:"leftovers"`
 	Dropped   int64 `json:"output_dropped"`
-	// ResultError is why what it left as its result is not kept.
+	// ResultError is the reason why the result that the attempt reported was not stored.
 	ResultError *string `json:"result_error,omitempty"`
 }
 
-// JobProgress is how far an attempt says that it is.
+// JobProgress is the progress that an attempt has reported.
 type JobProgress struct {
 	Percent int    `json:"percent"`
 	Text    string `json:"text"`
 	At      Time   `json:"at"`
 }
 
-// View is what a job's points are computed by.
+// View holds the values that ViewJob needs in addition to the job.
 type View struct {
 	Now      queue.Millis
 	Order    queue.Order
 	Enqueued int64
-	User     string // of the job
+	User     string // name of the job's user
 	Units    map[string][]string
-	Owner    string // who enqueued it
+	Owner    string // name of the user who enqueued the job
 	PausedAt queue.Millis
-	PausedBy string        // by name
-	Usual    time.Duration // that jobs like it run, 0 if that is not known
+	PausedBy string        // name of the user
+	Usual    time.Duration // usual run time of similar jobs, 0 if unknown
 }
 
-// ViewJob shows a job.
+// ViewJob converts a job to its form in answers.
 func ViewJob(j *queue.Job, v View) Job {
 	out := Job{
 		ID: j.ID, Seq: j.Seq, Command: queue.CommandText(j.Command, j.Argv), Argv: j.Argv, State: j.State.String(), Reason: optional(string(j.Reason)),
@@ -154,7 +170,7 @@ func ViewJob(j *queue.Job, v View) Job {
 	if out.Labels == nil {
 		out.Labels = map[string]string{}
 	}
-	if j.State == queue.Pending && j.DueAt > v.Now { // it was put off
+	if j.State == queue.Pending && j.DueAt > v.Now { // the job was postponed
 		out.RunAt = Time(j.DueAt)
 	}
 	switch {
@@ -175,7 +191,7 @@ func ViewJob(j *queue.Job, v View) Job {
 	return out
 }
 
-// dependsOn names jobs that one waits for, as a person writes it.
+// dependsOn returns dependencies in the form in which users write them.
 func dependsOn(list []queue.Dependency) (names []string) {
 	for _, d := range list {
 		name := cmp.Or(d.ID, fmt.Sprintf("#%d", d.Job))
@@ -187,7 +203,7 @@ func dependsOn(list []queue.Dependency) (names []string) {
 	return names
 }
 
-// ViewAttempt shows an attempt.
+// ViewAttempt converts an attempt to its form in answers.
 func ViewAttempt(a *queue.Attempt) Attempt {
 	return Attempt{
 		Attempt: a.N, Worker: a.Worker, Node: a.Node, PID: a.PID, StartedAt: Time(a.StartedAt), FinishedAt: Time(a.EndedAt),
@@ -196,7 +212,8 @@ func ViewAttempt(a *queue.Attempt) Attempt {
 	}
 }
 
-// ViewEvent shows an event, but for who asked.
+// ViewEvent converts an event to its form in answers. It leaves out the user, whose name the caller
+// must look up.
 func ViewEvent(e *queue.Event) Event {
 	return Event{
 		Seq: e.Seq, At: Time(e.At), Event: string(e.Kind), ID: e.ID, JobSeq: e.Job, State: e.State.String(),
@@ -206,7 +223,8 @@ func ViewEvent(e *queue.Event) Event {
 	}
 }
 
-// verbs are by which a person makes an event, where it does not say so itself.
+// verbs maps kinds of events to the commands that cause them. It is for events that do not store
+// their command.
 var verbs = map[queue.EventKind]string{
 	queue.EventEnqueued: "enqueue", queue.EventCancelled: "cancel", queue.EventRetried: "retry", queue.EventRemoved: "rm",
 	queue.EventHeld: "hold", queue.EventReleased: "release", queue.EventEdited: "edit", queue.EventPaused: "pause", queue.EventResumed: "resume", queue.EventSetting: "config",
@@ -214,7 +232,7 @@ var verbs = map[queue.EventKind]string{
 	queue.EventScheduleFired: "schedule.run",
 }
 
-// Audit adds who did it, by which verb and to what.
+// Audit adds the user, the client process, the command and its target to the event.
 func (v *Event) Audit(e *queue.Event) {
 	v.UID, v.PeerPID = e.Detail.UID, e.Detail.PID
 	v.Verb = cmp.Or(e.Detail.Verb, verbs[e.Kind])
@@ -247,10 +265,10 @@ func millis(from, to queue.Millis) *int64 {
 	return &n
 }
 
-// Time is an instant on the wire: RFC 3339 UTC with milliseconds, or null.
+// Time is a point in time. In JSON it is RFC 3339 UTC with milliseconds, and 0 is null.
 type Time queue.Millis
 
-// MarshalJSON writes the instant.
+// MarshalJSON implements json.Marshaler.
 func (t Time) MarshalJSON() ([]byte, error) {
 	if t == 0 {
 		return []byte("null"), nil
@@ -258,7 +276,7 @@ func (t Time) MarshalJSON() ([]byte, error) {
 	return json.Marshal(queue.Millis(t).String())
 }
 
-// UnmarshalJSON reads an instant.
+// UnmarshalJSON implements json.Unmarshaler.
 func (t *Time) UnmarshalJSON(raw []byte) error {
 	if string(raw) == "null" {
 		*t = 0
@@ -273,15 +291,15 @@ func (t *Time) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// Span is a duration on the wire: seconds, or text like "90s".
+// Span is a duration. In JSON it is a number of seconds, or text like "90s".
 type Span time.Duration
 
-// MarshalJSON writes the duration as text.
+// MarshalJSON implements json.Marshaler. It writes text.
 func (s Span) MarshalJSON() ([]byte, error) {
 	return json.Marshal(queue.FormatDuration(time.Duration(s)))
 }
 
-// UnmarshalJSON reads a duration.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *Span) UnmarshalJSON(raw []byte) error {
 	d, err := queue.ReadDuration(raw)
 	*s = Span(d)

@@ -24,7 +24,7 @@ type rpcAnswer struct {
 	}
 }
 
-// exchange is a connection on which each line that is sent is followed by a read of one answer.
+// exchange is a connection on which send writes lines and then reads one answer.
 type exchange struct {
 	t  *testing.T
 	in *bufio.Reader
@@ -56,8 +56,9 @@ func (e *exchange) send(lines ...string) (a rpcAnswer) {
 	return a
 }
 
-// JSON that is not a request object is answered with -32600, and the connection goes on. The examples without a comment
-// are those of the specification of JSON-RPC 2.0, section 7; codes and ids are those of sections 5 and 5.1.
+// JSON that is not a request object is answered with -32600, and the connection stays open. The
+// examples without a comment are from section 7 of the specification of JSON-RPC 2.0. Codes and ids
+// follow sections 5 and 5.1.
 func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 	e := exchangeWith(t, yes{})
 	for _, c := range []struct{ line, id, text string }{
@@ -66,9 +67,10 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 		{`[1,2,3]`, "null", "one request per line"},
 		{`[{"id":1,"method":"hello"},{"id":2,"method":"hello"}]`, "null", "one request per line"},
 		{`{"foo": "boo"}`, "null", "method: required"},
-		{`7`, "null", "not a request"}, // no object
+		{`7`, "null", "not a request"}, // not an object
 		{`"hello"`, "null", "not a request"},
-		{`{"jsonrpc":"2.0","id":5}`, "5", "method: required"}, // the id of what is known to be a request comes back
+		// The error has the id if the line is an object with a valid id.
+		{`{"jsonrpc":"2.0","id":5}`, "5", "method: required"},
 		{`{"jsonrpc":"1.0","id":"a","method":"hello"}`, `"a"`, "jsonrpc: must be"},
 		{`{"jsonrpc":"2.0","id":6,"method":"hello","params":"bar"}`, "6", "params: must be an object"},
 		{`{"jsonrpc":"2.0","id":{},"method":"hello"}`, "null", "id: must be a number or text"},
@@ -92,7 +94,7 @@ func TestMalformedRequestObjectsAreInvalidRequests(t *testing.T) {
 	}
 }
 
-// noting is an API that notes what is enqueued.
+// noting is an API that records the commands of enqueued jobs.
 type noting struct {
 	yes
 	enqueued chan string
@@ -103,8 +105,8 @@ func (n noting) Enqueue(_ context.Context, p Enqueue) (Enqueued, error) {
 	return Enqueued{}, nil
 }
 
-// A notification, which has no id, is carried out and never answered (JSON-RPC 2.0, section 4.1), whether it succeeds
-// or not.
+// A notification, which has no id, is executed but never answered, whether it succeeds or not
+// (JSON-RPC 2.0, section 4.1).
 func TestNotificationsAreNotAnswered(t *testing.T) {
 	api := noting{enqueued: make(chan string, 1)}
 	e := exchangeWith(t, api)

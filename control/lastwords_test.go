@@ -10,12 +10,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// closing is a connection whose other end has said a line and closed: what is written
-// fails, what was said can be read until this end is closed too.
+// closing is a connection whose other end has sent a line and then closed the connection. Writes
+// fail. The line can be read until this end is closed too.
 type closing struct {
 	net.Conn
 	said    io.Reader
-	tried   chan struct{} // closed once something was written
+	tried   chan struct{} // closed after the first write
 	writing sync.Once
 	closed  chan struct{}
 	closes  sync.Once
@@ -41,9 +41,10 @@ func (c *closing) Close() error {
 	return nil
 }
 
-// Whoever is refused while writing a request is told why.
+// A client whose request cannot be written because the server has refused the connection gets the
+// server's reason.
 func TestRefusalIsHeardAlthoughNothingIsTaken(t *testing.T) {
-	ours, theirs := net.Pipe() // for its deadlines
+	ours, theirs := net.Pipe() // for deadlines
 	defer theirs.Close()
 	fake := &closing{Conn: ours, tried: make(chan struct{}), closed: make(chan struct{})}
 	said, saying := io.Pipe()

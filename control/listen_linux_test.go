@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// tempSocket is a place for a socket.
+// tempSocket returns a path for a socket.
 func tempSocket(t *testing.T) string { return filepath.Join(t.TempDir(), "s") }
 
-// ownerOnly lets the socket's owner in, and root.
+// ownerOnly returns permissions that admit only the owner of the socket and root.
 func ownerOnly() SocketPerms { return SocketPerms{Mode: 0o600, GID: -1} }
 
-// A socket left over from a crash is replaced, a live one and another file are
-// refused and left, and so is a path that no socket can have.
+// Listen replaces a socket left over from a crash. It returns an error and changes nothing if a
+// service answers at the path, or another file is there. A path that is too long is rejected too.
 func TestListenReplacesOnlyTheDead(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -74,8 +74,8 @@ func TestListenReplacesOnlyTheDead(t *testing.T) {
 	}
 }
 
-// At no moment can others connect, whatever the umask: a socket that can be
-// reached has the mode 0600.
+// Other users cannot connect at any moment, whatever the umask: a socket has the mode 0600 from the
+// moment at which it can be reached.
 func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	defer syscall.Umask(syscall.Umask(0))
 	dir := t.TempDir()
@@ -120,8 +120,8 @@ func TestSocketIsNeverOpenToOthers(t *testing.T) {
 	}
 }
 
-// What was left of a socket that was being made when its process was killed is removed by
-// the next one, once it is old; anything else of such a name stays.
+// Listen removes old temporary directories of processes that were killed while they created a
+// socket. Other files with such names stay.
 func TestListenTidiesUp(t *testing.T) {
 	path := tempSocket(t)
 	dir := filepath.Dir(path)
@@ -169,8 +169,8 @@ func TestListenTidiesUp(t *testing.T) {
 	}
 }
 
-// Who has connected when the socket is bound again is served all the same, though
-// nobody had accepted the connection yet.
+// Connections that were waiting to be accepted when the socket was bound again are accepted all the
+// same.
 func TestNobodyIsLostWhenTheSocketIsBoundAgain(t *testing.T) {
 	path := tempSocket(t)
 	s, err := Listen(path, ownerOnly())

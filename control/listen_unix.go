@@ -22,13 +22,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitsForPeer says whether a client has to say something before it is known who it is.
+// waitsForPeer reports whether PeerOf must wait for data from the client.
 const waitsForPeer = false
 
-// MaxSocketPath is the longest path of a socket, in bytes: the kernel's limit.
+// MaxSocketPath is the kernel's limit for the path of a socket, in bytes.
 const MaxSocketPath = sockpath.Max
 
-// CheckSocketPath refuses a path that no socket can have.
+// CheckSocketPath returns an error if the path is too long for a socket.
 func CheckSocketPath(path string) error {
 	if len(path) > MaxSocketPath {
 		return queue.Invalid("socket", "%s is %d bytes long, but a socket path may have at most %d; choose a shorter --dir or --socket", path, len(path), MaxSocketPath)
@@ -36,8 +36,9 @@ func CheckSocketPath(path string) error {
 	return nil
 }
 
-// Dial connects to a control socket. The error is fs.ErrNotExist if there is no socket, fs.ErrPermission if this user
-// may not use it, and errOverloaded if too many clients are connecting.
+// Dial connects to a control socket. The error is fs.ErrNotExist if there is no socket,
+// fs.ErrPermission if this user may not use it, and errOverloaded if too many clients are
+// connecting.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := sockpath.Dial(ctx, path)
 	if errors.Is(err, sockpath.ErrBacklogFull) {
@@ -46,20 +47,22 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, err
 }
 
-// Bind makes a control socket whose file nobody guards.
+// Bind creates a control socket. Unlike the socket of Listen, it is not recreated when its file is
+// removed.
 func Bind(path string, to SocketPerms) (*net.UnixListener, error) {
 	l, _, err := bind(path, to)
 	return l, err
 }
 
-// Inherited returns a control socket that another process has bound. Only that process can bind the socket again. It
-// also has set the backlog: a call of listen(2) here would replace the identity that clients see, which is that of the
-// last process to call it.
+// Inherited returns a control socket that another process has bound. Only that process can bind the
+// socket again. It also has set the backlog: a call of listen(2) here would replace the identity
+// that clients see, which is that of the last process to call it.
 func Inherited(l *net.UnixListener) *Socket { return &Socket{path: l.Addr().String(), on: l} }
 
-// maxBacklog is how many connections may wait to be accepted. They are accepted in the order of their arrival, and no
-// limit per user applies before that, so one user's connections can delay everyone else's. The default of net is the
-// system's maximum, 4096. Further clients wait in connect(2).
+// maxBacklog is how many connections may wait to be accepted. They are accepted in the order of
+// their arrival, and no limit per user applies before that, so one user's connections can delay
+// everyone else's. The default of net is the system's maximum, 4096. Further clients wait in
+// connect(2).
 const maxBacklog = 1024
 
 // boundBacklog sets a socket's backlog to maxBacklog.
@@ -75,33 +78,34 @@ func boundBacklog(l *net.UnixListener) error {
 	return os.NewSyscallError("listen", failed)
 }
 
-// Socket is the control socket that a service listens on. Its file may be removed
-// or replaced meanwhile: Guard then binds it again. Its methods may be called at
-// once.
+// Socket is the control socket that a service listens on. If its file is removed or replaced, Guard
+// binds it again. Its methods are safe for concurrent use.
 type Socket struct {
 	path string
 	to   SocketPerms
 
 	mu     sync.Mutex
 	on     *net.UnixListener // guarded by mu
-	file   os.FileInfo       // on's, nil if it is inherited; guarded by mu
+	file   os.FileInfo       // file of on; nil if the socket is inherited; guarded by mu
 	closed bool              // guarded by mu
 
-	left   *net.UnixListener // the one before on, until nobody waits there; guarded by mu
-	leftAt time.Time         // guarded by mu
+	// left is the previous listener while it may still have waiting connections, nil otherwise. It
+	// is guarded by mu.
+	left   *net.UnixListener
+	leftAt time.Time // when left was replaced; guarded by mu
 }
 
-// SocketPerms is who may connect to a socket: its mode, and its group, -1 for the process's
-// own.
+// SocketPerms determines who may connect to a socket: the mode of its file, and the group, -1 for
+// the group of the process.
 type SocketPerms struct {
 	Mode fs.FileMode
 	GID  int
 }
 
-// Listen makes the control socket, for those who may enter. A socket nobody answers
-// is left over from a crash and is replaced; one that answers means that a
-// service already runs there. At no moment can others connect: the socket gets
-// its group and mode under another name first.
+// Listen creates the control socket at path. If a service answers there, Listen returns an error. A
+// socket that does not answer is left over from a crash, and Listen replaces it. Listen creates the
+// socket under a temporary name, sets its group and mode, and then renames it, so no other user can
+// connect in between.
 func Listen(path string, to SocketPerms) (*Socket, error) {
 	on, file, err := bind(path, to)
 	if err != nil {
@@ -159,16 +163,17 @@ func bind(path string, to SocketPerms) (*net.UnixListener, os.FileInfo, error) {
 	return l, file, nil
 }
 
-// A socket is made in a folder of this name and digits, beside its place. One that is
-// there for leftAfter is of a process that was killed meanwhile.
+// A new socket is created in a temporary directory next to its final path. The directory's name is
+// hiddenPrefix and digits. A directory that is older than leftAfter belonged to a process that was
+// killed.
 const (
 	hiddenPrefix = ".s"
 	leftAfter    = time.Minute
 )
 
-// tidy removes what was left of sockets that were being made.
+// tidy removes temporary directories of processes that were killed.
 func tidy(dir string) {
-	list, _ := os.ReadDir(dir) // what cannot be read is not tidied
+	list, _ := os.ReadDir(dir) // tidying is best effort, so ignore the error
 	for _, e := range list {
 		digits, hidden := strings.CutPrefix(e.Name(), hiddenPrefix)
 		if _, err := strconv.ParseUint(digits, 10, 64); !hidden || err != nil || !e.IsDir() {
@@ -182,11 +187,11 @@ func tidy(dir string) {
 		if s, err := os.Lstat(filepath.Join(temp, "s")); err == nil && s.Mode()&os.ModeSocket != 0 {
 			os.Remove(filepath.Join(temp, "s"))
 		}
-		os.Remove(temp) // what has anything else in it is not ours
+		os.Remove(temp) // fails if the directory contains anything else, which then is not ours
 	}
 }
 
-// apply gives a socket, which nobody can reach yet, its group and mode.
+// apply sets the group and the mode of a socket that no client can reach yet.
 func (e SocketPerms) apply(path string) error {
 	if e.GID >= 0 {
 		if err := os.Lchown(path, -1, e.GID); err != nil {
@@ -196,14 +201,15 @@ func (e SocketPerms) apply(path string) error {
 	return os.Chmod(path, e.Mode)
 }
 
+// current returns the current listener.
 func (s *Socket) current() *net.UnixListener {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.on
 }
 
-// Accept waits for the next connection, also while the socket is bound again: those
-// who have connected before come first.
+// Accept returns the next connection. After Guard has bound the socket again, connections that were
+// made to the old socket come first.
 func (s *Socket) Accept() (net.Conn, error) {
 	for {
 		if c := s.acceptLeft(); c != nil {
@@ -217,15 +223,15 @@ func (s *Socket) Accept() (net.Conn, error) {
 	}
 }
 
-// One that nobody has connected to for leftPause is closed, at the latest after
-// leftLimit: its file may have been moved to where others go on to find it.
+// The old listener is closed when no client has connected for leftPause, and after leftLimit at the
+// latest: its file may have been moved to a path at which clients continue to connect.
 const (
 	leftPause = 50 * time.Millisecond
 	leftLimit = time.Second
 )
 
-// acceptLeft takes one of those who had connected before the socket was bound again;
-// nil once there are no more.
+// acceptLeft returns a connection that was made to the old socket. It returns nil if there are no
+// more.
 func (s *Socket) acceptLeft() net.Conn {
 	s.mu.Lock()
 	left, since := s.left, s.leftAt
@@ -248,7 +254,7 @@ func (s *Socket) acceptLeft() net.Conn {
 	return nil
 }
 
-// Close ends the socket, and what Guard could do. Its file stays, as after a crash.
+// Close closes the socket and stops Guard from binding it again. The file stays, as after a crash.
 func (s *Socket) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +265,7 @@ func (s *Socket) Close() error {
 	return s.on.Close()
 }
 
-// Remove closes it, and takes its file away if that is still its own.
+// Remove closes the socket and removes its file, unless the file was replaced.
 func (s *Socket) Remove() error {
 	own := s.there()
 	err := s.Close()
@@ -269,25 +275,26 @@ func (s *Socket) Remove() error {
 	return err
 }
 
-// Addr is where it listens.
+// Addr returns the address of the socket.
 func (s *Socket) Addr() net.Addr { return s.current().Addr() }
 
-// SetDeadline bounds Accept.
+// SetDeadline sets the deadline for Accept.
 func (s *Socket) SetDeadline(t time.Time) error { return s.current().SetDeadline(t) }
 
-// Whoever removes the socket again and again has it bound again once in guardPause;
-// where it cannot be bound, or watched, it is looked at more and more seldom.
+// A socket that is removed over and over is bound again at most once per guardPause. If the socket
+// cannot be bound or its directory cannot be watched, the interval between attempts doubles, up to
+// guardLook.
 const (
 	guardPause = time.Second
 	guardLook  = 30 * time.Second
 )
 
-// Guard binds the socket again when its file was removed or replaced, until ctx
-// ends. Connections live on. What is no socket, and a socket that another service
-// answers on, is left alone as long as it is there.
+// Guard binds the socket again when its file was removed or replaced, until ctx ends. Existing
+// connections continue. While the path has a file that is not a socket, or a socket that another
+// service answers on, Guard leaves it alone.
 func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 	if s.file == nil {
-		return // it is inherited
+		return // another process has bound the socket
 	}
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	for wait := guardPause; ; {
@@ -313,8 +320,8 @@ func (s *Socket) Guard(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// there reports whether the socket's file is still its own. The number of a file
-// that is listened on is given to no other.
+// there reports whether the path still has this socket's file. The inode number of an open socket
+// is not reused.
 func (s *Socket) there() bool {
 	s.mu.Lock()
 	own := s.file
@@ -323,7 +330,7 @@ func (s *Socket) there() bool {
 	return err == nil && os.SameFile(info, own)
 }
 
-// renew binds the socket again unless its file is there.
+// renew binds the socket again unless its file is still there.
 func (s *Socket) renew() (bound bool, err error) {
 	if s.there() {
 		return false, nil
@@ -342,5 +349,5 @@ func (s *Socket) renew() (bound bool, err error) {
 	}
 	s.left, s.leftAt = s.on, time.Now()
 	s.on, s.file = on, file
-	return true, s.left.SetDeadline(time.Now()) // Accept notices
+	return true, s.left.SetDeadline(time.Now()) // wakes Accept
 }

@@ -12,16 +12,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitsForPeer says whether a client has to say something before it is known who it is.
+// waitsForPeer reports whether PeerOf must wait for data from the client.
 const waitsForPeer = true
 
-// MaxSocketPath is the longest name of a pipe, in characters: Windows' limit.
+// MaxSocketPath is the limit of Windows for the name of a pipe, in characters.
 const MaxSocketPath = 256
 
-// pipes is where all names of pipes are.
+// pipes is the prefix of all pipe names.
 const pipes = `\\.\pipe\`
 
-// CheckSocketPath refuses a name that no pipe can have.
+// CheckSocketPath returns an error if the path is not a valid name for a pipe.
 func CheckSocketPath(path string) error {
 	name, ok := cutPipes(path)
 	switch {
@@ -40,8 +40,9 @@ func cutPipes(path string) (name string, ok bool) {
 	return path[len(pipes):], true
 }
 
-// Dial connects to a control pipe. The error is fs.ErrNotExist if there is no pipe, fs.ErrPermission if this user may
-// not use it, and errOverloaded if too many clients are connecting.
+// Dial connects to a control pipe. The error is fs.ErrNotExist if there is no pipe,
+// fs.ErrPermission if this user may not use it, and errOverloaded if too many clients are
+// connecting.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	c, err := pipe.Dial(ctx, path)
 	if errors.Is(err, pipe.ErrBusy) {
@@ -50,15 +51,14 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, err
 }
 
-// Socket is the control pipe that a service listens on. Nobody can take it away. Its
-// methods may be called at once.
+// Socket is the control pipe that a service listens on. No other process can remove it. Its methods
+// are safe for concurrent use.
 type Socket struct{ on *pipe.Listener }
 
-// SocketPerms is who may connect to a pipe: its security descriptor.
+// SocketPerms determines who may connect to a pipe. It is a security descriptor.
 type SocketPerms struct{ SDDL string }
 
-// Listen makes the control pipe, for those who may enter. A name that is served
-// already is refused.
+// Listen creates the control pipe. It returns an error if another process serves the name.
 func Listen(path string, to SocketPerms) (*Socket, error) {
 	if err := CheckSocketPath(path); err != nil {
 		return nil, err
@@ -70,20 +70,20 @@ func Listen(path string, to SocketPerms) (*Socket, error) {
 	return &Socket{on}, nil
 }
 
-// Admit changes who may enter, from the next connection on.
+// Admit changes who may connect. It applies from the next connection.
 func (s *Socket) Admit(to SocketPerms) error { return s.on.Admit(to.SDDL) }
 
-// Accept waits for the next connection.
+// Accept returns the next connection.
 func (s *Socket) Accept() (net.Conn, error) { return s.on.Accept() }
 
-// Close ends the pipe.
+// Close closes the pipe.
 func (s *Socket) Close() error { return s.on.Close() }
 
-// Addr is its name.
+// Addr returns the name of the pipe.
 func (s *Socket) Addr() net.Addr { return s.on.Addr() }
 
-// SetDeadline bounds Accept.
+// SetDeadline sets the deadline for Accept.
 func (s *Socket) SetDeadline(t time.Time) error { return s.on.SetDeadline(t) }
 
-// Guard has nothing to do: the name of a pipe is held as long as it is served.
+// Guard does nothing, because no other process can take the name of a pipe that is being served.
 func (s *Socket) Guard(context.Context, *slog.Logger) {}

@@ -20,15 +20,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// tempSocket is a place for a pipe.
+// tempSocket returns a name for a pipe.
 func tempSocket(t *testing.T) string {
 	return fmt.Sprintf(`%squeuectl-test-%d-%s`, pipes, os.Getpid(), filepath.Base(t.TempDir())+t.Name())
 }
 
-// ownerOnly lets the pipe's owner in, and the system and administrators.
+// ownerOnly returns permissions that admit the owner of the pipe, the system and administrators.
 func ownerOnly() SocketPerms { return SocketPerms{SDDL: pipe.OwnerOnly()} }
 
-// A name that no pipe on this machine can have is refused.
+// A name that no pipe on this machine can have is rejected.
 func TestNamesOfPipes(t *testing.T) {
 	for name, want := range map[string]bool{
 		`\\.\pipe\queuectl`: true, `\\.\PIPE\x`: true, pipes + strings.Repeat("x", MaxSocketPath-len(pipes)): true,
@@ -44,8 +44,8 @@ func TestNamesOfPipes(t *testing.T) {
 	}
 }
 
-// The client tells nothing to a pipe that belongs to somebody else: what other users, and
-// administrators who are not elevated, make belongs to themselves.
+// The client does not trust a pipe of another user. A pipe that an administrator creates without
+// elevation belongs to the administrator's account.
 func TestServersThatAreTrusted(t *testing.T) {
 	self := "S-1-5-21-1-2-3-1001"
 	for owner, want := range map[string]bool{
@@ -66,7 +66,7 @@ func TestServersThatAreTrusted(t *testing.T) {
 	}
 }
 
-// The system, and who is an administrator with all their rights, may do everything.
+// Root is true for the system and for elevated administrators.
 func TestRoot(t *testing.T) {
 	for _, c := range []struct {
 		Peer
@@ -78,7 +78,7 @@ func TestRoot(t *testing.T) {
 	}
 }
 
-// Who is known is so by all groups that count.
+// PeerOf returns all groups of the client that are relevant for access.
 func TestPeerHasItsGroups(t *testing.T) {
 	d := &door{right: Admin}
 	if _, err := client(t, serve(t, d)).Show(t.Context(), Show{ID: "a"}); err != nil {
@@ -97,7 +97,8 @@ func TestPeerHasItsGroups(t *testing.T) {
 	}
 }
 
-// Who is kept out is told how to get in: by the group where there is one, else by whom.
+// The error for a user who may not use the pipe explains how to get access: through the group if it
+// exists, otherwise through an administrator.
 func TestWhoIsKeptOutIsToldTheWay(t *testing.T) {
 	for _, c := range []struct {
 		path  string
@@ -118,8 +119,7 @@ func TestWhoIsKeptOutIsToldTheWay(t *testing.T) {
 	}
 }
 
-// A program that opens the pipe as a file, and says nothing, holds the end of the service
-// up no longer than a request would.
+// A program that opens the pipe as a file and sends nothing does not delay the end of the service.
 func TestSilentProgramDoesNotHoldUpTheEnd(t *testing.T) {
 	socket := tempSocket(t)
 	began := time.Now()

@@ -11,15 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Nothing that a request carries is logged but the names of jobs and settings: a
-// command or a variable may be secret.
+// The log contains only the ids of jobs and the names of settings from a request. Commands and
+// environment variables may be secret.
 
-// logged is how many jobs of a request are named in the log.
+// logged is the maximum number of jobs of a request whose ids are logged.
 const logged = 3
 
-// level returns the level of a request's line in the log. A request that changed something gets a line by default.
-// Reading, enqueueing and typing do not: they are too frequent. Nor do requests that were rejected or changed nothing:
-// a user can send any number of those, and could fill the disk with their lines.
+// level returns the level of a request's line in the log. A request that changed something gets a
+// line by default. Reading, enqueueing and typing do not: they are too frequent. Nor do requests
+// that were rejected or changed nothing: a user can send any number of those, and could fill the
+// disk with their lines.
 func (m *Method) level(result any, err error) slog.Level {
 	quiet := !m.Right.Covers(Submit) || m.Name == "logs" || m.Name == "attach" || m.Name == "enqueue" || m.Name == "enqueue.batch"
 	switch r, counts := result.(interface{ changed() bool }); {
@@ -31,8 +32,8 @@ func (m *Method) level(result any, err error) slog.Level {
 	return slog.LevelInfo
 }
 
-// A user without the right operate gets at most requestLines lines at the level info per requestWindow. The audit
-// log has all changes.
+// A user without the right operate gets at most requestLines lines at the level info per
+// requestWindow. The audit log has all changes.
 const (
 	requestLines  = 60
 	requestWindow = time.Minute
@@ -51,8 +52,8 @@ type lineCount struct {
 	omitted int       // lines left out since the last line that was written
 }
 
-// take reports whether the user may write a line now. If so, omitted is the number of the user's lines that were left
-// out since the last one.
+// take reports whether the user may write a line now. If so, omitted is the number of the user's
+// lines that were left out since the last one.
 func (l *requestLog) take(uid int, now time.Time) (omitted int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,14 +77,14 @@ func (l *requestLog) take(uid int, now time.Time) (omitted int, ok bool) {
 	return omitted, true
 }
 
-// Each changed method reports whether a request with this result has changed something.
+// The changed methods report whether a request with this result changed something.
 
 func (r BulkResult) changed() bool     { return len(r.Done) > 0 }
 func (r Removed) changed() bool        { return r.Removed > 0 }
 func (r ScheduleDetail) changed() bool { return !r.Existed }
 func (r Enqueued) changed() bool       { return !r.Duplicate }
 
-// logRequest writes the line of a request that took some time and had this result or error.
+// logRequest logs a request.
 func (s *Server) logRequest(ctx context.Context, t *task, took time.Duration, result any, err error) {
 	m := methodOf(t.method)
 	if m == nil {
@@ -124,10 +125,10 @@ func (s *Server) logRequest(ctx context.Context, t *task, took time.Duration, re
 	s.log.LogAttrs(ctx, level, text, attrs...)
 }
 
-// deniedEvery is how often it is logged at most that somebody was not let in.
+// deniedEvery is the minimum time between two log lines about rejected connections.
 const deniedEvery = 10 * time.Second
 
-// logDenied tells of a peer that was not let in, unless another has just been.
+// logDenied logs a rejected connection, unless another one was logged within deniedEvery.
 func (s *Server) logDenied(p Peer, err error) {
 	now, last := time.Now().UnixNano(), s.denied.Load()
 	if now-last < int64(deniedEvery) || !s.denied.CompareAndSwap(last, now) {
@@ -136,7 +137,8 @@ func (s *Server) logDenied(p Peer, err error) {
 	s.log.Warn("connection refused", "uid", p.UID, "pid", p.PID, "error", err)
 }
 
-// plainID is an id as the log has it: what was refused may be of any length, and of any characters.
+// plainID returns an id in a form that is safe for the log. The id of a rejected request may have
+// any length and any characters.
 func plainID(id string) string {
 	if queue.ValidID(id) {
 		return id

@@ -13,7 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// requestLogger returns a function that logs n equal requests and returns the log that they caused at the level info.
+// requestLogger returns a function that logs n equal requests and returns the log lines at level
+// info or above.
 func requestLogger() func(method string, right Right, result any, err error, n int) string {
 	var out bytes.Buffer
 	s := &Server{log: slog.New(slog.NewTextHandler(&out, nil))}
@@ -27,7 +28,8 @@ func requestLogger() func(method string, right Right, result any, err error, n i
 	}
 }
 
-// Requests that were rejected or changed nothing are not in the log by default: a user can send them without end.
+// Requests that were rejected or changed nothing are not logged by default, because a user could
+// fill the disk with them.
 func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 	logged := requestLogger()
 	matched := 3
@@ -60,7 +62,8 @@ func TestLogOmitsRequestsWithoutEffect(t *testing.T) {
 	}
 }
 
-// A user who changes jobs over and over gets a bounded number of lines; the next line counts those left out.
+// A user who changes jobs over and over gets a limited number of log lines. The next line contains
+// the number of omitted lines.
 func TestLogBoundsLinesOfAUser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logged, done := requestLogger(), BulkResult{Done: []string{"a"}}

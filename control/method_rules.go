@@ -11,22 +11,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of what parameters say.
+// Limits for parameter values. Others are in params.go and in package queue.
 const (
-	MaxPage       = 1000           // jobs of a list
-	MaxScreenRows = 100            // jobs of each part of a screen
+	MaxPage       = 1000           // jobs in a page of a list
+	MaxScreenRows = 100            // jobs in each section of a screen
 	MaxWorkers    = 4096           // workers of a service
-	MaxJitter     = 24 * time.Hour // of a schedule
+	MaxJitter     = 24 * time.Hour // jitter of a schedule
 	maxCleanup    = 36500          // days
-	maxNumber     = 1<<31 - 1      // of attempts
-	maxSequence   = 1e18           // event number
-	maxWeight     = 1000           // of a queue
-	maxCount      = 1e9            // jobs
+	maxNumber     = 1<<31 - 1      // number of an attempt
+	maxSequence   = 1e18           // number of an event
+	maxWeight     = 1000           // weight of a queue
+	maxCount      = 1e9            // number of jobs
 	maxBytes      = 1 << 50
-	MaxSchedule   = 100 // bytes of the name of a schedule
+	MaxSchedule   = 100 // bytes of a schedule's name
 )
 
-// Constraints that several parameters have.
+// Constraints that several parameters share.
 var (
 	notEmpty  = queue.Constraint{NotEmpty: true}
 	queueName = formed(queue.FormQueue)
@@ -51,7 +51,7 @@ func between(low, high float64) queue.Constraint {
 
 func upTo(bytes int) queue.Constraint { return queue.Constraint{MaxBytes: bytes} }
 
-// filledUpTo is for a text in a group: an empty one would count as given.
+// filledUpTo is for a text that is part of a group, where an empty text would count as given.
 func filledUpTo(bytes int) queue.Constraint { return queue.Constraint{NotEmpty: true, MaxBytes: bytes} }
 
 func atMost(entries int) queue.Constraint { return queue.Constraint{MaxItems: entries} }
@@ -72,7 +72,7 @@ func stateWords(states []queue.State, more ...string) (list []string) {
 	return append(list, more...)
 }
 
-// some is a constraint on a list or a map that must not be empty.
+// some returns a constraint on a list or a map that must not be empty.
 func some(c queue.Constraint) queue.Constraint {
 	c.MinItems = 1
 	return c
@@ -88,7 +88,7 @@ var (
 // quoted returns names in quotes, separated by commas.
 func quoted(names []string) string { return `"` + strings.Join(names, `", "`) + `"` }
 
-// filters are the parameters that select jobs of a list.
+// filters returns the parameters that select jobs of a list.
 func filters() []param {
 	return []param{
 		opt("label", "only jobs with all of these labels", atMost(queue.MaxLabels)),
@@ -133,7 +133,7 @@ const withPriority = "jobs:priority"
 // prioritized reports whether a job has a priority.
 func prioritized(s queue.Spec) bool { return s.Priority != nil }
 
-// enqueueRules are those of methods that enqueue jobs.
+// enqueueRules returns the rulesets of methods that enqueue jobs.
 func enqueueRules() map[reflect.Type]*ruleset {
 	const twoPriorities = `cannot be combined with field "priority"; use one of them`
 	next := free("next", "start before all your waiting jobs; the service chooses the priority for that")
@@ -173,7 +173,7 @@ func enqueueRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// listRules are those of methods that show jobs, or wait for them.
+// listRules returns the rulesets of methods that show jobs or wait for them.
 func listRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Show](): {params: []param{
@@ -201,7 +201,7 @@ func listRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// outputRules are those of methods about the output of jobs, and their terminals.
+// outputRules returns the rulesets of methods for the output and the terminals of jobs.
 func outputRules() map[reflect.Type]*ruleset {
 	return map[reflect.Type]*ruleset{
 		reflect.TypeFor[Logs](): {[]param{
@@ -240,7 +240,7 @@ func outputRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// verbRules are those of verbs on jobs.
+// verbRules returns the rulesets of methods that change jobs.
 func verbRules() map[reflect.Type]*ruleset {
 	signal := &queue.Form{Pattern: queue.SignalPattern(), Fault: func(text string) error {
 		_, err := queue.ParseSignal(text)
@@ -278,8 +278,8 @@ func verbRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// notOfQueues lists the fields for which a queue cannot have a default: those that define what is executed, those
-// that choose the account, and those that belong to a single job.
+// notOfQueues lists the fields for which a queue cannot have a default: those that define what is
+// executed, those that choose the account, and those that belong to a single job.
 var notOfQueues = []string{
 	"id", "queue", "command", "argv", "env", "env_pass", "env_secret", "cwd", "umask", "shell", "stdin", "stdin_file",
 	"user", "tty", "on_completed", "on_failed", "on_dead", "on_ended", "depends_on",
@@ -293,7 +293,7 @@ func CheckQueueDefault(field string) error {
 	return nil
 }
 
-// queueRules are those of methods about queues and their statistics.
+// queueRules returns the rulesets of methods for queues and their statistics.
 func queueRules() map[reflect.Type]*ruleset {
 	keep := between(0, maxCount)
 	settings := []param{
@@ -354,7 +354,7 @@ func cursorParam(c queue.Constraint) []param {
 	return []param{opt("cursor", `field "next" of the previous answer, to get the next page`, c)}
 }
 
-// gateRules are those of methods about locks, rates and resources.
+// gateRules returns the rulesets of methods for locks, rates and resources.
 func gateRules() map[reflect.Type]*ruleset {
 	gateCursor := &queue.Form{Pattern: `^(0|-?[1-9][0-9]{0,9}) ([1-9][0-9]?|100) [\s\S]+$`, Valid: validGateCursor,
 		Is: `a cursor from gate.list; use field "next" of its answer`}
@@ -377,7 +377,7 @@ func gateRules() map[reflect.Type]*ruleset {
 	}
 }
 
-// workerRules are those of methods about workers and nodes.
+// workerRules returns the rulesets of methods for workers and nodes.
 func workerRules() map[reflect.Type]*ruleset {
 	drain := []group{excludes(`cannot be combined with parameter "off"; use one of them`,
 		[]string{"wait"}, []string{"off"})}
@@ -412,7 +412,7 @@ func validRate(s string) bool {
 	return err == nil && s[0] >= '1' && s[0] <= '9'
 }
 
-// scheduleRules are those of methods about schedules and hooks.
+// scheduleRules returns the rulesets of methods for schedules and hooks.
 func scheduleRules() map[reflect.Type]*ruleset {
 	name := need("name", "name of the schedule", aName)
 	form := &queue.Form{Pattern: `^[A-Za-z0-9][A-Za-z0-9._@/-]{0,99}$`, Valid: validSchedule,
@@ -450,7 +450,7 @@ func holding(word string) schema {
 	return schema{"anyOf": []schema{{"const": word}, {"type": "array", "contains": schema{"const": word}}}}
 }
 
-// serviceRules are those of methods about the service itself.
+// serviceRules returns the rulesets of methods for the service itself.
 func serviceRules() map[reflect.Type]*ruleset {
 	key := need("key", "name of the setting", notEmpty)
 	var kinds []string

@@ -10,23 +10,23 @@ import (
 // Method is one row of the table of methods.
 type Method struct {
 	Name   string
-	Right  Right // that it needs
-	Others Right // that it needs where it is about another's job, or another's account
-	Stream bool  // it tells before it answers
+	Right  Right // right that the caller needs
+	Others Right // right that the caller needs for other users' jobs, or to run jobs as another user
+	Stream bool  // the method sends notifications before it answers
 	does   endpoint
 }
 
-// endpoint is how a method is carried out, and the types of what it takes and gives.
+// endpoint implements a method and describes the types of its parameters and results.
 type endpoint struct {
 	decode        func(raw json.RawMessage) (params any, err error)
 	call          func(ctx context.Context, api API, params any, tell func(any) error) (any, error)
 	params        reflect.Type
-	tells, result reflect.Type // tells is nil unless it streams
-	reads         bool         // nothing is changed by it
+	tells, result reflect.Type // tells is the type of the notifications; nil if the method sends none
+	reads         bool         // the method changes nothing
 }
 
-// Methods is the table of methods. It is made with the first call: a program that asks for none has none
-// of it.
+// Methods returns the table of methods. The first call builds it, so that a program that never
+// calls it does not spend time on it.
 func Methods() []Method {
 	table.once.Do(func() {
 		table.rows = methods()
@@ -44,7 +44,7 @@ var table struct {
 	byName map[string]*Method
 }
 
-// methodOf is the row of a method, nil if there is none.
+// methodOf returns the row of a method, nil if there is no such method.
 func methodOf(name string) *Method {
 	Methods()
 	return table.byName[name]
@@ -131,6 +131,7 @@ func MethodNames() []string {
 	return names
 }
 
+// onSelection is a method that acts on jobs.
 type onSelection[P any] func(API, context.Context, P) (BulkResult, error)
 
 // pause adapts a method that takes a Selection to one that takes a PauseSelection.
@@ -140,6 +141,7 @@ func pause(f onSelection[Selection]) onSelection[PauseSelection] {
 	}
 }
 
+// answer returns the endpoint of a method that sends one answer.
 func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, _ func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P))
@@ -147,13 +149,14 @@ func answer[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	return endpoint{decode[P], call, reflect.TypeFor[P](), nil, reflect.TypeFor[R](), false}
 }
 
-// reads is answer, of a method that changes nothing.
+// reads returns the endpoint of a method that sends one answer and changes nothing.
 func reads[P, R any](f func(API, context.Context, P) (R, error)) endpoint {
 	e := answer(f)
 	e.reads = true
 	return e
 }
 
+// stream returns the endpoint of a method that sends notifications before its answer.
 func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, error)) endpoint {
 	call := func(ctx context.Context, api API, params any, tell func(any) error) (any, error) {
 		return f(api, ctx, *params.(*P), func(n N) error { return tell(n) })
@@ -161,7 +164,7 @@ func stream[P, N, R any](f func(API, context.Context, P, func(N) error) (R, erro
 	return endpoint{decode[P], call, reflect.TypeFor[P](), reflect.TypeFor[N](), reflect.TypeFor[R](), false}
 }
 
-// decode reads the parameters of a method into a *P; it is nil with an error.
+// decode parses the parameters of a method. It returns a *P, or nil with an error.
 func decode[P any](raw json.RawMessage) (any, error) {
 	p := new(P)
 	if err := decodeParams(raw, p); err != nil {
@@ -170,15 +173,15 @@ func decode[P any](raw json.RawMessage) (any, error) {
 	return p, nil
 }
 
-// ReadParams reads the parameters of a method as the server does: those that are unknown are refused. raw
-// is JSON that queue.CheckJSON has passed.
+// ReadParams parses the parameters of a method like the server: it rejects unknown ones.
+// queue.CheckJSON must have accepted raw.
 func ReadParams[P any](raw json.RawMessage) (p P, err error) {
 	err = decodeParams(raw, &p)
 	return p, err
 }
 
-// mayLast reports whether a request that is no stream may take as long as one, and so counts as
-// one.
+// mayLast reports whether a request of a method that is not a stream may take as long as a stream.
+// Such a request counts towards the limit for streams.
 func mayLast(params any) bool {
 	attach, ok := params.(*Attach)
 	return ok && attach.Wait

@@ -1,12 +1,14 @@
 package control
 
-// NodeView is a machine that shares the queue as the wire shows it.
+// NodeView describes a node in an answer.
 type NodeView struct {
-	Name          string            `json:"name"`
-	State         string            `json:"state"` // alive, draining, drained, stopped, or away: its service has not been heard of and was not stopped
-	This          bool              `json:"this"`  // whose service answers
+	Name string `json:"name"`
+	// State is alive, draining, drained, stopped or away. A node is away if its service did not
+	// stop normally but its heartbeats are missing.
+	State         string            `json:"state"`
+	This          bool              `json:"this"` // the node whose service answers
 	Workers       int               `json:"workers"`
-	Running       int               `json:"running"` // jobs
+	Running       int               `json:"running"` // number of running jobs
 	Labels        map[string]string `json:"labels"`
 	Resources     map[string]int    `json:"resources"`
 	Version       string            `json:"version"`
@@ -14,25 +16,26 @@ type NodeView struct {
 	LastHeartbeat Time              `json:"last_heartbeat"`
 }
 
-// Nodes asks for those after a cursor.
+// Nodes requests the nodes after a cursor.
 type Nodes struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// NodeList lists nodes by name. There are others after Next, if that is not "".
+// NodeList is a page of nodes in the order of their names. Next is the cursor of the next page, ""
+// on the last page.
 type NodeList struct {
 	Nodes []NodeView `json:"nodes"`
 	Next  string     `json:"next,omitempty"`
 }
 
-// NodeName names a node.
+// NodeName is the name of a node.
 type NodeName struct {
 	Name string `json:"name"`
 }
 
-// NodeDrain has a node claim nothing more, or again.
+// NodeDrain stops a node from claiming jobs or, with Off, lets it claim jobs again.
 type NodeDrain struct {
 	Name string `json:"name"`
 	Off  bool   `json:"off,omitempty"`
-	Wait bool   `json:"wait,omitempty"` // until nothing runs there
+	Wait bool   `json:"wait,omitempty"` // send the response once no job is running on the node
 }

@@ -8,26 +8,29 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of what parameters hold. They are refused while they are read, by their names.
+// Limits for parameter values. The decoders enforce them while they parse, and the errors name the
+// parameter.
 const (
-	MaxNames   = 10_000           // ids of jobs
-	MaxWaits   = 1000             // ids of jobs to wait for, or to be told events of
-	MaxTexts   = 64               // states, or kinds of events
-	MaxEntries = queue.MaxArgsEnv // arguments and variables of all jobs of a batch's request
-	MaxScalar  = 4 << 10          // bytes of a setting
-	MaxLines   = 100_000          // of output, from its end
-	maxUser    = 256              // bytes of the name of a user
-	maxGate    = 600              // bytes of the cursor of a list of gates
+	MaxNames = 10_000 // ids of jobs
+	MaxWaits = 1000   // ids of jobs to wait for, or to receive events of
+	MaxTexts = 64     // states, or kinds of events
+	// MaxEntries is the maximum number of arguments and environment variables of all jobs in a
+	// request together.
+	MaxEntries = queue.MaxArgsEnv
+	MaxScalar  = 4 << 10 // bytes of the value of a setting
+	MaxLines   = 100_000 // lines of output, counted from the end
+	maxUser    = 256     // bytes of a user name
+	maxGate    = 600     // bytes of the cursor of a list of gates
 )
 
-// manyNames is how many ids make a request one about many jobs.
+// manyNames is the number of ids from which a request counts as one that changes many jobs.
 const manyNames = 100
 
-// Name is the id of a job on the wire: text, or an integer, which is its decimal text. What
-// cannot be an id is clipped: it names no job either way.
+// Name is the id of a job. In JSON it is text or an integer, which means its decimal text. A value
+// that cannot be an id is truncated, since no job has it anyway.
 type Name string
 
-// UnmarshalJSON reads text or an integer.
+// UnmarshalJSON implements json.Unmarshaler.
 func (n *Name) UnmarshalJSON(raw []byte) error {
 	if string(raw) == "null" {
 		*n = ""
@@ -59,10 +62,10 @@ func asID(s string) string {
 	return queue.Clip(s)
 }
 
-// Names is a list of at most MaxNames ids on the wire; a single one may stand alone.
+// Names is a list of at most MaxNames ids. In JSON, a single id may replace the list.
 type Names []string
 
-// UnmarshalJSON reads one id or a list.
+// UnmarshalJSON implements json.Unmarshaler.
 func (n *Names) UnmarshalJSON(raw []byte) error {
 	*n = nil
 	if string(raw) == "null" {
@@ -84,10 +87,10 @@ func (n *Names) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// Texts is a list of at most MaxTexts texts on the wire; a single one may stand alone.
+// Texts is a list of at most MaxTexts texts. In JSON, a single text may replace the list.
 type Texts []string
 
-// UnmarshalJSON reads one text or a list.
+// UnmarshalJSON implements json.Unmarshaler.
 func (t *Texts) UnmarshalJSON(raw []byte) error {
 	*t = nil
 	if string(raw) == "null" {
@@ -111,10 +114,10 @@ func (t *Texts) UnmarshalJSON(raw []byte) error {
 	return queue.Elements(raw, add)
 }
 
-// Labels are at most queue.MaxLabels labels on the wire, by name.
+// Labels holds at most queue.MaxLabels labels by name.
 type Labels map[string]string
 
-// UnmarshalJSON reads an object of text.
+// UnmarshalJSON implements json.Unmarshaler.
 func (l *Labels) UnmarshalJSON(raw []byte) error {
 	*l = nil
 	if string(raw) == "null" {
@@ -140,10 +143,10 @@ func (l *Labels) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// Scalar is a setting's value on the wire: text, a number, true or false.
+// Scalar is the value of a setting. In JSON it is text, a number, true or false.
 type Scalar string
 
-// UnmarshalJSON reads the value as its text.
+// UnmarshalJSON implements json.Unmarshaler.
 func (s *Scalar) UnmarshalJSON(raw []byte) error {
 	if len(raw) > 0 && raw[0] == '"' {
 		return json.Unmarshal(raw, (*string)(s))
@@ -155,15 +158,15 @@ func (s *Scalar) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// maxTerminal is how many rows or columns a terminal may have.
+// maxTerminal is the maximum number of rows, and of columns, of a terminal.
 const maxTerminal = 1<<16 - 1
 
-// Chosen reports whether a selection says which jobs, where it does not name them.
+// Chosen reports whether the selection selects jobs by anything but their ids.
 func (s *Selection) Chosen() bool {
 	return s.All || s.Failed || s.Batch != "" || s.Queue != "" || len(s.State) > 0 || len(s.Label) > 0 || s.User != "" || s.OlderThan != 0 || s.IDGlob != ""
 }
 
-// Each many reports whether a request is about many jobs.
+// The many methods report whether a request lists or changes many jobs.
 
 func (s *Selection) many() bool  { return s.Chosen() || len(s.IDs) >= manyNames }
 func (p *DLQRetry) many() bool   { return p.All || p.Batch != "" || len(p.IDs) >= manyNames }
@@ -172,7 +175,7 @@ func (p *ScreenRows) many() bool { return true }
 func (p *Tree) many() bool       { return true }
 func (p *Sure) many() bool       { return true }
 
-// Each subject is what the log says that a request is about: jobs, or a setting.
+// The subject methods return the jobs, or the setting, that the log names for a request.
 
 func (p *Enqueue) subject() (ids []string, key string) {
 	if p.Spec.ID != nil {

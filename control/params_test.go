@@ -10,12 +10,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// list is a JSON list of n equal elements.
+// list returns a JSON list of n equal elements.
 func list(n int, element string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(element+",", n), ",") + "]"
 }
 
-// labels is a JSON object of n labels whose names and values have size bytes together.
+// labels returns a JSON object with n labels. The name and the value of each have size bytes
+// together.
 func labels(n, size int) string {
 	var all []string
 	for i := range n {
@@ -25,7 +26,7 @@ func labels(n, size int) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// A parameter holds what its limit says; what is one more is refused by its name.
+// A parameter may be as large as its limit. If it is larger, the error names the parameter.
 func TestParametersAreBounded(t *testing.T) {
 	text := func(n int) string { return `"` + strings.Repeat("x", n) + `"` }
 	for _, c := range []struct {
@@ -75,7 +76,8 @@ func TestParametersAreBounded(t *testing.T) {
 	}
 }
 
-// What can be no id is taken for the name of no job, and little of it is kept.
+// Text that cannot be an id is accepted as the name of a job that does not exist, but it is
+// truncated.
 func TestNamesThatAreNoIDsAreClipped(t *testing.T) {
 	long := strings.Repeat("x", 128)
 	for raw, want := range map[string]string{

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOf asks the kernel who is at the other end. What it says is of the moment
-// when the connection was made.
+// PeerOf returns the identity of the process at the other end of a connection. The kernel recorded
+// it when the connection was made.
 func PeerOf(c net.Conn) (Peer, error) {
 	var cred *unix.Ucred
 	var groups []int
@@ -41,20 +41,18 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// noGroup is the number of a group that this user namespace does not know: no group
-// has it.
+// noGroup is the number for a group that this user namespace does not map. No group has it.
 const noGroup = -1
 
-// firstGroups is how many groups there is room for at first, maxGroups how many a
-// process can have at most.
+// firstGroups is the initial size of the buffer for group ids. maxGroups is the maximum number of
+// groups of a process.
 const (
 	firstGroups = 32
 	maxGroups   = 1 << 16
 )
 
-// groupsOf asks the kernel for the groups of the other end: those that it was a member
-// of when the connection was made. A kernel that does not know (before 4.13) names
-// none.
+// groupsOf returns the supplementary groups that the peer had when the connection was made. It
+// returns none on kernels before 4.13, which do not record them.
 func groupsOf(fd int) ([]int, error) {
 	list := make([]uint32, firstGroups)
 	for {
@@ -79,12 +77,11 @@ func groupsOf(fd int) ([]int, error) {
 	}
 }
 
-// overflowID is what the kernel says for every user, or group, that a user namespace
-// has no number for. Outside of one it is an account as any other, usually nobody.
+// overflowID is the uid and gid that the kernel reports for ids that the user namespace does not
+// map. If the namespace maps it, it is an ordinary account, usually nobody.
 const overflowID = 65534
 
-// mapped reports whether this process's user namespace has a uid or gid; see
-// user_namespaces(7).
+// mapped reports whether this process's user namespace maps a uid or gid. See user_namespaces(7).
 func mapped(file string, id int64) bool {
 	raw, err := os.ReadFile("/proc/self/" + file)
 	if err != nil {
@@ -99,17 +96,17 @@ func mapped(file string, id int64) bool {
 	return false
 }
 
-// readsAlone reports whether a caller that only waits for its answer reads the connection itself:
-// where hungUp tells that one has ended which nobody reads.
+// readsAlone means that a caller that only waits for its answer reads the connection itself. This
+// requires a hungUp that detects the end of a connection that no goroutine reads.
 const readsAlone = true
 
-// hungUp reports whether the other end is closed for both ways.
+// hungUp reports whether the other end of the connection is closed in both directions.
 func hungUp(c net.Conn) bool {
 	gone := false
 	err := onSocket(c, func(fd int) error {
 		fds := []unix.PollFd{{Fd: int32(fd)}}
 		_, err := unix.Poll(fds, 0)
-		for err == unix.EINTR { // by the runtime's own signals: it says nothing of the client
+		for err == unix.EINTR { // the runtime's own signals interrupt poll
 			_, err = unix.Poll(fds, 0)
 		}
 		gone = fds[0].Revents&(unix.POLLHUP|unix.POLLERR) != 0

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// become makes this thread another user's, with these groups. It must be locked to its
-// goroutine, and must not be used for anything else after it.
+// become changes the user and the groups of this thread only. The caller must have locked the
+// goroutine to the thread, and must not use the thread for anything else afterwards.
 func become(uid, gid int, groups []uint32) error {
 	none := uint32(0)
 	list := unsafe.Pointer(&none)
@@ -35,9 +35,9 @@ func become(uid, gid int, groups []uint32) error {
 	return nil
 }
 
-// The kernel names user, group and all groups of who connected, as of that moment,
-// however many they are and whatever that process is afterwards. Who is not root can
-// be themselves alone.
+// PeerOf returns the user, the group and all supplementary groups that the client had when it
+// connected, regardless of their number and of later changes. Only root can test other users than
+// itself.
 func TestPeerIsWhoConnected(t *testing.T) {
 	path := filepath.Join(openFolder(t), "s")
 	l := listenAs(t, os.Geteuid(), path)
@@ -81,7 +81,7 @@ func TestPeerIsWhoConnected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = dialed.Write([]byte("x")) // as this process, which is somebody else
+		_, err = dialed.Write([]byte("x")) // this process has another identity than the client had
 		got, failed := PeerOf(c)
 		slices.Sort(got.Groups)
 		slices.Sort(want.Groups)
@@ -94,8 +94,8 @@ func TestPeerIsWhoConnected(t *testing.T) {
 	l.SetDeadline(time.Time{})
 }
 
-// A client that is there is not taken for gone, whatever signals this process gets meanwhile: Go's runtime sends itself
-// many.
+// A connected client is not reported as gone when this process receives signals. Go's runtime sends
+// itself many.
 func TestSignalsHangNobodyUp(t *testing.T) {
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: tempSocket(t), Net: "unix"})
 	if err != nil {
@@ -117,7 +117,7 @@ func TestSignalsHangNobodyUp(t *testing.T) {
 			case <-done:
 				return
 			default:
-				unix.Kill(os.Getpid(), unix.SIGURG) // as the runtime does to stop a goroutine
+				unix.Kill(os.Getpid(), unix.SIGURG) // the runtime sends this signal to preempt a goroutine
 			}
 		}
 	})

@@ -8,13 +8,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// PeerOf asks the kernel who is at the other end; on this system it cannot yet.
+// PeerOf returns an error, because it is not implemented for this operating system.
 func PeerOf(net.Conn) (Peer, error) {
 	return Peer{}, queue.Errorf(queue.CodeUnsupported, "identifying the user at the other end of a socket is not supported on this operating system; run the service on Linux")
 }
 
-// readsAlone reports whether a caller that only waits for its answer reads the connection itself.
+// readsAlone means that a caller that only waits for its answer reads the connection itself.
 const readsAlone = false
 
-// hungUp reports whether the other end is closed for both ways.
+// hungUp always returns false, because it is not implemented for this operating system.
 func hungUp(net.Conn) bool { return false }

@@ -10,12 +10,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// noGroup is the number of a group that nobody has: Windows has no first group of a
-// process.
+// noGroup is the number for the primary group of a peer, because Windows processes have none. No
+// group has it.
 const noGroup = -1
 
-// PeerOf asks the kernel who has connected. A client that did not ask to be known has as
-// long as for its first line to say something.
+// PeerOf returns the identity of the process at the other end of a pipe. If the client did not set
+// SECURITY_SQOS_PRESENT when it connected, Windows identifies it only after the server has read
+// from it. The client must then send its first bytes within firstLine.
 func PeerOf(c net.Conn) (Peer, error) {
 	c.SetReadDeadline(time.Now().Add(firstLine))
 	id, err := pipe.ClientOf(c)
@@ -32,8 +33,8 @@ func PeerOf(c net.Conn) (Peer, error) {
 	return p, nil
 }
 
-// readsAlone reports whether a caller that only waits for its answer reads the connection itself.
+// readsAlone means that a caller that only waits for its answer reads the connection itself.
 const readsAlone = false
 
-// hungUp reports whether the other end is closed for both ways.
+// hungUp reports whether the other end of the pipe is closed.
 func hungUp(c net.Conn) bool { return pipe.HungUp(c) }

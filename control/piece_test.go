@@ -2,7 +2,8 @@ package control
 
 import "testing"
 
-// Missing output is described in one way, with its stream unless that is unknown.
+// Gap describes missing output with its number of bytes and its stream, unless the stream is
+// unknown.
 func TestGapNamesBytesAndStream(t *testing.T) {
 	for want, p := range map[string]Piece{
 		"[3 bytes of stdout were not kept]": {Stream: "stdout", Dropped: 3},
@@ -16,7 +17,8 @@ func TestGapNamesBytesAndStream(t *testing.T) {
 	}
 }
 
-// The note about missing output is on a line by itself. Other output is appended unchanged.
+// AppendTo puts the description of missing output on a separate line. It appends other output
+// unchanged.
 func TestAppendToMarksGapsOnTheirOwnLine(t *testing.T) {
 	for _, c := range []struct {
 		before, want string

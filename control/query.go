@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Readable is the row of a method that changes nothing and answers at once, nil if it is not one.
+// Readable returns the row of a method that changes nothing and sends a single answer. It returns
+// nil if the method does not exist or is not like that.
 func Readable(name string) *Method {
 	if m := methodOf(name); m != nil && m.does.reads {
 		return m
@@ -18,9 +19,10 @@ func Readable(name string) *Method {
 	return nil
 }
 
-// QueryParams are the parameters of a method as the query of a URL has them: NAME=VALUE, a list by the name
-// once for each entry, and a map by NAME=KEY=VALUE. Whether they are right the method itself says. An error is a
-// *queue.Error of CodeInvalid.
+// QueryParams converts the query of a URL to the parameters of a method. The query has NAME=VALUE,
+// the same name several times for a list, and NAME=KEY=VALUE for each entry of a map. QueryParams
+// does not validate the values, which the method does. Its errors are *queue.Error with
+// CodeInvalid.
 func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	properties, _ := paramsSchema(m.does.params)["properties"].(schema)
 	params := map[string]any{}
@@ -56,8 +58,8 @@ func QueryParams(m *Method, query url.Values) (json.RawMessage, error) {
 	return json.Marshal(params)
 }
 
-// QuerySchema returns the schema of a parameter as QueryParams reads it from a query: a list or a map as the name once
-// for each entry, and everything else as a single value.
+// QuerySchema returns the schema of a parameter as QueryParams reads it from a query: a list or a
+// map as the name once for each entry, and everything else as a single value.
 func QuerySchema(property map[string]any) map[string]any {
 	s := maps.Clone(property)
 	delete(s, "description")
@@ -70,14 +72,14 @@ func QuerySchema(property map[string]any) map[string]any {
 		}
 	case slices.Contains(kinds, "array"):
 		s["type"] = "array"
-		delete(s, "pattern") // of a single text
+		delete(s, "pattern") // the pattern is for a single text
 	case slices.Contains(kinds, "string"):
 		s["type"] = "string"
 	}
 	return s
 }
 
-// kindsOf are the types that a schema allows.
+// kindsOf returns the types that a schema allows.
 func kindsOf(s schema) []string {
 	switch kinds := s["type"].(type) {
 	case string:

@@ -16,8 +16,9 @@ import (
 	"time"
 )
 
-// speaker is a service that answers each request with a result. Once asked says no more, it
-// closes the connection, and then what it returns.
+// speaker is a service that answers each request with the same result. If asked returns false for a
+// request, speaker answers it and then closes the connection. The returned channel is closed when
+// the first connection is.
 func speaker(t *testing.T, result string, asked func(connection int) (more bool)) (path string, closed chan struct{}) {
 	t.Helper()
 	path, closed = tempSocket(t), make(chan struct{})
@@ -53,8 +54,8 @@ func speaker(t *testing.T, result string, asked func(connection int) (more bool)
 	return path, closed
 }
 
-// Who asks one thing and waits reads the answer itself: a goroutine more is a thread more in
-// a program that has just begun.
+// A caller that makes one request and waits reads the answer itself. Another goroutine would need
+// another thread in a program that has just started.
 func TestOneQuestionTakesNoGoroutine(t *testing.T) {
 	var reading atomic.Int64
 	path, _ := speaker(t, `{"id":"7","seq":7,"duplicate":true,"unenforced":["cpus"]}`, func(int) bool {
@@ -73,8 +74,8 @@ func TestOneQuestionTakesNoGoroutine(t *testing.T) {
 	}
 }
 
-// A connection that the service has closed between two requests is made anew before the
-// second is sent, so that also what may not be repeated is carried out.
+// If the service has closed the connection between two requests, the client reconnects before it
+// sends the second one. So requests that may not be repeated succeed too.
 func TestAClosedConnectionIsNotAskedAgain(t *testing.T) {
 	path, closed := speaker(t, "{}", func(connection int) bool { return connection > 1 })
 	c := NewClient(path)
@@ -88,8 +89,8 @@ func TestAClosedConnectionIsNotAskedAgain(t *testing.T) {
 	}
 }
 
-// Many ask at once on one connection, some of them with an end: each gets its own answer,
-// whoever reads it.
+// Concurrent calls on one connection, some of them with a context that can be cancelled, each get
+// their own answer, no matter which goroutine reads it.
 func TestManyAskOnOneConnection(t *testing.T) {
 	path, _ := speaker(t, "{}", func(int) bool { return true })
 	c := NewClient(path)
@@ -113,7 +114,7 @@ func TestManyAskOnOneConnection(t *testing.T) {
 	all.Wait()
 }
 
-// A connection that the service has closed is closed here too, before another one is made.
+// The client closes a connection that the service has closed before it makes another one.
 func TestConnectionsThatWereLeftAreClosed(t *testing.T) {
 	path, _ := speaker(t, "{}", func(int) bool { return false })
 	c := NewClient(path)
@@ -134,13 +135,13 @@ func TestConnectionsThatWereLeftAreClosed(t *testing.T) {
 			before = open()
 		}
 	}
-	if now := open(); now > before+5 { // those that the service is about to close
+	if now := open(); now > before+5 { // allows for connections that the service is about to close
 		t.Errorf("%d descriptors are open after 20 connections, %d after 5", now, before)
 	}
 }
 
-// A stream that its caller leaves, with more of it there than is taken, does not hold up what
-// the client asks next.
+// A stream whose caller stops reading, although more pieces are waiting, does not delay the
+// client's next request.
 func TestAStreamThatIsLeftHoldsNothingUp(t *testing.T) {
 	path := tempSocket(t)
 	l, err := net.Listen("unix", path)

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What is read without reflection is all that is written.
+// UnmarshalJSON of Enqueued, which uses no reflection, decodes every field.
 func TestReceiptsAreReadWhole(t *testing.T) {
 	want := Enqueued{ID: "a", Seq: 7, Duplicate: true, Unenforced: []string{"cpus"}, NewQueues: []NewQueue{{"gpu", "gpus"}}, State: "cancelled", MaxAttempts: 4, Notes: []string{"later"}}
 	for v, i := reflect.ValueOf(want), 0; i < v.NumField(); i++ {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Right is what somebody may do; each includes those before it.
+// Right is what a user may do. Each right includes those before it.
 type Right string
 
 // The rights, the weakest first.
@@ -21,27 +21,27 @@ const (
 
 var rights = []Right{None, Read, Submit, Operate, Admin}
 
-// Rights lists the rights that somebody can be given, the weakest first.
+// Rights returns the rights that a user can be granted, the weakest first.
 func Rights() []Right { return rights[1:] }
 
-// Covers reports whether a right includes another. What is no right includes none.
+// Covers reports whether a right includes another. A value that is not a right includes none.
 func (r Right) Covers(other Right) bool {
 	have, need := slices.Index(rights, r), slices.Index(rights, other)
 	return need >= 0 && have >= need
 }
 
-// Included lists the rights that a right includes, itself too.
+// Included returns the rights that a right includes, and the right itself.
 func (r Right) Included() []Right { return rights[1 : 1+max(0, slices.Index(rights, r))] }
 
-// Access is who has which right, by the kernel's numbers.
+// Access holds the rights of users and groups, by uid and gid.
 type Access struct {
 	Users, Groups map[int]Right
 }
 
-// Of is the strongest right that a peer has, by itself or by one of its groups.
+// Of returns the strongest right that the user or one of the groups of the peer has.
 func (a *Access) Of(p *Peer) Right {
 	best := None
-	raise := func(r Right) { // "" where none is given, which covers nothing
+	raise := func(r Right) { // r is "" if no right was granted, which covers nothing
 		if r.Covers(best) {
 			best = r
 		}
@@ -57,8 +57,8 @@ func (a *Access) Of(p *Peer) Right {
 	return best
 }
 
-// Needs is the right that a method asks for: of one's own jobs, or where they are
-// another's. An unknown method asks for more than anybody has.
+// Needs returns the right that a method needs for the caller's own jobs, or for other users' jobs.
+// For an unknown method it returns "", which no right covers.
 func Needs(method string, own bool) Right {
 	m := methodOf(method)
 	switch {
@@ -70,18 +70,18 @@ func Needs(method string, own bool) Right {
 	return m.Others
 }
 
-// Visibility is how much of a job somebody sees.
+// Visibility is how much of a job a user may see.
 type Visibility int
 
-// The sights: all but environment, command and output; all but the values of the
-// environment; everything.
+// The values of Visibility: Outline is everything except the environment, the command and the
+// output; Inside is everything except the values of environment variables; Whole is everything.
 const (
 	Outline Visibility = iota
 	Inside
 	Whole
 )
 
-// Sees is how much a right shows of one's own jobs, or of another's.
+// Sees returns how much a user with a right sees of the user's own jobs, or of other users' jobs.
 func Sees(have Right, own bool) Visibility {
 	switch {
 	case have.Covers(Admin), own && have.Covers(Submit):
@@ -92,27 +92,28 @@ func Sees(have Right, own bool) Visibility {
 	return Outline
 }
 
-// hiddenValue stands for the value of a variable that is not shown.
+// hiddenValue replaces the value of an environment variable that is not shown.
 const hiddenValue = "***"
 
-// inside are the fields of a spec that an outline leaves out: what is run.
+// inside lists the fields of a spec that an Outline leaves out, because they show what the job
+// executes.
 var inside = []string{"command", "argv", "shell", "stdin", "stdin_file", "env", "env_secret", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// Hide leaves out what a sight does not show.
+// Hide removes the parts that the visibility does not include.
 func (j *Job) Hide(s Visibility) {
 	if s != Outline {
 		return
 	}
 	j.Command, j.Argv, j.HookLines, j.Hidden = "", nil, queue.HookLines{}, []string{"command"}
-	if j.Progress != nil { // what it says is output
+	if j.Progress != nil { // the text is output
 		j.Progress = &JobProgress{Percent: j.Progress.Percent, At: j.Progress.At}
 	}
-	if j.Error != nil { // it may name the program
+	if j.Error != nil { // the error may contain the name of the program
 		j.Error = plainError(j.ExitCode, j.Signal, j.Reason)
 	}
 }
 
-// Hide leaves out what a sight does not show.
+// Hide removes the parts that the visibility does not include.
 func (d *JobDetail) Hide(s Visibility) {
 	d.Job.Hide(s)
 	switch s {
@@ -143,7 +144,7 @@ func (d *JobDetail) Hide(s Visibility) {
 	}
 }
 
-// plainError says how an attempt ended without a word of what it ran.
+// plainError describes how an attempt ended without describing what it executed.
 func plainError(code *int64, signal *int, reason *string) *string {
 	switch {
 	case code != nil:
@@ -154,8 +155,8 @@ func plainError(code *int64, signal *int, reason *string) *string {
 	return reason
 }
 
-// HoldsHidden reports whether an environment has a value that was not shown: it would
-// take the place of the true one.
+// HoldsHidden reports whether an environment contains a value that was hidden. Storing it would
+// overwrite the true value.
 func HoldsHidden(env map[string]string) bool {
 	for _, v := range env {
 		if v == hiddenValue {

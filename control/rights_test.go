@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The rights are the contract's: what each method needs of one's own jobs, and of
-// another's.
+// The rights that each method needs, for the caller's own jobs and for other users' jobs, are those
+// of the documentation.
 func TestRightsAreTheContracts(t *testing.T) {
 	want := `hello read read
 whoami none none
@@ -109,7 +109,7 @@ service.stop admin admin
 	}
 }
 
-// How much of a job is seen goes by the right, and by whose it is.
+// How much of a job a user sees depends on the user's right and on the job's owner.
 func TestWhatIsSeen(t *testing.T) {
 	for _, c := range []struct {
 		have        Right
@@ -121,7 +121,7 @@ func TestWhatIsSeen(t *testing.T) {
 	}
 }
 
-// What is not to be seen of a job is in none of its fields.
+// The hidden parts of a job appear in none of its fields.
 func TestHidden(t *testing.T) {
 	canary := "c4n4ry"
 	j := queue.Job{ID: "x", State: queue.Dead, ExitCode: 127, Reason: queue.ReasonNotFound, Error: "start " + canary, MaxAttempts: 1, Execution: queue.Execution{
@@ -155,8 +155,7 @@ func TestHidden(t *testing.T) {
 	}
 }
 
-// A right comes from one's own number, the group one runs with, or another group: the
-// strongest holds.
+// A peer has the strongest of the rights of its user, its group and its supplementary groups.
 func TestAccessGoesByUserAndGroups(t *testing.T) {
 	a := Access{Users: map[int]Right{1: Read, 2: Admin, 3: Submit}, Groups: map[int]Right{10: Submit, 11: Operate, 65534: Admin}}
 	for _, c := range []struct {

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// This file bounds the requests and bytes that one user may have in progress, and lets requests wait for room.
+// This file limits the requests and bytes that one user may have in progress, and lets requests
+// wait for room.
 //
-// When room becomes free, the requests that wait for it get it in the order of their arrival, and only requests that
-// got room are woken. Waking every request to try again would cost the most when a user floods the service. Each
-// finished request would wake hundreds of goroutines, which would compete with other users' requests for the
-// processors and the lock.
+// When room becomes free, the requests that wait for it get it in the order of their arrival, and
+// only requests that got room are woken. Waking every request to try again would cost the most when
+// a user floods the service. Each finished request would wake hundreds of goroutines, which would
+// compete with other users' requests for the processors and the lock.
 
 // roomWait is how long a request waits for room in its user's share.
 const roomWait = 5 * time.Second
@@ -56,8 +57,8 @@ func (r *roomRequest) takeLocked() bool {
 		}
 		u.lists++
 	case byteRoom:
-		// Only one of a user's lines at a time may grow beyond its connection's connBytes. Otherwise two lines could
-		// each hold half of the room and wait forever for the rest.
+		// Only one of a user's lines at a time may grow beyond its connection's connBytes.
+		// Otherwise two lines could each hold half of the room and wait forever for the rest.
 		more := max(0, c.bytes+r.bytes-connBytes) - max(0, c.bytes-connBytes)
 		switch {
 		case more == 0:
@@ -71,7 +72,8 @@ func (r *roomRequest) takeLocked() bool {
 	return true
 }
 
-// grantRoomLocked gives the free room of one kind to the user's waiting requests, in the order of their arrival.
+// grantRoomLocked gives the free room of one kind to the user's waiting requests, in the order of
+// their arrival.
 func (s *Shares) grantRoomLocked(u *share, kind roomKind) {
 	u.roomRequests[kind] = slices.DeleteFunc(u.roomRequests[kind], func(r *roomRequest) bool {
 		granted := r.takeLocked()
@@ -129,10 +131,10 @@ func (s *Shares) lookSoonLocked() {
 	}
 }
 
-// look checks whether the clients whose connections wait for room are still connected. The server does not read such
-// a connection, so nothing else would notice that its client has hung up. After each client that has gone, look lets
-// other goroutines run. A user may close hundreds of connections together, and ending them all would delay everyone
-// else's requests.
+// look checks whether the clients whose connections wait for room are still connected. The server
+// does not read such a connection, so nothing else would notice that its client has hung up. After
+// each client that has gone, look lets other goroutines run. A user may close hundreds of
+// connections together, and ending them all would delay everyone else's requests.
 func (s *Shares) look() {
 	s.mu.Lock()
 	waiting := s.waitForRoomLocked()

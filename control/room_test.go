@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fill opens connections and takes every request that the user's limit allows.
+// fill opens connections and begins as many requests as the limit for a user allows.
 func fill(t *testing.T, s *Shares, uid int) (conns []*connShare) {
 	t.Helper()
 	for range userRequests / connRequests {
@@ -24,7 +24,8 @@ func fill(t *testing.T, s *Shares, uid int) (conns []*connShare) {
 	return conns
 }
 
-// Requests get room in the order in which they began to wait. Each request that ends makes room for one.
+// Requests get room in the order in which they began to wait. Each request that ends makes room for
+// one.
 func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -65,8 +66,8 @@ func TestRoomGoesToTheRequestThatWaitsLongest(t *testing.T) {
 	})
 }
 
-// The server notices within 2 roomLook if a client hangs up while its connection waits for room, even if the wait
-// began while look was checking other clients.
+// The server notices within 2 roomLook that a client has hung up while its connection waits for
+// room. That also holds if the wait began while look was checking other clients.
 func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -80,7 +81,7 @@ func TestClientsThatHangUpStopWaitingForRoom(t *testing.T) {
 				cancel()
 				return true
 			})
-			go func() { // ends when its client hangs up
+			go func() { // ends when its client has hung up
 				began := time.Now()
 				if err := c.begin(ctx); err == nil || time.Since(began) > 2*roomLook {
 					t.Errorf("the request of a client that has gone ended after %v, %v", time.Since(began), err)

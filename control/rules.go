@@ -11,18 +11,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ruleset describes the parameters of a method: what each is, which values it accepts, and which of them belong
-// together. Requests are checked by it, and Schemas declares it: what a schema permits and what the service accepts
-// are one table.
+// ruleset describes the parameters of a method: the meaning and the accepted values of each, and
+// which parameters belong together. The server checks requests with it, and Schemas generates the
+// published schemas from it, so the two always agree.
 //
-// An example: {need("name", "name of the queue", …)} refuses {} with "name: required; give the name of the queue",
-// and makes {"required": ["name"]}.
+// For example, {need("name", "name of the queue", …)} rejects the parameters {} with "name:
+// required; give the name of the queue", and adds {"required": ["name"]} to the schema.
 type ruleset struct {
 	params []param
 	groups []group
 }
 
-// param is one parameter. An optional one may be left out, but not be null.
+// param is one parameter. The client may leave out an optional parameter, but may not send null.
 type param struct {
 	name, doc string
 	required  bool
@@ -38,8 +38,8 @@ type fieldSet struct {
 	edit    bool     // the object changes existing jobs, and must not be empty
 }
 
-// mark is a name for certain values of a parameter, like "jobs:many". A group can list it instead of a parameter. It
-// counts as given if the parameter has such a value.
+// mark is a name for certain values of a parameter, like "jobs:many". A group can list it instead
+// of a parameter. It counts as given if the parameter has such a value.
 type mark struct {
 	name     string // the parameter's name, a colon and a word
 	is       func(v reflect.Value) bool
@@ -53,7 +53,7 @@ func opt(name, doc string, c queue.Constraint) param {
 	return param{name: name, doc: doc, Constraint: c}
 }
 
-// free is an optional parameter that accepts every value of its type.
+// free returns an optional parameter that accepts every value of its type.
 func free(name, doc string) param { return opt(name, doc, queue.Constraint{}) }
 
 func need(name, doc string, c queue.Constraint) param {
@@ -73,16 +73,16 @@ func (r *ruleset) param(name string) *param {
 	return nil
 }
 
-// group is a condition on two sets of parameters. It depends on whether at least one of each set is given. A
-// parameter that is false or an empty list counts as not given. An error names the first given parameter of set a or,
-// if none is given, the first in the set.
+// group is a condition on two sets of parameters. It depends on whether at least one of each set is
+// given. A parameter that is false or an empty list counts as not given. An error names the first
+// given parameter of set a or, if none is given, the first in the set.
 type group struct {
 	a, b    []string
 	accepts func(a, b bool) bool
 	declare func(a, b schema) schema
 	message string // error message, without the parameter's name
-	// exclusive makes a request that has parameters of both sets fail with a separate message, which names one of
-	// each.
+	// exclusive makes a request that has parameters of both sets fail with a separate message,
+	// which names one of each.
 	exclusive bool
 }
 
@@ -94,34 +94,36 @@ func ofFields(r *queue.FieldRule) group {
 	return excludes(r.Message, []string{r.Field}, r.Others)
 }
 
-// anyOf asks for at least one of the parameters.
+// anyOf requires at least one of the parameters.
 func anyOf(message string, names ...string) group {
 	accepts := func(a, _ bool) bool { return a }
 	return group{a: names, accepts: accepts, declare: func(a, _ schema) schema { return a }, message: message}
 }
 
-// either requires parameters of exactly one of the two sets. The message is for a request that has neither.
+// either requires parameters of exactly one of the two sets. The message is for a request that has
+// neither.
 func either(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return a != b }
 	declare := func(a, b schema) schema { return schema{"oneOf": []schema{a, b}} }
 	return group{a, b, accepts, declare, message, true}
 }
 
-// excludes refuses parameters of one set together with those of the other.
+// excludes rejects a request that has parameters of both sets.
 func excludes(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return !a || !b }
 	declare := func(a, b schema) schema { return schema{"not": schema{"allOf": []schema{a, b}}} }
 	return group{a, b, accepts, declare, message, false}
 }
 
-// requires asks for one of the second set where one of the first is given.
+// requires makes a parameter of set b mandatory if one of set a is given.
 func requires(message string, a, b []string) group {
 	accepts := func(a, b bool) bool { return !a || b }
 	declare := func(a, b schema) schema { return schema{"anyOf": []schema{{"not": a}, b}} }
 	return group{a, b, accepts, declare, message, false}
 }
 
-// check refuses what is missing of the given parameters, or does not belong together.
+// check returns an error if a required parameter is missing, or if the given parameters violate a
+// group.
 func (r *ruleset) check(given map[string]bool) error {
 	for _, p := range r.params {
 		if _, is := given[p.name]; p.required && !is {
@@ -142,14 +144,15 @@ func (r *ruleset) check(given map[string]bool) error {
 		case g.exclusive && a != "":
 			return queue.Invalid(b, `cannot be combined with parameter %q; use one of them`, a)
 		default:
-			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":") // a mark's parameter is the part before the colon
+			// The name of a mark is the name of its parameter, a colon and a word.
+			field, _, _ := strings.Cut(cmp.Or(a, g.a[0]), ":")
 			return queue.Invalid(field, "%s", g.message)
 		}
 	}
 	return nil
 }
 
-// checkValue refuses a value that the parameter does not accept.
+// checkValue returns an error if the parameter does not accept the value.
 func (p *param) checkValue(v reflect.Value) error {
 	switch v := v.Interface().(type) {
 	case Time:
@@ -159,7 +162,7 @@ func (p *param) checkValue(v reflect.Value) error {
 	case *Span:
 		return p.CheckDuration(p.name, time.Duration(*v))
 	case *Age:
-		return nil // it has read itself
+		return nil // UnmarshalJSON has checked the value
 	case []byte:
 		return p.CheckText(p.name, string(v))
 	}
@@ -187,8 +190,9 @@ func (p *param) checkValue(v reflect.Value) error {
 	return nil
 }
 
-// rulesets holds the ruleset of each type of parameters. It is made by the first rulesOf and not by an initializer,
-// which would link every ruleset into the client, though only the service checks requests.
+// rulesets holds the ruleset of each type of parameters. It is made by the first rulesOf and not by
+// an initializer, which would link every ruleset into the client, though only the service checks
+// requests.
 var rulesets struct {
 	once sync.Once
 	all  map[reflect.Type]*ruleset

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Leaving out all of several parameters and combining parameters that exclude each other give different messages.
-// Each names a parameter that was given, or one to give.
+// Leaving out all parameters of a group and combining parameters that exclude each other cause
+// different errors. Each names a parameter that was given, or one that could be given.
 func TestGroupsSayWhichFault(t *testing.T) {
 	const pick = `ids: no jobs given; set parameter "id", "ids" or "all", or select jobs with "state", "failed", "label", "queue", "batch", "user", "older_than", "id_glob"`
 	for _, c := range []struct {
@@ -41,8 +41,8 @@ func TestGroupsSayWhichFault(t *testing.T) {
 	}
 }
 
-// The error for a number or duration that is out of range states the range. It writes durations as durations, even if
-// the request gave a number of seconds.
+// The error for a number or a duration out of range contains the range. Durations are written as
+// durations, even if the request contained a number of seconds.
 func TestRefusedParametersSayTheRange(t *testing.T) {
 	for _, c := range []struct {
 		into    any

@@ -9,25 +9,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleAdd asks for a recurring job. Its members are those here and the fields of its jobs' spec,
-// of which jitter is backoff_jitter.
+// ScheduleAdd adds a recurring job. Its JSON object has the members below and the fields of the
+// job's spec. The job's field jitter is called backoff_jitter there.
 type ScheduleAdd struct {
-	Name          string
-	Cron          string
-	TZ            string // "" is the machine's zone
+	Name string
+	Cron string
+	TZ   string // time zone; "" means that of the service's machine
+	// Jitter is the maximum delay of a start. The delay follows from the schedule's name and the
+	// planned time.
 	Jitter        time.Duration
-	CatchUp       string // none, the default, one or all
-	Overlap       string // skip, the default, queue or replace
-	Replace       bool   // the one that has its name
-	RequireLimits bool   // as that of Enqueue
+	CatchUp       string // none (default), one or all
+	Overlap       string // skip (default), queue or replace
+	Replace       bool   // replace an existing schedule with this name
+	RequireLimits bool   // same as Enqueue.RequireLimits
 	Spec          queue.Spec
 }
 
-// backoffJitter is what the field jitter of a job is called beside a schedule's own.
+// backoffJitter is the name of the job field jitter in a schedule, which has a jitter itself.
 const backoffJitter = "backoff_jitter"
 
-// ScheduleFault changes the field of an error about a schedule's job to the name by which schedule.add knows that
-// field.
+// ScheduleFault changes the field of an error about a schedule's job to the name by which
+// schedule.add knows that field.
 func ScheduleFault(err error) error {
 	if e, ok := err.(*queue.Error); ok && e.Field == "jitter" {
 		return &queue.Error{Code: e.Code, Field: backoffJitter, Message: e.Message}
@@ -35,7 +37,7 @@ func ScheduleFault(err error) error {
 	return err
 }
 
-// own returns where the members go that are not the spec's.
+// own returns the destinations of the members that are not job fields.
 func (p *ScheduleAdd) own() map[string]reflect.Value {
 	own := map[string]reflect.Value{}
 	for name, into := range map[string]any{
@@ -78,7 +80,7 @@ func (p *ScheduleAdd) decode(raw json.RawMessage) error {
 	return d.check()
 }
 
-// MarshalJSON writes the members that are given.
+// MarshalJSON writes the given members.
 func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 	m := p.Spec.Given()
 	if j, given := m["jitter"]; given {
@@ -103,7 +105,7 @@ func (p ScheduleAdd) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// scheduleSchema describes the members of ScheduleAdd.
+// scheduleSchema returns the schema of ScheduleAdd.
 func scheduleSchema() schema {
 	s := jobSchema(&fieldSet{without: notOfSchedules, job: true})
 	fields := s["properties"].(schema)
@@ -111,20 +113,21 @@ func scheduleSchema() schema {
 	return s
 }
 
-// notOfSchedules are the fields of a job that its schedule gives it, or that are of one moment.
+// notOfSchedules lists the job fields that a schedule sets itself, or that make sense for a single
+// job only.
 var notOfSchedules = []string{"id", "run_at", "next_run_at", "expires_at", "env_pass"}
 
-// ScheduleName names a schedule.
+// ScheduleName is the name of a schedule.
 type ScheduleName struct {
 	Name string `json:"name"`
 }
 
-// ScheduleList asks for schedules, by name.
+// ScheduleList requests a page of schedules in the order of their names.
 type ScheduleList struct {
 	Cursor string `json:"cursor,omitempty"`
 }
 
-// SchedulePage is part of the schedules; Next is the next one's cursor, nil at the end.
+// SchedulePage is one page of schedules. Next is the cursor of the next page, nil on the last page.
 type SchedulePage struct {
 	Schedules []Schedule `json:"schedules"`
 	Next      *string    `json:"next"`
@@ -132,59 +135,62 @@ type SchedulePage struct {
 
 // Schedule is a recurring job.
 type Schedule struct {
-	Name     string   `json:"name"`
-	Cron     string   `json:"cron"`
-	TZ       string   `json:"tz"`
-	Jitter   Span     `json:"jitter"`
-	CatchUp  string   `json:"catch_up"`
-	Overlap  string   `json:"overlap"`
-	Paused   bool     `json:"paused"`
-	PausedAt Time     `json:"paused_at"`
-	PausedBy *string  `json:"paused_by"`
-	Note     string   `json:"note,omitempty"` // why it is paused, if nobody did that
-	NextAt   Time     `json:"next_at"`        // the next instant
-	User     string   `json:"user"`
-	Command  string   `json:"command,omitempty"` // for jobs with argv: that, quoted for a shell
-	Argv     []string `json:"argv,omitempty"`
-	Created  Time     `json:"created_at"`
-	// Hidden names what is left out, because the schedule is another's: command, env.
+	Name     string  `json:"name"`
+	Cron     string  `json:"cron"`
+	TZ       string  `json:"tz"`
+	Jitter   Span    `json:"jitter"`
+	CatchUp  string  `json:"catch_up"`
+	Overlap  string  `json:"overlap"`
+	Paused   bool    `json:"paused"`
+	PausedAt Time    `json:"paused_at"`
+	PausedBy *string `json:"paused_by"`
+	// Note is the reason for a pause that no user requested.
+	Note   string `json:"note,omitempty"`
+	NextAt Time   `json:"next_at"` // next planned start
+	User   string `json:"user"`
+	// Command is the command line of the jobs. For jobs with Argv, it is Argv quoted for a shell.
+	Command string   `json:"command,omitempty"`
+	Argv    []string `json:"argv,omitempty"`
+	Created Time     `json:"created_at"`
+	// Hidden lists the parts (command, env) that are left out because the schedule belongs to
+	// another user.
 	Hidden []string `json:"hidden,omitempty"`
 }
 
-// ScheduleDetail is a schedule with its next instants and its last runs.
+// ScheduleDetail is a schedule with its next occurrences and its latest ones.
 type ScheduleDetail struct {
 	Schedule
-	Next []Time        `json:"next"` // five instants, fewer if there are no more
-	Runs []ScheduleRun `json:"runs"` // the newest first
-	// Spec is what was asked of its jobs.
+	Next []Time        `json:"next"` // next five planned starts, or fewer if no more follow
+	Runs []ScheduleRun `json:"runs"` // latest occurrences, the newest first
+	// Spec contains the fields of the schedule's jobs, as in the method enqueue.
 	Spec map[string]any `json:"spec"`
-	// Existed says, of one that was added, that it was there already.
+	// Existed means that an identical schedule already existed when this one was added.
 	Existed bool `json:"existed,omitempty"`
-	// Unenforced is as that of Enqueued.
+	// Unenforced has the same meaning as Enqueued.Unenforced.
 	Unenforced []string `json:"unenforced,omitempty"`
-	// Notes are as those of Enqueued.
+	// Notes has the same meaning as Enqueued.Notes.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// ScheduleRun is what became of one instant.
+// ScheduleRun is one past occurrence of a schedule.
 type ScheduleRun struct {
 	Instant Time    `json:"instant"`
 	At      Time    `json:"recorded_at"`
 	Outcome string  `json:"outcome"`        // fired, missed, skipped or refused
-	ID      *string `json:"id"`             // of the job that was made
-	State   *string `json:"state"`          // of that job now, null if it is gone
-	By      *string `json:"by"`             // who asked for it, null if its time had come
-	Note    string  `json:"note,omitempty"` // why it was refused, or the job that it was skipped for
+	ID      *string `json:"id"`             // id of the job, null if none was enqueued
+	State   *string `json:"state"`          // current state of the job; null if it was removed
+	By      *string `json:"by"`             // user who requested the start; null if it was planned
+	Note    string  `json:"note,omitempty"` // why the start was refused, or which job it was skipped for
 }
 
-// Hide leaves out what a sight does not show.
+// Hide removes the parts that the visibility does not include.
 func (s *Schedule) Hide(sight Visibility) {
 	if sight == Outline {
 		s.Command, s.Argv, s.Hidden = "", nil, []string{"command"}
 	}
 }
 
-// Hide leaves out what a sight does not show.
+// Hide removes the parts that the visibility does not include.
 func (d *ScheduleDetail) Hide(sight Visibility) {
 	d.Schedule.Hide(sight)
 	switch sight {

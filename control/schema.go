@@ -13,20 +13,22 @@ import (
 // schema is a JSON Schema, draft 2020-12.
 type schema = map[string]any
 
-// MethodSchema describes what a method takes and gives.
+// MethodSchema describes the parameters and the results of a method.
 type MethodSchema struct {
 	Method string         `json:"method"`
 	Right  Right          `json:"right"`
-	Others Right          `json:"right_others,omitempty"` // on what is another's, where that is more
+	Others Right          `json:"right_others,omitempty"` // right for other users' jobs; "" if it is the same
 	Params map[string]any `json:"params"`
-	Tells  map[string]any `json:"tells,omitempty"` // the value of each notification of a stream
+	// Tells is the schema of each notification's value. It is nil if the method sends none.
+	Tells  map[string]any `json:"tells,omitempty"`
 	Result map[string]any `json:"result"`
 }
 
-// Schemas describes all methods by JSON Schemas (draft 2020-12), made from the types that the wire is read into and
-// written from, and from the rulesets and constraints that requests are checked by. Parameters that a schema does not
-// name are refused; later versions may add members to results. Limits of texts are in bytes of UTF-8, so a text that is
-// not ASCII can be refused though it is within maxLength.
+// Schemas describes all methods by JSON Schemas (draft 2020-12). It generates them from the Go
+// types of parameters and results, and from the rulesets and constraints with which the server
+// checks requests. The server rejects parameters that a schema does not name. Later versions may
+// add members to results. Lengths of texts are limited in bytes of UTF-8, so the server may reject
+// a non-ASCII text that satisfies maxLength.
 func Schemas() []MethodSchema {
 	list := make([]MethodSchema, len(Methods()))
 	for i, m := range Methods() {
@@ -47,7 +49,7 @@ func complete(s schema) schema {
 	return s
 }
 
-// ResultSchema returns the schema of a value that is answered as JSON, of a struct's type.
+// ResultSchema returns the schema of the JSON of a struct type.
 func ResultSchema(t reflect.Type) map[string]any { return schemaOf(t) }
 
 func is(kinds ...string) schema {
@@ -57,7 +59,7 @@ func is(kinds ...string) schema {
 	return schema{"type": kinds}
 }
 
-// orNull lets a schema permit null too.
+// orNull makes a schema accept null too, and returns it.
 func orNull(s schema) schema {
 	if kinds := kindsOf(s); kinds != nil && !slices.Contains(kinds, "null") {
 		s["type"] = append(slices.Clone(kinds), "null")
@@ -72,7 +74,7 @@ func orNull(s schema) schema {
 	return s
 }
 
-// Patterns for texts without a queue.Form.
+// Patterns for texts that have no queue.Form.
 const (
 	decimals        = `([0-9]+[.]?[0-9]*|[.][0-9]+)`
 	decimal         = decimals + `([eE][+-]?[0-9]+)?`
@@ -115,13 +117,13 @@ func jsonOf(t reflect.Type) schema {
 	return nil
 }
 
-// durationSchema describes a duration of at least least seconds.
+// durationSchema returns the schema of a duration of at least the given number of seconds.
 func durationSchema(least float64) schema {
 	most := queue.MaxDuration.Seconds()
 	return schema{"type": []string{"number", "string"}, "minimum": least, "maximum": most, "pattern": durationPattern}
 }
 
-// fieldKind describes the values of a job's field by its kind.
+// fieldKind returns the schema for the kind of a job field.
 func fieldKind(f *queue.Field) schema {
 	switch f.Kind {
 	case queue.KindInteger:
@@ -146,10 +148,11 @@ func fieldKind(f *queue.Field) schema {
 	return is("string")
 }
 
-// fieldSchema describes a field of a job. A patch removes entries of maps by null.
+// fieldSchema returns the schema of a job field. In a patch, null as the value of a map's entry
+// removes the entry.
 func fieldSchema(f *queue.Field, patch bool) schema {
 	s := fieldKind(f)
-	switch f.Name { // which take numbers for texts
+	switch f.Name { // these fields also accept numbers
 	case "id":
 		s = schema{"type": []string{"string", "integer"}, "minimum": 0}
 	case "depends_on":
@@ -169,8 +172,8 @@ func fieldSchema(f *queue.Field, patch bool) schema {
 	return orNull(s)
 }
 
-// jobSchema returns the schema of a job to enqueue, or of an object with some of a job's fields. It includes the
-// rules about fields that belong together.
+// jobSchema returns the schema of a job to enqueue, or of an object with some of a job's fields. It
+// includes the rules about fields that belong together.
 func jobSchema(set *fieldSet) schema {
 	properties := schema{}
 	names := func(name string) []string { // returns the names by which a field may be given
@@ -179,7 +182,8 @@ func jobSchema(set *fieldSet) schema {
 	var rules []schema
 	for _, f := range queue.Fields() {
 		for _, name := range []string{f.Name, f.Alias} {
-			if name != "" && name != "env_pass" && !slices.Contains(set.without, name) { // the client resolves env_pass
+			// The client resolves env_pass, so the service does not accept it.
+			if name != "" && name != "env_pass" && !slices.Contains(set.without, name) {
 				properties[name] = fieldSchema(&f, !set.job)
 			}
 		}
@@ -214,7 +218,7 @@ func jobSchema(set *fieldSet) schema {
 	return s
 }
 
-// aliasOf returns the field's other name; "" if it has none.
+// aliasOf returns the alias of a job field, "" if it has none.
 func aliasOf(name string) string {
 	for _, f := range queue.Fields() {
 		if f.Name == name {
@@ -224,8 +228,8 @@ func aliasOf(name string) string {
 	return ""
 }
 
-// givenFields returns the schema of an object in which at least one of these fields is given: not null, not false and
-// not an empty map.
+// givenFields returns the schema of an object in which at least one of these fields is given: not
+// null, not false and not an empty map.
 func givenFields(names []string, properties schema) schema {
 	return anyOfThese(names, func(name string) schema {
 		property := properties[name].(schema)
@@ -241,8 +245,8 @@ func givenFields(names []string, properties schema) schema {
 	})
 }
 
-// anyOfThese returns the schema of an object that has at least one of these members. The function value returns the
-// schema for a member's value; if it is nil, any value is allowed.
+// anyOfThese returns the schema of an object that has at least one of these members. The function
+// value returns the schema for a member's value; if it is nil, any value is allowed.
 func anyOfThese(names []string, value func(name string) schema) schema {
 	list := make([]schema, len(names))
 	for i, name := range names {
@@ -257,7 +261,7 @@ func anyOfThese(names []string, value func(name string) schema) schema {
 	return schema{"anyOf": list}
 }
 
-// declare adds what a constraint says to the schema of a value.
+// declare adds a constraint to the schema of a value.
 func declare(s schema, c *queue.Constraint) {
 	kinds := kindsOf(s)
 	if r := c.Range; r != nil {
@@ -284,13 +288,13 @@ func declare(s schema, c *queue.Constraint) {
 	}
 }
 
-// declareText adds what a constraint says about a text.
+// declareText adds the parts of a constraint that apply to a text.
 func declareText(s schema, c *queue.Constraint) {
 	array := slices.Contains(kindsOf(s), "array")
 	switch {
 	case c.Enum != nil && !array:
 		s["enum"] = c.Enum
-	case c.Enum != nil: // a single one instead of a list
+	case c.Enum != nil: // the client may send a single text instead of a list
 		s["pattern"] = "^(" + strings.Join(c.Enum, "|") + ")$"
 	case c.Text != nil:
 		s["pattern"] = c.Text.Pattern
@@ -306,7 +310,7 @@ func declareText(s schema, c *queue.Constraint) {
 	}
 }
 
-// declareEntries adds what a constraint says about a list or a map, and about its entries.
+// declareEntries adds the parts of a constraint that apply to a list or a map and to its entries.
 func declareEntries(s schema, c *queue.Constraint, entries, least, most string) {
 	if c.MinItems > 0 {
 		s[least] = c.MinItems
@@ -345,7 +349,8 @@ func declareEntries(s schema, c *queue.Constraint, entries, least, most string) 
 	s["propertyNames"] = names
 }
 
-// paramsSchema describes the parameters of a method by the ruleset that they are checked by.
+// paramsSchema returns the schema of a method's parameters, generated from the ruleset with which
+// the server checks them.
 func paramsSchema(t reflect.Type) schema {
 	s := schema{"type": "object", "additionalProperties": false}
 	var own map[string]reflect.Value
@@ -384,7 +389,7 @@ func paramsSchema(t reflect.Type) schema {
 	return s
 }
 
-// schema describes a parameter of a type.
+// schema returns the schema of a parameter of type t.
 func (p *param) schema(t reflect.Type) schema {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -394,7 +399,7 @@ func (p *param) schema(t reflect.Type) schema {
 		s = jobSchema(p.fields)
 	}
 	if t == reflect.TypeFor[Time]() {
-		s["type"] = "string" // what is not given is left out
+		s["type"] = "string" // a parameter may be left out, but not be null
 	}
 	declare(s, &p.Constraint)
 	s["description"] = p.doc
@@ -406,8 +411,9 @@ func givenPriority() schema {
 	return schema{"required": []string{"priority"}, "properties": schema{"priority": is("integer")}}
 }
 
-// given returns the schema of a request in which at least one of these parameters is given, or has a value with one
-// of these marks. A name that is not a parameter is a field of the job, which is a number.
+// given returns the schema of a request in which at least one of these parameters is given, or has
+// a value with one of these marks. A name that is not a parameter is a field of the job, which is a
+// number.
 func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 	marked := map[string]schema{}
 	names = slices.Clone(names)
@@ -435,7 +441,7 @@ func (r *ruleset) given(names []string, own map[string]reflect.Value) schema {
 	})
 }
 
-// schemaOf describes a type as it is written to the wire.
+// schemaOf returns the schema of a type's JSON.
 func schemaOf(t reflect.Type) schema {
 	if s := jsonOf(t); s != nil {
 		return s

@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// compileSchema compiles a schema with a library that is not ours.
+// compileSchema compiles a schema with an independent library.
 func compileSchema(t *testing.T, name string, s map[string]any) *jsonschema.Schema {
 	t.Helper()
 	raw, err := json.Marshal(s)
@@ -38,7 +38,7 @@ func compileSchema(t *testing.T, name string, s map[string]any) *jsonschema.Sche
 	return compiled
 }
 
-// permits reports whether a schema permits JSON.
+// permits reports whether a schema accepts a JSON value.
 func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
 	t.Helper()
 	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(raw))
@@ -50,7 +50,8 @@ func permits(t *testing.T, s *jsonschema.Schema, raw string) bool {
 
 var testDefaults = queue.Defaults{MaxRetries: 3, KillAfter: time.Second, Shell: "/bin/sh -c", OnLost: queue.OnLostRetry}
 
-// accepts returns why a method does not accept parameters, whatever state the queue is in.
+// accepts returns the error with which a method rejects the parameters regardless of the queue's
+// state, nil if it accepts them.
 func accepts(m *Method, raw string) error {
 	if err := queue.CheckJSON([]byte(raw)); err != nil {
 		return err
@@ -79,7 +80,7 @@ func accepts(m *Method, raw string) error {
 	return nil
 }
 
-// A method refuses a request without parameters exactly if its schema does.
+// A method rejects a request without parameters if and only if its schema does.
 func TestSchemasDeclareWhatMustBeGiven(t *testing.T) {
 	for i, s := range Schemas() {
 		err := accepts(&Methods()[i], "{}")
@@ -110,7 +111,7 @@ func TestSchemasDescribeEveryParameter(t *testing.T) {
 	}
 }
 
-// Every parameter of a ruleset is one of its type, and the other way round.
+// The ruleset of a method has exactly the parameters of its parameter type.
 func TestRulesetsNameEveryParameter(t *testing.T) {
 	for _, s := range Schemas() {
 		kind := methodOf(s.Method).does.params
@@ -125,7 +126,7 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 		names := params(own)
 		if with, ok := p.Interface().(interface {
 			own() map[string]reflect.Value
-		}); ok { // the rest is a job
+		}); ok { // the other parameters are job fields
 			names = with.own()
 			for i := range own.NumField() {
 				if f := own.Field(i); f.Type() != reflect.TypeFor[queue.Spec]() && !holds(names, f) {
@@ -141,7 +142,7 @@ func TestRulesetsNameEveryParameter(t *testing.T) {
 	}
 }
 
-// holds reports whether one of the values is a field.
+// holds reports whether one of the values is the field.
 func holds(values map[string]reflect.Value, field reflect.Value) bool {
 	for _, v := range values {
 		if v.Addr().Pointer() == field.Addr().Pointer() {
@@ -159,7 +160,8 @@ func jobFields() []string {
 	return names
 }
 
-// examples are parameters without which methods refuse every request.
+// examples are sets of required parameters. For each method, at least one set makes it accept other
+// parameters.
 var examples = []map[string]string{
 	{}, {"id": `"a"`}, {"command": `"true"`}, {"name": `"a"`}, {"all": "true"}, {"yes": "true"},
 	{"commit": "true", "jobs": `[{"command":"true"}]`}, {"count": "1"},
@@ -175,7 +177,7 @@ var examples = []map[string]string{
 	{"env_secret": `{"A":"/x"}`, "command": `"true"`},
 }
 
-// probes are values that each parameter is tried with.
+// probes returns the values to try for a parameter.
 func probes(property schema) []string {
 	list := []string{
 		"null", "true", "false", "0", "1", "-1", "2", "0.5", "-0.001", "1e300", "100000", "999999999999", `""`,
@@ -189,7 +191,7 @@ func probes(property schema) []string {
 		for _, bound := range []string{"minimum", "maximum", "exclusiveMinimum"} {
 			if n, ok := of[bound].(float64); ok {
 				for _, v := range []float64{n - 1, n, n + 1} {
-					raw, _ := json.Marshal(v) // a number it is
+					raw, _ := json.Marshal(v) // a number can always be encoded
 					list = append(list, string(raw), "["+string(raw)+"]")
 				}
 			}
@@ -220,13 +222,13 @@ func object(n int) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// inContent are parameters whose content is refused for more than a schema can say, so that a value that the schema
-// permits may be refused; no value that it does not permit is accepted.
+// inContent lists parameters whose values a schema cannot describe completely. The method may
+// reject a value that the schema accepts, but never the other way round.
 var inContent = map[string]string{
 	"id": "an integer with an exponent", "ids": "an integer with an exponent", "memory": "the size in a text",
 }
 
-// Each value of each parameter that its schema permits is accepted, and no other.
+// For every parameter, the method accepts exactly the values that the schema accepts.
 func TestSchemasPermitWhatIsAccepted(t *testing.T) {
 	for i, s := range Schemas() {
 		m, compiled := &Methods()[i], compileSchema(t, s.Method, s.Params)
@@ -247,7 +249,7 @@ func TestSchemasPermitWhatIsAccepted(t *testing.T) {
 	}
 }
 
-// baseFor returns parameters with which a method accepts most values of another one.
+// baseFor returns the other parameters with which a method accepts most values of the named one.
 func baseFor(t *testing.T, m *Method, s *jsonschema.Schema, name string) map[string]string {
 	t.Helper()
 	for _, e := range examples {
@@ -274,8 +276,8 @@ func written(params map[string]string) string {
 	return "{" + strings.Join(all, ",") + "}"
 }
 
-// The schemas permit next together with a priority exactly where requests are accepted: not if a job has a priority that
-// is a number.
+// The schemas accept next together with a priority in the same cases as the server: not if a job
+// has a priority that is a number.
 func TestSchemasExcludePriorityWithNext(t *testing.T) {
 	for request, accepted := range map[string]bool{
 		`{"command":"true","next":true,"priority":3}`:                                             false,

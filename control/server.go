@@ -21,51 +21,52 @@ import (
 // Limits of a connection.
 // See docs/decisions/0072.
 const (
-	firstLine   = 10 * time.Second // for the first line to be whole
-	idleLimit   = 5 * time.Minute  // without a request or an open stream
-	answerLimit = 5 * time.Second  // for an answer to be taken
-	tellLimit   = time.Minute      // for a piece of a stream to be taken
-	stallLimit  = 10 * time.Second // for more of a line that is longer than connBytes
-	forAdmins   = 8                // connections kept for root and admins
-	forOutside  = 8                // connections at once of people who have no right
-	outsideLine = 64 << 10         // bytes of a line of theirs
-	hangUpLook  = time.Second      // between looks whether a half-closed client is gone
-	stopLimit   = time.Second      // for requests under way when the service stops
+	firstLine   = 10 * time.Second // for the first line to arrive completely
+	idleLimit   = 5 * time.Minute  // without a request in progress or an open stream
+	answerLimit = 5 * time.Second  // for the client to read an answer
+	tellLimit   = time.Minute      // for the client to read a piece of a stream
+	stallLimit  = 10 * time.Second // for more bytes of a line that is longer than connBytes
+	forAdmins   = 8                // connections reserved for root and admins
+	forOutside  = 8                // concurrent connections of users without access
+	outsideLine = 64 << 10         // bytes of a request line of a user without access
+	hangUpLook  = time.Second      // interval of the checks whether a half-closed client has gone
+	stopLimit   = time.Second      // for requests in progress when the service stops
 )
 
-// Of requests that are longer than largeRequest, in bytes, only so many are carried out at
-// once (see largePlaces). One that takes longer than largeHold waits for something else than
-// the processor, and lets the next one begin.
+// Only largePlaces requests that are longer than largeRequest, in bytes, are processed
+// concurrently. A request that takes longer than largeHold is waiting for something other than the
+// processor, so the next one may begin.
 const (
 	largeRequest = 256 << 10
 	largeHold    = time.Second
 )
 
-// Limits are the settings of a server; they are asked at each connection.
+// Limits holds the settings of a server. The server reads them for each connection.
 type Limits struct {
-	// Connections is how many there may be at once, and of one user.
+	// Connections returns how many connections may be open in total and for one user.
 	Connections func() (all, user int)
 }
 
-// Authorizer says who may do what.
+// Authorizer decides what each user may do.
 type Authorizer interface {
-	// Right is what a peer may do now; it is asked at each request.
+	// Right returns the current right of a peer. The server calls it for each request.
 	Right(p *Peer) Right
-	// Admit is asked once a connection, before its first request is answered; an error
-	// ends it.
+	// Admit is called once per connection, before its first request is answered. If it returns an
+	// error, the server sends the error and closes the connection.
 	Admit(ctx context.Context, p *Peer) error
-	// Refuse is why a peer may not do what needs a right, and who could let it.
+	// Refuse returns the error for a peer that lacks the right "needs" for the method "what". The
+	// error names who can grant the right.
 	Refuse(p *Peer, what string, needs Right) error
 }
 
 // Server answers the API on a listener.
 type Server struct {
-	// Crowded is called at each request that comes while another is under way on
-	// its connection or another connection is open. It must not wait. Change it
-	// before Run only.
+	// Crowded is called for each request that arrives while another request is in progress on its
+	// connection or another connection is open. It must not block, and may be changed only before
+	// Run.
 	Crowded func()
-	// Patience is how long a reader of a stream may take for a piece of it, or for its
-	// end; 0 is for ever. Change it before Run only.
+	// Patience is how long a client may take to read a piece of a stream, or its final answer. 0
+	// means unlimited. It may be changed only before Run.
 	Patience time.Duration
 
 	api    API
@@ -74,23 +75,24 @@ type Server struct {
 	shares *Shares
 	log    *slog.Logger
 	peerOf func(net.Conn) (Peer, error)
-	within bool // its client is in this process
+	within bool // the only client is in this process
 
-	stopping chan struct{} // closed when Run is to end
+	stopping chan struct{} // closed when Run has to stop
 
 	conns connTable
 
-	denied atomic.Int64 // when that was last logged, in nanoseconds since 1970
-	lines  requestLog   // limits the log lines of users
+	denied atomic.Int64 // when a denied request was last logged, in nanoseconds since 1970
+	lines  requestLog   // limits how many log lines each user causes
 }
 
-// NewServer makes a server, whose users have shares of what it does. The API takes its
-// places from the same shares.
+// NewServer returns a server for api. The shares limit what each user may have in progress. The API
+// must take its slots for heavy work from the same shares.
 func NewServer(api API, limits Limits, gate Authorizer, shares *Shares, log *slog.Logger) *Server {
 	return &Server{Crowded: func() {}, Patience: tellLimit, api: api, limits: limits, gate: gate, shares: shares, log: log, peerOf: PeerOf, stopping: make(chan struct{})}
 }
 
-// Within makes a client in this process, which is served as p; Run serves nobody else then.
+// Within returns a client in this process, which the server serves as the peer p. Run must not be
+// used then.
 func (s *Server) Within(p Peer) *Client {
 	s.peerOf = func(net.Conn) (Peer, error) { return p, nil }
 	s.within = true
@@ -101,8 +103,9 @@ func (s *Server) Within(p Peer) *Client {
 	}}
 }
 
-// As makes a client in this process, which is served as a peer beside those that Run serves: within their
-// limits, and with the right that the peer has at each request. Whoever asks says who the peer is.
+// As returns a client in this process, which the server serves as the peer p next to the clients of
+// Run. The same limits apply, and the server determines the peer's right at each request. The
+// caller vouches for the peer's identity.
 func (s *Server) As(p Peer) *Client {
 	return &Client{within: func() net.Conn {
 		client, server := net.Pipe()
@@ -111,14 +114,14 @@ func (s *Server) As(p Peer) *Client {
 	}}
 }
 
-// knownConn is a connection in this process, of which it is known who is at the other end.
+// knownConn is a connection in this process whose peer is known in advance.
 type knownConn struct {
 	net.Conn
 	peer Peer
 }
 
-// Run serves until ctx ends; then it lets requests under way be answered for a
-// moment, and closes what is left.
+// Run serves connections from l until ctx ends. It then gives the requests in progress stopLimit to
+// finish, and closes the remaining connections.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	calls, hangUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer hangUp()
@@ -151,7 +154,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 		case errors.Is(err, net.ErrClosed):
 			hangUp()
 			return fmt.Errorf("accept: %w", err)
-		default: // no descriptors, most likely: wait, do not spin
+		default: // most likely no descriptor is free: wait instead of spinning
 			s.log.Warn("cannot accept a connection", "error", err)
 			spare.Close()
 			turnAway(l)
@@ -165,15 +168,15 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// openSpare holds a descriptor that can be given up when there are no others; nil
-// if there is none even now.
+// openSpare opens a file descriptor that Run can close when no other is free. It returns nil if
+// there is none.
 func openSpare() *os.File {
 	f, _ := os.Open(os.DevNull)
 	return f
 }
 
-// turnAway tells the client that waits longest that it cannot be served, with the
-// descriptor that was spared.
+// turnAway accepts the connection that has waited longest, which needs the descriptor of the spare
+// file, sends it an error and closes it.
 func turnAway(l net.Listener) {
 	d, ok := l.(interface{ SetDeadline(time.Time) error })
 	if !ok {
@@ -187,8 +190,8 @@ func turnAway(l net.Listener) {
 	}
 }
 
-// read reads lines and has them answered until the client sends no more. An
-// error is for the client; the connection is then closed.
+// read reads request lines and starts answering them, until the client sends no more. An error is
+// sent to the client before the connection is closed.
 func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup) error {
 	in := bufio.NewReaderSize(c.net, 8<<10)
 	s.readWithin(c, firstLine)
@@ -217,8 +220,8 @@ func (s *Server) read(ctx context.Context, c *serverConn, calls *sync.WaitGroup)
 	}
 }
 
-// readWithin has the connection's next bytes come within a while, and at once when the
-// service stops.
+// readWithin sets the deadline for the connection's next bytes. If the service is stopping, reads
+// fail immediately.
 func (s *Server) readWithin(c *serverConn, d time.Duration) {
 	c.net.SetReadDeadline(time.Now().Add(d))
 	if s.isStopping() {
@@ -226,8 +229,8 @@ func (s *Server) readWithin(c *serverConn, d time.Duration) {
 	}
 }
 
-// begin reads a request, which owns its line from now on, and has it answered. An error is
-// for the client; the connection is then closed.
+// begin parses a request and starts a goroutine that answers it. The request owns the line from now
+// on. An error is sent to the client before the connection is closed.
 func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *sync.WaitGroup) error {
 	t := &task{conn: c, bytes: int64(cap(line)), patience: answerLimit}
 	c.begin() // a connection whose request waits for room is not idle
@@ -241,12 +244,14 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 	case ctx.Err() != nil:
 		t.end()
 		return nil
-	case err != nil && t.id == nil && !errors.Is(err, queue.ErrRequest): // the next line may not begin where a request does
+	// In the last case, this line may have ended inside a request, so the next one may not start
+	// with one.
+	case err != nil && t.id == nil && !errors.Is(err, queue.ErrRequest):
 		t.end()
 		return err
 	case err == nil && full != nil:
 		err = full
-		if t.id == nil { // a notification gets no answer, not even that it was not carried out
+		if t.id == nil { // a notification gets no answer, not even an error
 			t.end()
 			return nil
 		}
@@ -256,7 +261,7 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 		c.send(answerLine(t.id, nil, err), answerLimit)
 		return nil
 	}
-	if c.outside() { // it may ask who it is, once
+	if c.outside() { // a user without access may send one request, for example whoami
 		s.answer(ctx, t)
 		return nil
 	}
@@ -270,8 +275,9 @@ func (s *Server) begin(ctx context.Context, c *serverConn, line []byte, calls *s
 	return nil
 }
 
-// growStack has a goroutine that begins get at once the 32 KiB of stack that an answer of the store's needs. Grown
-// bit by bit, as it goes deeper, it would be copied with all that is on it each time: 16 us of 320 for an enqueue.
+// growStack grows the stack of a new goroutine to 32 KiB in one step, which a store call needs.
+// Growing it step by step would copy its content each time, which takes 16 us of the 320 us of an
+// enqueue.
 //
 //go:noinline
 func growStack() {
@@ -288,8 +294,8 @@ func (s *Server) isStopping() bool {
 	}
 }
 
-// finish lets requests under way be answered after the client has sent its
-// last; a client that has gone altogether is not waited for.
+// finish waits for the requests in progress after the client has sent its last one. If the client
+// has hung up, finish cancels them.
 func (s *Server) finish(c *serverConn, calls *sync.WaitGroup) {
 	if _, idle := c.idleSince(); idle {
 		calls.Wait() // the requests have ended, or are about to end
@@ -310,8 +316,8 @@ func (s *Server) finish(c *serverConn, calls *sync.WaitGroup) {
 	}
 }
 
-// answer carries out one request. A panic costs its caller an answer of
-// internal, nobody else anything.
+// answer processes one request and sends the answer. If the request panics, its caller gets an
+// internal error and other requests are not affected.
 func (s *Server) answer(ctx context.Context, t *task) {
 	defer t.end()
 	began := time.Now()
@@ -320,10 +326,10 @@ func (s *Server) answer(ctx context.Context, t *task) {
 	case errors.Is(err, context.Canceled):
 		err = queue.Errorf(queue.CodeUnavailable, "the service is stopping; try again later")
 	case errors.Is(err, errGone):
-		err = queue.Errorf(queue.CodeUnavailable, "%v", errGone) // which the log alone hears
+		err = queue.Errorf(queue.CodeUnavailable, "%v", errGone) // only the log shows this
 	}
 	s.logRequest(ctx, t, time.Since(began), result, err)
-	t.conn.asking.Add(-1) // who has the answer may ask again at once
+	t.conn.asking.Add(-1) // a client that has received the answer may send another request immediately
 	if t.id == nil {      // a notification
 		return
 	}
@@ -333,6 +339,7 @@ func (s *Server) answer(ctx context.Context, t *task) {
 	t.conn.send(t.line, t.patience)
 }
 
+// carryOut checks the right for a request, decodes its parameters and calls the API.
 func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -369,8 +376,8 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 			return nil, err
 		}
 		defer end()
-		t.patience = s.Patience // what was told before may not be read yet
-		// Nothing that a stopping service could still tell is worth waiting for.
+		t.patience = s.Patience // the client may still be reading earlier pieces of the stream
+		// A stopping service ends the stream, since waiting for more pieces is pointless.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
@@ -392,24 +399,26 @@ func (s *Server) carryOut(ctx context.Context, t *task) (result any, err error) 
 
 type peerKey struct{}
 
-// WithPeer is ctx for what a peer asks.
+// WithPeer returns a context for a request of p.
 func WithPeer(ctx context.Context, p Peer) context.Context {
 	return context.WithValue(queue.WithUser(ctx, p.UID), peerKey{}, p)
 }
 
-// PeerFrom is who asks; the zero Peer when nobody was named.
+// PeerFrom returns the peer that sent the request of ctx. It returns the zero Peer if there is
+// none.
 func PeerFrom(ctx context.Context) Peer {
 	p, _ := ctx.Value(peerKey{}).(Peer)
 	return p
 }
 
-// Peer is who is at the other end of the socket, by the kernel's word.
+// Peer is the process at the other end of the socket, as the kernel reports it.
 type Peer struct {
 	UID    int
-	GID    int // -1 if this user namespace does not know it; always on Windows
+	GID    int // -1 if this user namespace does not map the group; always -1 on Windows
 	PID    int
-	Groups []int // the supplementary ones, when the connection was made
-	Right  Right // what it may do, as of what it asks
-	// Submission is the number in the store's inbox of what it enqueues, in whose name the service itself asks; 0 is none.
+	Groups []int // supplementary groups when the connection was made
+	Right  Right // right of the user when the current request began
+	// Submission is the number, in the store's inbox, of the submission that the service enqueues
+	// on behalf of the user. 0 means none.
 	Submission int64
 }

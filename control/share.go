@@ -7,30 +7,31 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// MaxStreams is how many streams one user may have at once.
+// MaxStreams is the maximum number of concurrent streams of one user.
 const MaxStreams = 64
 
-// What one user may have under way at once, over all connections.
+// Limits for what one user may have in progress, over all connections.
 const (
 	userRequests = 256     // requests
 	connRequests = 64      // of these, on one connection
-	userLists    = 4       // of these, lists and verbs on many jobs
-	userBytes    = MaxLine // bytes of lines, requests and answers, beside those that each connection has free
-	connBytes    = 16 << 10
+	userLists    = 4       // of these, requests that list or change many jobs
+	userBytes    = MaxLine // bytes of request lines and answers beyond connBytes of each connection
+	// connBytes is the number of bytes of each connection that do not count for its user.
+	connBytes = 16 << 10
 )
 
-// Shares divides the service among its users: it bounds what each user has under way, and
-// gives users in turn the places for heavy work. The zero Shares is ready. Its methods may
-// be called at once.
+// Shares divides the service among its users. It limits what each user may have in progress, and
+// grants the slots for heavy work round robin. The zero Shares is ready for use. Its methods are
+// safe for concurrent use.
 type Shares struct {
 	mu      sync.Mutex
-	users   map[int]*share // by uid; guarded by mu, as is all below
+	users   map[int]*share // by uid; guarded by mu, like the fields below
 	places  places
-	looking bool // look is running, or a timer is set to call it
-	unbound bool // bytes have no limit: there is one user, who may take any time to read
+	looking bool // look is running, or a timer will call it
+	unbound bool // bytes are not limited, because the only user may take any time to read
 }
 
-// share is what one user has under way. Shares.mu guards it.
+// share holds what one user has in progress. Shares.mu guards it.
 type share struct {
 	uid      int
 	conns    int
@@ -39,35 +40,35 @@ type share struct {
 	lists    int
 	helpers  int
 	bytes    int64      // sum over the user's connections of the bytes beyond connBytes
-	growing  *connShare // the connection whose line has grown beyond connBytes; nil if none has
+	growing  *connShare // connection whose line has grown beyond connBytes; nil if none
 
 	roomRequests [roomKinds][]*roomRequest // requests that wait for room, in the order of their arrival
 
-	waiting   [classes][2][]*waiter // for a place; the second ones take bytes
-	taken     [classes]int          // places
-	answering int                   // of these, by those who take bytes
+	waiting   [classes][2][]*waiter // waiters for slots; index 1 holds those that need room for an answer
+	taken     [classes]int          // slots in use
+	answering int                   // slots in use by waiters that need room for an answer
 }
 
-// connShare is what one connection has under way of its user's share.
+// connShare holds what one connection uses of its user's share.
 type connShare struct {
 	s    *Shares
 	user *share
-	// endIfGone is called every roomLook while the connection waits for room. If the client has hung up, it cancels
-	// the connection's requests and returns true.
+	// endIfGone is called every roomLook while the connection waits for room. If the client has
+	// hung up, it cancels the connection's requests and returns true.
 	endIfGone func() bool
 
-	bytes    int64 // guarded by Shares.mu, as is:
+	bytes    int64 // guarded by Shares.mu, like requests
 	requests int
 }
 
-// setUnbound says whether bytes are counted at all.
+// setUnbound sets whether the number of bytes is unlimited.
 func (s *Shares) setUnbound(unbound bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unbound = unbound
 }
 
-// of is the share of a user. The caller holds mu.
+// of returns the share of a user, and creates it if there is none. The caller holds mu.
 func (s *Shares) of(uid int) *share {
 	u := s.users[uid]
 	if u == nil {
@@ -80,14 +81,14 @@ func (s *Shares) of(uid int) *share {
 	return u
 }
 
-// forget drops a share that holds nothing. The caller holds mu.
+// forget deletes a share that nothing uses. The caller holds mu.
 func (s *Shares) forget(u *share) {
 	if u.conns == 0 && u.helpers == 0 && u.taken == [classes]int{} && !u.waits() {
 		delete(s.users, u.uid)
 	}
 }
 
-// connect begins a connection of a user.
+// connect adds a connection to the share of its user.
 func (s *Shares) connect(uid int, endIfGone func() bool) *connShare {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +97,7 @@ func (s *Shares) connect(uid int, endIfGone func() bool) *connShare {
 	return &connShare{s: s, user: u, endIfGone: endIfGone}
 }
 
-// close ends a connection, with what it has under way.
+// close removes the connection from its user's share, and frees what it used.
 func (c *connShare) close() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -106,7 +107,7 @@ func (c *connShare) close() {
 	c.s.forget(c.user)
 }
 
-// add counts n bytes of the connection. Its first connBytes do not count for the user. The
+// add adds n to the bytes of the connection. The first connBytes do not count for the user. The
 // caller holds mu.
 func (c *connShare) add(n int64) {
 	before := max(0, c.bytes-connBytes)
@@ -120,7 +121,7 @@ func (c *connShare) add(n int64) {
 	}
 }
 
-// room takes n bytes for a line. whole is false if the line may still grow.
+// room waits for room for n bytes of a line. whole is false if the line may still grow.
 func (c *connShare) room(ctx context.Context, n int64, whole bool) error {
 	if c.await(ctx, roomRequest{conn: c, kind: byteRoom, bytes: n, whole: whole}) {
 		return nil
@@ -128,14 +129,14 @@ func (c *connShare) room(ctx context.Context, n int64, whole bool) error {
 	return queue.Errorf(queue.CodeUnavailable, "your requests and answers in progress take %d bytes, the maximum per user; read the answers, and send less at a time", userBytes)
 }
 
-// lineEnded says that the connection's line grows no more.
+// lineEnded records that the connection's line has been read completely.
 func (c *connShare) lineEnded() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.stopGrowing()
 }
 
-// stopGrowing lets another line grow. The caller holds mu.
+// stopGrowing lets another line of the user grow. The caller holds mu.
 func (c *connShare) stopGrowing() {
 	if c.user.growing == c {
 		c.user.growing = nil
@@ -143,14 +144,14 @@ func (c *connShare) stopGrowing() {
 	}
 }
 
-// charge counts n bytes whether there is room for them or not; a negative n gives them back.
+// charge adds n bytes even if that exceeds the limit. A negative n frees them.
 func (c *connShare) charge(n int) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.add(int64(n))
 }
 
-// begin takes room for a request, which end gives back.
+// begin waits for room for a request. The caller must free it with end.
 func (c *connShare) begin(ctx context.Context) error {
 	if c.await(ctx, roomRequest{conn: c, kind: requestRoom}) {
 		return nil
@@ -158,7 +159,7 @@ func (c *connShare) begin(ctx context.Context) error {
 	return queue.Errorf(queue.CodeUnavailable, "too many requests are in progress (limits: %d per connection, %d per user); wait for an answer before you send more", connRequests, userRequests)
 }
 
-// end gives back the bytes of a request and, if it had begun, its room.
+// end frees the bytes of a request and, if it had begun, its room.
 func (c *connShare) end(begun bool, bytes int) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -170,7 +171,7 @@ func (c *connShare) end(begun bool, bytes int) {
 	c.add(int64(-bytes))
 }
 
-// stream takes room for a stream, which end gives back. It does not wait: streams last.
+// stream takes room for a stream, which end frees. It does not wait, because streams may last long.
 func (c *connShare) stream() (end func(), err error) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
@@ -185,7 +186,7 @@ func (c *connShare) stream() (end func(), err error) {
 	}, nil
 }
 
-// list takes room for a request about many jobs, which end gives back.
+// list waits for room for a request about many jobs, which end frees.
 func (c *connShare) list(ctx context.Context) (end func(), err error) {
 	if !c.await(ctx, roomRequest{conn: c, kind: listRoom}) {
 		return nil, queue.Errorf(queue.CodeUnavailable, "%d of your requests that list or change many jobs are in progress, the maximum per user; wait until one of them is answered", userLists)
@@ -198,12 +199,12 @@ func (c *connShare) list(ctx context.Context) (end func(), err error) {
 	}, nil
 }
 
-// userHelpers is how many goroutines may carry out one user's verbs beside those of the
-// requests themselves.
+// userHelpers is the maximum number of extra goroutines that process one user's requests, in
+// addition to one for each request.
 const userHelpers = 128
 
-// Helper reserves a goroutine of those that a user may have beside the requests'
-// own, without waiting. end gives it back.
+// Helper reserves one of the extra goroutines that a user may have. It does not wait, and reports
+// whether one was free. The caller must call end to return it.
 func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +221,7 @@ func (s *Shares) Helper(ctx context.Context) (end func(), ok bool) {
 	}, true
 }
 
-// Charge counts n bytes that a request needs until it ends in its user's share.
+// Charge adds n bytes to the user's share until the request of ctx ends.
 func Charge(ctx context.Context, n int) {
 	if t := taskOf(ctx); t != nil {
 		t.bytes += int64(n)

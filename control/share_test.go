@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waits checks that ask waits for room for roomWait, and is refused then.
+// waits checks that ask waits for room for roomWait and then fails.
 func waits(t *testing.T, what string, ask func() error, says string) {
 	t.Helper()
 	began := time.Now()
@@ -22,7 +22,7 @@ func waits(t *testing.T, what string, ask func() error, says string) {
 	}
 }
 
-// gets checks that ask is given room at once.
+// gets checks that ask gets room immediately.
 func gets(t *testing.T, what string, ask func() error) {
 	t.Helper()
 	began := time.Now()
@@ -31,8 +31,8 @@ func gets(t *testing.T, what string, ask func() error) {
 	}
 }
 
-// A connection has 64 requests under way and a user 256; more wait for room, and are
-// refused after 5 s. Other users do not notice.
+// A connection may have 64 requests in progress, and a user 256. Further requests wait for room and
+// fail after 5 s. Other users are not affected.
 func TestRequestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -74,8 +74,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	})
 }
 
-// A user may have 64 streams, and one more is refused immediately. A user may also have 4 requests that list or change
-// many jobs, and one more waits for a place.
+// A user may have 64 streams, and one more is refused immediately. A user may also have 4 requests
+// that list or change many jobs, and one more waits for room.
 func TestStreamsAndListsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -117,9 +117,9 @@ func TestStreamsAndListsAreBounded(t *testing.T) {
 	})
 }
 
-// The bytes of a user are bounded, whatever the number of connections: one line as long as
-// a line may be always fits where nothing else is under way, of several that grow one at a
-// time does, and what each connection has free is not counted.
+// The bytes of a user are limited over all connections, except for connBytes of each connection. A
+// line of the maximum length always fits if nothing else is in progress. Of several growing lines,
+// only one at a time gets room.
 func TestBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -145,7 +145,7 @@ func TestBytesAreBounded(t *testing.T) {
 		waits(t, "a second one, while the first is carried out", room(second, 1), "8388608 bytes")
 		first.charge(-MaxLine)
 		gets(t, "once that is answered", room(second, MaxLine))
-		second.charge(MaxLine) // an answer, which there must be
+		second.charge(MaxLine) // answers are charged even if there is no room
 		second.lineEnded()
 		waits(t, "a line beside too much", room(first, 1), "8388608 bytes")
 		gets(t, "what another connection has free", func() error { c := s.connect(1, stays); defer c.close(); return c.room(t.Context(), connBytes, false) })
@@ -169,5 +169,5 @@ func TestBytesAreBounded(t *testing.T) {
 	})
 }
 
-// stays is asked of clients that have not hung up.
+// stays reports that a client has not hung up.
 func stays() bool { return false }

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A service that takes connections and never says anything is given up after half a
-// minute, with where to look; one that answers hello may take any time for the rest.
+// The client gives up a service that accepts connections but sends nothing, after half a minute and
+// with a hint. If the service answers hello, it may take any time for other requests.
 func TestASilentServiceIsGivenUp(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -46,7 +46,7 @@ func TestASilentServiceIsGivenUp(t *testing.T) {
 	}
 }
 
-// One that has answered before, and then says nothing more, is given up as well.
+// The client also gives up a service that has answered earlier requests and then stops sending.
 func TestAServiceThatFallsSilentIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
@@ -73,13 +73,13 @@ func TestAServiceThatFallsSilentIsGivenUp(t *testing.T) {
 	})
 }
 
-// An answer that is cut off, or is no service's, is no answer: the service is not there, and
-// the caller's words are not wrong.
+// An answer that is truncated or not from a service causes the error unavailable. It is not
+// reported as an error of the request.
 func TestAnAnswerThatIsCutOff(t *testing.T) {
 	for _, said := range []string{`{"jsonrpc":"2.0","id":1,"res`, "HTTP/1.1 400 Bad Request\r\n", "hello world\n", "\x00\xff\n"} {
 		ours, theirs := net.Pipe()
 		c := newClientConn(ours)
-		go func() { // ends with what it says
+		go func() { // ends after it has written
 			readLineOf(theirs)
 			theirs.Write([]byte(said))
 			theirs.Close()
@@ -91,7 +91,7 @@ func TestAnAnswerThatIsCutOff(t *testing.T) {
 	}
 }
 
-// readLineOf reads one line, a byte at a time.
+// readLineOf reads one line, one byte at a time.
 func readLineOf(c net.Conn) (string, error) {
 	var line []byte
 	for b := make([]byte, 1); ; {
@@ -104,7 +104,8 @@ func readLineOf(c net.Conn) (string, error) {
 	}
 }
 
-// A connection that has broken before a request was sent is no fault of the request's.
+// A connection that broke before the request was sent causes the error unavailable, not an error of
+// the request.
 func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	dead := &clientConn{err: errBroken, open: map[int64]*call{}}
 	sent, err := dead.ask(t.Context(), "hold", Selection{}, new(BulkResult), nil)
@@ -113,8 +114,9 @@ func TestABrokenConnectionIsUnavailable(t *testing.T) {
 	}
 }
 
-// An error about a service that ended during a request names how to start it and where to find out why it ended. The
-// error about a service that did not run in the first place stays as it is.
+// The error for a service that ended during a request contains the command to start it, and where
+// to find out why it ended. The error for a service that was not running in the first place is
+// unchanged.
 func TestAServiceThatDoesNotComeBack(t *testing.T) {
 	away := &unreachable{"s", errors.New("refused")}
 	if err := tell(away, 1); !errors.Is(err, queue.ErrUnavailable) || !strings.Contains(err.Error(), "was carried out; start the service with") ||

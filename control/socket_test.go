@@ -22,13 +22,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// fake is an API whose show fails as it is told to; nothing else is called.
+// fake is an API whose Show returns a given error. Methods that are not defined below panic.
 type fake struct {
-	crowded  func() // the server's, unless nil
+	crowded  func() // sets Server.Crowded, unless nil
 	patience *time.Duration
 	API
 	fail error
-	told atomic.Int64 // events
+	told atomic.Int64 // number of events sent
 }
 
 func (f *fake) Show(context.Context, Show) (JobDetail, error) { return JobDetail{}, f.fail }
@@ -46,14 +46,14 @@ func (f *fake) Events(_ context.Context, _ Events, each func(Event) error) (Even
 }
 func (f *fake) Enqueue(context.Context, Enqueue) (Enqueued, error) { panic("as a mistake would") }
 
-// open is a gate that lets everybody do everything.
+// open is an Authorizer that lets every user do everything.
 type open struct{}
 
 func (open) Right(*Peer) Right                  { return Admin }
 func (open) Admit(context.Context, *Peer) error { return nil }
 func (open) Refuse(*Peer, string, Right) error  { return queue.ErrDenied }
 
-// serve runs a server of an API on a socket of its own.
+// serve runs a server for an API and returns its socket.
 func serve(t *testing.T, api API) (socket string) {
 	t.Helper()
 	_, socket = run(t, api)
@@ -93,7 +93,7 @@ func run(t *testing.T, api API) (server *Server, socket string) {
 	return server, socket
 }
 
-// listen is a server that each test makes up.
+// listen returns a listener for a server that the test implements itself.
 func listen(t *testing.T, socket string) *Socket {
 	t.Helper()
 	l, err := Listen(socket, ownerOnly())
@@ -105,7 +105,7 @@ func listen(t *testing.T, socket string) *Socket {
 	return l
 }
 
-// dial connects as a program that is no Client of ours.
+// dial connects without using Client.
 func dial(t *testing.T, socket string) net.Conn {
 	t.Helper()
 	c, err := Dial(t.Context(), socket)
@@ -121,8 +121,7 @@ func client(t *testing.T, socket string) *Client {
 	return c
 }
 
-// An error is the same on both sides of the socket: its code, field, place and
-// words.
+// An error is the same on both sides of the socket: its code, field, index and message.
 func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	api := &fake{}
 	c := client(t, serve(t, api))
@@ -146,7 +145,8 @@ func TestErrorsKeepTheirIdentityAcrossTheSocket(t *testing.T) {
 	}
 }
 
-// The server tells of requests that are not alone, and of no others.
+// The server calls Crowded for concurrent requests and connections, and not for requests of a
+// single client.
 func TestServerTellsWhenManyAsk(t *testing.T) {
 	var told atomic.Int64
 	socket := serve(t, &fake{crowded: func() { told.Add(1) }})
@@ -173,12 +173,12 @@ func TestServerTellsWhenManyAsk(t *testing.T) {
 	t.Error("still told after the second has gone")
 }
 
-// A line that is too long, or no JSON, is answered and ends the connection.
+// A line that is too long or is not JSON is answered with an error, and the connection ends.
 func TestBadLinesEndTheConnection(t *testing.T) {
 	socket := serve(t, &fake{})
 	for code, line := range map[string]string{"too_large": strings.Repeat("x", MaxLine+64<<10), "parse": "{]\n"} {
 		c := dial(t, socket)
-		go c.Write([]byte(line)) // ends when it is taken or the connection is closed
+		go c.Write([]byte(line)) // ends when the server has read the line or closed the connection
 		in := bufio.NewReader(c)
 		answer, err := in.ReadString('\n')
 		if err != nil || !strings.Contains(answer, `"id":null`) || !strings.Contains(answer, `"code":"`+code+`"`) {
@@ -191,7 +191,7 @@ func TestBadLinesEndTheConnection(t *testing.T) {
 	}
 }
 
-// Whoever has sent their last is answered everything, and then the connection ends.
+// A client that has closed its sending side gets all answers. Then the connection ends.
 func TestHalfCloseIsAnswered(t *testing.T) {
 	c := dial(t, serve(t, &fake{}))
 	defer c.Close()
@@ -213,7 +213,8 @@ func TestHalfCloseIsAnswered(t *testing.T) {
 	}
 }
 
-// The last line needs no newline if it is short. A longer one is incomplete, and reading it as JSON would be wasted.
+// The last line needs no newline if it is short. A longer one is probably incomplete and is
+// rejected without parsing it.
 func TestLongLastLineNeedsItsNewline(t *testing.T) {
 	socket := serve(t, &fake{})
 	const request = `{"id":1,"method":"hello"}`
@@ -235,7 +236,7 @@ func TestLongLastLineNeedsItsNewline(t *testing.T) {
 	}
 }
 
-// An answer that is longer than a line may be is refused by the client.
+// The client rejects an answer that is longer than MaxLine.
 func TestClientBoundsAnswers(t *testing.T) {
 	socket := tempSocket(t)
 	l, err := Listen(socket, ownerOnly())
@@ -246,7 +247,7 @@ func TestClientBoundsAnswers(t *testing.T) {
 	var server sync.WaitGroup
 	defer server.Wait()
 	server.Go(func() {
-		for range 2 { // the client repeats once
+		for range 2 { // the client repeats the request once
 			c, err := l.Accept()
 			if err != nil {
 				return
@@ -260,7 +261,8 @@ func TestClientBoundsAnswers(t *testing.T) {
 	}
 }
 
-// The kernel says who asks, and no service is an error that says so.
+// The server gets the client's identity from the kernel. A client without a service gets
+// ErrUnreachable.
 func TestWhoIsThere(t *testing.T) {
 	d := &door{right: Admin}
 	socket := serve(t, d)
@@ -275,8 +277,8 @@ func TestWhoIsThere(t *testing.T) {
 	}
 }
 
-// A stream whose reader pauses longer than the server has patience ends; where that is
-// without end, all of it comes.
+// A stream ends if its reader pauses for longer than the server's Patience. If Patience is 0, the
+// reader gets the whole stream.
 func TestPatienceWithAReader(t *testing.T) {
 	for patience, whole := range map[time.Duration]bool{20 * time.Millisecond: false, 0: true} {
 		api := &fake{patience: &patience}
@@ -286,7 +288,8 @@ func TestPatienceWithAReader(t *testing.T) {
 			t.Fatal(err)
 		}
 		still := 0
-		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) { // until it has waited for long
+		// Wait until the server has been blocked for a while.
+		for before := int64(-1); still < 20; time.Sleep(5 * time.Millisecond) {
 			now := api.told.Load()
 			if still++; now != before || now == 0 {
 				before, still = now, 0
@@ -300,7 +303,7 @@ func TestPatienceWithAReader(t *testing.T) {
 	}
 }
 
-// A server is not trusted because nothing is known of it.
+// The client does not trust a server whose user is unknown.
 func TestUnknownServersAreToldNothing(t *testing.T) {
 	here, there := net.Pipe()
 	defer here.Close()

@@ -4,73 +4,85 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StatsParams asks for the figures of attempts that were recorded in a range, of a queue or of all.
+// StatsParams requests statistics about the attempts of one queue, or of all queues, in a time
+// range.
 type StatsParams struct {
 	Queue string `json:"queue,omitempty"`
-	// Since and Until are the range: the last 24 hours, and up to now, if they are left out. It is told by whole
-	// periods.
+	// Since and Until are the time range, rounded to whole periods. By default, it is the last 24
+	// hours.
 	Since Time `json:"since,omitzero"`
 	Until Time `json:"until,omitzero"`
-	// By asks for each minute, hour or day too. Minutes are kept for 2 days, hours for 60, days for 3 years; without
-	// it they are the finest that are kept of the range.
+	// By also requests statistics for each minute, hour or day. The store keeps minutes for 2 days,
+	// hours for 60 days and days for 3 years. Without By, the statistics are computed from the
+	// finest periods that are kept for the whole range.
 	By string `json:"by,omitempty"`
-	// Buckets asks for the histograms too: of at most MaxBucketPeriods periods.
+	// Buckets also requests histograms, of at most MaxBucketPeriods periods.
 	Buckets bool `json:"buckets,omitempty"`
-	// Ever asks for all that was ever recorded instead of a range, by queues that keep their names: no figure becomes
-	// less.
+	// Ever requests all statistics ever recorded, instead of a time range. A queue that has its own
+	// entry keeps it for good, so that no count decreases.
 	Ever bool `json:"ever,omitempty"`
 }
 
-// MaxBucketPeriods is of how many periods one answer has histograms.
+// MaxBucketPeriods is the maximum number of periods with histograms in one answer.
 const MaxBucketPeriods = 1000
 
-// Stats are the figures of a range. Without By there are no periods.
+// Stats holds statistics of a time range. Periods is empty unless By was set.
 type Stats struct {
-	Grain string `json:"grain"` // of which periods it is made: minute, hour or day
-	Since Time   `json:"since"` // from here on, no earlier than is kept
-	Until Time   `json:"until"` // up to here; the last period may not be over
-	// Queues are those of which something was recorded, by name, at most 1,000: (others) stands for the rest, and
-	// for queues without settings beyond the first 64 of a period.
+	Grain string `json:"grain"` // length of the periods: minute, hour or day
+	Since Time   `json:"since"` // start of the range, moved forward to the oldest period that is kept
+	Until Time   `json:"until"` // end of the range; the last period may not be over yet
+	// Queues holds statistics of each queue for which something was recorded, by name, at most
+	// 1,000. The entry (others) combines the remaining queues. In each period it also includes
+	// queues without settings beyond the first 64.
 	Queues []QueueStats `json:"queues"`
-	// Periods are those in which something was recorded, the first one first, of all Queues together.
+	// Periods holds statistics of all Queues together, for each period in which something was
+	// recorded, the oldest first.
 	Periods []PeriodStats `json:"periods,omitempty"`
 }
 
-// QueueStats are the figures of a queue.
+// QueueStats holds the statistics of one queue.
 type QueueStats struct {
 	Queue string `json:"queue"`
 	Figures
 }
 
-// PeriodStats are the figures of a period, which begins at At, of UTC.
+// PeriodStats holds the statistics of one period. At is its start in UTC.
 type PeriodStats struct {
 	At Time `json:"at"`
 	Figures
 }
 
-// Figures are how many attempts began, and how many ended, by what their job came to.
+// Figures counts the attempts that started, and the attempts that ended by their outcome.
 type Figures struct {
 	Started   int64 `json:"started"`
 	Completed int64 `json:"completed"`
-	Failed    int64 `json:"failed"` // to be tried again
+	Failed    int64 `json:"failed"` // failed and will be retried
 	Dead      int64 `json:"dead"`
 	Cancelled int64 `json:"cancelled"`
-	Returned  int64 `json:"returned"` // stopped or deferred, to run again without having failed; or held
-	// FailureRate is the part of the completed, failed and dead ones that did not complete, null of none.
+	// Returned counts attempts that were stopped or deferred without having failed. Their jobs will
+	// run again or are held.
+	Returned int64 `json:"returned"`
+	// FailureRate is (Failed + Dead) / (Completed + Failed + Dead), null if these are all 0.
 	FailureRate *float64 `json:"failure_rate"`
-	Wait        Spread   `json:"wait"` // of what began: since its job was due and ready
-	Run         Spread   `json:"run"`  // of what ended
+	// Wait is the distribution of the times from when a job was ready and due to the start of its
+	// attempt.
+	Wait Spread `json:"wait"`
+	// Run is the distribution of the run times of ended attempts.
+	Run Spread `json:"run"`
 }
 
-// Spread is how something spreads, in ms; null if there is none. Half of all take P50 at most, 95 of 100 P95. Each is
-// less than √2 times too long or too short. Buckets are pairs: a number i, and how many took at most 2^(i/2) seconds, and
-// longer than 2^((i-1)/2); as those of Prometheus' native histograms of schema 1.
+// Spread describes the distribution of a duration, in milliseconds. The pointers are nil if nothing
+// was measured. P50MS is a value that half of all durations do not exceed, P95MS one that 95 % do
+// not exceed. Percentiles are accurate to a factor of √2.
+//
+// Buckets holds pairs (i, n): n durations were at most 2^(i/2) seconds and longer than 2^((i-1)/2)
+// seconds, as in a Prometheus native histogram with schema 1.
 type Spread struct {
 	P50MS   *int64    `json:"p50_ms"`
 	P95MS   *int64    `json:"p95_ms"`
 	P99MS   *int64    `json:"p99_ms"`
 	MeanMS  *int64    `json:"mean_ms"`
-	SumMS   int64     `json:"sum_ms"` // of all
+	SumMS   int64     `json:"sum_ms"` // sum of all durations
 	Buckets [][]int64 `json:"buckets,omitempty"`
 }
 

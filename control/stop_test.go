@@ -15,13 +15,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// slow is an API whose show tells that it has begun, and answers when it is let, or its
-// caller ends it.
+// slow is an API whose Show closes begun, and then waits until let is closed or its context ends.
 type slow struct {
 	fake
 	begun chan struct{}
 	let   chan struct{}
-	ended chan struct{} // closed once the caller has ended it
+	ended chan struct{} // closed when the context of Show has ended
 }
 
 func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
@@ -35,8 +34,8 @@ func (s *slow) Show(ctx context.Context, _ Show) (JobDetail, error) {
 	}
 }
 
-// stopping is a server that is told to stop while it carries a show out, whose answer
-// comes by the returned channel.
+// stopping returns a server that is stopped while it processes a Show. The result of the client's
+// call is sent to answer, and ended is closed when the server's Run has returned.
 func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) {
 	api = &slow{begun: make(chan struct{}), let: make(chan struct{}), ended: make(chan struct{})}
 	socket := tempSocket(t)
@@ -71,7 +70,7 @@ func stopping(t *testing.T) (api *slow, answer chan error, ended chan struct{}) 
 	return api, answer, ended
 }
 
-// What is under way when the service stops is still answered.
+// Requests in progress when the service stops are still answered.
 func TestAStopLetsRequestsBeAnswered(t *testing.T) {
 	api, answer, ended := stopping(t)
 	select {
@@ -88,7 +87,7 @@ func TestAStopLetsRequestsBeAnswered(t *testing.T) {
 	<-ended
 }
 
-// What takes longer than stopLimit is cut.
+// Requests that take longer than stopLimit are cancelled.
 func TestAStopCutsWhatTakesLong(t *testing.T) {
 	began := time.Now()
 	_, answer, ended := stopping(t)
@@ -101,8 +100,8 @@ func TestAStopCutsWhatTakesLong(t *testing.T) {
 	}
 }
 
-// What a client waits for ends soon after the client has gone; one that only says no more
-// is answered.
+// A request is cancelled soon after its client has disconnected. If the client has only closed its
+// sending side, the request is answered.
 func TestRequestsEndWithTheirClient(t *testing.T) {
 	for _, gone := range []bool{true, false} {
 		api := &slow{begun: make(chan struct{}), let: make(chan struct{}), ended: make(chan struct{})}

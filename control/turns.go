@@ -8,54 +8,69 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Class is a kind of heavy work, of which only so much is done at once.
+// This file schedules heavy work fairly among users. Each class of work has a fixed number of slots
+// (called places in the code). Users that wait for a slot are served round robin.
+//
+// For example, user A has 100 list requests waiting and user B sends one. When a slot becomes free,
+// A and B alternate, so B waits for one request of A and not for 100.
+//
+// Each user has queues of waiters, in the order of their arrival. The slots have one queue of
+// users. A user whose waiter gets a slot moves to the end of that queue.
+
+// Class is a kind of heavy work. The number of concurrent operations of each class is limited.
 // See docs/decisions/0071.
 type Class int
 
-// The classes. The last two are the server's own.
+// The classes of heavy work. The server itself uses the last two.
 const (
 	One      Class = iota // a read about one job
-	Many                  // a read about many jobs (lists, selections, events, counts) or of output
-	decoding              // the reading of a request of more than connBytes
-	large                 // a request of more than largeRequest bytes
+	Many                  // a read about many jobs (lists, selections, events, counts), or of output
+	decoding              // decoding a request of more than connBytes
+	large                 // processing a request of more than largeRequest bytes
 	classes
 )
 
-// How many places there are. Ordinary users are those who are no admins.
+// Numbers of slots. Ordinary users are those who are not admins.
 const (
-	readPlaces     = 4 // for One and Many, as the store has connections; one is kept for One, and one for admins
-	manyPlaces     = 2 // of these, for Many of ordinary users, each of whom has one at most
-	decodingPlaces = 2 // each user has one at most
-	largePlaces    = 2 // each user has one at most
+	// readPlaces is for One and Many together, as many as the store has read connections. One of
+	// the slots is reserved for One, and one for admins.
+	readPlaces = 4
+	// manyPlaces is how many of the readPlaces ordinary users may use for Many, at most one for
+	// each user.
+	manyPlaces     = 2
+	decodingPlaces = 2 // at most one for each user
+	largePlaces    = 2 // at most one for each user
 )
 
-// placeWait is how long a place is waited for.
+// placeWait is the longest time that a request waits for a slot.
 const placeWait = 10 * time.Second
 
-// places are those that are taken, and who waits for one. Shares.mu guards them.
+// places holds the slots in use and the users that wait for one. Shares.mu guards it.
 type places struct {
-	waiting  []*share // users with waiters, the next one first
-	next     int64    // the number of the next waiter
+	waiting []*share // users with waiters, in the order in which they are served
+	next    int64    // number of the newest waiter
+	// taken and ordinary count the slots in use: all of them, and those of ordinary users.
 	taken    [classes]int
-	ordinary [classes]int // of taken, those of users who are no admins
+	ordinary [classes]int
 }
 
-// waiter waits for a place, or holds one.
+// waiter waits for a slot or holds one.
 type waiter struct {
 	user    *share
 	class   Class
 	admin   bool
-	answers bool  // it makes an answer or a piece of one, which needs room in the user's share
-	own     int64 // bytes of its own request
+	answers bool  // the work produces an answer or a stream piece, which needs room in the user's share
+	own     int64 // bytes that the waiter's own request has charged to the user's share
+	// number rises with the order of arrival.
 	number  int64
-	granted chan struct{} // closed once it has its place
+	granted chan struct{} // closed once the waiter has its slot
 }
 
-// free reports whether there is a place for a waiter now. The caller holds mu.
+// free reports whether a waiter could get a slot now. The caller holds mu.
 func (s *Shares) free(w *waiter) bool {
 	p, u := &s.places, w.user
 	if w.answers && !s.unbound && (u.answering > 0 || u.bytes-w.own >= userBytes) {
-		return false // so that there is one answer more than fits, at most
+		return false // at most one answer at a time may exceed userBytes
 	}
 	reads, ordinary := p.taken[One]+p.taken[Many], p.ordinary[One]+p.ordinary[Many]
 	switch w.class {
@@ -70,7 +85,7 @@ func (s *Shares) free(w *waiter) bool {
 	return p.taken[large] < largePlaces && u.taken[large] == 0
 }
 
-// count adds n to the places that are taken, by w. The caller holds mu.
+// count adds n to the numbers of slots that w uses. The caller holds mu.
 func (s *Shares) count(w *waiter, n int) {
 	s.places.taken[w.class] += n
 	w.user.taken[w.class] += n
@@ -82,13 +97,13 @@ func (s *Shares) count(w *waiter, n int) {
 	}
 }
 
-// grant gives a waiter its place. The caller holds mu.
+// grant gives a waiter its slot. The caller holds mu.
 func (s *Shares) grant(w *waiter) {
 	s.count(w, 1)
 	close(w.granted)
 }
 
-// leave gives a place back.
+// leave releases the slot of a waiter.
 func (s *Shares) leave(w *waiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,15 +112,14 @@ func (s *Shares) leave(w *waiter) {
 	s.forget(w.user)
 }
 
-// dispatch grants free places: one to each waiting user, then to the first one again. The
-// caller holds mu.
+// dispatch grants free slots to waiting users round robin. The caller holds mu.
 func (s *Shares) dispatch() {
 	p := &s.places
 	for i := 0; i < len(p.waiting); {
 		u := p.waiting[i]
 		w := s.first(u)
 		if w == nil {
-			i++ // grants to others free no place for this user
+			i++ // slots granted to others cannot free one for this user
 			continue
 		}
 		s.grant(w)
@@ -116,7 +130,7 @@ func (s *Shares) dispatch() {
 	}
 }
 
-// first is the user's oldest waiter that there is a place for, nil if there is none. The
+// first returns the user's oldest waiter that could get a slot now, nil if there is none. The
 // caller holds mu.
 func (s *Shares) first(u *share) (first *waiter) {
 	for c := range classes {
@@ -129,6 +143,7 @@ func (s *Shares) first(u *share) (first *waiter) {
 	return first
 }
 
+// waits reports whether the user has waiters.
 func (u *share) waits() bool {
 	for c := range classes {
 		if len(u.waiting[c][0])+len(u.waiting[c][1]) > 0 {
@@ -138,8 +153,8 @@ func (u *share) waits() bool {
 	return false
 }
 
-// queue is the queue of a waiter. Waiters that need room have queues of their own, so that
-// they hold up no others.
+// queue returns the queue of a waiter. Waiters that need room for an answer have separate queues,
+// so that they do not delay the others.
 func (w *waiter) queue() *[]*waiter {
 	if w.answers {
 		return &w.user.waiting[w.class][1]
@@ -155,7 +170,7 @@ func (s *Shares) drop(w *waiter) {
 	}
 }
 
-// enter takes a place for w, which leave gives back.
+// enter waits for a slot for w. The caller must release it with leave.
 func (s *Shares) enter(ctx context.Context, w *waiter) error {
 	peer := PeerFrom(ctx)
 	w.admin, w.granted = peer.Right.Covers(Admin), make(chan struct{})
@@ -187,12 +202,13 @@ func (s *Shares) enter(ctx context.Context, w *waiter) error {
 	return s.giveUp(w, err)
 }
 
-// giveUp ends a wait for a place. err is why, nil if it took too long.
+// giveUp stops waiting for a slot. err is the reason, nil if the wait took too long. giveUp returns
+// nil if the waiter has got its slot in the meantime.
 func (s *Shares) giveUp(w *waiter, err error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case <-w.granted: // in this moment
+	case <-w.granted: // granted just now
 		return nil
 	default:
 	}
@@ -201,7 +217,7 @@ func (s *Shares) giveUp(w *waiter, err error) error {
 		s.places.waiting = slices.DeleteFunc(s.places.waiting, func(u *share) bool { return u == w.user })
 	}
 	full := w.answers && !s.unbound && w.user.bytes-w.own >= userBytes
-	s.dispatch() // it may have stood before another one
+	s.dispatch() // w may have been first in a queue and kept later waiters from their slots
 	s.forget(w.user)
 	switch {
 	case err != nil:
@@ -212,9 +228,8 @@ func (s *Shares) giveUp(w *waiter, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "the service has been busy with other users' reads for %v; try again later", placeWait)
 }
 
-// Do calls f while it holds a place of a class for the caller's user. f is short: one read
-// of the store, or at most 256 KiB of output. It waits for nothing but the disk, and does
-// not call Do.
+// Do calls f while it holds a slot of class c for the user of ctx. f must be short: one read of the
+// store, or at most 256 KiB of output. It may wait only for the disk, and must not call Do.
 func (s *Shares) Do(ctx context.Context, c Class, f func() error) error {
 	w := &waiter{class: c}
 	if err := s.enter(ctx, w); err != nil {
@@ -224,8 +239,9 @@ func (s *Shares) Do(ctx context.Context, c Class, f func() error) error {
 	return f()
 }
 
-// Step is Do for a step of a stream. What f tells is sent after the place is given back. A
-// step begins once there is room in the user's share, one of a user at a time.
+// Step calls f like Do, for one step of a stream. Pieces that f sends are written to the client
+// after the slot is released. A step starts only when the user's share has room for its output, and
+// each user has at most one step in progress.
 func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
 	t := taskOf(ctx)
 	w := &waiter{class: c, answers: true}
@@ -252,8 +268,8 @@ func (s *Shares) Step(ctx context.Context, c Class, f func() error) error {
 	return err
 }
 
-// Answer is Do for the answer of a request: f's result is also marshalled under the place.
-// It begins as a Step does.
+// Answer calls f like Step, for the answer of a request. It also encodes the result of f as JSON
+// while it holds the slot.
 func Answer[R any](ctx context.Context, s *Shares, c Class, f func() (R, error)) (r R, err error) {
 	err = s.Step(ctx, c, func() error {
 		var err error

@@ -14,12 +14,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// as is a context of what a user asks.
+// as returns the context of a request of a user.
 func as(ctx context.Context, uid int, right Right) context.Context {
 	return WithPeer(ctx, Peer{UID: uid, Right: right})
 }
 
-// nothingLeft checks that nobody has or waits for anything.
+// nothingLeft checks that no user holds or waits for anything.
 func nothingLeft(t *testing.T, s *Shares) {
 	t.Helper()
 	if len(s.users) > 0 || len(s.places.waiting) > 0 || s.places.taken != [classes]int{} || s.places.ordinary != [classes]int{} {
@@ -27,13 +27,13 @@ func nothingLeft(t *testing.T, s *Shares) {
 	}
 }
 
-// However many reads one user has waiting, another one's waits for one of them on each
-// place at most, of whatever class they are.
+// However many reads of one user are waiting, a read of another user waits for at most one of them
+// to end. This holds for each class.
 func TestUsersReadInTurn(t *testing.T) {
 	const lasts = 10 * time.Millisecond
 	for _, c := range []struct {
 		theirs, mine Class
-		places       int // that theirs may have
+		places       int // slots that theirs may use
 	}{{One, One, readPlaces - 1}, {One, Many, readPlaces - 1}, {Many, One, 1}, {Many, Many, 1}, {large, large, 1}, {decoding, decoding, 1}} {
 		synctest.Test(t, func(t *testing.T) {
 			s := new(Shares)
@@ -74,7 +74,7 @@ func TestUsersReadInTurn(t *testing.T) {
 	}
 }
 
-// Ten users get as many turns each, whatever each of them has waiting.
+// Ten users with different numbers of waiting reads get about the same number of slots.
 func TestTurnsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -111,8 +111,8 @@ func TestTurnsAreShared(t *testing.T) {
 	})
 }
 
-// Some places are kept: for reads of one job, and for admins. Ordinary users have two of
-// the others for all else, one each.
+// Some slots are reserved for reads of one job and for admins. Ordinary users may use two of the
+// others for Many, one each.
 func TestPlacesAreKept(t *testing.T) {
 	type asks struct {
 		uid   int
@@ -162,8 +162,7 @@ func TestPlacesAreKept(t *testing.T) {
 	}
 }
 
-// A place is waited for, for ten seconds or until the caller has gone, and then refused;
-// the time does not depend on what others do.
+// A request waits for a slot for ten seconds, or until its client has gone, and then fails.
 func TestPlacesAreWaitedForBriefly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -194,7 +193,7 @@ func TestPlacesAreWaitedForBriefly(t *testing.T) {
 	})
 }
 
-// A place is given back after an error and a panic.
+// A slot is released after an error and after a panic.
 func TestPlacesAreGivenBack(t *testing.T) {
 	s := new(Shares)
 	for range 2 * readPlaces {
@@ -209,8 +208,8 @@ func TestPlacesAreGivenBack(t *testing.T) {
 	nothingLeft(t, s)
 }
 
-// What makes answers begins once there is room in the user's share: nobody else waits for
-// that, nor do the same user's look-ups.
+// A Step begins when the user's share has room. In the meantime, neither other users nor other
+// reads of the same user are delayed.
 func TestAnswersWaitForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)
@@ -254,7 +253,8 @@ func TestAnswersWaitForRoom(t *testing.T) {
 	})
 }
 
-// A user makes one answer at a time, so that at most one is more than fits in the share.
+// A user produces one answer at a time, so at most one answer exceeds the limit of the user's
+// share.
 func TestAnswersAreMadeOneByOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := new(Shares)

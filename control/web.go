@@ -1,21 +1,21 @@
 package control
 
-// WebStart is where the page is to be until the service ends: ADDRESS:PORT, or unix:/PATH. "" is where the settings
-// say, or else DefaultWeb.
+// WebStart is the address at which to serve the web page until the service ends: ADDRESS:PORT, or
+// unix:/PATH. "" means the address in the settings or, if they have none, DefaultWeb.
 type WebStart struct {
 	Listen string `json:"listen,omitempty"`
 }
 
-// DefaultWeb is where the page is if nobody says.
+// DefaultWeb is the default address of the web page.
 const DefaultWeb = "127.0.0.1:7070"
 
-// WebState is where the page is, "" while it is off.
+// WebState is the address of the web page, "" while the page is off.
 type WebState struct {
 	Listen string `json:"listen"`
 }
 
-// WebLink is a URL that lets one browser in, once, with the rights of who has asked for it.
+// WebLink is a URL that signs one browser in, once, with the rights of the user who requested it.
 type WebLink struct {
 	URL     string `json:"url"`
-	Expires Time   `json:"expires_at"` // of the link; what it lets in stays for 12 hours
+	Expires Time   `json:"expires_at"` // expiry of the link; the browser stays signed in for 12 hours
 }

@@ -2,7 +2,7 @@ package control
 
 import "time"
 
-// ConfigKey names a setting.
+// ConfigKey is the name of a setting.
 type ConfigKey struct {
 	Key string `json:"key"`
 }
@@ -13,13 +13,13 @@ type ConfigSet struct {
 	Value Scalar `json:"value"`
 }
 
-// ConfigValue is a setting and where its value comes from.
+// ConfigValue is a setting and the origin of its value.
 type ConfigValue struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"`
 	Origin string `json:"origin"` // default, file, stored, environment, flag or running
-	// Note says what a person should know: that the stored value is hidden by
-	// another, or that it holds from the next start.
+	// Note is a hint for the user: for example, another origin overrides the stored value, or the
+	// value takes effect when the service restarts.
 	Note string `json:"note,omitempty"`
 }
 
@@ -28,121 +28,124 @@ type ConfigList struct {
 	Settings []ConfigValue `json:"settings"`
 }
 
-// Events asks for events. Since is the number of the last one that is not wanted;
-// nil is all there are or, with Follow, those to come.
+// Events requests events with a number higher than Since. If Since is nil, that is all stored
+// events or, with Follow, only future ones.
 type Events struct {
 	Since  *int64 `json:"since,omitempty"`
 	Follow bool   `json:"follow,omitempty"`
-	From   Time   `json:"from,omitzero"`   // happened at or after
-	Until  Time   `json:"until,omitzero"`  // happened before
-	ID     Names  `json:"id,omitempty"`    // of these jobs only
-	Event  Texts  `json:"event,omitempty"` // of these kinds only
-	// Audit asks for all that people did, with who, how and to what. It is for admins.
+	From   Time   `json:"from,omitzero"`   // happened at this time or later
+	Until  Time   `json:"until,omitzero"`  // happened before this time
+	ID     Names  `json:"id,omitempty"`    // only events of these jobs
+	Event  Texts  `json:"event,omitempty"` // only events of these kinds
+	// Audit requests the events that users caused, including those that only an audit shows, with
+	// the user, the command and its target. It is for admins only.
 	Audit bool `json:"audit,omitempty"`
 }
 
-// Event is one event; what it does not tell is left out.
+// Event is one event. Fields that do not apply to it are left out.
 type Event struct {
-	Seq       int64  `json:"seq"` // rising by one; those that an audit alone tells are left out
+	// Seq is the number of the event; each event has the number of the previous one plus 1. Events
+	// that are not sent leave gaps.
+	Seq       int64  `json:"seq"`
 	At        Time   `json:"at"`
 	Event     string `json:"event"`
-	ID        string `json:"id,omitempty"` // of the job
+	ID        string `json:"id,omitempty"` // id of the job
 	JobSeq    int64  `json:"job_seq,omitempty"`
-	State     string `json:"state,omitempty"` // of the job, after
+	State     string `json:"state,omitempty"` // state of the job after the event
 	Attempt   int    `json:"attempt,omitempty"`
 	StartedAt Time   `json:"started_at,omitzero"`
-	Percent   *int   `json:"percent,omitempty"` // of the attempt's progress
+	Percent   *int   `json:"percent,omitempty"` // progress of the attempt
 	ExitCode  *int64 `json:"exit_code,omitempty"`
 	Signal    int    `json:"signal,omitempty"`
 	Reason    string `json:"reason,omitempty"`
 	Output    bool   `json:"output,omitempty"` // the attempt printed something
-	User      string `json:"user,omitempty"`   // who asked
-	Key       string `json:"key,omitempty"`    // of a setting
+	User      string `json:"user,omitempty"`   // user who caused the event
+	Key       string `json:"key,omitempty"`    // name of the setting
 	Value     string `json:"value,omitempty"`
 	Schedule  string `json:"schedule,omitempty"`
-	Instant   Time   `json:"instant,omitzero"` // of a schedule
-	Count     int    `json:"count,omitempty"`  // of instants that were missed, up to that one
-	// Of an audit: who did it, from which process, by which verb, and to what.
+	Instant   Time   `json:"instant,omitzero"` // planned time of a schedule's occurrence
+	Count     int    `json:"count,omitempty"`  // number of missed occurrences up to and including Instant
+	// These fields are for an audit: the user, the client process, the command and its target.
 	UID     *int   `json:"uid,omitempty"`
 	PeerPID int    `json:"peer_pid,omitempty"`
 	Verb    string `json:"verb,omitempty"`
 	Target  string `json:"target,omitempty"`
 }
 
-// EventsEnd is the number of the last event that was told, or Since.
+// EventsEnd is the response to Events. Last is the number of the last event that was sent, or Since
+// if there was none.
 type EventsEnd struct {
 	Last int64 `json:"last"`
 }
 
-// Cleanup asks for the removal of jobs that ended so many days ago (7 if nil), in
-// these states (completed and cancelled if none are given); at least Keep ended jobs
-// of these states stay, the newest.
+// Cleanup removes jobs in the given states (default: completed and cancelled) that ended at least
+// Days days ago (nil means 7). It keeps at least the Keep newest jobs in these states.
 type Cleanup struct {
 	Days   *float64 `json:"days,omitempty"`
 	State  Texts    `json:"state,omitempty"`
 	Keep   int64    `json:"keep,omitempty"`
-	DryRun bool     `json:"dry_run,omitempty"` // only count them
+	DryRun bool     `json:"dry_run,omitempty"` // count the jobs without removing them
 }
 
-// BackupPiece is a piece of a backup, or tells how far it has come before the first
-// one.
+// BackupPiece is a piece of a backup or, before the first piece, a progress report.
 type BackupPiece struct {
 	Base64 []byte `json:"base64,omitempty"`
-	Done   int64  `json:"done"` // bytes
-	Of     int64  `json:"of"`   // about how many
+	Done   int64  `json:"done"` // bytes so far
+	Of     int64  `json:"of"`   // estimated total number of bytes
 }
 
-// BackupEnd is what the pieces make together.
+// BackupEnd is the response to Backup: the size and the hash of all pieces together.
 type BackupEnd struct {
 	Bytes  int64  `json:"bytes"`
-	SHA256 string `json:"sha256"` // in hexadecimal
+	SHA256 string `json:"sha256"` // hexadecimal
 }
 
-// Doctor asks for a look at the queue and its surroundings; Verify holds all that the
-// database says against each other and against the output files too.
+// Doctor checks the queue and its environment. Verify also checks the whole database for
+// consistency with itself and with the output files.
 type Doctor struct {
 	Verify bool `json:"verify,omitempty"`
 }
 
-// Progress is how far something long has come.
+// Progress is the progress of a long operation.
 type Progress struct {
-	Done int64 `json:"done"` // bytes
-	Of   int64 `json:"of"`   // about how many
+	Done int64 `json:"done"` // bytes so far
+	Of   int64 `json:"of"`   // estimated total number of bytes
 }
 
-// Diagnosis is what was found: the worst level, and all that was looked at.
+// Diagnosis lists all checks. Level is the worst level among them.
 type Diagnosis struct {
 	Level    string    `json:"level"` // ok, warning or failure
 	Findings []Finding `json:"findings"`
 }
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Check   string `json:"check"`
 	Level   string `json:"level"` // ok, warning or failure
 	Message string `json:"message"`
-	Next    string `json:"next,omitempty"` // what to do about it
+	Next    string `json:"next,omitempty"` // what the user can do about it
 }
 
-// Drain begins a drain, or ends it. Wait answers once nothing runs.
+// Drain starts or ends a drain. With Wait, the response is sent once no job is running.
 type Drain struct {
 	Off  bool `json:"off,omitempty"`
 	Wait bool `json:"wait,omitempty"`
 }
 
-// Draining is how a drain stands.
+// Draining is the response to Drain.
 type Draining struct {
 	Draining bool `json:"draining"`
-	Running  int  `json:"running"` // jobs that run still
+	Running  int  `json:"running"` // number of jobs that are still running
 }
 
-// Reloaded names the keys of the settings file that stronger settings hide, and says what does not hold yet, for people.
+// Reloaded is the response to Reload. Hidden lists the keys of the settings file whose values other
+// origins override. Note tells the user which changes have no effect yet.
 type Reloaded struct {
 	Hidden []string `json:"hidden"`
 	Note   string   `json:"note,omitempty"`
 }
 
-// ServiceStop ends the service as SIGTERM does; KeepJobs leaves the jobs running.
+// ServiceStop stops the service like SIGTERM. With KeepJobs, the jobs continue to run.
 type ServiceStop struct {
 	KeepJobs bool `json:"keep_jobs,omitempty"`
 }
@@ -155,5 +158,5 @@ type Stopping struct {
 	RunnerDir string `json:"runner_dir,omitempty"`
 }
 
-// DefaultStopTimeout is how long worker.stop lets jobs finish.
+// DefaultStopTimeout is how long worker.stop waits for running jobs to finish.
 const DefaultStopTimeout = 30 * time.Second

@@ -13,21 +13,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Protocol is the version of the wire.
+// Protocol is the version of the wire protocol.
 const Protocol = 1
 
-// MaxLine bounds a line each way, in bytes: one client must not fill the memory.
+// MaxLine is the maximum length of a line in either direction, in bytes. It keeps one client from
+// using up the memory.
 const MaxLine = 8 << 20
 
-// Row is one row of the table of failures.
+// Row describes how an error code is reported.
 type Row struct {
 	Code   queue.Code
-	Number int    // of JSON-RPC
-	Exit   int    // of the command line
-	Retry  string // whether trying again helps
+	Number int    // error code of JSON-RPC
+	Exit   int    // exit status of the command line
+	Retry  string // whether the client may retry the request
 }
 
-// Failures is the table of failures. Its order is the documentation's.
+// Failures lists all error codes, in the order of the documentation.
 var Failures = []Row{
 	{queue.CodeInvalid, -32602, 2, "no"},
 	{queue.CodeRequest, -32600, 2, "no"},
@@ -45,7 +46,7 @@ var Failures = []Row{
 	{queue.CodeInternal, -32603, 1, "no"},
 }
 
-// RowOf is the row of an error: of the *queue.Error it carries, else internal.
+// RowOf returns the row for err: that of the *queue.Error in it, otherwise that of internal.
 func RowOf(err error) Row {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		if i := slices.IndexFunc(Failures, func(r Row) bool { return r.Code == e.Code }); i >= 0 {
@@ -81,21 +82,22 @@ func (f *failure) err() error {
 	return &queue.Error{Code: f.Data.Code, Field: f.Data.Field, Index: f.Data.Index, Message: f.Message}
 }
 
-// Limits of an envelope.
+// Limits for the envelope of a request.
 const (
-	maxMembers   = 64  // members
-	maxRequestID = 256 // bytes of its id: each line of a stream carries it
+	maxMembers   = 64
+	maxRequestID = 256 // bytes of the id, which is repeated in each line of a stream
 )
 
-// request is one line of a client's: a request object of JSON-RPC 2.0.
+// request is one line from a client: a request object of JSON-RPC 2.0.
 type request struct {
 	id     json.RawMessage // nil for a notification, which gets no answer
 	method string
-	raw    json.RawMessage // the parameters, part of the line; nil if the request has none
+	raw    json.RawMessage // the parameters, a slice of the line; nil if the request has none
 }
 
-// parseRequest reads a line; unknown members of the envelope are ignored. JSON that is not a request object is
-// queue.ErrRequest; r has its id then, if it has one.
+// parseRequest parses a line and ignores unknown members of the envelope. For JSON that is not a
+// valid request object it returns an error with the code queue.CodeRequest; r then has the id of
+// the request, if there is one.
 func parseRequest(line []byte) (r request, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return r, err
@@ -108,7 +110,7 @@ func parseRequest(line []byte) (r request, err error) {
 	default:
 		return r, queue.Errorf(queue.CodeRequest, "the line is not a request; send an object with id, method and params")
 	}
-	var wrong error // returned once the id is known
+	var wrong error // first invalid member; returned after the id is known
 	members := 0
 	err = queue.Members(line, func(name string, value json.RawMessage) error {
 		if members++; members > maxMembers {
@@ -121,7 +123,7 @@ func parseRequest(line []byte) (r request, err error) {
 	})
 	e, known := errors.AsType[*queue.Error](err)
 	switch {
-	case known && e.Code == queue.CodeInvalid: // a member that is given twice
+	case known && e.Code == queue.CodeInvalid: // a duplicate member
 		err = requestError(e.Field, "%s", e.Message)
 	case err == nil && wrong == nil && r.method == "":
 		wrong = requestError("method", "required; give the name of a method")
@@ -132,7 +134,7 @@ func parseRequest(line []byte) (r request, err error) {
 	return r, wrong
 }
 
-// read reads a member of the envelope.
+// read parses one member of the envelope.
 func (r *request) read(name string, value json.RawMessage) error {
 	switch first := value[0]; name {
 	case "id":
@@ -142,7 +144,7 @@ func (r *request) read(name string, value json.RawMessage) error {
 		if first != '"' && first != '-' && (first < '0' || first > '9') {
 			return requestError("id", "must be a number or text; without one, the request is a notification and gets no answer")
 		}
-		r.id = bytes.Clone(value) // it outlives the line
+		r.id = bytes.Clone(value) // the id is needed longer than the line
 	case "method":
 		if first != '"' || json.Unmarshal(value, &r.method) != nil {
 			return requestError("method", "must be text")
@@ -160,17 +162,17 @@ func (r *request) read(name string, value json.RawMessage) error {
 	return nil
 }
 
-// requestError is an error about a member of the envelope.
+// requestError returns an error about a member of the envelope.
 func requestError(member, format string, args ...any) error {
 	e := queue.Invalid(member, format, args...)
 	e.Code = queue.CodeRequest
 	return e
 }
 
-// requestLine is the line of a request.
+// requestLine returns the line for a request.
 func requestLine(id int64, method string, params any) (line []byte, err error) {
 	raw := []byte("null")
-	if own, ok := params.(json.Marshaler); ok { // json.Marshal would read it all again
+	if own, ok := params.(json.Marshaler); ok { // json.Marshal would scan the JSON once more
 		raw, err = own.MarshalJSON()
 	} else if params != nil {
 		raw, err = json.Marshal(params)
@@ -180,16 +182,17 @@ func requestLine(id int64, method string, params any) (line []byte, err error) {
 	return append(line, "}\n"...), err
 }
 
-// reply is one line of a service's.
+// reply is one line from the service: an answer or a piece of a stream.
 type reply struct {
-	id     int64 // of the request, 0 if it is for none
+	id int64 // id of the request, 0 if the line is about the connection
+	// result is the result of a successful request.
 	result json.RawMessage
 	err    error
-	piece  json.RawMessage // of a stream, which goes on
+	piece  json.RawMessage // piece of a stream that continues; nil for an answer
 }
 
-// parseReply reads a line. It takes no more than is needed for that, since a client that
-// asks one thing spends much of its time on it.
+// parseReply parses a line. It does only the necessary work, because a client that calls one method
+// spends much of its time here.
 func parseReply(line []byte) (m reply, err error) {
 	if err := queue.CheckJSON(line); err != nil {
 		return m, err
@@ -223,7 +226,8 @@ func parseReply(line []byte) (m reply, err error) {
 	return m, err
 }
 
-// answerLine is the line of an answer.
+// answerLine returns the line for an answer. If the result does not fit into MaxLine bytes, the
+// answer is an error.
 func answerLine(id json.RawMessage, result any, err error) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
@@ -251,10 +255,10 @@ func answerLine(id json.RawMessage, result any, err error) []byte {
 }
 
 // appendTold appends the line of a notification, which carries the id of the request that opened
-// the stream. The text of a piece of output is encoded apart: that takes half as long, and what
-// jobs print is most of what is told.
+// the stream. It encodes the text of an output piece separately, which takes half as long. Most
+// notifications are output pieces.
 func appendTold(to []byte, method string, id json.RawMessage, value any) ([]byte, error) {
-	const ends = "}}}" // of the piece, the parameters and the notification
+	const ends = "}}}" // closes the piece, the parameters and the notification
 	p, _ := value.(Piece)
 	text := p.Text
 	if text != "" {
@@ -278,14 +282,14 @@ type tellParams struct {
 	Value any             `json:"value"`
 }
 
-// readLine reads a line without its end, at most MaxLine bytes. A last line
-// without an end counts. With an error comes what there was of the line.
+// readLine reads a line without its newline, at most MaxLine bytes. The last line needs no newline.
+// If reading fails, it returns the part of the line that it has read.
 func readLine(r *bufio.Reader) (buf []byte, err error) {
 	for {
 		part, err := r.ReadSlice('\n')
 		limit := MaxLine
 		if err == nil {
-			limit++ // the end itself
+			limit++ // the newline
 		}
 		if len(buf)+len(part) > limit {
 			return nil, queue.Errorf(queue.CodeTooLarge, "the answer is longer than %d bytes; request less", MaxLine)
@@ -303,7 +307,7 @@ func readLine(r *bufio.Reader) (buf []byte, err error) {
 	}
 }
 
-// decode reads the fields of the spec and the request's other members.
+// decode parses the fields of the spec and the other parameters.
 func (p *Enqueue) decode(raw json.RawMessage) error {
 	d := newParamDecoder(reflect.TypeFor[Enqueue](), p.own())
 	if err := p.Spec.Decode(raw, d.decodeOwn); err != nil {
@@ -313,7 +317,7 @@ func (p *Enqueue) decode(raw json.RawMessage) error {
 	return d.check()
 }
 
-// own returns where the members go that are not the spec's.
+// own returns the destinations of the parameters that are not job fields.
 func (p *Enqueue) own() map[string]reflect.Value {
 	return map[string]reflect.Value{
 		"key": reflect.ValueOf(&p.Key).Elem(), "require_limits": reflect.ValueOf(&p.RequireLimits).Elem(),
@@ -321,7 +325,8 @@ func (p *Enqueue) own() map[string]reflect.Value {
 	}
 }
 
-// decodeOwn reads a parameter that is not a field of a job, and reports whether it is one.
+// decodeOwn parses a parameter that is not a job field. It reports whether the name is such a
+// parameter.
 func (d *paramDecoder) decodeOwn(name string, value json.RawMessage) (bool, error) {
 	if _, own := d.into[name]; !own {
 		return false, nil
@@ -329,7 +334,7 @@ func (d *paramDecoder) decodeOwn(name string, value json.RawMessage) (bool, erro
 	return true, d.decode(name, value)
 }
 
-// MarshalJSON writes the fields of the spec and those other members that are set.
+// MarshalJSON writes the given fields of the spec, and the other parameters that are set.
 func (p Enqueue) MarshalJSON() ([]byte, error) {
 	m := p.Spec.Given()
 	if p.Key != "" {
@@ -344,8 +349,8 @@ func (p Enqueue) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// UnmarshalJSON reads what was answered without reflection, which would be a good part of
-// the time that a client spends on an enqueue.
+// UnmarshalJSON parses the answer without reflection, which would take a large part of a client's
+// time for an enqueue.
 func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
 		switch name {
@@ -370,7 +375,7 @@ func (e *Enqueued) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// UnmarshalJSON reads a piece without reflection: a client that prints what a job prints does
+// UnmarshalJSON parses a piece without reflection. A client that prints the output of a job does
 // little else.
 func (p *Piece) UnmarshalJSON(raw []byte) error {
 	return queue.Members(raw, func(name string, value json.RawMessage) (err error) {
@@ -400,7 +405,7 @@ func (p *Piece) UnmarshalJSON(raw []byte) error {
 	})
 }
 
-// decode reads a batch; an error about a job has its number.
+// decode parses a batch. An error about a job contains the number of the job.
 func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	d := newParamDecoder(reflect.TypeFor[EnqueueBatch](), params(reflect.ValueOf(p).Elem()))
 	err := queue.Members(raw, func(name string, value json.RawMessage) error {
@@ -424,7 +429,7 @@ func (p *EnqueueBatch) decode(raw json.RawMessage) error {
 	return err
 }
 
-// Entries is how many arguments and variables a job has.
+// Entries returns the number of a job's arguments and environment variables.
 func Entries(s *queue.Spec) int { return len(s.Argv) + len(s.Env) }
 
 func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
@@ -443,7 +448,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 		if entries += Entries(&s); entries > MaxEntries {
 			return queue.Invalid("jobs", "too many arguments and variables; the maximum is %d for all jobs together; send fewer jobs per request", MaxEntries)
 		}
-		if p.Jobs == nil { // they are large, and mostly alike
+		if p.Jobs == nil { // allocate once, since specs are large and usually of similar length
 			p.Jobs = make([]queue.Spec, 0, min(queue.MaxBatch, len(raw)/len(value)+1))
 		}
 		p.Jobs = append(p.Jobs, s)
@@ -455,7 +460,7 @@ func (p *EnqueueBatch) decodeJobs(raw json.RawMessage) error {
 	return err
 }
 
-// UnsupportedMethod refuses a method that is not in the table.
+// UnsupportedMethod returns the error for a method that does not exist.
 func UnsupportedMethod(name string) error {
 	return queue.Errorf(queue.CodeUnsupported, "there is no method %q%s", queue.Clip(name), queue.Nearest(name, MethodNames()))
 }

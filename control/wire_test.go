@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The table of failures is the contract's.
+// The table of failures is that of the documentation.
 func TestFailuresAreTheContracts(t *testing.T) {
 	want := `invalid -32602 2 no
 invalid_request -32600 2 no
@@ -42,8 +42,8 @@ internal -32603 1 no
 	}
 }
 
-// A request is read whatever the order and number of its members; what has no
-// id, is no object or names another protocol is refused.
+// parseRequest accepts the members of a request in any order, and ignores unknown ones. It rejects
+// lines that are not objects, have an invalid id or method, or name another protocol.
 func TestRequestsAreRead(t *testing.T) {
 	for _, c := range []struct{ line, id, method, params string }{
 		{`{"jsonrpc":"2.0","id":1,"method":"show","params":{"id":"a"}}`, `1`, "show", `{"id":"a"}`},
@@ -69,7 +69,7 @@ func TestRequestsAreRead(t *testing.T) {
 	}
 }
 
-// Parameters are read strictly: an unknown one is refused with the nearest name.
+// An unknown parameter is rejected, and the error names the most similar parameter.
 func TestParametersAreStrict(t *testing.T) {
 	for raw, want := range map[string][2]string{
 		`{"idz":"a"}`: {"idz", `"id"`}, `{"ID":"a"}`: {"ID", "unknown parameter"}, `{"id":true}`: {"id", "must be a job id"}, `{"id":7.5}`: {"id", "must be a job id"}, `{"id":"a","id":"b"}`: {"id", "twice"}, `[]`: {"", "object"},
@@ -115,8 +115,8 @@ func TestParametersAreStrict(t *testing.T) {
 	}
 }
 
-// A line may be as long as the limit and not a byte longer, whether it ends
-// with a newline or with the connection.
+// A line may have MaxLine bytes and not a byte more, whether it ends with a newline or with the
+// connection.
 func TestLinesAreBounded(t *testing.T) {
 	for _, c := range []struct {
 		n    int
@@ -131,7 +131,7 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-// An answer that is too long for the wire is one of too_large.
+// If an answer does not fit into a line, the client gets the error too_large.
 func TestLongAnswersAreRefused(t *testing.T) {
 	line := answerLine(json.RawMessage("1"), strings.Repeat("x", MaxLine), nil)
 	if len(line) > 1000 || !bytes.Contains(line, []byte(`"too_large"`)) {
@@ -139,7 +139,7 @@ func TestLongAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// No line makes reading a request panic, and its id is echoed as it came.
+// No line makes parseRequest panic, and the id is returned unchanged.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range []string{`{"jsonrpc":"2.0","id":1,"method":"enqueue","params":{"command":"x"}}`, `{"id":"a","method":"list","params":{"state":"dead"}}`, `{"id":1,"method":"enqueue.batch","params":{"jobs":[{}],"commit":true}}`, `[1]`, `{"id":1e5}`, `{"id":1,"method":"wait","params":{"ids":["a"],"timeout":"1s"}}`} {
 		f.Add([]byte(seed))
@@ -166,7 +166,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// A notification is read as what encoding/json would have written, whatever a piece of output has.
+// A notification decodes to the same value as if encoding/json had written it, for any output.
 func TestNotificationsAreRead(t *testing.T) {
 	id := json.RawMessage(`"7"`)
 	for _, v := range []any{
