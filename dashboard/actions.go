@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// form answers a POST that the visitor's own page has sent, and leads on to where act says.
+// form returns a handler for a POST from the visitor's own page. It calls act and redirects to the path that
+// act returns. If fields are given, other form fields are an error.
 func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request) (to string, err error), fields ...string) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if !v.has(r.PostFormValue("token")) {
@@ -36,7 +37,7 @@ func (s *Server) form(act func(ctx context.Context, v *visitor, r *http.Request)
 	}
 }
 
-// onlyOf refuses unknown parameters, which would be ignored silently.
+// onlyOf returns an error for unknown parameters, which would otherwise be ignored silently.
 func onlyOf(given url.Values, names ...string) error {
 	for name := range given {
 		if !slices.Contains(names, name) {
@@ -46,19 +47,19 @@ func onlyOf(given url.Values, names ...string) error {
 	return nil
 }
 
-// verb is something that is done with jobs.
+// verb is an action on jobs.
 type verb struct {
 	Name  string
 	Label string
-	Asks  bool          // it is previewed first
-	takes []queue.State // of jobs
+	Asks  bool          // the action is previewed first
+	takes []queue.State // states of jobs to which the action applies
 	do    func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error)
 }
 
-// runs is the state of jobs that run.
+// runs lists the states of running jobs.
 var runs = []queue.State{queue.Processing}
 
-// verbs are those of the page, in the order in which people see them.
+// verbs lists the actions of the page in display order.
 var verbs = []verb{
 	{"pause", "Pause", false, runs, (*control.Client).Pause},
 	{"resume", "Resume", false, runs, (*control.Client).Resume},
@@ -74,7 +75,7 @@ var verbs = []verb{
 	}},
 }
 
-// states are those that it takes, by name.
+// states returns the names of the states to which the action applies.
 func (v *verb) states() (names control.Texts) {
 	for _, s := range v.takes {
 		names = append(names, s.String())
@@ -82,7 +83,7 @@ func (v *verb) states() (names control.Texts) {
 	return names
 }
 
-// verbsFor are the verbs that take a job as it is.
+// verbsFor returns the actions that apply to a job in its current state.
 func verbsFor(j control.Job) (list []verb) {
 	for _, is := range verbs {
 		switch {
@@ -94,7 +95,7 @@ func verbsFor(j control.Job) (list []verb) {
 	return list
 }
 
-// verbNamed is the verb of a form.
+// verbNamed returns the action with the name that a form contains.
 func verbNamed(name string) (*verb, error) {
 	for i := range verbs {
 		if verbs[i].Name == name {
@@ -105,7 +106,7 @@ func verbNamed(name string) (*verb, error) {
 		queue.Clip(name))
 }
 
-// actOnJob carries out a verb on the job of a path.
+// actOnJob applies an action to the job in the path.
 func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	is, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
@@ -122,12 +123,12 @@ func actOnJob(ctx context.Context, v *visitor, r *http.Request) (string, error) 
 	return pathOf(string(id)), err
 }
 
-// refusal is why a verb was not carried out on a job.
+// refusal returns the error for which an action was not applied to a job.
 func refusal(r *control.Refusal) error {
 	return &queue.Error{Code: r.Code, Message: r.ID + ": " + r.Err().Error()}
 }
 
-// outcome is what came of a verb on many jobs.
+// outcome is the result of an action on many jobs.
 type outcome struct {
 	done, refused int
 	first         control.Refusal
@@ -140,7 +141,7 @@ func (o *outcome) add(got *control.BulkResult) {
 	o.done, o.refused = o.done+len(got.Done), o.refused+len(got.Refused)
 }
 
-// refusal is nil if nothing was refused.
+// refusal returns an error that describes the first rejected job, or nil if no job was rejected.
 func (o *outcome) refusal(verb string) error {
 	if o.refused == 0 {
 		return nil
@@ -148,7 +149,8 @@ func (o *outcome) refusal(verb string) error {
 	return queue.Errorf(o.first.Code, "%s: done for %s, refused for %d; first refusal: %s: %s", verb, jobsText(int64(o.done), ""), o.refused, o.first.ID, o.first.Err())
 }
 
-// pathOf is where a job's page is. Ids hold slashes, and some what browsers take for steps of a path.
+// pathOf returns the path of a job's page. Ids may contain slashes and segments such as "..", which browsers
+// would resolve. Such ids are passed as a parameter.
 func pathOf(id string) string {
 	if at := "/jobs/" + id; path.Clean(at) == at {
 		return at
@@ -156,7 +158,7 @@ func pathOf(id string) string {
 	return "/job?id=" + url.QueryEscape(id)
 }
 
-// attemptPath is where the page of a job is with what an attempt of it has printed.
+// attemptPath returns the path of a job's page with the output of one attempt.
 func attemptPath(id string, n int) string {
 	at := pathOf(id)
 	if strings.Contains(at, "?") {
@@ -165,7 +167,7 @@ func attemptPath(id string, n int) string {
 	return at + "?attempt=" + strconv.Itoa(n)
 }
 
-// count is how many jobs a verb would be carried out on.
+// count returns the number of jobs to which an action would apply.
 func (v *visitor) count(ctx context.Context, is *verb, sel control.Selection) (n int, err error) {
 	sel.DryRun = true
 	for {
@@ -182,7 +184,7 @@ func (v *visitor) count(ctx context.Context, is *verb, sel control.Selection) (n
 	}
 }
 
-// preview says what a verb on many jobs would do. Nothing happens by it.
+// preview shows what an action on many jobs would do. It changes nothing.
 func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	q := r.URL.Query()
 	is, err := verbNamed(q.Get("verb"))
@@ -225,8 +227,8 @@ func (s *Server) preview(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-// actOnMany carries out a verb on the jobs that a preview has counted. If its filter matches more by now, that is shown
-// first.
+// actOnMany applies an action to the jobs that a preview has counted. If the filter matches more jobs by now,
+// it shows the preview again.
 func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	is, err := verbNamed(r.PostFormValue("verb"))
 	if err != nil {
@@ -274,10 +276,11 @@ func actOnMany(ctx context.Context, v *visitor, r *http.Request) (string, error)
 	return "/jobs?" + q.Encode(), nil
 }
 
-// errGone says that no dead job has a cause any more.
+// errGone says that no dead job has the requested cause any more.
 var errGone = queue.Errorf(queue.CodeNotFound, "none of the newest %d dead jobs has this command and error; list all dead jobs: queuectl dlq list", deadMost)
 
-// deadOf returns the dead jobs of a cause that the visitor may change, and how many others there are.
+// deadOf returns the dead jobs of a cause that the visitor may change, and the number of the other dead jobs
+// of that cause.
 func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Job, others int, err error) {
 	jobs, _, err := v.deadJobs(ctx, c)
 	for _, j := range jobs {
@@ -295,7 +298,7 @@ func (v *visitor) deadOf(ctx context.Context, p page, c cause) (may []control.Jo
 	return may, others, err
 }
 
-// previewDead says what would become of dead jobs by a verb: retry or rm.
+// previewDead shows what the action retry or rm would do with dead jobs. It changes nothing.
 func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	is, err := deadVerb(r)
 	if err != nil {
@@ -319,7 +322,7 @@ func (s *Server) previewDead(w http.ResponseWriter, r *http.Request, v *visitor)
 	return nil
 }
 
-// digestOf stands for these jobs and no others.
+// digestOf returns a hash that identifies exactly this list of jobs.
 func digestOf(jobs []control.Job) string {
 	sum := sha256.New()
 	for _, j := range jobs {
@@ -328,7 +331,7 @@ func digestOf(jobs []control.Job) string {
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
-// deadVerb is the verb of a path of dead jobs.
+// deadVerb returns the action in a path of dead jobs.
 func deadVerb(r *http.Request) (*verb, error) {
 	name := r.PathValue("verb")
 	if name != "retry" && name != "rm" {
@@ -337,8 +340,8 @@ func deadVerb(r *http.Request) (*verb, error) {
 	return verbNamed(name)
 }
 
-// actOnDead carries out a verb on dead jobs that died of an error: on one, or on all. If they are others by now than were
-// counted, those that would be removed are shown first.
+// actOnDead applies an action to one or all dead jobs with the same cause. If jobs would be removed and the
+// list has changed since the preview, it shows the preview again.
 func actOnDead(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	is, err := deadVerb(r)
 	if err != nil {
@@ -407,7 +410,7 @@ func scale(ctx context.Context, v *visitor, r *http.Request) (string, error) {
 	return "/workers", err
 }
 
-// changeQueue pauses a queue, or has it go on.
+// changeQueue pauses or resumes a queue.
 func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
 	name := r.PostFormValue("queue")
 	switch r.PostFormValue("verb") {
@@ -421,7 +424,7 @@ func changeQueue(ctx context.Context, v *visitor, r *http.Request) (to string, e
 	return "/", err
 }
 
-// changeSchedule pauses a schedule, has it go on, or runs it now.
+// changeSchedule pauses or resumes a schedule, or runs it now.
 func changeSchedule(ctx context.Context, v *visitor, r *http.Request) (to string, err error) {
 	name := control.ScheduleName{Name: r.PostFormValue("schedule")}
 	switch verb := r.PostFormValue("verb"); verb {

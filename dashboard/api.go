@@ -16,17 +16,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// statuses are those of errors; of others it is 500.
+// statuses maps error codes to HTTP statuses. Other codes have the status 500.
 var statuses = map[queue.Code]int{
 	queue.CodeInvalid: http.StatusBadRequest, queue.CodeRequest: http.StatusBadRequest, queue.CodeParse: http.StatusBadRequest, queue.CodeTooLarge: http.StatusRequestEntityTooLarge, queue.CodeUnsupported: http.StatusNotFound,
 	queue.CodeNotFound: http.StatusNotFound, queue.CodeExists: http.StatusConflict, queue.CodeWrongState: http.StatusConflict, queue.CodeDenied: http.StatusForbidden,
 	queue.CodeFull: http.StatusTooManyRequests, queue.CodeNoSpace: http.StatusInsufficientStorage, queue.CodeUnavailable: http.StatusServiceUnavailable,
 }
 
-// errNoSession refuses a request without a session.
+// errNoSession is the error of a request without a session.
 var errNoSession = queue.Errorf(queue.CodeDenied, "sign-in required; get a one-time link: queuectl web open")
 
-// fail answers with an error: as JSON below /api, else as a page.
+// fail replies with an error, as JSON for paths below /api and as a page for others.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 	e, known := errors.AsType[*queue.Error](err)
 	if !known {
@@ -47,7 +47,7 @@ func (s *Server) failAs(w http.ResponseWriter, r *http.Request, status int, err 
 		s.message(w, r, status, err)
 		return
 	}
-	e, _ := errors.AsType[*queue.Error](err) // fail has seen to it
+	e, _ := errors.AsType[*queue.Error](err) // fail always passes a *queue.Error
 	writeJSON(w, status, map[string]any{"error": map[string]any{"code": e.Code, "message": e.Error()}})
 }
 
@@ -61,7 +61,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(append(raw, '\n'))
 }
 
-// method answers what a method that only reads says, with the query as its parameters.
+// method replies with the result of a read-only method. The query contains the parameters.
 func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	m := control.Readable(r.PathValue("method"))
 	if m == nil {
@@ -80,7 +80,7 @@ func (s *Server) method(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	return nil
 }
 
-// metrics answers with the queue's metrics, in the form that is asked for.
+// metrics replies with the queue's metrics in the requested format.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	registry, err := metrics.Of(r.Context(), v.client)
 	if err == nil {
@@ -89,7 +89,7 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return err
 }
 
-// summary is what the page shows first.
+// summary replies with the data of the overview page.
 func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	if err := onlyOf(r.URL.Query()); err != nil {
 		return err
@@ -102,15 +102,15 @@ func (s *Server) summary(w http.ResponseWriter, r *http.Request, v *visitor) err
 	return nil
 }
 
-// Events are told with a comment where there are none for a while, and where there is none at first, by which a
-// browser knows that it is heard.
+// If there are no events, the stream sends a comment every heartbeat. It sends the first comment after the
+// delay heard, so that the browser knows that the connection works.
 const (
 	heartbeat = 15 * time.Second
 	heard     = 100 * time.Millisecond
 )
 
-// events tells events as they come, as HTML's server-sent events, after ?since or the last one that a browser has
-// seen. A reader that takes nothing for takenWithin is left.
+// events streams events as server-sent events (HTML standard), starting after ?since or the last event that
+// the browser received. It closes the connection of a reader that accepts no data for takenWithin.
 func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := streaming(r)
 	defer end()
@@ -151,7 +151,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 	if err != nil {
 		return err
 	}
-	asks := s.clientOf(v) // the other one is told the events
+	asks := s.clientOf(v) // a second client, since the first one is busy with the events
 	defer asks.Close()
 	look := time.NewTicker(tickEach)
 	defer look.Stop()
@@ -164,7 +164,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request, v *visitor) erro
 				return nil
 			}
 		case e := <-pieces:
-			raw, _ := json.Marshal(e) // an event it is
+			raw, _ := json.Marshal(e) // events can always be encoded
 			err = say(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.Seq, e.Event, raw))
 		case <-quiet.C:
 			err = say(": quiet\n\n")

@@ -12,19 +12,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Config is where the page is, and who may see it.
+// Config says where the page listens and who may see it.
 type Config struct {
-	Listen    string   // ADDRESS:PORT or unix:PATH; "" is nowhere
-	Hosts     []string // names that the page has, beside those of loopback
-	Anonymous bool     // on loopback anybody sees what the right read does
-	Metrics   bool     // on loopback anybody reads the metrics
-	TLSCert   string   // files; "" is without TLS
+	Listen    string   // ADDRESS:PORT or unix:PATH; "" means that the page is off
+	Hosts     []string // host names of the page, in addition to loopback names
+	Anonymous bool     // on loopback, clients without a session have the right read
+	Metrics   bool     // on loopback, clients without a session may read the metrics
+	TLSCert   string   // TLS files; "" means no TLS
 	TLSKey    string
-	Proxy     bool // TLS is somebody else's, who sends its requests here
+	Proxy     bool // a reverse proxy terminates TLS and forwards the requests
 }
 
-// Check reports what is wrong with a configuration: beyond loopback there are TLS and names alone. An error is a
-// *queue.Error of CodeInvalid that names the setting.
+// Check validates a configuration. A page that is reachable from other machines needs TLS and host names. An
+// error is a *queue.Error of CodeInvalid that names the setting.
 func (c *Config) Check() error {
 	if c.Listen == "" {
 		return nil
@@ -54,7 +54,8 @@ func (c *Config) Check() error {
 	return nil
 }
 
-// has reports whether the page goes by a host's name. Names below localhost are this machine's (RFC 6761, section 6.3).
+// has reports whether a host name belongs to the page. Names below localhost always mean this machine (RFC
+// 6761, section 6.3).
 func (c *Config) has(host string) bool {
 	switch {
 	case host == "localhost", strings.HasSuffix(host, ".localhost"), slices.Contains(c.Hosts, host):
@@ -64,8 +65,8 @@ func (c *Config) has(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// validHost reports whether a Host header is a name or an address, with a port of digits or without one (RFC 3986,
-// section 3.2).
+// validHost reports whether a Host header is a name or an address, optionally followed by a numeric port (RFC
+// 3986, section 3.2).
 func validHost(value string) bool {
 	host, port := value, ""
 	if at := strings.LastIndexByte(value, ':'); at > strings.LastIndexByte(value, ']') {
@@ -75,7 +76,7 @@ func validHost(value string) bool {
 	return host != "" && (port == "" || err == nil) && (host[0] == '[') == strings.Contains(host, ":")
 }
 
-// hostOf is the host that a request is for, without the port.
+// hostOf returns the host of a request without the port.
 func hostOf(r *http.Request) string {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -84,7 +85,8 @@ func hostOf(r *http.Request) string {
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(host, "[]"), "."))
 }
 
-// forwardingHeaders are those that a proxy adds: the other end is somebody else then.
+// forwardingHeaders lists headers that proxies add. A request that has one does not come directly from the
+// client.
 var forwardingHeaders = []string{"Forwarded", "X-Real-Ip", "Via", "Cf-Connecting-Ip", "X-Client-Ip", "X-Cluster-Client-Ip", "True-Client-Ip", "Fastly-Client-Ip"}
 
 func forwarded(r *http.Request) bool {

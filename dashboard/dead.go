@@ -14,24 +14,24 @@ import (
 
 // This file groups dead jobs by cause.
 //
-// Jobs with the same command and the same error form a group. If that makes more groups than the page shows, as with a
-// batch of one program over many files, jobs with the same program and error form a group instead: 400 times
-// "ffmpeg, exit code 1" is one problem, not 400.
+// Jobs with the same command and the same error form a group. This may make more groups than the page shows,
+// as with a batch of one program over many files. Then, jobs with the same program and error form a group
+// instead: 400 times "ffmpeg, exit code 1" is one problem, not 400.
 
-// Bounds of the grouping. The users who enqueue jobs choose the texts.
+// Limits of the grouping. They are needed because the users who enqueue jobs choose the texts.
 const (
-	deadMost   = 5000 // dead jobs that are read, the newest
-	groupsMost = 50   // groups that are shown
-	errorMost  = 200  // bytes of an error
-	causeMost  = 256  // bytes of a command, in the name of a cause
+	deadMost   = 5000 // maximum number of dead jobs that are read, newest first
+	groupsMost = 50   // maximum number of groups that are shown
+	errorMost  = 200  // maximum length of an error in bytes
+	causeMost  = 256  // maximum length of a command in the name of a cause, in bytes
 
-	shownCommand = 4 << 10 // bytes of a command, in a row
+	shownCommand = 4 << 10 // maximum length of a command in a row, in bytes
 )
 
 // notShown replaces the command of another user's job.
 const notShown = "(not shown)"
 
-// causeFields are the parameters of a URL or form that name a cause.
+// causeFields are the parameters of a URL or form that identify a cause.
 var causeFields = []string{"error", "command", "program"}
 
 // cause is why jobs are dead. An empty member covers any value.
@@ -48,7 +48,7 @@ func causeOf(j *control.Job) cause {
 	if len(j.Argv) > 0 {
 		words = []string{queue.ClipJSON(j.Argv[0], causeMost)}
 	}
-	for len(words) > 1 && strings.Contains(words[0], "=") { // an assignment before the program
+	for len(words) > 1 && strings.Contains(words[0], "=") { // skip environment assignments before the program
 		words = words[1:]
 	}
 	if len(words) > 0 {
@@ -96,7 +96,7 @@ type deadJob struct {
 	cause cause
 }
 
-// deadGroup is the dead jobs of one cause.
+// deadGroup holds the dead jobs with one cause.
 type deadGroup struct {
 	cause
 	Jobs        []deadJob // newest first
@@ -104,8 +104,8 @@ type deadGroup struct {
 	First, Last control.Time
 }
 
-// deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more. Commands
-// may be large, so whole ones are kept of the first listRows jobs of the opened cause alone.
+// deadJobs returns the newest dead jobs that the visitor may see, newest first, and whether there are more.
+// Since commands may be large, it keeps only those of the first listRows jobs of the opened cause.
 func (v *visitor) deadJobs(ctx context.Context, opened cause) (list []deadJob, more bool, err error) {
 	whole := 0
 	for ask := (control.DLQList{}); ; {
@@ -157,7 +157,7 @@ func groupBy(jobs []deadJob, key func(cause) cause) (groups []*deadGroup) {
 	return groups
 }
 
-// dead is the page of dead letters, or of the dead jobs of one cause.
+// dead makes the page of dead letters, or of the dead jobs with one cause.
 func dead(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.begin(ctx, "Dead letters", "dead", "queuectl dlq list")
 	if err != nil {

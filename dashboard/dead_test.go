@@ -16,7 +16,7 @@ func deadOf(list ...control.Job) (dead []deadJob) {
 	return dead
 }
 
-// Two commands that die with the same exit code are two groups.
+// Two commands that die with the same exit code form two groups.
 func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 	groups := groupDead(deadOf(control.Job{Command: "make test"}, control.Job{Command: "pg_dump db", Argv: []string{"pg_dump", "db"}}, control.Job{Command: "make test"}))
 	if len(groups) != 2 || groups[0].What() != "make test" || len(groups[0].Jobs) != 2 || groups[1].What() != "pg_dump db" {
@@ -24,7 +24,7 @@ func TestDeadJobsAreGroupedByCommandAndError(t *testing.T) {
 	}
 }
 
-// A batch of one program over many files is one group, and its cause covers all its jobs.
+// A batch of one program over many files forms one group, and its cause covers all its jobs.
 func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	var jobs []control.Job
 	for i := range groupsMost + 1 {
@@ -42,7 +42,7 @@ func TestManyCommandsOfOneProgramAreOneGroup(t *testing.T) {
 	}
 }
 
-// The commands of other users' jobs are in no group's name, and no other group covers them.
+// The commands of other users' jobs appear in no group's name, and no other group covers these jobs.
 func TestHiddenCommandsAreAGroupOfTheirOwn(t *testing.T) {
 	dead := deadOf(control.Job{Hidden: []string{"command"}}, control.Job{Command: "make"})
 	groups := groupDead(dead)

@@ -12,38 +12,41 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of connections.
-// See docs/decisions/0084.
+// Limits of connections. See docs/decisions/0084.
 const (
-	maxStrangers = 256 // of which no visitor is known yet
-	// strangerGrace is how long a new connection is kept at least, so that a visitor's request is read before a flood of
-	// other connections can push it out. Until then more connections wait in the kernel's queue.
+	maxStrangers = 256 // maximum number of connections without a known visitor
+	// strangerGrace is the minimum time for which a new connection is kept. It lets the server read a
+	// visitor's request before a flood of other connections can evict it. In the meantime, further
+	// connections wait in the kernel's queue.
 	strangerGrace = 100 * time.Millisecond
-	maxKnown      = 1024 // of visitors
+	maxKnown      = 1024 // maximum number of connections with a known visitor
 	userConns     = userReaders + 40
 )
 
-// door keeps the connections of the page apart: of those of nobody known the oldest makes room for the next, and of
-// those of visitors the oldest of whoever has most. So nobody keeps others out. Its methods may be called at once.
+// door limits the connections of the page, so that no client can keep others out. If there are too many
+// connections without a known visitor, the oldest one is closed. If there are too many with one, the oldest
+// connection of the visitor who has most is closed. Its methods are safe for concurrent use.
 type door struct {
 	mu        sync.Mutex
-	strangers list.List          // of *caller, the oldest first; guarded by mu, as is
-	known     map[int]*list.List // by uid, the same
-	total     int                // of those known
-	left      chan struct{}      // receives when a stranger has left; has one slot
+	strangers list.List          // *caller without a known visitor, oldest first; guarded by mu
+	known     map[int]*list.List // *caller by uid of the visitor, oldest first; guarded by mu
+	total     int                // number of callers in known; guarded by mu
+	left      chan struct{}      // wake-up: a stranger has left; has one slot
 }
 
-// caller is a connection at the door.
+// caller is a connection to the page.
 type caller struct {
 	net.Conn
 	door *door
-	in   *list.List // nil once it is closed; guarded by door.mu, as are
+	// The list that contains the connection; nil once it is closed; guarded by door.mu, like the next three
+	// fields.
+	in   *list.List
 	at   *list.Element
 	came time.Time
 	uid  int
 
 	out      sync.Mutex
-	gathered *bytes.Buffer // what is to be written at once, nil else; guarded by out
+	gathered *bytes.Buffer // bytes collected to be sent in one write; nil outside gathering; guarded by out
 }
 
 // Write implements net.Conn.
@@ -56,7 +59,8 @@ func (c *caller) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// gathering has what write writes in parts go out at once: each part would wake the reader by itself.
+// gathering calls write and sends everything that it writes in one system call. Otherwise, each part would
+// wake the reader.
 func (c *caller) gathering(write func() error) error {
 	all := parts.Get().(*bytes.Buffer)
 	defer parts.Put(all)
@@ -75,10 +79,10 @@ func (c *caller) gathering(write func() error) error {
 	return err
 }
 
-// parts are what is gathered in.
+// parts is a pool of the buffers used by gathering.
 var parts = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// guarded is a listener whose connections come by the door.
+// guarded is a listener that passes its connections to the door.
 type guarded struct {
 	net.Listener
 	door *door
@@ -123,7 +127,7 @@ func (d *door) come(c *caller) {
 	}
 }
 
-// forget takes a connection off its list. The caller holds mu.
+// forget removes a connection from its list. The caller holds mu.
 func (d *door) forget(c *caller) {
 	if c.in == nil {
 		return
@@ -132,7 +136,7 @@ func (d *door) forget(c *caller) {
 	if c.in == &d.strangers {
 		select {
 		case d.left <- struct{}{}:
-		default: // the accepting goroutine does not wait, or knows already
+		default: // the accepting goroutine is not waiting, or has a wake-up already
 		}
 	} else {
 		d.total--
@@ -151,7 +155,7 @@ func (c *caller) Close() error {
 	return c.Conn.Close()
 }
 
-// know notes whose a connection is. An error says that this visitor has as many as one may.
+// know records the visitor of a connection. It returns an error if the visitor has too many connections.
 func (d *door) know(c *caller, uid int) error {
 	d.mu.Lock()
 	var leaves *caller
@@ -162,7 +166,7 @@ func (d *door) know(c *caller, uid int) error {
 		}
 	}()
 	if c.in == nil || c.in != &d.strangers {
-		return nil // it is closed, or was known before: a proxy's are many visitors'
+		return nil // closed, or recorded before: a proxy's connection carries several visitors
 	}
 	if own := d.known[uid]; own != nil && own.Len() >= userConns {
 		return queue.Errorf(queue.CodeUnavailable, "you have %d connections to the page, the limit for one user; close some windows", userConns)
@@ -190,10 +194,10 @@ func (d *door) know(c *caller, uid int) error {
 	return nil
 }
 
-// callerKey is the key of what a request's context has of its connection.
+// callerKey is the context key of a request's connection.
 type callerKey struct{}
 
-// withCaller is the context of a connection's requests.
+// withCaller adds a connection to the context of its requests.
 func withCaller(ctx context.Context, c net.Conn) context.Context {
 	if secured, is := c.(interface{ NetConn() net.Conn }); is {
 		c = secured.NetConn()
@@ -201,8 +205,8 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// callerOf is the connection of a request's context.
+// callerOf returns the connection from a request's context.
 func callerOf(ctx context.Context) *caller {
-	c, _ := ctx.Value(callerKey{}).(*caller) // the server has no others
+	c, _ := ctx.Value(callerKey{}).(*caller) // all connections of the server have this type
 	return c
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A full list of connections keeps no one out: the oldest stranger is closed for the next connection, and the oldest
-// connection of the visitor with the most for another visitor's.
+// A full list of connections keeps no client out. The oldest stranger is closed for the next connection. The
+// oldest connection of the visitor with the most connections is closed for another visitor's connection.
 func TestFullDoorAdmitsNewConnections(t *testing.T) {
 	synctest.Test(t, testFullDoorAdmitsNewConnections)
 }
@@ -73,7 +73,8 @@ func testFullDoorAdmitsNewConnections(t *testing.T) {
 	}
 }
 
-// A flood of strangers closes no connection before its first request can be read: the flood waits instead.
+// A flood of strangers closes no connection before its first request can be read; new connections wait
+// instead.
 func TestNewConnectionOutlivesFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := door{left: make(chan struct{}, 1)}
@@ -109,7 +110,7 @@ func TestNewConnectionOutlivesFlood(t *testing.T) {
 	})
 }
 
-// counting counts the writes of a connection.
+// counting counts the writes to a connection.
 type counting struct {
 	net.Conn
 	writes int
@@ -120,7 +121,8 @@ func (c *counting) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// An event goes out at once, however many parts it has: 500 browsers would be woken for each.
+// An event is sent in one write, regardless of its number of parts. Otherwise each part would wake the
+// browsers.
 func TestAnEventIsOneWrite(t *testing.T) {
 	conn := &counting{}
 	c := &caller{Conn: conn, door: &door{}}

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Every socket that the system hands over is held to that, not the first one alone.
+// Every socket that the system passes must be allowed by the configuration, not only the first one.
 func TestSocketsHandedOverAreChecked(t *testing.T) {
 	var handed []net.Listener
 	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0"} {

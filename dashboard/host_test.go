@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A Host header is a name or an address, with a port of digits or without one (RFC 3986, section 3.2.3: port = *DIGIT).
+// A Host header is a name or an address, optionally followed by a numeric port (RFC 3986, section 3.2.3: port
+// = *DIGIT).
 func TestHostWithoutANumericPortIsInvalid(t *testing.T) {
 	for host, want := range map[string]bool{
 		"localhost": true, "localhost:7070": true, "localhost:": true, "a.localhost:1": true, "127.0.0.1:65535": true, "[::1]": true, "[::1]:80": true,

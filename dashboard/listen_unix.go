@@ -10,10 +10,11 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// socketMode is the mode of the page's socket: its group, as a proxy's is, may connect.
+// socketMode is the mode of the page's socket. Members of its group, such as a proxy, may connect.
 const socketMode = 0o660
 
-// listenUnix opens a socket by its path. Its file is bound again where it is removed, until ctx ends.
+// listenUnix listens on a Unix socket. Until ctx ends, it creates the socket's file again if the file is
+// removed.
 func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listener, error) {
 	l, err := control.Listen(path, control.SocketPerms{Mode: socketMode, GID: -1})
 	if err != nil {
@@ -23,7 +24,7 @@ func listenUnix(ctx context.Context, path string, log *slog.Logger) (net.Listene
 	return pageSocket{l}, nil
 }
 
-// pageSocket is a socket that takes its file with it.
+// pageSocket is a socket that removes its file when it is closed.
 type pageSocket struct{ *control.Socket }
 
 // Close implements net.Listener.

@@ -21,57 +21,58 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// How often a page is made anew while somebody looks: at once a second if something has happened, else each
-// lookEach, and how often its readers hear something. Of output a reader gets so many bytes at once, each outputEach.
-// See docs/decisions/0084.
+// Timing and limits of live pages. While a page has readers, it is rendered at most every renderEach if there
+// are new events, and otherwise every lookEach. Each reader gets a tick every tickEach. New output is sent
+// every outputEach, about outputMost bytes at a time. See docs/decisions/0084.
 const (
 	renderEach  = time.Second
 	lookEach    = 5 * time.Second
 	tickEach    = 5 * time.Second
 	outputEach  = 250 * time.Millisecond
 	outputMost  = 64 << 10
-	userReaders = 600 // of one user, of all pages
-	userFeeds   = 64  // pages that are kept up to date for one user
+	userReaders = 600 // maximum number of streams of one user, over all pages
+	userFeeds   = 64  // maximum number of pages that are kept up to date for one user
 )
 
-// feeds keep the pages up to date that somebody looks at: each is made once, however many look. Its methods may be
-// called at once.
+// feeds keeps the pages up to date that have readers. Each page of a user is rendered once, regardless of the
+// number of its readers. Its methods are safe for concurrent use.
 type feeds struct {
 	mu      sync.Mutex
 	by      map[string]*feed
-	readers map[int]int // of each user
+	readers map[int]int // number of readers, by uid
 }
 
 // feed is one page as one user sees it.
 type feed struct {
-	uid     int
-	whole   *frame            // as it is now; guarded by feeds.mu, as is:
-	plain   map[string]string // the same without the clocks, which go on by themselves
+	uid   int
+	whole *frame // all parts as last rendered; guarded by feeds.mu
+	// The same without clocks, which the browser advances itself; guarded by feeds.mu, like the fields below.
+	plain   map[string]string
 	readers map[*reader]bool
-	over    bool // its readers are to leave
+	over    bool // the readers must disconnect
 	cancel  context.CancelFunc
 }
 
-// reader is one browser's stream. What it has not taken is replaced by what is newer.
+// reader is one browser's stream. Newer parts replace those that the browser has not received yet.
 type reader struct {
-	news *frame // guarded by feeds.mu
+	news *frame // parts that were not sent yet; guarded by feeds.mu
 	bell chan struct{}
 }
 
-// frame is parts of a page as readers get them. All that have the same to hear share its bytes.
+// frame holds parts of a page. Readers that need the same parts share the encoded bytes.
 type frame struct {
 	parts map[string]string
 	once  sync.Once
 	bytes []byte
 }
 
-// event is the frame as a server-sent event.
+// event returns the frame as a server-sent event.
 func (f *frame) event() []byte {
 	f.once.Do(func() { f.bytes = eventOf("fragments", f.parts) })
 	return f.bytes
 }
 
-// with is the frame with what is newer. The frame itself stays as it is.
+// with returns a copy of the frame in which newer parts replace older ones.
 func (f *frame) with(newer *frame) *frame {
 	if f == nil {
 		return newer
@@ -81,7 +82,7 @@ func (f *frame) with(newer *frame) *frame {
 	return &frame{parts: parts}
 }
 
-// join begins a reader of a page; the first one has it watched.
+// join adds a reader to a page. The first reader starts the page's watch.
 func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*reader, *feed, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +106,7 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 			f.by, f.readers = map[string]*feed{}, map[int]int{}
 		}
 		f.by[key] = is
-		go watch(ctx, is) // ends with the last reader
+		go watch(ctx, is) // ends after the last reader leaves
 	}
 	r := &reader{bell: make(chan struct{}, 1), news: is.whole}
 	if r.news != nil {
@@ -116,7 +117,7 @@ func (f *feeds) join(uid int, key string, watch func(context.Context, *feed)) (*
 	return r, is, nil
 }
 
-// leave ends a reader, and with the last one the watch of its page.
+// leave removes a reader. The last reader ends the page's watch.
 func (f *feeds) leave(uid int, key string, is *feed, r *reader) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -132,10 +133,10 @@ func (f *feeds) leave(uid int, key string, is *feed, r *reader) {
 	}
 }
 
-// clocks are what differs between two renderings of the same.
+// clocks matches the only text that differs between two renderings of the same state.
 var clocks = regexp.MustCompile(`<time data-s="\d+">[^<]*</time>`)
 
-// publish has readers hear of the parts that are not what they were.
+// publish sends the changed parts of a page to its readers.
 func (f *feeds) publish(is *feed, parts map[string]string) {
 	plain := map[string]string{}
 	for name, html := range parts {
@@ -159,7 +160,7 @@ func (f *feeds) publish(is *feed, parts map[string]string) {
 	}
 }
 
-// end has all readers of a page leave; who joins from now on gets it anew.
+// end disconnects all readers of a page. A reader that joins later starts a new watch.
 func (f *feeds) end(key string, is *feed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -175,11 +176,11 @@ func (f *feeds) end(key string, is *feed) {
 func (r *reader) ring() {
 	select {
 	case r.bell <- struct{}{}:
-	default: // it is rung already
+	default: // already signalled
 	}
 }
 
-// take is what a reader has not heard yet, and whether it is to leave.
+// take returns the parts that a reader has not received yet, and whether the reader must disconnect.
 func (f *feeds) take(is *feed, r *reader) (news *frame, over bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,7 +188,7 @@ func (f *feeds) take(is *feed, r *reader) (news *frame, over bool) {
 	return news, is.over
 }
 
-// viewOf is the page that a path is of, nil if none is.
+// viewOf returns the page of a path, or nil if the path has no page.
 func viewOf(path string) *view {
 	switch {
 	case path == "/":
@@ -198,11 +199,11 @@ func viewOf(path string) *view {
 	return views[path]
 }
 
-// passing are the parameters of a page that are of what has just been done.
+// passing lists the page parameters that only describe the last action.
 var passing = []string{"did", "n"}
 
-// live keeps a page up to date by server-sent events: fragments by their ids, the lines that its job prints, and a
-// tick where there is nothing to say.
+// live keeps a page up to date with server-sent events. It sends changed fragments by their ids, the lines
+// that the page's job prints, and a tick if nothing else is sent.
 func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error {
 	r, end := streaming(r)
 	defer end()
@@ -219,14 +220,15 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 	}
 	q := url.Values{}
 	for _, name := range is.query {
-		if value := u.Query().Get(name); value != "" && !slices.Contains(passing, name) { // what is the same is one page
+		if value := u.Query().Get(name); value != "" && !slices.Contains(passing, name) {
+			// Pages that differ only in these share a feed.
 			q.Set(name, value)
 		}
 	}
 	u = &url.URL{Path: u.Path, RawQuery: q.Encode()}
 	was, err := is.make(r.Context(), v, u)
 	if err != nil {
-		return err // as the page itself says
+		return err // the same error as from the page itself
 	}
 	key := fmt.Sprintf("%d %s %s", v.peer.UID, v.token, u.RequestURI())
 	reads, page, err := s.feeds.join(v.peer.UID, key, func(ctx context.Context, f *feed) {
@@ -238,7 +240,8 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 		return err
 	}
 	defer s.feeds.leave(v.peer.UID, key, page, reads)
-	v.client.Close() // until it is needed again: a connection takes memory, and has the service make room for many
+	// The client reconnects when needed; open connections use memory and make the service raise GOMAXPROCS.
+	v.client.Close()
 	out := &eventStream{w: w, out: http.NewResponseController(w), to: callerOf(r.Context())}
 	lines := make(chan []line)
 	if is == views["/jobs/{id...}"] {
@@ -268,11 +271,11 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request, v *visitor) error 
 			return nil
 		}
 	}
-	return nil // nobody takes it
+	return nil // the reader has disconnected
 }
 
-// stays reports whether who reads a stream may go on: the session is not over, and the right what it was. A browser asks
-// anew, and is judged anew.
+// stays reports whether the reader of a stream may continue: the session is valid, and the right is
+// unchanged. If not, the browser reconnects, and its rights are checked again.
 func (s *Server) stays(r *http.Request, v *visitor, right control.Right) bool {
 	if !s.entered(r, v) {
 		return false
@@ -281,7 +284,7 @@ func (s *Server) stays(r *http.Request, v *visitor, right control.Right) bool {
 	return err == nil && who.Right == right
 }
 
-// entered reports whether the session of a stream's reader is not over.
+// entered reports whether the session of a stream's reader is still valid.
 func (s *Server) entered(r *http.Request, v *visitor) bool {
 	now, found := s.visitorOf(r)
 	return found && now.token == v.token
@@ -294,15 +297,15 @@ type eventStream struct {
 	to  *caller
 }
 
-// say tells an event. A reader that takes nothing for takenWithin is left.
+// say sends an event. Sending fails if the reader accepts no data for takenWithin.
 func (e *eventStream) say(name string, v any) error { return e.write(eventOf(name, v)) }
 
-// eventOf is a server-sent event.
+// eventOf encodes a server-sent event.
 func eventOf(name string, v any) []byte {
 	var raw bytes.Buffer
 	raw.WriteString("event: " + name + "\ndata: ")
 	text := json.NewEncoder(&raw)
-	text.SetEscapeHTML(false) // else fragments take twice as much
+	text.SetEscapeHTML(false) // escaping would double the size of fragments
 	if err := text.Encode(v); err != nil {
 		panic("dashboard: cannot encode an event: " + err.Error())
 	}
@@ -310,7 +313,7 @@ func eventOf(name string, v any) []byte {
 	return raw.Bytes()
 }
 
-// write writes whole events.
+// write sends encoded events.
 func (e *eventStream) write(text []byte) error {
 	e.w.Header().Set("Content-Type", "text/event-stream")
 	if err := errors.Join(e.out.SetWriteDeadline(time.Now().Add(takenWithin)), e.out.SetReadDeadline(time.Time{})); err != nil {
@@ -324,8 +327,8 @@ func (e *eventStream) write(text []byte) error {
 	})
 }
 
-// watch makes the parts of a page anew as long as somebody reads them; it reports false once their right is not what it
-// was. Of what cannot be read now nothing is told.
+// watch renders the parts of a page again and again while the page has readers. It returns false when the
+// readers' right has changed. It skips an update if the queue cannot be read.
 func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *view, u *url.URL, f *feed) bool {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
@@ -333,7 +336,7 @@ func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *
 	defer ticker.Stop()
 	var last int64
 	var made time.Time
-	asked := time.Now() // who the readers are
+	asked := time.Now() // time of the last check of the readers' right
 	for {
 		if time.Since(asked) >= tickEach {
 			asked = time.Now()
@@ -348,7 +351,7 @@ func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *
 				s.feeds.publish(f, parts)
 			}
 		}
-		v.client.Close() // until the next look: see live
+		v.client.Close() // the client reconnects at the next update, see live
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
@@ -357,7 +360,7 @@ func (s *Server) watch(ctx context.Context, v visitor, right control.Right, is *
 	}
 }
 
-// partsOf makes the parts of a page, nil if that cannot be done now.
+// partsOf renders the parts of a page. It returns nil if that fails.
 func (s *Server) partsOf(ctx context.Context, v *visitor, is *view, u *url.URL) (parts map[string]string) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -377,15 +380,17 @@ func (s *Server) partsOf(ctx context.Context, v *visitor, is *view, u *url.URL) 
 	return parts
 }
 
-// follow tells the lines that a job prints, the last ones first: what came before stands there no more then.
+// follow sends the lines that a job prints, starting with its last lines. The first batch replaces the lines
+// that the page shows.
 func (s *Server) follow(ctx context.Context, v visitor, id control.Name, lines chan<- []line) {
 	v.client = s.clientOf(&v)
 	defer v.client.Close()
 	pieces, n := make(chan line, 32), shownLines
-	go func() { // ends with the request, or the job
+	go func() { // ends with the request or the job
 		defer close(pieces)
 		var o outputLines
-		v.client.Logs(ctx, control.Logs{ID: id, N: &n, Follow: true}, func(p control.Piece) error { // who may not see it is told nothing
+		// Ignore the error: a visitor who may not see the output gets no lines.
+		v.client.Logs(ctx, control.Logs{ID: id, N: &n, Follow: true}, func(p control.Piece) error {
 			for _, l := range o.next(&p) {
 				select {
 				case pieces <- l:

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A reader hears of what has changed since it has heard last, the newest alone, however slow it is; one that comes
-// later hears of all.
+// A reader gets only the newest version of the parts that changed since its last read, even if it is slow. A
+// reader that joins later gets all parts.
 func TestReadersHearTheNewest(t *testing.T) {
 	var f feeds
 	watched := make(chan *feed, 1)
@@ -55,7 +55,8 @@ func TestReadersHearTheNewest(t *testing.T) {
 	}
 }
 
-// The readers of a page that is over leave it, whatever they have not heard; who comes then has it made anew.
+// The readers of an ended page leave it, even if they have unread parts. A reader that joins later starts a
+// new feed.
 func TestPageThatIsOverIsLeft(t *testing.T) {
 	var f feeds
 	idle := func(context.Context, *feed) {}
@@ -70,7 +71,7 @@ func TestPageThatIsOverIsLeft(t *testing.T) {
 	if _, left := f.take(anew, r); left || anew == over {
 		t.Error("who comes then is to leave too")
 	}
-	f.end("page", over) // it was told late
+	f.end("page", over) // a late call for the old feed
 	f.leave(7, "page", over, old)
 	if f.by["page"] != anew {
 		t.Error("the page that was made anew is forgotten")
@@ -81,7 +82,7 @@ func TestPageThatIsOverIsLeft(t *testing.T) {
 	}
 }
 
-// One user has so many pages kept up to date at most, and keeps no other from theirs.
+// Each user has a limited number of live pages. Reaching the limit does not affect other users.
 func TestFeedsAreBounded(t *testing.T) {
 	var f feeds
 	idle := func(context.Context, *feed) {}
@@ -101,7 +102,7 @@ func TestFeedsAreBounded(t *testing.T) {
 	}
 }
 
-// One user has so many readers at most, and keeps no other out.
+// Each user has a limited number of readers. Reaching the limit does not affect other users.
 func TestReadersAreBounded(t *testing.T) {
 	var f feeds
 	for range userReaders {

@@ -15,8 +15,8 @@ func openServer() *Server {
 	return s
 }
 
-// The description says how a label is written in a query, what a parameter accepts and requires, and how a request is
-// authorized.
+// The description contains how a label is written in a query, what a parameter accepts and requires, and how
+// a request is authorized.
 func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	w := httptest.NewRecorder()
 	if err := openServer().openAPI(w, httptest.NewRequest("GET", "http://localhost/api/openapi.json", nil), nil); err != nil {
@@ -76,7 +76,8 @@ func TestOpenAPIDescribesQueriesAndSecurity(t *testing.T) {
 	}
 }
 
-// A path that has another HTTP method answers 405 and names it (RFC 9110, section 15.5.6); one that has none answers 404.
+// A path that supports another HTTP method replies 405 and names that method (RFC 9110, section 15.5.6). A
+// path that supports no method replies 404.
 func TestWrongHTTPMethodIsNotAllowed(t *testing.T) {
 	mux := http.NewServeMux()
 	openServer().routes(mux)

@@ -10,20 +10,20 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// outputLines turns the pieces of a job's output into lines of a page. Output from a terminal is rendered as text: each
-// line as it was when the cursor left it, and the unfinished one each time that it changes. The zero value is ready
-// for use.
+// outputLines converts the pieces of a job's output to lines of a page. It renders terminal output as text:
+// each line as it was when the cursor left it, and the unfinished line each time it changes. The zero value
+// is ready for use.
 type outputLines struct {
 	tty     termtext.Renderer
 	attempt int
-	part    bool // the last line is an unfinished one
+	part    bool // the last line is unfinished
 }
 
 // next returns the lines of the next piece.
 func (o *outputLines) next(p *control.Piece) (list []line) {
 	at := queue.Millis(p.At).Time().Local().Format("15:04:05.000")
 	gap := p.Gap()
-	if gap != "" || p.Ended || p.Attempt != o.attempt { // the terminal is a new one, or has changed unseen
+	if gap != "" || p.Ended || p.Attempt != o.attempt { // a new terminal, or output is missing
 		if rest := o.tty.End(); rest != "" {
 			list = textLines(rest, line{At: at})
 		}
@@ -47,7 +47,7 @@ func (o *outputLines) next(p *control.Piece) (list []line) {
 	return list
 }
 
-// add adds a line, which takes the place of an unfinished one before it.
+// add appends a line. It replaces an unfinished line before it.
 func add(list []line, l line) []line {
 	if n := len(list); n > 0 && list[n-1].Part {
 		list = list[:n-1]
@@ -55,7 +55,7 @@ func add(list []line, l line) []line {
 	return append(list, l)
 }
 
-// textLines returns the lines of a text, each like another one in all else.
+// textLines returns the lines of a text. All other fields are copied from like.
 func textLines(text string, like line) (list []line) {
 	for text := range strings.Lines(text) {
 		rest := 0
@@ -73,5 +73,5 @@ func textLines(text string, like line) (list []line) {
 	return list
 }
 
-// lineMost is how many bytes of a line a page has.
+// lineMost is the maximum number of bytes of one line that a page shows.
 const lineMost = 4 << 10

@@ -24,11 +24,12 @@ var templateFiles embed.FS
 //go:embed assets
 var assetFiles embed.FS
 
-// templates has a set for each page: the layout, its main part, and the parts of that. It is made when it is asked for.
+// templates returns one template set for each page: the layout, the page's main part, and the parts of that.
+// It parses them at the first call.
 var templates = sync.OnceValue(func() map[string]*template.Template {
 	all := map[string]*template.Template{}
 	layout := template.Must(template.New("layout.html").Funcs(functions).ParseFS(templateFiles, "templates/layout.html"))
-	files, _ := fs.Glob(templateFiles, "templates/*.html") // the pattern is sound
+	files, _ := fs.Glob(templateFiles, "templates/*.html") // the pattern is valid
 	for _, file := range files {
 		name := strings.TrimSuffix(strings.TrimPrefix(file, "templates/"), ".html")
 		if name != "layout" {
@@ -38,21 +39,21 @@ var templates = sync.OnceValue(func() map[string]*template.Template {
 	return all
 })
 
-// page is what all pages are made of.
+// page holds the data that all pages share.
 type page struct {
 	Title  string
-	At     string // which entry of the navigation it is
+	At     string // the page's entry in the navigation
 	Now    time.Time
-	User   string // whom it is for, "" for anybody
+	User   string // name of the visitor; "" without a session
 	Right  control.Right
-	Token  string // of its forms, "" without a session
-	Live   string // where it is kept up to date, "" if it is not
-	CLI    string // the command that shows the same
+	Token  string // token of the page's forms; "" without a session
+	Live   string // path of the page's update stream; "" if the page is not updated
+	CLI    string // the equivalent command
 	Status *control.Status
 	Main   any
 }
 
-// stands reports whether what a page is of is there still, and the same.
+// stands reports whether the job that a page shows still exists. Other pages always do.
 func (p page) stands(ctx context.Context, v *visitor) bool {
 	main, _ := p.Main.(map[string]any)
 	was, is := main["Job"].(control.JobDetail)
@@ -63,10 +64,10 @@ func (p page) stands(ctx context.Context, v *visitor) bool {
 	return !errors.Is(err, queue.ErrNotFound) && (err != nil || now.Seq == was.Seq)
 }
 
-// Operates reports whether whom the page is for may change what is others'.
+// Operates reports whether the visitor may change the jobs of other users.
 func (p page) Operates() bool { return p.Token != "" && p.Right.Covers(control.Operate) }
 
-// Owns reports whether whom the page is for may do with a job what its owner may.
+// Owns reports whether the visitor has the rights of a job's owner.
 func (p page) Owns(j control.Job) bool {
 	owner := j.User
 	if j.Submitter != "" {
@@ -77,14 +78,14 @@ func (p page) Owns(j control.Job) bool {
 
 // view is one kind of page.
 type view struct {
-	name  string // of its template
+	name  string // name of its template
 	make  func(ctx context.Context, v *visitor, u *url.URL) (page, error)
-	parts []string      // that are kept up to date, as its template defines them
-	query []string      // the parameters that it knows
-	each  time.Duration // how often its parts are made anew at most, 0 for renderEach
+	parts []string      // parts that are kept up to date, defined in its template
+	query []string      // names of the accepted query parameters
+	each  time.Duration // minimum interval between two updates; 0 means renderEach
 }
 
-// check refuses an unknown parameter, which would be ignored silently.
+// check returns an error for unknown query parameters, which would otherwise be ignored silently.
 func (is *view) check(u *url.URL) error {
 	for name := range u.Query() {
 		if slices.Contains(is.query, name) {
@@ -98,7 +99,7 @@ func (is *view) check(u *url.URL) error {
 	return nil
 }
 
-// show answers with a page.
+// show returns a handler that replies with a page.
 func (s *Server) show(is *view) func(http.ResponseWriter, *http.Request, *visitor) error {
 	return func(w http.ResponseWriter, r *http.Request, v *visitor) error {
 		if err := is.check(r.URL); err != nil {
@@ -108,7 +109,7 @@ func (s *Server) show(is *view) func(http.ResponseWriter, *http.Request, *visito
 		if err != nil {
 			return err
 		}
-		if !r.URL.Query().Has("attempt") { // what an earlier one has printed is all there
+		if !r.URL.Query().Has("attempt") { // the output of an earlier attempt no longer changes
 			p.Live = "/live?" + url.Values{"page": {r.URL.RequestURI()}}.Encode()
 		}
 		s.render(w, http.StatusOK, is.name, p)
@@ -116,7 +117,7 @@ func (s *Server) show(is *view) func(http.ResponseWriter, *http.Request, *visito
 	}
 }
 
-// render answers with a page.
+// render replies with a page.
 func (s *Server) render(w http.ResponseWriter, status int, name string, p page) {
 	p.Now = time.Now()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -124,7 +125,7 @@ func (s *Server) render(w http.ResponseWriter, status int, name string, p page) 
 	w.Write(execute(name, "layout.html", p))
 }
 
-// execute is the text of a template, or of a part of it.
+// execute returns the text of a template or of a part of it.
 func execute(name, part string, p page) []byte {
 	var out bytes.Buffer
 	if err := templates()[name].ExecuteTemplate(&out, part, p); err != nil {
@@ -133,7 +134,8 @@ func execute(name, part string, p page) []byte {
 	return out.Bytes()
 }
 
-// message answers with a page that says what is wrong, and what to do, from where whoever is let in can go on.
+// message replies with a page that says what is wrong and what to do. For a visitor with access, it includes
+// the navigation.
 func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err error) {
 	said, todo, _ := strings.Cut(err.Error(), ": queuectl ")
 	var p page
@@ -148,7 +150,7 @@ func (s *Server) message(w http.ResponseWriter, r *http.Request, status int, err
 	s.render(w, status, "message", p)
 }
 
-// begin is what a page for a visitor begins with.
+// begin returns a page with the data that all pages for a visitor have.
 func (v *visitor) begin(ctx context.Context, title, at, cli string) (page, error) {
 	p := page{Title: title, At: at, CLI: cli, Token: v.token}
 	if err := v.knownTo(ctx, &p); err != nil {
@@ -159,7 +161,7 @@ func (v *visitor) begin(ctx context.Context, title, at, cli string) (page, error
 	return p, err
 }
 
-// knownTo has a page know whom it is for.
+// knownTo sets the visitor's right and name on a page.
 func (v *visitor) knownTo(ctx context.Context, p *page) error {
 	who, err := v.client.Whoami(ctx, control.Nothing{})
 	if p.Right = who.Right; p.Token != "" {
@@ -168,7 +170,7 @@ func (v *visitor) knownTo(ctx context.Context, p *page) error {
 	return err
 }
 
-// errNoPage refuses a path.
+// errNoPage returns the error for an unknown path.
 func errNoPage(path string) error {
 	return queue.Errorf(queue.CodeNotFound, "there is no page %s", queue.Clip(path))
 }

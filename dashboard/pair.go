@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// Bounds of the files of a certificate, which may be on a file system that does not answer: whoever changes settings waits
-// for them.
+// Limits for reading certificate files. They may be on a file system that does not respond, while a change of
+// settings waits for them.
 const (
 	pairWithin = 5 * time.Second
-	pairMost   = 1 << 20 // bytes of each
+	pairMost   = 1 << 20 // maximum size of each file in bytes
 )
 
-// pairOf reads a certificate and its key. Files that do not answer are waited for once: until they do, others are refused.
+// pairOf reads a certificate and its key. If the files do not respond, the read continues in the background,
+// and further reads fail until it ends.
 func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 	if !s.reading.CompareAndSwap(false, true) {
 		return nil, fmt.Errorf("the certificate files of an earlier change are still being read; try again later")
@@ -26,7 +27,7 @@ func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 		err  error
 	}
 	read := make(chan result, 1)
-	go func() { // ends with the files' answers
+	go func() { // ends when the file system responds
 		var r result
 		var texts [2][]byte
 		for i, path := range []string{cert, key} {
@@ -48,9 +49,9 @@ func (s *Server) pairOf(cert, key string) (*tls.Certificate, error) {
 	}
 }
 
-// readRegular reads a file that waits for nobody.
+// readRegular reads a regular file. Other files, which could block, are an error.
 func readRegular(path string) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would wait for its writer
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO would block until it has a writer
 	if err != nil {
 		return nil, err
 	}

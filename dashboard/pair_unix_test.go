@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A certificate's file that waits for somebody holds up nobody who changes settings, nor the next try.
+// A certificate file that blocks, such as a FIFO, delays neither a change of settings nor the next attempt.
 func TestCertificateThatDoesNotAnswer(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "crt")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -22,7 +22,7 @@ func TestCertificateThatDoesNotAnswer(t *testing.T) {
 			t.Errorf("a FIFO: %v", err)
 		}
 	}
-	s.reading.Store(true) // an earlier one has not answered
+	s.reading.Store(true) // an earlier read has not ended
 	if _, err := s.pairOf(os.DevNull, os.DevNull); err == nil || !strings.Contains(err.Error(), "of an earlier change are still being read") {
 		t.Errorf("beside one that hangs: %v", err)
 	}

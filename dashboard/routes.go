@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// routes are the paths that there are. What changes something is a POST with the token of a form.
+// routes registers the handlers of all paths. Requests that change something are POSTs with the token of a
+// form.
 func (s *Server) routes(mux *http.ServeMux) {
 	for path, is := range views {
 		mux.HandleFunc("GET "+path, s.forVisitor(s.show(is)))
@@ -39,7 +40,7 @@ func (s *Server) routes(mux *http.ServeMux) {
 	}
 	mux.HandleFunc("GET /open", s.offer)
 	mux.HandleFunc("POST /open", s.enter)
-	assets, _ := fs.Sub(assetFiles, "assets") // it is there
+	assets, _ := fs.Sub(assetFiles, "assets") // the directory is embedded
 	files := http.StripPrefix("/assets/", http.FileServerFS(assets))
 	mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "max-age=300")
@@ -57,8 +58,8 @@ func (s *Server) routes(mux *http.ServeMux) {
 	})
 }
 
-// methodsOf returns the HTTP methods of a path that has no handler for the request's own one, nil if the path has none.
-// A method for which the mux only redirects, to the path with a slash at its end, is not among them.
+// methodsOf returns the HTTP methods that the path of a request supports, or nil if the path has no handler.
+// A method for which the mux only redirects to the path with a trailing slash does not count.
 func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
 		other := r.Clone(r.Context())
@@ -76,11 +77,11 @@ func methodsOf(mux *http.ServeMux, r *http.Request) (list []string) {
 	return list
 }
 
-// forVisitor answers requests of those who are let in.
+// forVisitor returns a handler for requests of admitted visitors.
 func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *visitor) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v, found := s.visitorOf(r)
-		if r.URL.Path == "/metrics" && (!found || v.nobody) { // which has a setting of its own
+		if r.URL.Path == "/metrics" && (!found || v.nobody) { // the metrics have their own setting
 			c := s.config.Load()
 			v, found = visitor{session: session{peer: s.opt.Scraper}}, c.Metrics && !c.Proxy && s.local(r)
 		}
@@ -96,12 +97,13 @@ func (s *Server) forVisitor(answer func(http.ResponseWriter, *http.Request, *vis
 	}
 }
 
-// offer shows what a link lets in to, and the button that does: what looks at links by itself uses none up.
+// offer shows the page of a sign-in link with a button that uses the link. Programs that only open links,
+// such as previews, do not use it up.
 func (s *Server) offer(w http.ResponseWriter, r *http.Request) {
 	s.render(w, http.StatusOK, "open", page{Title: "Open", Main: r.URL.Query().Get("link")})
 }
 
-// enter lets a browser in by a link.
+// enter starts a session for a browser that submits a sign-in link.
 func (s *Server) enter(w http.ResponseWriter, r *http.Request) {
 	secret, err := s.sessions.enter(r.PostFormValue("link"), hostOf(r))
 	if err != nil {
@@ -123,7 +125,7 @@ func (s *Server) leave(w http.ResponseWriter, r *http.Request, v *visitor) error
 	return nil
 }
 
-// errToken refuses a form that was not made for the session.
+// errToken is the error of a form that belongs to another session.
 var errToken = queue.Errorf(queue.CodeDenied, "this form belongs to another session; reload the page and try again")
 
 func sortedNames(m map[string]any) []string { return slices.Sorted(maps.Keys(m)) }

@@ -9,15 +9,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// filter is which jobs a list is of, or a form about many, as its page's query says.
+// filter selects the jobs of a list or of a form, as given in the page's query.
 type filter struct {
-	State, Queue, User, Q, Label string // of IDs a pattern, of labels NAME=VALUE; "" is any
+	// Q is a pattern for ids, Label has the form NAME=VALUE; "" matches all.
+	State, Queue, User, Q, Label string
 }
 
-// filterNames are the parameters of a filter.
+// filterNames are the query parameters of a filter.
 var filterNames = []string{"state", "queue", "user", "q", "label"}
 
-// filterOf reads a filter.
+// filterOf reads a filter from a query.
 func filterOf(q url.Values) (filter, error) {
 	f := filter{State: q.Get("state"), Queue: q.Get("queue"), User: q.Get("user"), Q: q.Get("q"), Label: q.Get("label")}
 	if f.Label != "" && f.labels() == nil {
@@ -26,7 +27,7 @@ func filterOf(q url.Values) (filter, error) {
 	return f, nil
 }
 
-// Values is the query that says the same.
+// Values returns the filter as a query.
 func (f filter) Values() url.Values {
 	q := url.Values{}
 	for name, value := range map[string]string{"state": f.State, "queue": f.Queue, "user": f.User, "q": f.Q, "label": f.Label} {
@@ -37,10 +38,10 @@ func (f filter) Values() url.Values {
 	return q
 }
 
-// path is where the list of these jobs is.
+// path returns the path of the list with this filter.
 func (f filter) path() string { return strings.TrimSuffix("/jobs?"+f.Values().Encode(), "?") }
 
-// labels are what the label means.
+// labels returns the label filter in the form of the API.
 func (f filter) labels() control.Labels {
 	name, value, found := strings.Cut(f.Label, "=")
 	if !found || name == "" {
@@ -49,7 +50,7 @@ func (f filter) labels() control.Labels {
 	return control.Labels{name: value}
 }
 
-// list asks for these jobs.
+// list returns the API request for these jobs.
 func (f filter) list() control.List {
 	ask := control.List{Queue: f.Queue, User: f.User, IDGlob: f.Q, Label: f.labels()}
 	if f.State != "" {
@@ -58,7 +59,7 @@ func (f filter) list() control.List {
 	return ask
 }
 
-// command is what lists these jobs on a command line.
+// command returns the command that lists these jobs.
 func (f filter) command() string {
 	cli := "queuectl list"
 	for _, part := range [][2]string{{"--state", f.State}, {"--queue", f.Queue}, {"--user", f.User}, {"--id-glob", f.Q}, {"--label", f.Label}} {
@@ -69,13 +70,14 @@ func (f filter) command() string {
 	return cli
 }
 
-// tab is one of the states of a list.
+// tab is the tab of one state above a list.
 type tab struct {
 	State, Path string
 	Count       int64
 }
 
-// tabs lead to the same list of each state. Counts are of the whole queue, and so are not told of a part of it.
+// tabs returns the tabs for the same list in each state. Counts cover the whole queue, so a tab of a filtered
+// list has none.
 func (f filter) tabs(st *control.Status) (list []tab) {
 	for _, s := range append([]string{""}, stateNames()...) {
 		t := tab{State: s, Count: -1}
@@ -89,7 +91,7 @@ func (f filter) tabs(st *control.Status) (list []tab) {
 	return list
 }
 
-// stateNames are all states, by name.
+// stateNames returns the names of all states.
 func stateNames() (names []string) {
 	for _, s := range queue.States() {
 		names = append(names, s.String())
@@ -100,11 +102,12 @@ func stateNames() (names []string) {
 // selectionNames are the other parameters of a form for many jobs.
 var selectionNames = []string{"id", "verb", "token", "n"}
 
-// selectionOf is what a form for many jobs means: those that are marked, or else all that its filter names and the
-// verb takes.
+// selectionOf returns the jobs that a form selects: the marked ones, or else all that match the filter and to
+// which the action applies.
 func selectionOf(q url.Values, is *verb) (p control.Selection, f filter, err error) {
 	for name := range q {
-		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) { // it would be of other jobs than somebody meant
+		if !slices.Contains(filterNames, name) && !slices.Contains(selectionNames, name) {
+			// A misspelled filter would select other jobs than intended.
 			return p, f, queue.Invalid(queue.Clip(name), "unknown filter; use one of: %s", strings.Join(filterNames, ", "))
 		}
 	}

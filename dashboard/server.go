@@ -1,6 +1,8 @@
-// Package dashboard serves a queue to browsers and scripts over HTTP: the page, and what methods that only read
-// answer, as JSON. It speaks to the queue as its control API's clients do, as whoever a request is from, and so
-// within their rights and limits.
+// Package dashboard serves a queue to browsers and scripts over HTTP: the web page, and the results of
+// read-only methods as JSON. It accesses the queue through the control API in the name of the visitor. Each
+// request therefore has the visitor's rights and limits.
+//
+// Start with Server. routes.go lists the paths.
 package dashboard
 
 import (
@@ -29,49 +31,51 @@ import (
 
 // Limits of requests.
 const (
-	maxHeader    = 16 << 10 // bytes
-	maxBody      = 64 << 10 // bytes
-	maxBodyNone  = 4 << 10  // bytes, of who is no visitor
+	maxHeader    = 16 << 10 // maximum size of the headers in bytes
+	maxBody      = 64 << 10 // maximum size of a visitor's request body in bytes
+	maxBodyNone  = 4 << 10  // maximum size of a request body without a visitor, in bytes
 	headerWithin = 5 * time.Second
 	bodyWithin   = 10 * time.Second
-	takenWithin  = 30 * time.Second // an answer; of a stream each piece
+	takenWithin  = 30 * time.Second // time limit for sending a response or one piece of a stream
 	idleFor      = 10 * time.Second
 	closeWithin  = 500 * time.Millisecond
 )
 
-// Options are what a server needs of the service.
+// Options are the parts of the service that a server needs.
 type Options struct {
-	As        func(control.Peer) *control.Client // a client that is served as somebody
-	Anonymous control.Peer                       // whom requests without a session are from, if they are let in
-	Scraper   control.Peer                       // whom those for the metrics alone are from
-	Handed    []net.Listener                     // the page is there, whatever the settings say; empty if they say
-	Log       *slog.Logger
+	As func(control.Peer) *control.Client // returns a client with the identity of a peer
+	// Identity of requests without a session, if they are allowed.
+	Anonymous control.Peer
+	Scraper   control.Peer // identity of requests that only read the metrics
+	// Listeners that the system passed; if there are any, they replace Config.Listen.
+	Handed []net.Listener
+	Log    *slog.Logger
 }
 
-// Server serves the page. It is off until Set. Its methods may be called at once.
+// Server serves the page. It is off until Set is called. Its methods are safe for concurrent use.
 type Server struct {
 	opt      Options
 	config   atomic.Pointer[Config]
-	pair     atomic.Pointer[tls.Certificate] // of the configuration, nil without TLS
-	reading  atomic.Bool                     // files of a pair, whose answer may be long in coming
+	pair     atomic.Pointer[tls.Certificate] // certificate of the configuration; nil without TLS
+	reading  atomic.Bool                     // a certificate is being read, which may take long
 	sessions sessions
 	feeds    feeds
 	door     door
 	cross    *http.CrossOriginProtection
 
 	mu   sync.Mutex
-	http *http.Server // nil while it is off
-	at   string       // where it is, as Config has it
-	port int          // 0 of a socket
+	http *http.Server // nil while the page is off; guarded by mu, like the fields below
+	at   string       // address in the format of Config.Listen
+	port int          // TCP port; 0 for a Unix socket
 
-	endStreams context.CancelFunc // and no more files are kept
-	cancel     context.CancelFunc // all that is under way
+	endStreams context.CancelFunc // ends all streams and the guard of the socket's file
+	cancel     context.CancelFunc // cancels all requests
 }
 
-// streamsKey is the key of a request's context for the one that ends with all streams.
+// streamsKey is the key, in a request's context, of the context that ends with all streams.
 type streamsKey struct{}
 
-// streaming has a request end with the page, which waits for all others.
+// streaming makes a request end when the page closes. The page waits for other requests to finish.
 func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	stop := context.AfterFunc(r.Context().Value(streamsKey{}).(context.Context), cancel)
@@ -81,7 +85,7 @@ func streaming(r *http.Request) (*http.Request, context.CancelFunc) {
 	}
 }
 
-// New makes a server that listens nowhere yet.
+// New returns a server that is not listening yet.
 func New(o Options) *Server {
 	s := &Server{opt: o, cross: http.NewCrossOriginProtection()}
 	s.door.left = make(chan struct{}, 1)
@@ -89,15 +93,14 @@ func New(o Options) *Server {
 	return s
 }
 
-// newName is a name below localhost that nobody else knows: a browser sends cookies to all ports of a name, and other
-// users listen on others.
-// See docs/decisions/0083.
+// newName returns a random name below localhost that other users do not know. A browser sends cookies to all
+// ports of a name, and other users may listen on these ports. See docs/decisions/0083.
 func newName() string {
 	return "q" + strings.NewReplacer("-", "a", "_", "b").Replace(strings.ToLower(newSecret()[:20])) + ".localhost"
 }
 
-// Set has the page be where a configuration says, and nowhere else; certificates are read again. If it cannot be
-// there, it is as it was.
+// Set applies a configuration: it moves the page to the configured address and reads the certificates again.
+// If the page cannot listen there, it returns an error and keeps the previous configuration.
 func (s *Server) Set(c Config) error {
 	if path, unix := strings.CutPrefix(c.Listen, "unix:"); unix {
 		c.Listen = "unix:" + filepath.Clean(path)
@@ -109,7 +112,8 @@ func (s *Server) Set(c Config) error {
 	if places == nil {
 		places = []string{c.Listen}
 	}
-	for _, c.Listen = range slices.Backward(places) { // the first one is where it is said to be
+	for _, c.Listen = range slices.Backward(places) {
+		// Checked last, so that c.Listen ends up as the first address.
 		if err := c.Check(); err != nil {
 			return err
 		}
@@ -137,7 +141,7 @@ func (s *Server) Set(c Config) error {
 	before := *was
 	before.Listen = s.at
 	if s.http != nil && (c.Listen == s.at || s.port != 0 && strings.HasSuffix(c.Listen, fmt.Sprintf(":%d", s.port))) {
-		s.close() // its place is wanted again
+		s.close() // its address is needed for the new listener
 	}
 	err := s.open(c, pair)
 	if err != nil && s.http == nil && before.Listen != "" {
@@ -148,7 +152,7 @@ func (s *Server) Set(c Config) error {
 	return err
 }
 
-// open has the page be where a configuration says, and ends what is served elsewhere once it is. The caller holds mu.
+// open starts listening at the configured address, then ends the previous server. The caller holds mu.
 func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	streams, endStreams := context.WithCancel(ctx)
@@ -183,7 +187,7 @@ func (s *Server) open(c Config, pair *tls.Certificate) (err error) {
 	return nil
 }
 
-// whereIs is where a listener is, as Config has it.
+// whereIs returns the address of a listener in the format of Config.Listen.
 func whereIs(l net.Listener) string {
 	if a := l.Addr(); a.Network() == "unix" {
 		return "unix:" + a.String()
@@ -191,9 +195,10 @@ func whereIs(l net.Listener) string {
 	return l.Addr().String()
 }
 
-// listen opens the sockets of the page, at least one. A file of theirs is kept until ctx ends.
+// listen opens the sockets of the page, at least one. It keeps the file of a Unix socket in place until ctx
+// ends.
 func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, err error) {
-	for _, handed := range s.opt.Handed { // which stay open, for the next configuration
+	for _, handed := range s.opt.Handed { // they stay open for the next configuration
 		l, err := duplicate(handed)
 		if err != nil {
 			for _, l := range list {
@@ -215,7 +220,7 @@ func (s *Server) listen(ctx context.Context, at string) (list []net.Listener, er
 	return []net.Listener{l}, err
 }
 
-// duplicate is another listener on the same socket.
+// duplicate returns another listener on the same socket.
 func duplicate(l net.Listener) (net.Listener, error) {
 	of, ok := l.(interface{ File() (*os.File, error) })
 	if !ok {
@@ -229,14 +234,14 @@ func duplicate(l net.Listener) (net.Listener, error) {
 	return net.FileListener(f)
 }
 
-// Close ends what is served.
+// Close stops the server.
 func (s *Server) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.close()
 }
 
-// close ends what is served. The caller holds mu.
+// close stops the server. The caller holds mu.
 func (s *Server) close() {
 	if s.http == nil {
 		return
@@ -244,14 +249,14 @@ func (s *Server) close() {
 	s.endStreams()
 	within, done := context.WithTimeout(context.Background(), closeWithin)
 	defer done()
-	if s.http.Shutdown(within) != nil { // what is under way is answered first
+	if s.http.Shutdown(within) != nil { // lets requests in progress finish
 		s.http.Close()
 	}
 	s.cancel()
 	s.http, s.at, s.port = nil, "", 0
 }
 
-// serve serves on listeners. The caller holds mu.
+// serve starts serving on the listeners. The caller holds mu.
 func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	server := &http.Server{
 		Handler:           s.handler(),
@@ -269,21 +274,21 @@ func (s *Server) serve(ctx context.Context, list []net.Listener) {
 	}
 }
 
-// Listening is where the page is, as Config has it, "" while it is off.
+// Listening returns the address of the page in the format of Config.Listen, or "" while the page is off.
 func (s *Server) Listening() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.at
 }
 
-// Link is a URL that lets a browser in once, as a peer, within a minute, and when that is over. An error is a
+// Link returns a URL that starts one session of a peer, and when it expires, after one minute. An error is a
 // *queue.Error.
 func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	s.mu.Lock()
 	at, port := s.at, s.port
 	s.mu.Unlock()
 	c := s.config.Load()
-	scheme, host := "http", newName() // one for each link: nobody else's cookie is read under it
+	scheme, host := "http", newName() // a new name for each link, under which no other cookies are sent
 	if c.TLSCert != "" || c.Proxy {
 		scheme = "https"
 	}
@@ -306,10 +311,11 @@ func (s *Server) Link(p control.Peer) (url string, ends time.Time, err error) {
 	return scheme + "://" + authority + "/open?link=" + s.sessions.link(p, host), ends, nil
 }
 
-// secure reports whether a request came by TLS, to here or to the proxy.
+// secure reports whether a request was sent over TLS to this server or to the proxy.
 func (s *Server) secure(r *http.Request) bool { return r.TLS != nil || s.config.Load().Proxy }
 
-// cookie is what the cookie of a session is called: with TLS, browsers send it to this host alone.
+// cookie returns the name of the session cookie. With TLS, the prefix __Host- makes browsers send it only to
+// this host.
 func (s *Server) cookie(r *http.Request) string {
 	if s.secure(r) {
 		return "__Host-queuectl"
@@ -317,7 +323,7 @@ func (s *Server) cookie(r *http.Request) string {
 	return "queuectl"
 }
 
-// keep has a browser keep the secret of a session; "" has it forget.
+// keep stores the secret of a session in the browser's cookie. An empty secret deletes the cookie.
 func (s *Server) keep(w http.ResponseWriter, r *http.Request, secret string) {
 	age := int(sessionLasts / time.Second)
 	if secret == "" {
@@ -326,14 +332,14 @@ func (s *Server) keep(w http.ResponseWriter, r *http.Request, secret string) {
 	http.SetCookie(w, &http.Cookie{Name: s.cookie(r), Value: secret, Path: "/", MaxAge: age, Secure: s.secure(r), HttpOnly: true, SameSite: http.SameSiteStrictMode})
 }
 
-// visitor is whom a request is from.
+// visitor is the sender of a request.
 type visitor struct {
 	session
-	nobody bool // who has no session, where any may look
+	nobody bool // without a session, admitted because the page allows anonymous access
 	client *control.Client
 }
 
-// visitorOf says whom a request is from: nobody if found is false.
+// visitorOf returns the sender of a request. found is false if the request is not admitted.
 func (s *Server) visitorOf(r *http.Request) (v visitor, found bool) {
 	if is, open := s.sessions.of(r, s.cookie(r)); open {
 		return visitor{session: is}, true
@@ -345,16 +351,17 @@ func (s *Server) visitorOf(r *http.Request) (v visitor, found bool) {
 	return v, false
 }
 
-// clientOf is a client that asks as a visitor, and is to be closed.
+// clientOf returns a client with the visitor's identity. The caller must close it.
 func (s *Server) clientOf(v *visitor) *control.Client { return s.opt.As(v.peer) }
 
-// local reports whether a request is from this machine, and from nobody else by way of a proxy.
+// local reports whether a request was sent from this machine, and not forwarded by a proxy.
 func (s *Server) local(r *http.Request) bool {
 	at, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return ok && at.IP.IsLoopback() && !forwarded(r)
 }
 
-// headers go with each answer: nothing is fetched from elsewhere, shown inside of another page, or kept.
+// headers are set on each response. They forbid loading resources from other sites, embedding the page in
+// another page, and caching.
 var headers = map[string]string{
 	"Cache-Control":                "no-store",
 	"Content-Security-Policy":      "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -365,9 +372,10 @@ var headers = map[string]string{
 	"X-Frame-Options":              "DENY",
 }
 
-// compress compresses answers of more than a kilobyte for browsers that accept it. Answers contain the token of a
-// session next to text from the URL, which compression could leak to another site that makes the browser send requests
-// (BREACH); the session's cookie is SameSite=Strict, so such requests have no session and get no token.
+// compress compresses responses of more than a kilobyte for browsers that accept it. A response may contain
+// the token of a session next to text from the URL. Compression could leak such a token to another site that
+// makes the browser send requests (BREACH). Since the session's cookie is SameSite=Strict, these requests
+// have no session and get no token.
 func compress(h http.Handler) http.Handler {
 	wrap, err := gzhttp.NewWrapper(gzhttp.MinSize(1 << 10))
 	if err != nil {
@@ -376,7 +384,7 @@ func compress(h http.Handler) http.Handler {
 	return wrap(h)
 }
 
-// handler is what answers all requests.
+// handler returns the handler for all requests.
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	s.routes(mux)
@@ -392,7 +400,8 @@ func (s *Server) handler() http.Handler {
 			w.Header().Set(name, value)
 		}
 		if r.TLS != nil {
-			w.Header().Set("Strict-Transport-Security", "max-age=31536000") // a proxy decides for itself
+			// Behind a proxy, the proxy decides.
+			w.Header().Set("Strict-Transport-Security", "max-age=31536000")
 		}
 		if !validHost(r.Host) {
 			s.failAs(w, r, http.StatusBadRequest, queue.Invalid("host", "the Host header %q is not NAME or NAME:PORT", queue.Clip(r.Host)))
@@ -404,7 +413,7 @@ func (s *Server) handler() http.Handler {
 		}
 		v, known := s.visitorOf(r)
 		if v.token == "" {
-			w.Header().Set("Connection", "close") // whoever has no session keeps no connection
+			w.Header().Set("Connection", "close") // requests without a session keep no connection open
 		}
 		if err := s.cross.Check(r); err != nil {
 			s.fail(w, r, queue.Errorf(queue.CodeDenied, "the request comes from another web site, so it was refused"))
@@ -421,7 +430,7 @@ func (s *Server) handler() http.Handler {
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, most)
 		if r.URL.Path == "/live" || r.URL.Path == "/api/events" {
-			mux.ServeHTTP(w, r) // an event must reach the browser immediately
+			mux.ServeHTTP(w, r) // without compression, so that an event reaches the browser immediately
 			return
 		}
 		compressed.ServeHTTP(w, r)

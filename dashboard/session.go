@@ -13,38 +13,37 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of links and sessions.
-// See docs/decisions/0083.
+// Limits of links and sessions. See docs/decisions/0083.
 const (
 	linkLasts    = time.Minute
 	sessionLasts = 12 * time.Hour
-	userLinks    = 16          // of one user; the oldest goes
-	userSessions = 32          // the same
-	wrongEach    = time.Second // secrets that nobody was given, answered in each
+	userLinks    = 16          // maximum number of unused links of one user; a new link replaces the oldest
+	userSessions = 32          // maximum number of sessions of one user; a new session replaces the oldest
+	wrongEach    = time.Second // period for which wrongMost invalid links get a normal reply
 	wrongMost    = 5
 )
 
-// session is what a browser has that somebody let in.
+// session is the identity of a browser that was admitted.
 type session struct {
 	peer  control.Peer
-	host  string // that it is for, without the port
+	host  string // host name that the session is valid for, without the port
 	ends  time.Time
-	token string // of its forms
+	token string // token of the session's forms
 }
 
-// sessions are the links and sessions of one service, which end with it. Secrets are kept as hashes. Its methods may
-// be called at once.
+// sessions holds the links and sessions of one service run. It stores secrets as hashes. Its methods are safe
+// for concurrent use.
 type sessions struct {
 	mu    sync.Mutex
-	links map[[sha256.Size]byte]session // not used yet
+	links map[[sha256.Size]byte]session // unused links, by the hash of their secret
 	open  map[[sha256.Size]byte]session
-	wrong int // secrets since
+	wrong int // number of invalid secrets since the time since
 	since time.Time
 }
 
-// link makes a secret by which a browser is let in once, as a peer on a host.
+// link returns a secret that admits a browser once, as a peer on a host.
 func (s *sessions) link(p control.Peer, host string) (secret string) {
-	p.PID, p.Right = 0, control.None // who asks is asked about at each request
+	p.PID, p.Right = 0, control.None // the right is checked at each request
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	secret = newSecret()
@@ -52,7 +51,8 @@ func (s *sessions) link(p control.Peer, host string) (secret string) {
 	return secret
 }
 
-// enter takes a link for a session of the same host, whose secret is returned. An error is a *queue.Error.
+// enter exchanges a link for a session on the same host and returns the session's secret. An error is a
+// *queue.Error.
 func (s *sessions) enter(secret, host string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,10 +68,10 @@ func (s *sessions) enter(secret, host string) (string, error) {
 	return secret, nil
 }
 
-// errLink refuses a link that is none, or none any more.
+// errLink is the error of a link that does not exist, was used or has expired.
 var errLink = queue.Errorf(queue.CodeDenied, "the link is invalid, was used already or is older than a minute; get another: queuectl web open")
 
-// refuse counts a secret that nobody was given. The caller holds mu.
+// refuse counts an invalid secret and returns the error. The caller holds mu.
 func (s *sessions) refuse() error {
 	if now := time.Now(); now.Sub(s.since) > wrongEach {
 		s.wrong, s.since = 0, now
@@ -82,7 +82,7 @@ func (s *sessions) refuse() error {
 	return errLink
 }
 
-// of is the session of a request, and whether there is one.
+// of returns the session of a request, and whether there is one.
 func (s *sessions) of(r *http.Request, cookie string) (is session, found bool) {
 	for _, c := range r.CookiesNamed(cookie) {
 		s.mu.Lock()
@@ -109,7 +109,8 @@ func (s *session) has(token string) bool {
 	return s.token != "" && subtle.ConstantTimeCompare([]byte(token), []byte(s.token)) == 1
 }
 
-// put adds one of a user, in place of what is over, and of the user's oldest beyond so many.
+// put adds a link or session. It removes those that have expired and, if the user has too many, the user's
+// oldest.
 func put(to map[[sha256.Size]byte]session, secret string, one session, most int) map[[sha256.Size]byte]session {
 	if to == nil {
 		to = map[[sha256.Size]byte]session{}
@@ -133,9 +134,9 @@ func put(to map[[sha256.Size]byte]session, secret string, one session, most int)
 	return to
 }
 
-// newSecret is a text of 256 bits that nobody can guess.
+// newSecret returns 256 random bits as text.
 func newSecret() string {
 	var raw [32]byte
-	rand.Read(raw[:]) // it cannot fail
+	rand.Read(raw[:]) // never fails
 	return base64.RawURLEncoding.EncodeToString(raw[:])
 }

@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// visits makes a request with the cookie of a session.
+// visits returns a request with a session cookie.
 func visits(secret string) *http.Request {
 	r := httptest.NewRequest("GET", "http://a.localhost/", nil)
 	r.AddCookie(&http.Cookie{Name: "queuectl", Value: secret})
 	return r
 }
 
-// A link lasts a minute, a session 12 hours.
+// A link lasts one minute, a session 12 hours.
 func TestLinksAndSessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -53,7 +53,7 @@ func TestLinksAndSessionsEnd(t *testing.T) {
 	})
 }
 
-// Secrets that nobody was given are answered five in a second; one that somebody was given always is.
+// Invalid secrets get at most five normal replies per second. A valid secret is always accepted.
 func TestWrongLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -80,7 +80,7 @@ func TestWrongLinksAreBounded(t *testing.T) {
 	})
 }
 
-// A user's links and sessions are bounded, by the end of their own oldest.
+// Each user has a limited number of links and sessions. A new one replaces the user's oldest.
 func TestUsersLinksAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s sessions
@@ -110,7 +110,7 @@ func TestUsersLinksAreBounded(t *testing.T) {
 	})
 }
 
-// Control sequences of a job reach no page, but for the eight colours.
+// Control sequences in a job's output never reach a page, except for the eight colours.
 func TestRunsOfALine(t *testing.T) {
 	for text, want := range map[string][][2]string{
 		"plain":                     {{"plain", ""}},
@@ -186,7 +186,7 @@ func TestLinesAreBounded(t *testing.T) {
 	}
 }
 
-// The page of a job is its own, whatever the job is called.
+// Each job has its own page path, whatever its id is.
 func TestPathsOfJobs(t *testing.T) {
 	for id, want := range map[string]string{
 		"17": "/jobs/17", "a/b@c": "/jobs/a/b@c", "x/../y": "/job?id=x%2F..%2Fy", "a//b": "/job?id=a%2F%2Fb", "a/./b": "/job?id=a%2F.%2Fb", "a/": "/job?id=a%2F", "a/../../workers": "/job?id=a%2F..%2F..%2Fworkers",
@@ -199,14 +199,14 @@ func TestPathsOfJobs(t *testing.T) {
 	}
 }
 
-// Each link has a name that nobody else knows.
+// Each link has a random host name.
 func TestNamesOfLinks(t *testing.T) {
 	if a, b := newName(), newName(); a == b || !strings.HasSuffix(a, ".localhost") || len(a) < 25 {
 		t.Errorf("two links are of %s and %s", a, b)
 	}
 }
 
-// Times are as short as they are clear.
+// Times are formatted as briefly as is unambiguous.
 func TestClockIsShort(t *testing.T) {
 	now := time.Date(2026, 11, 25, 14, 0, 0, 0, time.Local)
 	for at, want := range map[time.Time]string{
@@ -221,7 +221,7 @@ func TestClockIsShort(t *testing.T) {
 	}
 }
 
-// A dependency graph is drawn as far as a page has room.
+// A dependency graph is drawn with a limited number of branches.
 func TestWideTreesAreBounded(t *testing.T) {
 	tree := &control.TreeView{Nodes: []control.TreeNode{{Seq: 1}}}
 	for i := range 5000 {
@@ -233,11 +233,11 @@ func TestWideTreesAreBounded(t *testing.T) {
 	}
 }
 
-// Beyond loopback the page is with TLS and names alone.
+// An address beyond loopback requires TLS and host names.
 func TestWhereThePageMayBe(t *testing.T) {
 	for _, c := range []struct {
 		config Config
-		field  string // that is wrong
+		field  string // the setting that the error names
 	}{
 		{Config{}, ""}, {Config{Listen: "127.0.0.1:7070"}, ""}, {Config{Listen: "127.9.9.9:1"}, ""}, {Config{Listen: "[::1]:7070"}, ""}, {Config{Listen: "[::ffff:127.0.0.1]:1"}, ""},
 		{Config{Listen: "unix:" + filepath.Join(t.TempDir(), "page.sock")}, ""}, {Config{Listen: "unix:page.sock"}, "web.listen"},

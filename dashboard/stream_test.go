@@ -8,10 +8,11 @@ import (
 	"weak"
 )
 
-// heldKey is the key of what a request's context holds in the test below.
+// heldKey is the context key of a value whose lifetime the test below observes.
 type heldKey struct{}
 
-// A stream that has ended leaves nothing behind, however long the page stands; the end of the page ends those that go on.
+// A stream that has ended is garbage-collected while the page is still running. Closing the page ends the
+// remaining streams.
 func TestStreamsLeaveNothing(t *testing.T) {
 	streams, end := context.WithCancel(t.Context())
 	defer end()

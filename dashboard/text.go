@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// functions are those that templates call.
+// functions lists the functions that templates call.
 var functions = template.FuncMap{
 	"title":   title,
 	"path":    pathOf,
@@ -38,7 +38,7 @@ var functions = template.FuncMap{
 	"part":    partText,
 }
 
-// waits are the states of jobs that wait.
+// waits lists the states of waiting jobs.
 var waits = []string{queue.Blocked.String(), queue.Held.String(), queue.Pending.String(), queue.Failed.String()}
 
 func deref(s *string) string {
@@ -55,7 +55,7 @@ func codeText(n *int64) string {
 	return strconv.FormatInt(*n, 10)
 }
 
-// partText is a part as percent.
+// partText formats a fraction as a percentage.
 func partText(part *float64) string {
 	if part == nil {
 		return ""
@@ -63,7 +63,7 @@ func partText(part *float64) string {
 	return strconv.FormatFloat(*part*100, 'f', 1, 64) + " %"
 }
 
-// title is what a job runs, "" if that may not be seen.
+// title returns the command of a job, or "" if the visitor may not see it.
 func title(j control.Job) string {
 	if slices.Contains(j.Hidden, "command") {
 		return ""
@@ -71,7 +71,7 @@ func title(j control.Job) string {
 	return visible(j.Command)
 }
 
-// visible is a text with escapes in place of what does not show, or has others show in another order.
+// visible replaces characters that are invisible or change the display order by escapes.
 func visible(text string) string {
 	hides := func(r rune) bool {
 		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || termtext.Invisible(r) && !termtext.Joins(r)
@@ -90,7 +90,7 @@ func visible(text string) string {
 	return b.String()
 }
 
-// grouped is a number with commas between its thousands.
+// grouped formats a number with commas between thousands.
 func grouped(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -99,7 +99,7 @@ func grouped(n int64) string {
 	return s
 }
 
-// jobsText is so many jobs, of a kind unless that is "".
+// jobsText returns a text like "5 dead jobs", in which kind may be empty.
 func jobsText(n int64, kind string) string {
 	text := grouped(n)
 	if n == 0 {
@@ -114,7 +114,7 @@ func jobsText(n int64, kind string) string {
 	return text + " jobs"
 }
 
-// age is how long something has lasted by now, as a clock that goes on in the browser.
+// age returns the time since at, as a clock that the browser advances.
 func age(at control.Time, now time.Time) template.HTML {
 	if at == 0 {
 		return ""
@@ -130,7 +130,7 @@ func spanText(ms *int64) string {
 	return brief(time.Duration(*ms) * time.Millisecond)
 }
 
-// brief is a duration in at most two units.
+// brief formats a duration in at most two units.
 func brief(d time.Duration) string {
 	switch {
 	case d == 0:
@@ -147,7 +147,7 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%dd%02dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
 }
 
-// clock is a time of the server's zone: of today the time of day, of this year without that.
+// clock formats a time in the server's time zone: times of today without the date, others with it.
 func clock(at control.Time) string { return clockAt(at, time.Now()) }
 
 func clockAt(at control.Time, now time.Time) string {
@@ -164,8 +164,8 @@ func clockAt(at control.Time, now time.Time) string {
 	return t.Format("15:04:05")
 }
 
-// detail returns what matters about a job in a list: when a waiting job is due, or else what it waits for, or its last
-// error or the reason for its state.
+// detail returns the most useful text about a job in a list: when a waiting job is due, or else what it waits
+// for, or its last error or the reason for its state.
 func detail(j control.Job, now time.Time) string {
 	said := visible(cmp.Or(deref(j.Error), deref(j.Reason)))
 	due := dueAt(j, now)
@@ -180,7 +180,8 @@ func detail(j control.Job, now time.Time) string {
 	return "due " + clockAt(due, now) + ": " + said
 }
 
-// dueAt returns when a waiting job is due, 0 if it is due already or does not wait for a time.
+// dueAt returns when a waiting job is due. It returns 0 if the job is already due or does not wait for a
+// time.
 func dueAt(j control.Job, now time.Time) control.Time {
 	if !slices.Contains(waits, j.State) {
 		return 0
@@ -192,12 +193,13 @@ func dueAt(j control.Job, now time.Time) control.Time {
 	return due
 }
 
-// moment returns the time that a narrow list shows for a job: its end, its start or due time, or else its creation.
+// moment returns the time that a narrow list shows for a job: its end, its due time, its start or its
+// creation, whichever exists first in this order.
 func moment(j control.Job, now time.Time) string {
 	return clockAt(cmp.Or(j.FinishedAt, dueAt(j, now), j.StartedAt, j.CreatedAt), now)
 }
 
-// counted is how many jobs are in a state, waiting how many wait.
+// counted returns the number of jobs in a state. waiting returns the number of waiting jobs.
 func counted(jobs map[string]int64, state any) int64 { return jobs[fmt.Sprint(state)] }
 
 func waiting(jobs map[string]int64) (n int64) {
@@ -207,7 +209,7 @@ func waiting(jobs map[string]int64) (n int64) {
 	return n
 }
 
-// used is how many of its attempts a job has used, the one that runs too.
+// used returns the number of attempts that a job has used, including a running one.
 func used(j control.Job) int {
 	if j.State == queue.Processing.String() {
 		return j.Attempts + 1
@@ -215,17 +217,19 @@ func used(j control.Job) int {
 	return j.Attempts
 }
 
-// line is a line that a job has printed, in runs of one colour each.
+// line is one line of a job's output, split into runs of one colour.
 type line struct {
-	At      string      `json:"at"`
-	Err     bool        `json:"err,omitempty"`
-	Runs    [][2]string `json:"runs,omitempty"`    // text and its colour, "" or the digit of SGR's 30 to 37
-	First   bool        `json:"first,omitempty"`   // the lines before this one are sent again, beginning with it
-	Part    bool        `json:"part,omitempty"`    // it is unfinished: the next line takes its place
-	Dropped string      `json:"dropped,omitempty"` // shown instead of output that was not kept
+	At  string `json:"at"`
+	Err bool   `json:"err,omitempty"`
+	// Text and its colour: "", or the last digit of the SGR codes 30 to 37.
+	Runs [][2]string `json:"runs,omitempty"`
+	// This line starts a batch that replaces all previous lines.
+	First   bool   `json:"first,omitempty"`
+	Part    bool   `json:"part,omitempty"`    // unfinished: the next line replaces it
+	Dropped string `json:"dropped,omitempty"` // text to show instead of output that was not kept
 }
 
-// size is how many bytes of memory a line takes.
+// size returns the approximate memory use of a line in bytes.
 func (l *line) size() int {
 	n := lineCost + len(l.At) + len(l.Dropped)
 	for _, r := range l.Runs {
@@ -234,25 +238,25 @@ func (l *line) size() int {
 	return n
 }
 
-// What a line and a run of it take beside their texts, in bytes.
+// Overhead of a line and of one of its runs, in bytes, in addition to their texts.
 const (
 	lineCost = 72
 	runCost  = 32
 )
 
-// maxRuns is how many runs a line has at most; what comes after has the last one's colour.
+// maxRuns is the maximum number of runs of a line. The last run contains the rest of the line.
 const maxRuns = 200
 
-// control sequences as ECMA-48 has them, and single control characters but tabs.
+// Control sequences as defined by ECMA-48, and single control characters except tabs.
 var (
 	sequences = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(?:\x07|\x1b\\\\)?|\x1b[ -~]?|[\x00-\x08\x0b-\x1f\x7f]|[\u202a-\u202e\u2066-\u2069]")
 	colours   = regexp.MustCompile("^\x1b\\[([0-9;]*)m$")
 )
 
-// runsOf are the runs of a line; control sequences other than colours are left out.
+// runsOf splits a line into runs of one colour. It removes all other control sequences.
 func runsOf(text string) (runs [][2]string) {
 	colour, last := "", 0
-	var run strings.Builder // of one colour
+	var run strings.Builder // text of the current run
 	end := func() {
 		if run.Len() > 0 {
 			runs = append(runs, [2]string{run.String(), colour})

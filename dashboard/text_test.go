@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A list says when a waiting job is due, and nothing of times that are over.
+// A list says when a waiting job is due, and shows no times that have passed.
 func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	now := time.Date(2026, 12, 24, 12, 0, 0, 0, time.Local)
 	at := func(d time.Duration) control.Time { return control.Time(now.Add(d).UnixMilli()) }
@@ -29,7 +29,7 @@ func TestDetailSaysWhenAJobIsDue(t *testing.T) {
 	}
 }
 
-// Dead jobs are in the headline, unless something is worse.
+// The headline names dead jobs, unless there is a more serious problem.
 func TestVerdictNamesDeadJobs(t *testing.T) {
 	for _, c := range []struct {
 		health     string
@@ -48,7 +48,7 @@ func TestVerdictNamesDeadJobs(t *testing.T) {
 	}
 }
 
-// Characters that are not seen, or that reorder others, are escaped; those that are part of an emoji stay.
+// Invisible characters and characters that reorder others are escaped. Those that are part of an emoji stay.
 func TestVisibleEscapesInvisibleCharacters(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "a\u202eb": `a\u202eb`, "a\u2060b": `a\u2060b`, "a\u00adb": `a\u00adb`, "a\u3164b": `a\u3164b`,

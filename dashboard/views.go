@@ -14,14 +14,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Bounds of what the pages show.
+// Maximum numbers of rows on the pages.
 const (
 	overviewRows = 10 // jobs in each part of the overview
 	listRows     = 50 // jobs on a page of a list
 	sampleRows   = 5  // jobs in a preview
 )
 
-// views are the pages, by their paths.
+// views maps paths to pages.
 var views = map[string]*view{
 	"/{$}":          {"overview", overview, []string{"verdict", "strip", "speed", "running", "waiting", "queues", "deads", "done"}, nil, 0},
 	"/jobs":         {"jobs", jobs, []string{"tabs", "list"}, append(slices.Clone(filterNames), "cursor", "did", "n"), 0},
@@ -32,10 +32,10 @@ var views = map[string]*view{
 	"/workers":      {"workers", workers, []string{"workers"}, nil, 0},
 }
 
-// costlyEach is how often a page is made anew that asks for much.
+// costlyEach is the update interval of pages that need expensive queries.
 const costlyEach = 5 * time.Second
 
-// overview is the first page: how the queue stands.
+// overview makes the first page, which summarizes the queue.
 func overview(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p, err := v.begin(ctx, "", "overview", "queuectl status")
 	if err != nil {
@@ -72,7 +72,7 @@ func verdict(st *control.Status) (kind, headline string) {
 	return kind, "All is well"
 }
 
-// jobs is a page of the list of jobs.
+// jobs makes a page of the list of jobs.
 func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	q := u.Query()
 	f, err := filterOf(q)
@@ -104,7 +104,7 @@ func jobs(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	return p, nil
 }
 
-// jobOf is the id of the job that a page is of.
+// jobOf returns the id of the job in a page's URL.
 func jobOf(u *url.URL) control.Name {
 	if u.Path == "/job" {
 		return control.Name(u.Query().Get("id"))
@@ -112,7 +112,7 @@ func jobOf(u *url.URL) control.Name {
 	return control.Name(strings.TrimPrefix(u.Path, "/jobs/"))
 }
 
-// job is the page of one job.
+// job makes the page of one job.
 func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	id := jobOf(u)
 	p, err := v.begin(ctx, string(id), "jobs", "queuectl show "+string(id))
@@ -155,21 +155,21 @@ func job(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	return p, nil
 }
 
-// branch is a job of a tree, with those below it.
+// branch is a job in a dependency tree, with the jobs below it.
 type branch struct {
 	control.TreeNode
 	How   string
 	Below []branch
 }
 
-// tree is what a job waits for, and what waits for it.
+// tree holds the dependencies and the dependants of a job.
 type tree struct {
 	Above, Below []branch
-	More         bool // than is drawn
+	More         bool // not all branches are drawn
 }
 
-// drawn is a tree as nested lists, with a bounded number of branches. A job that stands there already is not followed
-// again.
+// drawn converts a tree to nested lists with at most maxBranches branches. It does not expand a job a second
+// time.
 func drawn(t *control.TreeView) *tree {
 	is, left := &tree{}, maxBranches
 	nodes := map[int64]control.TreeNode{}
@@ -207,13 +207,13 @@ func drawn(t *control.TreeView) *tree {
 	return is
 }
 
-// How deep a tree is drawn, and how many branches of it.
+// Maximum depth of a drawn tree, and maximum number of its branches.
 const (
 	maxDepth    = 12
 	maxBranches = 200
 )
 
-// lines are the last lines that an attempt of a job has printed, the last one with 0.
+// lines returns the last lines that an attempt of a job has printed. 0 means the last attempt.
 func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list []line, err error) {
 	var o outputLines
 	n, bytes, dropped := shownLines, 0, false
@@ -236,13 +236,13 @@ func (v *visitor) lines(ctx context.Context, id control.Name, attempt int) (list
 	return list, err
 }
 
-// How many lines of output a page begins with, and bytes.
+// Maximum number of lines of output, and of their bytes, in a new page.
 const (
 	shownLines = 200
 	shownBytes = 256 << 10
 )
 
-// schedules is the page of recurring jobs.
+// schedules makes the page of recurring jobs.
 func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	p, err := v.begin(ctx, "Schedules", "schedules", "queuectl schedule list")
 	if err != nil {
@@ -256,7 +256,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	for _, s := range list.Schedules[:min(len(list.Schedules), listRows)] {
 		d, err := v.client.ScheduleShow(ctx, control.ScheduleName{Name: s.Name})
 		if errors.Is(err, queue.ErrNotFound) {
-			continue // it has just been removed
+			continue // removed in the meantime
 		}
 		if err != nil {
 			return p, err
@@ -271,7 +271,7 @@ func schedules(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	return p, nil
 }
 
-// span is a range of the figures, with what it is drawn by.
+// span is a period of the statistics page, and the length of the steps in which it is drawn.
 type span struct {
 	Name string
 	span time.Duration
@@ -279,13 +279,13 @@ type span struct {
 	step time.Duration
 }
 
-// ranges are those of the figures that the page offers, with what each is drawn by.
+// ranges lists the periods that the statistics page offers.
 var ranges = []span{{"1h", time.Hour, "minute", time.Minute}, {"24h", 24 * time.Hour, "hour", time.Hour}, {"30d", 30 * 24 * time.Hour, "day", 24 * time.Hour}}
 
-// since is a time so long ago.
+// since returns the time at which a period that ends now began.
 func since(d time.Duration) control.Time { return control.Time(time.Now().Add(-d).UnixMilli()) }
 
-// figures is the page of what was done in a while, by queue.
+// figures makes the page of statistics by queue.
 func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	is := ranges[1]
 	if text := u.Query().Get("since"); text != "" {
@@ -307,17 +307,17 @@ func figures(ctx context.Context, v *visitor, u *url.URL) (page, error) {
 	return p, nil
 }
 
-// plot is a graph of how many attempts ended in each period.
+// plot is a graph of the number of attempts that ended in each period.
 type plot struct {
-	Ended, Bad string // paths of SVG, in a box of plotWidth by plotHeight
-	Most, All  int64  // in one period, and in all
-	Failed     int64  // of all
+	Ended, Bad string // SVG paths in a box of plotWidth by plotHeight
+	Most, All  int64  // maximum in one period, and total
+	Failed     int64  // number of failed attempts, part of All
 	From       control.Time
 }
 
 const plotWidth, plotHeight = 480.0, 44.0
 
-// plotted draws figures, a period of so long each.
+// plotted draws statistics with one bar for each step.
 func plotted(s *control.Stats, step time.Duration) (g plot) {
 	g.From = s.Since
 	n := int64(1)
@@ -347,7 +347,7 @@ func plotted(s *control.Stats, step time.Duration) (g plot) {
 	return g
 }
 
-// workers is the page of workers.
+// workers makes the page of workers.
 func workers(ctx context.Context, v *visitor, _ *url.URL) (page, error) {
 	p, err := v.begin(ctx, "Workers", "workers", "queuectl worker list")
 	if err != nil {

@@ -1,12 +1,12 @@
-// The page reads and acts without this. It adds: live fragments, running clocks,
-// keys, following of output.
+// The page works without this script. The script adds live updates, running clocks,
+// keyboard shortcuts and following of output.
 'use strict'
 const $ = (q, e = document) => e.querySelector(q), $$ = (q, e = document) => [...e.querySelectorAll(q)]
 const say = t => { $('#say').textContent = t }
 const root = document.documentElement
 
-// Clocks run from the server's now, so a wrong clock here does not matter.
-const t0 = performance.now(), since = e => (performance.now() - (e.t0 ?? t0)) / 1000 // a fragment's clocks run from when it came
+// Clocks start from the server's time, so a wrong clock in the browser does not matter.
+const t0 = performance.now(), since = e => (performance.now() - (e.t0 ?? t0)) / 1000 // e.t0: when the fragment arrived
 const two = n => String(n).padStart(2, '0')
 const dur = s => s < 60 ? Math.floor(s) + 's' : s < 3600 ? Math.floor(s / 60) + 'm' + two(Math.floor(s % 60)) + 's' : s < 86400 ? Math.floor(s / 3600) + 'h' + two(Math.floor(s % 3600 / 60)) + 'm' : Math.floor(s / 86400) + 'd' + two(Math.floor(s % 86400 / 3600)) + 'h'
 let frozen = root.classList.contains('stale')
@@ -15,9 +15,9 @@ setInterval(() => {
   for (const t of $$('time[data-s]')) { const v = dur(+t.dataset.s + since(t)); if (t.textContent !== v) t.textContent = v }
 }, 1000)
 
-// Live: the server sends whole fragments by id, at most one set a second. What
-// the reader holds (focus, marks, pointer on a table) stays until
-// it is let go, and says so.
+// Live updates: the server sends whole fragments by id, at most one set per second. A
+// fragment that the user is using (focus, checked rows, pointer on a table) is marked
+// as held and replaced later.
 const held = new Map()
 const busy = e => e.contains(document.activeElement) || e.matches(':hover') && $('table', e) || $('tbody input:checked', e)
 function put(id, html, came = performance.now()) {
@@ -29,18 +29,18 @@ function put(id, html, came = performance.now()) {
 }
 setInterval(() => { for (const [id, [html, came]] of [...held]) put(id, html, came) }, 500)
 const live = $('#live')
-if (live && root.dataset.live) { // else the page is as of when it was made
+if (live && root.dataset.live) { // otherwise the page is not updated
   live.setAttribute('role', 'button')
   const show = () => { live.textContent = frozen ? 'paused' : 'live'; live.classList.toggle('on', !frozen); live.setAttribute('aria-pressed', String(frozen)); live.title = frozen ? 'Resume updates' : 'Pause updates' }
   live.onclick = e => { e.preventDefault(); frozen = !frozen; show() }
   live.onkeydown = e => { if (e.key === ' ') { e.preventDefault(); live.click() } }
   show()
 }
-// A page without a connection shows since when, by the server's clock.
+// Without a connection, the page shows when it was lost, in the server's time.
 const heard = at => { const [h, m, s] = $('#gone').dataset.at.split(':').map(Number), t = (h * 3600 + m * 60 + s + Math.floor((at - t0) / 1000)) % 86400; return [t / 3600, t % 3600 / 60, t % 60].map(n => two(Math.floor(n))).join(':') }
 const gone = (v, at) => { const b = $('#gone'); if (b.hidden !== v) return; if (v) $('span', b).textContent = heard(at); b.hidden = !v; root.classList.toggle('stale', v); say(v ? 'No answer from the service' : 'Connected again') }
 const over = text => { $('#gone').hidden = false; root.classList.add('stale'); $('#gone p').textContent = text; say(text) }
-const url = root.dataset.live // absent where nothing is kept up to date
+const url = root.dataset.live // absent if the page is not updated
 if (url) {
   let wait = 1, last = performance.now(), es, again, ended
   const on = { fragments: m => { for (const id in m) put(id, m[id]) }, output: m => m.forEach(lineOf), tick: () => {} }
@@ -52,7 +52,7 @@ if (url) {
     es.onerror = async () => {
       es.close(); wait = Math.min(30, wait * 2)
       const stop = new AbortController(), status = await fetch(url, { signal: stop.signal }).then(r => r.status, () => 0)
-      stop.abort() // an event source does not tell why it ends
+      stop.abort() // only for the status: an EventSource does not report why it ended
       if (status === 401) { ended = true; over('The session has ended, for example because the service restarted. Get a new link with: queuectl web open') }
       else if (status === 404) { ended = true; over('This job no longer exists.') }
       else if (!document.hidden) again = setTimeout(open, wait * (500 + Math.random() * 500))
@@ -64,10 +64,10 @@ if (url) {
 }
 function lineOf({ at, err, runs, dropped, first, part }) {
   if (!log) return
-  if (first) log.replaceChildren() // the lines are sent again, beginning with this one
-  log.querySelector('.part')?.remove() // this line takes the place of an unfinished one
+  if (first) log.replaceChildren() // this batch replaces all lines
+  log.querySelector('.part')?.remove() // an unfinished line is replaced
   if (part && !runs) return
-  // What a job printed is text, whatever it says.
+  // Job output is untrusted: use textContent, never innerHTML.
   const el = (n, t, c) => { const e = document.createElement(n); e.textContent = t; if (c) e.className = c; return e }
   const p = el('p', '', dropped ? 'gap' : part ? 'part' : err ? 'e' : ''), span = el('span', dropped || '')
   if (!dropped) { p.append(el('time', at), el('i', err ? 'err' : 'out')); for (const [t, c] of runs || []) span.append(el('b', t, c && 'a' + c)) }
@@ -75,7 +75,7 @@ function lineOf({ at, err, runs, dropped, first, part }) {
 }
 
 // Selection
-document.addEventListener('change', e => { // the list may be another one by now
+document.addEventListener('change', e => { // on document, since an update may replace the list
   const all = $('#all')
   if (!all || !all.closest('form').contains(e.target)) return
   const boxes = $$('tbody input[type=checkbox]', all.closest('form'))
@@ -87,7 +87,7 @@ document.addEventListener('change', e => { // the list may be another one by now
 const dense = $('#dense'), setDense = v => { document.body.classList.toggle('dense', v); dense.textContent = v ? 'Comfortable' : 'Compact' }
 if (dense) { dense.setAttribute('role', 'button'); dense.onclick = e => { e.preventDefault(); const v = !document.body.classList.contains('dense'); localStorage.dense = v ? 1 : ''; setDense(v) }; setDense(!!localStorage.dense) }
 
-// Output: follow sticks to the end until the reader scrolls up.
+// Output: following scrolls to the end until the user scrolls up.
 const log = $('#log'), follow = $('#follow')
 if (log && follow) {
   follow.parentNode.hidden = false
@@ -105,7 +105,7 @@ if (log && follow) {
   new MutationObserver(() => times.selectedIndex === 1 && times.onchange()).observe(log, { childList: true })
 }
 
-// Keys; never while typing, and they can be turned off.
+// Keyboard shortcuts: inactive while typing in a field, and they can be turned off.
 const keys = $('#keyson')
 keys.checked = localStorage.keys !== 'off'
 keys.onchange = () => { localStorage.keys = keys.checked ? '' : 'off' }
