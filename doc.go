@@ -1,3 +1,3 @@
-// Package queuectl holds the import law of the program; the programs are
+// Package queuectl contains tests of the whole repository, such as the import law. The programs are
 // cmd/queuectl and cmd/queuectld.
 package queuectl

@@ -17,8 +17,8 @@ import (
 
 const module = "github.com/queuectl/queuectl/"
 
-// law says which of our packages each may import. Tests may also import
-// store/storetest, store/memstore and store/faultstore, and what testLaw says.
+// law lists which packages of this module each package may import. Tests may also import
+// store/storetest, store/memstore and store/faultstore, and the packages in testLaw.
 var law = map[string][]string{
 	"internal/accounts":   {},
 	"internal/cleanstart": {},
@@ -78,16 +78,17 @@ var law = map[string][]string{
 	"packaging/test/wineshim": {},
 }
 
-// testLaw says what tests may import of a package that they stand in for.
+// testLaw lists further packages that the tests of a package may import.
 var testLaw = map[string][]string{
-	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // a fake of the runner
-	"bench":  {"store", "store/sql"},                                   // whose tables it fills
+	"worker": {"runner/process", "internal/lockfile", "internal/pipe"}, // for a fake runner
+	"bench":  {"store", "store/sql"},                                   // fills the tables directly
 
-	"bench/beside": {"store", "store/sql"}, // which it measures
+	"bench/beside": {"store", "store/sql"}, // measures these packages
 }
 
-// The kernel writes into an Overlapped until its operation has ended. A goroutine's stack may move meanwhile, so it is a
-// field of something on the heap, not a variable or a literal that the compiler may keep on the stack.
+// The kernel writes into an Overlapped until its operation has ended. A goroutine's stack may move
+// in the meantime. So an Overlapped must be a field of an object on the heap, not a variable or a
+// literal that the compiler may put on the stack.
 func TestOverlappedIsAField(t *testing.T) {
 	local := regexp.MustCompile(`&windows\.Overlapped\{|:= *windows\.Overlapped\{|var \w+ windows\.Overlapped`)
 	for file := range sources(t) {
@@ -101,7 +102,7 @@ func TestOverlappedIsAField(t *testing.T) {
 	}
 }
 
-// Data flows one way: no package knows one that it may not.
+// Data flows one way: no package imports one that the law forbids.
 func TestImportLaw(t *testing.T) {
 	for file, imports := range sources(t) {
 		room := filepath.ToSlash(filepath.Dir(file))
@@ -123,7 +124,7 @@ func TestImportLaw(t *testing.T) {
 	}
 }
 
-// Only the store speaks to databases, and only the process package starts jobs.
+// Only the store uses databases, and only a few packages start programs.
 func TestDriversStayInTheirRooms(t *testing.T) {
 	rooms := map[string][]string{
 		"modernc.org/sqlite":             {"store/sql", "bench"},
@@ -141,9 +142,8 @@ func TestDriversStayInTheirRooms(t *testing.T) {
 	}
 }
 
-// One line opens the engine: all else knows the contract, whichever engine keeps the jobs.
-// And one statement writes a job that is stored, so that nobody has to remember what goes
-// with it.
+// Only one file imports the SQL engine; all other code uses the contract. Only two files write
+// stored jobs, so that no other code has to maintain what depends on them.
 func TestOnePlaceForEach(t *testing.T) {
 	for file, imports := range sources(t) {
 		if strings.HasSuffix(file, "_test.go") {
@@ -156,15 +156,16 @@ func TestOnePlaceForEach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		writes := file == "store/sql/tx.go" || file == "store/sql/move.go" // which copies rows, and says whose the leases are
+		// move.go copies rows and transfers the leases.
+		writes := file == "store/sql/tx.go" || file == "store/sql/move.go"
 		if strings.Contains(string(raw), "UPDATE jobs") && !writes {
 			t.Errorf("%s writes jobs that are stored", file)
 		}
 	}
 }
 
-// docs/architecture.md describes every package in a row of a table, and every package, function, type and file of ours
-// that it names exists.
+// docs/architecture.md describes every package in a row of a table, and every package, function,
+// type and file of this module that it names exists.
 func TestArchitecturePage(t *testing.T) {
 	const page = "docs/architecture.md"
 	raw, err := os.ReadFile(page)
@@ -177,7 +178,7 @@ func TestArchitecturePage(t *testing.T) {
 			t.Errorf("%s: no table row describes the package %s", page, name)
 		}
 	}
-	code := map[string]string{} // by package
+	code := map[string]string{} // source text by package
 	for file := range sources(t) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
@@ -191,7 +192,7 @@ func TestArchitecturePage(t *testing.T) {
 	checked := 0
 	for _, name := range names {
 		if _, known := law[name[1]]; !known {
-			continue // a table of the database, for example
+			continue // for example a table of the database
 		}
 		checked++
 		if !regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type )` + name[2] + `\b`).MatchString(code[name[1]]) {
@@ -208,13 +209,12 @@ func TestArchitecturePage(t *testing.T) {
 	}
 }
 
-// The database is opened by SQLite alone: closing another descriptor of a file
-// would drop the locks that this process has on it. No string of ours goes to a
-// shell, except the one that starts an editor. Two files may contain the option
-// before a shell's code: the one that writes command lines for Windows, and the
-// one that finds arguments inside code.
+// Only SQLite opens the database: closing another descriptor of a file would drop this process's
+// locks on it (fcntl(2)). No code of queuectl passes strings to a shell, except the one that starts
+// an editor. Two other files may contain the option before a shell's code: the one that writes
+// command lines for Windows, and the one that finds arguments inside code.
 func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
-	opens := map[string]string{ // what it opens
+	opens := map[string]string{ // what each file opens
 		"store/sql/space.go":      "the reserve",
 		"store/sql/backup.go":     "a copy",
 		"store/sql/mark.go":       "the mark",
@@ -242,8 +242,8 @@ func TestNothingElseOpensTheDatabaseOrAShell(t *testing.T) {
 	}
 }
 
-// Every test that is not built on Windows stands in test/unix.txt with the reason, and
-// nothing else does; the tests that the list of what Wine cannot do names are there.
+// test/unix.txt lists exactly the tests that are not built on Windows, each with the reason. Every
+// test that packaging/windows/NOT-UNDER-WINE.md names exists.
 func TestUnixTestsHaveReasons(t *testing.T) {
 	raw, err := os.ReadFile("test/unix.txt")
 	if err != nil {
@@ -295,7 +295,7 @@ func TestUnixTestsHaveReasons(t *testing.T) {
 	}
 }
 
-// sources maps each Go file to what it imports.
+// sources maps each Go file to its imports.
 func sources(t *testing.T) map[string][]string {
 	files := map[string][]string{}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

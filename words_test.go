@@ -14,13 +14,13 @@ import (
 	"testing"
 )
 
-// An avoidedPhrase is a row of testdata/avoided_phrases.tsv.
+// avoidedPhrase is a row of testdata/avoided_phrases.tsv.
 type avoidedPhrase struct {
 	phrase  *regexp.Regexp
 	instead string
 }
 
-// avoidedPhrases reads the table of phrases that readers have stumbled over.
+// avoidedPhrases reads the table of phrases that are hard to understand.
 func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	t.Helper()
 	raw, err := os.ReadFile("testdata/avoided_phrases.tsv")
@@ -38,7 +38,7 @@ func avoidedPhrases(t *testing.T) (all []avoidedPhrase) {
 	return all
 }
 
-// How many of them are allowed in 1,000 words.
+// These constants are the number of avoided phrases that is allowed in 1,000 words.
 const (
 	allowedInMessages = 1.0
 	allowedInPages    = 1.5
@@ -57,10 +57,10 @@ func found(file, text string, phrases []avoidedPhrase) (hits []string) {
 	return hits
 }
 
-// folder is the usual word on Windows, and one to avoid elsewhere.
+// folder matches a word that is usual on Windows, and to be avoided elsewhere.
 var folder = regexp.MustCompile(`(?i)\bfolders?\b`)
 
-// Messages, help and log lines avoid phrases that readers stumble over.
+// Messages, help texts and log lines contain few phrases that are hard to understand.
 func TestMessagesAvoidPhrases(t *testing.T) {
 	phrases, words, hits := avoidedPhrases(t), 0, []string{}
 	for _, m := range messages(t) {
@@ -72,7 +72,7 @@ func TestMessagesAvoidPhrases(t *testing.T) {
 	holdsPhrases(t, words, hits, allowedInMessages)
 }
 
-// The pages avoid them too.
+// The documentation contains few of them too.
 func TestPagesAvoidPhrases(t *testing.T) {
 	phrases, words, hits := avoidedPhrases(t), 0, []string{}
 	for _, page := range pages(t) {
@@ -97,14 +97,15 @@ func holdsPhrases(t *testing.T, words int, hits []string, allowed float64) {
 	}
 }
 
-// On each page the mean sentence has at most 16 words, and at most 6 % of the sentences have more than 30.
+// On each page the mean sentence has at most 16 words, and at most 6 % of the sentences have more
+// than 30.
 func TestSentencesOfPagesAreShort(t *testing.T) {
 	for _, page := range pages(t) {
 		count, words, long := 0, 0, []string{}
 		for _, s := range sentences(withoutBlocks(t, page)) {
 			n := len(word.FindAllString(s, -1))
 			if n < 4 {
-				continue // a table's cell, or the title of an item
+				continue // a table cell or the title of an item
 			}
 			count++
 			words += n
@@ -119,7 +120,7 @@ func TestSentencesOfPagesAreShort(t *testing.T) {
 	}
 }
 
-// The README can be read in a few minutes, the changelog on one screen or two, a decision record at a glance.
+// The README, the changelog and each decision record have a bounded length.
 func TestPagesStayShort(t *testing.T) {
 	for _, page := range pages(t) {
 		raw, err := os.ReadFile(page)
@@ -164,14 +165,14 @@ type message struct {
 	text string
 }
 
-// unread are the directories whose programs are not shipped.
+// unread lists the directories whose programs are not shipped.
 var unread = []string{"bench", "test", "store/storetest", "store/memstore", "store/faultstore", "tools", "packaging/test"}
 
-// sqlText begins a statement of SQL.
+// sqlText matches the beginning of an SQL statement.
 var sqlText = regexp.MustCompile(`^\s*(SELECT|INSERT|UPDATE|DELETE|CREATE|WITH|DROP|ALTER|BEGIN|COMMIT|PRAGMA|LOCK|SET|TRUNCATE|DO|VALUES|FROM|WHERE|AND|ON)\b`)
 
-// messages returns the texts of three words or more that the shipped programs hold, except SQL. The parts of a
-// concatenation are one text.
+// messages returns the texts of three words or more in the shipped programs, except SQL. The parts
+// of a concatenation form one text.
 func messages(t *testing.T) (all []message) {
 	t.Helper()
 	files := token.NewFileSet()
@@ -200,7 +201,7 @@ func messages(t *testing.T) (all []message) {
 	return all
 }
 
-// literals joins the text literals of a concatenation.
+// literals joins the string literals of a concatenation.
 func literals(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -215,7 +216,7 @@ func literals(e ast.Expr) string {
 	return ""
 }
 
-// pages returns the project's Markdown files that people read.
+// pages returns the project's Markdown files for readers.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/*/*.md", ".github/*.md", ".github/*/*.md"} {
@@ -231,7 +232,8 @@ func pages(t *testing.T) (all []string) {
 	return all
 }
 
-// withoutBlocks returns a page with empty lines for its code blocks, so that line numbers stay.
+// withoutBlocks returns a page with empty lines instead of its code blocks, so that line numbers
+// are unchanged.
 func withoutBlocks(t *testing.T, page string) string {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.FromSlash(page))
@@ -258,8 +260,8 @@ var (
 	sentenced = regexp.MustCompile(`[.!?][")'*_]*\s+[A-Z0-9"'(*]`)
 )
 
-// sentences splits the text of a page: paragraphs and list items into sentences, tables into cells. Code counts as a
-// word, headings are left out.
+// sentences splits the text of a page: paragraphs and list items into sentences, tables into cells.
+// Code counts as one word, and headings are omitted.
 func sentences(text string) (all []string) {
 	var paragraph []string
 	end := func() {
