@@ -12,15 +12,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// services is what the identifiers of services' own accounts begin with; allServices is
-// of a group.
+// services is the prefix of the SIDs of services' virtual accounts. allServices is the SID of the
+// group of all of them.
 const (
 	services    = "S-1-5-80"
 	allServices = services + "-0"
 )
 
-// ServiceSID is the virtual account of a service, NT SERVICE\NAME, which Windows makes of
-// the SHA-1 of its name: it is the same everywhere, and there before the service is.
+// ServiceSID returns the SID of a service's virtual account, NT SERVICE\NAME. Windows derives it
+// from the SHA-1 of the name, so it is the same on all machines and exists before the service does.
 func ServiceSID(name string) string {
 	var raw []byte
 	for _, unit := range utf16.Encode([]rune(strings.ToUpper(name))) {
@@ -34,15 +34,15 @@ func ServiceSID(name string) string {
 	return sid
 }
 
-// Changes are the rights by which a file or a folder, or what is in it, can be changed.
+// Changes are the access rights with which a file or a folder, or its content, can be changed.
 const Changes = windows.FILE_WRITE_DATA | windows.FILE_APPEND_DATA | 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE |
 	windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_WRITE | windows.GENERIC_ALL
 
-// Replaces are the rights on a folder by which it, or what is in it, can be moved away, so that something else can take
-// its place. The right to make something new in it is not one of them.
+// Replaces are the access rights on a folder with which it, or its content, can be moved away and
+// replaced. They do not include the right to create files in the folder.
 const Replaces = 0x40 /* FILE_DELETE_CHILD */ | windows.DELETE | windows.WRITE_DAC | windows.WRITE_OWNER | windows.GENERIC_ALL
 
-// AccessTo is who may use a file or a folder, and whose it is.
+// AccessTo returns the access list and the owner of a file or a folder.
 func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	sd, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION|windows.DACL_SECURITY_INFORMATION)
 	if err != nil {
@@ -51,7 +51,8 @@ func AccessTo(path string) (*windows.SECURITY_DESCRIPTOR, error) {
 	return sd, nil
 }
 
-// Owner is to whom something belongs, and whether that is one of those who may change it.
+// Owner returns the owner of an object, and whether the owner is an account that may change it
+// (mayChange).
 func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, err error) {
 	if owner, _, err = sd.Owner(); err == nil && owner == nil {
 		err = errors.New("the file or folder has no owner")
@@ -66,25 +67,26 @@ func Owner(sd *windows.SECURITY_DESCRIPTOR) (owner *windows.SID, trusted bool, e
 	return owner, mayChange(owner, me.User.Sid), nil
 }
 
-// mayChange reports whether an account is the system, the administrators, a service's own,
-// or this one.
+// mayChange reports whether an account is the system, the administrators, a service's virtual
+// account, or the account me.
 func mayChange(sid, me *windows.SID) bool {
 	return sid.Equals(me) || sid.IsWellKnown(windows.WinLocalSystemSid) || sid.IsWellKnown(windows.WinBuiltinAdministratorsSid) ||
 		strings.HasPrefix(sid.String(), services+"-") && sid.String() != allServices
 }
 
-// OthersBy are the accounts, beside those and the owner, to which an access list gives any
-// of some rights: on the object, or on what is made in it.
+// OthersBy returns the other accounts that have any of some rights, on the object or on objects
+// created in it. It ignores the owner and the accounts that mayChange accepts.
 func OthersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, 0)
 }
 
-// OthersOnObject are those whom a descriptor gives some of these rights on the object itself, not on what is made in it.
+// OthersOnObject returns the other accounts like OthersBy, but only those with rights on the object
+// itself. It ignores rights that only objects created in it inherit.
 func OthersOnObject(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK) (others []string, err error) {
 	return othersBy(sd, rights, windows.INHERIT_ONLY_ACE)
 }
 
-// othersBy leaves out entries that have any of some flags.
+// othersBy ignores entries of the access list that have any of the flags in without.
 func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, without uint8) (others []string, err error) {
 	owner, _, err := sd.Owner()
 	if err != nil {
@@ -116,12 +118,13 @@ func othersBy(sd *windows.SECURITY_DESCRIPTOR, rights windows.ACCESS_MASK, witho
 	return others, nil
 }
 
-// ofOwner reports whether an entry of an access list is about whoever owns the object, or one that is made in it.
+// ofOwner reports whether an entry of an access list refers to the owner of the object, or of an
+// object created in it.
 func ofOwner(sid *windows.SID) bool {
 	return sid.IsWellKnown(windows.WinCreatorOwnerSid) || sid.IsWellKnown(windows.WinCreatorOwnerRightsSid)
 }
 
-// Called is the name of an account, or its identifier where it has none.
+// Called returns the name of an account, or its SID if it has no name.
 func Called(sid *windows.SID) string {
 	name, domain, _, err := sid.LookupAccount("")
 	if err != nil {

@@ -1,16 +1,18 @@
-// Package accounts knows the system's users and groups, by name and by number.
+// Package accounts looks up the system's users and groups, by name and by number.
+//
+// Start with Directory, which differs by operating system.
 package accounts
 
-// ErrNone says for certain that there is no such account; any other error that it could
-// not be told.
+// ErrNone reports that an account certainly does not exist. Any other error means that the lookup
+// failed.
 type ErrNone string
 
-// Error says who is not there.
+// Error returns the message.
 func (e ErrNone) Error() string { return string(e) }
 
-// Account is what the system says of a user.
+// Account is a user as the system describes it.
 type Account struct {
 	Name, Home, Shell string
 	UID, GID          uint32
-	Groups            []uint32 // with GID; nil if they were not looked up
+	Groups            []uint32 // including GID; nil if not looked up
 }

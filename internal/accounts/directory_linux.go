@@ -14,32 +14,33 @@ import (
 	"syscall"
 )
 
-// Directory is the system's users and groups: what /etc/passwd and /etc/group say, which
-// holds until they change, and where these do not have somebody, what other sources say
-// (getent(1)), which holds for a minute, as does that they know nobody. The program has no
-// libc that would know them. The zero value is ready, and its methods may be called at
-// once.
+// Directory looks up the system's users and groups. It caches /etc/passwd and /etc/group until they
+// change. Other accounts it looks up with getent(1), and caches the answer for a minute, even if
+// the account does not exist. A separate program is needed because this one does not link libc.
+//
+// The zero value is ready for use. The methods may be called concurrently.
 // See docs/decisions/0077.
 type Directory struct {
-	// Patient asks each time. Without it nobody is asked for a minute after another
-	// source has not answered in time: who only wants names waits for it once.
+	// Patient makes lookups ask the other sources even if one of them has just failed to answer in
+	// time. If Patient is false, such lookups fail immediately for a minute after that, so a caller
+	// that only displays names is delayed once.
 	Patient bool
-	// Ask is asked in place of getent, if it is not nil.
+	// Ask replaces getent if it is not nil.
 	Ask func(database, key string) (line string, err error)
 
-	others others[string] // lines, "" where nobody is known
+	others others[string] // lines of getent; "" for accounts that do not exist
 
-	local atomic.Pointer[local] // the content of the files; nil until they have been read
+	local atomic.Pointer[local] // the parsed files; nil until they have been read
 
 	reading sync.Mutex // held while a goroutine reads the files
 }
 
-// local is what the files say. It is never changed.
+// local is the parsed content of the files. It is immutable.
 type local struct {
-	stamps [2]Stamp // of passwdFile and groupFile at the time they were read
+	stamps [2]Stamp // of passwdFile and groupFile when they were read
 	users  []Account
 	groups map[string]uint32
-	names  map[uint32]string // of groups
+	names  map[uint32]string // names of groups, by gid
 }
 
 const (
@@ -47,7 +48,7 @@ const (
 	groupFile  = "/etc/group"
 )
 
-// User is the account with a uid.
+// User returns the account with a uid.
 func (d *Directory) User(uid uint32) (Account, error) {
 	files, err := d.refresh()
 	if err != nil {
@@ -67,7 +68,7 @@ func (d *Directory) User(uid uint32) (Account, error) {
 	return a, nil
 }
 
-// Named is the account with a name.
+// Named returns the account with a name.
 func (d *Directory) Named(name string) (Account, error) {
 	files, err := d.refresh()
 	if err != nil {
@@ -87,7 +88,7 @@ func (d *Directory) Named(name string) (Account, error) {
 	return a, nil
 }
 
-// Grouped is an account with its groups.
+// Grouped returns an account with its groups.
 func (d *Directory) Grouped(a Account) (Account, error) {
 	if a.Groups != nil {
 		return a, nil
@@ -97,7 +98,7 @@ func (d *Directory) Grouped(a Account) (Account, error) {
 		return a, err
 	}
 	a.Groups = []uint32{a.GID}
-	fields := strings.Fields(line) // its name comes first
+	fields := strings.Fields(line) // the first field is the name
 	for _, f := range fields[min(1, len(fields)):] {
 		if gid, err := strconv.ParseUint(f, 10, 32); err == nil && !slices.Contains(a.Groups, uint32(gid)) {
 			a.Groups = append(a.Groups, uint32(gid))
@@ -106,7 +107,7 @@ func (d *Directory) Grouped(a Account) (Account, error) {
 	return a, nil
 }
 
-// Group is the gid of a group.
+// Group returns the gid of a group.
 func (d *Directory) Group(name string) (uint32, bool) {
 	files, err := d.refresh()
 	if err != nil {
@@ -120,7 +121,7 @@ func (d *Directory) Group(name string) (uint32, bool) {
 	return gid, ok
 }
 
-// groupOf is the name of the group with a gid.
+// groupOf returns the name of the group with a gid.
 func (d *Directory) groupOf(gid uint32) (string, bool) {
 	files, err := d.refresh()
 	if err != nil {
@@ -134,8 +135,8 @@ func (d *Directory) groupOf(gid uint32) (string, bool) {
 	return name, ok && is == gid
 }
 
-// named asks other sources by name. What getent takes for a number, with a sign and
-// spaces before it, is no name.
+// named asks the other sources for a name. It skips names that getent would read as a number, with
+// a sign and spaces before it.
 func (d *Directory) named(database, name string) (string, error) {
 	if strings.Trim(name, "+-0123456789 \t\n\v\f\r") == "" {
 		return "", nil
@@ -143,7 +144,7 @@ func (d *Directory) named(database, name string) (string, error) {
 	return d.elsewhere(database, name)
 }
 
-// elsewhere asks other sources for one entry, "" if there is none.
+// elsewhere asks the other sources for one entry. It returns "" if the entry does not exist.
 func (d *Directory) elsewhere(database, key string) (string, error) {
 	return d.others.ask(database+" "+key, d.Patient, func() (string, error) {
 		if d.Ask != nil {
@@ -153,21 +154,21 @@ func (d *Directory) elsewhere(database, key string) (string, error) {
 	})
 }
 
-// forget has everything asked for again.
+// forget empties the cache.
 func (o *others[T]) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.found = nil
 }
 
-// Stamp tells whether a file has changed.
+// Stamp identifies the state of a file, to detect changes.
 type Stamp struct {
 	ino   uint64
 	size  int64
 	mtime syscall.Timespec
 }
 
-// StampOf is the stamp of a file, the zero one if there is none.
+// StampOf returns the stamp of a file, or the zero stamp if the file does not exist.
 func StampOf(path string) (Stamp, error) {
 	var st syscall.Stat_t
 	err := syscall.Stat(path, &st)
@@ -177,8 +178,9 @@ func StampOf(path string) (Stamp, error) {
 	return Stamp{st.Ino, st.Size, st.Mtim}, nil
 }
 
-// refresh returns the content of the files, and reads them again if they have changed. While they are unchanged,
-// callers do not wait for each other. That matters because every request on the socket looks up accounts.
+// refresh returns the content of the files, and reads them again if they have changed. While they
+// are unchanged, callers do not wait for each other. That matters because every request on the
+// socket looks up accounts.
 func (d *Directory) refresh() (*local, error) {
 	stamps, err := stampFiles()
 	if err != nil {
@@ -198,7 +200,7 @@ func (d *Directory) refresh() (*local, error) {
 	passwd, err1 := os.ReadFile(passwdFile)
 	group, err2 := os.ReadFile(groupFile)
 	for _, err := range []error{err1, err2} {
-		if err != nil && !errors.Is(err, os.ErrNotExist) { // an image may have none
+		if err != nil && !errors.Is(err, os.ErrNotExist) { // a container image may have neither
 			return nil, err
 		}
 	}
@@ -217,8 +219,8 @@ func stampFiles() (stamps [2]Stamp, err error) {
 	return stamps, errors.Join(err1, err2)
 }
 
-// parseFiles reads passwd(5) and group(5). Of several lines with one number or name the
-// first counts, as for getpwuid(3).
+// parseFiles parses passwd(5) and group(5). Of several lines with the same number or name the first
+// counts, as for getpwuid(3).
 func parseFiles(passwd, group string) *local {
 	l := &local{groups: map[string]uint32{}, names: map[uint32]string{}}
 	members := map[string][]uint32{}
@@ -254,7 +256,7 @@ func parseFiles(passwd, group string) *local {
 	return l
 }
 
-// parseUser reads a line of passwd(5).
+// parseUser parses a line of passwd(5).
 func parseUser(line string) (a Account, ok bool) {
 	f := strings.Split(strings.TrimSuffix(line, "\n"), ":")
 	if len(f) != 7 || f[0] == "" {
@@ -272,7 +274,7 @@ func parseUser(line string) (a Account, ok bool) {
 	return a, err1 == nil && err2 == nil
 }
 
-// parseGroup reads a line of group(5), but for its members.
+// parseGroup parses a line of group(5), without its members.
 func parseGroup(line string) (name string, gid uint32, ok bool) {
 	f := strings.Split(line, ":")
 	if len(f) < 3 {
@@ -282,23 +284,24 @@ func parseGroup(line string) (name string, gid uint32, ok bool) {
 	return f[0], uint32(n), err == nil
 }
 
-// getent asks the system's name service, which may be a directory on the network, for
-// one entry. It is a program's because this one is not linked with libc.
+// getent looks up one entry in the system's name service, which may query a directory server on the
+// network.
 func getent(database, key string) (string, error) {
 	if strings.Contains(key, "\x00") {
-		return "", nil // which no program can be told
+		return "", nil // arguments cannot contain NUL
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), askFor)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/usr/bin/getent", "--", database, key)
-	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", askFor/10 // for what it may have started
+	// Bounds the wait for child processes that keep its output open.
+	cmd.Env, cmd.Dir, cmd.WaitDelay = []string{}, "/", askFor/10
 	out, err := cmd.Output()
 	var code *exec.ExitError
 	switch {
 	case ctx.Err() != nil:
 		return "", errSilent
 	case errors.Is(err, os.ErrNotExist), errors.As(err, &code) && code.Exited():
-		return "", nil // there is nobody to ask, or no such entry
+		return "", nil // getent is not installed, or the entry does not exist
 	case err != nil:
 		return "", fmt.Errorf("getent %s %s: %w", database, key, err)
 	}

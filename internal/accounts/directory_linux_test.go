@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Users and groups are those of passwd(5) and group(5): the first of several lines
-// counts, a group comes once, damaged lines are passed over.
+// parseFiles reads passwd(5) and group(5): the first of several lines counts, each group occurs
+// once, and damaged lines are ignored.
 func TestFilesAreRead(t *testing.T) {
 	l := parseFiles(
 		"root:x:0:0:root:/root:/bin/bash\nalice:x:1000:1000:Alice,,,:/home/alice:/bin/zsh\nbad:x:no:1:::\nfew:x:1\n+::::::\nsvc:x:998:50::: \n",
@@ -31,8 +31,8 @@ func TestFilesAreRead(t *testing.T) {
 	}
 }
 
-// While the files are unchanged, a caller does not wait for other callers, not even for one that is reading the
-// files.
+// While the files are unchanged, a caller does not wait for other callers, not even for one that is
+// reading the files.
 func TestUnchangedFilesNeedNoWait(t *testing.T) {
 	d := new(Directory)
 	if _, err := d.User(0); err != nil {
@@ -55,10 +55,10 @@ func TestUnchangedFilesNeedNoWait(t *testing.T) {
 	}
 }
 
-// elsewhere is a directory beside the files, and what was asked of it.
+// elsewhere fakes the other sources of accounts and records the lookups.
 type elsewhere struct {
 	mu    sync.Mutex
-	says  map[string]string // by database and key
+	says  map[string]string // answers, by database and key
 	asked []string
 	fails bool
 	takes time.Duration
@@ -79,12 +79,12 @@ func ofDirectory() *elsewhere {
 	return &elsewhere{says: map[string]string{
 		"passwd dora": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410:Dora:/home/dora:/bin/zsh",
 		"initgroups dora": "dora 61410 61411", "group staff@dir": "staff@dir:*:61411:dora", "group 61411": "staff@dir:*:61411:dora",
-		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // not whom it was asked for
+		"passwd 61402": "other:*:61403:61403::/:/bin/sh", // not the requested uid
 	}}
 }
 
-// Whom the files do not have is found elsewhere, by name and number, with all groups; who
-// is in the files is not asked for.
+// Directory finds accounts that are not in the files in the other sources, by name and number, with
+// all groups. It asks the other sources only for those.
 func TestOthersAreFoundElsewhere(t *testing.T) {
 	e := ofDirectory()
 	d := &Directory{Ask: e.ask}
@@ -112,8 +112,8 @@ func TestOthersAreFoundElsewhere(t *testing.T) {
 	}
 }
 
-// A number is nobody's name, whoever is asked: also not one that getent would read with
-// its sign.
+// No source can define an account whose name is a number, including one that getent would read as a
+// number with a sign.
 func TestNumbersAreNoNames(t *testing.T) {
 	e := &elsewhere{says: map[string]string{"passwd 1001": "1001:*:61400:1::/:/bin/sh", "passwd +5": "games:*:5:60::/:/bin/sh", "group -1": "x:*:5:"}}
 	d := &Directory{Ask: e.ask}
@@ -132,8 +132,8 @@ func TestNumbersAreNoNames(t *testing.T) {
 	}
 }
 
-// An answer holds for a minute, also that there is nobody; who asks meanwhile waits for
-// the same one.
+// An answer is cached for a minute, also if the account does not exist. Concurrent callers share
+// one lookup.
 func TestAnswersHoldForAMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
@@ -157,8 +157,8 @@ func TestAnswersHoldForAMinute(t *testing.T) {
 	})
 }
 
-// Who only wants names waits once a minute for sources that do not answer; the patient
-// one asks for each account.
+// If the other sources do not answer, lookups fail immediately for a minute. With Patient, each
+// lookup asks them.
 func TestSilenceIsWaitedForOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := ofDirectory()
@@ -185,7 +185,7 @@ func TestSilenceIsWaitedForOnce(t *testing.T) {
 	})
 }
 
-// The system's getent knows whom the files have, and says of others that there is nobody.
+// The system's getent finds accounts that are in the files, and reports others as missing.
 func TestGetentIsAsked(t *testing.T) {
 	if _, err := os.Stat("/usr/bin/getent"); err != nil {
 		t.Skip("needs getent")

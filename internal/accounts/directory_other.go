@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// Directory is the system's users and groups, as the system's library has them. Its zero
-// value is ready, and its methods may be called at once.
+// Directory looks up the system's users and groups with the system's library. The zero value is
+// ready for use. The methods may be called concurrently.
 type Directory struct {
-	Patient bool // nothing here: the library decides whom it asks
+	Patient bool // no effect here; the library decides which sources it asks
 }
 
-// User is the account with a uid, Named the one with a name.
+// User returns the account with a uid. Named returns the one with a name.
 func (d *Directory) User(uid uint32) (Account, error) {
 	return known(user.LookupId(strconv.FormatUint(uint64(uid), 10)))
 }
@@ -32,7 +32,7 @@ func known(u *user.User, err error) (Account, error) {
 	return Account{Name: u.Username, Home: u.HomeDir, Shell: "/bin/sh", UID: uint32(uid), GID: uint32(gid)}, err
 }
 
-// Grouped is an account with its groups.
+// Grouped returns an account with its groups.
 func (d *Directory) Grouped(a Account) (Account, error) {
 	u, err := user.LookupId(strconv.FormatUint(uint64(a.UID), 10))
 	if err != nil {
@@ -47,7 +47,7 @@ func (d *Directory) Grouped(a Account) (Account, error) {
 	return a, err
 }
 
-// Group is the gid of a group.
+// Group returns the gid of a group.
 func (d *Directory) Group(name string) (uint32, bool) {
 	g, err := user.LookupGroup(name)
 	if err != nil {
@@ -57,7 +57,7 @@ func (d *Directory) Group(name string) (uint32, bool) {
 	return uint32(gid), err == nil
 }
 
-// groupOf is the name of the group with a gid.
+// groupOf returns the name of the group with a gid.
 func (d *Directory) groupOf(gid uint32) (string, bool) {
 	g, err := user.LookupGroupId(strconv.FormatUint(uint64(gid), 10))
 	if err != nil {

@@ -10,34 +10,36 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Directory is the system's users and groups, by name, as DOMAIN\NAME, by SID or by the
-// number that ID gives it. What a domain has said holds for a minute. The zero value is
-// ready, and its methods may be called at once.
+// Directory looks up the system's users and groups, by name, as DOMAIN\NAME, by SID, or by the
+// number that ID assigns. It caches answers of a domain for a minute. The zero value is ready for
+// use. The methods may be called concurrently.
 type Directory struct {
-	// Patient asks each time. Without it nobody is asked for a minute after the domain has
-	// not answered in time: who only wants names waits for it once.
+	// Patient makes lookups ask the domain even if it has just failed to answer in time. If Patient is
+	// false, they fail immediately for a minute after that, so a caller that only displays names is
+	// delayed once.
 	Patient bool
-	// Ask is asked for a name or a SID in place of Windows, if it is not nil. A nil SID is
-	// nobody's.
+	// Ask replaces Windows for a name or a SID if it is not nil. A nil SID means that the account does
+	// not exist.
 	Ask func(word string) (Entry, error)
 
 	others others[Entry]
 }
 
-// Entry is what Windows says of an account.
+// Entry is an account as Windows describes it.
 type Entry struct {
 	SID  *windows.SID
-	Name string // with its domain, where that is not this machine
+	Name string // with the domain, if that is not this machine
 	Use  uint32 // windows.SidTypeUser and so on
 }
 
-// UserID is the number of a user, by name, SID or number. A number is nobody's name, and
-// needs nobody behind it.
+// UserID returns the number of a user, by name, SID or number. It returns a number unchanged,
+// without checking that the user exists.
 func (d *Directory) UserID(word string) (int, bool) {
-	return d.id(word, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup) // as SYSTEM, and services, are
+	// SYSTEM and the accounts of services are well-known groups.
+	return d.id(word, windows.SidTypeUser, windows.SidTypeComputer, windows.SidTypeWellKnownGroup)
 }
 
-// GroupID is the number of a group, by name, SID or number.
+// GroupID returns the number of a group, by name, SID or number.
 func (d *Directory) GroupID(word string) (int, bool) {
 	return d.id(word, windows.SidTypeGroup, windows.SidTypeAlias, windows.SidTypeWellKnownGroup)
 }
@@ -68,10 +70,10 @@ func (d *Directory) id(word string, uses ...uint32) (int, bool) {
 	return 0, false
 }
 
-// UserName is the name of a user, or the number where there is none.
+// UserName returns the name of a user, or the number if there is no name.
 func (d *Directory) UserName(id int) string { return d.name(id) }
 
-// GroupName is the name of a group, or the number where there is none.
+// GroupName returns the name of a group, or the number if there is no name.
 func (d *Directory) GroupName(id int) string { return d.name(id) }
 
 func (d *Directory) name(id int) string {
@@ -92,13 +94,13 @@ func (d *Directory) name(id int) string {
 	return e.Name
 }
 
-// nobodies say for certain that there is no such account: there cannot be one, too.
+// nobodies are the errors which mean that an account certainly does not exist, or cannot exist.
 var nobodies = []error{
 	windows.ERROR_NONE_MAPPED, windows.ERROR_NO_SUCH_DOMAIN, windows.ERROR_INVALID_ACCOUNT_NAME, windows.ERROR_INVALID_PARAMETER, windows.ERROR_INVALID_SID, syscall.EINVAL,
 }
 
-// entry looks somebody up. Windows may ask a domain, which can take any time: it is waited
-// for as long as for other sources elsewhere.
+// entry looks up an account. Windows may ask a domain, which can take any time, so entry waits at
+// most askFor.
 func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error) {
 	return d.others.ask(strings.ToLower(word), d.Patient, func() (Entry, error) {
 		if d.Ask != nil {
@@ -109,7 +111,9 @@ func (d *Directory) entry(word string, look func() (Entry, error)) (Entry, error
 			error
 		}
 		answered := make(chan answer, 1)
-		go func() { // ends when Windows answers; the silence keeps others from being asked meanwhile
+		// This goroutine ends when Windows answers. In the minute after a timeout, only patient lookups
+		// start another one.
+		go func() {
 			e, err := look()
 			answered <- answer{e, err}
 		}()

@@ -7,11 +7,11 @@ import (
 	"strconv"
 )
 
-// Self is the number of the user that this process acts as.
+// Self returns the effective uid of this process.
 func Self() int { return os.Geteuid() }
 
-// UserID is the number of a user, by name or number. A number is nobody's name, and
-// needs nobody behind it.
+// UserID returns the number of a user, by name or number. It returns a number unchanged, without
+// checking that the user exists.
 func (d *Directory) UserID(word string) (int, bool) {
 	if id, ok := number(word); ok {
 		return id, true
@@ -20,7 +20,7 @@ func (d *Directory) UserID(word string) (int, bool) {
 	return int(a.UID), err == nil
 }
 
-// GroupID is the number of a group, by name or number.
+// GroupID returns the number of a group, by name or number.
 func (d *Directory) GroupID(word string) (int, bool) {
 	if id, ok := number(word); ok {
 		return id, true
@@ -31,10 +31,10 @@ func (d *Directory) GroupID(word string) (int, bool) {
 
 func number(word string) (int, bool) {
 	n, err := strconv.ParseUint(word, 10, 32)
-	return int(n), err == nil && n != 1<<32-1 // which says that there is none
+	return int(n), err == nil && n != 1<<32-1 // this value means "no id"
 }
 
-// UserName is the name of a user, or the number where there is none.
+// UserName returns the name of a user, or the number if there is no name.
 func (d *Directory) UserName(uid int) string {
 	if uid >= 0 {
 		if a, err := d.User(uint32(uid)); err == nil {
@@ -44,7 +44,7 @@ func (d *Directory) UserName(uid int) string {
 	return strconv.Itoa(uid)
 }
 
-// GroupName is the name of a group, or the number where there is none.
+// GroupName returns the name of a group, or the number if there is no name.
 func (d *Directory) GroupName(gid int) string {
 	if gid >= 0 {
 		if name, ok := d.groupOf(uint32(gid)); ok {

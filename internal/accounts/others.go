@@ -9,41 +9,42 @@ import (
 )
 
 const (
-	elsewhereFor = time.Minute     // holds what other sources have said
-	askFor       = 5 * time.Second // bounds their answer
-	maxFound     = 10_000          // bounds what is remembered of them
+	elsewhereFor = time.Minute     // how long an answer of another source is cached
+	askFor       = 5 * time.Second // how long to wait for an answer
+	maxFound     = 10_000          // number of cached answers
 )
 
-// errSilent says that no other source has answered. Its text is made when it is asked for,
-// as making it would be a tenth of what the client does before main.
+// errSilent means that the other sources did not answer. It formats its text only in Error, because
+// formatting at startup would be a tenth of the client's work before main.
 var errSilent error = silentError{}
 
 type silentError struct{}
 
-// Error says how long they had.
+// Error returns the message.
 func (silentError) Error() string {
 	return fmt.Sprintf("the user database outside this machine (such as LDAP) did not answer within %v", askFor)
 }
 
-// others are sources of accounts that may be slow, or not answer, and what they have
-// said. The zero value is ready, and its methods may be called at once.
+// others caches lookups in sources that may be slow or not answer, such as LDAP. The zero value is
+// ready for use. The methods may be called concurrently.
 type others[T any] struct {
 	mu     sync.Mutex
-	found  map[string]*found[T] // guarded by mu
-	silent time.Time            // when somebody last did not answer; guarded by mu
+	found  map[string]*found[T] // lookups by name; guarded by mu
+	silent time.Time            // time of the last lookup without an answer; guarded by mu
 }
 
-// found is what another source has said.
+// found is one lookup, finished or in progress.
 type found[T any] struct {
-	done chan struct{} // closed once there are:
+	done chan struct{} // closed once said and err are set
 	said T
 	err  error
 
-	at time.Time // guarded by the mu of others; zero until it is done
+	at time.Time // when the lookup finished, zero before; guarded by others.mu
 }
 
-// ask asks for one entry. Who asks for the same meanwhile gets the same answer, and who
-// is not patient gets none for a minute after somebody was not answered.
+// ask returns the cached entry, or the result of the function ask. Concurrent callers for the same
+// name share one lookup. If a lookup got no answer in the last minute, ask returns errSilent unless
+// patient is set.
 func (o *others[T]) ask(name string, patient bool, ask func() (T, error)) (T, error) {
 	o.mu.Lock()
 	f, known := o.found[name]

@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Ranges of numbers: builtin groups from 512, this machine's accounts from 0x30000, as
-// Cygwin has them, and digests from 2^52, below 2^53, which JSON still holds.
+// These constants divide the numbers of accounts into ranges: builtin groups from 512, this
+// machine's accounts from 0x30000 as in Cygwin, and digests from 2^52. All are below 2^53, so JSON
+// numbers can represent them.
 // See docs/decisions/0088.
 const (
 	firstBuiltin = 512
@@ -19,10 +20,10 @@ const (
 	endOfNumbers = 1 << 53
 )
 
-// ID is the number of an account, a user or a group: 0 is the system, which may do what
-// root may elsewhere, n is S-1-5-n or the builtin group S-1-5-32-n (administrators are
-// 544), 0x30000+n is account n of this machine. Any other has a digest of its SID, which
-// is the same on all machines; the process remembers whose it is.
+// ID returns the number of an account, a user or a group. The number 0 is the system, the
+// counterpart of root. The number n is S-1-5-n or the builtin group S-1-5-32-n (administrators are
+// 544). The number 0x30000+n is account n of this machine. The number of any other account is a
+// digest of its SID, which is the same on all machines. The process remembers the SID of a digest.
 func ID(sid *windows.SID) int {
 	n := sid.SubAuthorityCount()
 	if sid.IdentifierAuthority() == windows.SECURITY_NT_AUTHORITY && n > 0 {
@@ -44,8 +45,8 @@ func ID(sid *windows.SID) int {
 	return id
 }
 
-// SID is the account with a number. That of a digest is known only to a process that has
-// met the account.
+// SID returns the account with a number. It knows the account of a digest only if ID was called
+// with that account in this process.
 func SID(id int) (*windows.SID, bool) {
 	nt := func(subs ...uint32) (*windows.SID, bool) {
 		sid, err := newSID(subs)
@@ -68,7 +69,7 @@ func SID(id int) (*windows.SID, bool) {
 	return digests.of(id)
 }
 
-// newSID is the account S-1-5 with what follows, at most 8 numbers.
+// newSID returns the SID S-1-5 with the given subauthorities, at most 8.
 func newSID(subs []uint32) (*windows.SID, error) {
 	raw := []byte{1, byte(len(subs)), 0, 0, 0, 0, 0, windows.SECURITY_NT_AUTHORITY.Value[5]}
 	for _, s := range subs {
@@ -77,7 +78,7 @@ func newSID(subs []uint32) (*windows.SID, error) {
 	return (*windows.SID)(unsafe.Pointer(&raw[0])).Copy()
 }
 
-// isLocal reports whether an account is one of this machine's own.
+// isLocal reports whether an account belongs to this machine.
 func isLocal(sid *windows.SID) bool {
 	m := machine()
 	if m == nil || sid.IdentifierAuthority() != m.IdentifierAuthority() || sid.SubAuthorityCount() != m.SubAuthorityCount()+1 {
@@ -91,12 +92,12 @@ func isLocal(sid *windows.SID) bool {
 	return true
 }
 
-// digests are whose the digests are.
+// digests maps digests to SIDs.
 var digests sids
 
 type sids struct {
 	mu    sync.Mutex
-	known map[int]*windows.SID // guarded by mu
+	known map[int]*windows.SID // SIDs by number; guarded by mu
 }
 
 func (s *sids) remember(id int, sid *windows.SID) {
@@ -120,7 +121,7 @@ func (s *sids) of(id int) (*windows.SID, bool) {
 	return sid, ok
 }
 
-// Self is the number of the user that this process acts as.
+// Self returns the number of the user that this process runs as.
 var Self = sync.OnceValue(func() int {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
@@ -137,14 +138,14 @@ var (
 	lsaClose      = advapi32.NewProc("LsaClose")
 )
 
-// Numbers of ntsecapi.h.
+// These constants are defined in ntsecapi.h.
 const (
 	viewLocalInformation     = 1 // POLICY_VIEW_LOCAL_INFORMATION
 	accountDomainInformation = 5 // PolicyAccountDomainInformation
 )
 
-// machine is the SID that those of this machine's accounts begin with, nil if Windows
-// does not say: then they have digests as others have.
+// machine returns the SID that is the prefix of this machine's accounts. It returns nil if Windows
+// does not report it; then these accounts get digests too.
 var machine = sync.OnceValue(func() *windows.SID {
 	attributes := windows.OBJECT_ATTRIBUTES{Length: uint32(unsafe.Sizeof(windows.OBJECT_ATTRIBUTES{}))}
 	var policy uintptr

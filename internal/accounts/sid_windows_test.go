@@ -22,8 +22,8 @@ func sid(t *testing.T, text string) *windows.SID {
 	return sid
 }
 
-// Each account has one number, which says whose it is again: 0 is the system alone, and
-// what has no number by rule has one that no rule gives, which JSON holds.
+// ID assigns each account one number, and SID maps it back. Only the system is 0. Accounts without
+// a number by rule get one outside all rules' ranges that JSON can represent.
 func TestAccountsHaveNumbers(t *testing.T) {
 	here := machine()
 	if here == nil {
@@ -64,7 +64,7 @@ func TestAccountsHaveNumbers(t *testing.T) {
 	}
 }
 
-// What is remembered of digests is bounded.
+// The number of remembered digests is bounded.
 func TestDigestsAreBounded(t *testing.T) {
 	var s sids
 	for i := range maxFound + 2 {
@@ -75,7 +75,8 @@ func TestDigestsAreBounded(t *testing.T) {
 	}
 }
 
-// This process's account is known by number, name and SID, and so are the system's own.
+// Directory finds the account of this process by number, name and SID, and also the system's own
+// accounts.
 func TestWindowsKnowsItsAccounts(t *testing.T) {
 	var d Directory
 	self, known := SID(Self())
@@ -107,8 +108,8 @@ func TestWindowsKnowsItsAccounts(t *testing.T) {
 	}
 }
 
-// A domain is asked once a minute for one name, and not at all for a minute after it did
-// not answer in time, but by the patient; its users are no groups, and the other way round.
+// Directory asks the domain once a minute for each name. After a timeout it does not ask for a
+// minute, except with Patient. Its users are not groups, and vice versa.
 func TestDomainIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked []string
@@ -159,7 +160,7 @@ func TestDomainIsAskedOnce(t *testing.T) {
 	})
 }
 
-// What says that there is nobody is no silence of the domain.
+// An error that means "no such account" does not count as a timeout of the domain.
 func TestNobodyIsAnAnswer(t *testing.T) {
 	var d Directory
 	for _, err := range nobodies {

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	usualSlack = 50_000 // ns; the default of Linux
+	usualSlack = 50_000 // ns; the default on Linux
 	unlimited  = unix.RLIM_INFINITY
 	noClamp    = ^uint32(0) // resets a utilization clamp
 )
@@ -18,12 +18,13 @@ const (
 // hardMost, as a soft limit, means the hard limit.
 const hardMost = 0
 
-// limit is a resource limit of a fresh process, as INIT_RLIMITS in the kernel's
-// include/asm-generic/resource.h defines it.
+// limit is a resource limit of a fresh process, as defined by INIT_RLIMITS in the kernel's
+// include/asm-generic/resource.h.
 type limit struct {
-	resource   int
-	name, unit string // of the report; no name: a lower limit makes no job fail
-	soft, hard uint64 // hard 0: what the system gives, which differs
+	resource int
+	// name and unit appear in the report. name is "" if a lower limit makes no job fail.
+	name, unit string
+	soft, hard uint64 // hard is 0 if the default differs between systems
 }
 
 var limits = []limit{
@@ -60,7 +61,7 @@ func Reset() {
 }
 
 // CloseOnExec marks every descriptor except 0, 1 and 2, so that no program that this process starts
-// inherits one that was not handed to it by number. The process itself keeps them: the Go runtime
+// inherits one that was not passed to it by number. The process itself keeps them: the Go runtime
 // may use one of them already.
 func CloseOnExec() error {
 	if unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC) == nil {
@@ -85,7 +86,8 @@ func DefaultSignals() {
 	const ignored = 1 // SIG_IGN
 	var none [8]uintptr
 	for signal := uintptr(1); signal <= 64; signal++ {
-		var old [8]uintptr // larger than the kernel's struct sigaction; the handler comes first, 0 is the default
+		// Larger than the kernel's struct sigaction, which begins with the handler; 0 is the default.
+		var old [8]uintptr
 		_, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, 0, uintptr(unsafe.Pointer(&old)), 8, 0, 0)
 		if failed == 0 && old[0] == ignored {
 			unix.RawSyscall6(unix.SYS_RT_SIGACTION, signal, uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0)
@@ -121,13 +123,14 @@ func (l limit) softOf(hard uint64) uint64 {
 // resetScheduling resets policy, nice value, utilization clamps, processors and I/O class.
 func resetScheduling() {
 	nice, clamps := int32(Nice()), uint64(unix.SCHED_FLAG_UTIL_CLAMP_MIN|unix.SCHED_FLAG_UTIL_CLAMP_MAX)
-	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} { // until the kernel takes one
+	// Stop at the first that the kernel accepts.
+	for _, attr := range []unix.SchedAttr{{Flags: clamps}, {}, {Flags: clamps, Nice: nice}, {Nice: nice}} {
 		attr.Size, attr.Policy, attr.Util_min, attr.Util_max = unix.SizeofSchedAttr, unix.SCHED_NORMAL, noClamp, noClamp
 		if unix.SchedSetAttr(0, &attr, 0) == nil {
 			break
 		}
 	}
-	var all [1024]byte // of 8,192 processors
+	var all [1024]byte // for 8,192 processors
 	for i := range all {
 		all[i] = 0xff
 	}
@@ -146,7 +149,7 @@ func Nice() int {
 	return none - n
 }
 
-// resetMemory resets the kernel's choice of memory and of victims when it runs out.
+// resetMemory resets the memory policy and the process's weight for the out-of-memory killer.
 func resetMemory() {
 	os.WriteFile("/proc/self/oom_score_adj", []byte("0"), 0)
 	os.WriteFile("/proc/self/coredump_filter", []byte("0x33"), 0) // MMF_DUMP_FILTER_DEFAULT
@@ -163,8 +166,8 @@ func resetMemory() {
 	}
 }
 
-// resetCredentials gives up what the caller had beyond its account: a session keyring, which ends
-// with the caller's session, and capabilities that exec hands on.
+// resetCredentials drops what the caller had in addition to its account: a session keyring, which
+// ends with the caller's session, and capabilities that exec passes on.
 func resetCredentials() {
 	if _, err := unix.KeyctlInt(unix.KEYCTL_JOIN_SESSION_KEYRING, 0, 0, 0, 0); err == nil {
 		unix.KeyctlInt(unix.KEYCTL_LINK, unix.KEY_SPEC_USER_KEYRING, unix.KEY_SPEC_SESSION_KEYRING, 0, 0)

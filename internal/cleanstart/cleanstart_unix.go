@@ -4,13 +4,13 @@ package cleanstart
 
 import "golang.org/x/sys/unix"
 
-// Reset marks descriptors and removes variables only: this system runs no jobs.
+// Reset only marks the descriptors, since this system runs no jobs.
 func Reset() {
 	CloseOnExec()
 }
 
 // CloseOnExec marks every descriptor except 0, 1 and 2, so that no program that this process starts
-// inherits one that was not handed to it by number.
+// inherits one that was not passed to it by number.
 func CloseOnExec() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

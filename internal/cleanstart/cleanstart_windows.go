@@ -12,11 +12,11 @@ var (
 	setProcessAffinityMask = kernel32.NewProc("SetProcessAffinityMask")
 )
 
-// CreationFlags have a new process begin with the normal priority and error mode, not its caller's.
+// CreationFlags make a new process start with the normal priority and error mode, not its caller's.
 const CreationFlags = windows.NORMAL_PRIORITY_CLASS | windows.CREATE_DEFAULT_ERROR_MODE
 
-// Reset lets this process use every processor of the system. It inherits no handle: programs in Go
-// hand on those alone that they name.
+// Reset lets this process use every processor of the system. It need not close handles: Go programs
+// pass on only the handles that they name.
 func Reset() {
 	var own, system uintptr
 	self := uintptr(windows.CurrentProcess())
@@ -26,7 +26,7 @@ func Reset() {
 	}
 }
 
-// CloseOnExec does nothing: see Reset.
+// CloseOnExec does nothing; see Reset.
 func CloseOnExec() error { return nil }
 
 // Inherited reports nothing.

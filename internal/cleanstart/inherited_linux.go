@@ -13,12 +13,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// commandScore is the oom_score_adj that every command gets. Up to it the kernel ends commands
+// commandScore is the oom_score_adj of every command. Up to this value the kernel ends commands
 // before this process.
 const commandScore = 200
 
 // Inherited describes each attribute that this process has from its caller and could not reset, and
-// its consequence.
+// the consequence.
 func Inherited() []string {
 	own, first := readStatus("self"), readStatus("1")
 	return slices.Concat(inheritedScheduling(own, first), inheritedLimits(), inheritedRights(own, first), inheritedGroups(), inheritedUnit())
@@ -73,11 +73,12 @@ func (l limit) usualHard() uint64 {
 		return l.hard
 	}
 	raw, _ := os.ReadFile("/proc/sys/kernel/threads-max")
-	most, _ := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64) // 0, if it cannot be read, reports nothing
+	// 0 if it cannot be read; then nothing is reported.
+	most, _ := strconv.ParseUint(strings.TrimSpace(string(raw)), 10, 64)
 	return most / 2
 }
 
-// inheritedRights reports what this process may not do and the machine's first process may: in a
+// inheritedRights reports what this process may not do but the machine's first process may. In a
 // container both have the container's restrictions.
 func inheritedRights(own, first status) (list []string) {
 	if own["NoNewPrivs"] == "1" && first["NoNewPrivs"] == "0" {
@@ -98,8 +99,8 @@ func inheritedRights(own, first status) (list []string) {
 	return list
 }
 
-// inheritedGroups reports groups that differ from those that the account has in /etc/passwd and
-// /etc/group. An account or group of another source is not judged.
+// inheritedGroups reports differences from the groups that the account has in /etc/passwd and
+// /etc/group. It ignores accounts and groups from other sources.
 func inheritedGroups() (list []string) {
 	account, err := user.LookupId(strconv.Itoa(os.Getuid()))
 	if err != nil {
@@ -135,8 +136,8 @@ func groupName(id string) string {
 	return id
 }
 
-// inheritedUnit reports the caller's systemd service, which ends this process with itself, and its
-// bounds.
+// inheritedUnit reports the caller's systemd service, whose end also ends this process, and its
+// limits.
 func inheritedUnit() []string {
 	raw, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -148,11 +149,11 @@ func inheritedUnit() []string {
 	})
 }
 
-// bounds are the files of a control group that bound what its processes use together.
+// bounds are the files of a control group that limit its processes together.
 var bounds = []string{"memory.max", "memory.high", "cpu.max", "pids.max"}
 
-// unitReport is inheritedUnit for the content of /proc/self/cgroup and a function that reads a file
-// of the control groups.
+// unitReport implements inheritedUnit. own is the content of /proc/self/cgroup, and read reads a
+// file of the control groups.
 func unitReport(own string, read func(file string) string) (list []string) {
 	group := ""
 	for line := range strings.Lines(own) {
@@ -180,7 +181,7 @@ func unitReport(own string, read func(file string) string) (list []string) {
 	return list
 }
 
-// status is the content of /proc/PID/status by field; nil where it cannot be read.
+// status is the content of /proc/PID/status by field; nil if it cannot be read.
 type status map[string]string
 
 func readStatus(process string) status {
@@ -196,7 +197,7 @@ func readStatus(process string) status {
 	return s
 }
 
-// size returns how many members a set has that is written in hexadecimal.
+// size returns how many members a set has that is written as a hexadecimal mask.
 func (s status) size(field string) (n int) {
 	for _, word := range strings.Split(s[field], ",") {
 		part, _ := strconv.ParseUint(word, 16, 64)

@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// A service that is started by a systemd unit other than its user's manager reports the unit, which
-// ends it, and the bounds of that unit's control groups, but none of the slices around it.
+// If a systemd unit other than the user's manager started the service, Inherited reports the unit,
+// whose end also ends the service, and the limits of its control groups. It does not report limits
+// of the slices that contain the unit.
 func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	files := map[string]string{
 		"/system.slice/pids.max":                        "100",
@@ -34,7 +35,7 @@ func TestInheritedReportsTheCallersUnit(t *testing.T) {
 	}
 }
 
-// A soft limit that is reset never exceeds the hard one.
+// A reset soft limit never exceeds the hard limit.
 func TestSoftLimitsStayBelowHardOnes(t *testing.T) {
 	for _, l := range limits {
 		for _, hard := range []uint64{0, 1, 100, 1 << 40, unlimited} {

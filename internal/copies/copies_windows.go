@@ -13,11 +13,12 @@ import (
 	"time"
 )
 
-// Beside is the folder for copies that an installer makes of a program.
+// Beside returns the folder in which an installer puts copies of a program.
 // See docs/decisions/0090.
 func Beside(program string) string { return filepath.Join(filepath.Dir(program), "runner") }
 
-// Find is the copy of a program as it is now in the first of some folders that has one, "" if none has.
+// Find returns the path of a current copy of a program, in the first folder that has one, or "" if
+// none has.
 func Find(program string, dirs ...string) (string, error) {
 	name, err := nameOf(program)
 	if err != nil {
@@ -31,7 +32,8 @@ func Find(program string, dirs ...string) (string, error) {
 	return "", nil
 }
 
-// Make is the copy of a program as it is now in a folder, which is made if it is not there.
+// Make returns the path of a current copy of a program in a folder. It creates the copy and the
+// folder if necessary.
 func Make(program, dir string) (path string, err error) {
 	name, err := nameOf(program)
 	if err != nil {
@@ -55,14 +57,14 @@ func Make(program, dir string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	defer os.Remove(to.Name()) // once it is renamed, it is not there
+	defer os.Remove(to.Name()) // fails harmlessly after the rename
 	_, err = io.Copy(to, from)
 	if err := errors.Join(err, to.Sync(), to.Close()); err != nil {
 		return "", err
 	}
 	for end := time.Now().Add(heldFor); ; time.Sleep(20 * time.Millisecond) {
 		err := os.Rename(to.Name(), path)
-		if err == nil || whole(path) { // or another start was quicker, and it runs
+		if err == nil || whole(path) { // or another process has already made the copy, and it is running
 			return path, nil
 		}
 		if time.Now().After(end) {
@@ -71,15 +73,15 @@ func Make(program, dir string) (path string, err error) {
 	}
 }
 
-// heldFor is how long a virus scanner may read a program that has just been written.
+// heldFor is how long a virus scanner may keep a new program open.
 const heldFor = 5 * time.Second
 
-// ours are the names of copies, and of what is about to be one.
+// ours matches the names of copies, and of copies that are still being written.
 var ours = regexp.MustCompile(`^(queuectl-[0-9a-f]{16}\.exe|new-[0-9]+)$`)
 
-// Remove removes the copies in a folder that nobody runs, but not those to keep, and the folder
-// once it is empty. It reports whether that was all of them. What is no copy is left, and so is all
-// of a folder that is elsewhere.
+// Remove removes the copies in a folder, except those in keep and those that are running, and then
+// the folder if it is empty. It reports whether all of them are gone. It ignores other files, and a
+// folder that is a link.
 func Remove(dir string, keep ...string) bool {
 	if err := plain(dir); err != nil {
 		return errors.Is(err, os.ErrNotExist)
@@ -88,16 +90,16 @@ func Remove(dir string, keep ...string) bool {
 	all := err == nil
 	for _, e := range list {
 		if path := filepath.Join(dir, e.Name()); ours.MatchString(e.Name()) && !slices.Contains(keep, path) {
-			all = os.Remove(path) == nil && all // one that runs cannot be removed
+			all = os.Remove(path) == nil && all // a running program cannot be removed
 		}
 	}
 	if all && len(keep) == 0 {
-		os.Remove(dir) // if it holds nothing else
+		os.Remove(dir) // only if it is empty
 	}
 	return all
 }
 
-// plain refuses a folder that leads elsewhere: a link or a junction.
+// plain returns an error if a folder is a link or a junction.
 func plain(dir string) error {
 	info, err := os.Lstat(dir)
 	if err == nil && !info.Mode().IsDir() {
@@ -106,7 +108,7 @@ func plain(dir string) error {
 	return err
 }
 
-// nameOf is what the copy of a program is called.
+// nameOf returns the name of a program's copy, which contains a hash of its content.
 func nameOf(program string) (string, error) {
 	from, err := os.Open(program)
 	if err != nil {
@@ -120,7 +122,7 @@ func nameOf(program string) (string, error) {
 	return "queuectl-" + hex.EncodeToString(sum.Sum(nil)[:8]) + ".exe", nil
 }
 
-// whole reports whether there is the copy that a name says.
+// whole reports whether a copy exists and its content matches its name.
 func whole(path string) bool {
 	name, err := nameOf(path)
 	return err == nil && name == filepath.Base(path)

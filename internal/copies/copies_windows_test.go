@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// A copy of the program is whole before it is run, and is waited for while somebody reads
-// what stands in its place.
+// Make returns only a complete copy. It waits while another process has an incomplete copy open.
 func TestCopyIsWhole(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "program.exe")
@@ -35,7 +34,7 @@ func TestCopyIsWhole(t *testing.T) {
 	}
 }
 
-// The copy is found in the first folder that has it, whole, of the program as it is now.
+// Find returns the complete, current copy in the first folder that has one.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	program, first, second := filepath.Join(dir, "program.exe"), filepath.Join(dir, "first"), filepath.Join(dir, "second")
@@ -60,14 +59,14 @@ func TestFind(t *testing.T) {
 	if path, err := Find(program, first, second); path != want || err != nil {
 		t.Errorf("got %q, %v, want %q", path, err, want)
 	}
-	write(t, want, "old") // as long as the new one
+	write(t, want, "old") // same length as the new one
 	if path, err := Find(program, first); path != "" || err != nil {
 		t.Errorf("half of it is found: %q, %v", path, err)
 	}
 }
 
-// What somebody runs stays, and so do what is to be kept and what is no copy; the rest goes, and the folder with the last
-// file.
+// Remove keeps running copies, those listed to keep, and other files. It removes all other copies,
+// and the folder if it is then empty.
 func TestRemove(t *testing.T) {
 	dir := t.TempDir()
 	into := filepath.Join(dir, "copies")
@@ -105,7 +104,7 @@ func TestRemove(t *testing.T) {
 	if !Remove(into) {
 		t.Error("the rest is not removed")
 	}
-	if err := os.Remove(other); err != nil { // which is none of them
+	if err := os.Remove(other); err != nil { // another file than a copy
 		t.Error(err)
 	}
 	for _, what := range []string{"the folder", "nothing"} {
@@ -118,7 +117,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestMain is also a program that runs until its input ends.
+// TestMain also serves as a program that runs until its input ends.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUEUECTL_TEST_WAITS") != "" {
 		io.Copy(io.Discard, os.Stdin)

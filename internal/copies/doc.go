@@ -1,3 +1,3 @@
-// Package copies makes copies of a program that go on running while the program itself is
-// replaced, which Windows does not let anybody do to one that runs.
+// Package copies makes copies of a program that keep running while the program itself is replaced.
+// Windows does not allow replacing a running program.
 package copies

@@ -18,7 +18,7 @@ import (
 
 var (
 	mu    sync.Mutex
-	hits  = map[string]int{} // guarded by mu
+	hits  = map[string]int{} // number of hits by name; guarded by mu
 	asked = func() map[string]string {
 		m := map[string]string{}
 		for entry := range strings.SplitSeq(os.Getenv("QUEUECTL_FAILPOINTS"), ",") {
@@ -35,7 +35,7 @@ func On(name string) bool {
 	return on && name != ""
 }
 
-// Hit does what the failpoint asks for.
+// Hit executes the failpoint's action, if it is switched on.
 func Hit(name string) {
 	action, on := asked[name]
 	if !on {

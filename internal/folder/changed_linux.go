@@ -1,5 +1,5 @@
-// Package folder tells when files of a folder come and go, without looking again
-// and again.
+// Package folder reports when files in a directory are created, removed or replaced, without
+// polling.
 package folder
 
 import (
@@ -13,14 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// changes are what is told of a folder. What is written to its files is not.
+// changes are the inotify events to watch. They do not include writes to files.
 const changes = unix.IN_CREATE | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
 	unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR
 
-// Changed returns nil once a file of one of these names was made, removed or
-// replaced in a folder, or the folder itself was; an error if ctx ends first, or if
-// it cannot know. Nothing is missed from the moment when it calls watching, which
-// says whether to wait at all.
+// Changed returns nil once one of the named files in dir, or dir itself, is created, removed or
+// replaced. It returns an error if ctx ends first, or if it cannot watch the directory.
+//
+// Changed calls watching when the watch is active, so the caller can check the current state
+// without missing a change. If watching returns false, Changed returns nil immediately.
 func Changed(ctx context.Context, dir string, names []string, watching func() bool) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -50,8 +51,8 @@ func Changed(ctx context.Context, dir string, names []string, watching func() bo
 	}
 }
 
-// concerns reports whether any of the events is of one of the names, or of the
-// folder itself, or of what was too much to tell.
+// concerns reports whether any of the events concerns one of the names, the directory itself, or an
+// overflow of the event queue.
 func concerns(events []byte, names []string) bool {
 	for len(events) >= unix.SizeofInotifyEvent {
 		end := unix.SizeofInotifyEvent + int(binary.NativeEndian.Uint32(events[12:]))

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Whatever makes the name mean another file, or none, is told; what is written to
-// the file, and what happens to others, is not.
+// Changed reports everything that makes the name refer to another file, or to none. It does not
+// report writes to the file, or changes of other files.
 func TestOnlyTheNamesAreTold(t *testing.T) {
 	touch := func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) }
 	for name, do := range map[string]func(dir string) error{
@@ -52,7 +52,7 @@ func TestOnlyTheNamesAreTold(t *testing.T) {
 	}
 }
 
-// It says when it cannot know.
+// Changed returns an error if it cannot watch the directory.
 func TestAFolderThatIsNotThere(t *testing.T) {
 	if err := Changed(t.Context(), filepath.Join(t.TempDir(), "none"), nil, func() bool { return true }); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v, want %v", err, fs.ErrNotExist)

@@ -1,13 +1,13 @@
 //go:build !linux
 
-// Package folder tells when files of a folder come and go, without looking again
-// and again.
+// Package folder reports when files in a directory are created, removed or replaced, without
+// polling.
 package folder
 
 import "context"
 
-// Changed tells nothing here: it returns when ctx ends. On Windows there is nothing to
-// tell: files that are open can be neither removed nor replaced.
+// Changed does not watch the directory here; it returns when ctx ends. On Windows that is
+// sufficient: open files can be neither removed nor replaced.
 func Changed(ctx context.Context, _ string, _ []string, watching func() bool) error {
 	if !watching() {
 		return nil

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// watch begins to watch a folder for the name "a" and hands on what comes of it.
+// watch starts to watch a directory for the name "a" and returns a channel with the result.
 func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	t.Helper()
 	ready, told := make(chan struct{}), make(chan error, 1)
@@ -21,7 +21,7 @@ func watch(t *testing.T, ctx context.Context, dir string) <-chan error {
 	return told
 }
 
-// It ends with its context, and does not wait if it need not.
+// Changed ends with its context, and returns immediately if watching returns false.
 func TestWatchingEnds(t *testing.T) {
 	dir := t.TempDir()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,4 +1,4 @@
-// Package lockfile has, on Windows, files that one process at a time may write: who has one
-// open has the lock, for as long as that process lives and no longer. Elsewhere flock(2) is
-// used, and this package is empty.
+// Package lockfile implements, on Windows, lock files that only one process at a time can open for
+// writing. The process holds the lock until it closes the file or ends. Other systems use flock(2),
+// and there this package is empty.
 package lockfile

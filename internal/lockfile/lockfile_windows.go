@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Take opens a file to write it and keeps every other process from doing so, until it is
-// closed; all may read it. The file is made where it is not there, unless it has to be. ok
-// is false when another process has it.
+// Take opens a file for writing and keeps every other process from doing so, until it is closed.
+// All processes may read it. If create is true, Take creates a missing file. ok is false if another
+// process holds the file.
 func Take(path string, create bool) (f *os.File, ok bool, err error) {
 	how := uint32(windows.OPEN_EXISTING)
 	if create {
@@ -18,9 +18,9 @@ func Take(path string, create bool) (f *os.File, ok bool, err error) {
 	return open(path, windows.FILE_SHARE_READ, how)
 }
 
-// Held reports whether a process has taken a file. One that is not there is taken by nobody.
-// Those who ask at once do not take one another for the holder; who takes the file at that
-// moment has to try again.
+// Held reports whether a process holds a file. A missing file is not held. Concurrent calls do not
+// mistake each other for the holder. But a Take during a call of Held fails, so its caller has to
+// try again.
 func Held(path string) (bool, error) {
 	f, ok, err := open(path, windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE|windows.FILE_SHARE_DELETE, windows.OPEN_EXISTING)
 	if errors.Is(err, os.ErrNotExist) {

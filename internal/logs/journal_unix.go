@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// ToJournal reports whether a file is the stream to systemd's journal that the
-// process was given (systemd.exec(5), $JOURNAL_STREAM).
+// ToJournal reports whether a file is the stream to systemd's journal that systemd passed to the
+// process (systemd.exec(5), $JOURNAL_STREAM).
 func ToJournal(f *os.File) bool {
 	var st syscall.Stat_t
 	if syscall.Fstat(int(f.Fd()), &st) != nil {

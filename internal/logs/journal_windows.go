@@ -2,6 +2,5 @@ package logs
 
 import "os"
 
-// ToJournal reports whether a file is the stream to systemd's journal, which Windows
-// has not.
+// ToJournal returns false, since Windows has no systemd journal.
 func ToJournal(*os.File) bool { return false }

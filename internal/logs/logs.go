@@ -1,5 +1,5 @@
-// Package logs writes what a service and its runners log: into a file that stays small, or
-// for systemd's journal.
+// Package logs writes the logs of the service and its runners, to a file of bounded size or to
+// systemd's journal.
 package logs
 
 import (
@@ -18,24 +18,23 @@ import (
 	"github.com/queuectl/queuectl/internal/systemd"
 )
 
-// maxLog is how large the log of a background service may grow, in bytes; then it
-// becomes the old one, in place of the one before.
+// maxLog is the size in bytes at which the log of a background service is rotated. The rotated log
+// replaces the previous one.
 const maxLog = 1 << 20
 
-// Bounded keeps a log, and one old one, at about maxLog each. The file stays
-// open in runners too, so it is copied and cut short, not renamed: everybody
-// appends to it.
+// Bounded keeps a log and one rotated log at about maxLog bytes each. Runners also append to the
+// open file, so the log is copied and truncated, not renamed.
 type Bounded struct{ File *os.File }
 
-// Write appends a message, and puts the log aside when it has grown too large. A
-// log that cannot be put aside is cut short all the same.
+// Write appends a message, and rotates the log if it is too large. If the copy fails, the log is
+// truncated anyway.
 func (l Bounded) Write(p []byte) (int, error) {
 	n, err := l.File.Write(p)
 	l.putAside()
 	return n, err
 }
 
-// putAside copies a log that has grown too large, and cuts it short.
+// putAside copies a log that is too large, and truncates it.
 func (l Bounded) putAside() {
 	info, err := l.File.Stat()
 	if err != nil || info.Size() <= maxLog {
@@ -44,11 +43,11 @@ func (l Bounded) putAside() {
 	if old, err := os.ReadFile(l.File.Name()); err == nil {
 		os.WriteFile(l.File.Name()+".1", old, 0o600)
 	}
-	os.Truncate(l.File.Name(), 0) // what is opened to be appended to cannot be cut itself on Windows
+	// By name, because Windows cannot truncate a file that is open for appending.
+	os.Truncate(l.File.Name(), 0)
 }
 
-// Open opens the log of a background service. One that has grown past 1 MiB
-// is put aside, in place of the one put aside before.
+// Open opens the log of a background service. It rotates a log that is larger than maxLog.
 func Open(path string) (*os.File, error) {
 	if err := statedir.Make(filepath.Dir(path)); err != nil {
 		return nil, err
@@ -57,13 +56,12 @@ func Open(path string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the log: %w", err)
 	}
-	f.Chmod(0o600) // whatever the umask; on an error the log can be written to all the same
+	f.Chmod(0o600) // regardless of the umask; after an error the log is still usable
 	Bounded{f}.putAside()
 	return f, nil
 }
 
-// OfRunner is the log of a runner: text, or the journal's own, of what a person should
-// know.
+// OfRunner returns the logger of a runner, as text or for systemd's journal, from level Info on.
 func OfRunner(w *os.File) *slog.Logger {
 	options := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if ToJournal(w) {
@@ -72,26 +70,27 @@ func OfRunner(w *os.File) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// journal writes records for systemd's journal: a message of all they tell but the time,
-// which the journal notes itself, and each of their attributes as a field as well,
-// QUEUECTL_JOB and so on. Where the journal does not take fields the message goes to
-// its stream, after the priority that its level is there (sd-daemon(3)).
+// journal is a slog.Handler for systemd's journal. The message contains the whole record except the
+// time, which the journal adds itself. Each attribute is also a field, such as QUEUECTL_JOB. If the
+// journal does not accept fields, the message goes to the stream w with a priority prefix
+// (sd-daemon(3)).
 type journal struct {
 	text   slog.Handler
 	out    *journalOut
-	fields map[string]string // of the attributes that all records have; never changed
-	prefix string            // of groups, in the names of fields
+	fields map[string]string // fields from the attributes of all records; immutable
+	prefix string            // prefix of field names, with the groups
 }
 
-// journalOut is what the handlers of one log share.
+// journalOut is the state that the handlers of one log share.
 type journalOut struct {
 	stream io.Writer
 
 	mu   sync.Mutex
-	line bytes.Buffer // guarded by mu
+	line bytes.Buffer // scratch space for a message; guarded by mu
 }
 
-// NewJournal writes records as the journal takes them.
+// NewJournal returns a handler that writes records to systemd's journal, or to w if the journal
+// does not accept them.
 func NewJournal(w io.Writer, o *slog.HandlerOptions) slog.Handler {
 	out := &journalOut{stream: w}
 	timeless := slog.HandlerOptions{Level: o.Level, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -138,8 +137,7 @@ func (j *journal) Handle(ctx context.Context, r slog.Record) error {
 	return err
 }
 
-// addField adds an attribute to the fields of a record. A field's name is of A-Z, 0-9
-// and _.
+// addField adds an attribute to the fields of a record. Names of fields consist of A-Z, 0-9 and _.
 func addField(fields map[string]string, prefix string, a slog.Attr) {
 	name := prefix + strings.Map(func(c rune) rune {
 		if c >= 'a' && c <= 'z' {
@@ -160,7 +158,7 @@ func addField(fields map[string]string, prefix string, a slog.Attr) {
 	fields[name] = value.String()
 }
 
-// WithAttrs is the same with these attributes in each record.
+// WithAttrs returns a handler that adds these attributes to each record.
 func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	fields := maps.Clone(j.fields)
 	if fields == nil {
@@ -172,7 +170,7 @@ func (j *journal) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &journal{j.text.WithAttrs(attrs), j.out, fields, j.prefix}
 }
 
-// WithGroup is the same with later attributes in a group.
+// WithGroup returns a handler that puts later attributes into a group.
 func (j *journal) WithGroup(name string) slog.Handler {
 	return &journal{j.text.WithGroup(name), j.out, j.fields, j.prefix + strings.ToUpper(name) + "_"}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// However much a background service says, its log and the old one stay at 1 MiB
-// each, and what a runner says through its own descriptor still arrives.
+// The log of a background service and the rotated log stay at 1 MiB each. Messages of a runner with
+// its own descriptor still arrive.
 func TestBackgroundLogIsBounded(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log")
 	file, err := Open(path)

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reopen begins the log of a path again where the file that f has open was moved or removed: as
-// tools do that rotate logs. f keeps its number, and so does standard error where it is the same
-// file.
+// Reopen opens the log at path again if the open file f was moved or removed, for example by
+// logrotate. f keeps its descriptor number. If standard error is the same file, it is redirected
+// too.
 func Reopen(f *os.File, path string) error {
 	open, err := f.Stat()
 	if err != nil {

@@ -2,5 +2,5 @@ package logs
 
 import "os"
 
-// Reopen does nothing: a file that is open cannot be moved.
+// Reopen does nothing, since Windows does not move open files.
 func Reopen(*os.File, string) error { return nil }

@@ -1,5 +1,5 @@
-// Command pages writes the files that are generated from the program. With -check it
-// fails instead if one of them is out of date.
+// Command pages writes the files that are generated from the program. With -check it fails instead
+// if one of them is out of date.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 	}
 }
 
-// printed returns the output of the program.
+// printed returns the output of queuectld with these arguments.
 func printed(args ...string) string {
 	cmd := exec.Command("go", append([]string{"run", "./cmd/queuectld"}, args...)...)
 	cmd.Stderr = os.Stderr

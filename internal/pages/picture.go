@@ -10,17 +10,17 @@ import (
 	"unicode/utf8"
 )
 
-// Sizes of the picture, in its own units.
+// These constants are sizes in the picture, in SVG units.
 const (
-	charWidth  = 8.43 // of 14 units high
+	charWidth  = 8.43 // for a font size of 14
 	lineHeight = 20
 	margin     = 16
 )
 
-// paints are the classes of the colours that the programs use.
+// paints maps colour codes of the programs to CSS classes.
 var paints = map[string]string{"31": "bad", "32": "fine", "33": "warn", "34": "run"}
 
-// style has the page's colours, by light and by dark.
+// style contains the picture's colours, for light and dark mode.
 const style = `<style>
 .window{fill:#fcfcfa;stroke:#7f838a}text{font:14px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:#1b1d20;white-space:pre}
 .run{fill:#0b5cab}.warn{fill:#8a5200}.bad{fill:#b4231a}.fine{fill:#1b7a3d}
@@ -30,7 +30,7 @@ const style = `<style>
 
 var colour = regexp.MustCompile("\x1b\\[([0-9;]*)m")
 
-// picture is what a terminal shows as an SVG.
+// picture returns a terminal's content as an SVG.
 func picture(shown string) string {
 	var text strings.Builder
 	shownLines := append([]string{"$ queuectl"}, strings.Split(strings.TrimRight(shown, "\n"), "\n")...)
@@ -46,7 +46,7 @@ func picture(shown string) string {
 `, width, height, style, width-1, height-1, text.String())
 }
 
-// painted is a line with its colours.
+// painted converts a line with colour sequences to SVG.
 func painted(line string) string {
 	var b strings.Builder
 	open := ""
@@ -67,20 +67,22 @@ func painted(line string) string {
 }
 
 var (
-	tags    = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
-	figures = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`) // also the date of a time tomorrow
+	tags = regexp.MustCompile(`(?s)<style>.*?</style>|<[^>]*>`)
+	// Including the date in a time tomorrow.
+	figures = regexp.MustCompile(`([A-Z]\w\w \d+ [A-Z]\w\w )?[\d.:]+(ms|[smh])?(\d+[sm])?`)
 	spaces  = regexp.MustCompile(` +`)
 )
 
-// outline returns the text of a picture without its figures, which depend on when it was made.
+// outline returns the text of a picture without its numbers, which depend on the time of its
+// creation.
 func outline(svg string) string {
 	return spaces.ReplaceAllString(figures.ReplaceAllString(tags.ReplaceAllString(svg, ""), "N"), " ")
 }
 
 const pictureName = "docs/screen.svg"
 
-// writePicture makes the picture of the first look anew where it shows something else by now. With
-// check it says so instead. A system that has no such terminal leaves it.
+// writePicture creates the picture of the default screen again if its text has changed. With check
+// it returns an error instead. On systems that cannot create the picture, it does nothing.
 func writePicture(check bool) (inStep bool, err error) {
 	shown, err := screen()
 	if errors.Is(err, errors.ErrUnsupported) {

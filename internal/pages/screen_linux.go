@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of the window whose picture is made.
+// These constants are the size of the terminal in the picture.
 const (
 	columns = 92
 	lines   = 24
 )
 
-// programs are those that the made-up jobs run.
+// programs maps the commands of the example jobs to their scripts.
 var programs = map[string]string{
 	"make":    `test "$1" = lint || { echo compiling 61/140; exec sleep 600; }`,
 	"train":   "echo epoch 4/10; exec sleep 600",
 	"convert": "echo bad header in $1 >&2; exit 1",
 }
 
-// madeUp is what people did on the queue whose picture is made; each is a command of its own.
+// madeUp lists the queuectl commands that create the example queue, one per element.
 var madeUp = [][]string{
 	{"enqueue", "--id", "lint", "make lint"},
 	{"enqueue", "--id", "97.png", "--max-retries", "0", "convert 97.png 97.webp"},
@@ -41,7 +41,7 @@ var madeUp = [][]string{
 	{"hold", "deploy"},
 }
 
-// screen is what the programs show on a terminal of a made-up queue, with its colours.
+// screen returns what queuectl prints on a terminal for the example queue, with colours.
 func screen() (text string, err error) {
 	dir, err := os.MkdirTemp("", "queuectl-pages-*")
 	if err != nil {
@@ -69,7 +69,7 @@ func screen() (text string, err error) {
 		return "", err
 	}
 	defer func() {
-		command("cancel", "--all", "--yes").Run() // so that stopping need not wait
+		command("cancel", "--all", "--yes").Run() // so that stopping need not wait for jobs
 		service.Process.Signal(syscall.SIGTERM)
 		err = errors.Join(err, service.Wait())
 	}()
@@ -80,7 +80,7 @@ func screen() (text string, err error) {
 	}
 	for _, words := range madeUp {
 		out, err := command(words...).CombinedOutput()
-		if err != nil && words[0] != "wait" { // which exits as the job
+		if err != nil && words[0] != "wait" { // wait exits with the job's code
 			return "", fmt.Errorf("%q: %w: %s", words, err, out)
 		}
 	}
@@ -98,7 +98,7 @@ func screen() (text string, err error) {
 // within bounds each wait.
 const within = 20 * time.Second
 
-// onTerminal runs a program with a terminal, and returns what it shows.
+// onTerminal runs a program on a terminal and returns its output.
 func onTerminal(cmd *exec.Cmd) (string, error) {
 	master, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -121,7 +121,7 @@ func onTerminal(cmd *exec.Cmd) (string, error) {
 	if err := cmd.Start(); err != nil {
 		return "", err
 	}
-	tty.Close()                  // so that reading ends with the program
-	raw, _ := io.ReadAll(person) // it ends with an error, as a terminal's does
+	tty.Close()                  // so that reading ends when the program ends
+	raw, _ := io.ReadAll(person) // a read of a terminal without a program returns an error
 	return strings.ReplaceAll(string(raw), "\r\n", "\n"), cmd.Wait()
 }

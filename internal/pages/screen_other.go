@@ -4,5 +4,5 @@ package main
 
 import "errors"
 
-// screen is what the programs show on a terminal of a made-up queue, with its colours.
+// screen returns an error, because this system is not supported.
 func screen() (string, error) { return "", errors.ErrUnsupported }

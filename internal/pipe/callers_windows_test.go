@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Twenty callers at once are served, each its own answer.
+// Twenty concurrent clients each get their own answer.
 func TestManyAtOnce(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	var serving, calling sync.WaitGroup
@@ -55,7 +55,8 @@ func TestManyAtOnce(t *testing.T) {
 	serving.Wait()
 }
 
-// Callers come and go while memory is freed and stacks move all the time, and listeners come and go beside.
+// Clients connect and disconnect while the garbage collector runs continuously and stacks move, and
+// while other listeners open and close.
 func TestTenThousandCallers(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(1))
 	l := listen(t, OwnerOnly())
@@ -115,8 +116,7 @@ func TestTenThousandCallers(t *testing.T) {
 	beside.Wait()
 }
 
-// Callers are taken from the moment when Listen returns, before Accept, and what they say
-// is kept for it.
+// Clients can connect once Listen returns, before Accept. Their data is kept for it.
 func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	for i := range 3 {
@@ -144,12 +144,12 @@ func TestCallersNeedNotWaitForAccept(t *testing.T) {
 	}
 }
 
-// Who calls a server that takes nobody is not held up for ever.
+// Dial to a server that accepts no connections ends at its deadline.
 func TestCallersAreBounded(t *testing.T) {
 	listen(t, OwnerOnly())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	for range backlog + 2 { // one more waits with take, one has the next place
+	for range backlog + 2 { // take holds one more client, and the next instance another one
 		c, err := Dial(t.Context(), nameOf(t))
 		if err != nil {
 			t.Fatal(err)
@@ -161,7 +161,7 @@ func TestCallersAreBounded(t *testing.T) {
 	}
 }
 
-// Clients that are not known and say nothing are few at a time; the rest is refused.
+// The number of unidentified clients that readAhead waits for is bounded; others are rejected.
 func TestUnnamedClientsAreFew(t *testing.T) {
 	real := impersonate
 	defer func() { impersonate = real }()

@@ -1,3 +1,5 @@
-// Package pipe lets processes of one Windows machine talk over a named pipe, and tells
-// each for sure whom it talks to.
+// Package pipe connects processes of one Windows machine by a named pipe, and lets each end
+// identify the other reliably.
+//
+// Start with Listen and Dial, then ClientOf and ServerOf.
 package pipe

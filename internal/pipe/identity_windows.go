@@ -11,20 +11,22 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Identity is who a process acts as.
+// Identity identifies the account that a process runs as.
 type Identity struct {
-	User   *windows.SID
-	Groups []*windows.SID // those that count for it: a filtered administrator is in none of theirs
+	User *windows.SID
+	// Groups holds only the groups that grant access. An administrator without elevation is not in the
+	// group of administrators.
+	Groups []*windows.SID
 	PID    int
 }
 
-// firstBytes is how much of what a client says is read to learn who it is.
+// firstBytes is how many bytes readAhead reads to identify a client.
 const firstBytes = 512
 
-// tokenIsAppContainer is a question to a token, as winnt.h has it.
+// tokenIsAppContainer is an information class of tokens, as defined in winnt.h.
 const tokenIsAppContainer = 29
 
-// maxSID is the longest SID, in bytes.
+// maxSID is the size of the longest SID, in bytes.
 const maxSID = 68
 
 var (
@@ -34,7 +36,7 @@ var (
 	peekPro        = kernel32.NewProc("PeekNamedPipe")
 )
 
-// impersonate has this thread act as the client of a pipe.
+// impersonate makes this thread act as the client of a pipe.
 var impersonate = func(pipe windows.Handle) error {
 	if ok, _, err := impersonatePro.Call(uintptr(pipe)); ok == 0 {
 		return err
@@ -42,31 +44,31 @@ var impersonate = func(pipe windows.Handle) error {
 	return nil
 }
 
-// revert has this thread act as this process again.
+// revert makes this thread act as this process again.
 var revert = windows.RevertToSelf
 
-// ErrConfined is the error of a client that runs in a sandbox: what its user may do it may
-// not, but for what is opened to it.
+// ErrConfined rejects a client that runs in a sandbox. Such a program may not use all rights of its
+// user.
 var ErrConfined = errors.New("programs in a sandbox (app container or restricted token) have no access to queuectl")
 
-// confined reports whether a token is of a program in a sandbox.
+// confined reports whether a token belongs to a program in a sandbox.
 var confined = func(t windows.Token) (bool, error) {
 	var contained, n uint32
 	if err := windows.GetTokenInformation(t, tokenIsAppContainer, (*byte)(unsafe.Pointer(&contained)), 4, &n); err != nil {
 		return false, err
 	}
 	restricted, err := t.IsRestricted()
-	if errors.Is(err, windows.ERROR_INVALID_FUNCTION) { // Wine restricts none
+	if errors.Is(err, windows.ERROR_INVALID_FUNCTION) { // Wine has no restricted tokens
 		err = nil
 	}
 	return contained != 0 || restricted, err
 }
 
-// ClientOf is who has opened the other end of a connection that Listen's has accepted.
-// Of one that did not ask to be known from the start, which a program does by
-// SECURITY_SQOS_PRESENT, Windows tells only once something was read: ClientOf then waits
-// for its first bytes, as long as the connection's deadline allows, and Read gives them
-// afterwards. No other Read may be under way.
+// ClientOf identifies the client of a connection that a Listener has accepted.
+//
+// If the client did not set SECURITY_SQOS_PRESENT, Windows identifies it only after data was read
+// from it. ClientOf then waits for the first bytes until the connection's deadline, and Read
+// returns them later. No other Read may run concurrently.
 func ClientOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
@@ -84,7 +86,7 @@ func ClientOf(c net.Conn) (Identity, error) {
 	return id, nil
 }
 
-// errUnnamed is temporary: those who are waited for have until their deadline.
+// errUnnamed is temporary: each of the clients that readAhead waits for has a deadline.
 var errUnnamed = errors.New("too many connected clients have not sent anything yet")
 
 func (c *conn) readAhead() error {
@@ -100,8 +102,8 @@ func (c *conn) readAhead() error {
 	return err
 }
 
-// client asks who the client is, on a thread that is nobody's for that moment. If it
-// cannot become this process again the thread dies with its goroutine.
+// client identifies the client, in a goroutine with its own thread. If the thread cannot revert to
+// this process, it ends with the goroutine.
 func (c *conn) client() (id Identity, err error) {
 	var pid uint32
 	if err := windows.GetNamedPipeClientProcessId(c.handle(), &pid); err != nil {
@@ -140,11 +142,13 @@ func (c *conn) client() (id Identity, err error) {
 	return id, err
 }
 
-// ServerOf is whose a pipe is that Dial has connected to, without groups: its owner. Only
-// a process that acts as that account, or as a group that may own things (of those that
-// people are in: the elevated administrators), can have made the pipe, and whom the pipe
-// lets in may ask. Its server's token, which would say more, an ordinary user may not
-// open. The PID is what the pipe says of who has served this connection.
+// ServerOf identifies the server of a pipe that Dial has connected to, by the pipe's owner. The
+// result has no groups.
+//
+// A pipe can belong only to the account that created it, or to one of the account's groups that may
+// own objects. The elevated administrators are such a group. Every client may query the owner. The
+// server's token would say more, but an ordinary user may not open it. The PID is that of the
+// process that serves this connection.
 func ServerOf(c net.Conn) (Identity, error) {
 	p, ok := c.(*conn)
 	if !ok {
@@ -161,7 +165,7 @@ func ServerOf(c net.Conn) (Identity, error) {
 	return Identity{User: owner, PID: int(pid)}, nil
 }
 
-// ownerOf is whose a pipe is.
+// ownerOf returns the owner of a pipe.
 func ownerOf(h windows.Handle) (*windows.SID, error) {
 	sd, err := windows.GetSecurityInfo(h, windows.SE_KERNEL_OBJECT, windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {
@@ -174,15 +178,15 @@ func ownerOf(h windows.Handle) (*windows.SID, error) {
 	return owner, err
 }
 
-// Self is who this process acts as.
+// Self identifies this process.
 func Self() (Identity, error) {
 	id, err := identity(windows.GetCurrentProcessToken())
 	id.PID = int(windows.GetCurrentProcessId())
 	return id, err
 }
 
-// Owner is to whom belongs what this process makes: its user, or of an elevated one the
-// administrators.
+// Owner returns the owner of objects that this process creates: its user, or the administrators if
+// it is elevated.
 func Owner() (*windows.SID, error) {
 	owner := new(struct { // TOKEN_OWNER
 		sid  *windows.SID
@@ -195,14 +199,14 @@ func Owner() (*windows.SID, error) {
 	return owner.sid.Copy()
 }
 
-// counts reports whether a group of a token counts: not one that only denies, nor the one
-// of the logon, which nobody can be put in.
+// counts reports whether a group of a token grants access. It excludes deny-only groups and the
+// group of the logon session, which has no permanent members.
 func counts(attributes uint32) bool {
 	const mask = windows.SE_GROUP_ENABLED | windows.SE_GROUP_USE_FOR_DENY_ONLY | windows.SE_GROUP_LOGON_ID
 	return attributes&mask == windows.SE_GROUP_ENABLED
 }
 
-// identity is what a token says.
+// identity returns the user and the groups of a token.
 func identity(t windows.Token) (Identity, error) {
 	user, err := t.GetTokenUser()
 	if err != nil {
@@ -229,18 +233,18 @@ func identity(t windows.Token) (Identity, error) {
 	return id, nil
 }
 
-// OwnerOnly is the security descriptor of what this user, the system and administrators
-// may use.
+// OwnerOnly returns a security descriptor that grants access to this user, the system and
+// administrators.
 func OwnerOnly() string { return Descriptor() }
 
-// Descriptor is the security descriptor of a pipe that this user, the system and
-// administrators may serve and use, and that clients may use. Nobody on another machine
-// can, whoever they are: the pipe is not there for them. Sessions that came over the network,
-// as those of ssh, are of this one.
+// Descriptor returns the security descriptor of a pipe. This user, the system and administrators
+// may serve and use the pipe; clients may use it. Processes on other machines cannot connect,
+// regardless of their user. Sessions over the network, such as those of ssh, are processes of this
+// machine.
 func Descriptor(clients ...*windows.SID) string {
 	var b strings.Builder
 	b.WriteString("D:P(A;;GA;;;SY)(A;;GA;;;BA)")
-	if self, err := Self(); err == nil { // else the two are enough
+	if self, err := Self(); err == nil { // otherwise the first two entries are sufficient
 		fmt.Fprintf(&b, "(A;;GA;;;%s)", self.User)
 	}
 	for _, sid := range clients {

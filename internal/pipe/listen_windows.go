@@ -12,38 +12,46 @@ import (
 	"golang.org/x/sys/windows"
 )
 
+// This file implements the server of a named pipe. On Windows, a pipe consists of instances, and
+// each instance serves one client. A client can connect only while the server has a free instance.
+// So the goroutine take always creates the next instance before it passes a connected client to
+// Accept. That also keeps other processes from taking over the name.
+
 const (
-	bufferSize = 64 << 10        // bytes that each end may be ahead of the other
-	backlog    = 64              // connections that wait for Accept
-	maxUnnamed = 64              // clients that are waited for to learn who they are
-	takenFor   = 2 * time.Second // a service that has just ended may still have the name
-	takenLook  = 50 * time.Millisecond
+	bufferSize = 64 << 10 // bytes buffered in each direction
+	backlog    = 64       // accepted connections that wait for Accept
+	maxUnnamed = 64       // clients that readAhead waits for concurrently
+	// takenFor is how long Listen waits for the name; a service that has just ended may still hold it.
+	takenFor  = 2 * time.Second
+	takenLook = 50 * time.Millisecond
 )
 
-// Listener serves a pipe's name. It takes callers as they come, so that they need not
-// wait for Accept. Its methods may be called at once.
+// Listener serves the name of a pipe. A goroutine accepts clients immediately, so they need not
+// wait for Accept. The methods may be called concurrently.
 // See docs/decisions/0088.
 type Listener struct {
 	name    string
-	end     windows.Handle // an event: no more callers are taken
+	end     windows.Handle // event that stops the goroutine
 	calls   chan windows.Handle
-	failed  chan error // taken before the next attempt
+	failed  chan error // errors for Accept; received before the next attempt
 	unnamed chan struct{}
 
-	call windows.Overlapped // of the place that waits for a caller: on the heap, for the kernel writes to it meanwhile
+	// call belongs to the pipe instance that waits for a client. It is a field, and so on the heap,
+	// because the kernel writes to it.
+	call windows.Overlapped
 
 	close  sync.Once
 	closed chan struct{}
 	taking sync.WaitGroup
 
 	mu    sync.Mutex
-	place windows.Handle // that the next caller gets, 0 if there is none; guarded by mu, as is:
-	late  time.Time      // when Accept gives up
+	place windows.Handle // pipe instance for the next client, or 0; guarded by mu
+	late  time.Time      // deadline of Accept; guarded by mu
 }
 
-// Listen serves a pipe's name, which nobody else may serve meanwhile, for those of this
-// machine whom the security descriptor lets in. A connection of it can tell its client
-// by ClientOf, and has CloseWrite, which waits until the other end has read what was said.
+// Listen serves the name of a pipe, exclusively, for the accounts of this machine that the security
+// descriptor admits. ClientOf identifies the client of an accepted connection. The connection's
+// CloseWrite waits until the client has read all data.
 func Listen(name, sddl string) (*Listener, error) {
 	l := &Listener{name: name, calls: make(chan windows.Handle, backlog), failed: make(chan error), unnamed: make(chan struct{}, maxUnnamed), closed: make(chan struct{})}
 	sd, err := windows.SecurityDescriptorFromString(sddl)
@@ -66,8 +74,8 @@ func Listen(name, sddl string) (*Listener, error) {
 	return l, nil
 }
 
-// begin makes the first place of a name. A name outlives its server as long as a client
-// does not let go of it, which must not keep the next server out.
+// begin creates the first instance of a pipe. The name of a dead server exists while a client keeps
+// its end open. That must not keep the next server out, so begin then takes the name over.
 func begin(first, again func() (windows.Handle, error), dead func() bool) (h windows.Handle, err error) {
 	err = retry(func() error {
 		if h, err = first(); taken(err) && dead() {
@@ -78,8 +86,8 @@ func begin(first, again func() (windows.Handle, error), dead func() bool) (h win
 	return h, err
 }
 
-// takeOver makes a place of a dead server's name, for other callers than that had, if this
-// account has made the name, or one that may do everything.
+// takeOver creates an instance of a dead server's pipe and replaces its access list. It requires
+// that this account or a trusted one created the pipe.
 func takeOver(name string, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	h, err := newPlace(name, 0, nil)
 	if err != nil {
@@ -103,7 +111,8 @@ func taken(err error) bool {
 	return errors.Is(err, windows.ERROR_ACCESS_DENIED) || errors.Is(err, windows.ERROR_PIPE_BUSY)
 }
 
-// retry makes attempts as long as a name is taken and who has it may be ending.
+// retry calls try until the name is no longer taken, for at most takenFor, because the process that
+// holds it may be ending.
 func retry(try func() error) error {
 	for end := time.Now().Add(takenFor); ; time.Sleep(takenLook) {
 		err := try()
@@ -116,7 +125,8 @@ func retry(try func() error) error {
 	}
 }
 
-// newPlace makes a place for one caller. A security descriptor counts for the first.
+// newPlace creates a pipe instance for one client. The security descriptor has an effect only for
+// the first instance.
 func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windows.Handle, error) {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -127,8 +137,8 @@ func newPlace(name string, first uint32, sd *windows.SECURITY_DESCRIPTOR) (windo
 	return windows.CreateNamedPipe(name16, windows.PIPE_ACCESS_DUPLEX|windows.FILE_FLAG_OVERLAPPED|windows.WRITE_DAC|first, mode, windows.PIPE_UNLIMITED_INSTANCES, bufferSize, bufferSize, 0, &sa)
 }
 
-// abandoned reports whether nobody serves a name that exists: a caller is told that it
-// does not.
+// abandoned reports whether a name exists but no process serves it. Connecting to it then fails as
+// if the name did not exist.
 func abandoned(name string) bool {
 	name16, err := windows.UTF16PtrFromString(name)
 	if err != nil {
@@ -141,8 +151,7 @@ func abandoned(name string) bool {
 	return errors.Is(err, windows.ERROR_FILE_NOT_FOUND)
 }
 
-// ours reports whether what belongs to an account was made by this one, or by one that may
-// do everything.
+// ours reports whether an account is this one, or one that may do everything.
 func ours(account *windows.SID) bool {
 	self, err1 := Self()
 	own, err2 := Owner()
@@ -150,8 +159,8 @@ func ours(account *windows.SID) bool {
 		account.IsWellKnown(windows.WinLocalSystemSid) || account.IsWellKnown(windows.WinBuiltinAdministratorsSid)
 }
 
-// take gives each caller a place until Close. The next place is there before a caller is
-// passed on: the name is always held, and who does not wait finds one.
+// take accepts clients until Close. It creates the next instance before it passes a client on. So
+// the name is always held, and a client that does not wait finds a free instance.
 func (l *Listener) take() {
 	for {
 		h, err := l.next()
@@ -186,7 +195,7 @@ func (l *Listener) take() {
 	}
 }
 
-// next is the place for the next caller, a new one if there was none to be had.
+// next returns the instance for the next client. It creates one if none exists.
 func (l *Listener) next() (windows.Handle, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +209,7 @@ func (l *Listener) next() (windows.Handle, error) {
 	return l.place, err
 }
 
-// drop gives up the place that a caller would get.
+// drop closes the instance for the next client.
 func (l *Listener) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -210,7 +219,8 @@ func (l *Listener) drop() {
 	}
 }
 
-// connect waits for a caller of a place, or for the end. It is for one goroutine at a time.
+// connect waits until a client connects to an instance, or until Close. Only one goroutine may call
+// it at a time.
 func (l *Listener) connect(h windows.Handle) error {
 	event, err := windows.CreateEvent(nil, 1, 0, nil)
 	if err != nil {
@@ -234,7 +244,7 @@ func (l *Listener) connect(h windows.Handle) error {
 			return nil
 		case errors.Is(err, windows.ERROR_OPERATION_ABORTED):
 			return net.ErrClosed
-		case errors.Is(err, windows.ERROR_NO_DATA): // it came and went
+		case errors.Is(err, windows.ERROR_NO_DATA): // the client has disconnected already
 			if err := windows.DisconnectNamedPipe(h); err != nil {
 				return err
 			}
@@ -244,7 +254,7 @@ func (l *Listener) connect(h windows.Handle) error {
 	}
 }
 
-// Accept gives the caller that waits longest.
+// Accept returns the connection of the client that has waited longest.
 func (l *Listener) Accept() (net.Conn, error) {
 	l.mu.Lock()
 	end := l.late
@@ -265,19 +275,19 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// address is a pipe's name.
+// address is the name of a pipe.
 type address string
 
-// Network is a pipe.
+// Network returns "pipe".
 func (address) Network() string { return "pipe" }
 
-// String is the name.
+// String returns the name.
 func (a address) String() string { return string(a) }
 
-// Addr is the name.
+// Addr returns the name.
 func (l *Listener) Addr() net.Addr { return address(l.name) }
 
-// SetDeadline bounds the calls of Accept that begin from now on.
+// SetDeadline sets the deadline for calls of Accept that start from now on.
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -285,22 +295,21 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Admit lets those of another security descriptor in from now on. Connections that there
-// are live on.
+// Admit replaces the security descriptor for new clients. Existing connections stay open.
 func (l *Listener) Admit(sddl string) error {
 	sd, err := windows.SecurityDescriptorFromString(sddl)
 	if err != nil {
 		return fmt.Errorf("change the access rights of %s: %w", l.name, err)
 	}
 	l.mu.Lock()
-	defer l.mu.Unlock() // held over the change: nobody gets the place meanwhile
+	defer l.mu.Unlock() // held during the change, so that no client gets the instance
 	if err := admit(l.place, sd); err != nil {
 		return fmt.Errorf("change the access rights of %s: %w", l.name, err)
 	}
 	return nil
 }
 
-// admit changes who may use a pipe, by one of its places.
+// admit changes the access list of a pipe, through one of its instances.
 func admit(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 	dacl, _, err := sd.DACL()
 	if err != nil {
@@ -309,7 +318,7 @@ func admit(h windows.Handle, sd *windows.SECURITY_DESCRIPTOR) error {
 	return windows.SetSecurityInfo(h, windows.SE_KERNEL_OBJECT, windows.DACL_SECURITY_INFORMATION|windows.PROTECTED_DACL_SECURITY_INFORMATION, nil, nil, dacl, nil)
 }
 
-// Close gives the name free and ends the connections that nobody has accepted.
+// Close releases the name and closes the connections that Accept has not returned.
 func (l *Listener) Close() error {
 	err := net.ErrClosed
 	l.close.Do(func() {

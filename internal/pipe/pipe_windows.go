@@ -12,29 +12,29 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// connectRight is what a client needs of a pipe: to read, to write and to see whose it
-// is, but not to serve it (FILE_CREATE_PIPE_INSTANCE).
+// connectRight is the access right of a client: it may read, write and query the owner, but not
+// serve the pipe (FILE_CREATE_PIPE_INSTANCE).
 const connectRight = 0x12019b
 
-// busyFor is how long a caller waits for a server that takes nobody.
+// busyFor is how long a client waits for a server that accepts no connections.
 const busyFor = 10 * time.Second
 
 // conn is one end of a pipe.
 type conn struct {
 	winPipe
-	ahead   []byte        // was read before the owner of the connection read
-	unnamed chan struct{} // a place for each client that is waited for; a listener's
+	ahead   []byte        // bytes that ClientOf has read, for Read
+	unnamed chan struct{} // the listener's semaphore for readAhead
 }
 
-// winPipe is an end of a pipe of messages that is read as a stream: of go-winio's for a
-// client, a served for a server.
+// winPipe is an end of a message pipe that is read as a stream. A client's is implemented by
+// go-winio, a server's by served.
 type winPipe interface {
 	net.Conn
 	CloseWrite() error
 	Fd() uintptr
 }
 
-// Read serves first what ClientOf has read ahead.
+// Read returns the bytes that ClientOf has read ahead, then further ones.
 func (c *conn) Read(b []byte) (int, error) {
 	if len(c.ahead) > 0 {
 		n := copy(b, c.ahead)
@@ -49,9 +49,9 @@ func (c *conn) handle() windows.Handle { return windows.Handle(c.Fd()) }
 // ErrBusy means that the server of a pipe has not accepted a client within busyFor.
 var ErrBusy = errors.New("its server accepts no more clients")
 
-// Dial connects to a pipe of this machine. The server learns who the caller is, but cannot act as the caller. The error
-// is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if this user may not use it, and ErrBusy if all its
-// instances are in use.
+// Dial connects to a pipe of this machine. The server learns the identity of the caller, but cannot
+// act as the caller. The error is fs.ErrNotExist if no process serves the pipe, fs.ErrPermission if
+// this user may not use it, and ErrBusy if all its instances are in use.
 func Dial(ctx context.Context, name string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, busyFor, fmt.Errorf("connect to %s: %w", name, ErrBusy))
 	defer cancel()
@@ -70,7 +70,7 @@ func Dial(ctx context.Context, name string) (net.Conn, error) {
 	return &conn{winPipe: p}, nil
 }
 
-// file is what go-winio makes of a handle.
+// file is the type of go-winio's files.
 type file interface {
 	io.ReadWriteCloser
 	SetReadDeadline(time.Time) error
@@ -79,16 +79,16 @@ type file interface {
 	Fd() uintptr
 }
 
-// served is a server's end. An empty message says that no more will come, as go-winio's
-// clients have it.
+// served is a server's end of a pipe. As in go-winio's clients, an empty message marks the end of
+// the data.
 type served struct {
 	file
 	name   address
-	ended  bool // the client says no more
-	closed bool // nor does this end
+	ended  bool // the client sends no more data
+	closed bool // the server sends no more data
 }
 
-// accepted is the connection of a caller that has a place.
+// accepted returns the connection for a pipe instance that has a client.
 func accepted(h windows.Handle, l *Listener) (net.Conn, error) {
 	f, err := winio.NewOpenFile(h)
 	if err != nil {
@@ -98,7 +98,7 @@ func accepted(h windows.Handle, l *Listener) (net.Conn, error) {
 	return &conn{winPipe: &served{file: f.(file), name: address(l.name)}, unnamed: l.unnamed}, nil
 }
 
-// Read reads until the client has said its last.
+// Read reads until the client has sent its last message.
 func (s *served) Read(b []byte) (int, error) {
 	if s.ended {
 		return 0, io.EOF
@@ -110,7 +110,7 @@ func (s *served) Read(b []byte) (int, error) {
 
 var errEnded = errors.New("this end of the pipe is closed")
 
-// Write writes; nothing at all would be the end.
+// Write writes data. It skips empty data, which would mark the end.
 func (s *served) Write(b []byte) (int, error) {
 	if s.closed {
 		return 0, errEnded
@@ -121,7 +121,7 @@ func (s *served) Write(b []byte) (int, error) {
 	return s.file.Write(b)
 }
 
-// CloseWrite tells the client, once it has read the rest, that no more will come.
+// CloseWrite marks the end of the data, after the client has read all of it.
 func (s *served) CloseWrite() error {
 	if s.closed {
 		return errEnded
@@ -134,7 +134,7 @@ func (s *served) CloseWrite() error {
 	return err
 }
 
-// LocalAddr is the name, as is RemoteAddr.
+// LocalAddr returns the name, and so does RemoteAddr.
 func (s *served) LocalAddr() net.Addr  { return s.name }
 func (s *served) RemoteAddr() net.Addr { return s.name }
 

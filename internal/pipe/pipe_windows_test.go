@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// wine skips a test of what Wine does not do.
+// wine skips a test of a feature that Wine lacks.
 func wine(t *testing.T, lacks string) {
 	t.Helper()
 	if windows.NewLazySystemDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil {
@@ -40,7 +40,7 @@ func listen(t *testing.T, sddl string) *Listener {
 	return l
 }
 
-// pair is both ends of a connection.
+// pair returns both ends of a connection.
 func pair(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	l := listen(t, OwnerOnly())
@@ -59,8 +59,8 @@ func pair(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// After a half-close the other end reads all that was said before, then the end, and can
-// still answer; a close leaves what was written to be read.
+// After a half-close, the other end reads all data and then the end of file, and can still answer.
+// After a close, written data can still be read.
 func TestHalfClose(t *testing.T) {
 	client, server := pair(t)
 	said := slices.Repeat([]byte("0123456789"), 30_000)
@@ -89,7 +89,7 @@ func TestHalfClose(t *testing.T) {
 	}
 }
 
-// A server can end its half as well, and is still told what the client says.
+// A server can also close its half, and still receives data from the client.
 func TestServersHalfClose(t *testing.T) {
 	client, server := pair(t)
 	var serving sync.WaitGroup
@@ -114,7 +114,7 @@ func TestServersHalfClose(t *testing.T) {
 	}
 }
 
-// A deadline ends a read, a write that nobody takes, and Accept.
+// A deadline ends a read, a write to a full pipe, and Accept.
 func TestDeadline(t *testing.T) {
 	client, server := pair(t)
 	late := func(what string, err error) {
@@ -144,7 +144,8 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// Nobody there, and nobody any more, is told apart from a closed door.
+// Dial distinguishes a pipe without a server, before and after a server existed, from denied
+// access.
 func TestNobodyThere(t *testing.T) {
 	if _, err := Dial(t.Context(), nameOf(t)); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("got %v", err)
@@ -168,7 +169,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Both ends know each other: user, groups that count, process.
+// Each end identifies the other: user, groups that grant access, and process.
 func TestIdentity(t *testing.T) {
 	client, server := pair(t)
 	self, err := Self()
@@ -198,8 +199,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// Who did not ask to be known from the start is known by what it says first, which is read
-// afterwards as if nothing had been; who says nothing is waited for until the deadline.
+// A client that did not set SECURITY_SQOS_PRESENT is identified by its first data, which Read
+// returns later. ClientOf waits for that data until the deadline.
 func TestIdentityOfAPlainClient(t *testing.T) {
 	client, server := pair(t)
 	real := impersonate
@@ -207,7 +208,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	asked := 0
 	impersonate = func(h windows.Handle) error {
 		if asked++; asked < 3 {
-			return windows.ERROR_CANNOT_IMPERSONATE // as Windows has it until something was read
+			return windows.ERROR_CANNOT_IMPERSONATE // like Windows until data was read
 		}
 		return real(h)
 	}
@@ -235,7 +236,7 @@ func TestIdentityOfAPlainClient(t *testing.T) {
 	closing.Wait()
 }
 
-// The same with a client as other programs are, which opens the pipe as a file.
+// A client that opens the pipe as a file, like other programs, is identified too.
 func TestAPlainClientIsKnown(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	plain, err := os.OpenFile(nameOf(t), os.O_RDWR, 0)
@@ -262,7 +263,7 @@ func TestAPlainClientIsKnown(t *testing.T) {
 	}
 }
 
-// Whom the security descriptor does not name is not let in.
+// An account that the security descriptor does not name cannot connect.
 func TestClosedDoor(t *testing.T) {
 	wine(t, "keep anybody out of a pipe by its security descriptor")
 	listen(t, "D:P(D;;GA;;;WD)")
@@ -271,7 +272,7 @@ func TestClosedDoor(t *testing.T) {
 	}
 }
 
-// A name that somebody serves is waited for as long as a service takes to end.
+// Listen waits for a name that is in use, for the time that a service takes to end.
 func TestNameThatIsTaken(t *testing.T) {
 	for _, busy := range []error{windows.ERROR_ACCESS_DENIED, windows.ERROR_PIPE_BUSY} {
 		synctest.Test(t, func(t *testing.T) {
@@ -296,7 +297,7 @@ func TestNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// A client that does not let go of a dead server's pipe does not keep the next server out.
+// A client that keeps a dead server's pipe open does not keep the next server out.
 func TestNameOfADeadServer(t *testing.T) {
 	first := listen(t, OwnerOnly())
 	held, err := Dial(t.Context(), nameOf(t))
@@ -318,7 +319,8 @@ func TestNameOfADeadServer(t *testing.T) {
 	next.Close()
 	for _, dead := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED } // as Windows has it
+			// As on Windows.
+			denied := func() (windows.Handle, error) { return 0, windows.ERROR_ACCESS_DENIED }
 			h, err := begin(denied, func() (windows.Handle, error) { return 7, nil }, func() bool { return dead })
 			if dead != (err == nil && h == 7) || !dead && !errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 				t.Errorf("dead %v: got %v, %v", dead, h, err)
@@ -327,8 +329,8 @@ func TestNameOfADeadServer(t *testing.T) {
 	}
 }
 
-// Who takes a name over lets in whom its own security descriptor says. A name that is served
-// is not abandoned, one that nobody serves is.
+// A server that takes a name over admits the accounts that its security descriptor names. A name
+// counts as abandoned only if no process serves it.
 func TestNameIsTakenOver(t *testing.T) {
 	if !abandoned(nameOf(t)) {
 		t.Error("a name that nobody serves is not abandoned")
@@ -356,8 +358,8 @@ func TestNameIsTakenOver(t *testing.T) {
 	}
 }
 
-// The name of a dead server is taken over if this account has made it, or one that may do
-// everything.
+// The name of a dead server is taken over only if this account created it, or an account that may
+// do everything.
 func TestWhoseNamesAreTakenOver(t *testing.T) {
 	self, err := Self()
 	if err != nil {
@@ -374,8 +376,8 @@ func TestWhoseNamesAreTakenOver(t *testing.T) {
 	}
 }
 
-// The groups of a token that count are those that are enabled: not those that only deny, of
-// a filtered administrator, nor the one of the logon.
+// Only enabled groups of a token grant access: not deny-only groups, as in a filtered
+// administrator's token, nor the group of the logon session.
 func TestGroupsThatCount(t *testing.T) {
 	for attributes, want := range map[uint32]bool{
 		windows.SE_GROUP_ENABLED: true, windows.SE_GROUP_ENABLED | windows.SE_GROUP_MANDATORY | windows.SE_GROUP_ENABLED_BY_DEFAULT | windows.SE_GROUP_OWNER: true,
@@ -388,7 +390,7 @@ func TestGroupsThatCount(t *testing.T) {
 	}
 }
 
-// A program in a sandbox is not taken for its user, who may do more.
+// A program in a sandbox is not identified as its user, because the user has more rights.
 func TestSandboxIsNobody(t *testing.T) {
 	t.Run("by its token", func(t *testing.T) {
 		_, server := pair(t)
@@ -424,7 +426,8 @@ func TestSandboxIsNobody(t *testing.T) {
 	})
 }
 
-// A thread that cannot become this process again is told of, and used for nothing more.
+// If a thread cannot revert to this process, ClientOf returns an error, and the thread is not used
+// again.
 func TestThreadThatStaysTheClient(t *testing.T) {
 	_, server := pair(t)
 	revert = func() error { return errors.Join(windows.RevertToSelf(), windows.ERROR_GEN_FAILURE) }
@@ -434,7 +437,7 @@ func TestThreadThatStaysTheClient(t *testing.T) {
 	}
 }
 
-// Nobody else can serve the name meanwhile.
+// While a listener serves a name, no other one can.
 func TestSecondListener(t *testing.T) {
 	wine(t, "refuse a second listener of a pipe's name")
 	listen(t, OwnerOnly())
@@ -444,7 +447,7 @@ func TestSecondListener(t *testing.T) {
 	}
 }
 
-// Who may use a pipe changes while it is served, and connections live on.
+// The access list of a pipe can change while it is served. Existing connections stay open.
 func TestWhoMayUseItChanges(t *testing.T) {
 	l := listen(t, OwnerOnly())
 	stranger, err := windows.StringToSid("S-1-5-32-546")

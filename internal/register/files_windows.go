@@ -12,8 +12,9 @@ import (
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
-// installRunner puts a copy of the program that runs jobs beside it. An installer's own file could not be
-// kept while old runners run it: to remove one that runs Windows asks for a restart.
+// installRunner puts a copy of the runner program into a folder next to it. Old runners may still
+// run after an upgrade. If they ran the installer's own file, Windows would ask for a restart to
+// replace it.
 func installRunner(client string) error {
 	path, err := copies.Make(client, copies.Beside(client))
 	if err == nil {
@@ -22,7 +23,7 @@ func installRunner(client string) error {
 	return err
 }
 
-// tidyRunners removes copies of other versions that nobody runs.
+// tidyRunners removes the copies of other versions that are not running.
 func tidyRunners(client string) {
 	dir := copies.Beside(client)
 	if now, err := copies.Find(client, dir); err == nil {
@@ -30,8 +31,8 @@ func tidyRunners(client string) {
 	}
 }
 
-// removeRunners removes all copies, but of those that somebody's own service runs: runners end a moment after their
-// service.
+// removeRunners removes all copies. It waits a moment for running ones, because runners end shortly
+// after their service. If a user's own service runs one, it returns an error.
 func removeRunners(client string) error {
 	for end := time.Now().Add(letGo); !copies.Remove(copies.Beside(client)); time.Sleep(lookEvery) {
 		if time.Now().After(end) {
@@ -41,15 +42,15 @@ func removeRunners(client string) error {
 	return nil
 }
 
-// letGo bounds the wait until what a service has used is free once it has stopped.
+// letGo bounds the wait until a stopped service has released its files.
 const letGo = 5 * time.Second
 
-// removeProfile removes the folder below C:\Users, and the part of the registry, that Windows makes for an account
-// when it first runs something, if there is one.
+// removeProfile removes the profile of an account: the folder below C:\Users and the part of the
+// registry that Windows creates when the account first runs a program.
 func removeProfile(sid string) error {
 	call := windows.NewLazySystemDLL("userenv.dll").NewProc("DeleteProfileW")
 	if call.Find() != nil {
-		return nil // Wine makes none
+		return nil // Wine creates no profiles
 	}
 	sid16, err := windows.UTF16PtrFromString(sid)
 	if err != nil {
@@ -60,7 +61,7 @@ func removeProfile(sid string) error {
 		switch {
 		case ok != 0, errors.Is(err, windows.ERROR_FILE_NOT_FOUND):
 			return nil
-		case time.Now().After(end): // Windows unloads it some time after the service has stopped
+		case time.Now().After(end): // Windows unloads the profile some time after the service has stopped
 			return err
 		}
 	}

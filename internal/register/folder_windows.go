@@ -15,15 +15,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// access is what the service's folder lets in, and all below it: the system,
-// administrators and the service's account, and nobody else, whatever the folder above
-// says. It belongs to the administrators.
+// access returns the security descriptor of the service's folder and everything in it. It admits
+// only the system, administrators and the service's account, and inherits nothing from the parent
+// folder. The owner is the administrators.
 func access() string {
 	return "O:BAG:BAD:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;OICI;FA;;;" + accounts.ServiceSID(Name) + ")"
 }
 
-// secure makes the service's folder, or takes one that is there, has nobody else enter
-// it, and puts the first settings into it where there are none.
+// secure creates the service's folder, or restricts the access to an existing one. It adds the
+// default settings file if that is missing.
 func secure(dir, file string) error {
 	if err := secureFolder(dir); err != nil {
 		return fmt.Errorf("create the state folder %s: %w", dir, err)
@@ -34,7 +34,7 @@ func secure(dir, file string) error {
 	}
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if errors.Is(err, fs.ErrExist) {
-		return nil // a person changes it
+		return nil // a user may have changed the file
 	}
 	if err != nil {
 		return err
@@ -64,9 +64,9 @@ func secureFolder(dir string) error {
 	return takeFolder(dir, name, sd)
 }
 
-// takeFolder gives a folder that is there already the access list. Anybody may make one
-// in the folder above, so what somebody else has made is not taken: they would keep their
-// hold on what is in it.
+// takeFolder restricts the access to an existing folder. Every user may create folders in the
+// parent folder, so takeFolder rejects one that another user has created: that user could keep
+// access to its content.
 func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error {
 	h, err := windows.CreateFile(name, windows.READ_CONTROL|windows.WRITE_DAC|windows.WRITE_OWNER|windows.FILE_READ_ATTRIBUTES|windows.FILE_LIST_DIRECTORY,
 		windows.FILE_SHARE_READ|windows.FILE_SHARE_WRITE, nil, windows.OPEN_EXISTING, windows.FILE_FLAG_BACKUP_SEMANTICS|windows.FILE_FLAG_OPEN_REPARSE_POINT, 0)
@@ -100,7 +100,7 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 	if err := windows.SetSecurityInfo(h, windows.SE_FILE_OBJECT, what, owner, nil, dacl, nil); err != nil {
 		return err
 	}
-	list, err := os.ReadDir(dir) // nobody else can put anything there any more
+	list, err := os.ReadDir(dir) // from here on no other user can add files
 	if err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func takeFolder(dir string, name *uint16, sd *windows.SECURITY_DESCRIPTOR) error
 	return nil
 }
 
-// ownedByTrusted refuses what belongs to anybody but the system, administrators, this
+// ownedByTrusted returns an error unless the owner is the system, the administrators, this
 // process's user or the service's account.
 func ownedByTrusted(sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, _, err := sd.Owner()

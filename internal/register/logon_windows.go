@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/internal/registered"
 )
 
-// logon is the command that Windows runs when this user logs on, "" if there is none.
+// logon reads, sets and removes the command that Windows runs when this user logs on. get returns
+// "" without such a command.
 type logon struct {
 	get    func() (string, error)
 	set    func(line string) error
@@ -37,7 +38,7 @@ var registryRun = logon{
 	},
 }
 
-// installOwn has the user's own service started at each logon, and now.
+// installOwn starts the user's own service now and at each logon.
 func (s *Service) installOwn() error {
 	if err := s.logon.set(syscall.EscapeArg(s.Program) + " serve --background"); err != nil {
 		return told("the command that starts your service at logon", err)
@@ -45,7 +46,7 @@ func (s *Service) installOwn() error {
 	return s.Talk.Begin()
 }
 
-// uninstallOwn stops the user's own service, and has it started no more.
+// uninstallOwn stops the user's own service and removes its start at logon.
 func (s *Service) uninstallOwn() (was bool, err error) {
 	if was = s.Registered(); !was {
 		return false, nil

@@ -1,5 +1,7 @@
-// Package register makes queuectl a service of the operating system, by the files that
-// packages install too, and takes that back.
+// Package register registers queuectl as a service of the operating system, with the same files as
+// the packages, and removes the registration.
+//
+// Start with Service.Install, which differs by operating system.
 package register
 
 import (
@@ -8,33 +10,34 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Name is what the service is called.
+// Name is the name of the service.
 const Name = registered.Name
 
-// Options say which service is meant.
+// Options select the service.
 type Options struct {
-	User    bool          // the user's own, else the system's
-	Program string        // the path of queuectld
-	Client  string        // that of queuectl, which runs jobs
-	Places  config.Places // of that service
+	User    bool          // the user's own service, otherwise the system's
+	Program string        // path of queuectld
+	Client  string        // path of queuectl, which is the runner
+	Places  config.Places // paths of that service
 	Talk    Talk
 }
 
-// Talk is how a service is spoken to that its manager does not know, or cannot ask to
-// keep its jobs. On Windows alone the registration itself needs it.
+// Talk holds functions that talk to a service directly: to one that the service manager does not
+// know, or to stop one without its jobs. Only registration on Windows needs it.
 type Talk struct {
-	Begin   func() error              // starts the user's own in the background; it answers then
-	End     func(keepJobs bool) error // asks it to stop; it has let go of its folder then
+	// Begin starts the user's own service in the background and waits until it answers.
+	Begin   func() error
+	End     func(keepJobs bool) error // stops the service and waits until it has released its directory
 	Answers func() bool
 }
 
-// serve are the words after the program's name that make it the system's service. Where
-// root says less, its places are others.
+// serve returns the arguments that start the program as the system's service. All three paths are
+// needed, because root without flags would use other paths.
 func (o Options) serve() []string {
 	return []string{"serve", "--dir", o.Places.State, "--socket", o.Places.Socket, "--config", o.Places.File}
 }
 
-// NotRegistered is what verbs on a service say that is not.
+// NotRegistered returns the error for a service that is not registered.
 func (o Options) NotRegistered() error {
 	flag := ""
 	if o.User {
@@ -43,7 +46,8 @@ func (o Options) NotRegistered() error {
 	return queue.Errorf(queue.CodeNotFound, "no service is registered; register one with: queuectl service install%s", flag)
 }
 
-// allowed says who may, unless root asks, which is an administrator on Windows.
+// allowed returns an error unless the caller is root (on Windows, an elevated administrator) or the
+// service is the user's own.
 func (o Options) allowed(verb string, root bool) error {
 	if o.User || root {
 		return nil
@@ -51,7 +55,7 @@ func (o Options) allowed(verb string, root bool) error {
 	return queue.Errorf(queue.CodeDenied, rootsAlone, verb)
 }
 
-// act does something with a service that has to be registered.
+// act calls do if the service is registered and the caller is allowed to.
 func (o Options) act(verb string, root, registered bool, do func() error) error {
 	if !registered {
 		return o.NotRegistered()

@@ -13,11 +13,11 @@ import (
 // Service is queuectl as a service of launchd.
 type Service struct {
 	Options
-	uid  int // who asks
+	uid  int // uid of the caller
 	unit unit
 }
 
-// New is the service that is meant.
+// New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	if err := o.plain(); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit}, nil
 }
 
-// path is launchd's file of the service.
+// path returns the path of launchd's file for the service.
 func (s *Service) path() string {
 	if s.User {
 		return registered.File()
@@ -41,14 +41,14 @@ func (s *Service) path() string {
 	return filepath.Join("/Library/LaunchDaemons", Name+".plist")
 }
 
-// Registered reports whether the system knows the service.
+// Registered reports whether the service is registered.
 func (s *Service) Registered() bool {
 	_, err := os.Stat(s.path())
 	return err == nil
 }
 
-// Install registers and starts the service. What is registered already is brought up to
-// date, and restarted if it was not.
+// Install registers and starts the service. If it is registered already with other settings,
+// Install updates the registration and restarts the service.
 func (s *Service) Install() error {
 	if err := s.allowed("install", s.uid == 0); err != nil {
 		return err
@@ -67,8 +67,8 @@ func (s *Service) Install() error {
 	return s.unit.Start()
 }
 
-// Uninstall stops the service and takes the registration back; was is false if there was
-// none. Queue and settings stay.
+// Uninstall stops the service and removes the registration. was is false if there was none. The
+// queue and the settings are kept.
 func (s *Service) Uninstall() (was bool, err error) {
 	if err := s.allowed("uninstall", s.uid == 0); err != nil {
 		return true, err
@@ -80,5 +80,5 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return true, err
 }
 
-// HowToStart is the command that does.
+// HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string { return "launchctl load " + s.path() }

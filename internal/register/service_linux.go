@@ -17,15 +17,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Names of the units. The first is the service itself.
+// These are the names of the units. The first is the service itself.
 // See docs/decisions/0081.
 const (
 	mainUnit   = Name + ".service"
 	runnerUnit = Name + "-runner@.service"
-	webUnit    = Name + "-web.socket" // of the system's service, off until somebody enables it
+	// webUnit exists only for the system's service. It is disabled until an administrator enables it.
+	webUnit = Name + "-web.socket"
 )
 
-// The slices hold every runner; the second holds the first.
+// groups are the slices that contain every runner. The second one contains the first.
 var (
 	sockets = []string{Name + ".socket", Name + "-runner.socket"}
 	groups  = []string{Name + "-runner.slice", Name + ".slice"}
@@ -34,13 +35,13 @@ var (
 // Service is queuectl as a service of systemd.
 type Service struct {
 	Options
-	root string // of all paths; not "" in tests
-	uid  int    // who asks
+	root string // prefix of all paths; "" except in tests
+	uid  int    // uid of the caller
 	unit unit
 	run  func(name string, args ...string) error
 }
 
-// New is the service that is meant. An error means that systemd does not run here, or
+// New returns the service that the options select. It returns an error if systemd does not run, or
 // not for this user.
 func New(o Options) (*Service, error) {
 	if _, err := os.Stat("/run/systemd/system"); err != nil {
@@ -65,7 +66,7 @@ func New(o Options) (*Service, error) {
 	return &Service{Options: o, uid: os.Geteuid(), unit: unit, run: run}, nil
 }
 
-// source is the file of the packages that a unit is made of.
+// source returns the packages' file from which a unit is generated.
 func (o Options) source(name string) string {
 	if o.User {
 		return "user/" + name
@@ -73,7 +74,7 @@ func (o Options) source(name string) string {
 	return name
 }
 
-// noSystemd says what an init has to start instead.
+// noSystemd returns the error for a machine without systemd, with the command for its init system.
 func (o Options) noSystemd() error {
 	if o.User {
 		return queue.Errorf(queue.CodeUnsupported, "systemd is not running; make your init system run: queuectl serve")
@@ -82,7 +83,8 @@ func (o Options) noSystemd() error {
 		o.Client, strings.Join(o.serve(), " "))
 }
 
-// session finds the user's systemd also where su or sudo have dropped the way to it.
+// session sets XDG_RUNTIME_DIR if su or sudo have removed it, so that systemctl finds the user's
+// systemd.
 func session() error {
 	if os.Getenv("XDG_RUNTIME_DIR") != "" {
 		return nil
@@ -103,7 +105,7 @@ func run(name string, args ...string) error {
 	return nil
 }
 
-// systemctl speaks to the manager of this service.
+// systemctl runs systemctl for the manager of this service.
 func (s *Service) systemctl(args ...string) error {
 	if s.User {
 		args = append([]string{"--user"}, args...)
@@ -111,7 +113,7 @@ func (s *Service) systemctl(args ...string) error {
 	return s.run("systemctl", args...)
 }
 
-// folder is where the units are.
+// folder returns the directory of the units.
 func (s *Service) folder() string {
 	if s.User {
 		return registered.Folder()
@@ -119,7 +121,7 @@ func (s *Service) folder() string {
 	return filepath.Join(s.root, "/etc/systemd/system")
 }
 
-// owned is the path of a unit that a package has installed, "" if there is none.
+// owned returns the path of a unit that a package has installed, or "" without one.
 func (s *Service) owned() string {
 	if s.User {
 		return ""
@@ -134,9 +136,8 @@ func (s *Service) owned() string {
 	return ""
 }
 
-// shadows reports whether a package has brought units since Install wrote its own, which
-// still stand before them. The file that it looks at Install alone writes, and Uninstall
-// removes last.
+// shadows reports whether a package has installed units after Install had written its own, which
+// take precedence. It checks for the file that only Install writes and that Uninstall removes last.
 func (s *Service) shadows() bool {
 	return s.owned() != "" && exists(filepath.Join(s.root, tmpfiles))
 }
@@ -146,13 +147,13 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Registered reports whether the system knows the service, by a package or by Install.
+// Registered reports whether the service is registered, by a package or by Install.
 func (s *Service) Registered() bool {
 	return s.owned() != "" || exists(filepath.Join(s.folder(), mainUnit))
 }
 
-// Install registers and starts the service. What is registered already is brought up to
-// date, and restarted if it was not; running jobs go on.
+// Install registers and starts the service. If it is registered already with other settings,
+// Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
 	if path := s.owned(); path != "" {
 		remedy := "start them: systemctl enable --now " + mainUnit
@@ -193,8 +194,8 @@ func (s *Service) Install() error {
 	return nil
 }
 
-// installMain has kardianos write the main unit, unless it is there as it should be. It
-// reports whether another was there.
+// installMain writes the main unit with the kardianos library, unless it is up to date. replaced
+// reports whether another version existed.
 func (s *Service) installMain() (replaced bool, err error) {
 	path := filepath.Join(s.folder(), mainUnit)
 	have, err := os.ReadFile(path)
@@ -212,16 +213,16 @@ func (s *Service) installMain() (replaced bool, err error) {
 	return replaced, s.unit.Install()
 }
 
-// tmpfiles is the last of files.
+// tmpfiles is the path of the last element of files.
 const tmpfiles = "/etc/tmpfiles.d/queuectl.conf"
 
-// file is one that stands beside the main unit.
+// file is a file that is installed in addition to the main unit.
 type file struct {
 	path, source string
-	first        bool // only if there is none: a person changes it
+	first        bool // write the file only if it is missing, because users edit it
 }
 
-// files are those beside the main unit.
+// files returns the files in addition to the main unit.
 func (s *Service) files() (list []file) {
 	for _, name := range append([]string{runnerUnit}, sockets...) {
 		list = append(list, file{path: filepath.Join(s.folder(), name), source: s.source(name)})
@@ -238,8 +239,8 @@ func (s *Service) files() (list []file) {
 	)
 }
 
-// writeFiles writes what is not there as it should be, and reports whether a file was
-// there that was not.
+// writeFiles writes the files that are missing or out of date. changed reports whether a file was
+// out of date.
 func (s *Service) writeFiles() (changed bool, err error) {
 	for _, f := range s.files() {
 		text := s.text(f.source)
@@ -262,9 +263,9 @@ func (s *Service) writeFiles() (changed bool, err error) {
 	return changed, nil
 }
 
-// Uninstall stops the service and takes the registration back; was is false if there was
-// none. Queue, settings and accounts stay. Where a package has brought units since, those
-// take over instead, and running jobs go on.
+// Uninstall stops the service and removes the registration. was is false if there was none. The
+// queue, the settings and the accounts are kept. If a package has installed units since Install,
+// they take over instead, and running jobs continue.
 func (s *Service) Uninstall() (was bool, err error) {
 	shadows := s.shadows()
 	if path := s.owned(); path != "" && !shadows {
@@ -297,8 +298,8 @@ func (s *Service) Uninstall() (was bool, err error) {
 	return was, s.systemctl("daemon-reload")
 }
 
-// handOver has the units of a package take the place of Install's, enabled and running as
-// those were.
+// handOver replaces the units of Install with those of a package. They are enabled and running if
+// the former were.
 func (s *Service) handOver() error {
 	if err := os.Remove(filepath.Join(s.folder(), mainUnit)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -310,7 +311,7 @@ func (s *Service) handOver() error {
 		return err
 	}
 	for _, unit := range []string{mainUnit, webUnit} {
-		if s.systemctl("is-enabled", "--quiet", unit) == nil { // links lead to what is gone
+		if s.systemctl("is-enabled", "--quiet", unit) == nil { // the links point to the removed files
 			if err := s.systemctl("reenable", unit); err != nil {
 				return err
 			}
@@ -319,8 +320,8 @@ func (s *Service) handOver() error {
 	return s.systemctl("try-restart", mainUnit)
 }
 
-// removeFiles removes what stands beside the main unit, but what a person changes, and
-// reports whether there was any.
+// removeFiles removes the files in addition to the main unit, except those that users edit. was
+// reports whether any existed.
 func (s *Service) removeFiles() (was bool, err error) {
 	for _, f := range s.files() {
 		if f.first {
@@ -335,7 +336,7 @@ func (s *Service) removeFiles() (was bool, err error) {
 	return was, nil
 }
 
-// HowToStart is the command that does.
+// HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string {
 	if s.User {
 		start, _ := registered.Own()
@@ -344,10 +345,11 @@ func (s *Service) HowToStart() string {
 	return "systemctl start " + Name
 }
 
-// hidden are folders that the service's sandbox does not show.
+// hidden lists directories that the service's sandbox hides.
 var hidden = []string{"/home/", "/root/", "/run/user/", "/tmp/", "/var/tmp/"}
 
-// trusted refuses a program that root should not run, or that the service cannot see.
+// trusted returns an error for a program that the service cannot see, or that a user other than
+// root could replace.
 func trusted(program string) error {
 	for _, dir := range hidden {
 		if strings.HasPrefix(program, dir) {
@@ -370,10 +372,10 @@ func trusted(program string) error {
 
 const copyFirst = "copy both programs first: install %[1]s/queuectl %[1]s/queuectld /usr/local/bin/ && /usr/local/bin/queuectl service install"
 
-// remedy is what helps where path, which leads to the program, is not root's alone.
+// remedy returns what to do if not only root can change path, which leads to the program.
 func remedy(program, path string, owner uint32, mode os.FileMode) string {
 	switch {
-	case owner == 0 && mode.Perm()&0o002 == 0: // as /usr/local/bin was in older Debians
+	case owner == 0 && mode.Perm()&0o002 == 0: // like /usr/local/bin in older versions of Debian
 		return "run: chmod g-w " + path
 	case filepath.Dir(program) == "/usr/local/bin":
 		return fmt.Sprintf("run: chown root: %[1]s && chmod go-w %[1]s", path)

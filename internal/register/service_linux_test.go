@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// machine is a root without anything that runs, and what was asked of it.
+// machine is a root directory without running processes. It records the commands that would run.
 type machine struct {
 	s     *Service
 	root  string
@@ -25,7 +25,7 @@ type machine struct {
 func newMachine(t *testing.T, o Options) *machine {
 	m := &machine{root: t.TempDir()}
 	t.Setenv("HOME", filepath.Join(m.root, "home"))
-	o.Program, o.Client = "/bin/true", "/bin/true" // of root's, and anybody sees it
+	o.Program, o.Client = "/bin/true", "/bin/true" // belongs to root and is visible to every user
 	m.s = &Service{Options: o, root: m.root, run: func(name string, args ...string) error {
 		m.asked = append(m.asked, name+" "+strings.Join(args, " "))
 		return nil
@@ -34,7 +34,7 @@ func newMachine(t *testing.T, o Options) *machine {
 	return m
 }
 
-// Install does what kardianos does: it writes the main unit and enables it.
+// Install imitates kardianos: it writes the main unit and enables it.
 func (m *machine) Install() error {
 	name := mainUnit
 	if m.s.User {
@@ -57,7 +57,7 @@ func (m *machine) Stop() error                       { m.asked = append(m.asked,
 func (m *machine) Restart() error                    { m.asked = append(m.asked, "restart"); return nil }
 func (m *machine) Status() (kardianos.Status, error) { return kardianos.StatusStopped, nil }
 
-// took is what was asked since the last time.
+// took returns the commands since the previous call.
 func (m *machine) took() []string {
 	list := m.asked
 	m.asked = nil
@@ -84,8 +84,8 @@ func expect(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// Install writes all files and starts the service, twice does no more than once, and
-// Uninstall leaves the settings only; twice does no more there either.
+// Install writes all files and starts the service. Uninstall removes everything except the
+// settings. A second call of either changes nothing more.
 func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
@@ -113,7 +113,7 @@ func TestInstallAndUninstallTheSystemsService(t *testing.T) {
 	expect(t, "asked to uninstall the second time", m.took(), nil)
 }
 
-// A user's service has its units in the user's folder, and nothing of the system's.
+// A user's service has its units in the user's directory, and no file of the system's service.
 func TestInstallAndUninstallAUsersService(t *testing.T) {
 	m := newMachine(t, own)
 	if err := m.s.Install(); err != nil {
@@ -131,8 +131,8 @@ func TestInstallAndUninstallAUsersService(t *testing.T) {
 	expect(t, "files afterwards", m.files(t), nil)
 }
 
-// What differs from what it should be is replaced, and the service restarted; settings
-// that a person may have changed stay.
+// Install replaces files that are out of date and restarts the service. It keeps settings files
+// that a user may have edited.
 func TestInstallBringsUpToDate(t *testing.T) {
 	for _, name := range []string{mainUnit, "queuectl.socket"} {
 		m := newMachine(t, system)
@@ -161,7 +161,7 @@ func TestInstallBringsUpToDate(t *testing.T) {
 	}
 }
 
-// Where a package owns a unit, nothing is written or removed, and the refusal names it.
+// If a package owns a unit, Install and Uninstall change nothing, and the error names the unit.
 func TestInstallWhereAPackageHas(t *testing.T) {
 	for _, path := range []string{"/usr/lib/systemd/system/queuectl.service", "/lib/systemd/system/queuectl-runner.socket"} {
 		m := newMachine(t, system)
@@ -184,8 +184,8 @@ func TestInstallWhereAPackageHas(t *testing.T) {
 	}
 }
 
-// Units that a package has brought after Install take over at Uninstall, enabled and
-// running as Install's were; until then Install says so.
+// Units that a package has installed after Install take over at Uninstall. They are enabled and
+// running if Install's were. Until then Install returns an error that says so.
 func TestUninstallWhereAPackageCameLater(t *testing.T) {
 	m := newMachine(t, system)
 	if err := m.s.Install(); err != nil {
@@ -219,7 +219,7 @@ func TestUninstallWhereAPackageCameLater(t *testing.T) {
 	}
 }
 
-// Without systemd the line for another init is said, the one of docs/install.md.
+// Without systemd, the error contains the command for another init system, as in docs/install.md.
 func TestWithoutSystemd(t *testing.T) {
 	page, err := os.ReadFile("../../docs/install.md")
 	if err != nil {
@@ -237,8 +237,8 @@ func TestWithoutSystemd(t *testing.T) {
 	}
 }
 
-// Verbs on a service that is not registered say how to register it; those of others than
-// root on the system's service what root would type.
+// A command for a service that is not registered returns an error that says how to register it.
+// Without root, a command for the system's service returns an error with the command for root.
 func TestVerbsAreRefused(t *testing.T) {
 	m := newMachine(t, system)
 	stop := func() error { return m.s.Stop(false) }
@@ -269,7 +269,7 @@ func TestVerbsAreRefused(t *testing.T) {
 	expect(t, "asked to keep jobs", m.took(), nil)
 }
 
-// Root runs no program that others can replace, nor one that the sandbox hides.
+// Install rejects programs that other users can replace, and those that the sandbox hides.
 func TestPrograms(t *testing.T) {
 	if err := trusted("/bin/true"); err != nil {
 		t.Error(err)
@@ -281,8 +281,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// What others can write to is made root's alone if it is root's, or where to copy is no
-// way out.
+// The advice is to restrict the permissions if root owns the path, or if copying the program would
+// not help.
 func TestRemedies(t *testing.T) {
 	const bin, there = "/usr/local/bin/queuectld", "/opt/queuectld"
 	for _, c := range []struct {

@@ -4,34 +4,34 @@ package register
 
 import "github.com/queuectl/queuectl/queue"
 
-// Service is queuectl as a service of a system that it cannot be registered with.
+// Service is queuectl on a system that it cannot be registered with.
 type Service struct{ Options }
 
-// New is an error: there is none.
+// New returns an error, because this system is not supported.
 func New(Options) (*Service, error) {
 	return nil, queue.Errorf(queue.CodeUnsupported, "queuectl cannot be registered as a service on this operating system; start it with: queuectl serve")
 }
 
-// Registered reports whether the system knows the service.
+// Registered reports whether the service is registered.
 func (s *Service) Registered() bool { return false }
 
 // Install registers and starts the service.
 func (s *Service) Install() error { return s.NotRegistered() }
 
-// Uninstall takes the registration back.
+// Uninstall removes the registration.
 func (s *Service) Uninstall() (was bool, err error) { return false, nil }
 
 // Start starts the service.
 func (s *Service) Start() error { return s.NotRegistered() }
 
-// Stop stops it.
+// Stop stops the service.
 func (s *Service) Stop(bool) error { return s.NotRegistered() }
 
-// Restart restarts it.
+// Restart restarts the service.
 func (s *Service) Restart() error { return s.NotRegistered() }
 
 // Runs reports whether the service runs.
 func (s *Service) Runs() bool { return false }
 
-// HowToStart is the command that does.
+// HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string { return "queuectl serve" }

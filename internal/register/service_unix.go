@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// unit is what kardianos does to the service.
+// unit is the part of the kardianos library that registers and controls the service.
 type unit interface {
 	Install() error
 	Uninstall() error
@@ -21,8 +21,8 @@ type unit interface {
 // Start starts the service.
 func (s *Service) Start() error { return s.act("start", s.unit.Start) }
 
-// Stop stops it, and its jobs: they are drained, or given back. With systemd, who asks it
-// something starts it again, by its socket.
+// Stop stops the service and its jobs, which finish first or return to the queue. With systemd, the
+// next client starts the service again, through its socket.
 func (s *Service) Stop(keepJobs bool) error {
 	if keepJobs {
 		return queue.Errorf(queue.CodeInvalid, "--keep-jobs: cannot be used with a registered service, because the system would start it again immediately; use: queuectl service restart")
@@ -30,7 +30,7 @@ func (s *Service) Stop(keepJobs bool) error {
 	return s.act("stop", s.unit.Stop)
 }
 
-// Restart restarts it. Jobs run on.
+// Restart restarts the service. Jobs continue to run.
 func (s *Service) Restart() error { return s.act("restart", s.unit.Restart) }
 
 func (s *Service) act(verb string, do func() error) error {

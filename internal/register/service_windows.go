@@ -21,44 +21,44 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Account is whom the system's service runs as: one that Windows makes for it alone, with
-// no password.
+// Account is the account of the system's service: a virtual account, which Windows creates only for
+// this service and which has no password.
 const Account = `NT SERVICE\` + Name
 
-// rootsAlone says who may do something to the system's service.
+// rootsAlone is the message for a caller without the rights to manage the system's service.
 const rootsAlone = "only an administrator can %s the system's service; in an elevated prompt (right-click, Run as administrator), run: queuectl service %[1]s; or use --user for your own service"
 
-// Service is queuectl as a service of Windows. A user's own one is no service there: it
-// is started when the user logs on, and ends when they log off.
+// Service is queuectl as a service of Windows. A user's own service is not a Windows service: it
+// starts when the user logs on and ends when the user logs off.
 type Service struct {
 	Options
 	unit     unit
-	open     func() (entry, error) // what the service manager has of the service
+	open     func() (entry, error) // opens the service in the service manager
 	sources  sources
 	folder   func(dir, file string) error
 	trusted  func(program string) error
 	runner   runner
-	profile  func(sid string) error // removes an account's
+	profile  func(sid string) error // removes an account's profile
 	logon    logon
 	elevated bool
 }
 
-// runner are the copies of the program that runs jobs, beside it: that of its version now is
-// installed, and others are removed once nobody runs them, or all.
+// runner manages the copies of the runner program next to it. Function install adds a copy of the
+// current version, tidy removes unused copies of other versions, and remove removes all copies.
 type runner struct {
 	install func(client string) error
 	tidy    func(client string)
 	remove  func(client string) error
 }
 
-// unit is what kardianos does to the service.
+// unit is the part of the kardianos library that registers and starts the service.
 type unit interface {
 	Install() error
 	Uninstall() error
 	Start() error
 }
 
-// entry is a service as its manager has it, as far as kardianos does not look at it.
+// entry is the service in the service manager, with the functions that kardianos does not provide.
 type entry interface {
 	SetRecoveryActions(actions []mgr.RecoveryAction, resetPeriod uint32) error
 	SetRecoveryActionsOnNonCrashFailures(yes bool) error
@@ -72,12 +72,12 @@ type entry interface {
 	Close() error
 }
 
-// sources are the sources that the event log knows.
+// sources adds and removes event log sources.
 type sources struct {
 	add, remove func(name string) error
 }
 
-// New is the service that is meant.
+// New returns the service that the options select.
 func New(o Options) (*Service, error) {
 	s := &Service{
 		Options: o, folder: secure, trusted: trusted, logon: registryRun, elevated: windows.GetCurrentProcessToken().IsElevated(),
@@ -98,13 +98,13 @@ func New(o Options) (*Service, error) {
 	return s, err
 }
 
-// arguments are those of the program that the service manager starts.
+// arguments returns the arguments with which the service manager starts the program.
 func (o Options) arguments() []string {
 	words := o.serve()
 	return append([]string{words[0], "--service"}, words[1:]...)
 }
 
-// Registered reports whether the system knows the service.
+// Registered reports whether the service is registered.
 func (s *Service) Registered() bool {
 	if s.User {
 		line, err := s.logon.get()
@@ -117,8 +117,8 @@ func (s *Service) Registered() bool {
 	return !errors.Is(err, windows.ERROR_SERVICE_DOES_NOT_EXIST)
 }
 
-// Install registers and starts the service. What is registered already is brought up to
-// date, and restarted if it was not; running jobs go on.
+// Install registers and starts the service. If it is registered already with another command,
+// Install updates the registration and restarts the service. Running jobs continue.
 func (s *Service) Install() error {
 	if s.User {
 		return s.installOwn()
@@ -137,7 +137,9 @@ func (s *Service) Install() error {
 		if changed, err = s.bringUpToDate(); err != nil {
 			return err
 		}
-	} else if err := s.folder(s.Places.State, s.Places.File); err != nil { // the machine would start it, with what others have put there
+		// Secure the folder first: once registered, Windows could start the service with files of another
+		// user.
+	} else if err := s.folder(s.Places.State, s.Places.File); err != nil {
 		return err
 	} else if err := s.unit.Install(); err != nil {
 		return err
@@ -155,7 +157,7 @@ func (s *Service) Install() error {
 	return s.Tidy()
 }
 
-// commandLine is how the service manager starts the service.
+// commandLine returns the command with which the service manager starts the service.
 func (s *Service) commandLine() string {
 	words := []string{syscall.EscapeArg(s.Program)}
 	for _, word := range s.arguments() {
@@ -164,8 +166,8 @@ func (s *Service) commandLine() string {
 	return strings.Join(words, " ")
 }
 
-// bringUpToDate has a registered service start this program, and reports whether it
-// started another.
+// bringUpToDate makes a registered service start this program. changed reports whether it started
+// another one.
 func (s *Service) bringUpToDate() (changed bool, err error) {
 	e, err := s.open()
 	if err != nil {
@@ -179,9 +181,9 @@ func (s *Service) bringUpToDate() (changed bool, err error) {
 	return true, e.setCommand(s.commandLine())
 }
 
-// Prepare gives a service that is registered what it needs beside: its folder, a program for
-// its runners, what is done when it fails, time for its jobs when the machine goes down, a name
-// in access lists, few privileges, and a source in the event log. It may be done again.
+// Prepare configures a registered service. It sets up the service's folder, the runner program,
+// recovery actions and an event log source. It gives the service time before a shutdown, a SID for
+// access lists, and few privileges. It may be called again.
 func (s *Service) Prepare() error {
 	if err := s.allowed("prepare", s.elevated); err != nil {
 		return err
@@ -208,9 +210,9 @@ func (s *Service) Prepare() error {
 	)
 }
 
-// recovery is what the service manager does at the first failure, the second, and so on,
-// and the last at each that follows: it cannot tell a crash from settings that are wrong,
-// with which the service would fail for ever, and say so in everybody's event log.
+// recovery lists the actions of the service manager after the first failure, the second, and so on.
+// The last action repeats. The delays grow because the manager cannot distinguish a crash from
+// wrong settings, with which the service would fail forever and fill the event log.
 var recovery = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Second},
 	{Type: mgr.ServiceRestart, Delay: time.Second},
@@ -219,17 +221,18 @@ var recovery = []mgr.RecoveryAction{
 	{Type: mgr.ServiceRestart, Delay: time.Minute},
 }
 
-// privileges are all that the service keeps, and its jobs get, of what Windows gives every
-// service: to pass through folders, as everybody may. By SeImpersonatePrivilege, which is
-// among the others, a program can become the system; to learn who calls needs none.
+// privileges are the only privileges that the service and its jobs keep: to traverse folders, as
+// every user may. Without this list, Windows would give every service SeImpersonatePrivilege, among
+// others, with which a program can obtain the rights of the system. Identifying a client needs
+// none.
 var privileges = []string{"SeChangeNotifyPrivilege"}
 
 const (
-	forgetFailures = 24 * time.Hour    // a service that has run for so long begins anew
-	preshutdown    = 180 * time.Second // what the machine waits for the jobs when it goes down
+	forgetFailures = 24 * time.Hour    // after this time without a failure, the count restarts
+	preshutdown    = 180 * time.Second // how long Windows waits for the jobs before a shutdown
 )
 
-// told says what could not be set, and why.
+// told adds the name of the setting to an error of configuring it.
 func told(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("configure %s: %w", what, err)
@@ -237,8 +240,8 @@ func told(what string, err error) error {
 	return nil
 }
 
-// known is no error where a manager, as Wine's, has no such setting: the service runs
-// without.
+// known ignores the error of a service manager, such as Wine's, that does not support a setting.
+// The service runs without it.
 func known(err error) error {
 	if errors.Is(err, windows.ERROR_INVALID_LEVEL) {
 		return nil
@@ -246,7 +249,7 @@ func known(err error) error {
 	return err
 }
 
-// removed says what could not be removed, and why.
+// removed adds the name of the object to an error of removing it.
 func removed(what string, err error) error {
 	if err != nil {
 		return fmt.Errorf("remove %s: %w", what, err)
@@ -254,8 +257,8 @@ func removed(what string, err error) error {
 	return nil
 }
 
-// Tidy removes what an upgrade no longer needs, once it cannot be undone any more: programs of
-// runners of other versions. One that still runs goes the next time.
+// Tidy removes the runner programs of other versions, once an upgrade can no longer be undone. The
+// next upgrade removes those that are still running.
 func (s *Service) Tidy() error {
 	if err := s.allowed("prepare --tidy", s.elevated); err != nil {
 		return err
@@ -264,8 +267,8 @@ func (s *Service) Tidy() error {
 	return nil
 }
 
-// Undo takes back what Prepare has made outside of the service's folder and of what the
-// manager keeps of it, and what Windows has made for the service's account.
+// Undo reverts Prepare outside the service's folder and the service manager. It also removes what
+// Windows has created for the service's account.
 func (s *Service) Undo() error {
 	if err := s.allowed("prepare --undo", s.elevated); err != nil {
 		return err
@@ -279,8 +282,8 @@ func (s *Service) Undo() error {
 	return errors.Join(removed("the event log source", source), removed("the profile of the account "+Account, profile), removed("the runner programs", programs))
 }
 
-// Uninstall stops the service and takes the registration back; was is false if there was
-// none. Queue and settings stay.
+// Uninstall stops the service and removes the registration. was is false if there was none. The
+// queue and the settings are kept.
 func (s *Service) Uninstall() (was bool, err error) {
 	if s.User {
 		return s.uninstallOwn()
@@ -292,14 +295,15 @@ func (s *Service) Uninstall() (was bool, err error) {
 		if err := s.Stop(false); err != nil {
 			return was, err
 		}
-		if err := s.unit.Uninstall(); err != nil && s.Registered() { // it minds a source that is not there
+		// kardianos returns an error if the event log source is missing.
+		if err := s.unit.Uninstall(); err != nil && s.Registered() {
 			return was, err
 		}
 	}
 	return was, s.Undo()
 }
 
-// Start starts the service, and returns once it listens.
+// Start starts the service and returns when it listens.
 func (s *Service) Start() error {
 	if s.User {
 		return s.act("start", s.Talk.Begin)
@@ -316,8 +320,9 @@ func (s *Service) Start() error {
 	})
 }
 
-// Stop stops it, and its jobs: they are drained, or given back. With keepJobs they run
-// on, for the next service to adopt: the manager starts none that ended well.
+// Stop stops the service and its jobs, which finish first or return to the queue. With keepJobs the
+// jobs continue, and the next service adopts them. The service manager does not restart a service
+// that exits normally.
 func (s *Service) Stop(keepJobs bool) error {
 	if s.User {
 		return s.act("stop", func() error { return s.end(keepJobs) })
@@ -333,7 +338,7 @@ func (s *Service) Stop(keepJobs bool) error {
 	})
 }
 
-// Restart restarts it. Jobs run on, unless it does not answer.
+// Restart restarts the service. Jobs continue to run, unless the service does not answer.
 func (s *Service) Restart() error {
 	if s.User {
 		return s.act("restart", func() error { return errors.Join(s.end(true), s.Talk.Begin()) })
@@ -351,7 +356,7 @@ func (s *Service) Restart() error {
 	})
 }
 
-// stop has the manager stop the service, and returns once it has.
+// stop stops the service through the service manager and waits until it has stopped.
 func (s *Service) stop() error {
 	e, err := s.open()
 	if err != nil {
@@ -369,15 +374,15 @@ func (s *Service) act(verb string, do func() error) error {
 	return s.Options.act(verb, s.elevated, s.Registered(), do)
 }
 
-// A service that starts or stops is looked at every lookEvery, and given up when it has
-// shown no progress for silentFor, or for as long as it said that it may take.
+// lookEvery is how often a service that starts or stops is polled. silentFor is how long it may
+// show no progress, unless the service itself announces a longer time.
 const (
 	lookEvery = 50 * time.Millisecond
 	silentFor = 60 * time.Second
 )
 
-// until waits for a state of the service. One that has stopped when it should run says
-// why.
+// until waits for a state of the service. If the service has stopped although it should run, until
+// returns the reason.
 func (s *Service) until(want svc.State) error {
 	e, err := s.open()
 	if err != nil {
@@ -404,7 +409,7 @@ func (s *Service) until(want svc.State) error {
 	}
 }
 
-// notStarted says with what a service has ended that was to start.
+// notStarted returns the error for a service that ended while starting.
 func (s *Service) notStarted(st *windows.SERVICE_STATUS_PROCESS) error {
 	code := fmt.Sprintf("exit code %d", st.ServiceSpecificExitCode)
 	if st.Win32ExitCode != uint32(windows.ERROR_SERVICE_SPECIFIC_ERROR) {
@@ -420,7 +425,8 @@ func (s *Service) Runs() bool {
 		return s.Talk.Answers()
 	}
 	e, err := s.open()
-	if errors.Is(err, windows.ERROR_ACCESS_DENIED) { // who is not logged on at the machine itself may not look
+	// Only users who are logged on at the machine itself may query the service.
+	if errors.Is(err, windows.ERROR_ACCESS_DENIED) {
 		return s.Talk.Answers()
 	}
 	if err != nil {
@@ -431,7 +437,7 @@ func (s *Service) Runs() bool {
 	return err == nil && (svc.State(st.CurrentState) == svc.Running || svc.State(st.CurrentState) == svc.StartPending)
 }
 
-// HowToStart is the command that does.
+// HowToStart returns the command that starts the service.
 func (s *Service) HowToStart() string {
 	if s.User {
 		start, _ := registered.Own()
@@ -440,22 +446,22 @@ func (s *Service) HowToStart() string {
 	return "sc start " + Name
 }
 
-// addSource makes a source of the event log, if there is none, whose events are shown as
-// they are.
+// addSource adds an event log source, if it is missing, whose events are displayed unchanged.
 func addSource(name string) error {
 	err := eventlog.InstallAsEventCreate(name, eventlog.Error|eventlog.Warning|eventlog.Info)
-	if err != nil && strings.Contains(err.Error(), "already exists") { // it has no other sign
+	if err != nil && strings.Contains(err.Error(), "already exists") { // the error has no other indication
 		return nil
 	}
 	return err
 }
 
-// openEntry asks the manager for the service, to look at it, and where who asks is elevated
-// to change, start and stop it.
+// openEntry opens the service in the service manager for queries. If the caller is elevated, it can
+// also be changed, started and stopped.
 func (s *Service) openEntry() (entry, error) {
 	rights := uint32(windows.SERVICE_QUERY_STATUS | windows.SERVICE_QUERY_CONFIG)
 	if s.elevated {
-		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP // to set a restart as recovery one must be able to start
+		// A restart as recovery action requires the right to start the service.
+		rights |= windows.SERVICE_CHANGE_CONFIG | windows.SERVICE_START | windows.SERVICE_STOP
 	}
 	manager, err := windows.OpenSCManager(nil, nil, windows.SC_MANAGER_CONNECT)
 	if err != nil {
@@ -473,7 +479,7 @@ func (s *Service) openEntry() (entry, error) {
 	return managed{&mgr.Service{Name: Name, Handle: h}}, nil
 }
 
-// managed is a service of the manager.
+// managed implements entry.
 type managed struct{ *mgr.Service }
 
 func (m managed) setPreshutdown(within time.Duration) error {
@@ -490,7 +496,7 @@ func (m managed) setPrivileges(names ...string) error {
 	if err != nil {
 		return err
 	}
-	for i, c := range list { // each ends with a zero, and the list with one more
+	for i, c := range list { // each name ends with a zero, and the list with another one
 		if c == '\n' {
 			list[i] = 0
 		}
@@ -499,11 +505,12 @@ func (m managed) setPrivileges(names ...string) error {
 	return windows.ChangeServiceConfig2(m.Handle, windows.SERVICE_CONFIG_REQUIRED_PRIVILEGES_INFO, (*byte)(unsafe.Pointer(&first)))
 }
 
-// maxServiceConfig bounds what is read of a service, in bytes; the system's own limit.
+// maxServiceConfig is the size of the buffer for a service's configuration, in bytes. It is the
+// system's own limit.
 const maxServiceConfig = 8 << 10
 
 func (m managed) command() (string, error) {
-	raw := make([]uint64, maxServiceConfig/8) // aligned, as it holds pointers
+	raw := make([]uint64, maxServiceConfig/8) // aligned, since it contains pointers
 	c := (*windows.QUERY_SERVICE_CONFIG)(unsafe.Pointer(&raw[0]))
 	need := uint32(0)
 	if err := windows.QueryServiceConfig(m.Handle, c, maxServiceConfig, &need); err != nil {

@@ -24,17 +24,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// manager is a service manager, and what was asked of it.
+// manager fakes the service manager and records the calls.
 type manager struct {
-	refuses    error // to start
-	profile    error // of its removal
+	refuses    error // error of a start
+	profile    error // error of removing the profile
 	s          *Service
 	registered bool
 	state      svc.State
-	exit       uint32 // of a service that cannot start
-	slow       int    // looks at a start or stop until it is done, each with a sign of progress
+	exit       uint32 // exit code of a service that cannot start; 0 if it can
+	slow       int    // number of status queries, each with progress, until a start or stop is complete
 	hangs      bool   // a start or stop shows no progress
-	deaf       bool   // the service answers nobody
+	deaf       bool   // the service does not answer
 	line       string
 	run        string // the command at logon
 	asked      []string
@@ -90,7 +90,7 @@ func newManager(own bool) *manager {
 
 func (m *manager) ask(what string) { m.asked = append(m.asked, what) }
 
-// took is what was asked since the last time.
+// took returns the calls since the previous call.
 func (m *manager) took() []string {
 	list := m.asked
 	m.asked = nil
@@ -121,7 +121,7 @@ func (m *manager) Start() error {
 	return nil
 }
 
-// listed is the service as it stands in the manager.
+// listed is the service in the fake service manager.
 type listed struct{ *manager }
 
 func (l listed) SetRecoveryActions(a []mgr.RecoveryAction, reset uint32) error {
@@ -148,7 +148,7 @@ func (l listed) status() (windows.SERVICE_STATUS_PROCESS, error) {
 	st := &l.st
 	if pending := l.state == svc.StartPending || l.state == svc.StopPending; pending && !l.hangs {
 		st.CheckPoint++
-		time.Sleep(10 * time.Second) // between two signs
+		time.Sleep(10 * time.Second) // between two signs of progress
 		if l.slow--; l.slow < 0 {
 			l.state = map[svc.State]svc.State{svc.StartPending: svc.Running, svc.StopPending: svc.Stopped}[l.state]
 			if l.exit != 0 {
@@ -167,9 +167,9 @@ func expect(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-// Install registers, prepares and starts the service, whatever that takes as long as it
-// shows progress; a second time changes nothing. Another program takes its place, and
-// jobs run on meanwhile. Uninstall takes all back.
+// Install registers, prepares and starts the service, and waits while that shows progress. A second
+// Install changes nothing. For another program it updates the registration, and jobs continue to
+// run. Uninstall removes everything.
 func TestInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -193,7 +193,7 @@ func TestInstall(t *testing.T) {
 		if was, err := m.s.Uninstall(); !was || err != nil || m.registered {
 			t.Errorf("uninstalled: %v, %v", was, err)
 		}
-		profile := "no profile S-1-5-80-" // and the account's number
+		profile := "no profile S-1-5-80-" // followed by the number of the account
 		got := m.took()
 		for i, what := range got {
 			got[i] = what[:min(len(what), len(profile))]
@@ -210,9 +210,9 @@ func TestInstall(t *testing.T) {
 	})
 }
 
-// A service that fails is started again after 1 s, and ever more up to a minute, also when
-// it ended by an exit code; it has three minutes when the machine goes down, a name in
-// access lists, and none of the privileges by which it, or its jobs, could become others.
+// A failed service restarts after 1 s, later after up to a minute, also after a nonzero exit code.
+// It gets three minutes before a shutdown, a SID for access lists, and no privilege with which it
+// or its jobs could act as another account.
 func TestPrepare(t *testing.T) {
 	m := newManager(false)
 	if err := m.s.Prepare(); !errors.Is(err, queue.ErrNotFound) {
@@ -232,8 +232,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// A start that fails says with what and where more stands; one that shows no progress is
-// given up, and so is a stop.
+// The error of a failed start contains the exit code and where to find details. A start or stop
+// without progress times out.
 func TestFailuresAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -256,8 +256,8 @@ func TestFailuresAreTold(t *testing.T) {
 	})
 }
 
-// Restart and stop --keep-jobs ask the service itself to leave its jobs; one that does
-// not answer is restarted all the same. Verbs on what is not registered say how to.
+// Restart and stop --keep-jobs ask the service to leave its jobs running. A service that does not
+// answer is restarted anyway. Without a registration, the error says how to register.
 func TestJobsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newManager(false)
@@ -287,7 +287,7 @@ func TestJobsAreKept(t *testing.T) {
 	})
 }
 
-// Without elevation nothing is done, and one error says how to get it.
+// Without elevation nothing is done, and the error says how to get it.
 func TestElevation(t *testing.T) {
 	m := newManager(false)
 	m.registered, m.s.elevated = true, false
@@ -299,7 +299,7 @@ func TestElevation(t *testing.T) {
 	expect(t, "asked", m.took())
 }
 
-// A user's own service is started at logon, and by the same verbs.
+// A user's own service starts at logon, and the same commands control it.
 func TestOwnService(t *testing.T) {
 	m := newManager(true)
 	m.s.elevated = false
@@ -326,8 +326,8 @@ func TestOwnService(t *testing.T) {
 	expect(t, "uninstalled", m.took(), "end")
 }
 
-// The service's folder is made, or taken if it is there and nobody's who could have put
-// something into it; a person's settings stay.
+// secure creates the service's folder. It accepts an existing one only if no other user could have
+// added files. It keeps an existing settings file.
 func TestFolder(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "state")
 	file := filepath.Join(dir, "queuectl.toml")
@@ -367,7 +367,7 @@ func TestFolder(t *testing.T) {
 	}
 }
 
-// The folder lets in three, with all that is below, and nobody else.
+// The folder and everything in it admit only the system, administrators and the service's account.
 func TestFolderLetsNobodyElseIn(t *testing.T) {
 	sd, err := windows.SecurityDescriptorFromString(access())
 	if err != nil {
@@ -416,8 +416,8 @@ func letsIn(t *testing.T, what string, sd *windows.SECURITY_DESCRIPTOR) {
 	}
 }
 
-// The system's service is installed, started, stopped and uninstalled by the manager
-// itself, and has by then all that Prepare gives it.
+// The real service manager installs, starts, stops and uninstalls the system's service, with the
+// configuration of Prepare.
 func TestServiceManager(t *testing.T) {
 	programs, err := windows.KnownFolderPath(windows.FOLDERID_ProgramFiles, 0)
 	if err != nil {
@@ -425,7 +425,7 @@ func TestServiceManager(t *testing.T) {
 	}
 	base := filepath.Join(programs, "queuectl-register-test")
 	o := Options{Program: filepath.Join(base, "queuectl.exe"), Client: filepath.Join(base, "queuectl.exe"), Places: config.Places{State: filepath.Join(base, "state"), Socket: `\\.\pipe\queuectl-register-test`, File: filepath.Join(base, "state", "queuectl.toml")}}
-	o.Talk.End = func(bool) error { return queue.ErrUnavailable } // what runs is no queuectl
+	o.Talk.End = func(bool) error { return queue.ErrUnavailable } // the running service is not queuectl
 	s, err := New(o)
 	if err != nil {
 		t.Fatal(err)
@@ -467,7 +467,7 @@ func TestServiceManager(t *testing.T) {
 	}
 }
 
-// asPrepared looks whether the manager keeps of the service what was asked for.
+// asPrepared checks that the service manager has stored the configuration of Prepare.
 func asPrepared(t *testing.T) {
 	m, err := mgr.Connect()
 	if err != nil {
@@ -519,7 +519,7 @@ func TestRunKey(t *testing.T) {
 	}
 }
 
-// TestMain is the service too that TestServiceManager has the manager start.
+// TestMain is also the service that TestServiceManager starts.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "serve" && os.Args[2] == "--service" {
 		if err := svc.Run(Name, idle{}); err != nil {
@@ -530,7 +530,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// idle is a service that does nothing but stop when it is told to.
+// idle is a service that does nothing until it is stopped.
 type idle struct{}
 
 func (idle) Execute(_ []string, asked <-chan svc.ChangeRequest, tell chan<- svc.Status) (bool, uint32) {
@@ -569,7 +569,7 @@ func copySelf(t *testing.T, to string) {
 	}
 }
 
-// wine reports whether this is Wine, which says so by a function that Windows has not.
+// wine reports whether this is Wine, which exports a function that Windows lacks.
 func wine() bool {
 	return syscall.NewLazyDLL("ntdll.dll").NewProc("wine_get_version").Find() == nil
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// trusted refuses a program in somebody's own folders, where the service's account cannot
-// read, and one that others could replace.
+// trusted returns an error for a program in a user's profile, which the service's account cannot
+// read, or that other accounts could replace.
 func trusted(program string) error {
 	users, err := windows.KnownFolderPath(windows.FOLDERID_UserProfiles, 0)
 	if err != nil {
@@ -24,11 +24,11 @@ func trusted(program string) error {
 	return onlyTrustedReplace(program, accounts.AccessTo)
 }
 
-// move is what to do with a program that the service cannot be.
+// move is the advice to copy the programs to another folder.
 const move = `; copy queuectl.exe and queuectld.exe to another folder, such as C:\Program Files\queuectl, and run there: queuectl service install`
 
-// onlyTrustedReplace refuses a program if others may change it or its folder, or move a folder
-// above those away: then another one could take its place.
+// onlyTrustedReplace returns an error if other accounts could replace the program. They could if
+// they may change it or its folder, or move one of the folders above away.
 func onlyTrustedReplace(program string, access func(path string) (*windows.SECURITY_DESCRIPTOR, error)) error {
 	for path := program; ; path = filepath.Dir(path) {
 		rights, by := windows.ACCESS_MASK(accounts.Changes), accounts.OthersBy
@@ -37,7 +37,7 @@ func onlyTrustedReplace(program string, access func(path string) (*windows.SECUR
 		}
 		top := filepath.Dir(path) == path
 		if top {
-			rights &^= windows.DELETE // nobody moves a drive
+			rights &^= windows.DELETE // a drive cannot be moved
 		}
 		sd, err := access(path)
 		if err != nil {

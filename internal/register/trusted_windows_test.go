@@ -10,22 +10,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A program that others could replace is not made a service, nor one with a folder that
-// others have put something into: the machine would start it some day. The program, its folder
-// and those above it count; that anybody may make a folder on a drive does not.
+// onlyTrustedReplace rejects a program that other accounts could change, whose folder they could
+// change, or above which they could move a folder away. Everyone may create folders on a drive;
+// that alone is accepted.
 func TestProgramThatOthersMayChange(t *testing.T) {
 	const (
-		drive    = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;BU)(A;OICIIO;0x1301bf;;;AU)(A;;LC;;;AU)" // C:\ as Windows makes it
-		data     = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;;0x1301bf;;;AU)(A;OICIIO;0x1301bf;;;AU)"                 // another drive
-		programs = "O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)"   // C:\Program Files
-		made     = "O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)"                                                     // C:\any
-		users    = "O:BUD:(A;OICI;FA;;;BA)"
-		child    = "O:BAD:(A;OICI;FA;;;BA)(A;;0x40;;;BU)"
+		// C:\ as created by Windows.
+		drive = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;OICI;0x1200a9;;;BU)(A;OICIIO;0x1301bf;;;AU)(A;;LC;;;AU)"
+		// Another drive.
+		data = "O:SYD:(A;OICI;FA;;;BA)(A;OICI;FA;;;SY)(A;;0x1301bf;;;AU)(A;OICIIO;0x1301bf;;;AU)"
+		// C:\Program Files.
+		programs = "O:BAD:(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)(A;;0x1200a9;;;BU)(A;OICIIO;GRGX;;;BU)(A;OICIIO;GA;;;CO)"
+		// A new folder in C:\.
+		made  = "O:BAD:(A;OICI;FA;;;BA)(A;OICI;0x1301bf;;;AU)"
+		users = "O:BUD:(A;OICI;FA;;;BA)"
+		child = "O:BAD:(A;OICI;FA;;;BA)(A;;0x40;;;BU)"
 	)
 	for _, c := range []struct{ drive, above, folder, program, refused string }{
 		{drive, programs, programs, programs, ""},
 		{data, programs, programs, programs, ""},
-		{drive, drive, programs, programs, ""}, // what is made in it is for others to change, not it
+		{drive, drive, programs, programs, ""}, // others may change only new folders in it
 		{drive, programs, programs, made, `C:\above\folder\q.exe`},
 		{drive, programs, made, programs, `C:\above\folder`},
 		{drive, programs, drive, programs, `C:\above\folder`},

@@ -11,16 +11,16 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// rootsAlone says who may do something to the system's service.
+// rootsAlone is the message for a caller without the rights to manage the system's service.
 const rootsAlone = "only root can %s the system's service; run: sudo queuectl service %[1]s; or use --user for your own service"
 
-// packaged and packagedClient are the paths of the programs in the files of the packages.
+// packaged and packagedClient are the paths of the programs in the packages' files.
 const (
 	packaged       = "/usr/libexec/queuectl/queuectld"
 	packagedClient = "/usr/bin/queuectl"
 )
 
-// text is a file of the packages as it has to be here.
+// text returns a file of the packages with the paths of this installation.
 func (o Options) text(name string) string {
 	raw, err := packaging.Files.ReadFile(name)
 	if err != nil {
@@ -37,8 +37,8 @@ func (o Options) text(name string) string {
 	).Replace(string(raw))
 }
 
-// arguments are those of serve, as launchd's file has them: the user's own service
-// needs none, for it finds its places by itself.
+// arguments returns the arguments of serve as XML for launchd's file. The user's own service needs
+// none, since it uses the default paths.
 func (o Options) arguments() string {
 	if o.User {
 		return ""
@@ -46,13 +46,13 @@ func (o Options) arguments() string {
 	var b strings.Builder
 	for _, word := range o.serve()[1:] {
 		b.WriteString("\t\t<string>")
-		b.WriteString(html.EscapeString(word)) // what it writes is XML too
+		b.WriteString(html.EscapeString(word)) // produces valid XML too
 		b.WriteString("</string>\n")
 	}
 	return b.String()
 }
 
-// plain reports that paths hold nothing that means something in a unit or in XML.
+// plain returns an error if a path contains a character that has a meaning in a unit or in XML.
 func (o Options) plain() error {
 	special := func(r rune) bool {
 		return !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._+-", r)

@@ -19,7 +19,7 @@ var (
 	own    = Options{User: true, Program: "/home/eve/queuectld", Client: "/home/eve/queuectl", Places: config.Places{State: "/home/eve/state/queuectl", Socket: "/home/eve/state/queuectl/queuectl.sock", File: "/home/eve/conf/queuectl/queuectl.toml"}}
 )
 
-// A unit differs from the packaged one by the programs' paths alone.
+// A unit differs from the packaged one only in the paths of the programs.
 func TestUnitsAreThePackagesUnits(t *testing.T) {
 	for _, name := range []string{"queuectl.service", "queuectl-runner@.service", "queuectl.socket", "queuectl-runner.socket", "queuectl.sysusers", "queuectl.tmpfiles"} {
 		packages := Options{Program: packaged, Client: packagedClient, Places: system.Places}.text(name)
@@ -33,7 +33,7 @@ func TestUnitsAreThePackagesUnits(t *testing.T) {
 	}
 }
 
-// Nothing in the files is left open, for the system and for a user.
+// No placeholder remains in the files of the system or of a user.
 func TestFilesAreFilledIn(t *testing.T) {
 	for _, o := range []Options{system, own} {
 		for _, name := range []string{"user/queuectl.service", "user/queuectl-runner@.service", "user/queuectl.socket", "user/queuectl-runner.socket", "launchd.plist"} {
@@ -55,7 +55,7 @@ func TestFilesAreFilledIn(t *testing.T) {
 	}
 }
 
-// launchd's file is XML, and starts serve in the places that are meant.
+// launchd's file is valid XML and starts serve with the right paths.
 func TestLaunchdFile(t *testing.T) {
 	for _, c := range []struct {
 		o    Options
@@ -92,7 +92,7 @@ func TestLaunchdFile(t *testing.T) {
 	}
 }
 
-// A path that would mean something in a unit is refused.
+// A path with characters that have a meaning in a unit is rejected.
 func TestPathsThatNoUnitHolds(t *testing.T) {
 	if err := system.plain(); err != nil {
 		t.Error(err)

@@ -8,8 +8,8 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// A service that a client started on demand does not start at boot; its unit has to be registered and enabled.
-// What the init process of a machine or container started comes back with it.
+// A service that a client started on demand does not start at boot; its unit has to be registered
+// and enabled. A service that init started is assumed to start with the machine or container.
 func TestBootAdviceSaysWhatIsMissing(t *testing.T) {
 	t.Setenv("HOME", t.TempDir())
 	booted := t.TempDir()

@@ -6,12 +6,13 @@ import "github.com/queuectl/queuectl/config"
 type Process struct {
 	Kind       config.Kind
 	Background bool   // a client started it on demand
-	Unit       string // the systemd unit from the service's environment, "" for none
-	Parent     int    // the process that started it
+	Unit       string // systemd unit from the service's environment; "" for none
+	Parent     int    // pid of the process that started it
 }
 
-// registerOwn registers a user's own service, with the system's manager of services.
+// registerOwn is the command that registers a user's own service.
 const registerOwn = "queuectl service install --user"
 
-// elsewhere is the advice for a service in a directory named by --dir, which only the machine's init system can start.
+// elsewhere is the advice for a service in a directory given with --dir, which only the machine's
+// init system can start.
 const elsewhere = "make the init system start this service, or register your own service: " + registerOwn

@@ -1,7 +1,7 @@
-// Package registered tells whether this user has a service of their own registered with
-// the operating system. It is apart from package register, which makes it so, for the
-// client asks this each time that no service answers, and is to start quickly.
+// Package registered reports whether this user has a service registered with the operating system.
+// It is separate from package register, so that the client, which checks this each time that no
+// service answers, starts fast.
 package registered
 
-// Name is what the service is called.
+// Name is the name of the service.
 const Name = "queuectl"

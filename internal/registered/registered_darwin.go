@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// File is launchd's file of this user's service.
+// File returns the path of launchd's file for this user's service.
 func File() string {
 	return filepath.Join(os.Getenv("HOME"), "Library/LaunchAgents", Name+".plist")
 }
@@ -18,12 +18,12 @@ func Own() (start string, registered bool) {
 	return "launchctl load " + File(), err == nil
 }
 
-// EndsAtLogout reports whether a registered service of this user ends when the user has
-// logged out, and could do otherwise.
+// EndsAtLogout reports whether a registered service of this user ends when the user logs out,
+// although it could keep running.
 func EndsAtLogout() bool { return false }
 
-// BootAdvice returns how to make a service start at boot, or "" if it does. launchd starts the machine's service
-// at boot, and a user's own one at login only.
+// BootAdvice returns how to make a service start at boot, or "" if it does. launchd starts the
+// machine's service at boot, but a user's own one only at login.
 func BootAdvice(p Process) string {
 	switch p.Kind {
 	case config.SystemService:

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// Folder is where the units of a user stand.
+// Folder returns the directory of a user's units.
 func Folder() string { return filepath.Join(os.Getenv("HOME"), ".config/systemd/user") }
 
 // Own reports whether a service of this user is registered, and the command that starts it.
@@ -16,21 +16,22 @@ func Own() (start string, registered bool) {
 	return "systemctl --user start " + Name, exists(filepath.Join(Folder(), Name+".service"))
 }
 
-// EndsAtLogout reports whether a registered service of this user ends when the user has
-// logged out, and does not begin with the machine.
+// EndsAtLogout reports whether a registered service of this user ends when the user logs out, and
+// does not start at boot.
 func EndsAtLogout() bool {
 	_, registered := Own()
 	return registered && !lingers()
 }
 
-// lingers reports whether systemd runs this user's services from boot on. It also does if the user is unknown:
-// then no advice would help.
+// lingers reports whether systemd runs this user's services from boot on. It also returns true if
+// the user is unknown, because then no advice would help.
 func lingers() bool {
 	who, err := user.Current()
 	return err != nil || exists(filepath.Join("/var/lib/systemd/linger", who.Username))
 }
 
-// initPID is the process that the kernel starts first. In a container that may be the service.
+// initPID is the pid of the first process, which the kernel starts. In a container that may be the
+// service.
 const initPID = 1
 
 // BootAdvice returns how to make a service start at boot, or "" if it does. A registered service starts
@@ -38,7 +39,8 @@ const initPID = 1
 // init started, or that is init, is assumed to start with the machine or the container.
 func BootAdvice(p Process) string { return bootAdvice(p, "/run/systemd/system") }
 
-// bootAdvice is BootAdvice where this directory exists if systemd runs, see sd_booted(3).
+// bootAdvice implements BootAdvice. booted is the directory that exists if systemd runs, see
+// sd_booted(3).
 func bootAdvice(p Process, booted string) string {
 	if !p.Background && p.Unit == "" && (p.Parent == initPID || os.Getpid() == initPID) {
 		return ""

@@ -6,10 +6,10 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// RunKey holds the commands that Windows runs when this user logs on, by name.
+// RunKey is the registry key with the commands that Windows runs when this user logs on, by name.
 const RunKey = `Software\Microsoft\Windows\CurrentVersion\Run`
 
-// Command is the one of the user's own service.
+// Command returns the command of the user's own service.
 func Command() (line string, err error) {
 	k, err := registry.OpenKey(registry.CURRENT_USER, RunKey, registry.QUERY_VALUE)
 	if err != nil {
@@ -26,15 +26,15 @@ func Own() (start string, registered bool) {
 	return "queuectl service start --user", err == nil && line != ""
 }
 
-// EndsAtLogout reports whether a registered service of this user ends when the user has
-// logged out, which it does.
+// EndsAtLogout reports whether a service of this user is registered, since such a service always
+// ends when the user logs out.
 func EndsAtLogout() bool {
 	_, registered := Own()
 	return registered
 }
 
-// BootAdvice returns how to make a service start at boot, or "" if it does. Windows starts the system's service
-// at boot, and a user's own one at logon only.
+// BootAdvice returns how to make a service start at boot, or "" if it does. Windows starts the
+// system's service at boot, but a user's own one only at logon.
 func BootAdvice(p Process) string {
 	switch p.Kind {
 	case config.SystemService:

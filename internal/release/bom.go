@@ -48,7 +48,7 @@ type hash struct {
 
 type licence struct {
 	Licence struct {
-		ID string `json:"id"` // SPDX
+		ID string `json:"id"` // SPDX identifier
 	} `json:"license"`
 }
 
@@ -62,8 +62,9 @@ type depends struct {
 	On  []string `json:"dependsOn"`
 }
 
-// bom prints the bill of materials of all programs from what the linker wrote into them: Go, and each module with
-// its checksum from go.sum and its licences. Its arguments are VERSION DATE MODULES GOROOT and the programs.
+// bom prints the bill of materials of all programs, from what the linker wrote into them: Go, and
+// each module with its checksum from go.sum and its licences. Its arguments are VERSION DATE
+// MODULES GOROOT and the programs.
 func bom(out io.Writer, args []string) error {
 	version, date, modules, goroot, files := args[0], args[1], args[2], args[3], args[4:]
 	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1}
@@ -105,7 +106,7 @@ func bom(out io.Writer, args []string) error {
 	return e.Encode(b)
 }
 
-// program returns the component for one of our programs.
+// program returns the component for one of queuectl's programs.
 func program(file, version string, info *debug.BuildInfo) (component, error) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -125,7 +126,8 @@ func program(file, version string, info *debug.BuildInfo) (component, error) {
 	return c, nil
 }
 
-// linkedParts returns the components for Go's standard library and for each module that is linked into a program.
+// linkedParts returns the components for Go's standard library and for each module that is linked
+// into a program.
 func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, error) {
 	std := component{Type: "library", Name: "std", Version: strings.TrimPrefix(info.GoVersion, "go")}
 	std.PURL = "pkg:golang/std@" + std.Version
@@ -145,8 +147,8 @@ func linkedParts(info *debug.BuildInfo, modules, goroot string) ([]component, er
 	return parts, nil
 }
 
-// licencesOf returns the licences whose text is in the licence files of a directory. A directory whose licence is
-// not known is an error, so that no dependency is shipped whose licence was never read.
+// licencesOf returns the licences whose text is in the licence files of a directory. An unknown
+// licence is an error, so that every licence of a shipped dependency has been read.
 func licencesOf(dir string) ([]licence, error) {
 	text, err := licencesIn(dir)
 	if err != nil {

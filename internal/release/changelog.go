@@ -9,14 +9,14 @@ import (
 
 const maintainer = "queuectl maintainers <queuectl@users.noreply.github.com>"
 
-// entry is a version and what it brought.
+// entry is the changelog section of one version.
 type entry struct {
 	version, date string
 	notes         []string
 }
 
-// changelog writes the changelog in the form that nfpm puts into packages. The section Unreleased is listed under the
-// version and date of the build.
+// changelog writes the changelog in the format of nfpm, for packages. The section Unreleased is
+// listed under the version and date of the build.
 func changelog(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {
@@ -37,8 +37,9 @@ func changelog(out io.Writer, args []string) error {
 	return nil
 }
 
-// readChangelog reads the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] - 2026-11-22` with one
-// line for each change. The first section that has changes is the version that is built.
+// readChangelog parses the format of Keep a Changelog: sections `## [Unreleased]` and `## [1.2.3] -
+// 2026-11-22` with one line for each change. The first section with changes gets the version that
+// is being built.
 func readChangelog(text, version, date string) ([]entry, error) {
 	var entries []entry
 	for line := range strings.Lines(text) {
@@ -66,7 +67,8 @@ func readChangelog(text, version, date string) ([]entry, error) {
 	return entries, nil
 }
 
-// notes writes the section of the changelog for a version, without its heading, or else the section Unreleased.
+// notes writes the section of the changelog for a version, without its heading, or else the section
+// Unreleased.
 func notes(out io.Writer, args []string) error {
 	raw, err := os.ReadFile(args[0])
 	if err != nil {

@@ -12,19 +12,19 @@ import (
 	"strings"
 )
 
-// repository is where links lead whose target is not installed.
+// repository is the base URL for links whose target is not installed.
 const repository = "https://github.com/queuectl/queuectl/blob/main/"
 
 // link matches the target of a link in Markdown: [text](target).
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 
-// docs copies pages and data files of the repository into a directory, so that each link in them works where they are
-// installed: it leads to another copied file, or else to the repository. Its arguments are LAYOUT DIR and the files,
-// as paths in the repository. The layout is flat, without directories, or tree. A link to a file that the repository
-// does not have is an error.
+// docs copies pages and data files of the repository into a directory, and changes their links so
+// that each works there. A link then leads to another copied file, or else to the repository. Its
+// arguments are LAYOUT DIR and the files, as paths in the repository. The layout is flat, without
+// directories, or tree. A link to a file that the repository does not have is an error.
 func docs(_ io.Writer, args []string) error {
 	layout, dir, files := args[0], args[1], args[2:]
-	installed := map[string]string{} // by the path in the repository
+	installed := map[string]string{} // installed path by path in the repository
 	for _, file := range files {
 		file = path.Clean(filepath.ToSlash(file))
 		installed[file] = file
@@ -58,7 +58,7 @@ func relink(text, page string, installed map[string]string) (string, error) {
 	text = link.ReplaceAllStringFunc(text, func(match string) string {
 		target, fragment, _ := strings.Cut(match[2:len(match)-1], "#")
 		if target == "" || strings.Contains(target, ":") {
-			return match // within the page, or a URL
+			return match // a link within the page, or a URL
 		}
 		file := path.Join(path.Dir(page), target)
 		if _, err := os.Stat(filepath.FromSlash(file)); errors.Is(err, fs.ErrNotExist) {
@@ -76,7 +76,7 @@ func relink(text, page string, installed map[string]string) (string, error) {
 	return text, missing
 }
 
-// relative returns the path of a file as seen from a directory, with slashes.
+// relative returns the path of a file relative to a directory, with slashes.
 func relative(dir, file string) (string, error) {
 	to, err := filepath.Rel(filepath.FromSlash(dir), filepath.FromSlash(file))
 	return filepath.ToSlash(to), err

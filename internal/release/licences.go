@@ -11,8 +11,8 @@ import (
 	"unicode"
 )
 
-// licences prints those of Go and of every module that is linked in, which ask to be
-// carried along.
+// licences prints the licences of Go and of every linked module, which require that their text is
+// distributed.
 func licences(out io.Writer, args []string) error {
 	info, err := buildinfo.ReadFile(args[0])
 	if err != nil {
@@ -36,7 +36,8 @@ func licences(out io.Writer, args []string) error {
 	return nil
 }
 
-// escaped is a module's folder in the module cache, where capitals are !small.
+// escaped returns a module's directory in the module cache, where "!" and a lower-case letter
+// replace a capital.
 func escaped(m *debug.Module) string {
 	var b strings.Builder
 	for _, r := range m.Path + "@" + m.Version {
@@ -48,7 +49,7 @@ func escaped(m *debug.Module) string {
 	return b.String()
 }
 
-// licencesIn is the text of all licence files of a folder; one without is an error.
+// licencesIn returns the text of all licence files in a directory. It returns an error without any.
 func licencesIn(dir string) (string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command release writes the files that accompany the programs in a release: the changelog of the packages, the
-// release notes, the licences of everything that is linked in, the bill of materials, the installed pages and the .zip. The same input
-// gives the same bytes.
+// Command release writes the files that accompany the programs in a release. These are the
+// packages' changelog, the release notes, the licences of all linked code, the bill of materials,
+// the installed pages and the .zip. Its output depends only on its input.
 package main
 
 import (
@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// parts are the files it can write, by name. The last argument of one that takes a list may be repeated.
+// parts maps the name of each part to its arguments and the function that writes it. If list is
+// set, the last argument may be repeated.
 var parts = map[string]struct {
 	args  []string
 	list  bool

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Unreleased changes belong to the version of the build; older versions keep theirs. An empty section Unreleased is
-// skipped: the build is then the newest version.
+// Unreleased changes belong to the version of the build; older versions keep theirs. An empty
+// section Unreleased is skipped: the build is then the newest version.
 func TestChangelogBeginsWithVersionOfBuild(t *testing.T) {
 	for unreleased, want := range map[string][]entry{
 		"### Added\n\nJobs\n\n- One thing.\n- Another.\n\n": {
@@ -41,7 +41,8 @@ func TestChangelogWithoutDateOrChangesIsRefused(t *testing.T) {
 	}
 }
 
-// The notes of a release are its section of the changelog; a version without a section has the unreleased changes.
+// The notes of a release are its section of the changelog; a version without a section has the
+// unreleased changes.
 func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "CHANGELOG.md")
 	text := "# Changelog\n\n## [Unreleased]\n\n- New.\n\n## [0.2.0] - 2026-11-28\n\n### Added\n\n- Old.\n\n## [0.1.0] - 2026-11-22\n\n- Older.\n"
@@ -56,8 +57,8 @@ func TestNotesAreTheSectionOfTheVersion(t *testing.T) {
 	}
 }
 
-// A module in the cache has capitals as !small; what is replaced is named by what
-// replaces it.
+// In the path of a module in the cache, !small replaces a capital. A replaced module is listed as
+// its replacement.
 func TestModules(t *testing.T) {
 	m := &debug.Module{Path: "github.com/BurntSushi/toml", Version: "v1.6.0", Sum: "h1:abc="}
 	if got, want := escaped(m), "github.com/!burnt!sushi/toml@v1.6.0"; got != want {
@@ -70,7 +71,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// A .zip tells nothing of when and where its files were made.
+// The .zip does not depend on the time or the directory in which its files were created.
 func TestZipIsTheSameAgain(t *testing.T) {
 	made := func(age time.Duration) []byte {
 		dir := t.TempDir()
@@ -105,7 +106,7 @@ func TestZipIsTheSameAgain(t *testing.T) {
 	}
 }
 
-// A licence is named by its SPDX identifier, from wording that no other one has.
+// A licence is identified by its SPDX identifier, from wording that no other licence contains.
 func TestIdentifyLicence(t *testing.T) {
 	const bsd = "Redistribution and use in source\nand binary forms, with or without modification, are permitted"
 	for _, c := range []struct {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// pack prints a folder as a .zip whose files are all of one date, in the order of
-// their names.
+// pack prints a directory as a .zip file. All entries have the same date and are sorted by name, so
+// the output is reproducible.
 func pack(out io.Writer, args []string) error {
 	date, err := time.Parse(time.RFC3339, args[1])
 	if err != nil {

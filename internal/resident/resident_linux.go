@@ -1,5 +1,6 @@
-// Package resident keeps what a service holds in memory small while it is idle. Its start, and each kind of request, read code and
-// tables of libraries that are not needed again for long, and are most of what it would hold.
+// Package resident reduces the memory of a service that is idle. Most of that memory is code and
+// tables of libraries. The start and each kind of request read them, and then they are not needed
+// for a long time. Start with Trimmer.
 package resident
 
 import (
@@ -16,33 +17,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An idle service is one that takes less than a hundredth of a processor. What it has used since its heap was looked through must be
-// worth another time.
+// idleShare defines an idle service: it uses less than 1/idleShare of a processor. worthIt is how
+// much the service must have used since the last garbage collection by Trimmer, before another one
+// is worthwhile.
 // See docs/decisions/0073.
 const (
 	idleShare = 100
-	worthIt   = 20 * time.Millisecond // of processor time
+	worthIt   = 20 * time.Millisecond // processor time
 )
 
-// Trimmer knows when there is something to drop. It may be used by several goroutines at once.
+// Trimmer releases memory while the service is idle. Its methods may be called concurrently.
 type Trimmer struct {
-	mu            sync.Mutex
-	looked        time.Time
-	used, cleaned time.Duration // of processor time, at the last look, and when the heap was looked through
+	mu     sync.Mutex
+	looked time.Time
+	// Processor time used until the last call of Look, and until the last garbage collection.
+	used, cleaned time.Duration
 }
 
-// Begin is the first look, which drops nothing.
+// Begin records the start of the first interval for Look.
 func (t *Trimmer) Begin() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.looked, t.used = time.Now(), processorTime()
 }
 
-// Look drops what is held too much if the program was idle since the last look. That takes about a millisecond, and longer where there
-// is a large heap to look through.
+// Look releases memory if the program was idle since the previous call. That takes about a
+// millisecond, and longer if a large heap must be collected.
 func (t *Trimmer) Look() {
 	if !t.mu.TryLock() {
-		return // another look is under way
+		return // another call is in progress
 	}
 	defer t.mu.Unlock()
 	now, used := time.Now(), processorTime()
@@ -53,9 +56,9 @@ func (t *Trimmer) Look() {
 	}
 }
 
-// drop drops the pages of this program's file from its memory, and what the heap has too much. What is used again comes back from the
-// page cache, mostly 64 KiB at a time, in a few microseconds each. Pages that were written to are left alone; where nothing can be
-// dropped nothing is. The caller holds mu.
+// drop releases the pages of this program's file and, if heap is set, unused heap memory. Pages
+// that are used again come back from the page cache, mostly 64 KiB at a time, in a few microseconds
+// each. Modified pages are kept. Errors are ignored. The caller holds mu.
 func (t *Trimmer) drop(heap bool) {
 	exe, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -76,7 +79,7 @@ func (t *Trimmer) drop(heap bool) {
 	}
 }
 
-// processorTime is what this program has used.
+// processorTime returns the processor time that this program has used.
 func processorTime() time.Duration {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
@@ -87,7 +90,8 @@ func processorTime() time.Duration {
 
 type mapping struct{ start, end uintptr }
 
-// unwritten are the mappings of a file that cannot be written to, and were not: all that they hold is the file's.
+// unwritten returns the mappings of a file that are read-only and have no modified pages, so that
+// their content can be read from the file again.
 func unwritten(smaps []byte, file string) (list []mapping) {
 	var m mapping
 	of := false
@@ -100,11 +104,11 @@ func unwritten(smaps []byte, file string) (list []mapping) {
 			end, err2 := strconv.ParseUint(to, 16, int(8*unsafe.Sizeof(m.start)))
 			m = mapping{uintptr(start), uintptr(end)}
 			of = err == nil && err2 == nil && words[1][1] == '-' && strings.Join(words[5:], " ") == file
-		case len(words) == 5 && len(words[1]) == 4: // of no file
+		case len(words) == 5 && len(words[1]) == 4: // a mapping without a file
 			of = false
-		case of && len(words) == 3 && words[0] == "Anonymous:": // pages that were written to
+		case of && len(words) == 3 && words[0] == "Anonymous:": // pages that were modified
 			of = words[1] == "0"
-		case of && len(words) == 3 && words[0] == "Swap:": // and such as are not in memory now
+		case of && len(words) == 3 && words[0] == "Swap:": // modified pages that are swapped out
 			if words[1] == "0" {
 				list = append(list, m)
 			}

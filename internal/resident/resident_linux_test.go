@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Only mappings of the program's file that nobody can write to, and in which no page was, are dropped.
+// unwritten returns only read-only mappings of the program's file without modified pages.
 func TestUnwritten(t *testing.T) {
 	const smaps = `00400000-01234000 r-xp 00000000 fd:01 42                                 /opt/a b/queuectld
 Size:              14544 kB
@@ -46,7 +46,8 @@ Swap:                  4 kB
 	}
 }
 
-// The heap is looked through once the program is idle, if it has done enough since: not while it works, nor again and again.
+// Look collects the heap once the program is idle, if it has worked enough since the last time: not
+// while it works, and not repeatedly.
 func TestCleanedOnceIdle(t *testing.T) {
 	var m Trimmer
 	m.Begin()

@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package resident keeps what a service holds in memory small while it is idle.
+// Package resident reduces the memory of a service that is idle. It does so only on Linux.
 package resident
 
 // Trimmer does nothing here.

@@ -1,5 +1,5 @@
-// Package session tells a process, on Windows, that the session of its user ends. Elsewhere that is a signal
-// like any other, and ErrEnds is never met.
+// Package session detects, on Windows, that the user's session is ending. Other systems send a
+// signal like any other, and there ErrEnds and ErrClosed do not occur.
 package session
 
 import (
@@ -8,26 +8,27 @@ import (
 	"time"
 )
 
-// ErrEnds is why a context has ended if the session ends: its user logs off, or the machine goes down; ErrClosed if the
-// window of the console is closed, which ends nothing but the programs in it. Windows ends a process some 5 s after
-// it was told.
+// ErrEnds is the cause of a context's end if the session ends: the user logs off, or the machine
+// shuts down. ErrClosed is the cause if the console window is closed, which ends only the programs
+// in it. In both cases Windows ends a process about 5 s after the notification.
 var (
 	ErrEnds   = errors.New("the user's session is ending")
 	ErrClosed = errors.New("the console window was closed")
 )
 
-// Grace is the most time that a command gets then between CTRL_BREAK and its end: what it ended with has to be
-// stored within the rest of the 5 s.
+// Grace is the longest time between CTRL_BREAK and the end of a command in that case. The rest of
+// the 5 s is for storing the results.
 const Grace = 3 * time.Second
 
-// key is under which a context has the one that ends with the session.
+// key is the context key for the context that Under marks.
 type key struct{}
 
-// Under is a context of which Ends and Ending know, from those that are made of it too, when it has ended with ErrEnds: they may
-// have ended before, for another reason.
+// Under marks ctx as the context that ends with the session. Ends, Closed and Ending find it
+// through derived contexts, which may have ended earlier for another reason.
 func Under(ctx context.Context) context.Context { return context.WithValue(ctx, key{}, ctx) }
 
-// Ending is closed once the session ends, of a context below Under; nil of any other.
+// Ending returns a channel that is closed when the context that Under marked ends, for example because
+// the session ends. It returns nil if ctx is not derived from Under.
 func Ending(ctx context.Context) <-chan struct{} {
 	if of, known := ctx.Value(key{}).(context.Context); known {
 		return of.Done()
@@ -35,10 +36,10 @@ func Ending(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// Ends reports whether the session ends, of a context below Under.
+// Ends reports whether the session is ending, for a context derived from Under.
 func Ends(ctx context.Context) bool { return endedWith(ctx, ErrEnds) }
 
-// Closed reports whether the window of the console is closed, of a context below Under.
+// Closed reports whether the console window was closed, for a context derived from Under.
 func Closed(ctx context.Context) bool { return endedWith(ctx, ErrClosed) }
 
 func endedWith(ctx context.Context, why error) bool {

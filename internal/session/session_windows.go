@@ -14,32 +14,39 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Windows tells processes from the highest level down, each once those before it have ended or their time is
-// over; all start at 0x280, and so do jobs. The service comes first: one that is told after its runner would
-// have what that has ended run again.
+// Service and Runner are shutdown levels. Windows notifies processes from the highest level down,
+// each after the previous ones have ended or timed out. All processes start at 0x280, including
+// jobs.
+//
+// The service comes first. If the runner ended first, the service would retry the jobs that the
+// runner's end has stopped.
 // See docs/decisions/0091.
 const (
 	Service = 0x3ff
 	Runner  = 0x3fe
 )
 
-// Notify returns a context that ends with ErrEnds when the session does. From then on Windows waits for this
-// process until stop. The console tells of it, but not a process that has none or has loaded user32.dll
-// (learn.microsoft.com, SetConsoleCtrlHandler), and so does a window that nobody sees. An error says why there
-// is no window; the context is of use all the same.
+// Notify returns a context that ends with ErrEnds when the session ends. From then on Windows waits
+// for this process until stop is called.
+//
+// The console notifies a process, unless the process has no console or has loaded user32.dll
+// (learn.microsoft.com, SetConsoleCtrlHandler). In that case an invisible window receives the
+// notification. err reports that the window could not be created; ctx is valid even then.
 func Notify(parent context.Context, level uintptr) (ctx context.Context, stop func(), err error) {
 	var session uint32
 	known := windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil
-	return notify(parent, level, !known || session != 0) // nobody logs off from session 0, which is of services
+	// Session 0 is that of services, where no user logs off.
+	return notify(parent, level, !known || session != 0)
 }
 
 func notify(parent context.Context, level uintptr, windowed bool) (ctx context.Context, stop func(), err error) {
-	setProcessShutdownParameters.Call(level, 0) // if it is refused the order is another
+	setProcessShutdownParameters.Call(level, 0) // an error only changes the order of notifications
 	ctx, cancel := context.WithCancelCause(parent)
 	w := &window{ends: func() { cancel(ErrEnds) }, closes: func() { cancel(ErrClosed) }, stopped: make(chan struct{})}
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, syscall.SIGTERM)
-	setConsoleCtrlHandler.Call(console(), 1) // it is asked before that of the signals, which tells not which event it was
+	// This handler runs before that of package signal, which does not report which event occurred.
+	setConsoleCtrlHandler.Call(console(), 1)
 	var loops sync.WaitGroup
 	loops.Go(func() { w.listen(told) })
 	if windowed {
@@ -58,7 +65,8 @@ func notify(parent context.Context, level uintptr, windowed bool) (ctx context.C
 	}), err
 }
 
-// lastEvent is the last event of the console, and console what hears of each and leaves what follows from it to others.
+// lastEvent is the last console event. console is the handler that records it and passes it on to
+// the next handler.
 var (
 	lastEvent atomic.Uint32
 	console   = sync.OnceValue(func() uintptr { return windows.NewCallback(heard) })
@@ -69,15 +77,15 @@ func heard(event uintptr) (handled uintptr) {
 	return 0
 }
 
-// window hears that the session ends, as a window and from the console.
+// window receives the notification that the session ends, through a window and from the console.
 type window struct {
 	ends    func()
 	closes  func()
 	stopped chan struct{}
-	thread  uintptr // of its messages
+	thread  uintptr // id of the thread that receives the window's messages
 }
 
-// listen hears what the console says.
+// listen waits for a notification from the console.
 func (w *window) listen(told chan os.Signal) {
 	defer signal.Stop(told)
 	select {
@@ -87,14 +95,14 @@ func (w *window) listen(told chan os.Signal) {
 		} else {
 			w.ends()
 		}
-		<-w.stopped // what it says then ends nothing either
+		<-w.stopped // ignore further notifications
 	case <-w.stopped:
 	}
 }
 
-// run makes the window, says so, and hears its messages until w is stopped.
+// run creates the window, reports that through made, and handles its messages until w is stopped.
 func (w *window) run(made chan<- error) {
-	runtime.LockOSThread() // to which the messages come; it ends with this
+	runtime.LockOSThread() // the messages arrive at this thread, which ends with the goroutine
 	w.thread = uintptr(windows.GetCurrentThreadId())
 	module, _, _ := getModuleHandle.Call(0)
 	class := &classEx{procedure: windows.NewCallback(w.take), module: module, name: windows.StringToUTF16Ptr("queuectl")}
@@ -124,15 +132,16 @@ func (w *window) run(made chan<- error) {
 	}
 }
 
-// take answers a message of the window.
+// take handles a message of the window.
 func (w *window) take(window uintptr, what uint32, yes, why uintptr) uintptr {
-	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0 // an installer that wants a file replaced ends no session
+	// An installer that wants to replace a file sends the same message, but does not end the session.
+	ofSession := why&closeApp == 0 || why&(logoff|critical) != 0
 	switch {
 	case what == wmQueryEndSession && ofSession:
 		return 1
 	case what == wmEndSession && ofSession && yes != 0:
 		w.ends()
-		<-w.stopped // Windows may end a process that has answered
+		<-w.stopped // Windows may end the process once this function returns
 		return 0
 	case what == wmQueryEndSession, what == wmEndSession, what == wmClose:
 		return 0

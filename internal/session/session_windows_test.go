@@ -18,7 +18,7 @@ var (
 	parameters  = kernel32.NewProc("GetProcessShutdownParameters")
 )
 
-// found is this process's own window that is in no other, 0 if there is none.
+// found returns the top-level window of this process, or 0 without one.
 func found() (window uintptr) {
 	class := windows.StringToUTF16Ptr("queuectl")
 	for {
@@ -32,17 +32,16 @@ func found() (window uintptr) {
 	}
 }
 
-// send has a window answer a message within a second.
+// send sends a message to a window and waits up to a second for the answer.
 func send(window uintptr, what uint32, yes, why uintptr) (answer uintptr, answered bool) {
 	ok, _, _ := sendTimeout.Call(window, uintptr(what), yes, why, 0, 1000, uintptr(unsafe.Pointer(&answer)))
 	return answer, ok != 0
 }
 
-// A process hears by a window that nobody sees that its session ends, and Windows waits until it
-// has done what there is to do. Neither an end that was called off, nor an installer, nor who
-// closes the window ends anything.
+// An invisible window receives the notification that the session ends, and Windows waits until the
+// process has finished. A cancelled logoff, an installer, and closing the window end nothing.
 func TestWindowHearsOfTheEnd(t *testing.T) {
-	for range 2 { // a window leaves nothing behind
+	for range 2 { // a window leaves no state behind
 		ctx, stop, err := notify(t.Context(), Service, true)
 		if err != nil {
 			t.Fatal(err)
@@ -94,8 +93,8 @@ func TestWindowHearsOfTheEnd(t *testing.T) {
 	}
 }
 
-// A service of the machine needs no window, which would take of the desktop that its jobs share. The service is told
-// before its runner, and both before jobs.
+// A service of the machine creates no window, which would use the desktop heap that its jobs share.
+// Windows notifies the service before its runner, and both before jobs.
 func TestOrderOfTheEnd(t *testing.T) {
 	_, stop, err := notify(t.Context(), Runner, false)
 	if err != nil || found() != 0 {
@@ -107,9 +106,10 @@ func TestOrderOfTheEnd(t *testing.T) {
 	}
 }
 
-// A window of the console that is closed ends no session.
+// Closing the console window does not count as the end of the session.
 func TestWindowThatIsClosed(t *testing.T) {
-	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} { // CTRL_LOGOFF_EVENT and CTRL_SHUTDOWN_EVENT
+	// CTRL_LOGOFF_EVENT and CTRL_SHUTDOWN_EVENT.
+	for event, want := range map[uintptr]string{ctrlClose: "closes", 5: "ends", 6: "ends"} {
 		got := make(chan string, 1)
 		w := &window{ends: func() { got <- "ends" }, closes: func() { got <- "closes" }, stopped: make(chan struct{})}
 		told := make(chan os.Signal, 1)

@@ -9,13 +9,15 @@ import (
 	"time"
 )
 
-// cancelCheck is the interval at which Dial checks whether its caller has given up.
+// cancelCheck is the interval at which Dial checks whether its context has been cancelled.
 const cancelCheck = 250 * time.Millisecond
 
-// Dial connects to a socket. While the socket's backlog is full, Dial waits: until ctx ends, or backlogWait has passed.
-// It waits in a blocking connect(2), because the kernel wakes a process that waits there each time the server accepts a
-// connection. A client that only tried again from time to time would nearly always find the backlog full if another
-// process connects in a loop.
+// Dial connects to a socket. While the socket's backlog is full, Dial waits until ctx ends or
+// backlogWait has passed.
+//
+// It waits in a blocking connect(2), because the kernel wakes a process that waits there each time
+// the server accepts a connection. A client that only polled would nearly always find the backlog
+// full if another process connects in a loop.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

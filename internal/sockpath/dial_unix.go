@@ -9,13 +9,14 @@ import (
 	"time"
 )
 
-// backlogWait is how long Dial waits at most while a socket's backlog is full.
+// backlogWait is the longest time that Dial waits while a socket's backlog is full.
 const backlogWait = 5 * time.Second
 
-// ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than they arrive.
+// ErrBacklogFull means that a server listens on a socket, but accepts connections more slowly than
+// they arrive.
 var ErrBacklogFull = errors.New("too many connections are waiting to be accepted")
 
-// DialWithin connects to a socket, or gives up after most.
+// DialWithin connects to a socket. It gives up after most.
 func DialWithin(path string, most time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), most)
 	defer cancel()

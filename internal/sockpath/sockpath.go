@@ -1,4 +1,5 @@
-// Package sockpath reaches Unix sockets, and gets around the length of their addresses.
+// Package sockpath connects to Unix sockets, and works around the maximum length of their
+// addresses.
 package sockpath
 
 import (
@@ -7,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// Max is the longest path that a socket's address holds, in bytes.
+// Max is the longest path that fits into a socket's address, in bytes.
 const Max = 107
 
-// Short is a path to the same place that fits into an address: one that goes by a
-// descriptor of the folder, where it must, which Linux alone has. It is valid until
-// done.
+// Short returns a path to the same file that fits into a socket's address. If the path is too long,
+// it returns one through a descriptor of the directory, which works only on Linux. The short path
+// is valid until done is called.
 func Short(path string) (short string, done func(), err error) {
 	if len(path) <= Max {
 		return path, func() {}, nil

@@ -1,21 +1,23 @@
-// Package stackroom has the main goroutine's stack grow once, to what a client needs, while
-// there is next to nothing on it. Otherwise it doubles two or three times deep in the
-// initialization of other packages and in the verb, each time with all that is on it and with
-// the tables that say where pointers are, which are not in memory yet: a twentieth of the time
-// that an enqueue takes. The package imports nothing, so that it comes before the others.
+// Package stackroom grows the main goroutine's stack once, to the size that a client needs, while
+// it is nearly empty.
+//
+// Otherwise the stack doubles two or three times later, in the initialization of other packages and
+// in the command. Each time, the runtime copies everything on it and reads pointer maps that are
+// not in memory yet. That is a twentieth of the time of an enqueue. The package imports nothing, so
+// that Go initializes it first.
 package stackroom
 
-// size is so much that the stack is 32 KiB afterwards.
+// size is the array size that makes the stack 32 KiB large.
 // See docs/decisions/0096.
 const size = 20 << 10
 
-// at is 0; the compiler does not know that.
+// at is always 0, but the compiler does not know that.
 var at int
 
 func init() { grow() }
 
-// grow has room for an array, which it does not touch: what is made sure of at its beginning
-// is all that it is for.
+// grow has a large array in its stack frame. It does not touch the array: the runtime grows the
+// stack on entry to the function.
 //
 //go:noinline
 func grow() {

@@ -1,5 +1,5 @@
-// Package statedir makes the folder in which a service keeps its queue, and sees to it
-// that nobody else may change what is in it.
+// Package statedir creates the directory in which a service keeps its queue, and ensures that no
+// other user can change its content.
 package statedir
 
 import (
@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Make makes the state folder where it is not there, and refuses one that is not
-// this account's alone.
+// Make creates the state directory if it is missing. It returns an error if other accounts could
+// change it.
 func Make(dir string) error {
 	err := makePrivate(dir)
 	switch {
@@ -23,6 +23,6 @@ func Make(dir string) error {
 	return Check(dir)
 }
 
-// Check refuses a state folder, which is there, that is not this account's alone: whatever is in
-// it could be another's, who may mean ill.
+// Check returns an error if other accounts could change an existing state directory, because its
+// content could then be malicious.
 func Check(dir string) error { return check(dir) }

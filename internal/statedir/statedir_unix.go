@@ -10,14 +10,13 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// makePrivate makes a directory, and those above it that are missing, with mode 0700 whatever the
-// umask.
+// makePrivate creates a directory, and its missing parents, with mode 0700 regardless of the umask.
 func makePrivate(dir string) error {
 	defer syscall.Umask(syscall.Umask(0o077))
 	return os.MkdirAll(dir, 0o700)
 }
 
-// check refuses a state folder that others could change.
+// check returns an error if other users could change the state directory.
 func check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -29,7 +28,7 @@ func check(dir string) error {
 		return fmt.Errorf("the state directory %s is not a directory; choose another one with --dir", dir)
 	case ok && st.Uid == 0 && os.Geteuid() != 0:
 		return fmt.Errorf("the state directory %s belongs to root, but the service does not run as root; if the directory is empty, run: chown %d:%d %[1]s", dir, os.Geteuid(), os.Getegid())
-	case ok && int(st.Uid) != os.Geteuid(): // who may have planted it
+	case ok && int(st.Uid) != os.Geteuid(): // that user may have prepared it for an attack
 		return fmt.Errorf("the state directory %s belongs to %s, who can change its content; choose another one with --dir, or run queuectl as that user", dir, new(accounts.Directory).UserName(int(st.Uid)))
 	case info.Mode().Perm()&0o022 != 0:
 		return fmt.Errorf("the state directory %s can be changed by other users (mode %03o); run: chmod go-w %s", dir, info.Mode().Perm(), dir)

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// makePrivate makes a folder, and those above it, that nobody else enters: whatever the
-// one above lets in, it lets in its user, the system and administrators.
+// makePrivate creates a folder and its missing parents. The folder admits only this user, the
+// system and administrators, regardless of the access list of its parent.
 func makePrivate(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return err
@@ -40,7 +40,7 @@ func makePrivate(dir string) error {
 	return nil
 }
 
-// check refuses a state folder that others could change.
+// check returns an error if other users could change the state directory.
 func check(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -56,8 +56,8 @@ func check(dir string) error {
 	return err
 }
 
-// checkAccess refuses a state folder by whose it is, for its owner may change who else
-// may use it, and by who may change it.
+// checkAccess returns an error if the access list lets other accounts change the folder. It also
+// returns one if the owner is not trusted, since an owner can change the access list.
 func checkAccess(dir string, sd *windows.SECURITY_DESCRIPTOR) error {
 	owner, trusted, err := accounts.Owner(sd)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// A state folder that is made lets nobody else in, whatever the one above does.
+// A new state folder admits no other accounts, regardless of its parent.
 func TestStateFolderIsPrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a", "b")
 	for range 2 {
@@ -30,8 +30,8 @@ func TestStateFolderIsPrivate(t *testing.T) {
 	}
 }
 
-// A state folder is refused that belongs to somebody else, who could change it at any time,
-// or that others may change: to look into it may be let.
+// check rejects a state folder that belongs to another account or that other accounts may change.
+// Read access is accepted.
 func TestStateFolderOfOthers(t *testing.T) {
 	for sddl, why := range map[string]string{
 		"O:BAD:P(A;;FA;;;SY)(A;;FA;;;BA)": "", "O:SYD:P(A;;FA;;;S-1-5-80-1-2-3-4-5)(A;OICIIO;FA;;;CO)(A;;FR;;;BU)": "",

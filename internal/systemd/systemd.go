@@ -1,5 +1,5 @@
-// Package systemd speaks to systemd: it takes its sockets, tells it how the service is,
-// and asks it what is to become of a unit. Where there is no systemd it does nothing.
+// Package systemd communicates with systemd: it receives sockets, reports the state of the service,
+// and queries units. Without systemd it does nothing.
 package systemd
 
 import (
@@ -16,48 +16,48 @@ import (
 	"github.com/coreos/go-systemd/v22/journal"
 )
 
-// Notify tells the service manager how this service is; see sd_notify(3). Who does not
-// listen is not told.
+// Notify sends state to the service manager, see sd_notify(3). Without a service manager it does
+// nothing.
 // See docs/decisions/0081.
 func Notify(lines ...string) {
 	daemon.SdNotify(false, strings.Join(lines, "\n"))
 }
 
-// longer is how long the manager is to wait for the next sign of a stop that has more to
-// do.
+// longer is how long the service manager should wait for the next message of a service that is
+// still stopping.
 const longer = 40 * time.Second
 
-// Longer tells the service manager that a stop takes longer; say it again within a
-// quarter of a minute as long as it does.
+// Longer asks the service manager to wait longer for the service to stop. Call it at least every 15
+// seconds while the service is stopping.
 func Longer() { Notify("EXTEND_TIMEOUT_USEC=" + strconv.FormatInt(longer.Microseconds(), 10)) }
 
-// Log writes a message with fields to the journal. An error means that there is none, or
-// that it cannot take it.
+// Log writes a message with fields to the journal. It returns an error if there is no journal or
+// the journal rejects the message.
 func Log(message string, priority int, fields map[string]string) error {
 	return journal.Send(message, journal.Priority(priority), fields)
 }
 
-// firstSocket is the descriptor of the first socket that the service manager hands over,
-// as sd_listen_fds(3) says.
+// firstSocket is the first descriptor that the service manager passes, as defined by
+// sd_listen_fds(3).
 const firstSocket = 3
 
-// WebSocket is the name (FileDescriptorName= of systemd.socket(5)) of sockets of the page.
+// WebSocket is the name (FileDescriptorName= of systemd.socket(5)) of sockets for the dashboard.
 const WebSocket = "web"
 
-// Sockets are those that the service manager has opened for this process.
+// Sockets holds the sockets that the service manager has opened for this process.
 type Sockets struct {
-	Control *net.UnixListener // nil if there is none
-	Web     []net.Listener    // those that have the name WebSocket
-	Useless []error           // why others are of no use
+	Control *net.UnixListener // nil without one
+	Web     []net.Listener    // sockets with the name WebSocket
+	Useless []error           // errors of descriptors that cannot be used
 }
 
-// Listening takes the sockets of this process, which can be done once. Those that are of
-// no use are closed.
+// Listening returns the sockets of this process. It can be called only once. It closes sockets that
+// cannot be used.
 func Listening() (Sockets, error) {
 	var has Sockets
 	pid, n, names := os.Getenv("LISTEN_PID"), os.Getenv("LISTEN_FDS"), strings.Split(os.Getenv("LISTEN_FDNAMES"), ":")
 	for _, name := range []string{"LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES"} {
-		os.Unsetenv(name) // they are nobody else's
+		os.Unsetenv(name) // child processes must not see them
 	}
 	if pid != strconv.Itoa(os.Getpid()) {
 		return has, nil
@@ -69,7 +69,7 @@ func Listening() (Sockets, error) {
 	for fd := range max(0, min(sockets, maxSockets)) {
 		f := os.NewFile(uintptr(firstSocket+fd), "socket")
 		l, err := net.FileListener(f)
-		f.Close() // l has its own
+		f.Close() // l has a duplicate
 		if err != nil {
 			has.Useless = append(has.Useless, fmt.Errorf("file descriptor %d: %w", firstSocket+fd, err))
 			continue
@@ -90,31 +90,30 @@ func Listening() (Sockets, error) {
 	return has, nil
 }
 
-// maxSockets bounds how many sockets are looked at.
+// maxSockets is the largest number of sockets that Listening accepts.
 const maxSockets = 16
 
-// Watchdog is how long the service manager waits for a sign of life before it ends this
-// process, 0 if for ever.
+// Watchdog returns how long the service manager waits for a keep-alive message before it ends this
+// process. 0 means that it waits forever.
 func Watchdog() time.Duration {
 	d, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
-		return 0 // what it says cannot be read: it means nobody else
+		return 0 // a variable is invalid
 	}
 	return d
 }
 
-// Unit is a unit of the manager that this process belongs to: the system's, or the
-// user's own.
+// Unit is the systemd unit that this process belongs to, of the system or of a user.
 type Unit string
 
-// askFor bounds a question that is asked again and again.
+// askFor is the timeout of a query that is repeated.
 const askFor = time.Second
 
-// systemctl asks the manager; "" if it cannot be asked.
+// systemctl runs systemctl and returns its output, or "" if that fails.
 func systemctl(within time.Duration, args ...string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
-	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): set for units of a user alone
+	if os.Getenv("MANAGERPID") != "" { // systemd.exec(5): set only for units of a user
 		args = append([]string{"--user"}, args...)
 	}
 	cmd := exec.CommandContext(ctx, "systemctl", args...)
@@ -126,8 +125,8 @@ func systemctl(within time.Duration, args ...string) string {
 	return string(out)
 }
 
-// Stopping reports whether the unit is being stopped, rather than restarted or not asked
-// for anything. It is false if the manager does not answer within a while.
+// Stopping reports whether the unit is being stopped, as opposed to restarted or running. It
+// returns false if the manager does not answer in time.
 func (u Unit) Stopping(within time.Duration) bool {
 	for line := range strings.Lines(systemctl(within, "list-jobs", "--no-legend", "--full", "--no-pager")) {
 		if f := strings.Fields(line); len(f) >= 3 && f[1] == string(u) && f[2] == "stop" {
@@ -137,7 +136,7 @@ func (u Unit) Stopping(within time.Duration) bool {
 	return false
 }
 
-// Unwanted reports whether the unit does not run and nothing is about to start it.
+// Unwanted reports whether the unit is not running and has no pending job that would start it.
 func (u Unit) Unwanted() bool {
 	said := systemctl(askFor, "show", "-p", "ActiveState", "-p", "Job", string(u))
 	if said == "" {
@@ -154,14 +153,13 @@ func (u Unit) Unwanted() bool {
 	return true
 }
 
-// StopAll stops the units that match a pattern and returns once they have ended. Those
-// that are to be stopped before them are not waited for: the caller is part of the end
-// of one.
+// StopAll stops the units that match a pattern and waits until they have ended. It does not wait
+// for units that should be stopped before them, because the caller is part of stopping one.
 func StopAll(pattern string, within time.Duration) {
 	systemctl(within, "--job-mode=ignore-dependencies", "stop", pattern)
 }
 
-// Monotonic is the line that goes with RELOADING=1, with the time now.
+// Monotonic returns the line with the current time that must accompany RELOADING=1.
 func Monotonic(now time.Duration) string {
 	return "MONOTONIC_USEC=" + strconv.FormatInt(now.Microseconds(), 10)
 }

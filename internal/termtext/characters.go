@@ -9,13 +9,13 @@ import (
 	runewidth "golang.org/x/text/width"
 )
 
-// Columns returns how many columns a character takes on a terminal: 0 for one that combines with
-// the character before it or is not seen, 2 for one as wide as a Chinese character.
+// Columns returns how many columns a character takes on a terminal: 0 for a combining or invisible
+// character, 2 for a wide one such as a Chinese character.
 func Columns(r rune) int {
 	switch {
-	case r < 0x300: // the usual case
+	case r < 0x300: // fast path
 		return 1
-	case r >= 0x1160 && r <= 0x11ff || r >= 0xd7b0 && r <= 0xd7ff: // the rest of a Korean syllable
+	case r >= 0x1160 && r <= 0x11ff || r >= 0xd7b0 && r <= 0xd7ff: // the second part of a Korean syllable
 		return 0
 	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r):
 		return 0
@@ -26,19 +26,21 @@ func Columns(r rune) int {
 	return 1
 }
 
-// Invisible reports whether a character is not seen by itself: it formats others, like a zero-width space, selects a
-// variant of the one before it, or is blank by definition, like a Hangul filler. These are the Default_Ignorable_Code_Point
-// characters of Unicode (UAX #44) and the other format characters, except those that are shown with what follows.
+// Invisible reports whether a character is not visible by itself: it formats others, like a
+// zero-width space, selects a variant of the character before it, or is blank by definition, like a
+// Hangul filler. These are the Default_Ignorable_Code_Point characters of Unicode (UAX #44) and the
+// other format characters, except those that are displayed with the following text.
 func Invisible(r rune) bool {
 	return r >= 0xad && unicode.In(r, unicode.Cf, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) &&
 		!unicode.Is(unicode.Prepended_Concatenation_Mark, r)
 }
 
-// Joins reports whether an invisible character is part of a visible one: it joins parts of an emoji, or selects its variant.
+// Joins reports whether an invisible character is part of a visible one: it joins parts of an
+// emoji, or selects its variant.
 func Joins(r rune) bool { return unicode.In(r, unicode.Join_Control, unicode.Variation_Selector) }
 
-// Visible escapes a text's invisible characters. It keeps joiners after characters that are not ASCII, as in emoji
-// and in Persian words, and variation selectors after symbols, as in most emoji.
+// Visible escapes a text's invisible characters. It keeps joiners after characters that are not
+// ASCII, as in emoji and in Persian words, and variation selectors after symbols, as in most emoji.
 func Visible(s string) string {
 	if !strings.ContainsFunc(s, Invisible) {
 		return s
@@ -59,14 +61,15 @@ func Visible(s string) string {
 	return b.String()
 }
 
-// Unjoined removes the joiners from a text, so that each character takes the columns that Columns counts for it.
-// Terminals do not agree on the width of joined characters.
+// Unjoined removes the joiners from a text, so that each character takes the columns that Columns
+// counts for it. Terminals do not agree on the width of joined characters.
 func Unjoined(s string) string {
-	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "") // every Join_Control character
+	// Every Join_Control character.
+	return strings.ReplaceAll(strings.ReplaceAll(s, "\u200c", ""), "\u200d", "")
 }
 
-// Colour returns the length of the colour sequence that s begins with, 0 if it begins with none. A
-// sequence that makes text blink or hides it does not count.
+// Colour returns the length of the colour sequence that s begins with, or 0 if s begins with other
+// text. Sequences that make text blink or hide it do not count.
 func Colour(s string) int {
 	if !strings.HasPrefix(s, "\x1b[") {
 		return 0
@@ -75,7 +78,7 @@ func Colour(s string) int {
 	if end < 0 {
 		return 0
 	}
-	skip := 0 // parameters that belong to 38 or 48: a colour by number
+	skip := 0 // number of parameters that belong to 38 or 48, a colour by number
 	params := strings.Split(s[2:end], ";")
 	for i, p := range params {
 		if strings.Trim(p, "0123456789") != "" {

@@ -6,22 +6,24 @@ import (
 	"strings"
 )
 
-// Modes follows what a program changes on its terminal, so that a terminal that has shown the program's
-// output can be made as it was before, and another one can be given the same. For example, after
-// "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, without a cursor, and letters as
-// line drawings. Undo then returns "\x1b(B\x1b[?25h\x1b[?1049l".
+// Modes tracks what a program changes on its terminal. So the terminal can be restored after it has
+// displayed the program's output, and another terminal can be given the same modes. For example,
+// after "\x1b[?1049h\x1b[?25l\x1b(0" the terminal shows its alternate screen, without a cursor, and
+// letters as line drawings. Undo then returns "\x1b(B\x1b[?25h\x1b[?1049l".
 //
-// What a program can change is taken from "XTerm Control Sequences" (ctlseqs), from the protocols that
-// other terminals have added to it (kitty's keyboard, synchronized output, hyperlinks, progress, the
-// Linux console's cursor and palette), and from what terminfo resets by rs1, rs2, rmcup, rmkx and sgr0.
-// Undo resets only what was changed. Where terminals disagree on an effect, the change is assumed, since
-// resetting what was not changed does no harm.
+// What a program can change is documented in three sources: "XTerm Control Sequences" (ctlseqs),
+// the protocols that other terminals have added (kitty's keyboard, synchronized output, hyperlinks,
+// progress, the Linux console's cursor and palette), and the terminfo capabilities rs1, rs2, rmcup,
+// rmkx and sgr0.
+//
+// Undo resets only what was changed. If terminals disagree about an effect, Modes assumes the
+// change, since an unnecessary reset is harmless.
 //
 // The zero value is ready for use, for a terminal after a reset.
 type Modes struct {
-	changes []change // in the order in which they were made first; undone in the reverse order
+	changes []change // in the order of their first occurrence; undone in reverse order
 	scanner scanner
-	vt52    bool // the terminal understands the sequences of a VT52 only
+	vt52    bool // the terminal understands only the sequences of a VT52
 	saved   bool // the cursor was saved
 	painted bool // the cursor was moved to a position on the screen
 }
@@ -29,44 +31,48 @@ type Modes struct {
 // change is one difference between the terminal's state and its state after a reset.
 type change struct {
 	name  string // control function and number: "?25", "m", "(", "]4"
-	again string // makes the same change again
+	again string // sequence that makes the change again
 	undo  string
-	saved bool // it was saved with the cursor or by number, so it may come back: it is undone in any case
+	// saved means that the change was saved, with the cursor or by number. A restore may bring it back,
+	// so it is always undone.
+	saved bool
 }
 
-// maxChanges bounds the private modes that Modes keeps. Of changes of other kinds it keeps twice as many,
-// and of watchedModes three times as many.
+// maxChanges bounds how many changes of unwatched private modes are kept. The bound for other
+// changes is twice as large, and that for watchedModes three times.
 const maxChanges = 64
 
-// Private modes that are on after a reset: ANSI sequences, auto-wrap, auto-repeat, a visible cursor,
-// input of eight bits, special modifiers, an alternate screen, private colours.
+// usuallyOn lists the private modes that are on after a reset: ANSI sequences, auto-wrap,
+// auto-repeat, a visible cursor, input of eight bits, special modifiers, an alternate screen,
+// private colours.
 const usuallyOn = " 2 7 8 25 1034 1035 1046 1070 "
 
-// watchedModes are the private modes that a user would miss most if they were not reset, so they are
-// remembered however many others there are: keys, colours, cursor, wrapping, screens, keypad, margins,
-// the mouse, focus, pasting, synchronized output, and reports of colours, size and keys.
+// watchedModes lists the private modes that would disturb a user most if they were not reset: keys,
+// colours, cursor, wrapping, screens, keypad, margins, the mouse, focus, pasting, synchronized
+// output, and reports of colours, size and keys. Their bound is larger, so that other modes cannot
+// displace them.
 const watchedModes = " 1 3 5 6 7 9 12 25 45 47 66 69 1000 1001 1002 1003 1004 1005 1006 1007 1015 1016 1047 1049 " +
 	"2004 2026 2031 2048 9001 "
 
 const alternateScreens = " 47 1047 1049 "
 
-// cancel ends whatever sequence or string a terminal waits for the rest of: CAN for most terminals, and
-// the string terminator for those that ignore CAN inside a string.
+// cancel ends any incomplete sequence or string: CAN for most terminals, and the string terminator
+// for those that ignore CAN inside a string.
 const cancel = "\x18\x1b\\"
 
 func contains(list, word string) bool { return word != "" && strings.Contains(list, " "+word+" ") }
 
-// Write takes the next piece of output.
+// Write processes the next piece of output.
 func (m *Modes) Write(data []byte) {
 	m.scanner.write(data, m.obey)
 }
 
-// obey carries out a control sequence or string.
+// obey applies a control sequence or string.
 func (m *Modes) obey(s string) {
 	switch {
 	case s == "\x0e" || s == "\x0f":
 		m.set("GL", "\x0e", "\x0f", s == "\x0e")
-	case s == "\x1bP=1s" || s == "\x1bP=2s": // synchronized output, by its older name
+	case s == "\x1bP=1s" || s == "\x1bP=2s": // synchronized output, in its older form
 		m.set("=s", "", "\x1bP=2s\x1b\\", s == "\x1bP=1s")
 	case s[1] == '[':
 		m.control(s[2:])
@@ -77,19 +83,19 @@ func (m *Modes) obey(s string) {
 	}
 }
 
-// command carries out an operating system command.
+// command applies an operating system command (OSC).
 func (m *Modes) command(text string) {
 	number, value, _ := strings.Cut(text, ";")
 	n, err := strconv.Atoi(number)
 	switch {
-	case strings.HasPrefix(text, "P"): // the palette of the Linux console, which needs no terminator
+	case strings.HasPrefix(text, "P"): // the Linux console's palette, which has no terminator
 		m.set("]P", "", "\x1b]R\x1b\\", true)
-	case err != nil || strings.HasSuffix(value, "?"): // a question about a colour changes none
+	case err != nil || strings.HasSuffix(value, "?"): // a query of a colour changes nothing
 	case n == 4 || n == 5 || n >= 10 && n <= 19:
 		m.set("]"+number, "", "\x1b]"+strconv.Itoa(100+n)+"\a", true)
 	case value == "" && n > 100:
 		m.set("]"+strconv.Itoa(n-100), "", "", false)
-	case n == 8: // a hyperlink, whose address follows its parameters
+	case n == 8: // a hyperlink: parameters, then the address
 		_, address, _ := strings.Cut(value, ";")
 		m.set("]8", "", "\x1b]8;;\a", address != "")
 	case n == 22:
@@ -99,10 +105,10 @@ func (m *Modes) command(text string) {
 	}
 }
 
-// escape carries out a sequence without parameters.
+// escape applies a sequence without parameters.
 func (m *Modes) escape(s string) {
 	switch s {
-	case "c": // a reset, which leaves the colours of the palette
+	case "c": // a reset, which keeps the palette's colours
 		m.changes = slices.DeleteFunc(m.changes, func(c change) bool { return c.name[0] != ']' })
 		m.vt52, m.saved, m.painted = false, false, false
 	case "=", ">":
@@ -133,11 +139,11 @@ func (m *Modes) escape(s string) {
 	}
 }
 
-// control carries out a control sequence.
+// control applies a control sequence (CSI).
 func (m *Modes) control(s string) {
 	params := strings.TrimLeft(s, "<=>?")
 	prefix := s[:len(s)-len(params)]
-	tail := strings.TrimLeft(params, "0123456789:;") // intermediate characters, and the final one
+	tail := strings.TrimLeft(params, "0123456789:;") // intermediate characters and the final one
 	params = params[:len(params)-len(tail)]
 	first, _, _ := strings.Cut(params, ";")
 	whole, none := "\x1b["+s, first == "" || first == "0"
@@ -150,11 +156,11 @@ func (m *Modes) control(s string) {
 		}
 	case "m":
 		m.set("m", "", "\x1b[m", strings.Trim(params, "0;:") != "")
-	case " q", `"q`, "q", "$}", "$~", "*x", "?c", ">s": // cursor, protection, lights, status line, and the like
+	case " q", `"q`, "q", "$}", "$~", "*x", "?c", ">s": // cursor, protection, lights, status line etc.
 		m.set(prefix+tail, whole, "\x1b["+prefix+"0"+tail, !none)
 	case ">p":
 		m.set(">p", whole, "\x1b[>1p", first != "1" && first != "")
-	case ">m", ">f": // how keys are reported; without a value, as at first
+	case ">m", ">f": // how keys are reported; without a value, a reset
 		m.set(prefix+tail+first, whole, "\x1b[>"+first+tail, params != first)
 	case ">n":
 		m.set(">m"+first, whole, "\x1b[>"+first+"m", true)
@@ -165,10 +171,10 @@ func (m *Modes) control(s string) {
 	case "g":
 		m.set("tabs", "", "", true)
 	case "s":
-		if m.find("?69") < 0 { // else it sets the margins, which go with the mode
+		if m.find("?69") < 0 { // otherwise it sets the margins, which end with mode 69
 			m.saveCursor()
 		}
-	case ">u", "<u", "=u": // kitty's keyboard: each screen has its own levels
+	case ">u", "<u", "=u": // kitty's keyboard protocol, with separate levels for each screen
 		m.keyboard(prefix, params, whole)
 	case "t": // a stack of titles
 		switch first {
@@ -182,7 +188,7 @@ func (m *Modes) control(s string) {
 	}
 }
 
-// mode carries out h, l, s (save) or r (restore) for a mode. Private modes have the prefix "?".
+// mode applies h, l, s (save) or r (restore) to a mode. Private modes have the prefix "?".
 func (m *Modes) mode(prefix, n string, do byte) {
 	name, private := prefix+n, prefix == "?"
 	usual := contains(usuallyOn, n)
@@ -191,7 +197,7 @@ func (m *Modes) mode(prefix, n string, do byte) {
 	}
 	on, i := do == 'h', m.find(name)
 	switch {
-	case !private && !usual && !contains(" 2 4 20 ", n): // locked keys, inserting, line feeds as new lines
+	case !private && !usual && !contains(" 2 4 20 ", n): // an ANSI mode that is not tracked
 	case do == 'r':
 	case do == 's':
 		if i >= 0 {
@@ -209,7 +215,8 @@ func (m *Modes) mode(prefix, n string, do byte) {
 	default:
 		undo := "\x1b[" + name + final(!on)
 		switch {
-		case name == "?6": // this moves the cursor to the top, where the next program must not print
+		// The undo moves the cursor to the top, where the next program must not print.
+		case name == "?6":
 			undo += "\x1b[999H"
 		case name == "?1049":
 			m.saveCursor()
@@ -251,7 +258,7 @@ func (m *Modes) find(name string) int {
 	return slices.IndexFunc(m.changes, func(c change) bool { return c.name == name })
 }
 
-// set notes that something is changed, or is as after a reset again.
+// set records that a property is changed, or back in its state after a reset.
 func (m *Modes) set(name, again, undo string, changed bool) {
 	i := m.find(name)
 	switch {
@@ -275,7 +282,7 @@ func (m *Modes) set(name, again, undo string, changed bool) {
 	}
 }
 
-// push adds a level to a stack, and pop takes the last ones away.
+// push adds a level to a stack, and pop removes the last n levels.
 func (m *Modes) push(name, again, undo string) {
 	if len(m.changes) < 2*maxChanges {
 		m.changes = append(m.changes, change{name: name, again: again, undo: undo})
@@ -291,7 +298,7 @@ func (m *Modes) pop(name string, n int) {
 	}
 }
 
-// saveCursor notes that colours and character sets are saved with the cursor.
+// saveCursor records that colours and character sets are saved with the cursor.
 func (m *Modes) saveCursor() {
 	m.saved = true
 	for i := range m.changes {
@@ -305,11 +312,12 @@ func (m *Modes) onAlternate() bool {
 	return m.find("?47") >= 0 || m.find("?1047") >= 0 || m.find("?1049") >= 0
 }
 
-// FullScreen reports whether the program draws the whole screen, as an editor does. A client that attaches to it
-// asks it to redraw the screen; printing its last output again would not restore the screen.
+// FullScreen reports whether the program draws the whole screen, like an editor. A client that
+// attaches to it makes it redraw the screen, because printing its last output again would not
+// restore the screen.
 func (m *Modes) FullScreen() bool { return m.painted || m.onAlternate() }
 
-// Again returns what gives another terminal the same modes.
+// Again returns the sequences that give another terminal the same modes.
 func (m *Modes) Again() string {
 	var b strings.Builder
 	for _, c := range m.changes {
@@ -321,7 +329,7 @@ func (m *Modes) Again() string {
 	return b.String()
 }
 
-// Undo returns what makes a terminal of a width, in columns, as it was.
+// Undo returns the sequences that restore a terminal. columns is its width.
 func (m *Modes) Undo(columns int) string {
 	var b strings.Builder
 	if len(m.scanner.pending) > 0 {

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a program changes on a terminal is undone, and nothing else is. The controls and what they are
-// after a reset come from "XTerm Control Sequences" and from terminfo's rs1, rs2, rmcup, rmkx and sgr0,
-// the keyboard from kitty's protocol.
+// Undo reverts all changes that a program made on a terminal, and nothing else. The controls and
+// their state after a reset are from "XTerm Control Sequences" and terminfo's rs1, rs2, rmcup, rmkx
+// and sgr0; the keyboard is from kitty's protocol.
 func TestModesAreUndone(t *testing.T) {
 	const tabs = "\x1b7\r\x1b[3g\x1b[8C\x1bH\x1b[8C\x1bH\x1b8"
 	for _, c := range []struct{ name, printed, undo, again string }{
@@ -143,7 +143,7 @@ func sorted(s string) string {
 	return strings.Join(parts, "\x1b")
 }
 
-// What a user would miss is undone, however many unknown modes were set before.
+// Undo reverts the important modes even if many unknown modes were set before.
 func TestManyModesHideNone(t *testing.T) {
 	var m Modes
 	for n := range 10 * maxChanges {
@@ -157,7 +157,8 @@ func TestManyModesHideNone(t *testing.T) {
 	}
 }
 
-// Whatever is printed, in whatever pieces, it means the same, and little is remembered.
+// For any output, the result does not depend on how it is split into pieces, and the state is
+// bounded.
 func TestModesAreBounded(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "25l", "1049h", "1049l", ">4;1m", ">1u", "<u", "\x1b]", "4;1;#f", "\a", "\x1b\\", "\x18", "\x0e", "\u009b", "\xc2", "\x9c", "é", "(0", "c", "7", "8", "m", "r", "\n", strings.Repeat("1;", 200)}
 	rapid.Check(t, func(t *rapid.T) {
@@ -181,8 +182,8 @@ func TestModesAreBounded(t *testing.T) {
 	}
 }
 
-// Modes that read what Controls keeps set the same modes again as Modes that read all the output, including sequences
-// that are cancelled, that a string contains, or that begin with U+009B.
+// Modes that read only what Controls keeps set the same modes as Modes that read the whole output.
+// That includes sequences that are cancelled, that a string contains, or that begin with U+009B.
 func TestControlsReadAsModesDo(t *testing.T) {
 	parts := []string{"\x1b", "\x1b[", "\x1b[?", "\x1bP", "\x1b]", "\x1b_", "\x1b\\", "\u009b", "\u0090", "\u009c",
 		"\xc2", "\a", "\x18", "\x1a", "\x0e", "\x0f", "\n", "\x7f", "1049", "25", "4", "5", ";", "$", "*", "?", ">", " ",
@@ -190,7 +191,8 @@ func TestControlsReadAsModesDo(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		piece := rapid.OneOf(rapid.SampledFrom(parts), rapid.Map(rapid.Byte(), func(b byte) string { return string([]byte{b}) }))
 		printed := strings.Join(rapid.SliceOfN(piece, 0, 40).Filter(func(p []string) bool {
-			return !strings.ContainsAny(strings.Join(p, ""), "rtu") // the stacks and regions, which Controls leaves out
+			// The stacks and regions, which Controls omits.
+			return !strings.ContainsAny(strings.Join(p, ""), "rtu")
 		}).Draw(t, "printed"), "")
 		at := rapid.IntRange(0, len(printed)).Draw(t, "at")
 		var all, kept Modes
@@ -219,7 +221,7 @@ func TestControlsReadAsModesDo(t *testing.T) {
 	}
 }
 
-// The sequences that Controls keeps are bounded in number and in bytes, and the newest are kept.
+// Controls keeps a bounded number of sequences and bytes, and drops the oldest first.
 func TestControlsAreBounded(t *testing.T) {
 	long := strings.Repeat("1;", 100)
 	for name, print := range map[string]func(n int) string{

@@ -1,5 +1,5 @@
-// Package termtext turns what a program has printed on a terminal into text that can be read
-// elsewhere. Start with Renderer.
+// Package termtext converts a program's terminal output to text that can be read elsewhere. Start
+// with Renderer.
 package termtext
 
 import (
@@ -8,54 +8,56 @@ import (
 	"unicode/utf8"
 )
 
-// What a Renderer keeps and believes at most.
+// These constants bound the state of a Renderer and the effect of a sequence.
 const (
-	maxLine     = 4096 // columns of a line; of a longer one the beginning is printed, and stays as it is
-	maxMove     = 1000 // columns that one sequence moves, inserts or repeats
-	maxSequence = 64   // bytes of a control sequence; of a longer one these are left out, and the rest is text
-	maxStyle    = 128  // bytes of the colour sequences of a character
-	maxCell     = 32   // bytes of a character with the marks that combine with it
+	maxLine = 4096 // columns of a line; the beginning of a longer one is printed and then fixed
+	maxMove = 1000 // columns that one sequence moves, inserts or repeats
+	// Bytes of a control sequence; of a longer one this many are dropped, and the rest is text.
+	maxSequence = 64
+	maxStyle    = 128 // bytes of the colour sequences of a character
+	maxCell     = 32  // bytes of a character with its combining marks
 )
 
-// A Renderer prints each line of a terminal's output once, as it was when the cursor left it. It
-// keeps the current line as cells, one a column, so carriage returns, backspaces and the sequences
-// that move, erase, insert and delete within a line have the effect that they have on a terminal.
-// For example, "10%\r20%\b!" becomes "20!". A sequence that moves the cursor to another line ends
-// the current line. What is printed on the alternate screen, by full-screen programs, is left out.
-// All other control sequences are left out too.
+// Renderer prints each line of a terminal's output once, in its state when the cursor left it. It
+// keeps the current line as cells, one for each column. So carriage returns, backspaces and the
+// sequences that move, erase, insert and delete within a line work as on a terminal. For example,
+// "10%\r20%\b!" results in "20!".
+//
+// A sequence that moves the cursor to another line ends the current line. Output on the alternate
+// screen, by full-screen programs, is dropped, and so are all other control sequences.
 //
 // The zero value is ready for use, at the beginning of an output.
 type Renderer struct {
 	Colours bool // keep colours
-	Midway  bool // the text begins somewhere in an output, maybe on the alternate screen
+	Midway  bool // the text begins in the middle of an output, possibly on the alternate screen
 
-	part     string          // the beginning of a character or sequence
+	part     string          // incomplete character or sequence
 	inString bool            // inside a string for the terminal, such as a window title
 	out      strings.Builder // finished lines
 	cells    []cell
-	column   int // of the cursor
-	saved    int // column that was saved
+	column   int // column of the cursor
+	saved    int // saved column
 	style    string
-	drawing  [2]bool // which character sets are line drawings
-	charset  int     // the one in use
-	alt      bool    // on the alternate screen
+	drawing  [2]bool // for each character set, whether it is the line drawing set
+	charset  int     // the active character set
+	alt      bool    // the alternate screen is active
 	hadAlt   bool
-	last     string // the last character, which a sequence may repeat
+	last     string // the last character, for the sequence that repeats it
 }
 
 // cell is one column of the line.
 type cell struct {
-	text  string // a character with its combining marks, "" for a further column of a wide one
-	style string // the colour sequences in effect
+	text  string // a character with its combining marks; "" for the second column of a wide one
+	style string // the active colour sequences
 }
 
-// Text renders the end of an output.
+// Text renders the last part of an output.
 func Text(text string, colours bool) string {
 	r := Renderer{Colours: colours, Midway: true}
 	return r.Write(text) + r.End()
 }
 
-// Write takes the next piece of output, and returns the lines that it finishes.
+// Write processes the next piece of output, and returns the lines that it finishes.
 func (r *Renderer) Write(text string) string {
 	text, r.part = r.part+text, ""
 	for len(text) > 0 {
@@ -98,9 +100,9 @@ func end(style string) string {
 	return "\x1b[0m"
 }
 
-// End returns the unfinished line when no more output comes. The next Write begins a new output.
+// End returns the unfinished line at the end of the output. The next Write begins a new output.
 func (r *Renderer) End() string {
-	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" { // a character that was cut
+	if !r.inString && !utf8.FullRuneInString(r.part) && r.part != "" { // an incomplete character
 		r.put(string(utf8.RuneError), 1)
 	}
 	out := r.out.String() + r.Line()
@@ -108,7 +110,8 @@ func (r *Renderer) End() string {
 	return out
 }
 
-// step takes the character or sequence that text begins with and returns its length, 0 if it is not whole yet.
+// step processes the character or sequence at the beginning of text and returns its length, or 0 if
+// it is incomplete.
 func (r *Renderer) step(text string) int {
 	switch c := text[0]; {
 	case c == 0x1b:
@@ -121,7 +124,8 @@ func (r *Renderer) step(text string) int {
 	}
 	char, n := utf8.DecodeRuneInString(text)
 	switch {
-	case char == utf8.RuneError && n == 1: // an invalid byte; two of them must not join into a character
+	// An invalid byte is replaced, so that two of them cannot form a character.
+	case char == utf8.RuneError && n == 1:
 		r.put(string(utf8.RuneError), 1)
 	case char == 0x9b:
 		return r.sequence(text, n)
@@ -163,7 +167,7 @@ func (r *Renderer) control(c byte) {
 	}
 }
 
-// escape takes a sequence that begins with ESC.
+// escape processes a sequence that begins with ESC.
 func (r *Renderer) escape(text string) int {
 	if len(text) < 2 {
 		return 0
@@ -206,7 +210,7 @@ func (r *Renderer) escape(text string) int {
 	return 2
 }
 
-// sequence takes a control sequence whose parameters begin at an offset.
+// sequence processes a control sequence whose parameters begin at offset at.
 func (r *Renderer) sequence(text string, at int) int {
 	for i := at; i < len(text); i++ {
 		switch c := text[i]; {
@@ -220,11 +224,12 @@ func (r *Renderer) sequence(text string, at int) int {
 	return 0
 }
 
-// skipString leaves out a string for the terminal, up to its end or what cannot be inside one, and returns the rest.
+// skipString skips a string for the terminal, up to its end or a byte that cannot be inside one,
+// and returns the rest.
 func (r *Renderer) skipString(text string) string {
 	end := strings.IndexAny(text, "\a\x18\x1a\x1b\n\u009c")
 	if end < 0 {
-		if strings.HasSuffix(text, "\xc2") { // maybe the first half of its end
+		if strings.HasSuffix(text, "\xc2") { // possibly the first half of U+009C, its end
 			r.part = "\xc2"
 		}
 		return ""
@@ -239,7 +244,7 @@ func (r *Renderer) skipString(text string) string {
 	return text[end+1:]
 }
 
-// obey carries out a control sequence.
+// obey applies a control sequence.
 func (r *Renderer) obey(params string, final byte) {
 	if list, private := strings.CutPrefix(params, "?"); private && (final == 'h' || final == 'l') {
 		for mode := range strings.SplitSeq(list, ";") {
@@ -253,7 +258,7 @@ func (r *Renderer) obey(params string, final byte) {
 		return
 	}
 	first, second, _ := strings.Cut(params, ";")
-	n, which := 1, 0 // a count, and a choice
+	n, which := 1, 0 // the first parameter as a count, and as a selector
 	if k, err := strconv.Atoi(first); err == nil {
 		n, which = min(max(1, k), maxMove), k
 	}
@@ -290,7 +295,8 @@ func (r *Renderer) obey(params string, final byte) {
 	}
 }
 
-// alternate goes to the alternate screen or comes back. An end without a beginning shows that what came before was on that screen.
+// alternate enters or leaves the alternate screen. Leaving without entering shows that the text
+// before was on that screen.
 func (r *Renderer) alternate(on bool) {
 	if !on && r.Midway && !r.hadAlt {
 		r.out.Reset()
@@ -299,7 +305,7 @@ func (r *Renderer) alternate(on bool) {
 	r.alt, r.hadAlt = on, true
 }
 
-// paint takes a colour sequence.
+// paint applies a colour sequence.
 func (r *Renderer) paint(s string) {
 	if !r.Colours || Colour(s) == 0 {
 		return
@@ -325,7 +331,7 @@ func (r *Renderer) moveTo(column int) {
 	r.column = max(0, min(column, max(len(r.cells), maxMove)))
 }
 
-// otherLine goes to another line, which ends this one if there is anything on it.
+// otherLine moves the cursor to another line. It finishes the current line unless that is empty.
 func (r *Renderer) otherLine(column int) {
 	if r.alt {
 		return
@@ -336,7 +342,7 @@ func (r *Renderer) otherLine(column int) {
 	r.column = column
 }
 
-// finish prints the line with an end, and goes to a column of the next one.
+// finish prints the current line followed by end, and moves to a column of the next one.
 func (r *Renderer) finish(end string, column int) {
 	r.out.WriteString(r.Line() + end)
 	r.cells, r.column = r.cells[:0], column
@@ -366,7 +372,7 @@ func (r *Renderer) put(text string, columns int) {
 	}
 }
 
-// pad adds spaces up to a column.
+// pad appends spaces up to a column.
 func (r *Renderer) pad(column int) {
 	for len(r.cells) < column {
 		r.cells = append(r.cells, cell{text: " "})
@@ -381,7 +387,7 @@ func (r *Renderer) head(column int) int {
 	return column
 }
 
-// erase puts spaces into columns, and into all others of the wide characters there.
+// erase replaces columns with spaces, and the other columns of wide characters in them too.
 func (r *Renderer) erase(from, to int) {
 	if from >= to {
 		return
@@ -391,7 +397,7 @@ func (r *Renderer) erase(from, to int) {
 	}
 }
 
-// eraseLine erases from the cursor on (0), up to it (1), or all of the line.
+// eraseLine erases the line from the cursor on (0), up to the cursor (1), or completely.
 func (r *Renderer) eraseLine(which int) {
 	end := min(r.column, len(r.cells))
 	switch which {

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The effects of the sequences are those of ECMA-48 and of xterm's ctlseqs.
+// The sequences have the effects defined by ECMA-48 and xterm's ctlseqs.
 func TestRendererShowsWhatATerminalShows(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"lines of a terminal", "a\r\nb\r\n", "a\nb\n"},
@@ -77,7 +77,7 @@ func TestRendererKeepsColours(t *testing.T) {
 	}
 }
 
-// The end of an output may begin on the alternate screen, which its end shows.
+// The last part of an output may begin on the alternate screen, as leaving it shows.
 func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 	if got := Text("~\r\n~\r\nfile\x1b[?1049l\rafter\r\n", false); got != "after\n" {
 		t.Errorf("got %q", got)
@@ -88,7 +88,7 @@ func TestTextBeginsOnTheAlternateScreen(t *testing.T) {
 	}
 }
 
-// Nothing that a job prints makes a Renderer keep more than a line of bounded length.
+// For any output, a Renderer keeps no more than one line of bounded length.
 func TestRendererIsBounded(t *testing.T) {
 	for name, text := range map[string]string{
 		"a long line": strings.Repeat("x", 1<<20), "moves": strings.Repeat("\x1b[9999Cx\r\x1b[65535@", 1<<10), "marks": "x" + strings.Repeat("\u0301", 1<<20),
@@ -110,7 +110,8 @@ func TestRendererIsBounded(t *testing.T) {
 	}
 }
 
-// Whatever is printed, in whatever pieces, no control character but newlines and tabs is left.
+// For any output and any split into pieces, the result contains no control characters except
+// newlines and tabs.
 func TestRendererLeavesNoControls(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		parts := rapid.SliceOf(rapid.OneOf(rapid.SampledFrom([]string{"\x1b", "[", "]", "?1049", "h", "l", "世", "\t", "\r", "\b", "\n", "@", "P", "X", "K", "1K", "2K", "C", "D", "G", "5", ";", "\u009b", "\xc2", "\u0301", "b", "m"}), rapid.String())).Draw(t, "parts")
@@ -129,7 +130,7 @@ func TestRendererLeavesNoControls(t *testing.T) {
 	})
 }
 
-// Of a control sequence that is longer than any that means something, the beginning is left out and the rest is text.
+// Of a control sequence that is too long, the beginning is dropped and the rest is text.
 func TestEndlessSequenceIsText(t *testing.T) {
 	const n = 200
 	got := Text("a\x1b["+strings.Repeat("1", n)+"mb", false)

@@ -2,23 +2,23 @@ package termtext
 
 import "strings"
 
-// A scanner finds the control sequences and strings in a program's output, as the state machine of a
-// VT500 does. The zero value is ready for use, at the beginning of an output.
+// scanner finds the control sequences and strings in a program's output, like the state machine of
+// a VT500. The zero value is ready for use, at the beginning of an output.
 type scanner struct {
-	pending []byte // the beginning of a sequence or string
-	c1      bool   // the last byte may begin a control character of two bytes, like U+009B
+	pending []byte // the beginning of an incomplete sequence or string
+	c1      bool   // the last byte may be the first half of a C1 control character, like U+009B
 }
 
-// maxControl bounds a control sequence or string, in bytes. A longer sequence is left out, and of a
-// longer string the beginning is used.
+// maxControl bounds a control sequence or string, in bytes. A longer sequence is dropped. A longer
+// string is truncated.
 const maxControl = 256
 
-// write takes the next piece of output and calls found for what is complete: SO, SI, a sequence from ESC
-// to its last byte, or a string from ESC to the byte before its end. Where one C1 character replaces ESC and the byte
-// after it, found gets these two.
+// write processes the next piece of output. It calls found for each complete item: SO, SI, a
+// sequence from ESC to its last byte, or a string from ESC to the byte before its end. A C1 control
+// character is passed as the equivalent ESC and byte.
 func (s *scanner) write(data []byte, found func(string)) {
 	for _, c := range data {
-		if len(s.pending) == 0 && !s.c1 && c >= ' ' && c != 0xc2 { // the usual case
+		if len(s.pending) == 0 && !s.c1 && c >= ' ' && c != 0xc2 { // fast path
 			continue
 		}
 		s.step(c, found)
@@ -50,7 +50,7 @@ func (s *scanner) step(c byte, found func(string)) {
 		return
 	case c < ' ' || c == 0x7f || len(s.pending) == 0:
 		return
-	case c >= 0x80: // no part of a sequence
+	case c >= 0x80: // cannot be part of a sequence
 		s.pending = s.pending[:0]
 		return
 	}
@@ -67,5 +67,5 @@ func (s *scanner) step(c byte, found func(string)) {
 	s.pending = s.pending[:0]
 }
 
-// beginsString reports whether a string for the terminal begins with ESC and a byte.
+// beginsString reports whether ESC and this byte begin a string for the terminal.
 func beginsString(c byte) bool { return strings.IndexByte("]PX^_", c) >= 0 }

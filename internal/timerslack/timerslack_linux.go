@@ -1,8 +1,9 @@
-// Package timerslack keeps the Go runtime's watch thread from costing more than
-// the work: it naps 20 µs at a time in a program that goes to and fro between
-// system calls, which was a sixth of what a drained job cost here. The kernel may
-// lengthen every nap of a thread by its timer slack, so a larger one makes the
-// naps fewer, and every other timer of the program that much later at most.
+// Package timerslack reduces the cost of the Go runtime's monitor thread (sysmon).
+//
+// In a program that alternates between system calls, the monitor thread sleeps for only 20 µs at a
+// time, which was a sixth of the cost of a drained job. The kernel may lengthen every sleep of a
+// thread by its timer slack. A larger slack makes these sleeps longer and fewer. It delays every
+// other timer of the program by at most that much.
 package timerslack
 
 import (
@@ -18,12 +19,12 @@ import (
 )
 
 const (
-	slack    = 4_000_000 // ns, of a program's threads: a tick of most kernels
-	usual    = 50_000    // ns, Linux's default
+	slack    = 4_000_000 // ns; slack of a program's threads, one tick of most kernels
+	usual    = 50_000    // ns; the default on Linux
 	variable = "QUEUECTL_TIMERSLACK"
 )
 
-// original is the slack that this program was started with, in nanoseconds.
+// original is the slack with which this program was started, in nanoseconds.
 // See docs/decisions/0038.
 var original = sync.OnceValue(func() uintptr {
 	if ns, err := strconv.ParseUint(os.Getenv(variable), 10, 62); err == nil && ns > 0 {
@@ -32,13 +33,12 @@ var original = sync.OnceValue(func() uintptr {
 	return usual
 })
 
-// Restart starts this program again in its place, with the slack: threads have
-// that of the thread that made them, and the watch thread is made before any
-// code of ours runs. It calls before on the thread that does so. In the program that was started
-// again it only returns.
+// Restart executes this program again with the slack. A thread inherits the slack of the thread
+// that creates it, and the runtime creates the monitor thread before any other code runs. Restart
+// calls before on the executing thread. In the program that was executed again, it only returns.
 func Restart(before func()) error {
 	if os.Getenv(variable) != "" {
-		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // else ps would show "exe"
+		os.WriteFile("/proc/self/comm", []byte(filepath.Base(os.Args[0])), 0) // otherwise ps shows "exe"
 		return nil
 	}
 	runtime.LockOSThread()
@@ -47,8 +47,7 @@ func Restart(before func()) error {
 	return Exec(os.Environ())
 }
 
-// Exec starts this program again in its place, with the slack and an environment.
-// It returns only if that failed.
+// Exec executes this program again with the slack and an environment. It returns only on failure.
 func Exec(env []string) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -59,12 +58,12 @@ func Exec(env []string) error {
 		}
 		env = append(env, variable+"="+strconv.Itoa(was))
 	}
-	unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0) // without it all is dearer, no more
+	unix.Prctl(unix.PR_SET_TIMERSLACK, slack, 0, 0, 0) // an error only makes the program slower
 	err := syscall.Exec("/proc/self/exe", os.Args, env)
 	return fmt.Errorf("start this program again: %w", err)
 }
 
-// Restore gives the calling thread the slack that the program was started with:
-// processes have that of the thread that starts them. The caller has locked the
-// thread. The Go runtime is not told of a call that waits for nothing.
+// Restore gives the calling thread the slack with which the program was started, because a process
+// inherits that of the thread that starts it. The caller must have locked the goroutine to its
+// thread. It uses RawSyscall6 because the call never blocks.
 func Restore() { unix.RawSyscall6(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, original(), 0, 0, 0, 0) }

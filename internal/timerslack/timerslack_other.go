@@ -1,6 +1,6 @@
 //go:build !linux
 
-// Package timerslack is for Linux alone.
+// Package timerslack does nothing except on Linux.
 package timerslack
 
 // Restart calls before and does nothing else.

@@ -14,8 +14,8 @@ import (
 )
 
 // Unread returns the value of TZ if the time package could not read it. That package reads only the
-// names and paths of zone files, and silently takes UTC for anything else. Where TZ is not set, the
-// value stands for the machine's zone, whose file may be missing.
+// names and paths of zone files, and silently uses UTC for anything else. If TZ is not set, the
+// value represents the machine's zone, whose file may be missing.
 func Unread() (value string, unread bool) {
 	value, set := os.LookupEnv("TZ")
 	if !set {
@@ -30,11 +30,11 @@ func Unread() (value string, unread bool) {
 
 const utc = "UTC"
 
-// machine returns the zone of the machine, whatever TZ says.
+// machine returns the zone of the machine, regardless of TZ.
 func machine() (*time.Location, error) {
 	l, err := fromFile(Machine, machineFile)
 	if name := machineName("/"); errors.Is(err, fs.ErrNotExist) && name != Machine {
-		return Load(name) // the file that it links to is missing
+		return Load(name) // the target of the link is missing
 	}
 	return l, err
 }
@@ -57,7 +57,7 @@ func Caller() (string, error) {
 	return "", fmt.Errorf("TZ: %s is not a time zone that the service knows; use --tz with a name such as Europe/Berlin", name)
 }
 
-// nameIn returns the name of a zone by the path of its file.
+// nameIn returns the name of a zone, from the path of its file.
 func nameIn(path string) (name string, found bool) {
 	_, name, found = strings.Cut(path, "zoneinfo/")
 	if name = strings.TrimPrefix(name, "posix/"); name == "Etc/UTC" {
@@ -66,10 +66,11 @@ func nameIn(path string) (name string, found bool) {
 	return name, found
 }
 
-// machineName returns the name of the machine's zone below a root directory. It is that of the file
-// that /etc/localtime links to. If that is a copy, it is the name in /etc/timezone, provided that
-// this zone has the same content: a container often has the file of its host, and the name of its
-// image. Otherwise it is Machine. A machine without the file has UTC.
+// machineName returns the name of the machine's zone. root is the root directory. If /etc/localtime
+// is a link, the name is that of its target. If it is a copy, the name in /etc/timezone counts,
+// provided that the zone with this name has the same content. A container often has the file of its
+// host, but the name of its image. If the contents differ, machineName returns Machine. Without the
+// file, the zone is UTC.
 func machineName(root string) string {
 	path := filepath.Join(root, machineFile)
 	link, err := os.Readlink(path)
@@ -80,7 +81,7 @@ func machineName(root string) string {
 	if errors.Is(err, fs.ErrNotExist) {
 		return utc
 	}
-	text, _ := os.ReadFile(filepath.Join(root, "etc/timezone")) // it may be missing
+	text, _ := os.ReadFile(filepath.Join(root, "etc/timezone")) // may be missing
 	name := strings.TrimSpace(string(text))
 	same, _ := os.ReadFile(filepath.Join(root, "usr/share/zoneinfo", name))
 	if len(here) > 0 && bytes.Equal(here, same) {

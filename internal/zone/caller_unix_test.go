@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// The machine's zone is that of /etc/localtime; what else names one may be of another machine.
+// The machine's zone is that of /etc/localtime. A name found elsewhere may belong to another
+// machine.
 func TestMachineName(t *testing.T) {
 	for _, c := range []struct{ what, link, localtime, timezone, want string }{
 		{"nothing", "", "", "", "UTC"},
@@ -49,7 +50,7 @@ func TestMachineName(t *testing.T) {
 	}
 }
 
-// What TZ says is passed to the service by its name, which is no path.
+// Caller returns the zone in TZ as a name for the service, not as a path.
 func TestCaller(t *testing.T) {
 	for value, want := range map[string]string{
 		"": "UTC", ":": "UTC", "Asia/Tokyo": "Asia/Tokyo", ":Asia/Tokyo": "Asia/Tokyo", "JST-9": "JST-9",
@@ -66,7 +67,7 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// The time package takes UTC for what it cannot read.
+// The time package uses UTC for values of TZ that it cannot read.
 func TestUnread(t *testing.T) {
 	was := time.Local
 	t.Cleanup(func() { time.Local = was })
@@ -79,7 +80,7 @@ func TestUnread(t *testing.T) {
 	}
 }
 
-// TZ may hold the path of a file, with or without a colon.
+// TZ may contain the path of a file, with or without a colon.
 func TestFromTZReadsFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "zone")
 	if err := os.WriteFile(file, []byte(tzif("CET-1CEST,M3.5.0,M10.5.0/3")), 0o600); err != nil {

@@ -2,18 +2,18 @@ package zone
 
 import "time"
 
-// Wall returns what a clock on the wall shows at t, as an instant of UTC.
+// Wall returns the wall-clock time at t, as a time in UTC.
 func Wall(t time.Time) time.Time {
 	_, offset := t.Zone()
 	return t.Add(time.Duration(offset) * time.Second).UTC()
 }
 
-// maxOffset is more than any zone is away from UTC.
+// maxOffset is larger than the offset of any zone from UTC.
 const maxOffset = 26 * time.Hour
 
-// Instant returns the first instant at which the clock of a zone shows a time, which is given as an
-// instant of UTC. If a clock change skips that time, it is the first instant after the gap; if the
-// clock shows it twice, it is the first of the two. time.Date promises neither.
+// Instant returns the first instant at which the clock of a zone shows a wall-clock time. wall is
+// given as a time in UTC. If a clock change skips that time, Instant returns the first instant
+// after the gap. If the time occurs twice, it returns the first. time.Date guarantees neither.
 func Instant(wall time.Time, in *time.Location) time.Time {
 	at := wall.Add(-maxOffset).In(in)
 	for {
@@ -22,7 +22,7 @@ func Instant(wall time.Time, in *time.Location) time.Time {
 		due := wall.Add(-time.Duration(offset) * time.Second).In(in)
 		switch {
 		case !start.IsZero() && due.Before(start):
-			return start // the clock was put forward over it
+			return start // a clock change skips the time
 		case end.IsZero() || due.Before(end):
 			return due
 		}
@@ -30,10 +30,10 @@ func Instant(wall time.Time, in *time.Location) time.Time {
 	}
 }
 
-// Bounds returns the instants between which the offset of t's zone does not change, zero for one
-// that does not exist. Unlike t.ZoneBounds it always ends after t: where a zone goes by a POSIX
-// rule, that method takes every year to have 365 days, so on the last day of a leap year the
-// end that it returns has passed.
+// Bounds returns the instants between which the offset of t's zone does not change. They are zero
+// if there is no bound. Unlike that of t.ZoneBounds, the end is always after t. For a zone with a
+// POSIX rule, that method assumes 365 days in every year. So on the last day of a leap year its end
+// has already passed.
 func Bounds(t time.Time) (start, end time.Time) {
 	start, end = t.ZoneBounds()
 	if !end.IsZero() && !end.After(t) {

@@ -1,5 +1,5 @@
-// Package zone loads time zones and maps wall-clock times to instants, so that every part of the
-// program reads a zone's name and a time near a clock change in the same way.
+// Package zone loads time zones and maps wall-clock times to instants. Every part of the program
+// uses it, so all of them interpret a zone's name and a time near a clock change in the same way.
 package zone
 
 import (
@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Machine is the name of the zone of the machine, which may change.
+// Machine is the name of the machine's zone, which may change.
 const Machine = "Local"
 
-// Load returns the zone of a name: one of the IANA database, a zone in the form of POSIX.1-2024,
+// Load returns the zone with a name from the IANA database, a zone in the form of POSIX.1-2024,
 // section 8.3 (CET-1CEST,M3.5.0,M10.5.0/3), or Machine.
 func Load(name string) (*time.Location, error) {
 	if name == Machine {
@@ -29,7 +29,7 @@ func Load(name string) (*time.Location, error) {
 	return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin, UTC or CET-1CEST,M3.5.0,M10.5.0/3", queue.Clip(name))
 }
 
-// FromTZ returns the zone that a value of the environment variable TZ names: as Load does, or the
+// FromTZ returns the zone for a value of the environment variable TZ: a name as for Load, or the
 // path of a zone file. A colon may precede either.
 func FromTZ(value string) (*time.Location, error) {
 	name := strings.TrimPrefix(value, ":")
@@ -40,13 +40,13 @@ func FromTZ(value string) (*time.Location, error) {
 		return machine()
 	case strings.HasPrefix(name, "/"):
 		return fromFile(name, name)
-	case name == Machine: // a name of ours that means nothing in TZ
+	case name == Machine: // queuectl's own name, which has no meaning in TZ
 		return nil, fmt.Errorf("there is no time zone %q; write it like Europe/Berlin or UTC", name)
 	}
 	return Load(name)
 }
 
-// machineFile holds the zone of the machine, or links to it.
+// machineFile contains the zone of the machine, or is a link to its file.
 const machineFile = "/etc/localtime"
 
 // fromFile reads a zone file.
@@ -62,9 +62,9 @@ func fromFile(name, path string) (*time.Location, error) {
 	return l, nil
 }
 
-// posix reads a zone in the form of POSIX. The time package has a parser for that form, which the
-// last line of a zone file has (RFC 9636, section 3.3). If the zone has no rule for its summer time,
-// that parser takes M3.2.0,M11.1.0, as the C libraries do.
+// posix parses a zone in the form of POSIX. It uses the time package's parser for that form, which
+// the last line of a zone file contains (RFC 9636, section 3.3). If the zone has no rule for its
+// summer time, that parser uses M3.2.0,M11.1.0, as the C libraries do.
 func posix(name string) (*time.Location, bool) {
 	if !wellFormed(name) {
 		return nil, false
@@ -77,17 +77,17 @@ func posix(name string) (*time.Location, bool) {
 	return l, short != unparsed
 }
 
-// unparsed is the short name of the one zone of a file that tzif makes. A time that has it shows
-// that the last line of the file could not be parsed.
+// unparsed is the abbreviation of the only zone in a file from tzif. A time with this abbreviation
+// shows that the last line of the file could not be parsed.
 const unparsed = "?"
 
-// tzif returns a zone file with nothing in it but its last line.
+// tzif returns the content of a zone file that has only the last line.
 func tzif(lastLine string) string {
 	header := "TZif2" + strings.Repeat("\x00", 15)
 	const none, one, two = "\x00\x00\x00\x00", "\x00\x00\x00\x01", "\x00\x00\x00\x02"
 	return header + none + none + none + none + none + none + // version 1, which is empty
-		header + none + none + none + none + one + two + // version 2: one zone, with a name of two bytes
-		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsed + "\x00" + // its offset, that it is not summer time, its name
+		header + none + none + none + none + one + two + // version 2: one zone, whose name has two bytes
+		"\x00\x00\x00\x00" + "\x00" + "\x00" + unparsed + "\x00" + // offset 0, no summer time, abbreviation
 		"\n" + lastLine + "\n"
 }
 
@@ -96,8 +96,9 @@ const (
 	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// wellFormed checks what the time package's parser takes more freely than POSIX: the names, the
-// hours of the offsets, and what separates the rule. It reports whether the zone may be parsed.
+// wellFormed reports whether a zone may be passed to the time package's parser. It checks what that
+// parser accepts in addition to POSIX: the names, the hours of the offsets, and the separator of
+// the rule.
 func wellFormed(zone string) bool {
 	rest, ok := afterName(zone)
 	if !ok || rest == "" {
@@ -115,8 +116,8 @@ func wellFormed(zone string) bool {
 	return ok && (rest == "" || rest[0] == ',') && !strings.ContainsAny(rest, "\n;")
 }
 
-// afterName returns what follows the name of a zone: three letters or more, or three characters or
-// more between < and >.
+// afterName returns the text after the name of a zone: three or more letters, or three or more
+// characters between < and >.
 func afterName(s string) (rest string, ok bool) {
 	if quoted, found := strings.CutPrefix(s, "<"); found {
 		name, rest, closed := strings.Cut(quoted, ">")
@@ -126,7 +127,7 @@ func afterName(s string) (rest string, ok bool) {
 	return rest, len(s)-len(rest) >= 3
 }
 
-// afterOffset returns what follows an offset, whose hours are 24 at most.
+// afterOffset returns the text after an offset, whose hours are at most 24.
 func afterOffset(s string) (rest string, ok bool) {
 	rest = strings.TrimLeft(s, "+-:"+digits)
 	hours, _, _ := strings.Cut(strings.TrimLeft(s[:len(s)-len(rest)], "+-"), ":")
