@@ -9,31 +9,40 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// This file orders the jobs of an upload by their dependencies. A request can refer only to jobs in
+// itself, in earlier requests and in the queue.
+//
+// For example, a file has 100,000 lines, and line 1 depends on line 90,000. When the first request
+// is full, method now finds that the parent of line 1 is unknown and holds line 1 back. After the
+// last line, or when too many jobs are held back, method last sorts the held jobs, and they are
+// sent.
+
 // toSend is a job of a file that has not been sent yet.
 type toSend struct {
 	raw     json.RawMessage
 	line    int
-	at      int      // its place in the file
-	entries int      // arguments and variables
-	id      string   // "" for a number
-	after   []string // ids that it waits for
+	at      int      // index in the file
+	entries int      // number of arguments and environment variables
+	id      string   // "" if the service will number the job
+	after   []string // ids of the jobs that it depends on
 	expires *queue.Millis
 }
 
-// ahead keeps jobs back that wait for others which come later in a file of several requests: one can name
-// jobs of its own, those of earlier ones, and those of the queue.
+// ahead reorders the jobs of a file that takes several requests. A request can refer only to jobs
+// in itself, in earlier requests and in the queue. So ahead holds a job back while it depends on a
+// job that was not read yet.
 type ahead struct {
 	seed  maphash.Seed
-	sent  map[uint64]bool // ids
+	sent  map[uint64]bool // hashes of the ids that were sent
 	held  []toSend
-	moved bool // some have been kept back
+	moved bool // a job was held back, so the order of sending differs from the file
 }
 
-// maxHeld is up to how many jobs are kept back: then all are sent, for what they wait for is in the queue
-// rather than in the rest of the file.
+// maxHeld bounds the jobs that are held back. Beyond it, all of them are sent: their parents are
+// then likely to be in the queue, not in the rest of the file.
 const maxHeld = queue.MaxDependencies
 
-// namesOf are the ids of what a spec waits for.
+// namesOf returns the ids of the jobs that a spec depends on.
 func namesOf(s *queue.Spec) []string {
 	names := make([]string, len(s.DependsOn))
 	for i, d := range s.DependsOn {
@@ -42,7 +51,8 @@ func namesOf(s *queue.Spec) []string {
 	return names
 }
 
-// now are those of a request's jobs that may be sent: they wait for none that is not known yet.
+// now returns the jobs of a request that can be sent, since all their parents are known. It holds
+// the others back.
 func (a *ahead) now(part []toSend) []toSend {
 	here := map[string]bool{}
 	for i := range part {
@@ -57,7 +67,7 @@ func (a *ahead) now(part []toSend) []toSend {
 				rest = append(rest, j)
 				continue
 			}
-			a.held, a.moved, again = append(a.held, j), true, true // others may wait for it
+			a.held, a.moved, again = append(a.held, j), true, true // other jobs may depend on it
 			delete(here, j.id)
 		}
 		part = rest
@@ -65,7 +75,7 @@ func (a *ahead) now(part []toSend) []toSend {
 	return a.note(part)
 }
 
-// note remembers the ids of jobs that are sent.
+// note records the ids of jobs that are sent.
 func (a *ahead) note(part []toSend) []toSend {
 	for i := range part {
 		if part[i].id != "" {
@@ -75,7 +85,8 @@ func (a *ahead) note(part []toSend) []toSend {
 	return part
 }
 
-// last are the jobs that are left, each after those of them that it waits for.
+// last returns the remaining jobs, sorted so that each follows its parents. It returns an error if
+// the dependencies form a cycle.
 func (a *ahead) last(part []toSend) ([]toSend, error) {
 	if len(a.held) == 0 {
 		return part, nil

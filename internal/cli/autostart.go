@@ -18,13 +18,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
+// This file starts the user's own service when a client needs it and it does not run. Two clients
+// may start a service at the same time. One of the services gets the lock of the state directory.
+// The other one exits with the code gaveWay, and its client then waits for the first service.
+
 const (
-	startWithin   = 15 * time.Second // a service that is started by the way answers
-	quickerWithin = 2 * time.Second  // another one does, to which ours has given way
+	startWithin   = 15 * time.Second // how long to wait for a service started automatically
+	quickerWithin = 2 * time.Second  // how long to wait for the service that won the race against ours
 )
 
-// clientStarting speaks to the chosen service, and starts it in the background
-// where that is the user's own and does not run.
+// clientStarting returns a client of the chosen service. If that is the user's own and not running,
+// clientStarting starts it in the background.
 func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 	c, t, err := a.connect(ctx)
 	if c == nil {
@@ -33,7 +37,7 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 	if !errors.Is(err, control.ErrUnreachable) || !t.Own {
 		return c, a.Reached(err, t)
 	}
-	if _, registered := registered.Own(); registered { // then it was stopped on purpose
+	if _, registered := registered.Own(); registered { // then the user has stopped it
 		return c, a.Reached(err, t)
 	}
 	if os.Getenv("QUEUECTL_NO_START") == "1" {
@@ -45,8 +49,8 @@ func (a *App) clientStarting(ctx context.Context) (*control.Client, error) {
 	return c, a.StartAndReach(ctx, c, t)
 }
 
-// StartAndReach starts a service in the background, which is the user's own or one of a folder
-// that is known, and returns once it answers c.
+// StartAndReach starts a service in the background and waits until it answers c. The service must
+// be the user's own or have a known directory.
 func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) error {
 	b, err := startService(t)
 	if err != nil {
@@ -59,7 +63,7 @@ func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) er
 		case err == nil && !over:
 			fmt.Fprintf(a.Err, "queuectl: started a service in the background; its log is %s\n", b.log)
 			return nil
-		case !errors.Is(err, control.ErrUnreachable): // another one was quicker, or refuses
+		case !errors.Is(err, control.ErrUnreachable): // another service won, or refused us
 			return err
 		case over && (b.code != gaveWay || waited > quickerWithin):
 			return a.notStarted(b.code, b.failure())
@@ -74,11 +78,12 @@ func (a *App) StartAndReach(ctx context.Context, c *control.Client, t Target) er
 	}
 }
 
-// gaveWay is the exit code of a service whose folder another one has.
+// gaveWay is the exit code of a service whose directory another service already uses.
 var gaveWay = control.RowOf(queue.ErrWrongState).Exit
 
-// notStarted is an error with the exit code of the service, where that says more than
-// that none answers: 2 is a crash. Whoever exits as a job does has one code for all such.
+// notStarted returns an error with the exit code of the service if that is more specific than
+// "unavailable"; 2 means a crash. Commands that exit with a job's code use one code for all their
+// own failures.
 func (a *App) notStarted(code int, err error) error {
 	if code > 2 && a.ownFailure == 0 {
 		return &endError{err, code}
@@ -86,29 +91,29 @@ func (a *App) notStarted(code int, err error) error {
 	return queue.Errorf(queue.CodeUnavailable, "%v", err)
 }
 
-// endError is an error with its exit code.
+// endError is an error with an exit code.
 type endError struct {
 	error
 	code int
 }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *endError) Unwrap() error { return e.error }
 
-// ExitsWith is the exit code.
+// ExitsWith returns the exit code.
 func (e *endError) ExitsWith() int { return e.code }
 
-// background is a service that was started by the way.
+// background is a service that this process started in the background.
 type background struct {
 	log   string
-	from  int64 // where its part of the log begins
+	from  int64 // size of the log before the start
 	cmd   *exec.Cmd
-	ended chan struct{} // closed once it has
-	code  int           // then; below 0 if a signal ended it
+	ended chan struct{} // closed when the service has ended
+	code  int           // exit code, once ended is closed; negative if a signal ended the service
 }
 
-// startService starts a service in the background. What it says before it has opened its log
-// stands there too.
+// startService starts a service in the background. Its standard error goes to its log, for messages
+// before the service has opened the log itself.
 func startService(t Target) (*background, error) {
 	program, err := DaemonPath()
 	if err != nil {
@@ -137,7 +142,7 @@ func startService(t Target) (*background, error) {
 	if b.cmd, err = startDetached(log, program, append([]string{"serve", "--background"}, t.Serve...)...); err != nil {
 		return nil, notStartedBy(program, err)
 	}
-	go func() { // ends with the service, or this process
+	go func() { // ends with the service, or with this process
 		b.cmd.Wait()
 		b.code = b.cmd.ProcessState.ExitCode()
 		close(b.ended)
@@ -145,7 +150,7 @@ func startService(t Target) (*background, error) {
 	return b, nil
 }
 
-// over reports whether it has ended.
+// over reports whether the service has ended.
 func (b *background) over() bool {
 	select {
 	case <-b.ended:
@@ -155,7 +160,7 @@ func (b *background) over() bool {
 	}
 }
 
-// failure is why it has ended, by the last error in its log.
+// failure returns why the service has ended: the last error in its log.
 func (b *background) failure() error {
 	said := ""
 	for line := range strings.Lines(b.words()) {
@@ -169,11 +174,11 @@ func (b *background) failure() error {
 	return fmt.Errorf("the service did not start (its log is %s): %s", b.log, said)
 }
 
-// words is what the log, which is put aside before it is long, says since the service was
-// started; "" if it cannot be read.
+// words returns the text that the service has added to its log since its start, or "" if the log
+// cannot be read. The log is rotated before it is long, so it fits in memory.
 func (b *background) words() string {
 	raw, err := os.ReadFile(b.log)
-	if err == nil && int64(len(raw)) >= b.from { // else it was put aside
+	if err == nil && int64(len(raw)) >= b.from { // a shorter log was rotated and is new
 		raw = raw[b.from:]
 	}
 	return string(raw)

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// BackupVerb is the verb backup, which queuectld alone has: it is seldom asked for.
+// BackupVerb returns the command backup. Only queuectld links it, because it is rarely used.
 func BackupVerb(a *App) *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
@@ -40,8 +40,8 @@ output.
 	return cmd
 }
 
-// isBackup reports whether a file is empty or a queue's database, as a backup is: by the header
-// of an SQLite file (sqlite.org/fileformat.html), which ends with the application's number.
+// isBackup reports whether a file is empty or a queue's database, as a backup is. It checks the
+// application id in the header of an SQLite file (sqlite.org/fileformat.html), at offset 68.
 func isBackup(name string) (bool, error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -75,7 +75,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 		return err
 	}
 	if real, err := filepath.EvalSymlinks(name); err == nil {
-		name = real // a link goes on leading to the newest
+		name = real // replace the link's target, so that the link stays valid
 	}
 	if info, err := os.Stat(name); err == nil && !info.Mode().IsRegular() {
 		return Usage("%s is not a regular file, so it cannot be replaced; give another name, or - for standard output", name)
@@ -91,11 +91,11 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 	ctx, stop := signal.NotifyContext(ctx, StopSignals...)
 	defer stop()
 	dir := filepath.Dir(name)
-	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // 0600
+	tmp, err := os.CreateTemp(dir, ".queuectl-backup-") // mode 0600
 	if err != nil {
 		return Unwritable("backup", dir, err)
 	}
-	defer os.Remove(tmp.Name()) // once it is renamed, it is not there
+	defer os.Remove(tmp.Name()) // fails harmlessly after the rename
 	end, err := a.receive(ctx, c, tmp)
 	if err == nil {
 		err = tmp.Sync()
@@ -118,7 +118,7 @@ func (a *App) backup(ctx context.Context, name string, force bool) error {
 	return a.Tell(end, "backup written to %s (%s)", name, size(end.Bytes))
 }
 
-// receive writes a backup as it comes and checks that it came whole.
+// receive writes a backup to a file and verifies its length and hash.
 func (a *App) receive(ctx context.Context, c *control.Client, to io.Writer) (control.BackupEnd, error) {
 	defer a.Progress("")
 	began := time.Now()

@@ -10,17 +10,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Bar is how far something long has come.
+// Bar describes the progress of a long operation.
 type Bar struct {
 	Done, Of int64
-	from     int64 // what was done before it began
+	from     int64 // value of Done at Since, excluded from the estimate
 	Since    time.Time
 	Note     string
 	Bytes    bool
-	AtLeast  time.Duration // that it will take still
+	AtLeast  time.Duration // lower bound of the time left
 }
 
-// Draw shows it on a terminal, in place of what was shown before.
+// Draw shows the bar on a terminal, instead of the previous progress text.
 func (a *App) Draw(b Bar) {
 	if !IsTerminal(a.Err) || a.Quiet {
 		return
@@ -37,7 +37,7 @@ func (a *App) Draw(b Bar) {
 		left := time.Duration(float64(took) * float64(of-b.Done) / float64(b.Done-b.from))
 		text += ", " + queue.FormatDuration(max(left, b.AtLeast).Round(time.Second)) + " left"
 	}
-	width := a.width(a.Err) - 1 // a full line would wrap
+	width := a.width(a.Err) - 1 // one less, because a full line would wrap
 	if room := min(width-len(text)-3, 40); room >= 10 {
 		full := int(int64(room) * b.Done / of)
 		text = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + text
@@ -45,16 +45,16 @@ func (a *App) Draw(b Bar) {
 	a.Progress("%s", cut(text, width))
 }
 
-// maxFailures is how many failures are named.
+// maxFailures is how many failed jobs are named.
 const maxFailures = 100
 
-// sayFailure names a job that did not complete, and why.
+// sayFailure prints that a job did not complete, and why.
 func (a *App) sayFailure(j *control.Job) {
 	fmt.Fprintf(a.Err, "queuectl: %s: %s\n", oneLine(a.Clean(a.Err, failureText(j))), cut(oneLine(a.Clean(a.Err, title(j))), 60))
 }
 
-// sayEnd prints how a job ended. If the job did not complete, it prints that also to a script, with the next step.
-// others is how many other jobs failed that no line names.
+// sayEnd prints how a job ended. If the job did not complete, it prints to scripts too, and adds
+// the next step. others is the number of further failed jobs that no line names.
 func (a *App) sayEnd(j *control.Job, others int) {
 	switch {
 	case j.State == queue.Completed.String():
@@ -73,7 +73,7 @@ func (a *App) sayEnd(j *control.Job, others int) {
 	fmt.Fprintf(a.Err, "queuectl: %s\n", text)
 }
 
-// moreFailures returns how to list the failures that were not named, "" if all were.
+// moreFailures returns how to list the failures that were not named, or "" if all were.
 func moreFailures(bad int, list string) string {
 	if more := bad - maxFailures; more > 0 {
 		return fmt.Sprintf("; %d more failed jobs are not shown; list them all with: %s", more, list)
@@ -81,8 +81,7 @@ func moreFailures(bad int, list string) string {
 	return ""
 }
 
-// howMany is how many jobs ended in each of these states, in words; those that are none are left
-// out.
+// howMany describes how many jobs are in each of these states. It omits states without jobs.
 func howMany(all int, by func(state string) int64, states ...string) string {
 	var parts []string
 	for _, state := range states {
@@ -96,17 +95,17 @@ func howMany(all int, by func(state string) int64, states ...string) string {
 	return Jobs(all) + ": " + strings.Join(parts, ", ")
 }
 
-// standstill notices that nothing moves. Its zero value begins now.
+// standstill detects that no job makes progress. Its zero value starts at the first call of tell.
 type standstill struct {
 	since time.Time
-	told  bool // why, since it last moved
+	told  bool // the reason was printed since the last progress
 }
 
-// moved notes that something has happened.
+// moved records that there was progress.
 func (s *standstill) moved() { *s = standstill{since: time.Now()} }
 
-// tell says once, after a second of it, for what a job waits: in the words of run. waiting names the
-// job, "" if one runs or none waits.
+// tell prints why a job waits, once, after sayWhyAfter without progress. waiting returns the job's
+// id, or "" if a job runs or none waits.
 func (s *standstill) tell(ctx context.Context, a *App, c *control.Client, waiting func() string) {
 	if s.since.IsZero() {
 		s.moved()
@@ -120,17 +119,17 @@ func (s *standstill) tell(ctx context.Context, a *App, c *control.Client, waitin
 	}
 }
 
-// retryAskEvery is how often it is asked when failed jobs are run again.
+// retryAskEvery is how often the times of retries are queried.
 const retryAskEvery = time.Second
 
-// retries says when the first of the failed jobs is run again.
+// retries tracks when the first failed job is retried.
 type retries struct {
-	due     control.Time // as was asked last; 0 if none is
+	due     control.Time // time of the first retry, by the last query; 0 if no job will be retried
 	askedAt time.Time
 }
 
-// note is how many failed jobs are run again, and in how long, like "2 retrying in 8s"; "" if there are
-// none. Only those of ours count.
+// note describes how many failed jobs will be retried and when, like "2 retrying in 8s". It returns
+// "" if n is 0. ours selects the jobs to consider.
 func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours func(seq int64) bool) string {
 	if n == 0 {
 		return ""
@@ -139,7 +138,9 @@ func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours fun
 		r.askedAt, r.due = time.Now(), 0
 		page, err := c.List(ctx, control.List{State: control.Texts{queue.Failed.String()}})
 		if err != nil || page.Next != nil {
-			page.Jobs = nil // the stream of events says so; the first of more than a page is not known
+			// An error is reported by the stream of events. With more than one page, the first retry is
+			// unknown.
+			page.Jobs = nil
 		}
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; ours(j.Seq) && (r.due == 0 || j.NextRetryAt < r.due) {
@@ -154,7 +155,7 @@ func (r *retries) note(ctx context.Context, c *control.Client, n int64, ours fun
 	return note
 }
 
-// wait is how long it is until the first of them, 0 if that is not known.
+// wait returns the time until the first retry, or 0 if it is unknown.
 func (r *retries) wait() time.Duration {
 	if r.due == 0 {
 		return 0
@@ -162,7 +163,7 @@ func (r *retries) wait() time.Duration {
 	return max(0, time.Until(queue.Millis(r.due).Time()))
 }
 
-// notes are what a bar says beside its figures; empty ones are left out.
+// notes joins the texts of a bar. It omits empty ones.
 func notes(all ...string) string {
 	var list []string
 	for _, n := range all {
@@ -173,7 +174,7 @@ func notes(all ...string) string {
 	return strings.Join(list, ", ")
 }
 
-// nOf is "3 dead", or "" for none.
+// nOf returns a text like "3 dead", or "" if n is 0.
 func nOf(n int64, what string) string {
 	if n == 0 {
 		return ""

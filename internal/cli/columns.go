@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// column is one row of the table of what a list can show and be sorted by.
+// column is one row of the table of columns that a list can show and be sorted by.
 type column struct {
 	name    string
 	head    string
@@ -42,7 +42,7 @@ func signalOf(j *control.Job, none string) string {
 	return queue.SignalName(*j.Signal)
 }
 
-// or is what a pointer points to, or a value below all others.
+// or returns *p, or none if p is nil.
 func or[N any](p *N, none N) N {
 	if p == nil {
 		return none
@@ -50,7 +50,7 @@ func or[N any](p *N, none N) N {
 	return *p
 }
 
-// columns is the table. Its order is that of the help.
+// columns returns the table of columns, in the order of the help.
 func columns() []column {
 	list := []column{
 		number("id", func(j *control.Job) string { return j.ID }),
@@ -90,10 +90,10 @@ func reasonOf(j *control.Job) string {
 	return cmp.Or(or(j.Reason, ""), strings.TrimSpace(r.Kind+" "+r.Key))
 }
 
-// typicalRun returns the typical run time of a job's command, "-" if it is not known.
+// typicalRun returns the typical run time of a job's command, or "-" if it is unknown.
 func typicalRun(j *control.Job) string { return orDashText(took(j.UsualRunTimeMS)) }
 
-// columnNames lists them.
+// columnNames returns the names of all columns.
 func columnNames() (names []string) {
 	for _, c := range columns() {
 		names = append(names, c.name)
@@ -101,7 +101,7 @@ func columnNames() (names []string) {
 	return names
 }
 
-// findColumn finds one by the name that a flag gives.
+// findColumn returns the column with a name. flag is the flag to name in the error.
 func findColumn(flag, name string) (column, error) {
 	for _, c := range columns() {
 		if c.name == strings.ReplaceAll(name, "-", "_") {
@@ -111,7 +111,7 @@ func findColumn(flag, name string) (column, error) {
 	return column{}, Usage("--%s: unknown column %q%s", flag, name, near(name, columnNames(), "use one of: "+strings.Join(columnNames(), ", ")))
 }
 
-// chosen are the heads of the columns that were asked for, and what makes a row.
+// chosen returns the headings of the named columns, and a function that makes a row.
 func chosen(names []string) (head []string, row func(*control.Job) []string, err error) {
 	list := make([]column, len(names))
 	for i, name := range names {
@@ -129,14 +129,14 @@ func chosen(names []string) (head []string, row func(*control.Job) []string, err
 	}, nil
 }
 
-// sorter keeps the first jobs of an order, of however many there are.
+// sorter keeps the first limit jobs in an order, with bounded memory.
 type sorter struct {
 	compare func(a, b *control.Job) int
 	limit   int
 	jobs    []control.Job
 }
 
-// newSorter reads --sort: a column, with - before it the largest first.
+// newSorter parses --sort: a column, or -COLUMN for descending order.
 func newSorter(text string, limit int) (*sorter, error) {
 	name, down := strings.CutPrefix(text, "-")
 	c, err := findColumn("sort", name)
@@ -159,7 +159,7 @@ func (s *sorter) add(jobs []control.Job) {
 	}
 }
 
-// keep sorts what there is and drops what does not fit.
+// keep sorts the jobs and drops those beyond the limit.
 func (s *sorter) keep() []control.Job {
 	sortList(s.jobs, s.compare)
 	if len(s.jobs) > s.limit {
@@ -168,8 +168,8 @@ func (s *sorter) keep() []control.Job {
 	return s.jobs
 }
 
-// draw prints a list. On a terminal it is drawn over what was there, in one write and without a
-// moment at which there is nothing.
+// draw prints a list. On a terminal it draws over the previous list in one write, so that the
+// screen does not flicker.
 func (a *App) draw(list func() error) error {
 	if !IsTerminal(a.Out) {
 		return list()
@@ -181,7 +181,7 @@ func (a *App) draw(list func() error) error {
 	}
 	width, drawn := a.width(a.Out), "\x1b[H"
 	for _, line := range folded(width, strings.Split(strings.TrimSuffix(a.frame.String(), "\n"), "\n")...) {
-		if drawn += line; room(line) < width { // in the last column it would take the last character
+		if drawn += line; room(line) < width { // at the last column, \x1b[K would erase the last character
 			drawn += "\x1b[K"
 		}
 		drawn += "\r\n"
@@ -190,12 +190,11 @@ func (a *App) draw(list func() error) error {
 	return err
 }
 
-// watchEvery is the shortest time between two prints of a list that is watched.
+// watchEvery is the shortest time between two prints of a watched list.
 const watchEvery = 500 * time.Millisecond
 
-// watch prints a list again whenever something has happened, until Ctrl-C or the
-// service's end: in place on a terminal, else one after another, as long as somebody
-// reads it.
+// watch prints a list again after each change, until the user presses Ctrl-C or the service ends.
+// On a terminal it redraws the list in place.
 func (a *App) watch(ctx context.Context, list func() error) error {
 	c, err := a.Client()
 	if err != nil {
@@ -209,10 +208,11 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 	changed := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ended := stream(ctx, c, control.Events{Since: &st.LastEvent}, func(control.Event) error { // what comes before the first print is told too
+	// Events since the status was read are included, so no change before the first print is missed.
+	ended := stream(ctx, c, control.Events{Since: &st.LastEvent}, func(control.Event) error {
 		select {
 		case changed <- struct{}{}:
-		default: // it will be printed anyway
+		default: // a print is already pending
 		}
 		return nil
 	})
@@ -221,7 +221,7 @@ func (a *App) watch(ctx context.Context, list func() error) error {
 			return err
 		}
 		pause := time.After(watchEvery)
-		var older <-chan time.Time // ages are shown
+		var older <-chan time.Time // on a terminal the list shows ages, so redraw it every second
 		if IsTerminal(a.Out) {
 			older = time.After(time.Second)
 		}

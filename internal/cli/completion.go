@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// shells are those that completion is written for.
+// shells maps each supported shell to the function that prints its completion script.
 var shells = map[string]func(root *cobra.Command, a *App) error{
 	"bash":       bash,
 	"zsh":        func(r *cobra.Command, a *App) error { return r.GenZshCompletion(a.Out) },
@@ -22,7 +22,8 @@ var shells = map[string]func(root *cobra.Command, a *App) error{
 	"powershell": func(r *cobra.Command, a *App) error { return r.GenPowerShellCompletionWithDesc(a.Out) },
 }
 
-// bashAlone stands for what cobra's script has of the package bash-completion, where that is not installed.
+// bashAlone replaces the functions that cobra's script needs from the package bash-completion, for
+// systems without that package.
 const bashAlone = `__queuectl_words()
 {
     if declare -F _get_comp_words_by_ref >/dev/null; then
@@ -62,7 +63,8 @@ __queuectl_filedir()
 }
 `
 
-// bash prints cobra's script, with bashAlone in the place of what it has of that package.
+// bash prints cobra's script, which calls the functions in bashAlone instead of those of
+// bash-completion.
 func bash(r *cobra.Command, a *App) error {
 	var script strings.Builder
 	if err := r.GenBashCompletionV2(&script, true); err != nil {
@@ -72,7 +74,7 @@ func bash(r *cobra.Command, a *App) error {
 	return a.Println(bashAlone + "\n" + strings.TrimSuffix(text, "\n"))
 }
 
-// CompletionVerb builds the command `completion`. Only queuectld has it, so that the client stays small.
+// CompletionVerb returns the command `completion`. Only queuectld links it, to keep queuectl small.
 func CompletionVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", Short: "Print a shell completion script", Args: Exactly(1, "one shell (bash, zsh, fish or powershell)"),
@@ -97,19 +99,19 @@ your shell to its startup file (PowerShell: open it with notepad $PROFILE).
 	}
 }
 
-// completeWithin bounds how long a shell waits for ids.
+// completeWithin bounds how long a shell waits for completions.
 const completeWithin = time.Second
 
-// completeIDs completes ids of jobs in these states, any if none are given; the
-// newest first, with what they run. A service that does not answer gives none, and
-// none is started.
+// completeIDs completes ids of jobs in these states, or in any state if states is empty. It offers
+// the newest first, with their commands. It offers nothing if the service does not answer, and does
+// not start one.
 func (a *App) completeIDs(states ...string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return a.idsIn(states, given, prefix), cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 	}
 }
 
-// idsIn lists ids of jobs in some states, but those that are given already.
+// idsIn returns the ids of jobs in these states, except those in given.
 func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completion) {
 	for _, j := range a.newest(states) {
 		if strings.HasPrefix(j.ID, prefix) && !slices.Contains(given, j.ID) {
@@ -119,7 +121,8 @@ func (a *App) idsIn(states, given []string, prefix string) (ids []cobra.Completi
 	return ids
 }
 
-// newest are the newest jobs in some states, none if the service does not say so in time.
+// newest returns the newest jobs in these states. It returns none if the service does not answer in
+// time.
 func (a *App) newest(states []string) []control.Job {
 	c, err := a.Client()
 	if err != nil {
@@ -135,8 +138,8 @@ func (a *App) newest(states []string) []control.Job {
 	return page.Jobs
 }
 
-// completeFlags has the flags of a command, and of those below it, that name queues, batches and jobs completed by what
-// there is of them.
+// completeFlags adds completion to the flags of a command, and of its subcommands, that name
+// queues, nodes, batches and jobs.
 func (a *App) completeFlags(cmd *cobra.Command) {
 	for flag, complete := range map[string]cobra.CompletionFunc{
 		"queue": a.completeQueues, "where-queue": a.completeQueues,
@@ -144,14 +147,15 @@ func (a *App) completeFlags(cmd *cobra.Command) {
 		"batch": a.completeBatches, "after-batch": a.completeBatches,
 		"after": a.completeList, "after-any": a.completeList, "depends-on": a.completeList,
 	} {
-		cmd.RegisterFlagCompletionFunc(flag, complete) // fails for a flag that is not there, or has one
+		// Fails if the command lacks the flag, or the flag has completion.
+		cmd.RegisterFlagCompletionFunc(flag, complete)
 	}
 	for _, below := range cmd.Commands() {
 		a.completeFlags(below)
 	}
 }
 
-// completeList completes the last of several ids of jobs that have not ended.
+// completeList completes the last id in a list of unfinished jobs.
 func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []cobra.Completion, _ cobra.ShellCompDirective) {
 	before := typed[:strings.LastIndexByte(typed, ',')+1]
 	for _, id := range a.idsIn([]string{"waiting", "processing"}, strings.Split(before, ","), typed[len(before):]) {
@@ -160,7 +164,8 @@ func (a *App) completeList(_ *cobra.Command, _ []string, typed string) (lists []
 	return lists, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
-// completeBatches completes the names of the newest jobs' batches, but for those that would do something to a terminal.
+// completeBatches completes the names of the newest jobs' batches. It omits names with characters
+// that control a terminal.
 func (a *App) completeBatches(_ *cobra.Command, _ []string, typed string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	for _, j := range a.newest(nil) {
 		if name := j.Labels["batch"]; name != "" && sanitize(name) == name && strings.HasPrefix(name, typed) && !slices.Contains(names, name) {
@@ -179,8 +184,8 @@ func completeStates(*cobra.Command, []string, string) ([]cobra.Completion, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeKeys completes the first argument, a setting, with what it means, and the second one, of a setting that has few
-// values.
+// completeKeys completes the first argument, a setting, with its description. If the setting has
+// few values, completeKeys also completes the second argument.
 func completeKeys(cmd *cobra.Command, given []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(given) == 1 && cmd.Name() == "set" {
 		if k, _, err := config.Find(given[0], ""); err == nil {

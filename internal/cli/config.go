@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// ConfigVerb is the verb config, which queuectld alone has: it is seldom asked for, and the table of settings
-// would be a part of each start of the client.
+// ConfigVerb returns the command config. Only queuectld links it, because it is rarely used and the
+// table of settings would slow down each start of queuectl.
 func ConfigVerb(a *App) *cobra.Command {
 	get := &cobra.Command{
 		Use: "get [KEY]", ValidArgsFunction: completeKeys, Short: "Print the value of one setting, or all settings", Args: atMostOne("the name of a setting"),
@@ -50,7 +50,8 @@ func ConfigVerb(a *App) *cobra.Command {
 	return Group("config", "Show and change the settings of the service", get, set, unset, list, validate)
 }
 
-// settingText is a setting's value as the service takes it: a duration in words in its short form.
+// settingText converts a setting's value for the service: a duration in words turns into the short
+// form.
 func settingText(key, value string) string {
 	k, text, err := config.Find(key, value)
 	if err != nil || k.Check(text) == nil {
@@ -59,17 +60,17 @@ func settingText(key, value string) string {
 	if short, ok := shortSpan(value); ok && k.Check(short) == nil {
 		return short
 	}
-	return value // what is wrong with it the service says
+	return value // the service reports the error
 }
 
-// note tells a person what there is to know about a setting.
+// note prints the note of a setting, if it has one.
 func (a *App) note(v control.ConfigValue) {
 	if v.Note != "" {
 		fmt.Fprintf(a.Err, "queuectl: %s: %s\n", v.Key, v.Note)
 	}
 }
 
-// sayChanged tells a person what a setting is now.
+// sayChanged prints the new value of a setting.
 func (a *App) sayChanged(v control.ConfigValue) error {
 	a.note(v)
 	a.Say(`setting "%s" is %s (origin: %s)`, v.Key, v.Value, v.Origin)
@@ -98,8 +99,8 @@ func (a *App) configList(cmd *cobra.Command) error {
 	return a.table([]string{"KEY", "ORIGIN", "VALUE"}, rows)
 }
 
-// validate checks a file without a service; if one runs, it also names the keys
-// that stored settings hide.
+// validate checks a settings file without a service. If a service runs, validate also names the
+// keys that stored settings override.
 func (a *App) validate(cmd *cobra.Command, args []string) error {
 	path, err := a.settingsFile(args)
 	if err != nil {

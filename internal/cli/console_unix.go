@@ -10,7 +10,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Commands in messages, and the message about a service that ends at logout.
+// These are commands in messages, and the message about a service that ends at logout.
 const (
 	StartSystem  = "systemctl start queuectl"
 	makeDir      = "mkdir -p"
@@ -18,20 +18,20 @@ const (
 	Staying      = "keep the service running with: loginctl enable-linger"
 )
 
-// IsTerminal reports whether a stream is a person's terminal.
+// IsTerminal reports whether a file is a terminal.
 func IsTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
 
-// defaultEditor is the one that every system has.
+// defaultEditor is the editor that every system has.
 const defaultEditor = "vi"
 
-// editorOn is the command that opens a file in the editor that a person named, which may
-// have arguments.
+// editorOn returns the command that opens a file in the user's editor. The editor may include
+// arguments.
 func editorOn(ctx context.Context, editor, file string) *exec.Cmd {
 	return exec.CommandContext(ctx, "/bin/sh", "-c", editor+` "$1"`, editor, file)
 }
 
-// sameVariable reports whether two names are of the same variable of the environment.
+// sameVariable reports whether two names denote the same environment variable.
 func sameVariable(a, b string) bool { return a == b }
 
-// usual are the variables that a job gets from its caller, LC_* beside.
+// usual lists the variables that a job gets from its caller, in addition to LC_*.
 var usual = []string{"PATH", "LANG", "TZ"}

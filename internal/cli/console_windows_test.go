@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job gets from its caller where programs are, by the names that jobs have it by,
-// however the caller spells them; what it was given goes before.
+// A job gets its caller's PATH and locale under the names that jobs use, regardless of the caller's
+// spelling. Variables that the spec sets take precedence.
 func TestCallersVariables(t *testing.T) {
-	t.Setenv("PATH", "") // put back at the end
+	t.Setenv("PATH", "") // so that the test restores it
 	os.Unsetenv("PATH")
 	t.Setenv("pAtH", `C:\mine`)
 	t.Setenv("Own", "1")
@@ -30,7 +30,7 @@ func TestCallersVariables(t *testing.T) {
 	}
 }
 
-// Exit codes have 32 bits on Windows, and pass unchanged.
+// Exit codes have 32 bits on Windows, and run passes them on unchanged.
 func TestExitCodesPass(t *testing.T) {
 	for _, code := range []int64{3, 256, 0xc0000005} {
 		if got := jobExit(&control.Job{State: queue.Dead.String(), ExitCode: &code}); int64(got) != code {
@@ -39,7 +39,7 @@ func TestExitCodesPass(t *testing.T) {
 	}
 }
 
-// The editor that a person named may have arguments, and the file a space.
+// The user's editor may have arguments, and the file name may contain a space.
 func TestEditor(t *testing.T) {
 	file := t.TempDir() + `\a file.json`
 	if err := os.WriteFile(file, []byte("a\r\n"), 0o600); err != nil {

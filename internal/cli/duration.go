@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// parseSpan reads a duration as a person names it: as queue.ParseDuration does, and in words:
-// 2 hours, 5min, an hour and 30 minutes. The wire has the short form only.
+// parseSpan parses a duration, in the syntax of queue.ParseDuration or in words: 2 hours, 5min, an
+// hour and 30 minutes. The protocol accepts only the former.
 func parseSpan(text string) (time.Duration, error) {
 	if text == "" {
 		return 0, errEmpty
@@ -28,7 +28,7 @@ func parseSpan(text string) (time.Duration, error) {
 	return 0, fmt.Errorf("%q is not a duration; write it like 90s, 1h30m, 7d, 5min or \"2 hours\"", queue.Clip(text))
 }
 
-// shortSpan is a duration in words as queue.ParseDuration reads it: numbers, each with its unit.
+// shortSpan converts a duration in words to the syntax of queue.ParseDuration: numbers with units.
 func shortSpan(text string) (string, bool) {
 	var short strings.Builder
 	number := ""
@@ -49,7 +49,7 @@ func shortSpan(text string) (string, bool) {
 	return short.String(), number == "" && short.Len() > 0
 }
 
-// spanWords are the numbers and the words of a text, also where no space is between them.
+// spanWords splits a text into numbers and words, also where no space separates them.
 func spanWords(text string) (words []string) {
 	isNumber := func(r rune) bool { return r == '.' || r >= '0' && r <= '9' }
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || r == ',' }) {
@@ -66,8 +66,8 @@ func spanWords(text string) (words []string) {
 	return words
 }
 
-// unitOf is the short name of a unit of time, "" for what is none. One letter is as it stands:
-// M is a month to some programs, and a minute to others.
+// unitOf returns the short name of a unit of time, or "" if the word is none. Single letters are
+// case-sensitive: some programs use M for months, others for minutes.
 func unitOf(word string) string {
 	switch word {
 	case "s", "m", "h", "d", "w", "ms", "us", "µs", "ns":
@@ -90,17 +90,17 @@ func unitOf(word string) string {
 	return ""
 }
 
-// step is how far one instant is from another, as a calendar counts: a month after one is the same
-// day of the next month, at the same time of day.
+// step is a calendar distance between two times. One month after a time is the same day of the next
+// month, at the same time of day.
 type step struct {
 	months int
 	span   time.Duration
 }
 
-// maxMonths is the longest step, ten years as of a duration.
+// maxMonths is the longest step: ten years, as for a duration.
 const maxMonths = 120
 
-// parseStep reads a length of time: a duration, or a number of months or years.
+// parseStep parses a step: a duration, or a number of months or years.
 func parseStep(text string) (s step, err error) {
 	words := spanWords(text)
 	perUnit := map[string]int{"month": 1, "months": 1, "mo": 1, "year": 12, "years": 12, "yr": 12, "yrs": 12}
@@ -119,7 +119,7 @@ func parseStep(text string) (s step, err error) {
 	return s, nil
 }
 
-// after returns the instant that many steps after another one. Whole days have the same time of day.
+// after returns the time that lies a number of steps after t. Whole days keep the time of day.
 func (s step) after(t time.Time, steps int) time.Time {
 	const day = 24 * time.Hour
 	days := int(s.span / day)
@@ -129,7 +129,7 @@ func (s step) after(t time.Time, steps int) time.Time {
 	return t.Add(time.Duration(steps) * (s.span % day))
 }
 
-// fromNow returns the instant one step after or before now. A day has 24 hours.
+// fromNow returns the time one step after or before now. Here a day has 24 hours.
 func (s step) fromNow(now time.Time, d direction) time.Time {
 	steps := 1
 	if d == backward {

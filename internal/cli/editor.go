@@ -17,13 +17,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// EditJob is edit of one job, in $VISUAL or $EDITOR.
+// EditJob edits one job in $VISUAL or $EDITOR.
 func (a *App) EditJob(ctx context.Context, id string) error {
 	return a.editInEditor(ctx, control.Selection{IDs: control.Names{id}}, id)
 }
 
-// editInEditor lets a person change a job's fields in $VISUAL or $EDITOR. What was typed is not
-// lost by a mistake: its file is named, and opened again if the person wants that.
+// editInEditor lets the user edit a job's fields in $VISUAL or $EDITOR. After an error it keeps the
+// edited file, names it, and offers to open it again.
 func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) error {
 	c, err := a.Client()
 	if err != nil {
@@ -35,7 +35,7 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 		return err
 	}
 	if _, _, _, err := queue.VerbEdit.Act(&queue.Job{ID: job.ID, State: stateOf(job.State)}); err != nil {
-		return err // before anything is typed
+		return err // before the user types anything
 	}
 	before := job.Spec
 	delete(before, "id")
@@ -70,7 +70,8 @@ func (a *App) editInEditor(ctx context.Context, p control.Selection, id string) 
 	}
 }
 
-// applyTyped changes the job as a patch says, and tells so; an error is why it was not.
+// applyTyped sends the changes to the service and prints the result. It returns an error if the job
+// was not changed.
 func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit, id string) error {
 	v, err := c.Edit(ctx, p)
 	if err != nil {
@@ -80,27 +81,27 @@ func (a *App) applyTyped(ctx context.Context, c *control.Client, p control.Edit,
 		return v.Refused[0].Err()
 	}
 	var changed queue.Spec
-	_ = changed.UnmarshalJSON(p.Set) // the service has taken it
+	_ = changed.UnmarshalJSON(p.Set) // cannot fail, since the service accepted it
 	return a.onJobs("is changed"+whenDue(&changed, time.Now()), []string{id}, func([]string, string) (control.BulkResult, error) { return v, nil })
 }
 
-// editing is a text that is edited in a file of its own.
+// editing is one session of editing a text in a temporary file.
 type editing struct {
 	a      *App
 	file   string
-	text   []byte         // as it was at first
-	before map[string]any // of which it is made
+	text   []byte         // the original text
+	before map[string]any // the fields that text was generated from
 }
 
 func (a *App) newEditing(before map[string]any) (*editing, error) {
 	var text bytes.Buffer
 	e := json.NewEncoder(&text)
-	e.SetEscapeHTML(false) // it is to be read
+	e.SetEscapeHTML(false) // people read the text
 	e.SetIndent("", "  ")
 	if err := e.Encode(before); err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp("", "queuectl-*.json") // 0600: it may hold secrets
+	f, err := os.CreateTemp("", "queuectl-*.json") // mode 0600, because it may contain secrets
 	if err != nil {
 		return nil, Unwritable("edit: TMPDIR", os.TempDir(), err)
 	}
@@ -112,7 +113,7 @@ func (a *App) newEditing(before map[string]any) (*editing, error) {
 	return &editing{a: a, file: f.Name(), text: text.Bytes(), before: before}, nil
 }
 
-// keeps reports whether the file holds anything that was typed; if not, it is removed.
+// keeps reports whether the user has changed the file. If not, it removes the file.
 func (e *editing) keeps() bool {
 	if text, err := os.ReadFile(e.file); err != nil || !bytes.Equal(text, e.text) {
 		return true
@@ -121,7 +122,7 @@ func (e *editing) keeps() bool {
 	return false
 }
 
-// typed has the text edited, and returns what was changed as a merge patch; nil if nothing.
+// typed runs the editor and returns the changes as a JSON merge patch, or nil without changes.
 func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
 	editor := defaultEditor
 	for _, name := range []string{"EDITOR", "VISUAL"} {
@@ -152,8 +153,8 @@ func (e *editing) typed(ctx context.Context) (json.RawMessage, error) {
 	return json.Marshal(patch)
 }
 
-// inFront runs a program that has the terminal. Ctrl-C is the program's, and ends this one with
-// it only; one that ends by it leaves the terminal as it was.
+// inFront runs a program that uses the terminal. Ctrl-C affects only that program. If the program
+// fails, inFront restores the terminal.
 func (a *App) inFront(cmd *exec.Cmd) error {
 	told := make(chan os.Signal, 1)
 	signal.Notify(told, os.Interrupt)
@@ -161,7 +162,7 @@ func (a *App) inFront(cmd *exec.Cmd) error {
 	before, none := term.GetState(int(a.in.Fd()))
 	err := cmd.Run()
 	if err != nil && none == nil {
-		term.Restore(int(a.in.Fd()), before) // what it cannot do, nobody can
+		term.Restore(int(a.in.Fd()), before) // an error is ignored; nothing else can be done
 		if IsTerminal(a.Err) {
 			fmt.Fprint(a.Err, showCursor)
 		}
@@ -169,17 +170,17 @@ func (a *App) inFront(cmd *exec.Cmd) error {
 	return err
 }
 
-// showCursor has a terminal show its cursor.
+// showCursor makes a terminal show its cursor.
 const showCursor = "\x1b[?25h"
 
-// sameJSON reports whether two values that were read from JSON are one.
+// sameJSON reports whether two values decoded from JSON are equal.
 func sameJSON(a, b any) bool {
 	x, err := json.Marshal(a)
 	y, err2 := json.Marshal(b)
 	return err == nil && err2 == nil && bytes.Equal(x, y)
 }
 
-// changes is the merge patch that leads from one object to another.
+// changes returns the JSON merge patch (RFC 7396) that turns before into after.
 func changes(before, after map[string]any) map[string]any {
 	patch := map[string]any{}
 	for name, was := range before {

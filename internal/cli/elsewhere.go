@@ -11,8 +11,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The tables in this file map words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to hints. Each line has
-// words, ": " and the hint. The tables are text because slices of structs made the client several KB larger.
+// The tables in this file map words of pueue, task-spooler, at, GNU parallel, systemd and Slurm to
+// hints. Each line has words, ": " and the hint. The tables are text because slices of structs
+// would make queuectl several KB larger.
 
 // hintAt returns the hint of a table about a word, "" if the table does not contain the word.
 func hintAt(word, table string) string {
@@ -65,8 +66,8 @@ depend dependencies depends: use queuectl tree ID to show dependencies, or queue
 schedules cron crontab timer timers: use queuectl schedule add NAME 'CRON' -- PROGRAM ARGS or queuectl schedule list
 `
 
-// groupVerbsElsewhere maps subcommands of other programs, as in `queue delete`, to ours. A group of commands has only some
-// of ours, so a word may be in several lines.
+// groupVerbsElsewhere maps subcommands of other programs, as in `queue delete`, to those of
+// queuectl. A group has only some of queuectl's subcommands, so a word may be in several lines.
 const groupVerbsElsewhere = `ls: list
 delete del remove destroy: rm
 delete del remove: unset
@@ -79,7 +80,8 @@ start enable unpause continue: resume
 trigger now: run
 `
 
-// groupHint returns the verb of a group that was meant by a word of another program, "" if that is not known.
+// groupHint returns a hint that names the subcommand for a word of another program, or "" if no
+// subcommand matches.
 func groupHint(group, word string, verbs []*cobra.Command) string {
 	for line := range strings.Lines(groupVerbsElsewhere) {
 		words, ours, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ": ")
@@ -97,7 +99,8 @@ func groupHint(group, word string, verbs []*cobra.Command) string {
 	return ""
 }
 
-// argumentHint returns a hint about arguments that a command does not take, "" if it is not known what was meant.
+// argumentHint returns a hint about arguments that a command does not take, or "" if their meaning
+// is unclear.
 func argumentHint(verb string, args []string) string {
 	word, ours := args[0], ""
 	_, notNumber := strconv.ParseUint(word, 10, 64)
@@ -141,11 +144,12 @@ func argumentHint(verb string, args []string) string {
 	return "; use queuectl " + ours
 }
 
-// plainSettings lists the settings whose names contain neither _ nor a dot. Linking the table of settings itself
-// would make the client too large.
+// plainSettings lists the settings whose names contain neither _ nor a dot. Linking the table of
+// settings itself would make queuectl too large.
 const plainSettings = "workers timeout jitter priority shell scheduling aging resources webhooks store node"
 
-// flagsElsewhere returns the hints about flags of other programs for a command. -9, -HUP and the like are for kill.
+// flagsElsewhere returns the hints about flags of other programs for a command. -9, -HUP and the
+// like are for kill.
 func flagsElsewhere(verb string) string {
 	switch verb {
 	case "enqueue", "edit":
@@ -164,8 +168,8 @@ func flagsElsewhere(verb string) string {
 	return anyFlagsElsewhere
 }
 
-// The hints about flags, by command. jobFlagsElsewhere is for commands that create or change jobs, anyFlagsElsewhere for
-// all commands.
+// The hints about flags, by command. jobFlagsElsewhere is for commands that create or change jobs,
+// anyFlagsElsewhere for all commands.
 const (
 	enqueueFlagsElsewhere = `--follow -f: use queuectl run or queuectl attach ID
 `
@@ -227,9 +231,10 @@ const (
 `
 )
 
-// slipIn returns a hint about the known word that was mistyped: one letter wrong, missing, too many, or two swapped;
-// two such slips in a word of six letters or more. The first letter must be right, because other similar words mean
-// something else. It returns "" if there is no such word.
+// slipIn returns a hint about the known word that was mistyped. It accepts one slip: a letter that
+// is wrong, missing or added, or two swapped letters. In a word of six letters or more it accepts
+// two. The first letter must be right, because other similar words mean something else. It returns
+// "" if there is no such word.
 func slipIn(word string, known []string) string {
 	const longest, long = 64, 6 // letters
 	typed := strings.TrimLeft(word, "-")
@@ -250,7 +255,7 @@ func slipIn(word string, known []string) string {
 			continue
 		}
 		if n := slips(typed, meant); n <= most {
-			best, most = k, n-1 // only a nearer one is better
+			best, most = k, n-1 // from now on, accept only fewer mistakes
 		}
 	}
 	if best == "" {

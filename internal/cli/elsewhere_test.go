@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// refusal is what the words of a command line are refused with, "" if they are not.
+// refusal returns the error for a command line, or "" if it is accepted.
 func refusal(t *testing.T, words ...string) string {
 	t.Helper()
 	a := &App{verbs: table()}
@@ -26,8 +26,8 @@ func refusal(t *testing.T, words ...string) string {
 	return ""
 }
 
-// The flags and verbs that people know from other programs are answered with ours, or with
-// what is missing, and never with a neighbour that means something else.
+// The hint for a flag or command of another program names the one of queuectl, or says that it has
+// none. It never suggests a similarly spelled one with another meaning.
 func TestWordsOfOtherPrograms(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --bar": "; use queuectl wait --batch NAME --progress", "enqueue --eta": "wait --batch NAME --progress", "enqueue --tag": "--label NAME=VALUE",
@@ -47,8 +47,8 @@ func TestWordsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// Arguments that a verb does not take, words of other programs among the flags, and a schedule without a name are
-// answered with what was meant.
+// Errors about unexpected arguments, words of other programs used as flags, and a schedule without
+// a name contain a hint at the intended command.
 func TestArgumentsOfOtherPrograms(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"list dead", "; use queuectl list --state dead"}, {"ps waiting", "; use queuectl ps --state waiting"}, {"list running", "; use queuectl list --state processing"},
@@ -115,7 +115,8 @@ func TestArgumentsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// A group of verbs answers a verb of other programs with its own verb of the same meaning, if it has one.
+// The error for another program's subcommand names queuectl's subcommand with the same meaning, if
+// there is one.
 func TestGroupsAnswerVerbsOfOtherPrograms(t *testing.T) {
 	a := &App{}
 	groups := map[string]*cobra.Command{}
@@ -145,7 +146,7 @@ func TestGroupsAnswerVerbsOfOtherPrograms(t *testing.T) {
 	}
 }
 
-// Only a slip of typing is taken for the word that it is near to.
+// A similar word is suggested only if the typed word is likely a typing error.
 func TestSlipsOfTyping(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue --tiemout": "--timeout", "enqueue --timout": "--timeout", "enqueue --comand": "--command", "enqueue --priorty": "--priority", "enqueue --prioirty": "--priority", "list --jsn": "--json", "list --colums": "--columns", "enqueue --max_retries": "--max-retries",
@@ -162,8 +163,8 @@ func TestSlipsOfTyping(t *testing.T) {
 	}
 }
 
-// No verb of ours is answered as one of another program, no word has two answers, and hints
-// name only flags and verbs that there are.
+// No command of queuectl is treated as one of another program, no word has two hints, and hints
+// name only existing flags and commands.
 func TestHintsAreRight(t *testing.T) {
 	root := (&App{verbs: with([]Verb{{Name: "drain", Build: DrainVerb}})}).Root(nil)
 	flags := map[string]bool{}
@@ -203,11 +204,11 @@ func TestHintsAreRight(t *testing.T) {
 	}
 }
 
-// What the examples of the help type are verbs and flags that there are.
+// The examples in the help use only existing commands and flags.
 func TestExamplesAreRight(t *testing.T) {
 	for verb, text := range examples() {
 		for line := range strings.Lines(text) {
-			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ") // the rest says what it does
+			typed, _, _ := strings.Cut(strings.TrimSpace(line), "   ") // cut off the explanation
 			typed, _, _ = strings.Cut(typed[strings.LastIndex(typed, "queuectl "+verb):], ">")
 			words := strings.Fields(strings.ReplaceAll(typed, "'", ""))[1:]
 			root := (&App{verbs: table()}).Root(words)
@@ -216,7 +217,7 @@ func TestExamplesAreRight(t *testing.T) {
 				t.Errorf("%s: %q is no verb (%v)", verb, line, err)
 				continue
 			}
-			if cmd.RunE != nil { // it is no verb of the other program
+			if cmd.RunE != nil { // otherwise queuectld implements the command
 				if err := cmd.ParseFlags(rest); err != nil {
 					t.Errorf("%s: %q: %v", verb, line, err)
 				}

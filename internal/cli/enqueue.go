@@ -70,10 +70,10 @@ func enqueueVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// manyInBatch is up to where the jobs of a batch are counted.
+// manyInBatch is the number up to which inBatch counts a batch's jobs.
 const manyInBatch = 10_000
 
-// inBatch puts what a spec is of into a batch, and says how many jobs that has already.
+// inBatch adds the label of a batch to a spec, and prints how many jobs the batch already has.
 func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 	if name == "" {
 		return nil
@@ -110,8 +110,7 @@ func (a *App) inBatch(ctx context.Context, s *queue.Spec, name string) error {
 	return nil
 }
 
-// readWords puts the words of a command line into a spec. A JSON array gives a
-// batch.
+// readWords parses the arguments of a command into s. A JSON array is returned as a list of specs.
 func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]queue.Spec, error) {
 	given := len(s.Given()) > 0
 	if s.Stdin != nil && *s.Stdin == "-" {
@@ -144,7 +143,7 @@ func (a *App) readWords(verb string, s *queue.Spec, args []string, dash int) ([]
 	return nil, nil
 }
 
-// mergeJSON reads a spec from JSON; flags that were given hold over it.
+// mergeJSON parses a spec from JSON. Flags override its fields.
 func mergeJSON(flags *queue.Spec, text string) error {
 	if err := queue.CheckJSON([]byte(text)); err != nil {
 		return Usage("%v; to run a shell command that begins with {, use --command", err)
@@ -171,7 +170,7 @@ func readStdin(in io.Reader) (string, error) {
 
 func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key string) error {
 	if err := Prepare(s, noCwd); err != nil {
-		return err // before a service is started for it
+		return err // before starting a service
 	}
 	c, err := a.clientStarting(ctx)
 	if err != nil {
@@ -214,7 +213,8 @@ func (a *App) enqueueOne(ctx context.Context, s *queue.Spec, noCwd bool, key str
 	return nil
 }
 
-// whenDue is when a job is due and when it expires, as far as that was asked for: "; due …".
+// whenDue returns when a job is due and when it expires, like "; due …". It omits what the user did
+// not set.
 func whenDue(s *queue.Spec, now time.Time) (text string) {
 	switch {
 	case s.RunAt != nil:
@@ -228,7 +228,7 @@ func whenDue(s *queue.Spec, now time.Time) (text string) {
 	return text
 }
 
-// enqueueMany puts all jobs of a source in the queue, or none.
+// enqueueMany enqueues all jobs of a source, or none.
 func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCwd bool, key string) error {
 	a.warnExpired(common, a.Quiet || !IsTerminal(a.Err))
 	up := &upload{a: a, ctx: ctx, key: key, noCwd: noCwd, due: whenDue(common, time.Now()), expired: expiries{said: or(common.ExpiresAt, 0)}}
@@ -241,7 +241,7 @@ func (a *App) enqueueMany(ctx context.Context, m *many, common *queue.Spec, noCw
 		defer f.Close()
 		in = up.from(f)
 	}
-	plain := m.file != "" && len(common.Given()) == 0 // then a job is sent as it stands
+	plain := m.file != "" && len(common.Given()) == 0 // then each job is sent unchanged
 	each := m.each
 	if m.ofTables() {
 		each = func(in io.Reader, with func([]byte, int) error) error { return a.eachTable(a, m.file, in, with) }
@@ -285,7 +285,7 @@ func parseArray(raw []byte) ([]queue.Spec, error) {
 	return specs, err
 }
 
-// numbered is an error about one job of several.
+// numbered adds the number of the job to an error about one of several jobs.
 func numbered(err error, n int) error {
 	if e, ok := errors.AsType[*queue.Error](err); ok {
 		return e.At(n)
@@ -293,18 +293,17 @@ func numbered(err error, n int) error {
 	return err
 }
 
-// lineError is an error about one line of a file; it is invalid whatever its
-// cause was.
+// lineError is an error about one line of a file. It counts as a usage error.
 type lineError struct {
-	what  string // "line", or what else jobs are made of
+	what  string // "line", or another name for a part of the input
 	line  int
 	cause error
 }
 
-// Error names the line.
+// Error returns the message with the line number.
 func (e *lineError) Error() string { return fmt.Sprintf("%s %d: %v", e.what, e.line, e.cause) }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *lineError) Unwrap() error { return e.cause }
 
 func atLine(err error, line int) error {
@@ -314,7 +313,7 @@ func atLine(err error, line int) error {
 	return &lineError{"line", line, err}
 }
 
-// enqueueBatch puts jobs in the queue, all or none.
+// enqueueBatch enqueues all the jobs, or none.
 func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, key string) error {
 	if len(specs) == 0 {
 		fmt.Fprintln(a.Err, "queuectl: the JSON array contains no jobs")
@@ -360,22 +359,22 @@ func (a *App) enqueueBatch(ctx context.Context, specs []queue.Spec, noCwd bool, 
 	return nil
 }
 
-// warnExpired says that a job will not run, unless another sentence says so: it expires at a time that
-// has passed.
+// warnExpired prints that a job will not run because it has expired. unsaid is false if another
+// message says so.
 func (a *App) warnExpired(s *queue.Spec, unsaid bool) {
 	if now := time.Now(); unsaid && hasExpired(s.ExpiresAt, now) {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", expiryText(s.ExpiresAt.Time(), now))
 	}
 }
 
-// tellUnique says that a job was not enqueued, for there is one with its unique key.
+// tellUnique prints that a job was not enqueued because another job has its unique key.
 func (a *App) tellUnique(s *queue.Spec, id string, found bool) {
 	if found && s.Unique != nil {
 		fmt.Fprintf(a.Err, "queuectl: not enqueued: job %s already has the unique key %s\n", id, a.Clean(a.Err, *s.Unique))
 	}
 }
 
-// foundTold is how many jobs are named that were not enqueued.
+// foundTold is how many jobs that were not enqueued are named.
 const foundTold = 10
 
 // printFound prints which jobs were not enqueued, because other jobs have the same unique keys.
@@ -395,7 +394,8 @@ func (a *App) printFound(what string, places []int, of int) {
 	fmt.Fprintf(a.Err, "queuectl: %d of %s not enqueued (%s%s), because other jobs have the same unique keys\n", len(places), Jobs(of), what, text[1:])
 }
 
-// printCancelled prints that a new job will not run, because a job it depends on has not ended as required.
+// printCancelled prints that a new job will not run, because a job it depends on has not ended as
+// required.
 func (a *App) printCancelled(got *control.Enqueued) {
 	if got.State != "" {
 		fmt.Fprintf(a.Err, "queuectl: job %s was %s immediately: a job it depends on has not ended as required; details: queuectl why %s\n", got.ID, got.State, got.ID)

@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// EventsVerb builds the verb events. Only queuectld has it, to keep the client small.
+// EventsVerb returns the command events. Only queuectld links it, to keep queuectl small.
 func EventsVerb(a *App) *cobra.Command {
 	var p control.Events
 	var since string
@@ -23,7 +23,7 @@ func EventsVerb(a *App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events [ID…]", Short: "Print past events, or follow new ones with -f",
 		RunE: func(cmd *cobra.Command, ids []string) error {
-			p.ID, a.lists = ids, !p.Follow || s.Batch != "" // where there is no queue, a batch is empty
+			p.ID, a.lists = ids, !p.Follow || s.Batch != "" // without a queue, a batch is empty
 			if seq, err := strconv.ParseInt(since, 10, 64); err == nil {
 				p.Since = &seq
 			} else if since != "" {
@@ -49,7 +49,7 @@ func EventsVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// eventsOfBatch has the events be those of the jobs of a batch, if there are any.
+// eventsOfBatch restricts the events to the jobs of a batch. It reports whether the batch has jobs.
 func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events) (found bool, err error) {
 	c, err := a.readerUnless(cmd.Context(), p.Follow)
 	if err != nil {
@@ -75,8 +75,8 @@ func (a *App) eventsOfBatch(cmd *cobra.Command, s *selection, p *control.Events)
 	return true, nil
 }
 
-// events prints events as they come: a line of text or JSON each, or one array of
-// those that there are.
+// events prints events as they arrive, one per line as text or JSON. With --json and without
+// --follow it prints one array.
 func (a *App) events(ctx context.Context, p control.Events) error {
 	c, err := a.readerUnless(ctx, p.Follow)
 	if err != nil {
@@ -102,24 +102,24 @@ func (a *App) events(ctx context.Context, p control.Events) error {
 	return list.end()
 }
 
-// stream begins to follow events, each of which each gets. Its end comes with the
-// connection's, or ctx's.
+// stream starts following events and calls each for every event. The channel gets the error when
+// the connection or ctx ends.
 func stream(ctx context.Context, c *control.Client, p control.Events, each func(control.Event) error) (ended <-chan error) {
 	end := make(chan error, 1)
 	p.Follow = true
-	go func() { // ends as the stream does
+	go func() { // ends with the stream
 		_, err := c.Events(ctx, p, each)
 		end <- err
 	}()
 	return end
 }
 
-// eventLine is an event for people.
+// eventLine formats an event for people.
 func eventLine(e *control.Event) string {
 	line := fmt.Sprintf("%6d  %s  %-9s", e.Seq, local(e.At), e.Event)
 	add := func(format string, args ...any) { line += fmt.Sprintf(format, args...) }
 	said := func(text string) { add("  %s", oneLine(text)) }
-	if e.ID != "" && e.Event != string(queue.EventAudit) { // its target says so
+	if e.ID != "" && e.Event != string(queue.EventAudit) { // an audit event has it in its target
 		said(e.ID)
 	}
 	if e.Schedule != "" {
@@ -169,7 +169,7 @@ func eventLine(e *control.Event) string {
 	return line
 }
 
-// DrainVerb builds the verb drain. Only queuectld has it, so that the client stays small.
+// DrainVerb returns the command drain. Only queuectld links it, to keep queuectl small.
 func DrainVerb(a *App) *cobra.Command {
 	var p control.Drain
 	cmd := &cobra.Command{
@@ -193,7 +193,7 @@ func DrainVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// ReloadVerb builds the verb reload. Only queuectld has it, to keep the client small.
+// ReloadVerb returns the command reload. Only queuectld links it, to keep queuectl small.
 func ReloadVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "reload", Short: "Reload the settings file of the service", Args: Exactly(0, "no arguments"),
@@ -216,7 +216,8 @@ func ReloadVerb(a *App) *cobra.Command {
 // holdWorkers adds workers and removes them on Ctrl-C. Their running jobs may finish.
 func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	told := make(chan os.Signal, 1)
-	signal.Notify(told, os.Interrupt, syscall.SIGTERM) // before they are asked for: Ctrl-C may come with the answer
+	// Registered first, since Ctrl-C may arrive with the answer.
+	signal.Notify(told, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(told)
 	got, err := c.WorkerStart(ctx, control.Count{Count: &n})
 	if err != nil {
@@ -228,8 +229,8 @@ func (a *App) holdWorkers(ctx context.Context, c *control.Client, n int) error {
 	select {
 	case <-told:
 	case err := <-stream(waiting, c, control.Events{Event: control.Texts{string(queue.EventSetting)}}, func(control.Event) error { return nil }):
-		return err // the workers may not outlive the service unseen
+		return err // the command ends with the service, and the user sees it
 	}
-	signal.Stop(told) // a second one ends this process immediately
+	signal.Stop(told) // a second signal ends this process immediately
 	return answerOf(ctx, a, c, (*control.Client).WorkerStop, control.WorkerStop{Count: &n}, a.printCount)
 }

@@ -7,18 +7,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// expiryNamed is how many jobs of a list are named that have expired.
+// expiryNamed is how many expired jobs of a list are named.
 const expiryNamed = 10
 
-// expiries notes which jobs of a list expire at a time that has passed.
+// expiries collects the jobs of a list whose expiry time has passed.
 type expiries struct {
-	said  queue.Millis // the expires_at of all jobs, which was reported before
+	said  queue.Millis // expires_at of all jobs, if it was reported already
 	lines []string
 	count int
-	never int // jobs that will not run, with those that said covers
+	never int // number of jobs that will not run, including those with expires_at equal to said
 }
 
-// add notes the job at line n of a list, or at index n of a JSON array, if it has expired. what is "line" or "job".
+// add records the job at line n of a list, or at index n of a JSON array, if it has expired. The
+// argument what is "line" or "job".
 func (e *expiries) add(what string, n int, expires *queue.Millis) {
 	now := time.Now()
 	if !hasExpired(expires, now) {
@@ -38,7 +39,7 @@ func hasExpired(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && !at.Time().After(now)
 }
 
-// printExpired reports the jobs that will not run.
+// printExpired prints the jobs that will not run.
 func (a *App) printExpired(e *expiries) {
 	for _, line := range e.lines {
 		fmt.Fprintln(a.Err, "queuectl: "+line)

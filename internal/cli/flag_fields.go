@@ -14,18 +14,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The service names the field of a request that is wrong, like depends_on. A person typed a flag, like --after, so
-// the client names the flag.
+// This file translates field names in errors into flags. The service names the invalid field of a
+// request, like depends_on. The user typed a flag, like --after, so the client names the flag.
 
 // fieldOf is the annotation of a flag that sets a field of another name.
 const fieldOf = "field"
 
-// setsField notes which field of a request a flag sets, where their names differ.
+// setsField records which field of a request a flag sets, where their names differ.
 func setsField(f *pflag.Flag, field string) {
 	if fieldName(f.Name) == field {
 		return
 	}
-	f.Annotations = maps.Clone(f.Annotations) // other flags may share it
+	f.Annotations = maps.Clone(f.Annotations) // other flags may share the map
 	if f.Annotations == nil {
 		f.Annotations = map[string][]string{}
 	}
@@ -35,7 +35,8 @@ func setsField(f *pflag.Flag, field string) {
 // fieldName returns the field that a flag sets unless setsField says otherwise.
 func fieldName(flag string) string { return strings.ReplaceAll(flag, "-", "_") }
 
-// nameFlags returns an error that names the flags that were typed instead of the fields at fault.
+// nameFlags returns an error that names the flags that the user typed instead of the invalid
+// fields.
 func nameFlags(cmd *cobra.Command, err error) error {
 	switch e := err.(type) {
 	case nil:
@@ -56,9 +57,10 @@ func nameFlags(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// flagsInText replaces field names in a message by the flags that set those fields. A field name without "_" can also
-// be an ordinary word. Such a name is replaced only in quotes after the word "field" or "parameter", together with that
-// word. Several names may follow the word: fields "env" and "argv".
+// flagsInText replaces field names in a message by the flags that set those fields. A field name
+// without "_" can also be an ordinary word. Such a name is replaced only in quotes after the word
+// "field" or "parameter", together with that word. Several names may follow the word: fields "env"
+// and "argv".
 func flagsInText(cmd *cobra.Command, text string) string {
 	typed, all := flagsByField(cmd), byField(cmd.Flags().VisitAll)
 	for _, noun := range []string{"the parameter", "parameter", "field"} {
@@ -79,8 +81,9 @@ func flagsInText(cmd *cobra.Command, text string) string {
 	return text
 }
 
-// flagList replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by their flags. It
-// returns the flags and the rest of the text. The flags are "" if one of the names has none.
+// flagList replaces the names at the start of a text, like ` "since" and "until"` or ` run_at`, by
+// their flags. It returns the flags and the rest of the text. The flags are "" if one of the names
+// has none.
 func flagList(text string, typed, all map[string]string) (flags, rest string) {
 	next, more := strings.CutPrefix(strings.TrimPrefix(text, "s"), " ")
 	for separator := ""; more; {
@@ -107,7 +110,8 @@ func flagList(text string, typed, all map[string]string) (flags, rest string) {
 // inName reports whether a name of a field, or of a job, may contain the character.
 func inName(r rune) bool { return r == '_' || r == '-' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 
-// replaceNames replaces names that contain "_", except where they are part of a longer one, such as a job's id.
+// replaceNames replaces names that contain "_", except where they are part of a longer one, such as
+// a job's id.
 func replaceNames(text string, flags map[string]string) string {
 	var replaced strings.Builder
 	for text != "" {

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// An error names the flag that was typed, and the field if none was.
+// An error names the flag that was typed, or the field if no flag was typed.
 func TestErrorsNameTheFlagThatWasTyped(t *testing.T) {
 	for _, c := range []struct {
 		args  []string

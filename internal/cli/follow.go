@@ -14,27 +14,27 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// following follows all jobs of a queue until none of them is left to run.
+// following follows all jobs of a private run until no job is left to run.
 type following struct {
 	a       *App
 	c       *control.Client
 	began   time.Time
-	leaving *atomic.Bool    // no more jobs are started: that there are no workers is as it is to be
-	quiet   <-chan struct{} // closed once what is left is not to be run now
+	leaving *atomic.Bool    // the user stopped the run, so bad health is expected
+	quiet   <-chan struct{} // closed once the remaining jobs are not to run now
 	log     *jobLog
 
 	state  control.Status
-	before int64 // jobs that had ended when it began
-	open   int64 // jobs that are to end before it is worth to look again
-	seen   int64 // the last event that was told
+	before int64 // number of jobs that had ended at the start
+	open   int64 // number of jobs that must end before the next status request
+	seen   int64 // number of the last event that was handled
 	over   bool  // quiet is closed
-	ill    bool  // it was told that the service is not well
+	ill    bool  // the service's bad health was printed
 
 	retries retries
 	still   standstill
 }
 
-// start notes from where on it follows.
+// start records the state from which it follows.
 func (f *following) start(ctx context.Context) (err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return err
@@ -44,11 +44,11 @@ func (f *following) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// left is how many jobs are still to run, and how many have ended.
+// left returns how many jobs are still to run, and how many have ended.
 func (f *following) left() (open, ended int64) {
 	for _, s := range queue.States() {
 		switch n := f.state.Jobs[s.String()]; {
-		case s == queue.Held: // somebody has to release it
+		case s == queue.Held: // runs only after a user releases it
 		case s.Ended():
 			ended += n
 		default:
@@ -58,11 +58,11 @@ func (f *following) left() (open, ended int64) {
 	return open, ended
 }
 
-// showEvery is how often progress is shown, and the queue asked how it stands.
+// showEvery is how often the progress is drawn.
 const showEvery = 100 * time.Millisecond
 
-// run follows the jobs. Events say when to look, and whose output to print; how the
-// queue stands says when it is done.
+// run follows the jobs. Events trigger status requests and name the jobs whose output to print. The
+// status shows when all jobs have ended.
 func (f *following) run(ctx context.Context) error {
 	err := f.events(ctx)
 	if !closedPipe(err) {
@@ -79,7 +79,8 @@ func (f *following) run(ctx context.Context) error {
 }
 
 func (f *following) events(ctx context.Context) error {
-	c := control.NewClient(f.c.Path()) // a stream that is ended takes its connection with it
+	// Ending the stream closes its connection, so the stream gets a separate one.
+	c := control.NewClient(f.c.Path())
 	defer c.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,7 +116,7 @@ func (f *following) events(ctx context.Context) error {
 			case <-tick.C:
 				if waiting = !changed; waiting {
 					f.still.tell(ctx, f.a, f.c, func() string { return f.waiting(ctx) })
-					f.draw(ctx) // times go on, and the window may have changed
+					f.draw(ctx) // remaining times change, and the window may have been resized
 				}
 			case <-quiet:
 				quiet, f.over, changed = nil, true, true
@@ -127,7 +128,7 @@ func (f *following) events(ctx context.Context) error {
 	}
 }
 
-// look asks how the queue stands and shows it; done says that nothing is left to do.
+// look requests the status and draws the progress. done reports that no job is left to run.
 func (f *following) look(ctx context.Context) (done bool, err error) {
 	if f.state, err = f.c.Status(ctx, control.Nothing{}); err != nil {
 		return false, err
@@ -155,7 +156,7 @@ func (f *following) look(ctx context.Context) (done bool, err error) {
 	return true, f.summary(ctx, ended)
 }
 
-// draw shows how far it is, by the last look.
+// draw draws the progress from the last status.
 func (f *following) draw(ctx context.Context) {
 	if !IsTerminal(f.a.Err) || f.over {
 		return
@@ -167,14 +168,14 @@ func (f *following) draw(ctx context.Context) {
 		Note: notes(fmt.Sprintf("%d running", f.state.Workers.Busy), nOf(count(queue.Dead), "dead"), f.retries.note(ctx, f.c, count(queue.Failed), all)), AtLeast: f.retries.wait()})
 }
 
-// waiting returns the job that would be the next to run for the first time, if none runs, "" if no such job waits.
-// The bar says when a failed one is retried.
+// waiting returns the job that is next to run for the first time, if no job runs. It returns "" if
+// no such job waits. The bar shows when a failed job is retried.
 func (f *following) waiting(ctx context.Context) string {
 	if f.over || f.leaving.Load() {
 		return ""
 	}
 	s, err := f.c.Screen(ctx, control.ScreenRows{Rows: 1})
-	if err != nil || len(s.Running) > 0 { // the stream of events says what is wrong
+	if err != nil || len(s.Running) > 0 { // the stream of events reports errors
 		return ""
 	}
 	for _, list := range [][]control.Job{s.Ready, s.Timed} {
@@ -193,7 +194,7 @@ func (f *following) event(ctx context.Context, e *control.Event) error {
 		return nil
 	}
 	f.open--
-	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) { // if it is, somebody has removed it
+	if err := f.print(ctx, e); !errors.Is(err, queue.ErrNotFound) { // not found: a user has removed the job
 		return err
 	}
 	return nil
@@ -207,7 +208,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 			return err
 		}
 		line, _, _ := strings.Cut(e.ID, "-")
-		n, _ := strconv.Atoi(line) // the id of a private run's job begins with its line
+		n, _ := strconv.Atoi(line) // the id of a private run's job begins with its line number
 		f.log.add(n, &job.Job, job.StdoutBytes)
 	}
 	switch {
@@ -224,7 +225,7 @@ func (f *following) print(ctx context.Context, e *control.Event) error {
 	return f.a.printOutput(ctx, f.c, control.Logs{ID: control.Name(e.ID), Attempt: e.Attempt}, nil)
 }
 
-// summary prints how many jobs ended in which way.
+// summary prints how many jobs ended in each state.
 func (f *following) summary(ctx context.Context, ended int64) error {
 	count := func(s queue.State) int64 { return f.state.Jobs[s.String()] }
 	dead, held := count(queue.Dead), count(queue.Held)

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// GateVerb is the verb gate, which queuectld alone has: it is seldom asked for.
+// GateVerb returns the command gate. Only queuectld links it, because it is rarely used.
 func GateVerb(a *App) *cobra.Command {
 	return Group("gate", "List locks, rate limits and resources; set shared limits", gateListVerb(a), gateSetVerb(a))
 }
@@ -20,7 +20,7 @@ func gateListVerb(a *App) *cobra.Command {
 		"there are no locks, rate limits or resources; a job creates a lock by using it: queuectl enqueue --lock KEY -- program args", gateColumns, allGates, gateRow)
 }
 
-// allVerb is a verb that lists all there is of something, a row each.
+// allVerb builds a command that lists all objects of one kind, one row each.
 func allVerb[T any](a *App, short, empty string, head []string, all func(context.Context, *control.Client) ([]T, error), row func(*T) []string) *cobra.Command {
 	return &cobra.Command{
 		Use: "list", Short: short, Args: Exactly(0, "no arguments"),
@@ -45,7 +45,7 @@ func allVerb[T any](a *App, short, empty string, head []string, all func(context
 
 var gateColumns = []string{"KEY", "KIND", "USED", "LIMIT", "JOBS", "OWNER", "SET BY"}
 
-// gateRow is a gate as a row of the table.
+// gateRow formats a gate as a row of the table.
 func gateRow(g *control.GateView) []string {
 	most, jobs, whose, rule := fmt.Sprint(g.Most), "-", "shared", "gate set"
 	if g.Rate != "" {
@@ -121,6 +121,7 @@ func gateSetVerb(a *App) *cobra.Command {
 	f.IntVar(&lock, "lock", 0, "run at most `N` jobs with this key at the same time")
 	f.Var(NonEmpty(&rate), "rate", "limit the starts of jobs with this key to `N/PERIOD`, such as 5/m; PERIOD is s, m, h or d")
 	f.Var(NonEmpty(&p.Unset), "unset", "remove the limit of this `KIND`: lock or rate")
-	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	// Fails only if the flag does not exist.
+	cmd.RegisterFlagCompletionFunc("unset", cobra.FixedCompletions([]string{"lock", "rate"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }

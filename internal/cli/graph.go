@@ -13,17 +13,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// tablesName is how the name of a file of tables ends.
+// tablesName is the file name extension of TOML files.
 const tablesName = ".toml"
 
-// ofTables reports whether the jobs are those of a file of tables.
+// ofTables reports whether the jobs come from a TOML file.
 func (m *many) ofTables() bool { return filepath.Ext(m.file) == tablesName }
 
-// jobTable is the table that has one of each job, by its id; what stands beside it is for all of them.
+// jobTable is the TOML table that contains one table for each job, named after the job's id. Fields
+// outside it apply to all jobs.
 const jobTable = "jobs"
 
-// EachTable passes each job in a file of tables to the function with, and the line on which the job begins, or 0 if that
-// line is not known. Jobs with a known line come in the order of the file.
+// EachTable calls with for each job in a TOML file, with the line on which the job begins, or 0 if
+// that line is unknown. Jobs with a known line come in the order of the file.
 func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line int) error) error {
 	text, err := io.ReadAll(io.LimitReader(in, control.MaxLine+1))
 	if err != nil {
@@ -74,7 +75,8 @@ func (a *App) EachTable(name string, in io.Reader, with func(raw []byte, line in
 	return nil
 }
 
-// linesOfTables are the lines on which the tables of jobs begin, by id: of those that are written as tables.
+// linesOfTables returns the lines on which the jobs' tables begin, by id. It finds only tables with
+// a header like [jobs.ID].
 func linesOfTables(text string) map[string]int {
 	lines, n := map[string]int{}, 0
 	for line := range strings.Lines(text) {

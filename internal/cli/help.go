@@ -16,8 +16,8 @@ import (
 // helpColumns is the width of the help, which fits every terminal.
 const helpColumns = 80
 
-// commonFlags lists the flags that the help shows of commands with very many flags, by command. `--help --all` shows
-// all flags.
+// commonFlags lists the flags that the help shows of commands with very many flags, by command.
+// `--help --all` shows all flags.
 func commonFlags() map[string][]string {
 	timing := []string{"priority", "at", "in", "after", "after-batch"}
 	settings := []string{"label", "id", "max-retries", "timeout", "env", "cwd", "lock", "unique", "memory", "on-dead"}
@@ -30,8 +30,8 @@ func commonFlags() map[string][]string {
 	}
 }
 
-// Help returns the function that prints what a command does, with its flags by theme. Of commands with very many flags
-// it shows the most common ones, unless the arguments also contain --all.
+// Help returns the function that prints what a command does, with its flags by theme. Of commands
+// with very many flags it shows the most common ones, unless the arguments also contain --all.
 func Help(args []string) func(*cobra.Command, []string) {
 	all := asksAll(args)
 	return func(cmd *cobra.Command, _ []string) {
@@ -88,7 +88,7 @@ func pick(f *pflag.FlagSet, names []string) *pflag.FlagSet {
 	return some
 }
 
-// signWriter writes texts of ours as the locale can show them.
+// signWriter writes queuectl's own texts with the signs that the locale can show.
 type signWriter struct{ to io.Writer }
 
 // Write implements io.Writer.
@@ -109,7 +109,7 @@ func shown(f *pflag.FlagSet) (n int) {
 	return n
 }
 
-// plural is a number of things in words.
+// plural formats a number of things.
 func plural(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
@@ -117,8 +117,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// descriptions returns the long descriptions of commands that both programs build. They are only here because the
-// client, which does not show them, must stay small.
+// descriptions returns the long descriptions of commands that both programs build. They are here
+// and not with the commands, so that queuectl, which does not show them, stays small.
 func descriptions() map[string]string {
 	return map[string]string{
 		"": `A durable queue for shell commands. Jobs survive crashes and restarts.
@@ -243,7 +243,7 @@ func ExampleOf(cmd *cobra.Command) string {
 	return examples()[nameOf(cmd)]
 }
 
-// printVerbs lists the commands below one, by group.
+// printVerbs lists the subcommands of a command, by group.
 func printVerbs(out io.Writer, cmd *cobra.Command) {
 	list := func(title, group string) {
 		first := true
@@ -283,7 +283,8 @@ var themes = []struct {
 	{ofLimits, []string{"memory", "cpus", "tasks", "nice", "nofile", "no_new_privileges", "output_limit"}},
 }
 
-// themeOf is the annotation of a flag that names its theme. Flags that set no field also use ofLimits and ofOrder.
+// themeOf is the annotation of a flag that names its theme. Flags that set no field also use
+// ofLimits and ofOrder.
 const (
 	themeOf  = "theme"
 	ofLimits = "Resource limits"

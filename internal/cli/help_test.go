@@ -25,7 +25,7 @@ func everyVerb() []Verb {
 	})
 }
 
-// helpOf returns what a command line prints that asks for help.
+// helpOf returns the output of a command line that asks for help.
 func helpOf(t *testing.T, words ...string) string {
 	t.Helper()
 	a := &App{verbs: everyVerb(), help: Help}
@@ -49,7 +49,8 @@ func flagsIn(text string) (n int) {
 	return n
 }
 
-// enqueue -h fits a screen: 40 lines of 80 columns, with the twenty most common flags. The rest is one command away.
+// enqueue -h fits a screen of 40 lines and 80 columns. It shows the twenty most common flags and
+// how to list the others.
 func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	const maxLines, maxColumns, flags = 40, 80, 20
 	text := helpOf(t, "enqueue", "-h")
@@ -74,7 +75,8 @@ func TestEnqueueHelpFitsAScreen(t *testing.T) {
 	}
 }
 
-// --help --all lists every flag of a command. The order of both flags does not matter, and help COMMAND --all is the same.
+// --help --all lists every flag of a command. The order of both flags does not matter, and help
+// COMMAND --all is the same.
 func TestHelpAllListsEveryFlag(t *testing.T) {
 	a := &App{verbs: everyVerb()}
 	root := a.Root(nil)
@@ -85,7 +87,8 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 		}
 		for _, words := range [][]string{append(strings.Fields(name), "--help", "--all"), append([]string{"help"}, append(strings.Fields(name), "--all")...), append(strings.Fields(name), "--all", "-h")} {
 			text := helpOf(t, words...)
-			if got, want := flagsIn(text), shown(cmd.LocalFlags())+shown(cmd.InheritedFlags())+1; got != want { // and --help
+			// Plus --help.
+			if got, want := flagsIn(text), shown(cmd.LocalFlags())+shown(cmd.InheritedFlags())+1; got != want {
 				t.Errorf("%q lists %d flags, want %d:\n%s", words, got, want, text)
 			}
 		}
@@ -104,7 +107,8 @@ func TestHelpAllListsEveryFlag(t *testing.T) {
 // allMetavars lists the names that the help may use for the values of flags.
 var allMetavars = strings.Fields("ACTION ADDRESS:PORT CODES COLUMN COLUMNS COMMAND DIR DURATION FIELD FIELD=VALUE FILE ID ID,ID KEY KEY=N/PERIOD KIND MASK MODE N N/PERIOD NAME NAME=FILE NAME=N NAME=VALUE NODE PATTERN PERIOD QUEUE REASON SIZE STATE STRATEGY STRING TIME USER ZONE")
 
-// Summaries are short, descriptions of flags begin in lower case, and the values of flags have standard names.
+// Summaries are short, descriptions of flags begin in lower case, and the values of flags have
+// standard names.
 func TestHelpHasOneForm(t *testing.T) {
 	root := (&App{verbs: everyVerb()}).Root(nil)
 	var check func(cmd *cobra.Command)

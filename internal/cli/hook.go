@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// HookVerb is the verb hook, which queuectld alone has: it is seldom asked for.
+// HookVerb returns the command hook. Only queuectld links it, because it is rarely used.
 func HookVerb(a *App) *cobra.Command {
 	return Group("hook", "Test hooks and webhooks", hookTestVerb(a))
 }

@@ -12,19 +12,22 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// direction is where an instant lies that a text leaves open, like 15:04.
+// direction chooses between the two times that an incomplete text like 15:04 can mean.
 // See docs/decisions/0069.
 type direction int
 
 const (
 	forward  direction = iota // the next one
-	backward                  // the last one
+	backward                  // the previous one
 )
 
-// parseWhen reads an instant as a person names it, in the zone of now unless the text names another
-// one: RFC 3339, a date, a day, a time of day, or a day and a time in either order (2026-03-01 15:04,
-// noon tomorrow, 0930 UTC Nov 30), a length of time after one (4pm + 3 days), from now (in 2 hours,
-// next week) or before now (2 hours ago).
+// parseWhen parses a time as people write it, in the zone of now unless the text names another
+// zone.
+//
+// It accepts RFC 3339, a date, a day, a time of day, and a day and a time in either order
+// (2026-03-01 15:04, noon tomorrow, 0930 UTC Nov 30). It also accepts a duration after one of these
+// (4pm + 3 days), a duration from now (in 2 hours, next week) and a duration before now (2 hours
+// ago).
 func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339Nano, text); err == nil && offsetInUse(t) {
 		return t, nil
@@ -44,7 +47,7 @@ func parseWhen(text string, now time.Time, open direction) (time.Time, error) {
 	return time.Time{}, noInstant(text, open)
 }
 
-// noInstant returns the error about a text that names no instant, with examples that lie in the direction.
+// noInstant returns the error for a text that is not a time, with examples in the given direction.
 func noInstant(text string, open direction) error {
 	if open == backward {
 		return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"yesterday 03:00\", \"Nov 30\", \"2 hours ago\" or 2026-03-01T15:04:05Z", queue.Clip(text))
@@ -55,7 +58,7 @@ func noInstant(text string, open direction) error {
 	return fmt.Errorf("%q is not a time; write it like 15:04, 3am, \"tomorrow 03:00\", \"friday 18:00\", \"Nov 30\", \"now + 2 hours\" or 2030-03-01T15:04:05Z", queue.Clip(text))
 }
 
-// splitAtT returns words with the T of ISO 8601 between a date and a time replaced by a space.
+// splitAtT splits the first word at the T of ISO 8601, between a date and a time.
 func splitAtT(words []string) []string {
 	if len(words) == 0 {
 		return nil
@@ -67,8 +70,9 @@ func splitAtT(words []string) []string {
 	return append([]string{day, clock}, words[1:]...)
 }
 
-// cutZone returns words without the zone of their time of day, and that zone: UTC, GMT or Z, or an
-// offset like +0100, +01:00 or +01. An offset follows the time of day; one after a space has its minutes.
+// cutZone removes the time zone from words and returns it: UTC, GMT, Z, or an offset like +0100,
+// +01:00 or +01. An offset must follow the time of day. If a space separates them, the offset must
+// include minutes. Without a zone, cutZone returns in.
 func cutZone(words []string, in *time.Location) (rest []string, named *time.Location) {
 	named = in
 	for _, word := range words {
@@ -76,7 +80,7 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 		if at := strings.LastIndexAny(word, "+-z"); at > 0 && endsInClock([]string{word[:at]}) {
 			clock, word = word[:at], word[at:]
 		} else if len(word) >= len("+0100") && endsInClock(rest) {
-			// an offset by itself, if it is one
+			// the word may be an offset; parseOffset below decides
 		} else if word != "utc" && word != "gmt" && word != "z" {
 			rest = append(rest, word)
 			continue
@@ -95,7 +99,7 @@ func cutZone(words []string, in *time.Location) (rest []string, named *time.Loca
 	return rest, named
 }
 
-// endsInClock reports whether the last of these words, or the last two like 3 pm, are a time of day.
+// endsInClock reports whether the last word, or the last two like "3 pm", are a time of day.
 func endsInClock(words []string) bool {
 	for n := 1; n <= min(2, len(words)); n++ {
 		if _, ok := timeOfDay(words[len(words)-n:]); ok {
@@ -105,13 +109,14 @@ func endsInClock(words []string) bool {
 	return false
 }
 
-// offsetInUse reports whether the time has an offset that some place on Earth uses: -12:00 to +14:00.
+// offsetInUse reports whether the time has an offset that some place on Earth uses: -12:00 to
+// +14:00.
 func offsetInUse(t time.Time) bool {
 	_, seconds := t.Zone()
 	return seconds >= -12*60*60 && seconds <= 14*60*60
 }
 
-// parseOffset reads the zone of a time of day.
+// parseOffset parses a time zone that follows a time of day.
 func parseOffset(word string) (*time.Location, bool) {
 	if word == "utc" || word == "gmt" || word == "z" {
 		return time.UTC, true
@@ -125,8 +130,8 @@ func parseOffset(word string) (*time.Location, bool) {
 	return nil, false
 }
 
-// later is an instant a length of time after another one, or after now if that is not named. As in
-// at(1), a day after a named one has its time of day, and a number needs its unit.
+// later returns the time that lies a duration after the time from, or after now if from is empty.
+// As in at(1), "day + N days" keeps the time of day, and a number after a named time needs a unit.
 func later(from, after string, now time.Time, open direction) (time.Time, error) {
 	s, err := parseStep(after)
 	if err != nil {
@@ -142,8 +147,8 @@ func later(from, after string, now time.Time, open direction) (time.Time, error)
 	return s.after(t, 1), err
 }
 
-// apartFrom reads an instant that is named by how far it is from now, or as one step after or before
-// another instant: as in at(1), next week is + 1 week.
+// apartFrom parses a time given by its distance from now, or as the step after another time. As in
+// at(1), "next week" means + 1 week.
 func apartFrom(words []string, now time.Time, open direction) (time.Time, bool) {
 	n := len(words)
 	switch {
@@ -160,7 +165,7 @@ func apartFrom(words []string, now time.Time, open direction) (time.Time, bool) 
 	}
 	s, err := parseStep("1 " + words[n-1])
 	switch {
-	case err != nil: // a day, like next friday
+	case err != nil: // not a step, for example "next friday"
 		return now, false
 	case words[0] == "last":
 		return s.after(now, -1), true
@@ -171,22 +176,22 @@ func apartFrom(words []string, now time.Time, open direction) (time.Time, bool) 
 	return s.after(t, 1), err == nil
 }
 
-// namedDay is a day as a person names it. One that comes again does so after so many days or
-// years; one that does not has neither.
+// namedDay is a day as people write it. A recurring day, such as friday or Nov 30, recurs every
+// everyDays days or every everyYears years. For a fixed day both are 0.
 type namedDay struct {
 	year       int
 	month      time.Month
 	day        int
 	everyDays  int
 	everyYears int
-	evening    bool // its times of day are from noon on
+	evening    bool // times of day before noon are invalid, for "tonight"
 }
 
-// mostLeaps is how many times a day comes again until it is sure to have been there: Feb 29 is
-// missing for eight years around some turns of a century.
+// mostLeaps is how many recurrences of a day at() tries. Feb 29 can be missing for eight years,
+// around some turns of a century.
 const mostLeaps = 8
 
-// dayAndClock reads a day, a time of day, or both in either order.
+// dayAndClock parses a day, a time of day, or both in either order.
 func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool) {
 	today := namedDay{year: now.Year(), month: now.Month(), day: now.Day()}
 	if clock, ok := timeOfDay(words); ok {
@@ -218,17 +223,17 @@ func dayAndClock(words []string, now time.Time, open direction) (time.Time, bool
 	return now, false
 }
 
-// looksLikeYear reports whether a time of day of four digits may be meant as the year of the day that
-// follows it.
+// looksLikeYear reports whether four digits that parse as a time of day may be meant as the year of
+// the day that follows.
 func looksLikeYear(word string) bool {
 	year, err := strconv.Atoi(word)
 	return err == nil && len(word) == len("2006") && year >= 1970
 }
 
-// tonight is what is meant by it where no time of day is named.
+// tonight is the time of day that "tonight" means on its own.
 const tonight = 20 * time.Hour
 
-// leaveOut is words without a little one at i, unless it is all there is.
+// leaveOut removes the optional word little at index i, unless it is the only word.
 func leaveOut(little string, words []string, i int) []string {
 	if len(words) > 1 && words[i] == little {
 		return slices.Delete(slices.Clone(words), i, i+1)
@@ -236,7 +241,8 @@ func leaveOut(little string, words []string, i int) []string {
 	return words
 }
 
-// at is the instant of a time of day on a day: for one that comes again the next or the last.
+// at returns the time at which a clock time occurs on a day. For a recurring day it returns the
+// next or the previous one, depending on open.
 func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	step := 1
 	if open == backward {
@@ -245,7 +251,8 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	for n := 0; n != step*(mostLeaps+1); n += step {
 		year, day := d.year+n*d.everyYears, d.day+n*d.everyDays
 		t := zone.Instant(time.Date(year, d.month, day, clock.Hour(), clock.Minute(), clock.Second(), clock.Nanosecond(), time.UTC), now.Location())
-		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day // unlike Feb 30
+		// False for days like Feb 30.
+		there := d.everyDays != 0 || time.Date(year, d.month, day, 0, 0, 0, 0, time.UTC).Day() == day
 		switch {
 		case d.everyDays == 0 && d.everyYears == 0:
 			return t, there && !(d.evening && clock.Hour() < 12)
@@ -257,11 +264,12 @@ func (d namedDay) at(clock, now time.Time, open direction) (time.Time, bool) {
 	return now, false
 }
 
-// dayOf reads a day: today, tonight, tomorrow, yesterday, friday, next friday, last friday,
-// Nov 30, 30 Nov 2026, 2026-11-30.
+// dayOf parses a day: today, tonight, tomorrow, yesterday, friday, next friday, last friday, Nov
+// 30, 30 Nov 2026, 2026-11-30.
 func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
 	inDays := func(n int) namedDay {
-		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location()) // noon is never left out
+		// A clock change never skips noon.
+		t := time.Date(now.Year(), now.Month(), now.Day()+n, 12, 0, 0, 0, now.Location())
 		return namedDay{year: t.Year(), month: t.Month(), day: t.Day()}
 	}
 	const week = 7
@@ -294,7 +302,7 @@ func dayOf(words []string, now time.Time) (d namedDay, ok bool) {
 	return d, false
 }
 
-// weekday reads a day of the week, in full or its first three letters.
+// weekday parses a day of the week, written in full or as its first three letters.
 func weekday(word string) (time.Weekday, bool) {
 	for w := time.Sunday; w <= time.Saturday; w++ {
 		if full := strings.ToLower(w.String()); word == full || word == full[:3] {
@@ -304,8 +312,8 @@ func weekday(word string) (time.Weekday, bool) {
 	return 0, false
 }
 
-// date reads a date in digits, in the forms of at(1): 2026-11-30, 11/30/2026 and 30.11.2026, with a
-// year of two or four digits.
+// date parses a date in digits, in the forms of at(1): 2026-11-30, 11/30/2026 and 30.11.2026, with
+// a year of two or four digits.
 func date(word string) (time.Time, bool) {
 	for _, layout := range []string{"2006-1-2", "1/2/2006", "2.1.2006", "06-1-2", "1/2/06", "2.1.06"} {
 		if t, err := time.Parse(layout, word); err == nil {
@@ -315,7 +323,7 @@ func date(word string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// dateOf reads a day of a month, in any year if none is named.
+// dateOf parses a day of a month. Without a year, the day recurs every year.
 func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
 	name, number := words[0], strings.TrimSuffix(words[1], ",")
 	if name[0] >= '0' && name[0] <= '9' {
@@ -339,8 +347,8 @@ func dateOf(words []string, now time.Time) (d namedDay, ok bool) {
 	return d, true
 }
 
-// timeOfDay reads a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight, teatime.
-// An hour alone is not one, for 12 may be many things.
+// timeOfDay parses a time of day: 15:04, 15:04:05, 1504, 3am, 3:30 pm, 0330pm, noon, midnight,
+// teatime. It rejects an hour alone, because a bare 12 is ambiguous.
 func timeOfDay(words []string) (time.Time, bool) {
 	text := strings.Join(words, "")
 	switch text {
@@ -359,7 +367,7 @@ func timeOfDay(words []string) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// dueText says when something is due, in full, and how far that is from now.
+// dueText returns when something is due, with the time left.
 func dueText(due, now time.Time) string {
 	text, passed := inFull(due, now)
 	if passed {
@@ -368,7 +376,7 @@ func dueText(due, now time.Time) string {
 	return "due " + text
 }
 
-// expiryText says when something expires, the same.
+// expiryText returns when something expires, with the time left.
 func expiryText(expires, now time.Time) string {
 	text, passed := inFull(expires, now)
 	if passed {
@@ -377,7 +385,8 @@ func expiryText(expires, now time.Time) string {
 	return "expires " + text
 }
 
-// inFull is an instant with its day and zone, and how far it is from now or that it has passed.
+// inFull formats a time with its day, its zone and the time left. passed reports whether the time
+// lies in the past.
 func inFull(at, now time.Time) (text string, passed bool) {
 	at = at.In(now.Location())
 	wait := at.Sub(now)
@@ -394,8 +403,8 @@ func inFull(at, now time.Time) (text string, passed bool) {
 	return at.Format(layout) + ", which has passed", true
 }
 
-// roughly is a duration in one unit, or two where there are few of the first: 1.2s, 45s,
-// 3m12s, 41m, 6h48, 3d4h, 41d.
+// roughly formats a duration in one unit, or in two if the first is less than 10: 1.2s, 45s, 3m12s,
+// 41m, 6h48, 3d4h, 41d.
 func roughly(d time.Duration) string {
 	pair := func(a time.Duration, large string, b time.Duration, small string) string {
 		rest := d % a / b

@@ -15,7 +15,7 @@ func jobRow(j *control.Job) []string {
 	return []string{j.ID, stateText(j), j.Queue, j.Node, whenOf(j, time.Now()), cmp.Or(ranFor(j.RunTimeMS), "-"), orDash(j.ExitCode), title(j)}
 }
 
-// whenOf is what a person asks of the time of a job: for how long it runs, when it starts, how
+// whenOf describes the relevant time of a job: how long it has been running, when it starts, or how
 // long ago it ended.
 func whenOf(j *control.Job, now time.Time) string {
 	state := stateOf(j.State)
@@ -34,8 +34,8 @@ func whenOf(j *control.Job, now time.Time) string {
 	return cmp.Or(waitsForText(j), "-")
 }
 
-// waitsForText returns why a job that is due does not run, in a few words; "" if it only waits for a free worker,
-// or waits for nothing.
+// waitsForText returns why a job that is due does not run, in a few words. It returns "" if the job
+// only waits for a free worker, or waits for nothing.
 func waitsForText(j *control.Job) string {
 	r := or(j.WaitsFor, control.Reason{})
 	if len(j.DependsOn) > 0 && r.Kind != "held" {
@@ -78,8 +78,9 @@ func afterText(j *control.Job) string {
 	return "after " + id
 }
 
-// arranged sorts jobs as a table has them: what runs, what waits in the order in which it starts,
-// what failed, what has ended, the last first.
+// arranged sorts jobs for a table: running jobs, waiting jobs in the order of their start, held and
+// blocked jobs, dead jobs, and other ended jobs. Ended jobs are sorted by their end, the latest
+// first.
 func arranged(jobs []control.Job, now time.Time) {
 	place := func(j *control.Job) (group int, at int64) {
 		due := max(j.RunAt, j.NextRetryAt)
@@ -104,7 +105,7 @@ func arranged(jobs []control.Job, now time.Time) {
 	})
 }
 
-// Attempts are those that a job has used, with the one that runs.
+// Attempts returns how many attempts a job has used, including a running one.
 func Attempts(j *control.Job) int {
 	if j.State == queue.Processing.String() {
 		return j.Attempts + 1
@@ -117,7 +118,7 @@ func AttemptsText(j *control.Job) string {
 	return strconv.Itoa(Attempts(j)) + "/" + strconv.Itoa(j.MaxAttempts)
 }
 
-// rank is a job's priority with what waiting has added.
+// rank formats a job's priority and the bonus for its waiting time.
 func rank(j *control.Job) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
@@ -125,7 +126,8 @@ func rank(j *control.Job) string {
 	return fmt.Sprintf("%d+%d=%d", j.Priority, j.WaitingTime, j.EffectivePriority)
 }
 
-// priorityOf returns a job's priority, and how it follows from the one it was given and its waiting time.
+// priorityOf formats a job's effective priority, with the priority that was set and the bonus for
+// its waiting time.
 func priorityOf(j *control.Job) string {
 	if j.WaitingTime == 0 {
 		return strconv.FormatInt(j.Priority, 10)
@@ -134,7 +136,7 @@ func priorityOf(j *control.Job) string {
 }
 
 func title(j *control.Job) string {
-	text := cmp.Or(j.Command, "(hidden)") // every job that may be seen has one
+	text := cmp.Or(j.Command, "(hidden)") // empty only if the caller may not see the command
 	if whole, clipped := strings.CutSuffix(text, "…"); clipped {
 		text = whole + Sign("…")
 	}

@@ -2,14 +2,14 @@
 
 package cli
 
-// keys takes what is typed at a terminal that is joined, as ssh does: behind Enter ~. leaves,
-// ~? asks for help and ~~ is a tilde.
+// keys interprets the escape sequences in a user's input to a job's terminal, like ssh: after
+// Enter, ~. detaches, ~? prints help and ~~ sends a tilde.
 type keys struct {
 	within bool // the last key was not Enter
-	tilde  bool // a tilde behind Enter waits for what follows it
+	tilde  bool // the last key was a tilde after Enter
 }
 
-// wish is what a person wants beside typing.
+// wish is a request in the user's input.
 type wish int
 
 const (
@@ -18,7 +18,7 @@ const (
 	wishLeave
 )
 
-// take is what of the keys goes to the job, up to the first wish; rest is what follows that.
+// take returns the keys for the job up to the first wish. rest holds the keys after the wish.
 func (k *keys) take(typed []byte) (data []byte, w wish, rest []byte) {
 	for i, key := range typed {
 		if k.tilde {

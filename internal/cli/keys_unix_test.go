@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Behind Enter, and at the very beginning, a tilde begins a wish; elsewhere it is typed.
+// A tilde begins an escape sequence only after Enter and at the very beginning of the input.
 func TestTildes(t *testing.T) {
 	for typed, want := range map[string]struct {
 		data string
@@ -25,7 +25,7 @@ func TestTildes(t *testing.T) {
 	}
 }
 
-// However what is typed is cut into reads, it means the same.
+// Escape sequences work regardless of how the input is split into reads.
 func TestTildesInPieces(t *testing.T) {
 	all := func(pieces ...string) (got string) {
 		var k keys

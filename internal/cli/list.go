@@ -16,14 +16,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// tableLimit is how many jobs a table shows when nobody says.
+// tableLimit is how many jobs a table shows without --limit.
 const tableLimit = 50
 
 type listFlags struct {
 	columns []string
 	sort    string
 	watch   bool
-	arrange bool // tables have what runs first, then what waits in its order
+	arrange bool // tables show running jobs first, then waiting ones in their order
 
 	states []string
 	failed bool
@@ -51,7 +51,8 @@ func (l *listFlags) add(cmd *cobra.Command) {
 	f.Var(NonEmpty(&l.sort), "sort", "sort by `COLUMN`, or in descending order with -COLUMN (default: first running jobs, then waiting, failed and finished ones)")
 	f.BoolVar(&l.watch, "watch", false, "print the list again after each change, until interrupted")
 	for _, flag := range []string{"columns", "sort"} {
-		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+		// Fails only if the flag does not exist.
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(columnNames(), cobra.ShellCompDirectiveNoFileComp))
 	}
 }
 
@@ -63,7 +64,7 @@ func (l *listFlags) params(cmd *cobra.Command) (control.List, error) {
 	return p, nil
 }
 
-// instantVar is a flag like --since.
+// instantVar adds a flag for a time in the past, like --since.
 func instantVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
 	f.Func(name, doc, func(text string) (err error) {
 		*at, err = sinceWhen(text)
@@ -71,7 +72,7 @@ func instantVar(f *pflag.FlagSet, at *control.Time, name, doc string) {
 	})
 }
 
-// sinceWhen reads --since: a time, or a duration ago.
+// sinceWhen parses the value of --since: a time, or a duration before now.
 func sinceWhen(text string) (control.Time, error) {
 	if text == "" {
 		return 0, errEmpty
@@ -96,22 +97,22 @@ func listVerb(a *App) *cobra.Command {
 	l.add(cmd)
 	cmd.Flags().StringSliceVarP(&l.states, "state", "s", nil, "only jobs in `STATE`; waiting means blocked, held, pending or failed; done means completed")
 	cmd.Flags().BoolVar(&l.failed, "failed", false, "only dead and failed jobs")
-	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only for a flag that is not there
+	cmd.RegisterFlagCompletionFunc("state", completeStates) // fails only if the flag does not exist
 	return cmd
 }
 
-// psVerb is the list of what runs.
+// psVerb returns the command ps, which lists running jobs.
 func psVerb(a *App) *cobra.Command {
 	cmd := listVerb(a)
 	cmd.Use, cmd.Short = "ps", "List running jobs"
 	if err := cmd.Flags().Set("state", queue.Processing.String()); err != nil {
-		panic(err) // it is a flag of list
+		panic(err) // list has this flag, so this cannot happen
 	}
 	return cmd
 }
 
-// firstJobs are those of the whole queue, or of some states, that a table of so many rows has, in
-// their order. It is queue.ErrUnsupported if a screen has too few of these states.
+// firstJobs returns the first limit jobs of the whole queue, or of some states, from the screen's
+// reply. It returns queue.ErrUnsupported if the reply has too few jobs of these states.
 func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
 	for _, name := range p.State {
 		if _, err := queue.ParseStates(name); err != nil {
@@ -157,7 +158,7 @@ func firstJobs(ctx context.Context, c *control.Client, p control.List, limit int
 
 type pager func(*control.Client, context.Context, control.List) (control.JobPage, error)
 
-// list prints jobs: all as JSON or ids, the first 50 as a table.
+// list prints jobs: all of them as JSON or ids, or the first 50 as a table.
 func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*control.Job) []string, head []string) error {
 	a.lists = true
 	p, err := l.params(cmd)
@@ -208,11 +209,11 @@ func (a *App) list(cmd *cobra.Command, l *listFlags, read pager, row func(*contr
 	return once()
 }
 
-// watchFrame is the lines of a table that is watched which are no job's: the time, the head, how
-// many more there are, and the cursor's.
+// watchFrame is the number of lines on a watched screen that show no job: the time, the heading,
+// the number of further jobs, and the cursor's line.
 const watchFrame = 4
 
-// rowsInWindow is how many of so many rows a window has room for.
+// rowsInWindow returns rows, or the number of rows that fit the terminal if that is less.
 func (a *App) rowsInWindow(rows int) int {
 	if height := a.height(a.Out); height > 0 {
 		return max(1, min(rows, height-watchFrame))
@@ -220,7 +221,7 @@ func (a *App) rowsInWindow(rows int) int {
 	return rows
 }
 
-// listArranged prints a table of up to limit jobs: those that a person wants to see first.
+// listArranged prints a table of up to limit jobs, the most interesting ones first.
 func (a *App) listArranged(ctx context.Context, c *control.Client, p control.List, limit int, row func(*control.Job) []string, head []string) error {
 	var jobs []control.Job
 	var more bool
@@ -230,7 +231,7 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	} else {
 		err = queue.ErrUnsupported
 	}
-	if errors.Is(err, queue.ErrUnsupported) { // also of an older service
+	if errors.Is(err, queue.ErrUnsupported) { // also the error of an older service
 		jobs, more, err = newestJobs(ctx, c, p, limit)
 	}
 	if err != nil {
@@ -246,8 +247,8 @@ func (a *App) listArranged(ctx context.Context, c *control.Client, p control.Lis
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
-// newestJobs are those of a list that a table has, read by state: what runs and waits is found
-// however much has ended. Of each state they are the newest.
+// newestJobs returns the jobs for a table, read state by state. So it finds running and waiting
+// jobs regardless of how many jobs have ended. Within a state, it reads the newest jobs.
 func newestJobs(ctx context.Context, c *control.Client, p control.List, limit int) (jobs []control.Job, more bool, err error) {
 	for _, name := range p.State {
 		if _, err := queue.ParseStates(name); err != nil {
@@ -285,8 +286,8 @@ func newestJobs(ctx context.Context, c *control.Client, p control.List, limit in
 	return jobs, more || len(jobs) < len(open)+len(dead)+len(done), err
 }
 
-// inOneTable are the jobs that a table of so many rows has: half of it at most for what runs and
-// waits, if there are others.
+// inOneTable selects the jobs for a table with limit rows. Running and waiting jobs get at most
+// half of the rows if the others need the rest.
 func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) {
 	room := max(limit/2, limit-len(dead)-len(done), 1)
 	jobs = append(jobs, open[:min(len(open), room)]...)
@@ -295,13 +296,13 @@ func inOneTable(open, dead, done []control.Job, limit int) (jobs []control.Job) 
 	return append(jobs, done[:min(len(done), limit-len(jobs))]...)
 }
 
-// filtered reports whether a list is of some jobs alone, whatever their state.
+// filtered reports whether a list is restricted by anything except states.
 func filtered(p control.List) bool {
 	return len(p.Label) > 0 || p.User != "" || p.Queue != "" || p.Since != 0 || p.Until != 0 || p.Batch != "" || p.IDGlob != ""
 }
 
-// withoutPlain removes columns that say nothing: QUEUE if every job is in the default queue, and NODE and TYPICAL if no
-// value is known.
+// withoutPlain removes columns without information: QUEUE if every job is in the default queue, and
+// NODE and TYPICAL if no value is known.
 func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
 	for name, plain := range map[string][]string{"QUEUE": {queue.DefaultQueue, ""}, "NODE": {"", "-"}, "TYPICAL": {"-"}} {
 		at := slices.Index(head, name)
@@ -316,7 +317,8 @@ func withoutPlain(head []string, rows [][]string) ([]string, [][]string) {
 	return head, rows
 }
 
-// listOnce prints up to limit jobs, 0 for all: the newest, or the first of an order.
+// listOnce prints up to limit jobs, or all if limit is 0. It prints the newest ones, or the first
+// ones in the order.
 func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, read pager, limit int, order *sorter, row func(*control.Job) []string, head []string) error {
 	var rows [][]string
 	var inTable []control.Job
@@ -369,7 +371,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 		order.jobs, more = nil, seen > printed
 	}
 	if whole {
-		list.end() // Flush has its error
+		list.end() // Flush returns its error
 	}
 	if err := out.Flush(); err != nil || a.Structured() || a.Quiet {
 		return err
@@ -380,7 +382,7 @@ func (a *App) listOnce(ctx context.Context, c *control.Client, p control.List, r
 	return a.endTable(ctx, c, rows, head, p, more)
 }
 
-// jobsTable prints a table of jobs; on a terminal each state has its sign and colour.
+// jobsTable prints a table of jobs. On a terminal each state has its sign and colour.
 func (a *App) jobsTable(head []string, rows [][]string) error {
 	state := slices.Index(head, "STATE")
 	if state < 0 || !IsTerminal(a.Out) {

@@ -36,7 +36,7 @@ func logsVerb(a *App) *cobra.Command {
 				return a.whileRead(cmd.Context(), func(ctx context.Context) error { return a.logsOfQueue(ctx, p, of, stamps) })
 			}
 			if len(ids) == 0 {
-				a.lists = true // where there is no queue, the selection is empty
+				a.lists = true // without a queue, the selection is empty
 				c, err := a.readerUnless(cmd.Context(), p.Follow)
 				if err != nil {
 					return err
@@ -72,17 +72,18 @@ func logsVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// logReader prints the output of one job or of several at once.
+// logReader prints the output of one job, or of several jobs concurrently.
 type logReader struct {
 	a        *App
 	c        *control.Client
 	p        control.Logs
 	stamps   bool
 	printing sync.Mutex
-	list     *array // of JSON, nil if it is not wanted
+	list     *array // the JSON array to print to; nil for text or JSON lines
 }
 
-// openLogs makes one; end ends what it prints, and gives err or what went wrong then.
+// openLogs returns a logReader. The caller must call end, which completes the output and returns
+// err or its own error.
 func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *logReader, end func(err error) error, err error) {
 	c, err := a.readerUnless(ctx, p.Follow)
 	if err != nil {
@@ -101,16 +102,16 @@ func (a *App) openLogs(ctx context.Context, p control.Logs, stamps bool) (r *log
 	}, nil
 }
 
-// errOver says that the attempt that was followed has ended.
+// errOver means that the followed attempt has ended.
 var errOver = errors.New("the attempt has ended")
 
-// readAttempt prints the output of one attempt of a job, each line after a prefix, or, if that is 0, of the
-// one that runs.
+// readAttempt prints the output of one attempt of a job, each line after a prefix. If attempt is 0,
+// it prints the running attempt.
 func (r *logReader) readAttempt(ctx context.Context, id string, attempt int, prefix string) (said bool, err error) {
 	p := r.p
 	p.ID, p.Attempt, p.Ends = control.Name(id), attempt, attempt == 0
 	if attempt != 0 {
-		p.N = nil // all of it is new
+		p.N = nil // print the whole attempt, since it started after the command
 	}
 	said, err = r.print(ctx, p, prefix)
 	if errors.Is(err, errOver) {
@@ -130,11 +131,11 @@ func (r *logReader) read(ctx context.Context, id, prefix string) error {
 	return err
 }
 
-// tellLost says that an attempt has no output since that went with its runner.
+// tellLost prints a message if an attempt has no output because its runner died.
 func (r *logReader) tellLost(ctx context.Context, id string) {
 	job, err := r.c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || len(job.History) == 0 {
-		return // nothing is lost that is known of
+		return // no attempt with lost output is known
 	}
 	h := job.History[len(job.History)-1]
 	if r.p.Attempt != 0 && r.p.Attempt != h.Attempt {
@@ -171,7 +172,7 @@ func (r *logReader) print(ctx context.Context, p control.Logs, prefix string) (s
 	return said, errors.Join(err, out.end(), harm)
 }
 
-// damaged is the error of a piece of output that cannot be read any more.
+// damaged returns the error for a piece of output that is damaged on disk.
 func damaged(p *control.Piece) error {
 	which := "stdout, stderr or both cannot be read"
 	if p.Stream != "" {
@@ -180,8 +181,8 @@ func damaged(p *control.Piece) error {
 	return fmt.Errorf("the output of attempt %d of job %s is damaged: %d bytes of %s; check all files with: queuectl doctor --verify", p.Attempt, p.ID, p.Damage.Bytes, which)
 }
 
-// logs prints the output of jobs, those of several one after another or, when
-// followed, as they come, each line with its job's id.
+// logs prints the output of jobs. It prints several jobs one after another or, with --follow, as
+// their output arrives, each line with the job's id.
 func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps bool) (err error) {
 	if p.Follow && len(ids) > control.MaxStreams {
 		return Usage("cannot follow %d jobs at the same time (at most %d); select fewer jobs, or leave out --follow", len(ids), control.MaxStreams)
@@ -217,15 +218,16 @@ func (a *App) logs(ctx context.Context, p control.Logs, ids []string, stamps boo
 	return errors.Join(errs...)
 }
 
-// Bounds of how many jobs of a queue are read at once; the rest of a user's streams is left to others. What starts while as
-// many are followed is read once it has ended.
+// These constants bound how many jobs of a queue are read concurrently. They leave some of the
+// user's streams for other commands. If an attempt starts while followedLive attempts are followed,
+// its output is printed after its end.
 const (
 	followedLive = 24
 	readEnded    = 4
 )
 
-// logsOfQueue prints the output of what runs of a queue and of what starts there, as it comes, each
-// line with its job's id, until it is interrupted or the service ends.
+// logsOfQueue prints the output of the queue's running jobs and of jobs that start later, each line
+// with the job's id. It returns when the user interrupts it or the service ends.
 func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, stamps bool) (err error) {
 	r, end, err := a.openLogs(ctx, p, stamps)
 	if err != nil {
@@ -242,19 +244,21 @@ func (a *App) logsOfQueue(ctx context.Context, p control.Logs, of control.List, 
 	return end(err)
 }
 
-// queueReader follows a queue.
+// queueReader follows the output of a queue's jobs.
 type queueReader struct {
-	r     *logReader
-	of    control.List   // what is wanted
-	begun map[string]int // the attempts that are followed and have not ended, by their jobs; 0 is the one that ran first
+	r  *logReader
+	of control.List // selects the queue and labels
+	// begun maps each job id to its followed attempt that has not ended. 0 is an attempt that already
+	// ran when following began.
+	begun map[string]int
 
 	streams     sync.WaitGroup
-	live, ended chan struct{} // places of what is read
+	live, ended chan struct{} // semaphores for the streams of running and of ended attempts
 	fail        func(error)
 }
 
 func (q *queueReader) follow(ctx context.Context) error {
-	c := control.NewClient(q.r.c.Path()) // or answers would wait behind events
+	c := control.NewClient(q.r.c.Path()) // a separate connection, so that answers do not wait behind events
 	defer c.Close()
 	events := make(chan control.Event)
 	broken := stream(ctx, c, control.Events{Event: control.Texts{string(queue.EventStarted), string(queue.EventEnded)}}, func(e control.Event) error {
@@ -288,7 +292,8 @@ func (q *queueReader) follow(ctx context.Context) error {
 	}
 }
 
-// hear has an attempt be read that has started, or that has ended and was not followed.
+// hear handles an event: it follows an attempt that has started, or prints an attempt that has
+// ended and was not followed.
 func (q *queueReader) hear(ctx context.Context, e *control.Event) error {
 	over := e.Event == string(queue.EventEnded)
 	if attempt, is := q.begun[e.ID]; is && (attempt == 0 || attempt == e.Attempt) {
@@ -303,7 +308,7 @@ func (q *queueReader) hear(ctx context.Context, e *control.Event) error {
 	j, err := q.r.c.Show(ctx, control.Show{ID: control.Name(e.ID), WithoutEnv: true})
 	switch {
 	case errors.Is(err, queue.ErrNotFound):
-		return nil // it was removed
+		return nil // the job was removed
 	case err != nil:
 		return err
 	case !q.wants(&j.Job):
@@ -321,7 +326,7 @@ func (q *queueReader) hear(ctx context.Context, e *control.Event) error {
 	}
 }
 
-// wants reports whether a job is among those that are followed.
+// wants reports whether a job is selected and visible to the user.
 func (q *queueReader) wants(j *control.Job) bool {
 	for name, value := range q.of.Label {
 		if j.Labels[name] != value {
@@ -331,7 +336,7 @@ func (q *queueReader) wants(j *control.Job) bool {
 	return j.Queue == q.of.Queue && !slices.Contains(j.Hidden, "command")
 }
 
-// followLive follows an attempt, if there is a place.
+// followLive follows an attempt, if fewer than followedLive are followed.
 func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	select {
 	case q.live <- struct{}{}:
@@ -341,16 +346,17 @@ func (q *queueReader) followLive(ctx context.Context, id string, attempt int) {
 	}
 }
 
-// read reads an attempt beside others, and gives back its place.
+// read starts a goroutine that prints an attempt and then releases its slot. It retries while the
+// service has no free stream for this user.
 func (q *queueReader) read(ctx context.Context, id string, attempt int, place chan struct{}) {
 	q.streams.Go(func() {
 		defer func() { <-place }()
 		for {
 			said, err := q.r.readAttempt(ctx, id, attempt, id+" | ")
 			switch {
-			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // it was removed
+			case err == nil, ctx.Err() != nil, errors.Is(err, queue.ErrNotFound): // or the job was removed
 				return
-			case said || !errors.Is(err, queue.ErrUnavailable): // else as many streams of the user are open as may be
+			case said || !errors.Is(err, queue.ErrUnavailable): // else too many open streams
 				q.fail(err)
 				return
 			}
@@ -362,25 +368,25 @@ func (q *queueReader) read(ctx context.Context, id string, attempt int, place ch
 	})
 }
 
-// logPrinter prints the pieces of one job's output. With a prefix it keeps a line
-// until it is whole, so that lines of several jobs do not mix.
+// logPrinter prints the pieces of one job's output. With a prefix it buffers an incomplete line, so
+// that the lines of several jobs do not mix.
 type logPrinter struct {
 	a      *App
-	screen [2]screen // of standard output and standard error
+	screen [2]screen // for standard output and standard error
 	ttys   [2]ttyOutput
-	number int    // of the attempt whose output is printed
-	list   *array // of JSON, nil if it is not wanted
+	number int    // number of the attempt whose output is being printed
+	list   *array // the JSON array to print to; nil for text or JSON lines
 	prefix string
 	stamps bool
-	fresh  bool   // what is printed next begins a line
-	part   string // of a line that is kept
+	fresh  bool   // the next text begins a line
+	part   string // buffered beginning of a line
 }
 
-// maxPart bounds what is kept of a line, in bytes; a longer one is cut in two.
+// maxPart bounds a buffered line, in bytes. A longer line is printed in pieces.
 const maxPart = 64 << 10
 
-// newLogPrinter makes one. A carriage return goes to a terminal as it is, unless it would have
-// what stands before our lines overwritten.
+// newLogPrinter returns a logPrinter. It prints carriage returns unchanged only if lines have no
+// prefix or time, which the job's text would overwrite.
 func newLogPrinter(a *App, prefix string, stamps bool) *logPrinter {
 	s := screen{a: a, to: a.Out, live: prefix == "" && !stamps}
 	t := ttyOutput{r: termtext.Renderer{Colours: coloursOn(a.Out)}}
@@ -400,7 +406,7 @@ func (l *logPrinter) piece(p *control.Piece) error {
 	}
 	from, tty := &l.screen[i], &l.ttys[i]
 	text := ""
-	if p.Attempt != l.number { // another attempt has another terminal
+	if p.Attempt != l.number { // each attempt has its own terminal
 		text, l.number = tty.end(from.safe), p.Attempt
 	}
 	if p.TTY && !l.a.raw {
@@ -446,7 +452,7 @@ func (l *logPrinter) print(text string, at control.Time) error {
 	return err
 }
 
-// end prints what was kept.
+// end prints the buffered text.
 func (l *logPrinter) end() error {
 	text := l.part
 	for i := range l.screen {

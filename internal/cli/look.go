@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// Look describes the jobs of a screen in the same words as the default screen.
+// Look formats the jobs of a screen in the same words as the command status.
 type Look struct {
 	Screen *control.Screen
 	Now    time.Time
@@ -16,8 +16,8 @@ type Look struct {
 
 func (l Look) printer() *screenPrinter { return &screenPrinter{a: new(App), s: l.Screen, now: l.Now} }
 
-// Verdict returns the status line, in two parts: the health of the queue, with the parameters of its colour, and the text
-// that follows it.
+// Verdict returns the status line in two parts: the health of the queue, with its colour code, and
+// the text that follows it.
 func (l Look) Verdict() (level, text, colour string) {
 	level, text = verdictOf(&l.Screen.Status)
 	return level, strings.TrimPrefix(Shown(level+text), level), levelColours[level]
@@ -26,7 +26,7 @@ func (l Look) Verdict() (level, text, colour string) {
 // Counts returns the number of jobs in each state that has any.
 func (l Look) Counts() string { return countsOf(&l.Screen.Status) }
 
-// Runs is for how long a job has run, or stood still.
+// Runs formats how long a job has been running or paused.
 func (l Look) Runs(j *control.Job) string { return l.printer().runs(j) }
 
 // Starts returns when a waiting job starts, or what it waits for.
@@ -35,36 +35,36 @@ func (l Look) Starts(j *control.Job) string { return l.printer().starts(j) }
 // Why returns why a job failed, with its last line of output.
 func (l Look) Why(j *control.ScreenJob) string { return l.printer().why(j) }
 
-// Ago is how long ago an instant was, in words.
+// Ago formats how long ago a time was, in words.
 func (l Look) Ago(t control.Time) string { return agoOf(t, l.Now) }
 
-// Marked is a job's id after the sign of its state, and how that is painted.
+// Marked returns a job's id after the sign of its state, and the state's colour code.
 func Marked(j *control.Job) (text, colour string) {
 	return marked(j), stateSigns[j.State].colour
 }
 
-// Title is what a job runs.
+// Title returns the job's command as text.
 func Title(j *control.Job) string { return title(j) }
 
-// Standing is a job's state in words, with its reason.
+// Standing returns a job's state, with its reason.
 func Standing(j *control.Job) string { return standing(j) }
 
-// Span is how long something takes, roughly.
+// Span formats a duration roughly.
 func Span(d time.Duration) string { return roughly(d) }
 
-// Shown is what somebody has said as one line that steers no terminal, has no colours of its own and
-// takes the columns that it is counted for.
+// Shown returns an untrusted text as one line without colours. It escapes control characters and
+// takes exactly the columns that Room counts.
 func Shown(s string) string { return oneLine(cell(uncoloured(s))) }
 
-// cell escapes the characters of a text without colours that would steer a terminal. It also removes joiners, so that
-// the text takes the columns that it is counted for.
+// cell escapes the characters of a text without colours that control a terminal. It also removes
+// joiners, so that the text takes the columns that Room counts.
 func cell(s string) string { return termtext.Unjoined(termtext.Visible(sanitize(s))) }
 
-// tabStop is how many columns a tab of a job's output is shown as, at most.
+// tabStop is the distance between tab stops when a job's output is shown, in columns.
 const tabStop = 8
 
-// ShownLine is Shown of a line of output, whose spaces stay. Of what was written over itself, by carriage
-// returns, the last stays.
+// ShownLine prepares a line of output like Shown, but keeps spaces. Of text that carriage returns
+// overwrite, it keeps only the last version.
 func ShownLine(s string) string {
 	s = strings.TrimRight(s, "\r\n")
 	s = uncoloured(s[strings.LastIndexByte(s, '\r')+1:])
@@ -79,7 +79,7 @@ func ShownLine(s string) string {
 	return b.String()
 }
 
-// Room is how many columns a text takes on a terminal.
+// Room returns how many columns a text takes on a terminal.
 func Room(s string) int { return room(s) }
 
 // Cut shortens a text to n columns.
@@ -90,11 +90,11 @@ func Cut(s string, n int) string {
 	return cut(s, n)
 }
 
-// Fold breaks a text into lines of so many columns at most, between words where there are any.
+// Fold breaks a text into lines of at most width columns, between words if possible.
 func Fold(width int, text string) []string { return folded(width, text) }
 
-// TableLines are the lines of a table on a terminal of so many columns, its head first. Cells are what
-// anybody may have said: long ones are cut and, where that is not enough, columns left out.
+// TableLines returns the lines of a table for a terminal with width columns, the heading first.
+// Cells are untrusted text. Long cells are cut. If that is not enough, columns are omitted.
 func TableLines(width int, head []string, rows [][]string) []string {
 	shown := [][]string{head}
 	widths := make([]int, len(head))

@@ -1,6 +1,11 @@
-// Package cli is the command line: words to requests, and replies to words. Both programs
-// have it. queuectl has it alone, with the runner, and is small; what is heavy it leaves to
-// queuectld, which it becomes where a verb needs that.
+// Package cli implements the command line: it parses arguments into requests and prints the
+// replies.
+//
+// Both programs link it. queuectl contains little more than this package and the runner, so it is
+// small and starts fast. For a command that needs large code, queuectl replaces itself with
+// queuectld (App.become).
+//
+// Start with App.Root and the table of commands in function table.
 package cli
 
 import (
@@ -25,52 +30,53 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Version is of both programs; it is set when a release is built.
+// Version is the version of both programs. The release build sets it.
 var Version = "0.1.0-dev"
 
-// Verb is one row of the table of verbs. Only the one that is asked for is built, for
-// building all of them costs more than enqueueing a job.
+// Verb is one row of the table of commands. Root builds only the requested command, because
+// building all of them takes longer than enqueueing a job.
 type Verb struct {
 	Name  string
-	Build func(a *App) *cobra.Command // nil if the other program has it
-	Short string                      // what it does, of those
-	Alias string                      // another name, "" for none
-	Group string                      // the title of the help that it stands under
-	AnyTZ bool                        // it reads and prints no local times, so it runs whatever TZ says
+	Build func(a *App) *cobra.Command // nil: queuectld implements the command
+	Short string                      // one-line description, set if Build is nil
+	Alias string                      // second name; "" without one
+	Group string                      // heading of the command in the help
+	AnyTZ bool                        // the command uses no local times, so it accepts an unknown TZ
 }
 
-// Program is what one of the two programs has beside what both have.
+// Program holds the code that only one of the two programs links. Where a function is nil, queuectl
+// replaces itself with queuectld, which has it.
 type Program struct {
-	// Verbs stand in for the rows of the same name, or are added to them.
+	// Verbs replace rows of the table of commands that have the same name. Others are appended.
 	Verbs []Verb
-	// Private runs a service in this process, in the folder App.Dir, until ctx ends;
-	// ready is called once it can be asked. Where this or another function is nil,
-	// queuectld does what needs it.
+	// Private runs a service in this process, with its data in App.Dir, until ctx ends. It calls ready
+	// when the service accepts requests.
 	Private func(ctx context.Context, a *App, ready func()) error
-	// PrivateRun is App.RunPrivate, which is not linked into a program that has none.
+	// PrivateRun is App.RunPrivate. It is a field so that queuectl does not link it.
 	PrivateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
-	// Join is App.JoinTerminal, the same.
+	// Join is App.JoinTerminal. It is a field so that queuectl does not link it.
 	Join func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
-	// Look makes a client that is answered from the files of the folder App.Dir, whose service
-	// does not run; an error is fs.ErrNotExist if there is no queue in it.
+	// Look returns a client that reads the queue's files in dir while no service runs. It returns
+	// fs.ErrNotExist if dir contains no queue.
 	Look func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	// Settings reads a file of them; a missing one is empty unless it is required.
+	// Settings reads a settings file. A missing file is an error only if required is true.
 	Settings func(path string, required bool) (config.Layer, error)
-	// Tables reads the text of a file of tables, as Settings does.
+	// Tables parses a TOML text, with the same syntax as a settings file. The name is for error
+	// messages.
 	Tables func(name string, text []byte) (map[string]any, error)
-	// EachTable is App.EachTable. It is nil in a program that does not link it.
+	// EachTable is App.EachTable. It is a field so that queuectl does not link it.
 	EachTable func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
-	// Hash makes a SHA-256, for backups and the lines of private runs: the library would make
-	// the client larger by a tenth.
+	// Hash returns a SHA-256 hash, for backups and for the lines of private runs. It is a field because
+	// the library would make queuectl a tenth larger.
 	Hash func() hash.Hash
-	// Help is Help, whose texts are not linked into a small program.
+	// Help is the function Help. It is a field so that queuectl does not link the help texts.
 	Help func(args []string) func(*cobra.Command, []string)
-	// Zone returns the zone that a value of TZ names, if the time package could not read it: the
-	// names of zones without their files take 400 KB.
+	// Zone returns the time zone for a value of TZ that the time package cannot read. It is a field
+	// because the built-in zone database takes 400 KB.
 	Zone func(value string) (*time.Location, error)
 }
 
-// Titles of the groups of commands in the help.
+// These are the headings of the command groups in the help.
 const (
 	ofJobs    = "Jobs:"
 	ofLook    = "Status and output:"
@@ -80,7 +86,8 @@ const (
 	ofInside  = "Other:"
 )
 
-// table is the table of verbs. Its rows hold nothing that has to be made before one is asked for.
+// table returns the table of commands. Its rows hold only constants and functions, so the table is
+// cheap to build.
 func table() []Verb {
 	return []Verb{
 		{Group: ofJobs, Name: "enqueue", Build: enqueueVerb, Alias: "add"},
@@ -145,50 +152,56 @@ func table() []Verb {
 	}
 }
 
-// App is what every verb has: the flags that all share, and where to speak.
+// App holds the options that all commands share, the output files and the functions of the Program.
 type App struct {
 	Socket, Dir   string
 	JSON, JSONL   bool
 	Quiet         bool
-	requireLimits bool // set by a flag of enqueue and run
-	next          bool // set by a flag of enqueue
+	requireLimits bool // require_limits of the request; set by a flag of enqueue and run
+	next          bool // enqueue puts the job first in its queue; set by a flag of enqueue
 	raw           bool
-	full          bool        // jobs are printed with their environment
-	progresses    atomic.Bool // progress is shown
-	lists         bool        // the verb only shows what there is: that there is nothing is no failure
-	chosen        bool        // the columns of the table are those that a person asked for
+	full          bool        // print jobs with their environment
+	progresses    atomic.Bool // a progress line is on the screen
+	lists         bool        // the command only lists things; a missing queue is an empty list, not an error
+	chosen        bool        // the user chose the table's columns
 	in            *os.File
 	Out, Err      *os.File
-	frame         *bytes.Buffer   // what is being drawn, for a terminal to get in one go; nil for what goes to Out as it comes
-	ownFailure    int             // exit code of all of queuectl's own failures, 0 for each its own
-	Exit          int             // exit code when nothing failed
-	lastClient    *control.Client // that was asked, nil before
-	client        string          // the version of the queuectl that became this process, "" if none did
-	verbs         []Verb          // of this program
-	private       func(ctx context.Context, a *App, ready func()) error
-	look          func(ctx context.Context, a *App, dir string) (*control.Client, error)
-	looked        *control.Client // from the files of a folder, nil before
-	args          []string        // the words of the command line
-	cmd           *cobra.Command  // the verb that is running; nil before one runs
-	settings      func(path string, required bool) (config.Layer, error)
-	tables        func(name string, text []byte) (map[string]any, error)
-	eachTable     func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
-	hash          func() hash.Hash
-	help          func(args []string) func(*cobra.Command, []string)
-	helpFailed    error // queuectld, which has the help, could not be started
-	zone          func(value string) (*time.Location, error)
-	join          func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
-	privateRun    func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
+	// frame collects a full screen, which is then written in one piece. nil means that output goes
+	// directly to Out.
+	frame *bytes.Buffer
+	// Exit code for every failure of queuectl itself; 0: the code depends on the error.
+	ownFailure int
+	Exit       int             // exit code if no error occurred
+	lastClient *control.Client // the client of the most recent request; nil before the first
+	client     string          // version of the queuectl that executed this process; "" if none did
+	verbs      []Verb          // commands of this program
+	private    func(ctx context.Context, a *App, ready func()) error
+	look       func(ctx context.Context, a *App, dir string) (*control.Client, error)
+	looked     *control.Client // client that reads the files of a stopped queue; nil if not used
+	args       []string        // arguments of the process, without the program name
+	cmd        *cobra.Command  // the command that is running; nil before it starts
+	settings   func(path string, required bool) (config.Layer, error)
+	tables     func(name string, text []byte) (map[string]any, error)
+	eachTable  func(a *App, name string, in io.Reader, with func(raw []byte, line int) error) error
+	hash       func() hash.Hash
+	help       func(args []string) func(*cobra.Command, []string)
+	helpFailed error // why queuectld, which contains the help, could not be executed
+	zone       func(value string) (*time.Location, error)
+	join       func(a *App, ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error
+	privateRun func(a *App, ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error
 }
 
-// Main carries out what the words of the process ask for, and ends it.
+// Main executes the command that the process's arguments name, and exits.
 func Main(p Program) {
-	cobra.MousetrapHelpText = "" // else whatever Explorer starts, as at logon, ends with a message
+	// Explorer may start this program, for example at logon. Cobra would print a message and exit.
+	cobra.MousetrapHelpText = ""
 	a := &App{in: os.Stdin, Out: alias(os.Stdout), Err: alias(os.Stderr), client: takeClientVersion(), verbs: with(p.Verbs), private: p.Private, look: p.Look, settings: p.Settings, tables: p.Tables, eachTable: p.EachTable, hash: p.Hash, help: p.Help, zone: p.Zone, privateRun: p.PrivateRun, join: p.Join}
-	os.Exit(a.main(context.Background(), os.Args[1:])) // one that never ends spares a verb a goroutine, and so a thread
+	// A context without a cancel function saves each command a goroutine, and so a thread.
+	os.Exit(a.main(context.Background(), os.Args[1:]))
 }
 
-// with are the verbs of both programs and those that one of them has of its own.
+// with returns the table of commands with the program's own rows: they replace rows of the same
+// name or are appended.
 func with(own []Verb) []Verb {
 	list := table()
 	for _, v := range own {
@@ -231,14 +244,15 @@ func (a *App) main(ctx context.Context, args []string) int {
 	if a.ownFailure != 0 {
 		code = a.ownFailure
 	}
-	for line := range strings.Lines(a.Clean(a.Err, Message(err)+a.skew(err))) { // one an error, if several are told
+	// A message may list several errors, one per line.
+	for line := range strings.Lines(a.Clean(a.Err, Message(err)+a.skew(err))) {
 		fmt.Fprintf(a.Err, "queuectl: %s\n", strings.TrimSuffix(line, "\n"))
 	}
 	return code
 }
 
-// asksHelp reports whether the command line asks for help before its verb or right after it; words further on may be
-// those of a job's program.
+// asksHelp reports whether the arguments ask for help before the command or right after it. Later
+// arguments may belong to a job's program.
 func asksHelp(args []string) bool {
 	verb := false
 	for i := 0; i < len(args); i++ {
@@ -256,7 +270,7 @@ func asksHelp(args []string) bool {
 	return false
 }
 
-// asksAll reports whether the command line asks for the complete help, with --help --all.
+// asksAll reports whether the arguments ask for the complete help, with --help --all.
 func asksAll(args []string) bool {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -264,7 +278,8 @@ func asksAll(args []string) bool {
 	return slices.Contains(args, "--all") && (asksHelp(args) || slices.Contains(args, "--help") || slices.Contains(args, "-h"))
 }
 
-// withoutAll removes --all from a command line that asks for the complete help. Not every command has that flag.
+// withoutAll removes --all from arguments that ask for the complete help, because not every command
+// has that flag.
 func withoutAll(args []string) []string {
 	if !asksAll(args) {
 		return args
@@ -272,9 +287,9 @@ func withoutAll(args []string) []string {
 	return slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return arg == "--all" })
 }
 
-// readZone makes the zone that TZ names the local one, also where the time package could not read
-// it. It reports whether queuectld has to do that. An unknown zone is an error for a verb that reads or
-// prints times, because they would be wrong.
+// readZone sets time.Local to the zone in TZ if the time package could not read it. It reports
+// leave if only queuectld knows the zone, so that the caller must execute queuectld. An unknown
+// zone is an error for a command that reads or prints times, because they would be wrong.
 func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	value, unread := zone.Unread()
 	switch {
@@ -296,7 +311,8 @@ func (a *App) readZone(v *Verb, args []string) (leave bool, err error) {
 	return false, nil
 }
 
-// Root is the command with the one verb that is asked for, or all of them.
+// Root returns the root command with the requested command, or with all commands if the arguments
+// name none.
 func (a *App) Root(args []string) *cobra.Command {
 	var asksVersion bool
 	a.args = args
@@ -347,7 +363,7 @@ func (a *App) Root(args []string) *cobra.Command {
 		}
 		a.help(args)(cmd, words)
 	})
-	cobra.EnableCommandSorting = false // they stand as in their table
+	cobra.EnableCommandSorting = false // keep the order of the table
 	asked := a.askedVerb(args)
 	for i := range a.verbs {
 		v := &a.verbs[i]
@@ -356,7 +372,7 @@ func (a *App) Root(args []string) *cobra.Command {
 		}
 		switch {
 		case asked != nil && asked != v:
-		case v.Build == nil: // to be listed
+		case v.Build == nil: // only for the list of commands
 			root.AddCommand(&cobra.Command{Use: v.Name, Short: v.Short, GroupID: v.Group, Run: func(*cobra.Command, []string) {}})
 		default:
 			cmd := v.Build(a)
@@ -373,7 +389,8 @@ func (a *App) Root(args []string) *cobra.Command {
 	return root
 }
 
-// apart puts -- before a negative number that is a value, not a flag.
+// apart inserts -- before a last argument that is a negative number, so that cobra does not parse
+// it as a flag.
 func apart(args []string) []string {
 	if len(args) < 3 {
 		return args
@@ -388,10 +405,10 @@ func apart(args []string) []string {
 	return args
 }
 
-// askedVerb is the verb that the arguments ask for, ask help about or are to be completed
-// for; nil if all are needed.
+// askedVerb returns the command that the arguments name, whether to execute, to explain or to
+// complete. It returns nil if all commands are needed.
 func (a *App) askedVerb(args []string) *Verb {
-	about := false // the word stood there after which a verb comes that is asked about
+	about := false // "help" or a completion request preceded this argument
 	for i := 0; i < len(args); i++ {
 		switch arg := args[i]; {
 		case arg == "--socket" || arg == "--dir":
@@ -401,7 +418,7 @@ func (a *App) askedVerb(args []string) *Verb {
 			about = true
 		case (arg == cobra.ShellCompRequestCmd || arg == cobra.ShellCompNoDescRequestCmd) && !about:
 			if about = true; len(args)-i < 3 {
-				return nil // the verb is what is completed
+				return nil // the shell completes the command's name itself
 			}
 		default:
 			if i := slices.IndexFunc(a.verbs, func(v Verb) bool { return v.Name == arg || v.Alias == arg }); i >= 0 {
@@ -423,22 +440,22 @@ func (a *App) verbNames() []string {
 	return names
 }
 
-// UsageError is a mistake in the words themselves.
+// UsageError is a mistake in the command line.
 type UsageError struct{ text string }
 
-// Error is the text.
+// Error returns the message.
 func (e *UsageError) Error() string { return e.text }
 
-// Usage is such a mistake, told to a person.
+// Usage returns a UsageError with a formatted message for the user.
 func Usage(format string, args ...any) error { return &UsageError{fmt.Sprintf(format, args...)} }
 
-// ExitCode is what an error makes the process end with.
+// ExitCode returns the process's exit code for an error.
 func ExitCode(err error) int {
 	type chosen interface {
 		error
 		ExitsWith() int
 	}
-	if e, ok := errors.AsType[chosen](err); ok { // also of wrong words of serve
+	if e, ok := errors.AsType[chosen](err); ok { // also for usage errors of serve, so this check comes first
 		return e.ExitsWith()
 	}
 	if _, wrong := errors.AsType[*UsageError](err); wrong {
@@ -447,25 +464,27 @@ func ExitCode(err error) int {
 	return control.RowOf(err).Exit
 }
 
-// Message returns the text of an error for a person: one line. A refusal that does not begin with its subject gets one.
+// Message returns the text of an error for the user, as one line. If a denial does not begin with
+// its subject, Message prepends "denied: ".
 func Message(err error) string {
 	text := err.Error()
 	if what, _, _ := strings.Cut(text, ";"); errors.Is(err, queue.ErrDenied) && !strings.Contains(what, ":") {
 		text = "denied: " + text
 	}
 	if _, wrong := errors.AsType[*UsageError](err); wrong {
-		text = strings.TrimPrefix(text, "queuectl ") // the program's name is printed before the text
+		text = strings.TrimPrefix(text, "queuectl ") // the program's name is already printed before the text
 	}
 	return strings.TrimSpace(text)
 }
 
-// Exactly wants n arguments and says what they are.
+// Exactly returns a check that exactly n arguments are given. The argument what describes them in
+// the error.
 func Exactly(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return checkCount(cmd, args, n, what) }
 }
 
-// checkCount returns an error if there are not n arguments. It is separate from Exactly, because the compiler copies the
-// function that Exactly returns into every command.
+// checkCount returns an error if there are not n arguments. It is separate from Exactly, because
+// the compiler copies the function that Exactly returns into every command.
 func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	if len(args) == n {
 		return nil
@@ -477,7 +496,7 @@ func checkCount(cmd *cobra.Command, args []string, n int, what string) error {
 	return &UsageError{text}
 }
 
-// atLeastOne wants one argument or more.
+// atLeastOne returns a check that one or more arguments are given.
 func atLeastOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -487,7 +506,7 @@ func atLeastOne(what string) cobra.PositionalArgs {
 	}
 }
 
-// atMostOne wants one argument or none.
+// atMostOne returns a check that no more than one argument is given.
 func atMostOne(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
@@ -497,7 +516,8 @@ func atMostOne(what string) cobra.PositionalArgs {
 	}
 }
 
-// Group is a verb that only holds others; a word that is none of them is refused.
+// Group returns a command that only contains subcommands. It rejects an unknown subcommand with a
+// hint.
 func Group(use, short string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " COMMAND", Short: short}
 	var names []string

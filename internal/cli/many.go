@@ -12,15 +12,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// many is where the jobs of a command line come from, if they are many: a file of jobs, of
-// lines for the shell, or of arguments, or the words after :::.
+// many describes the source of several jobs: a file of jobs, of shell commands or of arguments, or
+// the words after :::.
 type many struct {
 	file, lines, argFile string
 	null                 bool
-	program              []string   // that is run for each argument, in place of {} and the like
-	parsed               [][]piece  // its words, once they are needed
-	words                [][]string // after each :::
-	number               int        // of jobs so far
+	program              []string   // program and its arguments, with replacement strings like {}
+	parsed               [][]piece  // program split into pieces by argv; nil until needed
+	words                [][]string // the words after each :::
+	number               int        // number of the current job, from 1
 }
 
 func (m *many) add(f *pflag.FlagSet) {
@@ -30,14 +30,14 @@ func (m *many) add(f *pflag.FlagSet) {
 	f.BoolVar(&m.null, "null", false, "with --arg-file: a NUL byte ends each argument, as in the output of find -print0")
 }
 
-// manyFlags are the flags of one job that make no sense for several.
+// manyFlags are the flags that apply only to a single job.
 var manyFlags = []string{"id", "command"}
 
-// given reports whether the jobs are many.
+// given reports whether the command line names a source of several jobs.
 func (m *many) given() bool { return m.file+m.lines+m.argFile != "" || len(m.words) > 0 }
 
-// take reads the words of the command line, and says whether they go together with the flags.
-// The program's own words come after --, and what it is run for after each :::.
+// take parses the arguments of the command and validates their combination with the flags. The
+// program follows --, and the arguments for its jobs follow each :::.
 func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) error {
 	if err := elsewhereSources(verb, args, dash); err != nil {
 		return err
@@ -95,8 +95,8 @@ func (m *many) take(verb string, f *pflag.FlagSet, args []string, dash int) erro
 	return nil
 }
 
-// elsewhereSources refuses what GNU parallel reads as a source of jobs and enqueue does not, rather
-// than give it to the program as an argument.
+// elsewhereSources rejects GNU parallel's other job sources, which would otherwise be passed to the
+// program as arguments.
 func elsewhereSources(verb string, args []string, dash int) error {
 	switch has := func(word string) bool { return slices.Contains(args, word) }; {
 	case has("::::"), has("::::+"):
@@ -109,7 +109,8 @@ func elsewhereSources(verb string, args []string, dash int) error {
 	return nil
 }
 
-// source is the file that the jobs come from, "" for none, and the flag that names it.
+// source returns the file that the jobs come from, and the flag that names it. name is "" if there
+// is no file.
 func (m *many) source() (flag, name string) {
 	switch {
 	case m.file != "":
@@ -122,7 +123,7 @@ func (m *many) source() (flag, name string) {
 	return ":::", ""
 }
 
-// open opens the file, or is stdin; nil if the jobs are of no file.
+// open opens the source file; - is stdin. It returns nil if there is no file.
 func (m *many) open(stdin *os.File) (*os.File, error) {
 	switch flag, name := m.source(); name {
 	case "":
@@ -134,8 +135,8 @@ func (m *many) open(stdin *os.File) (*os.File, error) {
 	}
 }
 
-// each calls with with what each job is made of, and the line that it stands on: JSON, a line, or
-// arguments with a NUL between them. Meanwhile number is the job's.
+// each calls with for every job, with its text and its line number. The text is JSON, a shell
+// command, or arguments separated by NUL. During the call, m.number is the job's number.
 func (m *many) each(in io.Reader, with func(raw []byte, line int) error) error {
 	m.number = 0
 	do := func(raw []byte, line int) error {
@@ -169,7 +170,7 @@ func (m *many) each(in io.Reader, with func(raw []byte, line int) error) error {
 	return product(nil, m.words)
 }
 
-// spec is the job that is made of what each has given, with what the flags say of all.
+// spec returns the job for a text from each, with the settings that the flags give to all jobs.
 func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	var s queue.Spec
 	s.Over(common)
@@ -193,8 +194,8 @@ func (m *many) spec(common *queue.Spec, raw []byte) (*queue.Spec, error) {
 	return &s, s.CheckText()
 }
 
-// argv is the program with its arguments in place of the replacement strings; where none stands
-// they come at the end. n is the number of the job.
+// argv returns the program with the replacement strings replaced by the arguments. Without a
+// replacement string, the arguments are appended. n is the number of the job.
 func (m *many) argv(args []string, n int) []string {
 	if m.parsed == nil {
 		for _, word := range m.program {
@@ -212,9 +213,10 @@ func (m *many) argv(args []string, n int) []string {
 	return argv
 }
 
-// checkPlaces refuses replacement strings that would be left in the program: {3} where there are fewer
-// arguments, and those of GNU parallel that are not known here, like {%} and {0}. A number after ] or ), as in
-// [0-9]{4}, repeats a part of a regular expression if there is no such argument.
+// checkPlaces rejects replacement strings that would remain in the program. These are {3} if there
+// are fewer arguments, and those of GNU parallel that queuectl does not support, like {%} and {0}.
+// A number after ] or ), as in [0-9]{4}, is the repetition of a regular expression if there is no
+// such argument.
 func (m *many) checkPlaces() error {
 	given := max(1, len(m.words))
 	for _, word := range m.program {
@@ -232,7 +234,7 @@ func (m *many) checkPlaces() error {
 	return nil
 }
 
-// noWords reports whether one of the ::: has no words after it. Then there are no jobs.
+// noWords reports whether a ::: has no words after it, so that there are no jobs.
 func (m *many) noWords() bool {
 	return slices.ContainsFunc(m.words, func(w []string) bool { return len(w) == 0 })
 }

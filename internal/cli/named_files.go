@@ -16,24 +16,25 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job that names a missing file ends at its first attempt. The file may still be made before the job starts, so such
-// a job is accepted with a warning.
+// This file warns about missing files. A job that names a missing file ends at its first attempt.
+// But the file may be created before the job starts, so the job is accepted with a warning.
 
 // maxNamedFiles is how many files of one request are checked.
 const maxNamedFiles = 100
 
-// statWithin bounds how long a new job waits for a file system to answer.
+// statWithin is how long a check waits for a file system to answer.
 const statWithin = 200 * time.Millisecond
 
-// namedFiles are the files named by new jobs that were checked. The empty namedFile among them means that a file system
-// did not answer in time, so that no more files are checked.
+// namedFiles is the set of files that were checked because new jobs name them. The empty namedFile
+// in the set means that a file system did not answer in time, so that no more files are checked.
 type namedFiles map[namedFile]bool
 
 // namedFile is a file that a job names in a field.
 type namedFile struct{ field, path string }
 
-// warn prints a warning for each file that the spec names and that is missing or of the wrong kind, as this user sees
-// it: the working directory, the input, the secrets and the program. It checks each file only once.
+// warn prints a warning for each file of the spec that this user sees as missing or of the wrong
+// kind. It checks the working directory, the input, the secrets and the program. It checks each
+// file only once.
 func (n namedFiles) warn(a *App, s *queue.Spec) {
 	if s.Cwd != nil {
 		n.check(a, "cwd", *s.Cwd, faultOfDir)
@@ -56,7 +57,8 @@ func (n namedFiles) check(a *App, field, path string, fault func(path string) st
 	}
 }
 
-// checkProgram is check for a program. A bare name is checked only if the job has the PATH of this process.
+// checkProgram checks a program like check does. It checks a bare name only if the job has the PATH
+// of this process.
 func (n namedFiles) checkProgram(a *App, s *queue.Spec, program string) {
 	switch {
 	case filepath.Base(program) == program:
@@ -78,7 +80,7 @@ func (n namedFiles) print(a *App, field, path string, faultOf func(path string) 
 	}
 	n[file] = true
 	checked := make(chan string, 1)
-	go func() { checked <- faultOf(path) }() // in a goroutine, because a mount that hangs must not delay the request
+	go func() { checked <- faultOf(path) }() // a hanging mount must not delay the request
 	select {
 	case fault := <-checked:
 		if fault != "" {
@@ -91,11 +93,11 @@ func (n namedFiles) print(a *App, field, path string, faultOf func(path string) 
 	}
 }
 
-// missing says that a file does not exist.
+// missing is the warning for a file that does not exist.
 const missing = "does not exist; the job fails unless you create it before the job starts"
 
-// faultOfDir returns why jobs could not run in path: it does not exist, or is not a directory. It returns "" if
-// neither is known.
+// faultOfDir returns why jobs could not run in path: it does not exist, or is not a directory. It
+// returns "" if neither is known.
 func faultOfDir(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -106,8 +108,8 @@ func faultOfDir(path string) string {
 	return ""
 }
 
-// faultOfInput returns why jobs could not read path: it does not exist, or is not a regular file. It returns "" if
-// neither is known.
+// faultOfInput returns why jobs could not read path: it does not exist, or is not a regular file.
+// It returns "" if neither is known.
 func faultOfInput(path string) string {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR):
@@ -118,8 +120,8 @@ func faultOfInput(path string) string {
 	return ""
 }
 
-// faultOfProgram returns why jobs could not start a program: it does not exist, or is not in PATH. It returns "" if
-// neither is known.
+// faultOfProgram returns why jobs could not start a program: it does not exist, or is not in PATH.
+// It returns "" if neither is known.
 func faultOfProgram(program string) string {
 	switch _, err := exec.LookPath(program); {
 	case filepath.Base(program) == program && errors.Is(err, exec.ErrNotFound):

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// NodeVerb is the verb node, which queuectld alone has: it is seldom asked for.
+// NodeVerb returns the command node. Only queuectld links it, because it is rarely used.
 func NodeVerb(a *App) *cobra.Command {
 	return Group("node", "List, drain and remove the nodes that share a queue", nodeListVerb(a), nodeDrainVerb(a), nodeRemoveVerb(a))
 }
@@ -22,7 +22,7 @@ func nodeListVerb(a *App) *cobra.Command {
 	return allVerb(a, "List nodes with their state, running jobs and labels", "", nodeColumns, allNodes, nodeRow)
 }
 
-// allNodes are all pages of a list.
+// allNodes reads all pages of the list of nodes.
 func allNodes(ctx context.Context, c *control.Client) (list []control.NodeView, err error) {
 	for p, more := (control.Nodes{}), true; more; more = p.Cursor != "" {
 		page, err := c.NodeList(ctx, p)
@@ -36,7 +36,7 @@ func allNodes(ctx context.Context, c *control.Client) (list []control.NodeView, 
 
 var nodeColumns = []string{"NODE", "STATE", "WORKERS", "RUNNING", "LAST SEEN", "LABELS", "RESOURCES", "VERSION"}
 
-// nodeRow is a node as a row of the table.
+// nodeRow formats a node as a row of the table.
 func nodeRow(n *control.NodeView) []string {
 	state := n.State
 	if n.This {
@@ -50,7 +50,7 @@ func (a *App) completeNodes(cmd *cobra.Command, _ []string, typed string) ([]cob
 	return completeNames(a, cmd, typed, allNodes, func(n *control.NodeView) string { return n.Name })
 }
 
-// pairs are the entries of a map in order, "-" if there are none.
+// pairs formats the entries of a map in order, or "-" if it is empty.
 func pairs[V any](of map[string]V) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(of)) {

@@ -20,29 +20,33 @@ import (
 // startDetached starts a process that outlives this one and its terminal.
 func startDetached(log *os.File, program string, words ...string) (*exec.Cmd, error) {
 	cmd := exec.Command(program, words...)
-	os.Unsetenv("QUEUECTL_TIMERSLACK") // with it the service would not reset what it inherits
+	// With this variable set, the service would not call cleanstart.Reset.
+	os.Unsetenv("QUEUECTL_TIMERSLACK")
 	cmd.Dir, cmd.Stderr, cmd.Env = "/", log, cleanstart.Environ()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd, cmd.Start()
 }
 
-// asciiOnly reports whether the locale of the terminal is not UTF-8, by the variables that setlocale(3) reads.
+// asciiOnly reports whether the locale of the terminal is not UTF-8, by the variables that
+// setlocale(3) reads.
 func asciiOnly() bool {
 	locale := cmp.Or(os.Getenv("LC_ALL"), os.Getenv("LC_CTYPE"), os.Getenv("LANG"))
 	codeset, _, _ := strings.Cut(locale[strings.IndexByte(locale, '.')+1:], "@")
 	return !strings.EqualFold(strings.ReplaceAll(codeset, "-", ""), "utf8")
 }
 
-// exe ends the names of programs.
+// exe is the file name extension of programs.
 const exe = ""
 
-// trusted refuses a program that is neither root's nor of whom this one is.
+// trusted returns an error if the program at path belongs neither to root nor to the owner of this
+// program.
 func trusted(self, path string) error {
 	own, err := os.Stat(self)
 	if err != nil {
 		return err
 	}
-	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} { // a link has an owner too
+	// A symbolic link has an owner too.
+	for _, look := range []func(string) (os.FileInfo, error){os.Lstat, os.Stat} {
 		info, err := look(path)
 		if err != nil {
 			return err
@@ -54,8 +58,7 @@ func trusted(self, path string) error {
 	return nil
 }
 
-// become has this process become queuectld, with the same words. It returns only if that
-// failed.
+// become replaces this process with queuectld, with the same arguments. It returns only on failure.
 func (a *App) become() error {
 	path, err := a.other()
 	if err != nil {
@@ -65,8 +68,8 @@ func (a *App) become() error {
 	return notStartedBy(path, err)
 }
 
-// callerUmask is the umask that this process was started with, once PrivateFiles has replaced it;
-// -1 before.
+// callerUmask is the umask that this process was started with, once PrivateFiles has replaced it.
+// Before that it is -1.
 var callerUmask = -1
 
 // ownUmask returns the umask that this process was started with.
@@ -79,22 +82,22 @@ func ownUmask() (int, bool) {
 	return mask, true
 }
 
-// PrivateFiles sets the umask of a process that keeps a queue: its directories get mode 0700 and its
-// files 0600, whatever the umask of its caller.
+// PrivateFiles sets the umask of a process that keeps a queue: its directories get mode 0700 and
+// its files 0600, regardless of the caller's umask.
 func PrivateFiles() { callerUmask = syscall.Umask(0o077) }
 
-// shareFile gives a new file, made after PrivateFiles, the mode that the caller's umask asks for.
+// shareFile gives a file that was created after PrivateFiles the mode that the caller's umask would
+// have given it.
 func shareFile(path string) error { return os.Chmod(path, 0o666&^os.FileMode(callerUmask)) }
 
-// StopSignals end a service decently, ReloadSignals have it read its settings
-// again.
+// StopSignals make a service stop gracefully. ReloadSignals make it reload its settings.
 var (
 	StopSignals   = []os.Signal{syscall.SIGTERM, syscall.SIGINT}
 	ReloadSignals = []os.Signal{syscall.SIGHUP}
 )
 
-// readerGone waits until nobody can read a pipe any more, and is then the error that
-// a write would meet; nil if this cannot be known.
+// readerGone waits until a pipe has no reader, and returns the error that a write would return. It
+// returns nil if f is not a pipe.
 func readerGone(f *os.File) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode()&(os.ModeNamedPipe|os.ModeSocket) == 0 {
@@ -112,9 +115,9 @@ func readerGone(f *os.File) error {
 	}
 }
 
-// alias is an output by another number: at 1 and 2 the Go runtime ends the program when
-// the reader has gone, where we want the error of the write. A handler of SIGPIPE would
-// do, for 4 % of the time that an enqueue takes.
+// alias duplicates an output file to another descriptor. When a write to descriptor 1 or 2 fails
+// with EPIPE, the Go runtime ends the program, but the command must see the error. Handling SIGPIPE
+// would also work, but adds 4 % to the time of an enqueue.
 func alias(f *os.File) *os.File {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, aliases)
 	if err != nil {
@@ -123,13 +126,13 @@ func alias(f *os.File) *os.File {
 	return os.NewFile(uintptr(fd), f.Name())
 }
 
-// aliases are numbers that nobody hands us descriptors with.
+// aliases is the lowest descriptor for alias. Parents pass only lower ones to this process.
 const aliases = 10
 
-// closedPipe reports whether a write met a reader that has gone.
+// closedPipe reports whether a write failed because the pipe has no reader.
 func closedPipe(err error) bool { return errors.Is(err, syscall.EPIPE) }
 
-// syncFolder makes the names in a folder durable.
+// syncFolder makes the names in a directory durable.
 func syncFolder(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -139,7 +142,8 @@ func syncFolder(dir string) error {
 	return f.Sync()
 }
 
-// isSocket refuses a path with something else than a socket. It may not be there yet.
+// isSocket returns an error if the path is a regular file or a directory. The socket need not
+// exist.
 func isSocket(what, path string) error {
 	if info, err := os.Stat(path); err == nil && (info.Mode().IsRegular() || info.IsDir()) {
 		return Usage("%s: %s is not a socket; give the path of the service's socket", what, path)
@@ -147,7 +151,7 @@ func isSocket(what, path string) error {
 	return nil
 }
 
-// NewSocket is the whole path of a socket that is to be made.
+// NewSocket returns the absolute path of a socket to be created.
 func NewSocket(what, path string) (string, error) {
 	whole, err := filepath.Abs(path)
 	if err != nil {
@@ -156,5 +160,5 @@ func NewSocket(what, path string) (string, error) {
 	return whole, checkDir(what, filepath.Dir(whole))
 }
 
-// socketExists reports whether there may be a socket.
+// socketExists reports whether the socket may exist.
 func socketExists(path string) bool { return exists(path) }

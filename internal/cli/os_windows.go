@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// startDetached starts a process that outlives this one and its terminal, and a job object
-// that ends this one, if that lets anybody go.
+// startDetached starts a process that outlives this one, its terminal and, if possible, the job
+// object that would end it.
 func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd, err error) {
 	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, words...)
@@ -29,25 +29,25 @@ func startDetached(log *os.File, program string, words ...string) (cmd *exec.Cmd
 	return cmd, err
 }
 
-// asciiOnly reports whether the terminal shows ASCII alone. The console of Windows shows Unicode.
+// asciiOnly reports whether the terminal shows only ASCII. The Windows console shows Unicode.
 func asciiOnly() bool { return false }
 
-// exe ends the names of programs.
+// exe is the file name extension of programs.
 const exe = ".exe"
 
-// trusted trusts whoever may write into the folder of this program: Windows' folders of
-// programs let administrators alone.
+// trusted accepts every program: on Windows only administrators can write to the directories of
+// installed programs.
 func trusted(string, string) error { return nil }
 
-// become runs queuectld with the same words, and ends as it does. Neither outlives the
-// other: a job object ends queuectld with this process, however that ends, but not what
-// queuectld starts.
+// become executes queuectld with the same arguments and takes its exit code. A job object ends
+// queuectld when this process ends, but not the processes that queuectld starts.
 func (a *App) become() error {
 	path, err := a.other()
 	if err != nil {
 		return err
 	}
-	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM) // the console tells queuectld too
+	// The console sends Ctrl-C to queuectld too, which handles it.
+	signal.Notify(make(chan os.Signal, 1), os.Interrupt, syscall.SIGTERM)
 	cmd := exec.Command(path, os.Args[1:]...)
 	cmd.Env = append(os.Environ(), clientVariable+"="+Version)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, a.Out, a.Err
@@ -58,13 +58,13 @@ func (a *App) become() error {
 		cmd.Process.Kill()
 		return notStartedBy(path, err)
 	}
-	cmd.Wait() // its exit code says how
+	cmd.Wait() // the exit code below reports failures
 	a.Exit = cmd.ProcessState.ExitCode()
 	return nil
 }
 
-// endTogether has a process end when this one does: then the last handle of the job object
-// is closed that holds it.
+// endTogether makes a process end with this one. The process is in a job object whose only handle
+// this process holds; closing the last handle ends the processes in it.
 func endTogether(p *os.Process) error {
 	job, err := windows.CreateJobObject(nil, nil)
 	if err != nil {
@@ -79,28 +79,28 @@ func endTogether(p *os.Process) error {
 	return errors.Join(failed, err)
 }
 
-// ownUmask is the umask of this process; Windows has none.
+// ownUmask returns no umask, since Windows has none.
 func ownUmask() (int, bool) { return 0, false }
 
-// PrivateFiles does nothing: the rights of a directory hold for what is made in it.
+// PrivateFiles does nothing: on Windows, files inherit the rights of their directory.
 func PrivateFiles() {}
 
-// shareFile does nothing: see PrivateFiles.
+// shareFile does nothing; see PrivateFiles.
 func shareFile(string) error { return nil }
 
-// StopSignals end a service decently, ReloadSignals have it read its settings
-// again. SIGTERM is the console that is closed.
+// StopSignals make a service stop gracefully. ReloadSignals make it reload its settings. Closing
+// the console delivers SIGTERM.
 var (
 	StopSignals   = []os.Signal{syscall.SIGTERM, os.Interrupt}
 	ReloadSignals = []os.Signal{}
 )
 
-// readerLook is how often it is looked whether a pipe is still read: Windows does not say
-// when it is not any more.
+// readerLook is how often a pipe is polled for a reader, since Windows has no notification for
+// that.
 const readerLook = time.Second
 
-// readerGone waits until nobody can read a pipe any more, and is then the error that
-// a write would meet; nil if this cannot be known.
+// readerGone waits until a pipe has no reader, and returns the error that a write would return. It
+// returns nil if f is not a pipe.
 func readerGone(f *os.File) error {
 	for pipeState(f) == pipeOpen {
 		time.Sleep(readerLook)
@@ -111,7 +111,8 @@ func readerGone(f *os.File) error {
 	return nil
 }
 
-// States of a pipe, and the question for them, as ntifs.h has them.
+// These are the states of a pipe and the information class that queries them, as defined in
+// ntifs.h.
 const (
 	pipeUnknown          = 0
 	pipeOpen             = 3
@@ -119,7 +120,7 @@ const (
 	pipeLocalInformation = 24
 )
 
-// pipeState is the state of a pipe that is written to, pipeUnknown if it is none.
+// pipeState returns the state of a pipe, or pipeUnknown if f is not a pipe.
 func pipeState(f *os.File) uint32 {
 	var status windows.IO_STATUS_BLOCK
 	var about struct { // FILE_PIPE_LOCAL_INFORMATION
@@ -137,8 +138,8 @@ func pipeState(f *os.File) uint32 {
 	return about.state
 }
 
-// alias is an output as it can be written to: a console understands colours from here on,
-// and where there is none, as for services, all is taken and forgotten.
+// alias prepares an output file. On a console it enables colour sequences. Without an output, as in
+// a Windows service, it returns the null device.
 func alias(f *os.File) *os.File {
 	if kind, err := windows.GetFileType(windows.Handle(f.Fd())); kind == windows.FILE_TYPE_UNKNOWN && err != nil {
 		if null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0); err == nil {
@@ -148,20 +149,21 @@ func alias(f *os.File) *os.File {
 	var mode uint32
 	h := windows.Handle(f.Fd())
 	if windows.GetConsoleMode(h, &mode) == nil {
-		windows.SetConsoleMode(h, mode|windows.ENABLE_PROCESSED_OUTPUT|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING) // what refuses is no terminal to us
+		// If this fails, f is not used as a terminal.
+		windows.SetConsoleMode(h, mode|windows.ENABLE_PROCESSED_OUTPUT|windows.ENABLE_VIRTUAL_TERMINAL_PROCESSING)
 	}
 	return f
 }
 
-// closedPipe reports whether a write met a reader that has gone.
+// closedPipe reports whether a write failed because the pipe has no reader.
 func closedPipe(err error) bool {
 	return errors.Is(err, windows.ERROR_BROKEN_PIPE) || errors.Is(err, windows.ERROR_NO_DATA)
 }
 
-// syncFolder makes the names in a folder durable; Windows does so by itself.
+// syncFolder does nothing: Windows makes the names in a directory durable itself.
 func syncFolder(string) error { return nil }
 
-// isSocket refuses what is no name of a pipe. It may not be there yet.
+// isSocket returns an error if the path is not a valid name of a pipe. The pipe need not exist.
 func isSocket(what, path string) error {
 	if err := control.CheckSocketPath(path); err != nil {
 		return Usage("%s: %v", what, err)
@@ -169,9 +171,9 @@ func isSocket(what, path string) error {
 	return nil
 }
 
-// NewSocket is the name of a pipe that is to be made.
+// NewSocket checks the name of a pipe to be created and returns it.
 func NewSocket(what, path string) (string, error) { return path, isSocket(what, path) }
 
-// socketExists reports whether there may be a pipe: who looks for one connects to it, so
-// only the service's folder tells.
+// socketExists returns false: testing whether a pipe exists would connect to it, so Choose relies
+// on the service's directory.
 func socketExists(string) bool { return false }

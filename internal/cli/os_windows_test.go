@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// An output that is not there takes all, a pipe that nobody reads says so, and a console
-// is what a person has.
+// A missing output accepts all writes, a pipe without a reader returns an error, and only a console
+// is a terminal.
 func TestOutputs(t *testing.T) {
 	for _, f := range []*os.File{nil, os.NewFile(0, "none")} {
 		if _, err := alias(f).WriteString("x"); err != nil {

@@ -48,8 +48,8 @@ func unreadable(what, path string, err error) error {
 	return err
 }
 
-// Unwritable returns a message for an error of creating a file in a directory. It names the directory alone, because the
-// name of the file is an internal one.
+// Unwritable returns a message for an error of creating a file in a directory. It names only the
+// directory, because the name of the file is internal.
 func Unwritable(what, dir string, err error) error {
 	if err == nil {
 		return nil
@@ -81,8 +81,8 @@ func checkDir(what, dir string) error {
 	return nil
 }
 
-// notDirPart returns the part of a path that exists and is not a directory, so that the path cannot be one either; ""
-// if no part does.
+// notDirPart returns the part of a path that exists and is not a directory, so that the path cannot
+// be a directory either. It returns "" if there is no such part.
 func notDirPart(path string) string {
 	for {
 		info, err := os.Stat(path)

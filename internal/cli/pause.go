@@ -18,8 +18,8 @@ func resumeVerb(a *App) *cobra.Command {
 		"undo pause --all; jobs that were paused individually stay paused", "everything is resumed: paused jobs continue and new jobs start")
 }
 
-// pauseCommand is a verb on running jobs or, with --all, on everything; become and all say what
-// they are then.
+// pauseCommand builds a command for running jobs or, with --all, for the whole queue. The argument
+// become is the outcome for a job, like "is paused"; all is the message for --all.
 func (a *App) pauseCommand(name, short, become string, do bulk, allUsage, all string) *cobra.Command {
 	var s selection
 	s.states = []string{"processing"}
@@ -39,7 +39,7 @@ func (a *App) pauseCommand(name, short, become string, do bulk, allUsage, all st
 	return cmd
 }
 
-// onEverything pauses or resumes everything, and tells of which jobs that run.
+// onEverything pauses or resumes the whole queue, and prints which running jobs that affects.
 func (a *App) onEverything(cmd *cobra.Command, s *selection, ids []string, become string, do bulk, say string) error {
 	p, err := s.of(cmd, ids)
 	if err != nil {
@@ -70,7 +70,7 @@ func (a *App) onEverything(cmd *cobra.Command, s *selection, ids []string, becom
 	return nil
 }
 
-// stateText is a job's state, as people read it.
+// stateText returns a job's state for people.
 func stateText(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return j.State + " (paused)"
@@ -78,7 +78,7 @@ func stateText(j *control.Job) string {
 	return j.State
 }
 
-// pausedSince returns when and by which user a running job was paused, "" if it is not paused.
+// pausedSince returns when and by which user a running job was paused, or "" if it is not paused.
 func pausedSince(j *control.Job) string {
 	if j.PausedAt == 0 {
 		return ""

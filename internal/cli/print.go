@@ -25,7 +25,7 @@ func (a *App) Println(line string) error {
 	return err
 }
 
-// out is where data goes.
+// out returns the writer for data: the frame that is being drawn, else standard output.
 func (a *App) out() io.Writer {
 	if a.frame != nil {
 		return a.frame
@@ -33,13 +33,15 @@ func (a *App) out() io.Writer {
 	return a.Out
 }
 
-// PrintJSON prints one value on a line.
+// PrintJSON prints one value as JSON on one line.
 func (a *App) PrintJSON(v any) error { return writeJSON(a.out(), v) }
 
-// writeJSON writes one value on a line. What would steer a terminal stands in it as an escape.
+// writeJSON writes one value as JSON on one line. It escapes characters that could control a
+// terminal.
 func writeJSON(w io.Writer, v any) error { return encodeJSON(w, v, "") }
 
-// encodeJSON is writeJSON, indented.
+// encodeJSON writes one value as JSON with the given indentation, and escapes characters that could
+// control a terminal.
 func encodeJSON(w io.Writer, v any, indent string) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -52,8 +54,9 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return err
 }
 
-// harmless is JSON with escapes for what is no control character to JSON, but is one to a terminal:
-// DEL, those of C1, and what turns the direction of writing. It is the same value.
+// harmless escapes the characters of JSON text that control a terminal, but that JSON does not
+// escape. These are DEL, the C1 control characters and the bidirectional controls. The JSON value
+// is unchanged.
 func harmless(raw []byte) []byte {
 	if !bytes.ContainsFunc(raw, steers) {
 		return raw
@@ -69,16 +72,16 @@ func harmless(raw []byte) []byte {
 	return b.Bytes()
 }
 
-// steers reports whether a character may change how a terminal shows others. JSON has escapes for
-// those below a space.
+// steers reports whether a character may change how a terminal shows other characters. It need not
+// cover characters below U+0020, which JSON always escapes.
 func steers(r rune) bool {
 	return r >= 0x7f && r < 0xa0 || r >= 0x61c && unicode.Is(unicode.Bidi_Control, r)
 }
 
-// array is a JSON array that is printed while its values come.
+// array prints a JSON array element by element.
 type array struct {
 	to     io.Writer
-	before string // the next value: "[", or what parts it from the last one
+	before string // text before the next element: "[" before the first, else ",\n"
 }
 
 func (p *array) add(v any) error {
@@ -91,13 +94,13 @@ func (p *array) add(v any) error {
 	return err
 }
 
-// end ends the array, also one without a value.
+// end prints the end of the array, also if it is empty.
 func (p *array) end() error {
 	_, err := io.WriteString(p.to, strings.TrimSuffix(p.before, ",\n")+"]\n")
 	return err
 }
 
-// PrintList prints a list as one array, or a value a line.
+// PrintList prints a list as one JSON array or, with --jsonl, one element per line.
 func PrintList[T any](a *App, list []T) error {
 	if !a.JSONL {
 		if list == nil {
@@ -113,18 +116,18 @@ func PrintList[T any](a *App, list []T) error {
 	return nil
 }
 
-// Structured reports whether JSON is to be printed.
+// Structured reports whether the user asked for JSON, with --json or --jsonl.
 func (a *App) Structured() bool { return a.JSON || a.JSONL }
 
-// Say tells a person at a terminal a sentence.
+// Say prints a sentence on standard error if that is a terminal and --quiet is not set.
 func (a *App) Say(format string, args ...any) {
 	if IsTerminal(a.Err) && !a.Quiet {
 		fmt.Fprintln(a.Err, a.Clean(a.Err, fmt.Sprintf(format, args...)))
 	}
 }
 
-// printDone prints the name of what a command has acted on, for scripts, and a sentence about it, for people. If both
-// would appear on one terminal, it prints only the sentence.
+// printDone prints the name of the object that a command acted on, for scripts, and a sentence
+// about it, for people. If both would appear on one terminal, it prints only the sentence.
 func (a *App) printDone(name, sentence string) error {
 	if a.Quiet || !IsTerminal(a.Out) || !IsTerminal(a.Err) {
 		if err := a.Println(name); err != nil {
@@ -135,7 +138,7 @@ func (a *App) printDone(name, sentence string) error {
 	return nil
 }
 
-// Tell prints what came of a verb: a value as JSON, or a sentence for a person.
+// Tell prints the result of a command: value as JSON, or a sentence on the terminal.
 func (a *App) Tell(value any, format string, args ...any) error {
 	if a.Structured() {
 		return a.PrintJSON(value)
@@ -144,10 +147,12 @@ func (a *App) Tell(value any, format string, args ...any) error {
 	return nil
 }
 
-// Progress shows on a terminal how far something long has come, in place of what was
-// shown before; "" takes it away. A window that becomes narrower breaks the line, so the cursor
-// stays at its beginning, and what follows the cursor is cleared next time. The terminal wraps
-// nothing meanwhile: it may be narrower than it has told us yet.
+// Progress shows the progress of a long operation on a terminal and replaces the previous progress
+// text. An empty text removes it.
+//
+// If the window gets narrower, the terminal breaks the line. So the cursor stays at the line's
+// beginning, and the next call clears everything after the cursor. Wrapping is off while the text
+// is printed, because the window may already be narrower than its last reported width.
 func (a *App) Progress(format string, args ...any) {
 	if IsTerminal(a.Err) && !a.Quiet && (a.progresses.Swap(format != "") || format != "") {
 		text := cut(fmt.Sprintf(format, args...), a.width(a.Err)-1)
@@ -158,18 +163,18 @@ func (a *App) Progress(format string, args ...any) {
 	}
 }
 
-// noWrap and wrap have a terminal cut lines that are too long for it, and break them again.
+// noWrap and wrap make the terminal cut long lines, and wrap them again.
 const (
 	noWrap = "\x1b[?7l"
 	wrap   = "\x1b[?7h"
 )
 
-// whileRead does what prints now and then, until nobody reads it any more: with
-// nothing to write it would not notice.
+// whileRead calls do, which prints only now and then, and cancels its context when the reader of
+// standard output is gone. Without this, do would notice a closed pipe only at its next write.
 func (a *App) whileRead(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	go func() { // ends with the reader, or this process
+	go func() { // ends when the reader is gone, or with the process
 		if err := readerGone(a.Out); err != nil {
 			cancel(err)
 		}
@@ -181,7 +186,8 @@ func (a *App) whileRead(ctx context.Context, do func(context.Context) error) err
 	return err
 }
 
-// width is how many columns a line may fill: the terminal's, else 0, no limit.
+// width returns how many columns a line may fill: the terminal's width, or 0, no limit, if to is
+// not a terminal.
 func (a *App) width(to *os.File) int {
 	if !IsTerminal(to) {
 		return 0
@@ -192,17 +198,19 @@ func (a *App) width(to *os.File) int {
 	return 80
 }
 
-// The sizes that a terminal is believed to have, whatever it reports: what is drawn takes memory in proportion.
+// These constants bound the size that a terminal reports, because a drawing takes memory in
+// proportion to it.
 const (
 	leastWidth = 20
 	mostWidth  = 1000
 	mostHeight = 500
 )
 
-// Clean escapes the control characters and the invisible characters of a text for people to read. On a terminal,
-// colours take effect, and are reset at the end of the text. Elsewhere they are escaped too.
+// Clean escapes the control characters and the invisible characters of a text for people to read.
+// On a terminal, colours take effect, and are reset at the end of the text. Elsewhere they are
+// escaped too.
 func (a *App) Clean(to *os.File, s string) string {
-	if to == a.Err { // a message, which the service may have clipped
+	if to == a.Err { // a message; the service may have shortened it
 		s = strings.ReplaceAll(s, "…", Sign("…"))
 	}
 	if a.raw {
@@ -219,8 +227,8 @@ func (a *App) Clean(to *os.File, s string) string {
 	return s
 }
 
-// plain removes the colours from a job's text if standard output is a terminal. Otherwise it returns the text
-// unchanged, and Clean escapes the colours.
+// plain removes the colours from a job's text if standard output is a terminal. Otherwise it
+// returns the text unchanged, and Clean escapes the colours.
 func (a *App) plain(s string) string {
 	if a.raw || !IsTerminal(a.Out) {
 		return s
@@ -228,7 +236,7 @@ func (a *App) plain(s string) string {
 	return uncoloured(s)
 }
 
-// uncoloured is a text without its colours.
+// uncoloured returns a text without its colour sequences.
 func uncoloured(s string) string {
 	if !strings.Contains(s, "\x1b") {
 		return s
@@ -246,11 +254,12 @@ func uncoloured(s string) string {
 	return b.String()
 }
 
-// said prepares a job's text for printing within our own text on standard output. It escapes the text as Clean does.
-// On a terminal it also removes the job's colours, because our colours show states there.
+// said prepares a job's text for printing within queuectl's own text on standard output. It escapes
+// the text as Clean does. On a terminal it also removes the job's colours, because queuectl's
+// colours show states there.
 func (a *App) said(s string) string { return a.Clean(a.Out, a.plain(s)) }
 
-// rows prints names, and their values where there are any.
+// rows prints one "name: value" line for each pair whose value is not empty.
 func (a *App) rows(width int, rows [][2]string) error {
 	for _, r := range rows {
 		if name, value := r[0], r[1]; value != "" {
@@ -262,16 +271,17 @@ func (a *App) rows(width int, rows [][2]string) error {
 	return nil
 }
 
-// breaks turns all that may begin a new line into one character.
+// breaks replaces every sequence that may begin a new line with "\n".
 var breaks = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\v", "\n", "\f", "\n", "\u0085", "\n", "\u2028", "\n", "\u2029", "\n")
 
-// below indents all lines of a text but the first, so that none looks like one of ours.
+// below indents all lines of a text except the first, so that none looks like a line of queuectl's
+// own.
 func below(text string, indent int) string {
 	text = strings.TrimRight(breaks.Replace(text), "\n")
 	return strings.ReplaceAll(text, "\n", "\n"+strings.Repeat(" ", indent))
 }
 
-// oneLine returns a text as one line, with its spaces.
+// oneLine returns a text as one line: each white-space character turns into a space.
 func oneLine(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -281,21 +291,21 @@ func oneLine(text string) string {
 	}, text))
 }
 
-// uncolour is the sequence that ends all colours.
+// uncolour is the sequence that resets all colours.
 const uncolour = "\x1b[0m"
 
-// sanitize shows control characters other than tab, newline and colours as
-// escapes, and so characters that turn the direction of writing.
+// sanitize escapes control characters other than tab, newline and colours, and the bidirectional
+// controls.
 func sanitize(s string) string { return escape(s, "\n\t", true) }
 
-// onScreen is sanitize for the output of a job as it comes: a carriage return, by which
-// programs show how far they have come, stays.
+// onScreen sanitizes a job's live output. It keeps carriage returns, with which programs redraw a
+// progress line.
 func onScreen(s string) string { return escape(s, "\n\t\r", true) }
 
-// escape replaces control characters by escapes, except those in plain. If colours is true, it leaves colour
-// sequences that take effect as they are.
+// escape replaces control characters with escapes, except those in plain. If colours is true, it
+// keeps colour sequences that take effect.
 func escape(s, plain string, colours bool) string {
-	var stays [256]bool // skips the slow path for plain ASCII, which is most of what jobs print
+	var stays [256]bool // ASCII bytes to keep; the fast path, since jobs print mostly these
 	for c := ' '; c <= '~'; c++ {
 		stays[c] = true
 	}
@@ -342,8 +352,8 @@ func escape(s, plain string, colours bool) string {
 	return b.String()
 }
 
-// unfinished is how many bytes at the end of a text may be the beginning of a
-// character or colour.
+// unfinished returns how many bytes at the end of a text may be an incomplete character or colour
+// sequence.
 func unfinished(s string) int {
 	end := s[max(0, len(s)-31):]
 	if at := strings.LastIndexByte(end, 0x1b); at >= 0 {
@@ -362,11 +372,12 @@ func unfinished(s string) int {
 	return 0
 }
 
-// zonePlaceholder marks the head of a column of times; NameZones replaces it.
+// zonePlaceholder marks the heading of a column of times. NameZones replaces it.
 const zonePlaceholder = " (ZONE)"
 
-// NameZones moves the zone of the times in a column to the head of the column. Where the zones of a column differ,
-// as those of summer and winter do, each time keeps its own. It changes rows and returns the new head.
+// NameZones moves the time zone of a column's times to the column's heading. If the zones differ,
+// for example in summer and winter, each time keeps its own. NameZones changes rows and returns the
+// new headings.
 func NameZones(head []string, rows [][]string) []string {
 	head = slices.Clone(head)
 	for i := range head {
@@ -385,7 +396,8 @@ func NameZones(head []string, rows [][]string) []string {
 	return head
 }
 
-// commonZone returns the zone that ends each time of a column, "" if the zones differ or there is no time.
+// commonZone returns the zone that ends every time of a column. It returns "" if the zones differ
+// or the column has no time.
 func commonZone(rows [][]string, column int) (zone string) {
 	for _, row := range rows {
 		cell := row[column]
@@ -401,7 +413,7 @@ func commonZone(rows [][]string, column int) (zone string) {
 	return zone
 }
 
-// local formats an instant with the caller's zone; it returns "-" for none.
+// local formats a time in the caller's zone. It returns "-" for 0.
 func local(t control.Time) string {
 	if t == 0 {
 		return "-"
@@ -416,7 +428,7 @@ func orDash[T any](p *T) string {
 	return fmt.Sprint(*p)
 }
 
-// span is a number of milliseconds as a person reads it.
+// span formats a number of milliseconds for people.
 func span(ms int64) string {
 	if ms < 1000 {
 		return fmt.Sprintf("%dms", ms)
@@ -424,7 +436,7 @@ func span(ms int64) string {
 	return queue.FormatDuration((time.Duration(ms) * time.Millisecond).Round(10 * time.Millisecond))
 }
 
-// PrintFinding prints what doctor found.
+// PrintFinding prints one finding of doctor.
 func (a *App) PrintFinding(f *control.Finding) error {
 	level := f.Level
 	if level != "ok" {

@@ -29,7 +29,17 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// privateFlags are the flags of run that go with --private.
+// This file implements run --private: it executes a list of jobs in a separate queue, with a
+// service inside this process. RunPrivate starts the service without workers, stores the jobs of
+// all new lines in one batch, and then sets the number of workers. The jobs start, and RunPrivate
+// follows them until none is left.
+//
+// A run can be interrupted and repeated. The id of a job consists of the number of its line, a hash
+// of the line and the flags, and the id that the line declares. For example, line 3 with the id
+// "build" is stored as job 3-0123456789-build. When the run is repeated, the ids show which lines
+// are stored already. A line with another hash has changed, which is an error.
+
+// privateFlags are the flags of run that belong to --private.
 // See docs/decisions/0067.
 type privateFlags struct {
 	many
@@ -49,7 +59,7 @@ func (p *privateFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&p.retryDead, "retry-dead", false, "with --private: retry the dead jobs of an earlier run")
 }
 
-// check says whether the flags and words go together; count is the number of workers.
+// check validates the combination of flags and arguments. It returns the number of workers.
 func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count int, err error) {
 	count = runtime.NumCPU()
 	if p.workers != "auto" {
@@ -71,32 +81,34 @@ func (p *privateFlags) check(f *pflag.FlagSet, args []string, dash int) (count i
 	return count, nil
 }
 
-// private is one run of a file of jobs in a queue of its own.
+// private is one execution of run --private: it stores a list of jobs in a separate queue, runs
+// them and follows them.
 type private struct {
 	privateFlags
 	a      *App
 	c      *control.Client
-	common queue.Spec // what the flags say of every job
-	recipe *recipe    // all that makes a job of a line, beside the line
-	salt   []byte     // of the lines' hashes, made of that
+	common queue.Spec // job settings from the flags, for every job
+	recipe *recipe    // everything except the line that determines a job
+	salt   []byte     // prefix of each line's hash: the recipe as JSON
 	known  map[int]string
-	ids    map[string]string // of the lines so far that name one of their own, as they have it here
+	ids    map[string]string // the queue's job id for each id that a line above declares
 	resume bool              // an earlier run has stored the list
-	last   int               // the number of the last line
+	last   int               // number of the last line
 	up     upload
-	list   io.Reader // that lines are read of, nil if they are words of the command line
-	wrong  []string  // lines that are not what they were
-	added  int       // lines that are new, and not wanted
-	from   int       // the first of them
+	list   io.Reader // source of the lines; nil if the command line holds the words
+	wrong  []string  // descriptions of lines that changed since the earlier run
+	added  int       // number of new lines; an error without --add-new
+	from   int       // the first new line
 
-	leaving atomic.Bool   // no more jobs are started
-	presses int           // signals since then: the first ends what runs, the second leaves it
-	follows chan struct{} // closed once all is stored: jobs run, and are followed
-	quiet   chan struct{} // closed once no more of them run
+	leaving atomic.Bool // start no more jobs
+	// presses counts the signals since leaving was set: the first stops running jobs, the second exits
+	// without waiting.
+	presses int
+	follows chan struct{} // closed once all jobs are stored; from then on they run and are followed
+	quiet   chan struct{} // closed once no job runs any more
 }
 
-// RunPrivate runs a file of jobs to their end. What was stored by an earlier run of
-// the same file goes on from where it stands.
+// RunPrivate runs a list of jobs to their end. It continues an earlier run of the same list.
 func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec, noCwd bool, count int) error {
 	if err := timerslack.Restart(func() {}); err != nil {
 		return err
@@ -131,7 +143,8 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	defer p.c.Close()
 	p.up.c = p.c
 	done := make(chan error, 1)
-	go func() { done <- p.run(ctx, storing, count) }() // ends with the jobs, with ctx, with the service, or with the program if it waits for somebody
+	// This goroutine ends with the jobs, ctx or the service or, if it waits for input, with the process.
+	go func() { done <- p.run(ctx, storing, count) }()
 	select {
 	case err = <-done:
 	case err = <-ended:
@@ -148,12 +161,14 @@ func (a *App) RunPrivate(ctx context.Context, f privateFlags, common *queue.Spec
 	return errors.Join(err, p.end(ended, told))
 }
 
-// privateDir is the directory of a private run.
+// privateDir returns the directory of a private run.
 func (a *App) privateDir() string { return cmp.Or(a.Dir, ".queuectl") }
 
-// openList opens the list of jobs; it stays open until this process ends. begins is false if the list
-// is known to be empty, which needs no directory and is a success, as of any loop, or if a signal
-// came: a list from a pipe may take any time.
+// openList opens the list of jobs. The list stays open until the process ends.
+//
+// begins is false if the list is known to be empty. An empty list is a success, like a loop without
+// iterations, and needs no directory. It is also false if a signal arrives first, because a list
+// from a pipe may take any time.
 func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 	dir, err := p.a.OwnDir()
 	if err != nil {
@@ -175,7 +190,7 @@ func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 		return true, nil
 	}
 	empty := make(chan bool, 1)
-	go func() { empty <- p.noneIn(in) }() // ends with the first byte that is no blank, or with the program
+	go func() { empty <- p.noneIn(in) }() // ends with the first byte that is not blank, or with the process
 	select {
 	case none := <-empty:
 		if none {
@@ -188,8 +203,8 @@ func (p *private) openList(told <-chan os.Signal) (begins bool, err error) {
 	}
 }
 
-// noneIn reports whether a list holds no jobs, as far as its beginning tells: it takes nothing out of
-// the buffer.
+// noneIn reports whether a list contains no jobs. It reads only the beginning that fits the buffer,
+// and only peeks, so the caller can still read the list.
 func (p *private) noneIn(in *bufio.Reader) bool {
 	const mark = "\xef\xbb\xbf"
 	blanks := " \t\r\n"
@@ -206,7 +221,7 @@ func (p *private) noneIn(in *bufio.Reader) bool {
 		case err == io.EOF && p.file != "":
 			list := strings.Join(strings.Fields(text), "")
 			return list == "" || list == "[]"
-		case err != nil: // the buffer is full of blanks, or it cannot be read: whoever reads on is told
+		case err != nil: // the buffer is full of blanks, or reading failed, which the next reader reports
 			return blank && err == io.EOF
 		case !blank && !strings.HasPrefix(mark, text):
 			return false
@@ -214,8 +229,8 @@ func (p *private) noneIn(in *bufio.Reader) bool {
 	}
 }
 
-// end waits for the service to stop. A signal ends what still runs; another one does not
-// wait for anything, like a disk that is full: the runner keeps what has ended.
+// end waits for the service to stop. The first signal stops the running jobs. After the second, end
+// returns without waiting; the runner keeps the results of jobs that have ended.
 func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
 	for p.presses < 2 {
 		select {
@@ -225,7 +240,7 @@ func (p *private) end(ended <-chan error, told <-chan os.Signal) error {
 		}
 		p.a.Exit = exitDetached
 		if p.presses++; p.presses < 2 {
-			go p.endJobs() // ends with the jobs, or with the program
+			go p.endJobs() // ends with the jobs, or with the process
 		}
 	}
 	fmt.Fprintln(p.a.Err, "queuectl: exiting without waiting for running jobs; to continue, run the same command again")
@@ -240,9 +255,9 @@ func (a *App) privateSocket() string {
 	return config.In(dir).Socket
 }
 
-// servePrivate starts the service in this process, with nobody to run jobs yet. It
-// tells when it ended, which stop makes. If it is told to end before the service is ready,
-// stop is nil.
+// servePrivate starts the service in this process, without workers. The caller stops the service
+// with stop and gets its error from ended. If a signal arrives before the service is ready, stop is
+// nil.
 func (a *App) servePrivate(ctx context.Context, told <-chan os.Signal) (stop func(), ended <-chan error, err error) {
 	ready := make(chan struct{})
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -261,8 +276,9 @@ func (a *App) servePrivate(ctx context.Context, told <-chan os.Signal) (stop fun
 	}
 }
 
-// finish has what runs come to its end, for which a person may wait any time and a
-// system that stops not; a second signal gives it back instead.
+// finish starts no more jobs and waits until the running ones end. After Ctrl-C it waits without a
+// limit; after another signal, such as that of a system shutdown, it uses the service's timeout. A
+// second signal puts the running jobs back in the queue instead.
 func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	p.leaving.Store(true)
 	p.a.Progress("")
@@ -270,15 +286,17 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	if sig == os.Interrupt {
 		how.Timeout = new(control.Span(anyTime))
 	}
-	c := control.NewClient(p.a.privateSocket()) // the other one may be busy with a request
+	// The other connection may be busy with a request, so this one is separate.
+	c := control.NewClient(p.a.privateSocket())
 	defer c.Close()
 	soon, cancel := context.WithTimeout(context.Background(), leaveWithin)
-	c.WorkerScale(soon, control.WorkerScale{}) // so that what is said next is true; stopping asks for it again
+	// This makes the next message true. An error is harmless, since WorkerStop below does the same.
+	c.WorkerScale(soon, control.WorkerScale{})
 	cancel()
 	fmt.Fprintln(p.a.Err, "queuectl: starting no more jobs; running jobs may finish (press Ctrl-C again to stop them); to continue later, run the same command again")
 	stopped := make(chan struct{})
-	go func() { // ends with the jobs, or with finish
-		c.WorkerStop(context.Background(), how) // what it cannot do, stopping the service does
+	go func() { // ends with the jobs, or when finish returns
+		c.WorkerStop(context.Background(), how) // if this fails, stopping the service stops the jobs
 		close(stopped)
 	}()
 	select {
@@ -287,7 +305,7 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 		p.presses++
 		fmt.Fprintln(p.a.Err, "queuectl: stopping running jobs (Ctrl-C again exits without waiting for them)")
 		ended := make(chan struct{})
-		go func() { // ends with the jobs, or with the program
+		go func() { // ends with the jobs, or with the process
 			p.endJobs()
 			close(ended)
 		}()
@@ -300,21 +318,23 @@ func (p *private) finish(sig os.Signal, told <-chan os.Signal) {
 	close(p.quiet)
 }
 
-// anyTime is longer than anybody waits.
+// anyTime is a timeout that is longer than any user waits.
 const anyTime = 10_000 * time.Hour
 
-// endJobs gives back what runs. What it cannot do, stopping the service does.
+// endJobs stops the running jobs and puts them back in the queue. If the request fails, stopping
+// the service does so.
 func (p *private) endJobs() {
 	c := control.NewClient(p.a.privateSocket())
 	defer c.Close()
 	c.WorkerStop(context.Background(), control.WorkerStop{Force: true})
 }
 
-// leaveWithin bounds how long it takes to give up what is not stored yet: who reads a
-// file may wait for somebody to write it, for ever.
+// leaveWithin bounds the wait for the goroutine that stores the jobs when the user leaves. That
+// goroutine may be reading a pipe that never ends.
 const leaveWithin = 500 * time.Millisecond
 
-// toldAll waits until what has ended is printed, or for a signal if nobody reads that.
+// toldAll waits until the results of all ended jobs are printed. It returns earlier if a signal
+// arrives, or after leaveWithin if the jobs are not stored yet.
 func (p *private) toldAll(done <-chan error, told <-chan os.Signal) error {
 	var late <-chan time.Time
 	select {
@@ -332,8 +352,8 @@ func (p *private) toldAll(done <-chan error, told <-chan os.Signal) error {
 	return nil
 }
 
-// run stores the jobs that are not there yet, which ends with storing too, has all of
-// them run and follows them.
+// run stores the jobs that are not in the queue yet, starts all jobs and follows them. Cancelling
+// storing ends only the first step.
 func (p *private) run(ctx, storing context.Context, count int) error {
 	if err := p.recall(storing); err != nil {
 		return err
@@ -349,7 +369,7 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 			return err
 		}
 		if fresh && exists(p.log) {
-			shareFile(p.log) // an error leaves it to its owner alone
+			shareFile(p.log) // if this fails, only the owner can read the file
 		}
 		defer log.close()
 	}
@@ -368,14 +388,14 @@ func (p *private) run(ctx, storing context.Context, count int) error {
 	if err := storing.Err(); err != nil {
 		return err
 	}
-	close(p.follows) // jobs run from the next request on, whether its answer is waited for or not
+	close(p.follows) // the jobs run from the next request on, even if its answer does not arrive
 	if _, err := p.c.WorkerScale(ctx, control.WorkerScale{Count: count}); err != nil {
 		return err
 	}
 	return errors.Join(f.run(ctx), log.failure())
 }
 
-// reviveDead has all dead jobs run again.
+// reviveDead retries all dead jobs.
 func (p *private) reviveDead(ctx context.Context) error {
 	for cursor := ""; ; {
 		v, err := p.c.DLQRetry(ctx, control.DLQRetry{All: true, Cursor: cursor})
@@ -409,7 +429,8 @@ func (p *private) recall(ctx context.Context) error {
 	}
 }
 
-// sameFlags refuses other flags than the list was stored with, which are kept for that.
+// sameFlags stores the recipe for later runs. If an earlier run stored one, sameFlags returns an
+// error if the flags differ.
 func (p *private) sameFlags() error {
 	if !p.resume {
 		return p.recipe.keep(p.a.Dir)
@@ -428,13 +449,13 @@ func (p *private) sameFlags() error {
 	return queue.Errorf(queue.CodeWrongState, "%s contains a run that was started with other flags: %s; use the same flags as before, or start a new run with another --dir", p.a.Dir, strings.Join(list, "; "))
 }
 
-// store stores the jobs of all lines that are new, unless a line has changed.
+// store stores the jobs of all new lines. It returns an error if a line has changed.
 func (p *private) store() error {
 	err := p.each(p.list, p.line)
 	if err == nil && p.up.jobs == 0 && !p.resume {
 		p.sayNoJobs(p.a)
 	}
-	for _, n := range slices.Sorted(maps.Keys(p.known)) { // not seen in the file
+	for _, n := range slices.Sorted(maps.Keys(p.known)) { // the lines that are missing now
 		if n > p.last && len(p.wrong) < maxNamed {
 			p.wrong = append(p.wrong, fmt.Sprintf("line %d is missing: its command was %s (job %s)", n, p.was(p.known[n]), p.known[n]))
 		}
@@ -452,10 +473,10 @@ func (p *private) store() error {
 	return nil
 }
 
-// maxNamed is how many changed lines are named.
+// maxNamed is the highest number of differences that an error lists.
 const maxNamed = 5
 
-// was is what a stored job runs, for a person.
+// was returns the quoted command of a stored job, for an error.
 func (p *private) was(id string) string {
 	j, err := p.c.Show(p.up.ctx, control.Show{ID: control.Name(id)})
 	if err != nil {
@@ -464,7 +485,7 @@ func (p *private) was(id string) string {
 	return fmt.Sprintf("%q", cut(oneLine(title(&j.Job)), 60))
 }
 
-// changed tells how a line differs from what it was.
+// changed describes how a line differs from the stored job.
 func (p *private) changed(line int, was string, now *queue.Spec) string {
 	before := p.was(was)
 	is := fmt.Sprintf("%q", cut(oneLine(queue.CommandText(or(now.Command, ""), now.Argv)), 60))
@@ -474,9 +495,10 @@ func (p *private) changed(line int, was string, now *queue.Spec) string {
 	return fmt.Sprintf("line %d has changed: its command was %s, now it is %s", line, before, is)
 }
 
-// nameParents has a job wait for jobs of the file by the ids that they have here.
+// nameParents replaces the job ids in depends_on, as written in the list, with the ids in the
+// queue.
 func (p *private) nameParents(spec *queue.Spec) error {
-	spec.DependsOn = slices.Clone(spec.DependsOn) // those of the flags are all lines'
+	spec.DependsOn = slices.Clone(spec.DependsOn) // the slice from the flags is shared by all lines
 	for i, text := range spec.DependsOn {
 		name, _, err := queue.ParseDependency(text)
 		if err != nil {
@@ -491,15 +513,15 @@ func (p *private) nameParents(spec *queue.Spec) error {
 	return nil
 }
 
-// line stores the job of one line, if it is not there.
+// line stores the job of one line, unless the queue has it.
 func (p *private) line(raw []byte, line int) error {
-	p.last = max(line, p.last+1) // several elements of an array may stand on one line
+	p.last = max(line, p.last+1) // several array elements may be on one line of the file
 	spec, err := p.spec(&p.common, raw)
 	if err != nil {
 		return atLine(err, line)
 	}
 	sum := p.a.hash()
-	sum.Write(p.salt) // which never fails
+	sum.Write(p.salt) // Write of a hash never fails
 	sum.Write(raw)
 	id := strconv.Itoa(p.last) + "-" + hex.EncodeToString(sum.Sum(nil)[:5])
 	if spec.ID != nil {

@@ -7,28 +7,29 @@ import (
 	"path/filepath"
 )
 
-// DaemonPath is the program of the service: it stands beside this one or, where packages
-// put it, in ../libexec/queuectl. It is never looked for in PATH, which others may set.
+// DaemonPath returns the path of queuectld: in the directory of this program or, as packages
+// install it, in ../libexec/queuectl. It never searches PATH, which other programs may set.
 // See docs/decisions/0079.
 func DaemonPath() (string, error) {
 	return program("queuectld", "../libexec/queuectl")
 }
 
-// clientVariable tells queuectld of which version the queuectl was that became it. It goes
-// no further.
+// clientVariable passes the version of queuectl to the queuectld that it executes.
 const clientVariable = "QUEUECTL_CLIENT_VERSION"
 
-// takeClientVersion is what it says, and takes it away.
+// takeClientVersion returns the value of clientVariable and unsets it, so that jobs do not inherit
+// it.
 func takeClientVersion() string {
 	said := os.Getenv(clientVariable)
 	os.Unsetenv(clientVariable)
 	return said
 }
 
-// ClientVersion is the version of the queuectl that this program was before, or its own.
+// ClientVersion returns the version of the queuectl that executed this program, or else its own.
 func (a *App) ClientVersion() string { return cmp.Or(a.client, Version) }
 
-// other is the program that this one becomes. One that has just been queuectl is none.
+// other returns the path of queuectld. It returns an error if this process was already executed by
+// queuectl, because the program under that name is then queuectl.
 func (a *App) other() (string, error) {
 	path, err := DaemonPath()
 	if err == nil && a.client != "" {
@@ -45,13 +46,13 @@ func notStartedBy(path string, err error) error {
 // bothPrograms is the advice for an installation with a missing or wrong program.
 const bothPrograms = "reinstall the package, or build both programs with: make build"
 
-// ClientPath is the program that people call, and that runs jobs for the service.
+// ClientPath returns the path of queuectl, which the service also executes as the runner.
 func ClientPath() (string, error) {
 	return program("queuectl", "../../bin")
 }
 
-// program is the path of one of the two programs, as it stands to this one. Who runs this one
-// trusts its owner and root, and nobody else who may write beside it.
+// program returns the path of one of the two programs, in this program's directory or in elsewhere,
+// relative to it. The program must belong to root or to the owner of this program.
 func program(name, elsewhere string) (string, error) {
 	self, err := os.Executable()
 	if err == nil {

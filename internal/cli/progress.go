@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// progressWithin is how long the runner has to take what a job tells.
+// progressWithin is how long the runner may take to read a progress report.
 const progressWithin = 5 * time.Second
 
 func progressVerb(a *App) *cobra.Command {
@@ -38,7 +38,7 @@ func progressVerb(a *App) *cobra.Command {
 	}
 }
 
-// progressLine is what a job writes to say how far it is.
+// progressLine formats a progress report for the runner.
 func progressLine(args []string) (string, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(args[0], "%"))
 	if err != nil || n < 0 || n > 100 {
@@ -54,8 +54,8 @@ func progressLine(args []string) (string, error) {
 	return line + "\n", nil
 }
 
-// tellProgress writes a line to where the runner reads it. If the runner is gone it does not
-// wait for another one.
+// tellProgress writes a progress report to the runner. If the runner is gone, it does not wait for
+// another one.
 func tellProgress(path, line string) error {
 	if path == "" {
 		return queue.Errorf(queue.CodeWrongState, "progress works only inside a job, where the variable QUEUECTL_PROGRESS is set; here it is not set")
@@ -69,12 +69,12 @@ func tellProgress(path, line string) error {
 	if err != nil {
 		return fmt.Errorf("report progress: %w", err)
 	}
-	f.SetWriteDeadline(time.Now().Add(progressWithin)) // of a file, which needs none, it fails
+	f.SetWriteDeadline(time.Now().Add(progressWithin)) // fails for a regular file, which needs no deadline
 	_, err = f.WriteString(line)
 	return errors.Join(err, f.Close())
 }
 
-// percent is how far a job is, "" if it has not said.
+// percent formats the progress of a job, or returns "" if it has not reported any.
 func percent(j *control.Job) string {
 	if j.Progress == nil {
 		return ""
@@ -82,7 +82,7 @@ func percent(j *control.Job) string {
 	return fmt.Sprintf("%d %%", j.Progress.Percent)
 }
 
-// progressOf is how far a job is and what it said.
+// progressOf formats the progress of a job with its message.
 func progressOf(j *control.Job) string {
 	text := percent(j)
 	if j.Progress != nil && j.Progress.Text != "" {
@@ -91,8 +91,7 @@ func progressOf(j *control.Job) string {
 	return text
 }
 
-// withProgress adds a column to a table of jobs, before the last one, if one of them has said
-// how far it is.
+// withProgress inserts a column before the last one if a job has reported progress.
 func withProgress(head []string, rows [][]string, jobs []control.Job) (newHead []string, newRows [][]string) {
 	any := false
 	for i := range jobs {

@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// QueueVerb is the verb queue, which only queuectld has, to keep the client small.
+// QueueVerb returns the command queue. Only queuectld links it, to keep queuectl small.
 func QueueVerb(a *App) *cobra.Command {
 	return Group("queue", "Configure, pause and list named queues", queueListVerb(a), queueSetVerb(a), queuePauseVerb(a), queueResumeVerb(a), queueRmVerb(a))
 }
@@ -55,15 +55,15 @@ func (a *App) printQueues(list []control.QueueView) error {
 	return a.named(len(list), NoQueues, QueueHead(), func(i int) []string { return QueueRow(&list[i], now) })
 }
 
-// NoQueues is what a list of queues says if there are none.
+// NoQueues is the text for an empty list of queues.
 const NoQueues = "no queues; a job creates one: queuectl enqueue -Q NAME -- program args"
 
-// QueueHead names the columns of a list of queues.
+// QueueHead returns the headings of the list of queues.
 func QueueHead() []string {
 	return []string{"QUEUE", "RUNNING", "WAITING", "OLDEST", "PER MIN", "CONCURRENCY", "WEIGHT", "MAX PENDING", "DEFAULTS", "PAUSED"}
 }
 
-// QueueRow is a queue in such a list.
+// QueueRow returns a queue's row of that list.
 func QueueRow(q *control.QueueView, now time.Time) []string {
 	return []string{q.Queue, fmt.Sprint(q.Running), fmt.Sprint(q.Waiting), waitedFor(q.Oldest, now), fmt.Sprint(q.Throughput), anyOr(int64(q.Concurrency)), fmt.Sprint(q.Weight), anyOr(q.MaxPending), defaultsText(q.Defaults), pauseText(q)}
 }
@@ -82,7 +82,7 @@ func waitedFor(since control.Time, now time.Time) string {
 	return ageOf(since, now)
 }
 
-// defaultsText is a queue's defaults in words.
+// defaultsText formats a queue's defaults as FIELD=VALUE.
 func defaultsText(raw json.RawMessage) string {
 	var fields map[string]any
 	if json.Unmarshal(raw, &fields) != nil || len(fields) == 0 {
@@ -95,11 +95,11 @@ func defaultsText(raw json.RawMessage) string {
 	return strings.Join(parts, " ")
 }
 
-// typed is a value of JSON as it is typed behind a flag.
+// typed formats a JSON value in the syntax of a flag.
 func typed(value any) string {
 	text := fmt.Sprint(value)
 	switch v := value.(type) {
-	case []any: // of numbers
+	case []any: // a list of numbers
 		return strings.ReplaceAll(text[1:len(text)-1], " ", ",")
 	case map[string]any:
 		text = ""
@@ -111,7 +111,8 @@ func typed(value any) string {
 	return text
 }
 
-// pauseText says that a queue is paused, until when, by whom and why.
+// pauseText describes a queue's pause: its end, the user and the reason. It returns "-" if the
+// queue is not paused.
 func pauseText(q *control.QueueView) string {
 	if !q.Paused {
 		return "-"
@@ -132,13 +133,14 @@ func pauseText(q *control.QueueView) string {
 	return text
 }
 
-// clock returns the time of day of an instant with its zone, and the date unless it is today.
+// clock formats a time of day with its zone, and with the date unless it is today.
 func clock(t, now time.Time) string {
 	t = t.Local()
 	return t.Format(dateLayout(t, now) + "15:04 MST")
 }
 
-// dateLayout returns the layout of a date that precedes a time of day: "" for today, without the year for this year.
+// dateLayout returns the layout of a date that precedes a time of day: "" for today, without the
+// year for this year.
 func dateLayout(t, now time.Time) string {
 	switch now = now.In(t.Location()); {
 	case t.Format("2006") != now.Format("2006"):
@@ -192,7 +194,7 @@ func queueSetVerb(a *App) *cobra.Command {
 			return fmt.Errorf("%q is not FIELD=VALUE; write it like timeout=2h", queue.Clip(text))
 		}
 		if err := spec.SetText(strings.ReplaceAll(name, "-", "_"), value); err != nil {
-			return fmt.Errorf("%v", err) // with the name of the field
+			return fmt.Errorf("%v", err) // the text contains the name of the field
 		}
 		return nil
 	})
@@ -210,7 +212,7 @@ func setsNothing(cmd *cobra.Command) bool {
 	return nothing
 }
 
-// given adds a flag whose value is nil unless it was given.
+// given adds a flag that sets *to only if the flag is used.
 func given[T any](f *pflag.FlagSet, to **T, parse func(string) (T, error), name, usage string) {
 	f.Func(name, usage, func(text string) error {
 		value, err := parse(text)
@@ -230,7 +232,7 @@ func retentionAge(text string) (age control.Age, err error) {
 			text = short
 		}
 	}
-	raw, _ := json.Marshal(text) // a text it is
+	raw, _ := json.Marshal(text) // cannot fail for a string
 	return age, age.UnmarshalJSON(raw)
 }
 
@@ -283,7 +285,7 @@ func queueRmVerb(a *App) *cobra.Command {
 	}
 }
 
-// onQueues does something to queues by name, or to all.
+// onQueues calls do for each named queue, or once for all queues, and prints the results.
 func (a *App) onQueues(cmd *cobra.Command, names []string, all bool, do func(*control.Client, context.Context, string) (control.QueueList, error)) error {
 	switch {
 	case all && len(names) > 0:
@@ -340,7 +342,7 @@ func (a *App) completeQueues(cmd *cobra.Command, _ []string, typed string) ([]co
 	}, func(q *control.QueueView) string { return q.Queue })
 }
 
-// completeNames completes the names of all there is of something.
+// completeNames completes names from the list that all returns.
 func completeNames[T any](a *App, cmd *cobra.Command, typed string, all func(context.Context, *control.Client) ([]T, error), name func(*T) string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	c, err := a.Client()
 	if err != nil {
@@ -358,7 +360,8 @@ func completeNames[T any](a *App, cmd *cobra.Command, typed string, all func(con
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// printNewQueues says that jobs are alone in their queues: a name may be a slip.
+// printNewQueues warns about queues that contain only the new jobs, because the name may be a
+// typing error.
 func (a *App) printNewQueues(list []control.NewQueue) {
 	for _, q := range list {
 		hint := ""
@@ -369,7 +372,7 @@ func (a *App) printNewQueues(list []control.NewQueue) {
 	}
 }
 
-// afterFlags are the flags that name what a job waits for, beside --depends-on.
+// afterFlags adds the flags that are shorter forms of --depends-on.
 func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 	list := func(name, how, doc string) {
 		f.Func(name, doc, func(text string) error {
@@ -390,7 +393,7 @@ func afterFlags(f *pflag.FlagSet, s *queue.Spec) {
 	list("after-any", ":ended", "start when all these jobs have ended in any way: one ID, or several as `ID,ID`")
 }
 
-// afterBatch has a job wait for all jobs of a batch of one's own.
+// afterBatch makes a job depend on all jobs of one of the user's batches.
 func (a *App) afterBatch(ctx context.Context, s *queue.Spec, name string) error {
 	if name == "" {
 		return nil
@@ -432,7 +435,7 @@ func whyVerb(a *App) *cobra.Command {
 	}
 }
 
-// printWhy prints a reason a line, with what to do about it.
+// printWhy prints one reason per line, with what to do about it.
 func (a *App) printWhy(w control.Why) error {
 	for _, line := range WhyLines(&w, time.Now()) {
 		if err := a.Println(a.Clean(a.Out, line)); err != nil {
@@ -442,7 +445,7 @@ func (a *App) printWhy(w control.Why) error {
 	return nil
 }
 
-// WhyLines say why a job does not run, a reason a line with what to do about it.
+// WhyLines explains why a job does not run: one reason per line, with what to do about it.
 func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	switch state := stateOf(w.State); {
 	case len(w.Reasons) > 0:
@@ -464,7 +467,7 @@ func WhyLines(w *control.Why, now time.Time) (lines []string) {
 	return lines
 }
 
-// reasonLine returns a reason, when it ends if that is known, and what to do about it.
+// reasonLine formats a reason, when it ends if that is known, and what to do about it.
 func reasonLine(r *control.Reason, now time.Time) string {
 	text := r.Text
 	if at := queue.Millis(r.At).Time(); r.At != 0 {
@@ -473,7 +476,8 @@ func reasonLine(r *control.Reason, now time.Time) string {
 	return text + "; " + r.Next
 }
 
-// before says how many jobs start before one, of which users and why, "" if none do.
+// before describes how many jobs start before this one, and of which users. It returns "" if none
+// do.
 func before(w *control.Why) string {
 	n := or(w.Ahead, w.AheadAtLeast)
 	if n == 0 {
@@ -493,11 +497,11 @@ func before(w *control.Why) string {
 	return text
 }
 
-// simulatedInPart is the note on a simulation that is incomplete.
+// simulatedInPart is the warning for an incomplete simulation.
 const simulatedInPart = "queuectl: the list is incomplete, because the service had to check too many waiting jobs; " +
 	"see why a job waits with: queuectl why ID"
 
-// SimulateVerb returns the verb simulate, which only queuectld has, to keep the client small.
+// SimulateVerb returns the command simulate. Only queuectld links it, to keep queuectl small.
 func SimulateVerb(a *App) *cobra.Command {
 	var p control.Simulate
 	cmd := &cobra.Command{
@@ -514,7 +518,7 @@ func SimulateVerb(a *App) *cobra.Command {
 					fmt.Fprintln(a.Err, simulatedInPart)
 					empty = "the jobs that start next are not known"
 				}
-				return next.Jobs, err // a list is one array
+				return next.Jobs, err // the JSON output is the array of jobs
 			}
 			return answer(cmd.Context(), a, simulated, p, func(jobs []control.Job) error {
 				return a.named(len(jobs), empty, []string{"ID", "QUEUE", "PRIORITY", "COMMAND"}, func(i int) []string {
@@ -528,7 +532,7 @@ func SimulateVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// TreeVerb is the verb tree, which only queuectld has, to keep the client small.
+// TreeVerb returns the command tree. Only queuectld links it, to keep queuectl small.
 func TreeVerb(a *App) *cobra.Command {
 	var dot bool
 	cmd := &cobra.Command{
@@ -546,15 +550,14 @@ func TreeVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// drawing is a tree of jobs as it is drawn.
+// drawing holds a dependency tree while it is printed.
 type drawing struct {
 	nodes map[int64]*control.TreeNode
 	next  map[int64][]control.TreeEdge
 	drawn map[int64]bool
 }
 
-// printTree draws the jobs that wait below those that they wait for, beginning with those that wait for
-// nobody.
+// printTree prints each dependant below its parents. It begins with the jobs that have no parent.
 func (a *App) printTree(t *control.TreeView) error {
 	d := drawing{nodes: map[int64]*control.TreeNode{}, next: map[int64][]control.TreeEdge{}, drawn: map[int64]bool{}}
 	waits := map[int64]bool{}
@@ -578,7 +581,8 @@ func (a *App) printTree(t *control.TreeView) error {
 	return nil
 }
 
-// drawNode draws a job and those below it. One that was drawn before is named again, alone.
+// drawNode prints a job and its dependants. If the job was printed before, it prints only the job's
+// line.
 func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, lead, below string) error {
 	name := cmp.Or(n.ID, fmt.Sprintf("#%d", n.Seq))
 	text := name + "  " + cmp.Or(n.State, "removed")
@@ -615,7 +619,7 @@ func (a *App) drawNode(d *drawing, n *control.TreeNode, by *control.TreeEdge, le
 	return nil
 }
 
-// printDot prints the jobs in the language of Graphviz.
+// printDot prints the graph in the DOT language of Graphviz.
 func (a *App) printDot(t *control.TreeView) error {
 	var b strings.Builder
 	b.WriteString("digraph jobs {\n")

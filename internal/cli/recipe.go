@@ -14,19 +14,19 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// recipe is what makes a job of a line of a private run beside the line itself. The folder of
-// the run keeps it, so that the next run can name what is different.
+// recipe holds everything except a line that determines a private run's job. The run's directory
+// keeps it, so that the next run can name the differences.
 // See docs/decisions/0067.
 type recipe struct {
-	From    string                     `json:"from"`              // how the list is given
-	Program []string                   `json:"program,omitempty"` // that is run for each argument
-	Fields  map[string]json.RawMessage `json:"fields"`            // that flags give to every job
+	From    string                     `json:"from"`              // source of the list, such as --file
+	Program []string                   `json:"program,omitempty"` // program to run for each argument
+	Fields  map[string]json.RawMessage `json:"fields"`            // fields that the flags set in every job
 }
 
-// recipeName is the file's.
+// recipeName is the name of the recipe's file.
 const recipeName = "private.json"
 
-// recipeOf is what the flags and words of this run ask for.
+// recipeOf returns the recipe for the flags and arguments of this run.
 func (p *private) recipeOf() (*recipe, error) {
 	raw, err := json.Marshal(&p.common)
 	if err != nil {
@@ -42,17 +42,17 @@ func (p *private) recipeOf() (*recipe, error) {
 	return a, json.Unmarshal(raw, &a.Fields)
 }
 
-// keep writes it into a folder, and returns once it is there for good.
+// keep writes the recipe into a directory, and returns when it is durable.
 func (a *recipe) keep(dir string) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(dir, recipeName+"-*") // which nobody else may read
+	tmp, err := os.CreateTemp(dir, recipeName+"-*") // with mode 0600
 	if err != nil {
 		return err
 	}
-	defer os.Remove(tmp.Name()) // gone, once it is in its place
+	defer os.Remove(tmp.Name()) // has no effect after the rename
 	_, err = tmp.Write(raw)
 	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (a *recipe) keep(dir string) error {
 	return syncFolder(dir)
 }
 
-// readRecipe is what a folder has kept; nil if there is nothing, or what is there is damaged: the
-// lines tell then that something is different, though not what.
+// readRecipe returns the recipe that a directory keeps. It returns nil if the recipe is missing or
+// damaged. The lines' hashes then still show that something has changed, but not what.
 func readRecipe(dir string) (*recipe, error) {
 	name := filepath.Join(dir, recipeName)
 	if info, err := os.Lstat(name); err != nil || !info.Mode().IsRegular() {
@@ -81,7 +81,7 @@ func readRecipe(dir string) (*recipe, error) {
 	return a, nil
 }
 
-// source returns how the list is given, as flags.
+// source returns the flags that name the source of the list.
 func (a *recipe) source() string {
 	if strings.HasPrefix(a.From, "--") {
 		return a.From
@@ -89,7 +89,7 @@ func (a *recipe) source() string {
 	return "--arg-file or :::"
 }
 
-// changes returns the differences between two recipes, each named after its flag.
+// changes describes the differences between two recipes, each by its flag.
 func (a *recipe) changes(now *recipe) (list []string) {
 	if a.From != now.From {
 		list = append(list, fmt.Sprintf("the first run read the list with %s, this run reads it with %s", a.source(), now.source()))
@@ -112,13 +112,13 @@ func (a *recipe) changes(now *recipe) (list []string) {
 	return list
 }
 
-// memberChanges returns the differences between the values of a repeated flag. It names only the keys, because the values
-// of variables may be secret.
+// memberChanges describes the differences between the values of a repeated flag. It names only the
+// keys, because the values of variables may be secret.
 func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	before, now := map[string]string{}, map[string]string{}
 	for raw, m := range map[*json.RawMessage]*map[string]string{&was: &before, &is: &now} {
 		if len(*raw) > 0 {
-			json.Unmarshal(*raw, m) // what is no map has no members
+			json.Unmarshal(*raw, m) // a value that is not a map has no members
 		}
 	}
 	all := maps.Clone(before)
@@ -138,7 +138,7 @@ func memberChanges(flag string, was, is json.RawMessage) (list []string) {
 	return list
 }
 
-// change returns how the value of one flag differs.
+// change describes how the value of one flag differs.
 func change(flag, was, is string) string {
 	switch {
 	case was == "":
@@ -149,7 +149,7 @@ func change(flag, was, is string) string {
 	return fmt.Sprintf("%s was %s, now it is %s", flag, was, is)
 }
 
-// flagText returns a value as it is typed after a flag.
+// flagText formats a value in the syntax of a flag.
 func flagText(raw json.RawMessage) string {
 	if text := ""; json.Unmarshal(raw, &text) == nil {
 		return queue.Word(cut(oneLine(text), 60))

@@ -12,9 +12,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// For every flag of every verb, a value that the flag cannot parse gives an error that names the flag and says what
-// to write. The error contains nothing from Go's libraries. Verbs of queuectld that other packages build are tested
-// in those packages.
+// For every flag of every command, a value that the flag cannot parse gives an error that names the
+// flag and says what to write. The error contains no text of Go's libraries. Commands of queuectld
+// that other packages build are tested in those packages.
 func TestEveryFlagSaysWhatItCannotRead(t *testing.T) {
 	own := []Verb{
 		{Name: "edit", Build: EditVerb}, {Name: "queue", Build: QueueVerb}, {Name: "schedule", Build: ScheduleVerb},
@@ -59,7 +59,8 @@ func TestEveryFlagSaysWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// Jobs that are refused for the same reason share a line, also if the reason ends with a command about the job.
+// Jobs that are refused for the same reason share a line, even if the reason ends with a command
+// about the job.
 func TestRefusalsForOneReasonShareALine(t *testing.T) {
 	var list []control.Refusal
 	for _, id := range []string{"1", "2", "part-3"} {

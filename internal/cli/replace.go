@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// piece is a part of a word of a program that is run for each argument: text as it stands or, if
-// whole is set, what takes the place of a replacement string as GNU parallel has them.
+// piece is a part of a word of the program: literal text or, if whole is set, a replacement string
+// in the syntax of GNU parallel.
 type piece struct {
 	text  string
-	arg   int                 // the number of the argument, 0 for all of them
-	of    func(string) string // what is taken of an argument
-	whole string              // the replacement string, "" for text
+	arg   int                 // number of the argument, from 1; 0 for all arguments
+	of    func(string) string // computes the replacement from an argument; nil for {#}
+	whole string              // the replacement string; "" for literal text
 }
 
-// replacements are what may stand between { and }, after the number of an argument if there is one,
-// and what it takes of that.
+// replacements maps the text between { and }, after an optional argument number, to the function
+// that computes the replacement.
 var replacements = []struct {
 	name string
 	of   func(string) string
@@ -29,13 +29,13 @@ var replacements = []struct {
 	{"/.", func(arg string) string { return withoutExtension(baseOf(arg)) }},
 }
 
-// numberOf stands for the number of the job, 1 for the first.
+// numberOf is the replacement string for the number of the job, from 1.
 const numberOf = "{#}"
 
-// mostPlaces is the highest number of an argument that a replacement string may name.
+// mostPlaces is the highest argument number in a replacement string.
 const mostPlaces = 9
 
-// pieces are the parts of a word.
+// pieces splits a word into its pieces.
 func pieces(word string) (list []piece) {
 	begin := 0
 	for i := 0; i < len(word); i++ {
@@ -56,7 +56,7 @@ func pieces(word string) (list []piece) {
 	return list
 }
 
-// replacementAt is the replacement string that a text begins with.
+// replacementAt parses the replacement string at the beginning of a text.
 func replacementAt(text string) (p piece, ok bool) {
 	if !strings.HasPrefix(text, "{") {
 		return p, false
@@ -82,13 +82,13 @@ func replacementAt(text string) (p piece, ok bool) {
 	return p, false
 }
 
-// parallelPlaces lists the text between { and } of the replacement strings of GNU parallel, also of its option
-// --plus, after the number of an argument if there is one.
+// parallelPlaces lists the texts between { and } in GNU parallel's replacement strings, including
+// those of its option --plus, after an optional argument number.
 var parallelPlaces = []string{"", ".", "/", "//", "/.", "#", "%", "##", "..", "...", "/..", "/...", "+/", "+.", "+..", "+...", ":", "::"}
 
-// foreignPlace finds a replacement string of GNU parallel in a text that has none of ours, or a Perl expression
-// between {= and =}. Other braces are text, like {1..3} of bash, {2,3} of regular expressions, and those of awk and
-// JSON.
+// foreignPlace finds a replacement string of GNU parallel, or a Perl expression between {= and =},
+// in text without supported replacement strings. It ignores other braces, like {1..3} of bash,
+// {2,3} of regular expressions, and those of awk and JSON.
 func foreignPlace(text string) (place string, found bool) {
 	for {
 		before, rest, opened := strings.Cut(text, "{")
@@ -103,19 +103,19 @@ func foreignPlace(text string) (place string, found bool) {
 			return "{" + inside + "}", true
 		}
 		if i := strings.Index(rest, "{"); i >= 0 && i < len(inside) {
-			after = rest // the first one was never closed
+			after = rest // the first brace was never closed
 		}
 		text = after
 	}
 }
 
-// repeats reports whether {10} after this text repeats a part of a regular expression, as in [0-9]{10}. GNU parallel
-// would replace it all the same, by nothing if there is no such argument.
+// repeats reports whether {10} after this text is the repetition of a regular expression, as in
+// [0-9]{10}. GNU parallel would replace it anyway, with nothing if there is no such argument.
 func repeats(before string) bool {
 	return strings.HasSuffix(before, "]") || strings.HasSuffix(before, ")")
 }
 
-// replaced is a word for the arguments of the nth job.
+// replaced returns a word with its replacement strings replaced, for the arguments of job n.
 func replaced(list []piece, args []string, n int) string {
 	var b strings.Builder
 	for _, p := range list {
@@ -140,7 +140,7 @@ func replaced(list []piece, args []string, n int) string {
 	return b.String()
 }
 
-// withoutExtension is a path up to the last dot of its last part.
+// withoutExtension returns a path up to the last dot of its last part.
 func withoutExtension(path string) string {
 	for i := len(path) - 1; i >= 0 && !os.IsPathSeparator(path[i]); i-- {
 		if path[i] == '.' {
@@ -150,7 +150,7 @@ func withoutExtension(path string) string {
 	return path
 }
 
-// baseOf is what follows the last separator of a path.
+// baseOf returns the part of a path after its last separator.
 func baseOf(path string) string {
 	i := len(path)
 	for i > 0 && !os.IsPathSeparator(path[i-1]) {
@@ -159,11 +159,11 @@ func baseOf(path string) string {
 	return path[i:]
 }
 
-// folderOf is the folder that a path is in, as dirname(1) has it.
+// folderOf returns the directory of a path, like dirname(1).
 func folderOf(path string) string {
 	trimmed := trimSeparators(path)
 	if trimmed == "" && path != "" {
-		return path[:1] // the root
+		return path[:1] // the root directory
 	}
 	folder := trimmed[:len(trimmed)-len(baseOf(trimmed))]
 	if folder == "" {
@@ -175,7 +175,7 @@ func folderOf(path string) string {
 	return trimmed
 }
 
-// trimSeparators is a path without the separators at its end.
+// trimSeparators returns a path without its trailing separators.
 func trimSeparators(path string) string {
 	for path != "" && os.IsPathSeparator(path[len(path)-1]) {
 		path = path[:len(path)-1]

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Replacement strings take of an argument what GNU parallel takes, and other braces stay.
+// Replacement strings are replaced as GNU parallel does. Other braces are unchanged.
 func TestReplacementStrings(t *testing.T) {
 	for _, c := range []struct {
 		word string
@@ -26,8 +26,8 @@ func TestReplacementStrings(t *testing.T) {
 	}
 }
 
-// The number of a job is its place among the jobs, and arguments come at the end where no
-// replacement string stands.
+// The number of a job is its position among the jobs. Without a replacement string, the arguments
+// are appended.
 func TestJobsOfArguments(t *testing.T) {
 	of := func(m many) (list [][]string) {
 		err := m.each(nil, func(raw []byte, _ int) error {
@@ -53,8 +53,8 @@ func TestJobsOfArguments(t *testing.T) {
 	}
 }
 
-// Replacement strings of GNU parallel's man page that are not known here are refused, rather than left
-// in the program; the braces of awk, JSON, sh and regular expressions stay as they are.
+// Replacement strings from GNU parallel's man page that queuectl does not support are rejected. The
+// braces of awk, JSON, sh and regular expressions are accepted.
 func TestForeignPlace(t *testing.T) {
 	for text, want := range map[string]string{
 		"{%}": "{%}", "{0}": "{0}", "{-1}": "{-1}", "{..}": "{..}", "{...}": "{...}", "{/..}": "{/..}", "{/...}": "{/...}", "{+/}": "{+/}", "{+.}": "{+.}", "{:}": "{:}", "{::}": "{::}", "{##}": "{##}", "{0.}": "{0.}", "a{%}b": "{%}", "{ {%}": "{%}", "{= $_=1 =}": "{= $_=1 =}", "{}{%}": "{%}",
@@ -74,7 +74,7 @@ func TestForeignPlace(t *testing.T) {
 	}
 }
 
-// A repetition of a regular expression is kept, and the argument still comes at the end.
+// A repetition of a regular expression is unchanged, and the argument is still appended.
 func TestRepetitionIsKept(t *testing.T) {
 	m := many{program: []string{"grep", "-E", "[0-9]{4}-(ab){2}"}, words: [][]string{{"f"}}}
 	if err := m.checkPlaces(); err != nil {
@@ -91,8 +91,8 @@ func TestRepetitionIsKept(t *testing.T) {
 	}
 }
 
-// --lines uses each line as the command, unchanged. It must keep a blank at the end, which may be escaped, and blanks
-// at the beginning, as GNU parallel's job log does.
+// --lines uses each line as the command, unchanged. It must keep a blank at the end, which may be
+// escaped, and blanks at the beginning, as GNU parallel's job log does.
 func TestLinesKeepTheirBlanks(t *testing.T) {
 	for _, line := range []string{`touch a\ `, "\techo x", "  echo  a  b  "} {
 		s, err := (&many{lines: "list"}).spec(&queue.Spec{}, []byte(line))

@@ -17,14 +17,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Exit codes of run and wait beside the job's own.
+// These are the exit codes of run and wait for outcomes that have no exit code of the job.
 const (
 	exitTimeout  = 124
-	exitOwn      = 125 // a failure of queuectl's own
+	exitOwn      = 125 // a failure of queuectl itself
 	exitDetached = 130
 )
 
-// detachAfter is how long a second Ctrl-C may follow the first to cancel.
+// detachAfter is the time after a first Ctrl-C in which a second one cancels the job.
 const detachAfter = time.Second
 
 func runVerb(a *App) *cobra.Command {
@@ -88,13 +88,15 @@ func runVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// oneAlone refuses many jobs of a program, and says how they are run.
+// oneAlone returns the error for a run with many jobs (":::"). It names the commands that can run
+// them.
 func oneAlone(program []string) error {
 	line := programText(program)
 	return Usage("run takes one job; run several in the foreground, in a separate queue, with: queuectl run --private -- %s ::: …, or add them to this queue with: queuectl enqueue -- %s ::: …", line, line)
 }
 
-// programText returns a program and its arguments quoted for the shell, except words with replacement strings like {}.
+// programText returns a program and its arguments quoted for the shell, except words with
+// replacement strings like {}.
 func programText(program []string) string {
 	words := make([]string, len(program))
 	for i, word := range program {
@@ -105,7 +107,7 @@ func programText(program []string) string {
 	return strings.Join(words, " ")
 }
 
-// exitAsOwn makes mistakes in the words of a command a failure of our own.
+// exitAsOwn gives usage errors of a command the exit code of queuectl's own failures.
 func (a *App) exitAsOwn(cmd *cobra.Command) {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		a.ownFailure = exitOwn
@@ -144,43 +146,45 @@ func (a *App) run(ctx context.Context, s *queue.Spec, noCwd, cancelOnExit bool) 
 	return a.attached(ctx, c, &followed{id: got.ID, tty: tty, cancelOnExit: cancelOnExit}, interrupts)
 }
 
-// followedOutput is how many bytes are kept of each stream of a job that run follows, where nothing
-// else is asked for: what the job prints faster than it is taken would be missed else.
+// followedOutput is how many bytes of each output stream the service keeps for a job that run
+// follows, unless the user sets a limit. Without it, output that the job prints faster than run
+// reads it would be lost.
 // See docs/decisions/0070.
 const followedOutput int64 = 64 << 20
 
-// joins reports whether the terminal that a job may have is to be joined with the person's.
+// joins reports whether run connects the user's terminal to the job's terminal.
 func (a *App) joins(tty bool) bool {
 	return tty && !a.Structured() && IsTerminal(os.Stdin) && IsTerminal(a.Out)
 }
 
-// looksOn reports whether the caller may not type into a job's terminal, and says so. What such
-// a job prints is not the caller's own, and so is shown as that of any job.
+// looksOn reports whether the caller may not type into a job's terminal, and prints a message if
+// so. The job's output is then shown with control characters escaped, like that of any job.
 func (a *App) looksOn(ctx context.Context, c *control.Client, id string) bool {
 	_, err := c.Attach(ctx, control.Attach{ID: control.Name(id)})
 	if !errors.Is(err, queue.ErrDenied) && !errors.Is(err, queue.ErrUnsupported) {
-		return false // what else is wrong is told by who follows the job
+		return false // following the job reports other errors
 	}
 	fmt.Fprintf(a.Err, "queuectl: view only, input is not sent to the job: %s\n", oneLine(a.Clean(a.Err, err.Error())))
 	return true
 }
 
-// followed is a job that is followed to its end.
+// followed is a job that this process follows to its end.
 type followed struct {
 	id           string
-	tty          bool // it has a terminal
-	later        bool // it may run already
-	cancelOnExit bool // who leaves it cancels it
+	tty          bool // the job has a terminal
+	later        bool // the job may already have started, because attach follows it
+	cancelOnExit bool // cancel the job when the user interrupts this process
 }
 
-// watchInterrupts takes Ctrl-C from now on.
+// watchInterrupts returns a channel that gets each Ctrl-C from now on.
 func watchInterrupts() <-chan os.Signal {
 	interrupts := make(chan os.Signal, 4)
 	signal.Notify(interrupts, os.Interrupt)
 	return interrupts
 }
 
-// attached follows a job until it has ended, or Ctrl-C leaves it, or keys do at its terminal.
+// attached follows a job until it ends or the user detaches, with Ctrl-C or with the keys of the
+// joined terminal.
 func (a *App) attached(ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error {
 	if a.joins(f.tty) && !(f.later && a.looksOn(ctx, c, f.id)) {
 		if a.join == nil {
@@ -191,7 +195,7 @@ func (a *App) attached(ctx context.Context, c *control.Client, f *followed, inte
 	follow, stop := context.WithCancel(ctx)
 	defer stop()
 	done := make(chan error, 1)
-	go func() { done <- a.follow(follow, c, f, a.printOutput) }() // ends with the job, or stop
+	go func() { done <- a.follow(follow, c, f, a.printOutput) }() // ends with the job, or with stop
 	select {
 	case err := <-done:
 		return err
@@ -235,18 +239,18 @@ func continuesText(id string) string {
 	return fmt.Sprintf("queuectl: job %s continues; return to it with: queuectl attach %s", id, id)
 }
 
-// sayGap says that some output is missing.
+// sayGap prints a message that some output is missing.
 func (a *App) sayGap(text string) error {
 	begin := ""
 	if IsTerminal(a.Err) {
-		begin = "\n" // a line may have begun
+		begin = "\n" // the job may have printed part of a line
 	}
 	_, err := fmt.Fprintf(a.Err, "%squeuectl: %s\n", begin, text)
 	return err
 }
 
-// detachOrCancel says how to come back and waits a moment for a second Ctrl-C,
-// which cancels.
+// detachOrCancel prints how to attach to the job again. It reports whether a second Ctrl-C follows
+// within detachAfter, which cancels the job.
 func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan error) bool {
 	fmt.Fprintf(a.Err, "\n%s; press Ctrl-C again to cancel it\n", continuesText(id))
 	select {
@@ -261,7 +265,8 @@ func (a *App) detachOrCancel(id string, interrupts <-chan os.Signal, done <-chan
 
 func (a *App) cancelAndExit(c *control.Client, id string) error {
 	a.Exit = exitDetached
-	c = control.NewClient(c.Path()) // the answers of the other one stand behind output that nobody may take
+	// On the old connection, the answer would queue behind job output that this process may not read.
+	c = control.NewClient(c.Path())
 	defer c.Close()
 	verdict, err := c.Cancel(context.Background(), control.Selection{IDs: []string{id}})
 	if err != nil {
@@ -275,8 +280,9 @@ func (a *App) cancelAndExit(c *control.Client, id string) error {
 	return nil
 }
 
-// printOutput prints both streams of a job's output, each to its own, or both as messages
-// where JSON is printed. ended hears of attempts that others follow, if p asks for that.
+// printOutput prints each stream of a job's output to the stream of the same name, or both to
+// standard error where JSON is printed. It calls ended for each attempt that another attempt
+// follows, if p asks for that.
 func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	out, errs := &screen{a: a, to: a.Out, live: true}, &screen{a: a, to: a.Err, live: true}
 	if a.Structured() {
@@ -306,20 +312,20 @@ func (a *App) printOutput(ctx context.Context, c *control.Client, p control.Logs
 	return err
 }
 
-// sayWhyAfter is how long a job that is followed waits before it is told for what.
+// sayWhyAfter is how long a followed job waits before the reason is printed.
 const sayWhyAfter = time.Second
 
-// printer prints a job's output; ended hears of attempts that others follow.
+// printer prints a job's output. It calls ended for each attempt that another attempt follows.
 type printer func(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error
 
-// follow prints a job's output as it comes and takes its exit code. Of a job that was just
-// enqueued no attempt is missed, however short.
+// follow prints a job's output as it arrives and sets a.Exit from the job's outcome. If the job was
+// just enqueued, follow misses no attempt, however short.
 func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print printer) error {
 	id := f.id
 	waits := time.AfterFunc(sayWhyAfter, func() { a.sayWhy(ctx, c, id) })
 	defer waits.Stop()
 	err := print(ctx, c, control.Logs{ID: control.Name(id), Follow: true, All: !f.later, Ends: true}, func(attempt int) error {
-		waits.Stop() // the line about the attempt says when the next one starts
+		waits.Stop() // printAttempt says when the next attempt starts
 		return a.printAttempt(ctx, c, id, attempt)
 	})
 	if err != nil {
@@ -337,11 +343,12 @@ func (a *App) follow(ctx context.Context, c *control.Client, f *followed, print 
 	return nil
 }
 
-// sayWhy prints why a job does not run now, and what to do about it, as show, list and why do.
+// sayWhy prints why a job does not run now and what to do about it, in the words of show, list and
+// why.
 func (a *App) sayWhy(ctx context.Context, c *control.Client, id string) {
 	job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 	if err != nil || runs(&job.Job) || stateOf(job.State).Ended() {
-		return // the caller reports errors and ends
+		return // the caller reports errors and the job's end
 	}
 	text := "it can start at any moment"
 	if job.WaitsFor != nil {
@@ -381,8 +388,9 @@ func (a *App) printAttempt(ctx context.Context, c *control.Client, id string, n 
 	return nil
 }
 
-// tellEnd says how a job ended that did not complete: to a person, or to everybody if
-// its exit code and its own words do not.
+// tellEnd prints how a job ended that did not complete. If the job's exit code does not explain it
+// (the job has a reason or is cancelled), tellEnd always prints; otherwise it prints only on a
+// terminal.
 func (a *App) tellEnd(j *control.Job) {
 	text := fmt.Sprintf("job %s is %s", j.ID, standing(j))
 	switch {
@@ -404,11 +412,12 @@ func (a *App) tellEnd(j *control.Job) {
 // expired reports whether a job had not started by its expires_at.
 func expired(j *control.Job) bool { return or(j.Reason, "") == string(queue.ReasonExpired) }
 
-// didNotStart is why a job expired, in words.
+// didNotStart explains why a job expired.
 const didNotStart = "it did not start before the time in its field expires_at"
 
-// lost adds to a failure while a job was followed whether the job is still in the queue, and how to follow it again.
-// Output that is gone while the job is there needs no more words.
+// lost extends an error that occurred while following a job: it adds whether the job is still in
+// the queue, and how to follow it again. If only the output is gone, it returns the error
+// unchanged.
 func (a *App) lost(ctx context.Context, c *control.Client, id string, err error) error {
 	if errors.Is(err, queue.ErrNotFound) {
 		if _, shown := c.Show(ctx, control.Show{ID: control.Name(id)}); shown == nil {
@@ -419,17 +428,16 @@ func (a *App) lost(ctx context.Context, c *control.Client, id string, err error)
 	return fmt.Errorf("job %s is still in the queue, but cannot be followed (%w); follow it again with: queuectl attach %s", id, err, id)
 }
 
-// screen shows one stream of a job's output on a file: as it is or, if that is a
-// terminal, made safe. A character or colour that comes in two pieces is kept until
-// it is whole.
+// screen prepares one stream of a job's output for a file. On a terminal it escapes control
+// characters, and keeps an incomplete character or colour sequence until its rest arrives.
 type screen struct {
 	a    *App
 	to   *os.File
-	live bool // it comes as the job prints it, with carriage returns
+	live bool // the output is printed as the job writes it, so carriage returns are kept
 	part string
 }
 
-// safe is what can be shown of the stream with its next piece.
+// safe returns the text that can be printed after the next piece of the stream.
 func (s *screen) safe(text string) string {
 	if s.a.raw || !IsTerminal(s.to) {
 		return text
@@ -440,7 +448,7 @@ func (s *screen) safe(text string) string {
 	return s.shown(text[:whole])
 }
 
-// rest is what was kept when nothing more comes.
+// rest returns the incomplete end of the stream, once no more output follows.
 func (s *screen) rest() string {
 	part := s.part
 	s.part = ""
@@ -454,7 +462,7 @@ func (s *screen) shown(text string) string {
 	return sanitize(text)
 }
 
-// jobExit is the exit code that stands for how a job ended.
+// jobExit returns the exit code of run for a job that has ended.
 func jobExit(j *control.Job) int {
 	reason := ""
 	if j.Reason != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// ScheduleVerb is the verb schedule, which queuectld alone has: it is seldom asked for.
+// ScheduleVerb returns the command schedule. Only queuectld links it, because it is rarely used.
 func ScheduleVerb(a *App) *cobra.Command {
 	return Group("schedule", "Manage recurring jobs", scheduleAddVerb(a), scheduleListVerb(a), scheduleShowVerb(a),
 		a.scheduleCommand("rm", "Remove schedules, but keep the jobs they created", "is removed", (*control.Client).ScheduleRemove),
@@ -68,18 +68,19 @@ nightly@20260301T030000Z. Instead of 'COMMAND', you can give the job as
 	f.BoolVar(&noCwd, "no-cwd", false, "run the jobs in your home directory, not in the current one")
 	a.requireFlag(f)
 	for flag, values := range map[string][]string{"catch-up": {"none", "one", "all"}, "overlap": {"skip", "queue", "replace"}} {
-		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+		// Fails only if the flag does not exist.
+		cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
 	return cmd
 }
 
-// fieldNamed is a field of a job.
+// fieldNamed returns a field of a spec. The name must exist.
 func fieldNamed(name string) queue.Field {
 	list := queue.Fields()
 	return list[slices.IndexFunc(list, func(f queue.Field) bool { return f.Name == name })]
 }
 
-// scheduleWords puts the words of a command line into a schedule.
+// scheduleWords parses the arguments of schedule add into p.
 func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]queue.Spec, error) {
 	const right = "queuectl schedule add NAME '0 3 * * *' -- program args"
 	words := args
@@ -87,9 +88,9 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 		words = args[:dash]
 	}
 	switch {
-	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5): // it is a line of cron
+	case len(words) > 0 && (strings.HasPrefix(words[0], "@") || len(strings.Fields(words[0])) >= 5): // a cron expression
 		return nil, Usage("no schedule name given; write it before the cron expression: queuectl schedule add NAME %s …", queue.Word(words[0]))
-	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"): // it is a command
+	case len(words) == 2 && dash < 0 && !strings.ContainsAny(words[1][:min(len(words[1]), 1)], "@*0123456789"): // a command
 		return nil, Usage("no cron expression given; write it after the name: queuectl schedule add %s 'CRON' %s",
 			queue.Word(words[0]), queue.Word(queue.Clip(words[1])))
 	case len(words) < 2:
@@ -104,7 +105,7 @@ func (a *App) scheduleWords(p *control.ScheduleAdd, args []string, dash int) ([]
 	return a.readWords("schedule add "+p.Name+" '"+p.Cron+"'", &p.Spec, args[2:], dash)
 }
 
-// addSchedule adds a schedule, and shows when it comes.
+// addSchedule adds a schedule, and prints its next occurrences.
 func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd bool) error {
 	if err := Prepare(&p.Spec, noCwd); err != nil {
 		return control.ScheduleFault(err)
@@ -135,7 +136,8 @@ func (a *App) addSchedule(ctx context.Context, p *control.ScheduleAdd, noCwd boo
 	})
 }
 
-// whenScheduled is when a schedule comes: its line, its zone and its jitter.
+// whenScheduled describes when a schedule's jobs start: its cron expression, its zone and its
+// jitter.
 func whenScheduled(s *control.Schedule) string {
 	text := s.Cron + " (" + s.TZ + ")"
 	if s.Jitter != 0 {
@@ -144,7 +146,7 @@ func whenScheduled(s *control.Schedule) string {
 	return text
 }
 
-// nextRows are the next instants of a schedule.
+// nextRows formats the next occurrences of a schedule.
 func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 	now := time.Now()
 	for i, at := range d.Next {
@@ -154,7 +156,7 @@ func nextRows(d *control.ScheduleDetail) (rows [][2]string) {
 		}
 		when := queue.Millis(at).Time()
 		text, _ := inFull(when, now)
-		if when.Second() != 0 && when.Sub(now) > time.Hour { // as those that come sooner have it
+		if when.Second() != 0 && when.Sub(now) > time.Hour { // inFull shows seconds only within the next hour
 			text = when.In(now.Location()).Format("Mon 2 Jan 15:04:05 MST") + ", in " + roughly(when.Sub(now))
 		}
 		rows = append(rows, [2]string{head, text})
@@ -197,15 +199,15 @@ func scheduleListVerb(a *App) *cobra.Command {
 	}
 }
 
-// NoSchedules is what a list of schedules says if there are none.
+// NoSchedules is the text for an empty list of schedules.
 const NoSchedules = "no schedules; add one with: queuectl schedule add NAME 'CRON' -- program args"
 
-// ScheduleHead names the columns of a list of schedules; NameZones completes it.
+// ScheduleHead returns the headings of the list of schedules, for NameZones to complete.
 func ScheduleHead() []string {
 	return []string{"NAME", "CRON", "ZONE", "NEXT" + zonePlaceholder, "STATE", "USER", "COMMAND"}
 }
 
-// ScheduleRow is a schedule in such a list.
+// ScheduleRow returns a schedule's row of that list.
 func ScheduleRow(s *control.Schedule) []string {
 	return []string{s.Name, s.Cron, s.TZ, local(s.NextAt), stateOfSchedule(s), s.User, scheduledTitle(s)}
 }
@@ -230,13 +232,13 @@ func (a *App) schedules(ctx context.Context) (list []control.Schedule, err error
 	}
 }
 
-// scheduledTitle is what the jobs of a schedule run.
+// scheduledTitle returns the command of a schedule's jobs.
 func scheduledTitle(s *control.Schedule) string {
 	return title(&control.Job{Command: s.Command})
 }
 
-// printedSchedule is a schedule as it is printed in JSON: without its environment, unless that is
-// asked for.
+// printedSchedule returns a schedule for JSON output: without its environment, unless --full is
+// set.
 func (a *App) printedSchedule(d control.ScheduleDetail) control.ScheduleDetail {
 	if !a.full {
 		delete(d.Spec, "env")
@@ -288,7 +290,8 @@ func (a *App) showSchedule(d control.ScheduleDetail) error {
 	return a.table([]string{"OCCURRENCE" + zonePlaceholder, "OUTCOME", "JOB"}, runs)
 }
 
-// scheduleCommand is a verb on schedules, by name. become says what they are then.
+// scheduleCommand builds a command for schedules that are given by name. The argument become is the
+// outcome for messages, like "is paused".
 func (a *App) scheduleCommand(name, short, become string, do func(*control.Client, context.Context, control.ScheduleName) (control.Schedule, error)) *cobra.Command {
 	return &cobra.Command{
 		Use: name + " NAME…", Short: short, Args: atLeastOne("schedule names"), ValidArgsFunction: a.completeSchedules,
@@ -328,7 +331,8 @@ func scheduleRunVerb(a *App) *cobra.Command {
 	}
 }
 
-// completeSchedules completes the names of schedules. A service that does not answer gives none.
+// completeSchedules completes the names of schedules. It offers nothing if the service does not
+// answer.
 func (a *App) completeSchedules(_ *cobra.Command, given []string, prefix string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
 	c, err := a.Client()
 	if err != nil {

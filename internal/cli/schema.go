@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// SchemaVerb is the verb schema, which queuectld alone has: it is seldom asked for.
+// SchemaVerb returns the command schema. Only queuectld links it, because it is rarely used.
 func SchemaVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "schema [METHOD]", Short: "Print the JSON Schemas of the protocol methods", Args: atMostOne("a protocol method, such as enqueue"),
@@ -27,7 +27,7 @@ func SchemaVerb(a *App) *cobra.Command {
 	}
 }
 
-// indented prints JSON to be read.
+// indented prints JSON, indented unless --json or --jsonl is set.
 func (a *App) indented(v any) error {
 	if a.Structured() {
 		return a.PrintJSON(v)

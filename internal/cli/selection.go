@@ -16,15 +16,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// selection is what the flags of a verb on many jobs say.
+// selection holds the flags that select jobs for a bulk command.
 type selection struct {
 	control.Selection
-	labelFlag string   // "label" if it is ""
-	states    []string // that --state offers; nil for all
+	labelFlag string   // name of the label flag; "" means "label"
+	states    []string // states that --state accepts; nil for all
 	yes       bool
 }
 
-// add adds the flags that say which jobs; short is the one letter of --state, if that is free.
+// add adds the flags that select jobs. short is the one-letter form of --state; "" for none.
 func (s *selection) add(cmd *cobra.Command, short string) {
 	f := cmd.Flags()
 	f.BoolVar(&s.All, "all", false, "select every job that the command can act on")
@@ -55,7 +55,7 @@ func (s *selection) add(cmd *cobra.Command, short string) {
 	if s.states != nil {
 		complete = cobra.FixedCompletions(s.states, cobra.ShellCompDirectiveNoFileComp)
 	}
-	cmd.RegisterFlagCompletionFunc("state", complete) // fails only for a flag that is not there
+	cmd.RegisterFlagCompletionFunc("state", complete) // fails only if the flag does not exist
 }
 
 // statesUsage returns which states --state offers, as the end of its description.
@@ -71,8 +71,9 @@ func (s *selection) statesUsage() string {
 	return ": " + text
 }
 
-// usage returns the descriptions of --failed and --older-than, which depend on the states of the jobs that the command
-// acts on. The help hides --failed if the command acts on neither dead nor failed jobs.
+// usage returns the descriptions of --failed and --older-than, which depend on the states of the
+// jobs that the command acts on. The help hides --failed if the command acts on neither dead nor
+// failed jobs.
 func (s *selection) usage() (failed, older string, hidden bool) {
 	failed, older = "select dead and failed jobs", "select jobs that were enqueued at least `DURATION` ago"
 	switch {
@@ -88,18 +89,19 @@ func (s *selection) usage() (failed, older string, hidden bool) {
 	return failed, older, hidden
 }
 
-// isQueue reports whether a queue is selected, whatever its jobs' states.
+// isQueue reports whether the flags select a whole queue, without a condition on states, users or
+// ids.
 func (s *selection) isQueue() bool {
 	return s.Queue != "" && !s.All && !s.Failed && len(s.State) == 0 && s.Batch == "" && s.User == "" && s.IDGlob == "" && s.OlderThan == 0
 }
 
-// act adds the flags of a verb that changes jobs.
+// act adds the flags of a command that changes jobs.
 func (s *selection) act(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&s.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	cmd.Flags().BoolVar(&s.yes, "yes", false, "do not ask for confirmation")
 }
 
-// of is the selection of these ids, or of what the flags say.
+// of returns the request's selection: these ids, or the flags if there are no ids.
 func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, error) {
 	p := s.Selection
 	p.IDs = ids
@@ -117,7 +119,7 @@ func (s *selection) of(cmd *cobra.Command, ids []string) (control.Selection, err
 	return p, nil
 }
 
-// chosenBy is the first flag that says which jobs.
+// chosenBy returns the first flag that selects jobs.
 func (s *selection) chosenBy(cmd *cobra.Command) string {
 	for _, name := range []string{"all", "state", "failed", cmp.Or(s.labelFlag, "label"), "queue", "where-queue", "batch", "user", "older-than"} {
 		if cmd.Flags().Changed(name) {
@@ -127,11 +129,11 @@ func (s *selection) chosenBy(cmd *cobra.Command) string {
 	return "--id-glob"
 }
 
-// longestTitle is how much is kept of what a selected job runs, in columns.
+// longestTitle is how much of a selected job's command is kept, in columns.
 const longestTitle = 200
 
-// resolved is which jobs are named or selected, in the order given or enqueued. Of selected
-// ones those of others are left out, unless the caller may operate.
+// resolved returns the named or selected jobs, in the given order or in the order of enqueueing. It
+// omits jobs whose command the caller may not see.
 func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string) ([]control.Job, error) {
 	p, err := s.of(cmd, ids)
 	if err != nil {
@@ -152,7 +154,7 @@ func (s *selection) resolved(cmd *cobra.Command, c *control.Client, ids []string
 	return jobs, err
 }
 
-// whole is a list with all its pages, but for what is hidden from the caller.
+// whole reads all pages of a list. It omits jobs whose command is hidden from the caller.
 func whole(ctx context.Context, c *control.Client, list control.List) (jobs []control.Job, err error) {
 	for more := true; more; {
 		page, err := c.List(ctx, list)
@@ -161,7 +163,8 @@ func whole(ctx context.Context, c *control.Client, list control.List) (jobs []co
 		}
 		for i := range page.Jobs {
 			if j := &page.Jobs[i]; !slices.Contains(j.Hidden, "command") {
-				j.Command, j.Argv, j.Cwd, j.Labels = cut(title(j), longestTitle), nil, "", nil // they may be many
+				// To save memory, since there may be many jobs.
+				j.Command, j.Argv, j.Cwd, j.Labels = cut(title(j), longestTitle), nil, "", nil
 				jobs = append(jobs, *j)
 			}
 		}
@@ -172,7 +175,7 @@ func whole(ctx context.Context, c *control.Client, list control.List) (jobs []co
 	return jobs, nil
 }
 
-// once is a list of ids without those that were named before.
+// once returns the ids without duplicates.
 func once(ids []string) (list []string) {
 	seen := map[string]bool{}
 	for _, id := range ids {
@@ -184,7 +187,8 @@ func once(ids []string) (list []string) {
 	return list
 }
 
-// sayNone says that nothing is selected, also to a script, which would take silence for success.
+// sayNone prints that no job is selected. It prints to scripts too, which would otherwise assume
+// success.
 func (a *App) sayNone() {
 	if !IsTerminal(a.Err) || a.Quiet {
 		fmt.Fprintln(a.Err, "queuectl: no job matches the selection")
@@ -193,8 +197,8 @@ func (a *App) sayNone() {
 	a.Say("no job matches the selection")
 }
 
-// onSelection carries a verb out on what is named or selected. Whoever sits at a terminal is
-// asked before it ends or removes many, or is about all.
+// onSelection executes a bulk command for the named or selected jobs. On a terminal it asks for
+// confirmation before a command that ends or removes jobs, and for --all.
 func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become string, do bulk) error {
 	p, err := s.of(cmd, ids)
 	if err != nil {
@@ -231,7 +235,7 @@ func (a *App) onSelection(cmd *cobra.Command, s *selection, ids []string, become
 	return a.onJobs(become, ids, step(p))
 }
 
-// onNone prints the result of a verb on an empty selection.
+// onNone prints the result of a command for an empty selection.
 func (a *App) onNone(dryRun bool) error {
 	return a.onJobs("", nil, func([]string, string) (v control.BulkResult, _ error) {
 		if dryRun {
@@ -241,7 +245,7 @@ func (a *App) onNone(dryRun bool) error {
 	})
 }
 
-// matched counts what a dry run matches.
+// matched counts the jobs that a dry run matches.
 func (a *App) matched(ctx context.Context, dry func(ids []string, cursor string) (control.BulkResult, error)) (n int, err error) {
 	for cursor := ""; ; {
 		v, err := dry(nil, cursor)
@@ -258,10 +262,10 @@ func (a *App) matched(ctx context.Context, dry func(ids []string, cursor string)
 	}
 }
 
-// asks reports whether there is a person to be asked.
+// asks reports whether the user can be asked for confirmation.
 func (a *App) asks() bool { return IsTerminal(a.in) && IsTerminal(a.Err) && !a.Structured() }
 
-// sure asks a person whether something is meant; that it is not ends the program with 1.
+// sure asks the user for confirmation. If the user declines, the exit code is 1.
 func (a *App) sure(format string, args ...any) bool {
 	if a.agreed(format, args...) {
 		return true
@@ -271,10 +275,10 @@ func (a *App) sure(format string, args ...any) bool {
 	return false
 }
 
-// agreed asks a person a question, which anything but a yes denies.
+// agreed asks the user a question. Every answer except yes means no.
 func (a *App) agreed(format string, args ...any) bool {
 	fmt.Fprintf(a.Err, format+" [y/N] ", args...)
-	line, _ := bufio.NewReader(a.in).ReadString('\n') // what cannot be read is no yes
+	line, _ := bufio.NewReader(a.in).ReadString('\n') // an unreadable answer means no
 	word := strings.ToLower(strings.TrimSpace(line))
 	return word == "y" || word == "yes"
 }

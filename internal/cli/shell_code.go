@@ -10,10 +10,10 @@ import (
 //
 //	queuectl enqueue -- sh -c 'gzip {}' ::: *.log
 //
-// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would run rm. The safe way is
-// to pass the file name after the command line: sh -c 'gzip "$1"' sh {}. xargs -I and find -exec have the same trap. GNU
-// parallel quotes the argument, but only for the shell that it starts itself, not for a shell that the command line
-// starts.
+// the shell reads the file name as a part of its command line, so a file named "x; rm -r ~" would
+// run rm. The safe way is to pass the file name after the command line: sh -c 'gzip "$1"' sh {}.
+// xargs -I and find -exec have the same trap. GNU parallel quotes the argument, but only for the
+// shell that it starts itself, not for a shell that the command line starts.
 
 // interpreters lists programs that take code as an argument.
 var interpreters = []struct {
@@ -44,9 +44,10 @@ func (m *many) warnOfCode(a *App) {
 	fmt.Fprintf(a.Err, "queuectl: warning: %s\n", oneLine(a.Clean(a.Err, text)))
 }
 
-// codePlace finds the first replacement string that is part of an interpreter's code. It returns the interpreter, the
-// replacement string, and how the code should refer to the argument instead, or "" if it cannot. A word that consists
-// only of a replacement string does not count, because there the whole argument is meant to be code.
+// codePlace finds the first replacement string that is part of an interpreter's code. It returns
+// the interpreter, the replacement string, and how the code should refer to the argument instead,
+// or "" if it cannot. A word that consists only of a replacement string does not count, because
+// there the whole argument is meant to be code.
 func codePlace(program []string) (shell, place, form string) {
 	for i, word := range program {
 		name := strings.TrimSuffix(strings.ToLower(baseOf(word)), ".exe")
@@ -65,7 +66,8 @@ func codePlace(program []string) (shell, place, form string) {
 	return "", "", ""
 }
 
-// codeAfter returns the words that an interpreter reads as code. words are those after the interpreter's name.
+// codeAfter returns the words that an interpreter reads as code. words are those after the
+// interpreter's name.
 func codeAfter(words []string, option string, rest bool) []string {
 	group := len(option) == len("-c") && option[0] == '-'
 	for i, word := range words {

@@ -2,8 +2,8 @@ package cli
 
 import "testing"
 
-// An argument inside code for a shell or another interpreter is found. An argument that is a separate word is not
-// found, nor one that is meant to be code as a whole.
+// codePlace finds an argument inside code for a shell or another interpreter. It ignores an
+// argument that is a separate word, and one that is meant to be code as a whole.
 func TestCodePlace(t *testing.T) {
 	for _, c := range []struct {
 		program []string

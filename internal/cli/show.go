@@ -42,8 +42,8 @@ func showVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// show prints jobs: one as an object, several as an array; those that are not there are told
-// after all others.
+// show prints jobs: one as an object, several as an array. It reports missing jobs after all
+// others.
 func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, before int, one bool) error {
 	list := array{a.Out, "["}
 	var missing []control.Refusal
@@ -86,7 +86,7 @@ func (a *App) show(ctx context.Context, c *control.Client, named []control.Job, 
 	return failed
 }
 
-// printed is a job as it is printed in JSON: without its environment, unless that is asked for.
+// printed returns a job for JSON output: without its environment, unless --full is set.
 func (a *App) printed(job control.JobDetail) control.JobDetail {
 	if !a.full {
 		job.Spec = maps.Clone(job.Spec)
@@ -96,12 +96,12 @@ func (a *App) printed(job control.JobDetail) control.JobDetail {
 	return job
 }
 
-// shownLines is how much output show prints.
+// shownLines is how many lines of output show prints.
 const shownLines = 20
 
 func (a *App) showJob(j *control.JobDetail) error {
 	failure, code, signal := "Error", "Exit code", "Signal"
-	if j.State == queue.Processing.String() { // they are of the attempt before
+	if j.State == queue.Processing.String() { // the values are those of the previous attempt
 		failure, code, signal = "Last error", "Last exit", "Last signal"
 	}
 	rows := [][2]string{
@@ -137,7 +137,7 @@ func (a *App) showJob(j *control.JobDetail) error {
 	return nil
 }
 
-// removedInput says what was removed of the input of a job.
+// removedInput describes which input of a job was removed to free space.
 func removedInput(fields []string) string {
 	if len(fields) == 0 {
 		return ""
@@ -145,7 +145,8 @@ func removedInput(fields []string) string {
 	return strings.Join(fields, ", ") + " (to free space; this job cannot run again)"
 }
 
-// waitReason returns why a job does not run now, as why says it; "" if it runs, may start or has ended.
+// waitReason returns why a job does not run now, in the words of why. It returns "" if the job
+// runs, may start or has ended.
 func waitReason(j *control.Job) string {
 	if j.WaitsFor == nil {
 		return ""
@@ -160,7 +161,7 @@ func limitsOf(j *control.JobDetail) (rows [][2]string) {
 		last = j.History[len(j.History)-1]
 	}
 	limit := func(field string) float64 {
-		n, _ := j.Spec[field].(float64) // another user's job has none
+		n, _ := j.Spec[field].(float64) // absent in other users' jobs
 		return n
 	}
 	memory, cpus := "at most ", "at most "
@@ -236,7 +237,8 @@ func settingsOf(j *control.JobDetail) (rows [][2]string) {
 	return append(rows, [2]string{"Backoff", strings.Join(backoff, ", ")})
 }
 
-// specText is the value of a field of a spec as it was read from JSON, "" if there is none.
+// specText formats the value of a spec's field as decoded from JSON. It returns "" if the field is
+// not set.
 func specText(v any) string {
 	switch v := v.(type) {
 	case string:
@@ -259,7 +261,7 @@ func specText(v any) string {
 	return ""
 }
 
-// atMostMS returns a job's timeout, as it is shown next to its run time.
+// atMostMS formats a job's timeout, to be shown next to its run time.
 func atMostMS(j *control.JobDetail) string {
 	if j.TimeoutMS == 0 || j.RunTimeMS == nil {
 		return ""
@@ -267,7 +269,7 @@ func atMostMS(j *control.JobDetail) string {
 	return ", timeout " + span(j.TimeoutMS)
 }
 
-// typically returns the typical run time of a running job, as it is shown next to its run time.
+// typically formats the typical run time of a running job, to be shown next to its run time.
 func typically(j *control.JobDetail) string {
 	if j.UsualRunTimeMS == nil || j.State != queue.Processing.String() {
 		return ""
@@ -275,7 +277,7 @@ func typically(j *control.JobDetail) string {
 	return ", typically " + took(j.UsualRunTimeMS)
 }
 
-// typicalAlone returns the typical run time of a job that has not run.
+// typicalAlone formats the typical run time of a job that has not run.
 func typicalAlone(j *control.JobDetail) string {
 	if j.RunTimeMS != nil {
 		return ""
@@ -283,13 +285,13 @@ func typicalAlone(j *control.JobDetail) string {
 	return took(j.UsualRunTimeMS)
 }
 
-// attemptsOf describes the attempts of a job: how many are used of its maximum, and how many others do not count,
-// for example because they were interrupted.
+// attemptsOf describes the attempts of a job: how many are used of its maximum, and how many others
+// do not count, for example because they were interrupted.
 func attemptsOf(j *control.JobDetail) string {
 	text := AttemptsText(&j.Job)
 	before := j.HistoryTotal - j.Attempts
 	if j.State == queue.Processing.String() {
-		before-- // the one that runs will count
+		before-- // the running attempt will count
 	}
 	if before > 0 {
 		text += fmt.Sprintf(" (+%d not counted)", before)
@@ -297,12 +299,13 @@ func attemptsOf(j *control.JobDetail) string {
 	return text
 }
 
-// standing is a job's state, with the reason if that says more.
+// standing returns a job's state, with the reason if that adds information.
 func standing(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return stateText(j)
 	}
-	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() { // that of the attempt before
+	// The reason is that of the previous attempt.
+	if j.Reason == nil || *j.Reason == j.State || j.State == queue.Processing.String() {
 		return j.State
 	}
 	return j.State + " (" + *j.Reason + ")"
@@ -328,7 +331,7 @@ func (a *App) showHistory(j *control.JobDetail) error {
 			ended = "running"
 		}
 		node := ""
-		if j.Node != "" { // else there is one alone
+		if j.Node != "" { // otherwise there is only one node
 			node = h.Node
 		}
 		table = append(table, []string{fmt.Sprint(h.Attempt), local(h.StartedAt), ranFor(h.RunTimeMS), ended, h.Worker, node, remarks(&h, j.Spec["allow_background"] == true)})
@@ -336,8 +339,8 @@ func (a *App) showHistory(j *control.JobDetail) error {
 	return a.table(withoutPlain([]string{"ATTEMPT", "STARTED" + zonePlaceholder, "RAN", "EXIT", "WORKER", "NODE", "ERROR"}, table))
 }
 
-// remarks returns the error of an attempt, the error of its result, and how many processes were ended because the
-// command left them behind. A background job may leave some.
+// remarks returns the error of an attempt, the error of its result, and how many leftover processes
+// were stopped. A background job may leave processes running.
 func remarks(h *control.Attempt, background bool) string {
 	text := orEmpty(h.Error)
 	if h.ResultError != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Where attempts are left out, show says how many there are, and how to see those before.
+// If show omits attempts, it prints how many there are and how to show the earlier ones.
 func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 	for first, want := range map[int]string{1: "", 151: "250 attempts in total; show earlier ones with: --history-before 151"} {
 		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
@@ -30,7 +30,7 @@ func TestShowSaysHowToSeeEarlierAttempts(t *testing.T) {
 	}
 }
 
-// A file that a job reads is shown, and so that its output is cut elsewhere than others'.
+// show prints the input file, and an output limit that differs from the default.
 func TestShowTellsWhatWasSet(t *testing.T) {
 	rows := settingsOf(&control.JobDetail{Spec: map[string]any{
 		"stdin_file": "/in", "shell": "/bin/sh -c", "output_limit": 10240.0, "timeout": "5s", "ok_codes": []any{0.0}, "on_lost": "retry", "kill_after": "10s",
@@ -44,7 +44,8 @@ func TestShowTellsWhatWasSet(t *testing.T) {
 	}
 }
 
-// Each limit is shown beside what the last attempt used of it, or that this is not known.
+// Each limit is shown next to what the last attempt used, or with a note that the usage is not
+// known.
 func TestShowHasLimitsBesideWhatWasUsed(t *testing.T) {
 	j := &control.JobDetail{Spec: map[string]any{"tasks": 64.0, "nofile": 77.0}}
 	for peak, want := range map[int64]string{0: "at most 64 (usage is unknown)", 12: "peak 12 of 64"} {
@@ -55,8 +56,8 @@ func TestShowHasLimitsBesideWhatWasUsed(t *testing.T) {
 	}
 }
 
-// An attempt says how many processes were ended because its command left them behind, and which flag
-// keeps them where the command has ended by itself.
+// The remark about an attempt contains how many leftover processes were stopped. If the command
+// exited by itself, it also names the flag that keeps them running.
 func TestShowReportsEndedProcesses(t *testing.T) {
 	zero, refused := new(int64), "cut"
 	for _, c := range []struct {

@@ -2,8 +2,8 @@ package cli
 
 import "strings"
 
-// Sign returns a text of ours in the characters that the locale has: as it is in UTF-8, else in ASCII. Texts of jobs
-// never pass through it.
+// Sign returns a text of queuectl's own with the characters that the locale can show: unchanged in
+// UTF-8, otherwise in ASCII. Texts of jobs never pass through it.
 func Sign(text string) string {
 	if !asciiOnly() {
 		return text

@@ -2,9 +2,9 @@ package cli
 
 import "sort"
 
-// sortList sorts a list in place and stably. It avoids slices.SortStableFunc, which is compiled again for each
-// element type and would add kilobytes to the client each time. The lists of a command line are too short for its
-// speed to matter.
+// sortList sorts a list in place and stably. It avoids slices.SortStableFunc, which is compiled
+// again for each element type and would add kilobytes to queuectl each time. The lists of a command
+// line are too short for its speed to matter.
 func sortList[T any](list []T, compare func(a, b *T) int) {
 	sort.Stable(&sortable{
 		length: len(list),

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// specFlags adds a flag for every field of a spec except these. A flag has the name of its field with "-" for "_";
-// flags of lists and maps have the singular.
+// specFlags adds a flag for every field of a spec except those in but. A flag has the name of its
+// field with "-" for "_"; flags of lists and maps have the singular.
 func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 	f := cmd.Flags()
 	for _, field := range queue.Fields() {
@@ -23,7 +23,7 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 			continue
 		}
 		if field.Name == "argv" {
-			continue // these are the words after --
+			continue // set by the words after --
 		}
 		for i, name := range flagNames(field) {
 			short := ""
@@ -47,7 +47,8 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 			setsField(flag, field.Name)
 			flag.Hidden = i > 0 && name != shortFlags[field.Name]
 			if values := oneOf[field.Name]; values != nil {
-				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+				// Fails only if the flag does not exist.
+				cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 			}
 		}
 	}
@@ -64,11 +65,12 @@ func specFlags(cmd *cobra.Command, s *queue.Spec, but ...string) {
 	}
 }
 
-// pastGrace is how long ago the time of --at or --expires-at may be: programs take a moment to start, and clocks differ.
+// pastGrace is how long ago the time of --at or --expires-at may be: programs take a moment to
+// start, and clocks differ.
 const pastGrace = time.Minute
 
-// refusePast refuses a time of --at or --expires-at that has passed, as at(1) does: it is most likely a mistake. The
-// service takes it, so that a request can be repeated.
+// refusePast returns an error if the time of --at or --expires-at has passed, as at(1) does: it is
+// most likely a mistake. The service accepts past times, so that a request can be repeated.
 func refusePast(s *queue.Spec, now time.Time) error {
 	flag, at := "--at", s.RunAt
 	if !passed(at, now) {
@@ -81,7 +83,7 @@ func refusePast(s *queue.Spec, now time.Time) error {
 	return Usage("%s: the time is %s; give a later time, or add --allow-past", flag, text)
 }
 
-// passed reports whether a time that is given passed more than pastGrace ago.
+// passed reports whether a time is set and passed more than pastGrace ago.
 func passed(at *queue.Millis, now time.Time) bool {
 	return at != nil && *at != 0 && now.Sub(at.Time()) > pastGrace
 }
@@ -93,7 +95,8 @@ var oneOf = map[string][]string{
 	"backoff_strategy": {string(queue.Exponential), string(queue.Linear), string(queue.Fixed)},
 }
 
-// flagNames returns the flags of a field. The help shows the first one and the short one.
+// flagNames returns the flags of a field. The help shows only the first one and the one in
+// shortFlags.
 func flagNames(f queue.Field) []string {
 	name := strings.ReplaceAll(f.Name, "_", "-")
 	names := []string{name}
@@ -118,11 +121,11 @@ type fieldFlag struct {
 	field queue.Field
 }
 
-// String is the empty default.
+// String returns the empty default value.
 func (f *fieldFlag) String() string { return "" }
 
-// metavars lists the names that the help uses for the values of fields that are texts or lists. It is text because a
-// switch would make the client larger.
+// metavars lists the names that the help uses for the values of fields that are texts or lists. It
+// is a string because a switch would make queuectl larger.
 const metavars = " command=COMMAND shell=COMMAND on_completed=COMMAND on_failed=COMMAND on_dead=COMMAND on_ended=COMMAND" +
 	" queue=QUEUE lock=KEY unique=KEY rate_limit=KEY=N/PERIOD depends_on=ID on=NODE user=USER cwd=DIR stdin=STRING stdin_file=FILE" +
 	" umask=MASK backoff_strategy=STRATEGY on_lost=ACTION on_conflict=ACTION on_dependency_failure=ACTION resources=NAME=N env_secret=NAME=FILE "
@@ -152,7 +155,7 @@ func (f *fieldFlag) Type() string {
 	return "NAME"
 }
 
-// Set reads the value; times are read in the caller's zone, and durations in words.
+// Set parses the value. It reads times in the caller's zone and accepts durations in words.
 func (f *fieldFlag) Set(text string) error {
 	switch f.field.Kind {
 	case queue.KindDuration:
@@ -176,7 +179,7 @@ func (f *fieldFlag) Set(text string) error {
 	return f.spec.SetText(f.field.Name, text)
 }
 
-// Prepare completes a spec, and reports what the service would refuse.
+// Prepare completes a spec with the caller's environment and validates it as the service does.
 func Prepare(s *queue.Spec, noCwd bool) error {
 	if err := complete(s, noCwd); err != nil {
 		return err
@@ -184,16 +187,17 @@ func Prepare(s *queue.Spec, noCwd bool) error {
 	return wouldDo(s)
 }
 
-// wouldDo reports what the service would refuse.
+// wouldDo validates a spec as the service does.
 func wouldDo(s *queue.Spec) error {
 	_, err := queue.Resolve(s, queue.Defaults{Shell: "sh", OnLost: queue.OnLostRetry})
 	return err
 }
 
-// maxTracestate is how many bytes of a trace's state all keep, by W3C Trace Context, level 1, section 3.3.1.5.
+// maxTracestate is the size of a tracestate, in bytes, that every program must be able to forward
+// (W3C Trace Context, level 1, section 3.3.1.5).
 const maxTracestate = 512
 
-// namesTrace reports whether a text names a trace, by section 3.2 of it.
+// namesTrace reports whether a text is a valid traceparent (section 3.2 of the same standard).
 func namesTrace(text string) bool {
 	parts := strings.Split(text, "-")
 	if len(parts) != 4 || strings.Trim(text, "0123456789abcdef-") != "" {
@@ -222,8 +226,8 @@ func wholePaths(s *queue.Spec) error {
 	return nil
 }
 
-// complete adds the caller's environment to a spec: the working directory, the umask, the variables that decide how
-// programs print text, and the variables to be passed.
+// complete adds the caller's environment to a spec: the working directory, the umask, the variables
+// that decide how programs print text, and the variables to be passed.
 func complete(s *queue.Spec, noCwd bool) error {
 	if s.Cwd == nil && !noCwd {
 		here := "."
@@ -253,7 +257,7 @@ func complete(s *queue.Spec, noCwd bool) error {
 		}
 		if i := in(usual, name); i >= 0 {
 			s.Env[usual[i]] = value
-		} else if name == "TERM" && s.TTY != nil && *s.TTY { // the kind of terminal that will join it
+		} else if name == "TERM" && s.TTY != nil && *s.TTY { // the type of the terminal that run will connect
 			s.Env[name] = value
 		} else if inTrace && (name == queue.Traceparent || name == queue.Tracestate) {
 			s.Env[name] = value

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// StatsVerb is the verb stats, which only queuectld has, to keep the client small.
+// StatsVerb returns the command stats. Only queuectld links it, to keep queuectl small.
 func StatsVerb(a *App) *cobra.Command {
 	var p control.StatsParams
 	cmd := &cobra.Command{
@@ -31,12 +31,13 @@ attempts that failed. P50 is the median of the waiting times or run times, and
 	instantVar(f, &p.Since, "since", "count the starts and ends of attempts since `TIME`; 2h means 2 hours ago (default: 24h)")
 	instantVar(f, &p.Until, "until", "count the starts and ends of attempts before `TIME`; 2h means 2 hours ago")
 	f.Var(NonEmpty(&p.By), "by", "print one row per `PERIOD`: minute, hour or day")
-	cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // both fail only for a flag that is not there
+	cmd.RegisterFlagCompletionFunc("queue", a.completeQueues) // both fail only if the flag does not exist
 	cmd.RegisterFlagCompletionFunc("by", cobra.FixedCompletions([]string{"minute", "hour", "day"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// printStats prints figures as a table: a line for each period if there are any, else for each queue.
+// printStats prints statistics as a table: one row for each period if there are any, else one for
+// each queue.
 func (a *App) printStats(s control.Stats) error {
 	empty := "no attempts since " + local(s.Since)
 	if len(s.Periods) == 0 {
@@ -59,7 +60,7 @@ func statsHead(first string) []string {
 	return []string{first, "STARTED", "COMPLETED", "FAILED", "DEAD", "FAILURES", "WAIT P50", "WAIT P95", "RUN P50", "RUN P95"}
 }
 
-// statsRow is a line of figures.
+// statsRow formats one row of statistics.
 func statsRow(name string, f *control.Figures) []string {
 	rate := "-"
 	if f.FailureRate != nil {
@@ -72,7 +73,7 @@ func statsRow(name string, f *control.Figures) []string {
 	return row
 }
 
-// took is how long something took, as roughly as it is known.
+// took formats a duration with the precision of the statistics.
 func took(ms *int64) string {
 	switch {
 	case ms == nil:

@@ -41,15 +41,16 @@ func statusVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// statusOptions choose what status prints.
+// statusOptions select what status prints.
 type statusOptions struct {
-	check   bool // the health alone
-	verbose bool // the details of the service too
-	watched bool // the screen is printed again and again
-	service bool // a line that names the service
+	check   bool // print only the health
+	verbose bool // also print details of the service
+	watched bool // the screen is printed again after each change
+	service bool // print a line that names the service
 }
 
-// status prints the state of the queue or, with --check, only its health, which also sets the exit code.
+// status prints the state of the queue or, with --check, only its health, which also sets the exit
+// code.
 func (a *App) status(ctx context.Context, o statusOptions) error {
 	c, err := a.readerUnless(ctx, o.watched)
 	if o.check && err == error(errNoQueue) {
@@ -76,7 +77,7 @@ func (a *App) status(ctx context.Context, o statusOptions) error {
 	}
 	rows := a.screenRows()
 	screen, err := c.Screen(ctx, control.ScreenRows{Rows: rows})
-	if errors.Is(err, queue.ErrUnsupported) { // the service is an older one
+	if errors.Is(err, queue.ErrUnsupported) { // an older service
 		screen.Status, err = c.Status(ctx, control.Nothing{})
 	}
 	if err != nil {
@@ -117,7 +118,7 @@ func (a *App) statusDetails(st *control.Status) error {
 	return a.rows(10, lines)
 }
 
-// used returns how many bytes are used, and the limit; most is 0 without a limit.
+// used formats how many bytes are used, and the limit. most is 0 without a limit.
 func used(n, most int64) string {
 	if most == 0 {
 		return size(n) + " used"
@@ -125,11 +126,12 @@ func used(n, most int64) string {
 	return size(n) + " of " + size(most) + " used"
 }
 
-// Rows of a screen: those that are no job's, and how many a part has at least.
+// These constants are numbers of lines: those of the screen that show no job, and the bounds for
+// each part.
 const (
 	screenFrame = 12
 	leastRows   = 2
-	plainRows   = 10 // of each part, where there is no window
+	plainRows   = 10 // for each part, if the output is not a terminal
 	mostRows    = 100
 )
 
@@ -142,7 +144,7 @@ func (a *App) screenRows() int {
 	return min(max(height-screenFrame, leastRows), mostRows)
 }
 
-// height is how many lines a terminal shows, 0 for none.
+// height returns the number of lines of a terminal, or 0 if to is not a terminal.
 func (a *App) height(to *os.File) int {
 	if !IsTerminal(to) {
 		return 0
@@ -153,7 +155,8 @@ func (a *App) height(to *os.File) int {
 	return 24
 }
 
-// stateSign is how a state is shown: a sign for those who see no colour, and a colour.
+// stateSign holds how a state is displayed: a symbol, for terminals without colours, and a colour
+// code.
 type stateSign struct{ sign, colour string }
 
 var stateSigns = map[string]stateSign{
@@ -161,14 +164,14 @@ var stateSigns = map[string]stateSign{
 	queue.Processing.String(): {"▶", "34"}, queue.Completed.String(): {"✓", "32"}, queue.Dead.String(): {"✗", "31"}, queue.Cancelled.String(): {"–", ""},
 }
 
-// signOf returns how a state is shown in the locale.
+// signOf returns the sign and colour of a state. The sign is ASCII if the locale requires it.
 func signOf(state string) stateSign {
 	s := stateSigns[state]
 	s.sign = Sign(s.sign)
 	return s
 }
 
-// coloured is a text in a colour, where colours are seen.
+// coloured returns a text in a colour if standard output is a terminal and NO_COLOR is not set.
 func (a *App) coloured(text, colour string) string {
 	if colour == "" || !IsTerminal(a.Out) || os.Getenv("NO_COLOR") != "" {
 		return text
@@ -176,7 +179,7 @@ func (a *App) coloured(text, colour string) string {
 	return "\x1b[" + colour + "m" + text + uncolour
 }
 
-// marked is a job's id after the sign of its state.
+// marked returns a job's id after the sign of its state.
 func marked(j *control.Job) string {
 	s := signOf(j.State)
 	if j.PausedAt != 0 {
@@ -185,7 +188,7 @@ func marked(j *control.Job) string {
 	return s.sign + " " + j.ID
 }
 
-// signed paints a cell that begins with the sign of a state: the sign, or all of it.
+// signed colours a cell that begins with the sign of a state: only the sign, or the whole cell.
 func (a *App) signed(cell string, all bool) string {
 	for state := range stateSigns {
 		s := signOf(state)
@@ -204,24 +207,24 @@ type screenPrinter struct {
 	s   *control.Screen
 	now time.Time
 
-	watched bool   // it is shown again and again, below the time
-	service string // the line that names the service, "" for none
+	watched bool   // printed repeatedly, below a line with the time
+	service string // line that names the service; "" to omit it
 }
 
 // part is one section of the screen: its rows, and the line that says where to find the rest.
 type part struct {
 	head []string
 	rows [][]string
-	more int64 // jobs that are not among rows
+	more int64 // number of jobs that are not in rows
 	say  string
 
-	notes []string // lines below
+	notes []string // lines below the rows
 }
 
 func (p *screenPrinter) print(rows int) error {
 	st := &p.s.Status
 	terminal := IsTerminal(p.a.Out)
-	if !terminal { // scripts read this first
+	if !terminal { // scripts read these lines
 		for _, s := range queue.States() {
 			if err := p.a.Println(fmt.Sprintf("%-10s %d", s, st.Jobs[s.String()])); err != nil {
 				return err
@@ -254,9 +257,9 @@ func (p *screenPrinter) print(rows int) error {
 		}
 		narrow(parts, width)
 		above, counts = folded(width, above...), folded(width, counts...)
-		height -= len(above) + len(counts) + 2*len(gap) + 1 // the prompt
+		height -= len(above) + len(counts) + 2*len(gap) + 1 // the shell prompt
 		if p.watched {
-			height-- // the time
+			height-- // the line with the time
 		}
 		fitParts(parts, height)
 	}
@@ -286,10 +289,11 @@ func (p *screenPrinter) print(rows int) error {
 // maxNotes is how many paused queues the screen names.
 const maxNotes = 3
 
-// lowWindow is a window without a line to spare for emptiness.
+// lowWindow is the height up to which the screen has no empty lines.
 const lowWindow = 12
 
-// narrow has what is said of the rest of a part fit a line: of two things to do the first is kept.
+// narrow shortens the text about a part's remaining jobs to fit the width: of two suggestions it
+// keeps the first.
 func narrow(parts []part, width int) {
 	for i := range parts {
 		if first, _, two := strings.Cut(parts[i].say, Sign(" · ")); two && len("  100000 more")+room(parts[i].say) > width {
@@ -298,7 +302,7 @@ func narrow(parts []part, width int) {
 	}
 }
 
-func (p *screenPrinter) printPart(part *part) error { // it has rows
+func (p *screenPrinter) printPart(part *part) error {
 	paint := func(column int, cell string) string {
 		if column == 0 {
 			cell = p.a.signed(cell, false)
@@ -327,10 +331,11 @@ func (p *screenPrinter) verdict() string {
 	return p.a.coloured(level, levelColours[level]) + p.a.Clean(p.a.Out, text)
 }
 
-// levelColours are how health is painted.
+// levelColours maps a health level to its colour code.
 var levelColours = map[string]string{"ok": "32", "degraded": "33", "failing": "31"}
 
-// verdictOf returns the health of the queue (ok, degraded or failing) and the text that follows it on the status line.
+// verdictOf returns the health of the queue (ok, degraded or failing) and the text that follows it
+// on the status line.
 func verdictOf(st *control.Status) (level, text string) {
 	if st.Health != "ok" {
 		level, text, _ = strings.Cut(oneLine(st.Health), ":")
@@ -365,7 +370,8 @@ func verdictOf(st *control.Status) (level, text string) {
 
 func waitText(n int64) string { return fmt.Sprintf("%d waiting", n) }
 
-// countsOf returns the number of jobs in each state that has any, and how many end per minute.
+// countsOf returns the number of jobs in each state that has any, and how many attempts end per
+// minute.
 func countsOf(st *control.Status) string {
 	var list []string
 	for _, s := range queue.States() {
@@ -402,7 +408,7 @@ func (p *screenPrinter) parts() []part {
 		running.rows = append(running.rows, []string{marked(&j.Job), j.Queue, j.Node, p.runs(&j.Job), typicalRun(&j.Job), title(&j.Job), last})
 		told = told || j.Progress != nil
 	}
-	for i := range running.rows { // the percentage has no head, and stays in a narrow window
+	for i := range running.rows { // the percentage has no heading, so a narrow window keeps it
 		if told {
 			running.rows[i] = append(running.rows[i], percent(&s.Running[i].Job))
 		}
@@ -448,7 +454,7 @@ func (p *screenPrinter) why(j *control.ScreenJob) string {
 	return text
 }
 
-// ranRoughly is how long a job ran, "-" if it did not.
+// ranRoughly formats how long a job ran. It returns "-" if the job did not run.
 func ranRoughly(j *control.Job) string {
 	switch {
 	case j.RunTimeMS == nil:
@@ -459,14 +465,14 @@ func ranRoughly(j *control.Job) string {
 	return roughly(time.Duration(*j.RunTimeMS) * time.Millisecond)
 }
 
-// age is how long ago an instant was.
+// age formats how long ago a time was.
 func (p *screenPrinter) age(t control.Time) string { return ageOf(t, p.now) }
 
 func ageOf(t control.Time, now time.Time) string {
 	return roughly(max(0, now.Sub(queue.Millis(t).Time())).Truncate(time.Second))
 }
 
-// runs is for how long a job has run, or stood still.
+// runs formats how long a job has been running or paused.
 func (p *screenPrinter) runs(j *control.Job) string {
 	if j.PausedAt != 0 {
 		return "paused " + pausedText(j, p.now)
@@ -474,7 +480,7 @@ func (p *screenPrinter) runs(j *control.Job) string {
 	return p.age(j.StartedAt)
 }
 
-// agoOf is how long ago an instant was, in words.
+// agoOf formats how long ago a time was, in words.
 func agoOf(t control.Time, now time.Time) string {
 	if now.Sub(queue.Millis(t).Time()) < time.Second {
 		return "just now"
@@ -496,8 +502,8 @@ func (p *screenPrinter) starts(j *control.Job) string {
 	return cmp.Or(waitsForText(j), "ready")
 }
 
-// fitParts takes rows away until the parts fit into so many lines; the longest part loses first.
-// Where not even a row of each fits, the last parts go.
+// fitParts removes rows until the parts fit into most lines. The longest part loses a row first. If
+// one row of each does not fit, the last parts are removed.
 func fitParts(parts []part, most int) {
 	lines := func() (n int) {
 		for i := range parts {

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// screenNow is when the screen of the tests is looked at.
+// screenNow is the current time of the tests' screen.
 var screenNow = time.Date(2026, 11, 22, 16, 12, 0, 0, time.Local)
 
-// testScreen is a screen with n jobs in each part.
+// testScreen returns a screen with n jobs in each part.
 func testScreen(n int) *control.Screen {
 	at := func(ago time.Duration) control.Time { return control.Time(queue.MillisOf(screenNow.Add(-ago))) }
 	s := &control.Screen{Status: control.Status{Health: "ok", PID: 1, Jobs: map[string]int64{}, Workers: control.WorkerSummary{Total: 2, Busy: 2}, Throughput: 412}}
@@ -35,8 +35,8 @@ func testScreen(n int) *control.Screen {
 	return s
 }
 
-// The screen says how it is, what runs and how far it is, what is next and when, what failed and
-// why, and what ended last.
+// The screen shows the health, running jobs with their last line, the next jobs with their start,
+// failed jobs with the reason, and the jobs that finished last.
 func TestScreen(t *testing.T) {
 	out, err := os.Create(t.TempDir() + "/out")
 	if err != nil {
@@ -96,8 +96,8 @@ FINISHED  RAN   WHEN    COMMAND
 	}
 }
 
-// A screen fits into its window, and has as many rows as that allows; each part keeps one as long
-// as there is room for that.
+// The screen fits the window and uses all of its lines. Each part keeps one row while there is
+// space for it.
 func TestScreenFitsTheWindow(t *testing.T) {
 	for _, height := range []int{1, 5, 8, 10, 14, 20, 24, 60, 200} {
 		for _, jobs := range []int{0, 1, 3, 40} {
@@ -114,9 +114,9 @@ func TestScreenFitsTheWindow(t *testing.T) {
 					lines++
 				}
 			}
-			least := 5 + 4 + 4 + 3 // a row of each part, and that there are more
+			least := 5 + 4 + 4 + 3 // one row and one "more" line for each part
 			switch {
-			case lines > max(height, 8): // the first part stays
+			case lines > max(height, 8): // the first part is never removed
 				t.Errorf("%d jobs of each: %d lines in a window of %d", jobs, lines, height)
 			case jobs > 0 && height >= least && shown < 4:
 				t.Errorf("%d jobs of each: %d parts in a window of %d", jobs, shown, height)
@@ -127,8 +127,8 @@ func TestScreenFitsTheWindow(t *testing.T) {
 	}
 }
 
-// A table has what runs first, then what waits in the order in which it starts, then what failed,
-// then what has ended, the last first.
+// A table lists running jobs, then waiting jobs in the order of their start, then failed jobs, then
+// ended ones, the latest end first.
 func TestArrangedJobs(t *testing.T) {
 	s := testScreen(2)
 	s.Ready[1].EffectivePriority = 7

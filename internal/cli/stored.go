@@ -14,8 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// printStored prints new jobs in the order in which they were asked for: their ids or, in JSON, the
-// jobs.
+// printStored prints new jobs in the order of the request: their ids, or the jobs as JSON.
 func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) error {
 	if !a.Structured() {
 		_, err := io.WriteString(a.Out, strings.Join(append(ids[:len(ids):len(ids)], ""), "\n"))
@@ -27,8 +26,8 @@ func (a *App) printStored(ctx context.Context, c *control.Client, ids []string) 
 	return nil
 }
 
-// printJobs prints jobs as JSON: as one array, or one a line. A page at a time is read, so any number
-// takes little memory. Those that are gone by now are left out.
+// printJobs prints jobs as JSON: as one array, or one per line. It reads one page at a time, so its
+// memory use is bounded. It omits jobs that were removed.
 func (a *App) printJobs(ctx context.Context, c *control.Client, ids []string) error {
 	out := bufio.NewWriter(a.out())
 	list := array{out, "["}
@@ -49,13 +48,14 @@ func (a *App) printJobs(ctx context.Context, c *control.Client, ids []string) er
 		}
 	}
 	if !a.JSONL {
-		list.end() // Flush has its error
+		list.end() // Flush returns its error
 	}
 	return out.Flush()
 }
 
-// jobsNamed are the jobs of these ids, control.SelectStep at most, in their order. Those that were
-// enqueued together stand in one page of a list; others are asked for one by one.
+// jobsNamed returns the jobs with these ids, in this order. There may be at most
+// control.SelectStep. Jobs that were enqueued together share one page of the list, so this usually
+// needs two requests. Other jobs are read one by one.
 func jobsNamed(ctx context.Context, c *control.Client, ids []string) ([]control.Job, error) {
 	known := map[string]control.Job{}
 	last, err := c.Show(ctx, control.Show{ID: control.Name(ids[len(ids)-1])})

@@ -10,13 +10,13 @@ import (
 
 const (
 	columnGap   = 2  // spaces between columns
-	wholeColumn = 19 // a column no wider than a time is shown whole, if it is shown
-	leastColumn = 10 // what others are cut to, before a column is left out
-	leastChosen = 3  // what all are cut to, if a person chose them
+	wholeColumn = 19 // a column up to this width, that of a time, is never cut
+	leastColumn = 10 // wider columns are cut to this width before a column is omitted
+	leastChosen = 3  // all columns are cut to this width if the user chose them
 )
 
-// named prints a list of so many as a table, whose rows begin with a name, or those names alone under
-// --quiet. Of a list that is empty it says so.
+// named prints a table of many rows whose first cells are names. With --quiet it prints only the
+// names. For an empty list it prints the text empty.
 func (a *App) named(many int, empty string, head []string, row func(i int) []string) error {
 	rows := make([][]string, many)
 	for i := range rows {
@@ -34,20 +34,21 @@ func (a *App) named(many int, empty string, head []string, row func(i int) []str
 		a.Say("%s", empty)
 		return nil
 	}
-	if slices.Index(head, "QUEUE") > 0 { // which names none of them
+	if slices.Index(head, "QUEUE") > 0 { // not a table of queues, whose first column is QUEUE
 		head, rows = withoutPlain(head, rows)
 	}
 	return a.table(head, rows)
 }
 
-// table prints rows under a head. On a terminal it fits: long cells are cut and, where
-// that is not enough, columns left out, unless a person chose them. What colours a job's text has
-// are left out, for here colours tell of states.
+// table prints rows under a heading. On a terminal it fits the width: long cells are cut and, if
+// that is not enough, columns are omitted, unless the user chose them. Colours in a job's text are
+// removed, because queuectl's colours show states.
 func (a *App) table(head []string, rows [][]string) error {
 	return a.paintedTable(head, rows, func(_ int, cell string) string { return cell })
 }
 
-// paintedTable is table, whose cells are painted once they fit.
+// paintedTable prints a table like table does, and colours each cell with paint after it has been
+// cut.
 func (a *App) paintedTable(head []string, rows [][]string, paint func(column int, cell string) string) error {
 	widths, limit := make([]int, len(head)), a.width(a.Out)
 	rows = append([][]string{NameZones(head, rows)}, rows...)
@@ -74,7 +75,8 @@ func (a *App) paintedTable(head []string, rows [][]string, paint func(column int
 	return nil
 }
 
-// tableLines are the lines of a table whose columns are so wide; one of width 0 is left out.
+// tableLines returns the lines of a table with the given column widths. It omits columns of width
+// 0.
 func tableLines(rows [][]string, widths []int, paint func(column int, cell string) string) (lines []string) {
 	for _, row := range rows {
 		var b strings.Builder
@@ -91,8 +93,12 @@ func tableLines(rows [][]string, widths []int, paint func(column int, cell strin
 	return lines
 }
 
-// fit makes the columns of a table fit into so many of a terminal's. One that is left
-// out gets 0. The first and the last one stay: what a row is about, and what it says.
+// fit computes column widths so that the table fits into limit columns of the terminal. An omitted
+// column gets 0. fit never omits the first and the last column, which hold the row's name and its
+// main text.
+//
+// For example, columns of 2, 10, 8, 8, 19 and 100 get 2, 10, 8, 0, 0 and 14 of 40 columns: two are
+// omitted, and the last one is cut.
 func fit(widths []int, limit int, chosen bool) []int {
 	got := make([]int, len(widths))
 	used, shown := -columnGap, len(widths)
@@ -106,7 +112,7 @@ func fit(widths []int, limit int, chosen bool) []int {
 		used += got[i] + columnGap
 	}
 	for ; used > limit && shown > 2; shown-- {
-		out, time := 0, false // the last one, of times if there are any
+		out, time := 0, false // omit the last column of times, or else the last one
 		for i := 1; i < len(got)-1; i++ {
 			if wide := got[i] > leastColumn; got[i] > 0 && (wide || !time) {
 				out, time = i, wide
@@ -115,14 +121,14 @@ func fit(widths []int, limit int, chosen bool) []int {
 		used -= got[out] + columnGap
 		got[out] = 0
 	}
-	for ; used > limit; used-- { // two are left: the wider one is cut on
+	for ; used > limit; used-- { // two columns remain; cut the wider one further
 		first, last := &got[0], &got[len(got)-1]
 		if *first > *last {
 			last = first
 		}
 		*last--
 	}
-	for ; used < limit; used++ { // what is free goes to the narrowest that is cut
+	for ; used < limit; used++ { // distribute free space to the narrowest cut column
 		next := -1
 		for i := range got {
 			if got[i] > 0 && got[i] < widths[i] && (next < 0 || got[i] < got[next]) {
@@ -137,7 +143,7 @@ func fit(widths []int, limit int, chosen bool) []int {
 	return got
 }
 
-// room is how many columns a text takes on a terminal: colours take none.
+// room returns how many columns a text takes on a terminal. Colour sequences take none.
 func room(s string) (n int) {
 	for len(s) > 0 {
 		_, k, columns := next(s)
@@ -147,14 +153,14 @@ func room(s string) (n int) {
 	return n
 }
 
-// cut shortens a text to n columns. No colour is cut in two, or left on, and no sign
-// parted from the letter that it stands on.
+// cut shortens a text to n columns. It never splits a colour sequence, leaves a colour active, or
+// separates a combining mark from its letter.
 func cut(s string, n int) string {
 	if room(s) <= n {
 		return s
 	}
 	mark := Sign("…")
-	if room(mark) > n { // it is ASCII
+	if room(mark) > n { // only if mark is ASCII
 		mark = mark[:max(0, n)]
 	}
 	kept := n - room(mark)
@@ -174,7 +180,7 @@ func cut(s string, n int) string {
 	return b.String() + mark + last
 }
 
-// folded breaks texts into lines of so many columns at most, between words where there are any.
+// folded breaks texts into lines of at most width columns, between words if possible.
 func folded(width int, texts ...string) (lines []string) {
 	for _, text := range texts {
 		for room(text) > width && width > 0 {
@@ -203,8 +209,8 @@ func folded(width int, texts ...string) (lines []string) {
 	return lines
 }
 
-// next is what a text begins with: a colour, or a character with the signs that
-// stand on it, its length in bytes and the columns that it takes.
+// next returns the length in bytes and the columns of the first unit of a text: a colour sequence,
+// or a character with its combining marks.
 func next(s string) (painted bool, length, columns int) {
 	if k := termtext.Colour(s); k > 0 {
 		return true, k, 0
@@ -224,5 +230,5 @@ func next(s string) (painted bool, length, columns int) {
 	return false, length, columns
 }
 
-// emojiSign makes a character an emoji, which is wide.
+// emojiSign is the variation selector that makes a character an emoji, which is two columns wide.
 const emojiSign = 0xfe0f

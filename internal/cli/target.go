@@ -15,24 +15,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Target is the service that was chosen.
+// Target is the service that a command uses.
 type Target struct {
 	Socket string
-	Start  string // the command that starts it
-	Own    bool   // it is the user's own, so it may be started by the way
-	None   bool   // there is none yet: no queue, of the user or of the system
+	Start  string // command that starts the service, for messages
+	Own    bool   // the service is the user's own, so a command may start it automatically
+	None   bool   // no queue exists yet, neither the user's nor the system's
 
-	// Serve are the flags by which serve has a folder of this service's own, nil for the user's
-	// own places and where the folder is not known.
+	// Serve holds the flags that make serve use this service's directory. nil means the user's default
+	// directory, or that the directory is unknown.
 	Serve []string
 }
 
 // Startable reports whether service start can start it in the background.
 func (t *Target) Startable() bool { return t.Own || t.Serve != nil }
 
-// Choose finds the service: by flag, by environment, else the user's own if its
-// folder exists, else the system's if that does. Whether it answers does not
-// matter.
+// Choose selects the service: from the flags, then from the environment, then the user's own
+// service if its directory exists, then the system's if its directory or socket exists. Choose does
+// not check whether the service runs.
 func (a *App) Choose() (Target, error) {
 	if a.Socket != "" {
 		return a.chosenBySocket()
@@ -57,7 +57,8 @@ func (a *App) Choose() (Target, error) {
 	return own, err
 }
 
-// chosenBySocket is the service that --socket names, in the folder of --dir if that is given too.
+// chosenBySocket returns the service that --socket names, with the directory of --dir if that is
+// also set.
 func (a *App) chosenBySocket() (Target, error) {
 	t := targetAt(a.Socket)
 	if err := isSocket("--socket", a.Socket); err != nil || a.Dir == "" {
@@ -73,10 +74,11 @@ func (a *App) chosenBySocket() (Target, error) {
 	return t, err
 }
 
-// startOwn starts the user's own service.
+// startOwn is the command that starts the user's own service.
 const startOwn = "queuectl service start"
 
-// inFolder is the service that has everything below one folder, as a person has named that.
+// inFolder returns the service whose files are all in dir. named is the directory as the user wrote
+// it.
 func inFolder(dir, named string) Target {
 	if user, err := config.User(); err == nil && dir == user.State {
 		return Target{Socket: user.Socket, Start: startOwn}
@@ -84,7 +86,8 @@ func inFolder(dir, named string) Target {
 	return Target{Socket: config.In(dir).Socket, Start: "queuectl --dir " + queue.Word(named) + " service start", Serve: []string{"--dir", dir}}
 }
 
-// targetAt is the service of a socket, which is started on the folder that the socket stands for.
+// targetAt returns the service of a socket. Its directory is derived from the socket's path if
+// possible.
 func targetAt(socket string) Target {
 	user, err := config.User()
 	around, known := config.Around(socket)
@@ -101,7 +104,7 @@ func targetAt(socket string) Target {
 	return Target{Socket: socket, Start: "queuectl serve --socket " + queue.Word(socket)}
 }
 
-// Folder is the places of the chosen service, as far as they are known.
+// Folder returns the paths of the chosen service. It returns an error if they are unknown.
 func (a *App) Folder() (config.Places, error) {
 	t, err := a.Choose()
 	if err != nil {
@@ -129,8 +132,8 @@ func exists(path string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// connect connects to the chosen service. c is nil if none could be chosen; else err is why it is
-// not reached.
+// connect connects to the chosen service. c is nil if no service could be chosen. Otherwise err
+// reports why the connection failed.
 func (a *App) connect(ctx context.Context) (c *control.Client, t Target, err error) {
 	if t, err = a.Choose(); err != nil {
 		return nil, t, err
@@ -147,8 +150,9 @@ func (a *App) connect(ctx context.Context) (c *control.Client, t Target, err err
 	return c, t, err
 }
 
-// bothServices says, once for each user, that the user's own service answers although the machine has one too.
-// Later it returns "". A mark in the own service's directory remembers that it was said.
+// bothServices returns a message that the user's own service is used although the machine has one
+// too. It returns the message once per user, then "". A marker file in the user's state directory
+// records that.
 func bothServices(user, system config.Places) string {
 	if !exists(system.State) && !socketExists(system.Socket) {
 		return ""
@@ -161,7 +165,7 @@ func bothServices(user, system config.Places) string {
 	return "queuectl: using your own service (" + user.Socket + "); to use the service of the machine: --socket " + system.Socket
 }
 
-// Client speaks to the chosen service.
+// Client returns a client that is connected to the chosen service.
 func (a *App) Client() (*control.Client, error) {
 	c, t, err := a.connect(context.Background())
 	if c == nil {
@@ -173,8 +177,8 @@ func (a *App) Client() (*control.Client, error) {
 // errOther means that queuectld has executed the command.
 var errOther = errors.New("queuectld has executed the command")
 
-// reader speaks to the chosen service for a verb that only reads. Where that does not run and
-// --dir names the folder of a private run, the answers come from its files.
+// reader returns a client for a command that only reads. If the service does not run and --dir
+// names the directory of a private run, the client reads the queue's files.
 func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	if a.looked != nil {
 		return a.looked, nil
@@ -202,7 +206,8 @@ func (a *App) reader(ctx context.Context) (*control.Client, error) {
 	return looked, nil
 }
 
-// readerUnless is reader, or Client for a verb that waits for what is to come.
+// readerUnless returns a client as reader does. If the command waits for future events, it requires
+// a running service.
 func (a *App) readerUnless(ctx context.Context, waits bool) (*control.Client, error) {
 	if waits {
 		return a.Client()
@@ -210,8 +215,8 @@ func (a *App) readerUnless(ctx context.Context, waits bool) (*control.Client, er
 	return a.reader(ctx)
 }
 
-// privateFolder is the folder that --dir names, if it is a private run's: of any other a script has to
-// see that its service does not run.
+// privateFolder returns the directory of --dir, and whether it belongs to a private run. For any
+// other directory, a script must see that the service does not run.
 func (a *App) privateFolder() (dir string, private bool) {
 	if a.Socket != "" || a.Dir == "" {
 		return "", false
@@ -220,8 +225,7 @@ func (a *App) privateFolder() (dir string, private bool) {
 	return dir, err == nil && exists(filepath.Join(dir, recipeName))
 }
 
-// answer prints what a method of the chosen service answers: as JSON, or as print has it
-// for a person.
+// answer calls a method of the chosen service and prints the reply, as JSON or with print.
 func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	c, err := a.Client()
 	if err != nil {
@@ -231,13 +235,15 @@ func answer[P, R any](ctx context.Context, a *App, method func(*control.Client, 
 	return answerOf(ctx, a, c, method, p, print)
 }
 
-// ReadingClient is a client of a verb that only reads: where there is no queue that is told, and is no failure.
+// ReadingClient returns a client for a command that only lists things. A missing queue is then
+// reported, but is not a failure.
 func (a *App) ReadingClient(ctx context.Context) (*control.Client, error) {
 	a.lists = true
 	return a.reader(ctx)
 }
 
-// readAnswer is answer for a verb that only reads: a private run's folder is read without its service.
+// readAnswer calls a method and prints the reply, like answer. It is for commands that only read,
+// which can use the directory of a private run without its service.
 func readAnswer[P, R any](ctx context.Context, a *App, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	c, err := a.ReadingClient(ctx)
 	if err != nil {
@@ -247,7 +253,8 @@ func readAnswer[P, R any](ctx context.Context, a *App, method func(*control.Clie
 	return answerOf(ctx, a, c, method, p, print)
 }
 
-// answerOf is answer of a service that was reached.
+// answerOf calls a method and prints the reply, like answer, with a client that is already
+// connected.
 func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method func(*control.Client, context.Context, P) (R, error), p P, print func(R) error) error {
 	got, err := method(c, ctx, p)
 	switch {
@@ -259,11 +266,11 @@ func answerOf[P, R any](ctx context.Context, a *App, c *control.Client, method f
 	return print(got)
 }
 
-// skewAfter bounds the question for the version of a service that refused.
+// skewAfter bounds the request for the version of a service that rejected a request.
 const skewAfter = time.Second
 
-// skew returns a hint for an error of a service that does not know a request: that it has another version. It returns ""
-// if the versions are equal or the service does not report its own.
+// skew returns a hint for the error of a service that does not know a request: it may have another
+// version. skew returns "" if the versions are equal or the service does not report its own.
 func (a *App) skew(err error) string {
 	if a.lastClient == nil || !errors.Is(err, queue.ErrUnsupported) && !errors.Is(err, queue.ErrInvalid) {
 		return ""
@@ -284,7 +291,7 @@ var errNoQueue = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no
 // errNothingToCheck is errNoQueue for a health check, which must not succeed without a queue.
 var errNothingToCheck = &queue.Error{Code: queue.CodeUnavailable, Message: "there is no queue yet, so there is nothing to check; your first job creates it: queuectl enqueue 'echo hello' (or run: queuectl service start)"}
 
-// Reached adds what to do next to an error of connecting.
+// Reached adds the next step to a connection error.
 func (a *App) Reached(err error, t Target) error {
 	if errors.Is(err, control.ErrUnreachable) && !errors.Is(err, os.ErrPermission) {
 		if start, registered := registered.Own(); t.Own && registered {

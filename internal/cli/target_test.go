@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/config"
 )
 
-// Where the machine has a service and the user another one, the client says once which one answers.
+// If both the machine and the user have a service, the client prints once which one it uses.
 func TestBothServicesAreNamedOnce(t *testing.T) {
 	user, system := config.In(t.TempDir()), config.In(filepath.Join(t.TempDir(), "system"))
 	if got := bothServices(user, system); got != "" {

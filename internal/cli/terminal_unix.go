@@ -20,27 +20,38 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// joint is a person's terminal that is joined with a job's.
+// This file connects the user's terminal to the terminal of a job. Two goroutines work on one
+// joint. The first follows the job and prints its output unchanged (print). The second connects the
+// input to one attempt after another (join): it attaches to the attempt, puts the user's terminal
+// into raw mode (enter), and passes keys and size changes on (serve). When the attempt ends, leave
+// restores the terminal.
+//
+// The output may also change modes of the user's terminal, for example hide the cursor.
+// termtext.Modes tracks that, so that leave can revert it.
+
+// joint connects the user's terminal to a job's terminal.
 type joint struct {
 	a     *App
 	c     *control.Client
 	f     *followed
-	typed chan []byte // what was typed for the job
+	typed chan []byte // input for the job
 	left  chan struct{}
-	ended chan int // the last attempt that has ended, by number, until join has heard of it
+	ended chan int // the last attempt that has ended, until join has received its number
 
-	mu    sync.Mutex
-	saved *term.State // how the terminal was, while an attempt has it; nil else; guarded by mu, as is all below
-	over  int         // attempts up to this one have ended
-	gone  bool        // the user has left the job; nothing more of it is shown
+	mu sync.Mutex
+	// saved is the terminal's original state while an attempt uses the terminal, and nil otherwise. mu
+	// guards it and all fields below.
+	saved *term.State
+	over  int  // number of the newest attempt that has ended
+	gone  bool // the user has left the job; show prints nothing more
 	modes termtext.Modes
 }
 
-// everyAttempt stands for all attempts of a job that has ended.
+// everyAttempt is an attempt number above all others, for a job that has ended.
 const everyAttempt = 1 << 30
 
-// JoinTerminal joins the terminal of a job with the person's while an attempt runs, and follows
-// the job to its end as attached does. It leaves the person's as it was.
+// JoinTerminal connects the user's terminal to the job's while an attempt runs. Like attached, it
+// follows the job to its end. It restores the user's terminal.
 func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, interrupts <-chan os.Signal) error {
 	j := &joint{a: a, c: c, f: f, typed: make(chan []byte, typedAhead), left: make(chan struct{}), ended: make(chan int, 1)}
 	defer j.leaveJob()
@@ -52,8 +63,8 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 	defer loops.Wait()
 	defer stop()
 	done := make(chan error, 1)
-	go func() { // ends with the job, or stop
-		defer j.leave(everyAttempt) // also where it panics
+	go func() { // ends with the job, or with stop
+		defer j.leave(everyAttempt) // deferred, so that a panic restores the terminal too
 		done <- a.follow(ctx, c, f, j.print)
 	}()
 	loops.Go(func() {
@@ -71,7 +82,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 		a.Exit = 128 + int(s.(syscall.Signal))
 		fmt.Fprintf(a.Err, "\n%s\n", continuesText(f.id))
 		return nil
-	case <-interrupts: // no attempt has the terminal, or somebody else has sent it
+	case <-interrupts: // no attempt uses the terminal, or another process sent the signal
 		j.leaveJob()
 		if !f.cancelOnExit && a.detachOrCancel(f.id, interrupts, done) {
 			return a.cancelAndExit(c, f.id)
@@ -84,7 +95,7 @@ func (a *App) JoinTerminal(ctx context.Context, c *control.Client, f *followed, 
 	return nil
 }
 
-// enter gives the terminal to an attempt, unless that has ended.
+// enter puts the user's terminal into raw mode for an attempt, unless the attempt has ended.
 func (j *joint) enter(attempt int) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -99,13 +110,14 @@ func (j *joint) enter(attempt int) error {
 	return nil
 }
 
-// leave takes the terminal back from attempts up to this one, and leaves it as it was.
+// leave disconnects the terminal from this attempt and all earlier ones, and restores the terminal.
 func (j *joint) leave(attempt int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.over = max(j.over, attempt)
 	_, columns := j.size()
-	j.a.Out.WriteString(j.modes.Undo(columns)) // also where the terminal only showed the output
+	// The output may set modes even if the terminal is not connected.
+	j.a.Out.WriteString(j.modes.Undo(columns))
 	j.modes = termtext.Modes{}
 	if j.saved == nil {
 		return
@@ -114,7 +126,7 @@ func (j *joint) leave(attempt int) {
 	j.saved = nil
 }
 
-// leaveJob takes the terminal back from all attempts. What the job prints from now on is not shown.
+// leaveJob disconnects the terminal from all attempts. Later output of the job is not shown.
 func (j *joint) leaveJob() {
 	j.mu.Lock()
 	j.gone = true
@@ -124,7 +136,7 @@ func (j *joint) leaveJob() {
 
 // show writes the job's output unchanged, since it is meant for a terminal.
 func (j *joint) show(data []byte) error {
-	j.mu.Lock() // until it is written, so that nothing is shown after leave has undone what it changes
+	j.mu.Lock() // held during the write, so that no output follows after leave has reset the modes
 	defer j.mu.Unlock()
 	if j.gone {
 		return nil
@@ -134,8 +146,8 @@ func (j *joint) show(data []byte) error {
 	return err
 }
 
-// print is a printer of the job's output. What there is of an attempt that runs already is not
-// shown where it was a full screen, which the job draws again.
+// print implements printer for a connected terminal. If the running attempt is in full-screen mode,
+// print skips the previous output, because the program redraws its screen.
 func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, ended func(attempt int) error) error {
 	if j.f.later {
 		lines, err := j.comeLater(ctx)
@@ -149,7 +161,7 @@ func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, en
 		case p.Ended:
 			j.leave(p.Attempt)
 			select {
-			case <-j.ended: // join has not heard of the one before, and need not
+			case <-j.ended: // join has not received the previous number and does not need it
 			default:
 			}
 			j.ended <- p.Attempt
@@ -164,13 +176,13 @@ func (j *joint) print(ctx context.Context, c *control.Client, p control.Logs, en
 	return err
 }
 
-// comeLater gives the terminal the modes that the job has already set on its own, and returns how many
-// of the last lines are worth showing.
+// comeLater sets the terminal modes that the running attempt has already set. It returns how many
+// of the last lines to show.
 func (j *joint) comeLater(ctx context.Context) (lines int, err error) {
 	joined, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Controls: true})
 	if err != nil && ctx.Err() != nil {
 		return 0, err
-	} // where no attempt runs, no modes are set
+	} // if no attempt runs, no modes are set
 	var m termtext.Modes
 	m.Write([]byte(joined.Controls))
 	if !m.FullScreen() {
@@ -180,7 +192,7 @@ func (j *joint) comeLater(ctx context.Context) (lines int, err error) {
 	return lines, j.show([]byte(m.Again()))
 }
 
-// size is that of the person's terminal.
+// size returns the size of the user's terminal, or 24 by 80 if it is unknown.
 func (j *joint) size() (rows, cols int) {
 	cols, rows, err := term.GetSize(int(j.a.Out.Fd()))
 	if err != nil || rows < 1 || cols < 1 {
@@ -189,7 +201,7 @@ func (j *joint) size() (rows, cols int) {
 	return rows, cols
 }
 
-// join joins the terminal of one attempt after another, until ctx ends or the person leaves.
+// join connects the terminal to one attempt after another, until ctx ends or the user leaves.
 func (j *joint) join(ctx context.Context) {
 	redraw := j.f.later
 	for next := 0; ctx.Err() == nil; {
@@ -207,9 +219,9 @@ func (j *joint) join(ctx context.Context) {
 				next = n + 1
 				continue
 			}
-		case errors.Is(err, queue.ErrWrongState): // it was over before it could be joined
+		case errors.Is(err, queue.ErrWrongState): // the attempt ended before it could be joined
 		case ctx.Err() != nil, errors.Is(err, queue.ErrUnavailable), errors.Is(err, queue.ErrNotFound):
-			return // who follows the job says so
+			return // follow reports the error
 		default:
 			fmt.Fprintf(j.a.Err, "queuectl: view only, input is not sent to the job: %s\n", oneLine(j.a.Clean(j.a.Err, err.Error())))
 			return
@@ -222,17 +234,18 @@ func (j *joint) join(ctx context.Context) {
 	}
 }
 
-// attach asks for the terminal of an attempt, and gives it the size of the person's.
+// attach connects to the terminal of an attempt and sets its size to the size of the user's
+// terminal.
 func (j *joint) attach(ctx context.Context, attempt int, wait bool) (control.Attached, error) {
 	rows, cols := j.size()
 	return j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Wait: wait, Rows: rows, Cols: cols})
 }
 
-// redrawAfter is how long a program has to see that its terminal has another size, before it
-// has the old one again: so it draws its screen anew.
+// redrawAfter is how long the terminal keeps a changed size before it gets the original one back.
+// The program notices the change and redraws its screen.
 const redrawAfter = 100 * time.Millisecond
 
-// redraw has the program of an attempt draw its screen anew.
+// redraw makes the program of an attempt redraw its screen.
 func (j *joint) redraw(ctx context.Context, attempt int) {
 	rows, cols := j.size()
 	other := rows - 1
@@ -240,7 +253,7 @@ func (j *joint) redraw(ctx context.Context, attempt int) {
 		other = rows + 1
 	}
 	if _, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Rows: other, Cols: cols}); err != nil {
-		return // it has ended, or who follows the job says so
+		return // the attempt has ended, or follow reports the error
 	}
 	select {
 	case <-time.After(redrawAfter):
@@ -249,8 +262,8 @@ func (j *joint) redraw(ctx context.Context, attempt int) {
 	j.attach(ctx, attempt, false)
 }
 
-// serve passes on what is typed, and the terminal's size, until an attempt has ended, which it
-// returns, or ctx does.
+// serve sends input and size changes to an attempt. It returns the number of the attempt that has
+// ended, or 0 if ctx ends first.
 func (j *joint) serve(ctx context.Context, attempt int) (ended int) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)
@@ -263,11 +276,11 @@ func (j *joint) serve(ctx context.Context, attempt int) (ended int) {
 		defer j.leave(attempt)
 		j.read(ctx)
 	})
-	var data []byte // not typed yet
+	var data []byte // input that the job has not accepted yet
 	pause := typeAgain
 	for {
 		typed, again := j.typed, (<-chan time.Time)(nil)
-		if len(data) > 0 { // the job is to read first
+		if len(data) > 0 { // send the remaining input before reading more
 			typed, again = nil, time.After(pause)
 		}
 		var err error
@@ -288,19 +301,21 @@ func (j *joint) serve(ctx context.Context, attempt int) (ended int) {
 		case <-ctx.Done():
 			return 0
 		}
-		if err != nil { // it has ended, or who follows the job says so
+		if err != nil { // the attempt has ended, or follow reports the error
 			data = nil
 		}
 	}
 }
 
-// typeAgain is how long it is waited for a job to read what was typed, at first and at most.
+// These constants are the first and the longest pause before input is sent again to a job that does
+// not read.
 const (
 	typeAgain     = 5 * time.Millisecond
 	typeAgainLast = 200 * time.Millisecond
 )
 
-// send types into the job's terminal, and is what there was no room for.
+// send sends input to the job's terminal. It returns the rest that the terminal's buffer could not
+// take.
 func (j *joint) send(ctx context.Context, attempt int, data []byte) (rest []byte, err error) {
 	got, err := j.c.Attach(ctx, control.Attach{ID: control.Name(j.f.id), Attempt: attempt, Base64: data})
 	if err != nil {
@@ -309,15 +324,15 @@ func (j *joint) send(ctx context.Context, attempt int, data []byte) (rest []byte
 	return data[got.Taken:], nil
 }
 
-// typedAhead is how many reads of a terminal wait for a job that does not read, and refuseAfter
-// how long one more waits before it is refused, with the bell: so the keys that leave a job
-// are heard whatever it does.
+// typedAhead is how many reads of the user's terminal are buffered for a job that does not read.
+// After that, each read waits up to refuseAfter and is then dropped with a bell, so the keys that
+// leave the job always work.
 const (
 	typedAhead  = 256
 	refuseAfter = time.Second
 )
 
-// read takes what is typed until ctx ends.
+// read reads the user's input until ctx ends.
 func (j *joint) read(ctx context.Context) {
 	wake, end, err := os.Pipe()
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// JoinTerminal joins the terminal of a job with the person's. A service on Windows gives its
-// jobs none.
+// JoinTerminal returns an error, because jobs have no terminal on Windows.
 func (a *App) JoinTerminal(context.Context, *control.Client, *followed, <-chan os.Signal) error {
 	return errors.New("jobs have no terminal on Windows")
 }

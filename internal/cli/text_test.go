@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Times are read as a person writes them, in the caller's zone.
+// Times in the formats that people use are parsed in the caller's zone.
 func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	berlin := time.FixedZone("CET", 3600)
 	india := time.FixedZone("IST", 5*3600+1800)
@@ -63,24 +63,25 @@ func TestTimesAreReadInTheCallersZone(t *testing.T) {
 	}
 }
 
-// The forms of at(1): of its man page, its examples in POSIX, and their neighbours. A bare hour, and a
-// date of digits alone, are refused: other programs read them otherwise.
+// parseWhen accepts the forms of at(1): those of its man page, of the examples in POSIX, and
+// similar ones. It rejects a bare hour and a date of digits only, which other programs interpret
+// differently.
 func TestTimesAreReadAsAtReadsThem(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
-		// POSIX.1-2024, at, EXAMPLES, and what its grammar has in their places.
+		// The examples of at in POSIX.1-2024, and variants that its grammar allows.
 		"0730 tomorrow": "2026-03-11T07:30:00+01:00", "now + 1 hour": "2026-03-10T12:00:00+01:00", "0815am Jan 24": "2027-01-24T08:15:00+01:00", "now + 1day": "2026-03-11T11:00:00+01:00",
 		"5 pm FRIday": "2026-03-13T17:00:00+01:00", "17:00 utc+ 30minutes": "2026-03-10T17:30:00Z", "0815 UTC Jan 24": "2027-01-24T08:15:00Z", "noon GMT": "2026-03-10T12:00:00Z",
 		"now next day": "2026-03-11T11:00:00+01:00", "noon next week": "2026-03-17T12:00:00+01:00", "3pm tomorrow + 1 week": "2026-03-18T15:00:00+01:00", "now + 3 years": "2029-03-10T11:00:00+01:00",
-		// at(1) of Debian and of the BSDs.
+		// The examples of at(1) on Debian and the BSDs.
 		"4pm + 3 days": "2026-03-13T16:00:00+01:00", "10am Jul 31": "2026-07-31T10:00:00+01:00", "1am tomorrow": "2026-03-11T01:00:00+01:00", "now + 2 minutes": "2026-03-10T11:02:00+01:00", "teatime": "2026-03-10T16:00:00+01:00",
 		"now + 1 month": "2026-04-10T11:00:00+01:00", "noon 12/24/2026": "2026-12-24T12:00:00+01:00", "12/24/26": "2026-12-24T00:00:00+01:00", "0930 24.12.26": "2026-12-24T09:30:00+01:00", "24.12.2026 3pm": "2026-12-24T15:00:00+01:00", "15:04 26-12-24": "2026-12-24T15:04:00+01:00",
-		// What people type as well.
+		// Other common forms.
 		"2026-12-24 noon": "2026-12-24T12:00:00+01:00", "2026-12-24 3pm": "2026-12-24T15:00:00+01:00", "2026-12-24 at 3:30 pm": "2026-12-24T15:30:00+01:00", "15:04 2026-12-24": "2026-12-24T15:04:00+01:00", "midnight 2026-12-24": "2026-12-24T00:00:00+01:00", "2026-12-24 0930": "2026-12-24T09:30:00+01:00",
 		"0930": "2026-03-11T09:30:00+01:00", "1130": "2026-03-10T11:30:00+01:00", "0000": "2026-03-11T00:00:00+01:00", "next week": "2026-03-17T11:00:00+01:00", "next month": "2026-04-10T11:00:00+01:00", "next year": "2027-03-10T11:00:00+01:00", "next hour": "2026-03-10T12:00:00+01:00",
 		"in 1 month": "2026-04-10T11:00:00+01:00", "in a year": "2027-03-10T11:00:00+01:00", "+1 month": "2026-04-10T11:00:00+01:00", "+2months": "2026-05-10T11:00:00+01:00", "tomorrow + 1 month": "2026-04-11T00:00:00+01:00", "2026-01-31 noon + 1 month": "2026-03-03T12:00:00+01:00",
 		"2 months ago": "2026-01-10T11:00:00+01:00", "a year ago": "2025-03-10T11:00:00+01:00", "last week": "2026-03-03T11:00:00+01:00", "last month": "2026-02-10T11:00:00+01:00",
-		// The zone of the time: ISO 8601, and with a space.
+		// A time zone as in ISO 8601, and after a space.
 		"2026-03-01T15:04:05+0100": "2026-03-01T15:04:05+01:00", "2026-03-01T15:04:05-0530": "2026-03-01T15:04:05-05:30", "2026-03-01T15:04+01": "2026-03-01T15:04:00+01:00", "2026-03-01T15:04Z": "2026-03-01T15:04:00Z", "2026-03-01t15:04:05z": "2026-03-01T15:04:05Z", "2026-03-01 15:04:05 +0200": "2026-03-01T15:04:05+02:00",
 		"2026-03-01 15:04 +02:00": "2026-03-01T15:04:00+02:00", "2026-03-01 15:04 UTC": "2026-03-01T15:04:00Z", "15:04+0300": "2026-03-10T15:04:00+03:00", "23:30-0500 tomorrow": "2026-03-11T23:30:00-05:00", "2026-03-01T15:04:05.25+0100": "2026-03-01T15:04:05.25+01:00",
 		"0930 +0100": "2026-03-11T09:30:00+01:00", "3pm +01:00": "2026-03-10T15:00:00+01:00", "noon -0500": "2026-03-10T12:00:00-05:00", "tomorrow 0930 +02:00": "2026-03-11T09:30:00+02:00", "3 pm +0530 tomorrow": "2026-03-11T15:00:00+05:30",
@@ -98,8 +99,8 @@ func TestTimesAreReadAsAtReadsThem(t *testing.T) {
 	}
 }
 
-// Where the clock is put forward over a time it is the first instant after that, and where the clock
-// shows a time twice it is the first, as in the guide's table of schedules.
+// A time that a clock change skips means the first instant after the change. A time that occurs
+// twice means the first occurrence. The guide's table of schedules says the same.
 func TestTimesInClockChanges(t *testing.T) {
 	for _, c := range []struct{ zone, now, text, want string }{
 		{"America/New_York", "2027-03-13T12:00:00Z", "2027-03-14 02:30", "2027-03-14T03:00:00-04:00"},
@@ -134,7 +135,7 @@ func TestTimesInClockChanges(t *testing.T) {
 	}
 }
 
-// Where a person looks back, what is left open is the last one, not the next.
+// In a flag for past times, an incomplete time means the previous occurrence, not the next.
 func TestTimesThatHavePassed(t *testing.T) {
 	now := time.Date(2026, 3, 10, 11, 0, 0, 0, time.FixedZone("CET", 3600)) // a Tuesday
 	for text, want := range map[string]string{
@@ -148,7 +149,7 @@ func TestTimesThatHavePassed(t *testing.T) {
 	}
 }
 
-// Durations are read in words where a person gives them, and one error names examples.
+// Durations can be written in words, and the error for an invalid one contains examples.
 func TestDurationsAreReadInWords(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, "1h30m": 90 * time.Minute, "7d": 7 * 24 * time.Hour,
@@ -172,7 +173,7 @@ func TestDurationsAreReadInWords(t *testing.T) {
 	}
 }
 
-// When something is due is said with the day, the zone and how far it is.
+// The text of a due time contains the day, the zone and the time left.
 func TestDueTimesAreToldInFull(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	for after, want := range map[time.Duration]string{
@@ -189,7 +190,8 @@ func TestDueTimesAreToldInFull(t *testing.T) {
 	}
 }
 
-// Where a duration stands for a time, or a time for a duration, it is said how to write it.
+// The error for a duration instead of a time, or a time instead of a duration, says how to write
+// it.
 func TestTimesAndDurationsAreToldApart(t *testing.T) {
 	for line, want := range map[string]string{
 		"enqueue|--at|2 hours": `--at: "2 hours" is a duration, not a time; write "in 2 hours" or +2h`, "enqueue|--expires-at|5min": `write "in 5min" or +5m`,
@@ -201,7 +203,7 @@ func TestTimesAndDurationsAreToldApart(t *testing.T) {
 	}
 }
 
-// A setting that is a duration takes words; no other is changed.
+// Settings that are durations accept words. The values of other settings are unchanged.
 func TestSettingsTakeDurationsInWords(t *testing.T) {
 	for _, c := range [][3]string{
 		{"retention_dead", "30 days", "30d"}, {"retention-dead", "never", "never"}, {"timeout", "2 hours", "2h"}, {"timeout", "1h30m", "1h30m"}, {"backoff_max", "soon", "soon"},
@@ -213,7 +215,7 @@ func TestSettingsTakeDurationsInWords(t *testing.T) {
 	}
 }
 
-// All that the reference says of how times and durations are written is read.
+// Every form of times and durations in the reference is accepted.
 func TestTimesAndDurationsOfTheReference(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference.md"))
 	if err != nil {
@@ -232,7 +234,7 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 			}
 			for i, form := range strings.Split(strings.Split(line, "|")[1], "`") {
 				if i%2 == 0 {
-					continue // between two of them
+					continue // the text between two forms
 				}
 				seen++
 				if err := read[title](form); err != nil {
@@ -246,7 +248,8 @@ func TestTimesAndDurationsOfTheReference(t *testing.T) {
 	}
 }
 
-// When a job expires is said as when it is due, and that it has expired.
+// The text of an expiry time has the same form as that of a due time, and says so if the time has
+// passed.
 func TestExpiryIsToldInFull(t *testing.T) {
 	now := time.Date(2026, 11, 22, 16, 12, 30, 0, time.FixedZone("CET", 3600))
 	in := func(d time.Duration) *queue.Millis { return new(queue.MillisOf(now.Add(d))) }
@@ -262,8 +265,8 @@ func TestExpiryIsToldInFull(t *testing.T) {
 	}
 }
 
-// What a job prints cannot steer a terminal: control characters, sequences
-// other than colours, and what turns the direction of writing are shown.
+// A job's output cannot control a terminal: control characters, sequences other than colours, and
+// bidirectional controls are escaped.
 func TestTerminalsAreNotSteered(t *testing.T) {
 	for in, want := range map[string]string{
 		"plain äß 漢 🙂\n\tx":                     "plain äß 漢 🙂\n\tx",
@@ -287,7 +290,7 @@ func TestTerminalsAreNotSteered(t *testing.T) {
 	}
 }
 
-// Whatever a job prints, what is shown is UTF-8 and steers nothing.
+// For any input, the sanitized text is valid UTF-8 and cannot control a terminal.
 func FuzzSanitize(f *testing.F) {
 	for _, seed := range []string{"x", "\x1b[31m", "\x1b]0;x\x07", "\u202e", "\xff\x9b", "\x1b[\x1b[0m"} {
 		f.Add(seed)
@@ -305,7 +308,7 @@ func FuzzSanitize(f *testing.F) {
 	})
 }
 
-// A job's ending is passed through as the contract says.
+// run exits with the documented code for each outcome of a job.
 func TestJobExitIsTheContracts(t *testing.T) {
 	for _, c := range []struct {
 		state, reason string
@@ -332,8 +335,8 @@ func TestJobExitIsTheContracts(t *testing.T) {
 	}
 }
 
-// Each line gets its time and its job once, however it came in pieces; with a job
-// before it, it is printed whole.
+// Each output line gets its time and its job's id once, regardless of how it was split into pieces.
+// With a job's id, lines are printed only when complete.
 func TestEachLineIsMarkedOnce(t *testing.T) {
 	at := control.Time(1_700_000_000_000)
 	for prefix, want := range map[string]string{"": "T ab\nT c\nT \nT d", "j | ": "j | T ab\nj | T c\nj | T \nj | d\n"} {
@@ -364,8 +367,8 @@ func TestEachLineIsMarkedOnce(t *testing.T) {
 	}
 }
 
-// What a job was given, prints or fails with never begins a line where show, lists, events
-// and doctor begin theirs, whatever breaks lines in it.
+// No text of a job can fake a line of show, lists, events or doctor, regardless of the line breaks
+// that it contains.
 func TestTextsFakeNoLines(t *testing.T) {
 	const fake = "FAKE"
 	breaks := []string{"\n", "\r", "\r\n", "\v", "\f", "\u0085", "\u2028", "\u2029", "\n\n", "\n\t"}
@@ -403,7 +406,7 @@ func TestTextsFakeNoLines(t *testing.T) {
 	}
 }
 
-// printed is what is printed on an output that is no terminal.
+// printed returns what print writes to an output that is not a terminal.
 func printed(t *testing.T, print func(*App) error) string {
 	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 	if err != nil {
@@ -419,8 +422,8 @@ func printed(t *testing.T, print func(*App) error) string {
 	return string(got)
 }
 
-// A cell that is too wide is cut by what its characters take on a terminal, with a
-// mark, to the width or, before a wide one, to one less. A sign stays with its letter.
+// A cell that is too wide is cut with a mark to the width, in terminal columns, or to one less if
+// the next character is wide. A combining mark is never separated from its letter.
 func TestCut(t *testing.T) {
 	for _, c := range [][2]string{
 		{"abcdefgh", "abcdefgh"}, {"abcdefghi", "abcdefg…"}, {"äöüäöüäöü", "äöüäöüä…"}, {"", ""},
@@ -435,7 +438,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// A character takes what terminals give it.
+// room counts the columns that terminals use for each character.
 func TestColumnsOfCharacters(t *testing.T) {
 	for text, want := range map[string]int{
 		"": 0, "a": 1, "ä": 1, "漢": 2, "ｱ": 1, "Ａ": 2, "한": 2, "\u1112\u1161\u11ab": 2, "e\u0301": 1, "\u200d": 0, "…": 1, "─": 1, "😀": 2, "👍🏽": 4, "🇩🇪": 2, "❤": 1, "❤\ufe0f": 2, "\u0600": 1,
@@ -446,8 +449,8 @@ func TestColumnsOfCharacters(t *testing.T) {
 	}
 }
 
-// Whatever the columns, a table fits the terminal, wastes nothing, and shows what a
-// row is about and what it says.
+// For any widths, a table fits the terminal, uses its full width, and keeps the first and the last
+// column.
 func TestTablesFit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		widths := rapid.SliceOfN(rapid.IntRange(1, 200), 1, 30).Draw(t, "widths")
@@ -477,9 +480,9 @@ func TestTablesFit(t *testing.T) {
 		chosen bool
 		want   []int
 	}{
-		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}}, // a list
+		{[]int{2, 10, 8, 8, 19, 100}, 80, false, []int{2, 10, 8, 8, 19, 23}}, // widths of list
 		{[]int{2, 10, 8, 8, 19, 100}, 40, false, []int{2, 10, 8, 0, 0, 14}},
-		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}}, // dead letters
+		{[]int{2, 9, 19, 100, 100}, 80, false, []int{2, 9, 19, 21, 21}}, // widths of dlq list
 		{[]int{2, 9, 19, 100, 100}, 40, false, []int{2, 9, 0, 12, 11}},
 		{[]int{2, 9, 19, 100, 100}, 40, true, []int{2, 8, 8, 7, 7}},
 		{[]int{100, 5}, 20, false, []int{13, 5}},
@@ -490,7 +493,7 @@ func TestTablesFit(t *testing.T) {
 	}
 }
 
-// A colour sequence is one that only colours: nothing else reaches a terminal.
+// Colour recognises only sequences that set colours.
 func TestOnlyColoursAreColours(t *testing.T) {
 	for s, want := range map[string]int{
 		"\x1b[31mred": 5, "\x1b[m": 3, "\x1b[1;4;38;5;8mx": 13, "\x1b[38;2;5;6;8mx": 13, "\x1b[0m": 4,
@@ -503,8 +506,8 @@ func TestOnlyColoursAreColours(t *testing.T) {
 	}
 }
 
-// Characters and colours are shown whole, however they come in pieces; what never
-// becomes whole is shown as what it is.
+// Characters and colour sequences are shown whole, even if they arrive in pieces. An incomplete one
+// at the end is escaped.
 func TestPiecesAreShownWhole(t *testing.T) {
 	const text = "a漢字\x1b[1;31mröd\x1b[0m\xe6\xbc"
 	for size := 1; size < len(text); size++ {
@@ -527,7 +530,7 @@ func TestPiecesAreShownWhole(t *testing.T) {
 	}
 }
 
-// Negative numbers are values where a value is meant.
+// A negative number at the end is parsed as a value where the command expects one.
 func TestNegativeNumbersAreValues(t *testing.T) {
 	for in, want := range map[string]string{
 		"config set priority -5": "config set priority -- -5", "--json config set jitter -.5": "--json config set jitter -- -.5",
@@ -540,8 +543,8 @@ func TestNegativeNumbersAreValues(t *testing.T) {
 	}
 }
 
-// What is too long for a window goes on below, between words where there are any, and colours
-// take no room.
+// Text that is too long for the window is wrapped, between words if possible. Colours take no
+// columns.
 func TestTextIsFoldedBetweenWords(t *testing.T) {
 	for text, want := range map[string][]string{
 		"":                             {""},
@@ -557,7 +560,7 @@ func TestTextIsFoldedBetweenWords(t *testing.T) {
 	}
 }
 
-// JSON says the same whatever stands in it, and steers no terminal.
+// JSON output represents the value exactly and cannot control a terminal.
 func TestJSONSteersNoTerminal(t *testing.T) {
 	value := map[string]string{"a\u009bk": "\x1b[31m\u0085\u009b31m\x7f\u061c\u200f\u202e\u2066\u2028", "plain": "ü <&> \u00a0 €"}
 	var b strings.Builder
@@ -580,8 +583,8 @@ func TestJSONSteersNoTerminal(t *testing.T) {
 	}
 }
 
-// When a job's text is printed within our own text, even into a pipe, none of it is dropped. Every invisible
-// character and every colour is escaped, except joiners in emoji.
+// When a job's text is printed within queuectl's own text, even into a pipe, none of it is dropped.
+// Every invisible character and every colour is escaped, except joiners in emoji.
 func TestTextsInAPipeAreEscaped(t *testing.T) {
 	const (
 		evil = "a\u200bb\x1b[31mc\x1b[0m\u202ed\u009be\u2060g 👩\u200d💻 ❤\ufe0f h\u200di"
@@ -620,7 +623,7 @@ func TestTextsInAPipeAreEscaped(t *testing.T) {
 	}
 }
 
-// Every character of a cell is seen, and takes the columns that it is counted for.
+// Every character of a cell is visible and takes the columns that room counts.
 func TestCellsHideNothing(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\u200bb": `a\u200bb`, "\ufeffa": `\ufeffa`, "a\u00adb": `a\u00adb`, "a\u2060": `a\u2060`, "x\U000e0041": `x\U000e0041`,

@@ -8,14 +8,14 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// ttyOutput prints what a job has printed on its terminal as text: each line as it was in the end.
+// ttyOutput converts a job's terminal output to text: each line in its final state.
 type ttyOutput struct {
 	r     termtext.Renderer
-	live  bool   // show the unfinished line, and show it again when it changes
-	shown string // the unfinished line as it is shown
+	live  bool   // show the unfinished line, and redraw it when it changes
+	shown string // the unfinished line as displayed
 }
 
-// next returns what to print for the next piece. safe makes text safe for where it is printed.
+// next returns what to print for the next piece. safe escapes text for its destination.
 func (t *ttyOutput) next(text string, safe func(string) string) string {
 	lines := t.r.Write(text)
 	if !t.live {
@@ -30,7 +30,7 @@ func (t *ttyOutput) next(text string, safe func(string) string) string {
 	return "\r\x1b[K" + safe(lines+part)
 }
 
-// end returns what to print when no more comes.
+// end returns what to print at the end of the output.
 func (t *ttyOutput) end(safe func(string) string) string {
 	rest := t.r.End()
 	if t.live {
@@ -40,10 +40,11 @@ func (t *ttyOutput) end(safe func(string) string) string {
 	return safe(rest)
 }
 
-// coloursOn reports whether colours may go to a stream.
+// coloursOn reports whether colours may be written to a file.
 func coloursOn(to *os.File) bool { return IsTerminal(to) && os.Getenv("NO_COLOR") == "" }
 
-// ttyText returns text from a job's terminal as it can be read.
+// ttyText converts terminal output of a job to plain text. It returns the output of other jobs
+// unchanged.
 func (a *App) ttyText(j *control.JobDetail, text string) string {
 	if tty, _ := j.Spec["tty"].(bool); !tty || a.raw {
 		return text

@@ -8,13 +8,13 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// requireFlag adds the flag that has jobs refused whose limits are not enforced.
+// requireFlag adds the flag --require-limits, which rejects jobs whose limits cannot be enforced.
 func (a *App) requireFlag(f *pflag.FlagSet) {
 	f.BoolVar(&a.requireLimits, "require-limits", false, "reject jobs with limits that this machine cannot enforce, instead of warning")
 	f.Lookup("require-limits").Annotations = map[string][]string{themeOf: {ofLimits}}
 }
 
-// printNotes prints what the service notes about new jobs.
+// printNotes prints the notes of the service about new jobs.
 func (a *App) printNotes(notes []string) {
 	if a.Quiet || a.Structured() {
 		return
@@ -27,7 +27,7 @@ func (a *App) printNotes(notes []string) {
 	}
 }
 
-// attempts says how many attempts new jobs have, if they have several.
+// attempts describes how many attempts new jobs have, or returns "" if that is one.
 func attempts(most int) string {
 	if most < 2 {
 		return ""
@@ -35,7 +35,7 @@ func attempts(most int) string {
 	return fmt.Sprintf("; up to %d attempts", most)
 }
 
-// warnUnenforced warns of limits of new jobs that are not enforced where they run.
+// warnUnenforced prints a warning about limits that the machine does not enforce.
 func (a *App) warnUnenforced(names []string) {
 	if len(names) == 0 {
 		return

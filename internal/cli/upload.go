@@ -22,8 +22,12 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// eachJob calls each with every job of a file, a JSON array or JSON lines, and the
-// line on which it begins. Memory is bounded by the longest job.
+// This file uploads the jobs of a file. It reads the jobs one by one and collects them in requests
+// of bounded size. While a request is in flight, it reads the jobs of the next one. All requests
+// belong to one batch, and the last request commits it, so either all jobs are stored or none.
+
+// eachJob calls each for every job of a file that contains a JSON array or JSON lines, with the
+// number of the job's first line. Its memory use is bounded by the longest job.
 func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	in, err := afterMark(r)
 	if err != nil {
@@ -49,8 +53,7 @@ func eachJob(r io.Reader, each func(raw []byte, line int) error) error {
 	}
 }
 
-// eachText calls each with every line of a file that is not empty, as it stands; lines end with
-// this byte.
+// eachText calls each for every line that is not empty, unchanged. Lines end with the byte end.
 func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) error {
 	in, err := afterMark(r)
 	if err != nil {
@@ -59,13 +62,14 @@ func eachText(r io.Reader, end byte, each func(raw []byte, line int) error) erro
 	return eachLine(in, 1, end, each)
 }
 
-// afterMark reads a text from where its byte-order mark ends, if it has one.
+// afterMark returns a reader of the text after its UTF-8 byte-order mark, if it has one. It rejects
+// UTF-16.
 func afterMark(r io.Reader) (*bufio.Reader, error) {
 	in := bufio.NewReaderSize(r, 64<<10)
-	begin, _ := in.Peek(3) // an error comes with the next read
+	begin, _ := in.Peek(3) // the next read returns the error
 	switch {
 	case bytes.HasPrefix(begin, []byte("\xef\xbb\xbf")):
-		in.Discard(3) // it is in the buffer
+		in.Discard(3) // cannot fail: the bytes are in the buffer
 	case bytes.HasPrefix(begin, []byte("\xff\xfe")), bytes.HasPrefix(begin, []byte("\xfe\xff")):
 		return nil, queue.Errorf(queue.CodeInvalid, "the input is UTF-16; save it as UTF-8")
 	}
@@ -100,7 +104,7 @@ func eachLine(in *bufio.Reader, line int, end byte, each func([]byte, int) error
 	}
 }
 
-// withoutEnd is a line without what ends it, also as Windows does.
+// withoutEnd returns a line without its line ending, which may be \r\n.
 func withoutEnd(raw []byte, end byte) []byte {
 	raw = bytes.TrimSuffix(raw, []byte{end})
 	if end == '\n' {
@@ -109,7 +113,7 @@ func withoutEnd(raw []byte, end byte) []byte {
 	return raw
 }
 
-// empty reports whether there is nothing on a line.
+// empty reports whether a line is empty. A line that ends with \n may also contain white space.
 func empty(raw []byte, end byte) bool {
 	if end == '\n' {
 		raw = bytes.TrimSpace(raw)
@@ -117,7 +121,7 @@ func empty(raw []byte, end byte) bool {
 	return len(raw) == 0
 }
 
-// eachElement reads an array whose [ has been read.
+// eachElement calls each for every element of a JSON array whose [ has been read.
 func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 	lines := &lineCounter{r: in, at: []int64{0}, first: line}
 	d := json.NewDecoder(io.MultiReader(bytes.NewReader([]byte{'['}), lines))
@@ -153,12 +157,12 @@ func eachElement(in io.Reader, line int, each func([]byte, int) error) error {
 	return nil
 }
 
-// lineCounter notes where lines begin in what is read of r.
+// lineCounter records where lines begin, so that an error can name the line of a byte offset.
 type lineCounter struct {
 	r     io.Reader
 	read  int64
-	at    []int64 // where the lines begin that may still be asked for
-	first int     // the number of the first of them
+	at    []int64 // offsets at which lines begin; of drops the ones it has passed
+	first int     // number of the first line in at
 }
 
 // Read implements io.Reader.
@@ -173,7 +177,7 @@ func (l *lineCounter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// of is the line of a byte; lines before it are not asked for again.
+// of returns the line that contains a byte. The offsets must not decrease from call to call.
 func (l *lineCounter) of(offset int64) int {
 	for len(l.at) > 1 && l.at[1] <= offset {
 		l.at, l.first = l.at[1:], l.first+1
@@ -181,53 +185,53 @@ func (l *lineCounter) of(offset int64) int {
 	return l.first
 }
 
-// Bounds of one request of a batch; a smaller batch is one request.
+// These bounds limit one request of a batch. A smaller batch is sent in one request.
 const (
 	partJobs  = control.BatchStep
 	partBytes = control.MaxLine / 2
 )
 
-// upload puts the jobs of a file in the queue: in one request if they fit, else in
-// several of one batch, each sent while the next one is read.
+// upload enqueues the jobs of a file: in one request if they fit, otherwise in several requests of
+// one batch. It sends each request while it reads the jobs of the next one.
 type upload struct {
 	a     *App
 	ctx   context.Context
 	key   string
 	noCwd bool
-	due   string // "; due …" if a time was given for all
+	due   string // "; due …" if a flag sets the start time of all jobs
 
 	began time.Time
-	of    int64        // bytes of the file, 0 if it cannot be known
-	read  atomic.Int64 // of them so far
+	of    int64        // size of the file in bytes; 0 if unknown
+	read  atomic.Int64 // bytes read until now
 
 	c       *control.Client
 	batch   string
-	jobs    int      // in all
-	part    []toSend // not sent yet
+	jobs    int      // jobs read in total
+	part    []toSend // jobs of the next request
 	bytes   int
-	entries int // arguments and variables of part
+	entries int // number of arguments and environment variables in part
 	ahead   ahead
-	usual   *queue.Spec // what complete adds to a job that names none of it
-	head    []byte      // its JSON, up to where the job's own begins
-	sent    chan error  // of the request under way, nil if there is none
+	usual   *queue.Spec // fields that complete adds to a job that sets none of them; nil until needed
+	head    []byte      // usual as JSON, up to the point where the job's own fields follow
+	sent    chan error  // result of the request in flight; nil without one
 	ids     []string
-	places  []int // of each of them in the file
+	places  []int // for each of ids, the job's index in the file
 
-	unenforced []string // limits of the jobs
+	unenforced []string // names of the jobs' limits that the service does not enforce
 	newQueues  []control.NewQueue
-	notes      []string // of the service, about these jobs
+	notes      []string // notes of the service about these jobs
 
-	maxAttempts int // the most that one of the jobs has
+	maxAttempts int // the highest max_attempts of the jobs
 	files       namedFiles
-	found       []int // lines of jobs for which there were others
+	found       []int // lines of jobs that the service found already enqueued (unique jobs)
 	expired     expiries
 
-	asking  sync.Mutex // held while a request is begun
-	commits bool       // it is the last one; guarded by asking
+	asking  sync.Mutex // held while a request is started
+	commits bool       // the request in flight commits the batch; guarded by asking
 	flight  sync.WaitGroup
 }
 
-// from notes how far the file has been read that the jobs come from.
+// from returns a reader of f that counts the bytes read, for the progress bar.
 func (u *upload) from(f *os.File) io.Reader {
 	u.began = time.Now()
 	if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
@@ -236,7 +240,7 @@ func (u *upload) from(f *os.File) io.Reader {
 	return &counted{f, &u.read}
 }
 
-// counted counts what is read of a file.
+// counted is a reader that counts the bytes read.
 type counted struct {
 	r io.Reader
 	n *atomic.Int64
@@ -249,7 +253,7 @@ func (c *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// add takes one job.
+// add adds one job, and sends a request when enough jobs are collected.
 func (u *upload) add(raw []byte, line int) error {
 	j, err := u.encode(raw)
 	if err != nil {
@@ -267,7 +271,7 @@ func (u *upload) add(raw []byte, line int) error {
 	return u.putRest()
 }
 
-// putRest sends what was kept back, and what is gathered, as far as whole requests are made of it.
+// putRest adds the jobs that were held back to the next requests, and sends the full ones.
 func (u *upload) putRest() error {
 	rest, err := u.ahead.last(u.part)
 	if err != nil {
@@ -282,10 +286,11 @@ func (u *upload) putRest() error {
 	return nil
 }
 
-// put adds a job to the next request, and sends that if it is full: what of it may be sent.
+// put adds a job to the next request. If the request is full, put first sends it, with the jobs
+// that may returns.
 func (u *upload) put(j toSend, may func([]toSend) []toSend) error {
 	most, room := partJobs, partBytes
-	if u.key != "" { // it makes one request repeatable, so there must be one
+	if u.key != "" { // a key makes a single request safe to repeat, so all jobs must fit in one request
 		most, room = queue.MaxBatch, control.MaxLine-64<<10
 	}
 	if len(u.part) > 0 && (len(u.part) == most || u.bytes+len(j.raw) > room || u.entries+j.entries > control.MaxEntries) {
@@ -303,7 +308,7 @@ func (u *upload) put(j toSend, may func([]toSend) []toSend) error {
 	return nil
 }
 
-// encode checks a job and completes it by what comes from the caller.
+// encode validates a job and adds the caller's working directory, umask and environment.
 func (u *upload) encode(raw []byte) (j toSend, err error) {
 	if err := queue.CheckJSON(raw); err != nil {
 		return j, err
@@ -321,13 +326,15 @@ func (u *upload) encode(raw []byte) (j toSend, err error) {
 	return j, err
 }
 
-// encoded is a job of a file as it is sent, with what comes from the caller: s is what raw says.
+// encoded returns the JSON of a job, completed with the caller's working directory, umask and
+// environment. s is the decoded raw.
 func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	if u.files == nil {
 		u.files = namedFiles{}
 	}
 	plain := len(bytes.TrimSpace(raw)) > 2
-	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} { // also as null, or written otherwise
+	// Also a null value; \u may hide a name.
+	for _, name := range []string{`"cwd"`, `"umask"`, `"env"`, `"env_pass"`, `"stdin_file"`, `"tty"`, `\u`} {
 		plain = plain && !bytes.Contains(raw, []byte(name))
 	}
 	if !plain {
@@ -348,7 +355,7 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	}
 	u.files.warn(u.a, s)
 	raw = bytes.TrimLeft(raw, " \t\r\n")[1:]
-	if bytes.ContainsAny(raw, "\r\n") { // of an array; none can be within a text
+	if bytes.ContainsAny(raw, "\r\n") { // only in an array, and never inside a JSON string
 		raw = bytes.Map(func(c rune) rune {
 			if c == '\r' || c == '\n' {
 				return ' '
@@ -359,7 +366,7 @@ func (u *upload) encoded(raw []byte, s *queue.Spec) (json.RawMessage, error) {
 	return append(u.head[:len(u.head):len(u.head)], raw...), nil
 }
 
-// findUsual asks the caller's folder, umask and variables once for all jobs.
+// findUsual determines the caller's working directory, umask and environment once for all jobs.
 func (u *upload) findUsual() error {
 	u.usual = &queue.Spec{}
 	if err := complete(u.usual, u.noCwd); err != nil {
@@ -370,18 +377,18 @@ func (u *upload) findUsual() error {
 		return err
 	}
 	u.head = append(head[:len(head)-1], ',')
-	if len(head) == 2 { // nothing at all
+	if len(head) == 2 { // complete has set no field
 		u.head = []byte{'{'}
 	}
 	return nil
 }
 
-// send sends what was gathered, once the request before it is answered.
+// send sends the collected jobs, after the previous request has been answered.
 func (u *upload) send(commit bool) error {
 	if err := u.answered(); err != nil {
 		return err
 	}
-	u.asking.Lock() // for good, once it was interrupted
+	u.asking.Lock() // interrupted locks it and never unlocks it
 	defer u.asking.Unlock()
 	if u.c == nil {
 		c, err := u.a.clientStarting(u.ctx)
@@ -391,7 +398,7 @@ func (u *upload) send(commit bool) error {
 		u.c = c
 		interrupts := make(chan os.Signal, 1)
 		signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
-		go func() { // ends with the program
+		go func() { // ends with the process
 			<-interrupts
 			u.interrupted()
 		}()
@@ -418,7 +425,7 @@ func (u *upload) send(commit bool) error {
 				u.found = append(u.found, lines[at])
 			}
 		}
-		u.ids = append(u.ids, got.IDs...) // read after the answer alone, as is what follows
+		u.ids = append(u.ids, got.IDs...) // the sender's goroutine reads these fields only after the answer
 		for _, name := range got.Unenforced {
 			if !slices.Contains(u.unenforced, name) {
 				u.unenforced = append(u.unenforced, name)
@@ -430,7 +437,7 @@ func (u *upload) send(commit bool) error {
 			}
 		}
 		u.maxAttempts = max(u.maxAttempts, got.MaxAttempts)
-		if len(u.notes) == 0 { // they are the same of each request
+		if len(u.notes) == 0 { // the notes are the same for each request
 			u.notes = got.Notes
 		}
 		switch e, ok := errors.AsType[*queue.Error](err); {
@@ -453,7 +460,7 @@ func (u *upload) send(commit bool) error {
 	return nil
 }
 
-// sendLast sends what is left, and commits.
+// sendLast sends the remaining jobs and commits the batch.
 func (u *upload) sendLast() error {
 	if err := u.putRest(); err != nil {
 		return err
@@ -464,7 +471,7 @@ func (u *upload) sendLast() error {
 	return u.answered()
 }
 
-// inOrder has the ids be in the order of the file.
+// inOrder sorts the ids by the jobs' order in the file.
 func (u *upload) inOrder() {
 	if !u.ahead.moved || len(u.ids) != len(u.places) {
 		return
@@ -476,7 +483,7 @@ func (u *upload) inOrder() {
 	u.ids = ids
 }
 
-// interrupted gives the batch up and ends the program: nothing may be sent after it.
+// interrupted aborts the batch and exits. It keeps the lock asking, so no request can follow.
 func (u *upload) interrupted() {
 	u.asking.Lock()
 	u.a.Progress("")
@@ -484,15 +491,15 @@ func (u *upload) interrupted() {
 		fmt.Fprintln(u.a.Err, "queuectl: interrupted while the jobs were being stored: either all or none are in the queue; check with: queuectl list")
 		os.Exit(exitDetached)
 	}
-	// A part that came after the end would begin the batch anew.
+	// Wait for the request in flight: if it arrived after the abort, it would start the batch again.
 	u.flight.Wait()
-	// If this fails, the batch is forgotten in ten minutes.
+	// If the abort fails, the service drops the batch after ten minutes.
 	u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	fmt.Fprintln(u.a.Err, "queuectl: interrupted; nothing was stored")
 	os.Exit(exitDetached)
 }
 
-// answered waits for the request under way.
+// answered waits for the request in flight and returns its error.
 func (u *upload) answered() error {
 	if u.sent == nil {
 		return nil
@@ -522,7 +529,7 @@ func (u *upload) end(err error) error {
 	return nil
 }
 
-// finish commits what was read or, if that failed, gives it up.
+// finish commits the batch or, after an error, aborts it.
 func (u *upload) finish(err error) error {
 	defer u.a.Progress("")
 	if err == nil {
@@ -538,7 +545,7 @@ func (u *upload) finish(err error) error {
 	if err == nil || u.batch == "" {
 		return err
 	}
-	u.answered() // its failure follows from the first one
+	u.answered() // any error here is a consequence of err
 	_, failed := u.c.EnqueueBatch(context.WithoutCancel(u.ctx), control.EnqueueBatch{Batch: u.batch, Abort: true})
 	switch {
 	case forgotten(err), !u.commits && errors.Is(err, queue.ErrUnavailable):
@@ -550,7 +557,8 @@ func (u *upload) finish(err error) error {
 	return err
 }
 
-// forgotten reports whether err says that the service no longer has the batch, as after its restart.
+// forgotten reports whether err means that the service no longer has the batch, for example after
+// its restart.
 func forgotten(err error) bool {
 	e, ok := errors.AsType[*queue.Error](err)
 	return ok && e.Code == queue.CodeWrongState && e.Field == ""

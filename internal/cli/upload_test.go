@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job of a file becomes one line that asks for the same, completed by what comes
-// from the caller, whichever way it is written.
+// Each job of a file is sent as one line of equivalent JSON, completed with the caller's
+// environment, regardless of its formatting.
 func TestJobsOfAFileAreCompleted(t *testing.T) {
 	t.Setenv("PATH", "/p")
 	cwd, err := os.Getwd()

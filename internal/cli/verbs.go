@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// bulk is a method on jobs.
+// bulk is a client method that acts on several jobs.
 type bulk func(*control.Client, context.Context, control.Selection) (control.BulkResult, error)
 
 func retryVerb(a *App) *cobra.Command {
@@ -42,11 +42,13 @@ func requeueVerb(a *App) *cobra.Command {
 	return a.jobsCommand("requeue", "Stop and requeue running jobs; the attempt does not count", "is pending again", (*control.Client).Requeue, "processing")
 }
 
-// endsMany are the verbs that end or remove jobs: a person is asked before they are many.
+// endsMany lists the commands that end or remove jobs. With selection flags, they ask for
+// confirmation on a terminal.
 var endsMany = []string{"cancel", "kill", "requeue", "rm", "dequeue"}
 
-// jobsCommand builds a command for jobs that are named by id or selected. become says what the jobs are then. Only jobs
-// in these states are offered; nil means all.
+// jobsCommand builds a command for jobs that are named by id or selected. The argument become is
+// the outcome for messages, like "is held". The arguments states are the job states that the
+// command accepts; nil means all.
 func (a *App) jobsCommand(name, short, become string, do bulk, states ...string) *cobra.Command {
 	var s selection
 	s.states = states
@@ -56,7 +58,7 @@ func (a *App) jobsCommand(name, short, become string, do bulk, states ...string)
 	}
 	stateShort := "s"
 	if name == "kill" {
-		stateShort = "" // -s is its signal, as everywhere
+		stateShort = "" // -s is the signal, as in kill(1)
 	}
 	s.add(cmd, stateShort)
 	s.act(cmd)
@@ -92,7 +94,7 @@ func clearVerb(a *App) *cobra.Command {
 	return a.clearCommand("Remove all jobs that are not running, and their history", "jobs that are not running", (*control.Client).Clear)
 }
 
-// clearCommand removes all of one kind, or those of a batch, if that is meant.
+// clearCommand builds a command that removes all jobs of one kind, or those of a batch.
 func (a *App) clearCommand(short, what string, do func(*control.Client, context.Context, control.Sure) (control.Removed, error)) *cobra.Command {
 	var p control.Sure
 	cmd := &cobra.Command{
@@ -131,7 +133,7 @@ func (a *App) clearCommand(short, what string, do func(*control.Client, context.
 	return cmd
 }
 
-// CleanupVerb builds the verb cleanup. Only queuectld has it, to keep the client small.
+// CleanupVerb returns the command cleanup. Only queuectld links it, to keep queuectl small.
 func CleanupVerb(a *App) *cobra.Command {
 	var p control.Cleanup
 	var yes bool
@@ -171,11 +173,12 @@ func CleanupVerb(a *App) *cobra.Command {
 	f.Int64Var(&p.Keep, "keep", 0, "keep at least the newest `N` jobs, counted over all the selected states")
 	f.BoolVar(&p.DryRun, "dry-run", false, "only count the jobs; change nothing")
 	f.BoolVar(&yes, "yes", false, "do not ask for confirmation")
-	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp)) // fails only for a flag that is not there
+	// Fails only if the flag does not exist.
+	cmd.RegisterFlagCompletionFunc("state", cobra.FixedCompletions([]string{"completed", "cancelled", "dead"}, cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
 
-// wouldClean counts what a cleanup would remove.
+// wouldClean counts the jobs that a cleanup would remove.
 func (a *App) wouldClean(ctx context.Context, p control.Cleanup) (control.Removed, error) {
 	c, err := a.Client()
 	if err != nil {
@@ -185,13 +188,13 @@ func (a *App) wouldClean(ctx context.Context, p control.Cleanup) (control.Remove
 	return c.Cleanup(ctx, p, func(control.Removed) error { return nil })
 }
 
-// Jobs is a number of jobs in words.
+// Jobs formats a number of jobs.
 func Jobs(n int) string {
 	return plural(n, "job")
 }
 
-// onJobs carries a verb out, as many ids or selected jobs at a time as one request may be
-// about, and tells on which jobs it was, and on which not.
+// onJobs executes a bulk command in requests of bounded size, and prints which jobs were changed
+// and which were refused.
 func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor string) (control.BulkResult, error)) error {
 	ids = once(ids)
 	all := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
@@ -224,7 +227,8 @@ func (a *App) onJobs(become string, ids []string, do func(ids []string, cursor s
 	return a.counted(*all.Matched)
 }
 
-// counted tells of a dry run. Where only ids are printed it is no id.
+// counted prints the result of a dry run. With --quiet it prints to standard error, since standard
+// output holds only ids.
 func (a *App) counted(n int) error {
 	to := a.Out
 	if a.Quiet {
@@ -234,8 +238,8 @@ func (a *App) counted(n int) error {
 	return err
 }
 
-// tellVerdict tells of one step: a line of JSON, or ids and what was refused; one
-// JSON object of all steps is gathered.
+// tellVerdict prints the result of one request: one line of JSON with --jsonl, or the ids and the
+// refusals. With --json it adds the result to all.
 func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 	if v.Matched != nil {
 		if all.Matched == nil {
@@ -248,11 +252,11 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 			a.Exit = control.RowOf(&queue.Error{Code: r.Code}).Exit
 		}
 	}
-	if all.Unenforced == nil { // it is the same of each step
+	if all.Unenforced == nil { // the same in each reply
 		all.Unenforced = v.Unenforced
 		a.warnUnenforced(v.Unenforced)
 	}
-	if all.Notes == nil { // likewise
+	if all.Notes == nil { // the same in each reply
 		all.Notes = v.Notes
 		a.printNotes(v.Notes)
 	}
@@ -278,8 +282,8 @@ func (a *App) tellVerdict(v, all *control.BulkResult, become string) error {
 // maxRefusedNamed is how many ids one line about refused jobs lists.
 const maxRefusedNamed = 5
 
-// refusals returns lines that say why jobs were refused, one line for each reason. They refer to fields by the flags
-// that were typed.
+// refusals returns lines that say why jobs were refused, one line for each reason. They refer to
+// fields by the flags that the user typed.
 func refusals(cmd *cobra.Command, list []control.Refusal) (lines []string) {
 	ids := map[string][]string{} // ids of the refused jobs, by reason
 	var reasons []string
@@ -315,7 +319,7 @@ func someOf(ids []string) string {
 	return text
 }
 
-// EditVerb is the verb edit, which only queuectld has, to keep the client small.
+// EditVerb returns the command edit. Only queuectld links it, to keep queuectl small.
 func EditVerb(a *App) *cobra.Command {
 	var s selection
 	var spec queue.Spec
@@ -334,7 +338,7 @@ func EditVerb(a *App) *cobra.Command {
 			}
 			given := spec.Given()
 			for _, name := range []string{"lock", "rate_limit", "on", "unique"} {
-				if given[name] == "" { // no key it is, so none is wanted
+				if given[name] == "" { // an empty key removes the field
 					given[name] = nil
 				}
 			}
@@ -358,7 +362,7 @@ func EditVerb(a *App) *cobra.Command {
 				return a.editInEditor(cmd.Context(), p, ids[0])
 			}
 			var changed queue.Spec
-			_ = changed.UnmarshalJSON(set) // what is wrong with it the service says
+			_ = changed.UnmarshalJSON(set) // the service reports invalid fields
 			a.warnExpired(&changed, a.Quiet || !IsTerminal(a.Err))
 			namedFiles{}.warn(a, &changed)
 			return a.onSelection(cmd, &s, ids, "is changed"+whenDue(&changed, time.Now()), func(c *control.Client, ctx context.Context, p control.Selection) (control.BulkResult, error) {
@@ -366,12 +370,13 @@ func EditVerb(a *App) *cobra.Command {
 			})
 		},
 	}
-	specFlags(cmd, &spec, "id", "env_pass", "user") // --user selects; it is changed by JSON
+	// --user selects jobs, so the user can be changed only with JSON.
+	specFlags(cmd, &spec, "id", "env_pass", "user")
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		f.Usage, _, _ = strings.Cut(f.Usage, " (default: ") // a field without a flag keeps its value
 	})
 	cmd.Flags().Lookup("queue").Usage = "move the job to this queue, which is created if it does not exist"
-	s.labelFlag = "where-label" // --label sets
+	s.labelFlag = "where-label" // because --label sets labels
 	s.states = []string{"waiting"}
 	s.add(cmd, "s")
 	s.act(cmd)

@@ -40,13 +40,13 @@ func waitVerb(a *App) *cobra.Command {
 	return cmd
 }
 
-// waitSelected waits for the jobs that are selected, or named, as they are now.
+// waitSelected waits for the jobs that are selected or named at the time of the call.
 func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f waitFlags) error {
 	ctx := cmd.Context()
 	if _, err := s.of(cmd, ids); err != nil {
 		return err
 	}
-	a.lists = len(ids) == 0 // where there is no queue, the selection is empty
+	a.lists = len(ids) == 0 // without a queue, the selection is empty
 	c, err := a.Client()
 	if err != nil {
 		return err
@@ -57,7 +57,8 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		return err
 	}
 	if (s.All || s.User != "") && len(s.State) == 0 && !s.Failed && s.Batch == "" && len(s.Label) == 0 && s.IDGlob == "" {
-		s.State = control.Texts{"waiting", queue.Processing.String()} // a job that failed days ago must not fail every wait
+		// A job that failed days ago must not fail every wait.
+		s.State = control.Texts{"waiting", queue.Processing.String()}
 	}
 	jobs, err := s.resolved(cmd, c, ids)
 	if err != nil {
@@ -70,7 +71,7 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 		}
 		jobs[i] = job.Job
 	}
-	seen := map[int64]bool{} // one that is named twice is waited for once
+	seen := map[int64]bool{} // wait once for a job that is named twice
 	jobs = slices.DeleteFunc(jobs, func(j control.Job) bool {
 		twice := seen[j.Seq]
 		seen[j.Seq] = true
@@ -89,16 +90,16 @@ func (a *App) waitSelected(cmd *cobra.Command, s *selection, ids []string, f wai
 	return a.waitMany(ctx, c, jobs, st.LastEvent, f)
 }
 
-// whyLooks is of how many named jobs wait asks for the state, to find out whether one runs.
+// whyLooks bounds how many of the named jobs are queried to find out whether one runs.
 const whyLooks = 20
 
-// sayWhyNoneRuns says for what the first of these jobs waits, if none of them runs.
+// sayWhyNoneRuns prints why the first of these jobs waits, if none of them runs.
 func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []string) {
 	waiting := ""
 	for _, id := range ids[:min(len(ids), whyLooks)] {
 		job, err := c.Show(ctx, control.Show{ID: control.Name(id)})
 		if err != nil || runs(&job.Job) {
-			return // wait itself reports what is wrong
+			return // a job runs, or wait reports the error
 		}
 		if waiting == "" && !stateOf(job.State).Ended() {
 			waiting = id
@@ -112,7 +113,7 @@ func (a *App) sayWhyNoneRuns(ctx context.Context, c *control.Client, ids []strin
 // runs reports whether a job is processing and not paused.
 func runs(j *control.Job) bool { return j.State == queue.Processing.String() && j.PausedAt == 0 }
 
-// waitSpare is how much later than its timeout the service may say that this is over.
+// waitSpare is how much later than the timeout the service may report it.
 const waitSpare = time.Second
 
 func (a *App) wait(ctx context.Context, p control.Wait) error {
@@ -124,7 +125,7 @@ func (a *App) wait(ctx context.Context, p control.Wait) error {
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
 	asked := ctx
-	if p.Timeout > 0 { // a service that hangs does not hold it up
+	if p.Timeout > 0 { // a service that hangs must not delay the command
 		over, end := context.WithTimeout(ctx, time.Duration(p.Timeout)+waitSpare)
 		defer end()
 		asked = over

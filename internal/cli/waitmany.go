@@ -15,38 +15,43 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waitFlags are those of wait beside the jobs.
+// This file implements wait for any number of jobs. It reads the number of the newest event, then
+// the jobs, and then follows the events after that number, so no end is missed. A wait for a few
+// named jobs uses the protocol's method wait instead, see wait.go.
+
+// waitFlags are the flags of wait that do not select jobs.
 // See docs/decisions/0064.
 type waitFlags struct {
 	any      bool
-	timeout  time.Duration // 0 is none
+	timeout  time.Duration // 0: no timeout
 	progress bool
 	log      string
-	batch    string // they are of this batch of the caller's, "" if not
+	batch    string // name of the batch; "" if the jobs were selected otherwise
 }
 
-// manyWaited is a wait for any number of jobs, of which events tell. Each counts as it ended first.
+// manyWaited waits for any number of jobs and follows them through events. Each job counts with its
+// first end.
 type manyWaited struct {
 	waitFlags
 	a     *App
 	c     *control.Client
 	began time.Time
-	jobs  []control.Job // in their order, as they are known
-	at    map[int64]int // where they are, by seq
+	jobs  []control.Job // the jobs in the user's order, updated by events
+	at    map[int64]int // index in jobs, by sequence number
 	ended []bool
-	bad   int // of those that have ended
+	bad   int // number of jobs that did not complete
 	done  int
-	first int // of done when it began
+	first int // value of done when the wait began
 	retry map[int64]bool
 	due   retries
 	still standstill
-	last  int      // of jobs that ended
-	fresh []string // ids of those that have ended and are not printed yet, in JSON lines
+	last  int      // index of the job that ended last
+	fresh []string // ids of ended jobs that are not printed yet, for JSON lines
 	log   *jobLog
 }
 
-// waitMany waits until jobs have ended, of which since is the number of an event that they were
-// read after. It exits as the first of them that did not complete.
+// waitMany waits until jobs have ended. since is the number of an event older than the state in
+// jobs, so no event is missed. The exit code is that of the first job that did not complete.
 func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Job, since int64, f waitFlags) error {
 	w := &manyWaited{waitFlags: f, a: a, c: c, began: time.Now(), jobs: jobs, at: map[int64]int{}, ended: make([]bool, len(jobs)), retry: map[int64]bool{}}
 	if f.log != "" {
@@ -78,14 +83,15 @@ func (a *App) waitMany(ctx context.Context, c *control.Client, jobs []control.Jo
 	return w.printEnds(ctx)
 }
 
-// follow learns of the ends until it is over.
+// follow processes events until the wait is over.
 func (w *manyWaited) follow(ctx context.Context, since int64) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt)
 	defer signal.Stop(interrupts)
-	c := control.NewClient(w.c.Path()) // a stream that is ended takes its connection with it
+	// Ending the stream closes its connection, so the stream gets a separate one.
+	c := control.NewClient(w.c.Path())
 	defer c.Close()
 	events := make(chan control.Event)
 	broken := stream(ctx, c, control.Events{Since: &since}, func(e control.Event) error {
@@ -126,7 +132,7 @@ func (w *manyWaited) follow(ctx context.Context, since int64) error {
 
 func (w *manyWaited) over() bool { return w.done == len(w.jobs) || w.any && w.done > 0 }
 
-// stateOf is the state of a name, 0 for one that is not known.
+// stateOf returns the state with a name, or 0 if the name is unknown.
 func stateOf(name string) queue.State {
 	i := slices.IndexFunc(queue.States(), func(s queue.State) bool { return s.String() == name })
 	if i < 0 {
@@ -135,7 +141,7 @@ func stateOf(name string) queue.State {
 	return queue.States()[i]
 }
 
-// event learns from an event how a job ended, or that it is run again.
+// event records from an event how a job ended, or that it changed its state.
 func (w *manyWaited) event(ctx context.Context, e *control.Event) {
 	i, ours := w.at[e.JobSeq]
 	if !ours || w.ended[i] {
@@ -171,13 +177,14 @@ func (w *manyWaited) event(ctx context.Context, e *control.Event) {
 	w.end(ctx, i)
 }
 
-// end notes that a job has ended, and names it if it failed.
+// end records that a job has ended, and prints it if it failed.
 func (w *manyWaited) end(ctx context.Context, i int) {
 	j := &w.jobs[i]
 	w.ended[i], w.last = true, i
 	w.done++
 	if w.log != nil {
-		// The job may be removed, or the service busy: its line is worth more than the number of its bytes, which is then 0.
+		// Show fails if the job has been removed or the service is busy. The log then gets the job's line
+		// with 0 bytes, which is better than no line.
 		detail, _ := w.c.Show(ctx, control.Show{ID: control.Name(j.ID), WithoutEnv: true})
 		w.log.add(i+1, j, detail.StdoutBytes)
 	}
@@ -193,8 +200,7 @@ func (w *manyWaited) end(ctx context.Context, i int) {
 	}
 }
 
-// printFresh prints the jobs that have ended since it was called last, if they are printed as they
-// come.
+// printFresh prints the jobs that have ended since the previous call, with --jsonl.
 func (w *manyWaited) printFresh(ctx context.Context) error {
 	if len(w.fresh) == 0 {
 		return nil
@@ -204,7 +210,7 @@ func (w *manyWaited) printFresh(ctx context.Context) error {
 	return w.a.printJobs(ctx, w.c, w.fresh)
 }
 
-// failureText says how a job failed.
+// failureText describes how a job failed.
 func failureText(j *control.Job) string {
 	text := "job " + j.ID + " is " + standing(j)
 	switch {
@@ -220,8 +226,9 @@ func failureText(j *control.Job) string {
 	return text
 }
 
-// waiting returns the first job that waits for its first attempt and is due, or else one that waits for
-// something else, or else one that is paused or will be retried. It returns "" if a job runs or all have ended.
+// waiting returns the id of a waiting job. It prefers a job that is due for its first attempt, then
+// one that waits for something else, then one that is paused or will be retried. It returns "" if a
+// job runs or all have ended.
 func (w *manyWaited) waiting() string {
 	ready, other, later := "", "", ""
 	now := control.Time(queue.MillisOf(time.Now()))
@@ -230,7 +237,7 @@ func (w *manyWaited) waiting() string {
 		case w.ended[i]:
 		case runs(j):
 			return ""
-		case w.retry[j.Seq] && w.drawsBar(): // which says when
+		case w.retry[j.Seq] && w.drawsBar(): // the bar shows the time of the retry
 		case w.retry[j.Seq] || j.State == queue.Processing.String():
 			later = cmp.Or(later, j.ID)
 		case j.State == queue.Pending.String() && j.RunAt <= now:
@@ -245,7 +252,7 @@ func (w *manyWaited) waiting() string {
 // drawsBar reports whether the progress is drawn as a bar.
 func (w *manyWaited) drawsBar() bool { return w.progress && IsTerminal(w.a.Err) }
 
-// show shows how far it is, and why nothing moves.
+// show shows the progress, and why no job runs.
 func (w *manyWaited) show(ctx context.Context) {
 	if w.progress || IsTerminal(w.a.Err) && !w.a.Quiet {
 		w.still.tell(ctx, w.a, w.c, w.waiting)
@@ -257,7 +264,8 @@ func (w *manyWaited) show(ctx context.Context) {
 	w.a.Draw(Bar{Done: int64(w.done), Of: int64(len(w.jobs)), from: int64(w.first), Since: w.began, Note: notes(nOf(int64(w.bad), "failed"), again), AtLeast: w.due.wait()})
 }
 
-// printEnds prints how the jobs ended, and takes the exit code of the first one that did not complete.
+// printEnds prints how the jobs ended, and sets the exit code to that of the first one that did not
+// complete.
 func (w *manyWaited) printEnds(ctx context.Context) error {
 	stopped := w.a.Exit // exitTimeout or exitDetached if the wait ended before the jobs did
 	failed := -1
@@ -298,7 +306,7 @@ func (w *manyWaited) printEnds(ctx context.Context) error {
 	return nil
 }
 
-// counts is how many jobs ended how, in words.
+// counts describes how many jobs ended in each state.
 func (w *manyWaited) counts() string {
 	by := map[string]int64{"not finished": int64(len(w.jobs) - w.done)}
 	for i := range w.jobs {
@@ -317,7 +325,7 @@ func (w *manyWaited) counts() string {
 	return text
 }
 
-// batchFlag is the flag that selects what was waited for, as a person types it.
+// batchFlag returns the flag that selects the batch, quoted for the shell.
 func (w *manyWaited) batchFlag() string {
 	if w.batch == "" {
 		return ""
@@ -325,14 +333,15 @@ func (w *manyWaited) batchFlag() string {
 	return "--batch " + queue.Word(w.batch)
 }
 
-// jobLog is a file with a line for each job that has ended, as GNU parallel writes it.
+// jobLog is a file with one line for each ended job, in the format of GNU parallel.
 type jobLog struct {
 	f     *os.File
-	named bool  // f was opened by name, so it is closed
-	err   error // the first of writing
+	named bool  // f was opened by name, so close closes it
+	err   error // the first write error
 }
 
-// openJobLog begins a log, or appends to an existing one if resume is set. The name - is standard output.
+// openJobLog starts a log, or appends to an existing one if resume is set. The name - is standard
+// output.
 func openJobLog(name string, out *os.File, resume bool) (*jobLog, error) {
 	if name == "-" {
 		l := &jobLog{f: out}
@@ -359,8 +368,8 @@ func (l *jobLog) begin() error {
 	return l.err
 }
 
-// add writes the line of a job, whose place in the input is seq: 1 is the first. GNU parallel too counts the bytes of
-// standard output alone as received.
+// add writes the line of a job. seq is the job's position in the input, starting at 1. Like GNU
+// parallel, add counts only the bytes of standard output as received.
 func (l *jobLog) add(seq int, j *control.Job, received int64) {
 	if l.err != nil {
 		return
@@ -373,11 +382,11 @@ func (l *jobLog) add(seq int, j *control.Job, received int64) {
 	if j.StartedAt != 0 {
 		took = max(0, float64(j.FinishedAt-j.StartedAt)/1000)
 	}
-	command := strings.ReplaceAll(title(j), "\n", " ") // the last column, so tabs and spaces stay as they are
+	command := strings.ReplaceAll(title(j), "\n", " ") // the last column, so tabs and spaces can stay
 	_, l.err = fmt.Fprintf(l.f, "%d\t:\t%.3f\t%10.3f\t0\t%d\t%d\t%d\t%s\n", seq, start, took, received, code, sig, command)
 }
 
-// failure is why not all was written.
+// failure returns the first write error. A nil log has none.
 func (l *jobLog) failure() error {
 	if l == nil {
 		return nil
@@ -385,7 +394,8 @@ func (l *jobLog) failure() error {
 	return l.err
 }
 
-// close closes the file, to which each line was written when its job ended. Standard output stays open.
+// close closes the file. Each line was already written when its job ended. Standard output stays
+// open.
 func (l *jobLog) close() {
 	if l.named {
 		l.f.Close()

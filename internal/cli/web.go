@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// WebVerb is the verb web, which queuectld alone has.
+// WebVerb returns the command web. Only queuectld links it, to keep queuectl small.
 func WebVerb(a *App) *cobra.Command {
 	return Group("web", "Start, stop and open the web dashboard", webStartVerb(a), webStopVerb(a), webOpenVerb(a))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// WhoamiVerb builds the verb whoami. Only queuectld has it, to keep the client small.
+// WhoamiVerb returns the command whoami. Only queuectld links it, to keep queuectl small.
 func WhoamiVerb(a *App) *cobra.Command {
 	return &cobra.Command{
 		Use: "whoami", Short: "Show your identity and rights", Args: Exactly(0, "no arguments"),
@@ -20,12 +20,12 @@ func WhoamiVerb(a *App) *cobra.Command {
 	}
 }
 
-// Answering names the service that answers: whose it is, and its socket.
+// Answering describes the service that answers: its owner and its socket.
 func Answering(service, socket string) string { return service + ", socket " + socket }
 
 func (a *App) printWhoami(w *control.Whoami) error {
 	group := ""
-	if w.GID >= 0 { // Windows has none
+	if w.GID >= 0 { // Windows has no group ids
 		group = fmt.Sprintf("%s (%d)", w.Group, w.GID)
 	}
 	var groups, rights []string

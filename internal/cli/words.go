@@ -14,12 +14,13 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// near returns a hint about the known word that was probably meant, or another hint.
+// near returns a hint that names the similar known word, or the hint otherwise.
 func near(word string, known []string, otherwise string) string {
 	return cmp.Or(slipIn(word, known), "; "+otherwise)
 }
 
-// flagError returns the error for a wrong flag, in our words instead of those of the flag library.
+// flagError returns the error for a wrong flag, in queuectl's wording instead of the flag
+// library's.
 func (a *App) flagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	var bare *pflag.ValueRequiredError
@@ -43,7 +44,7 @@ func (a *App) flagError(cmd *cobra.Command, err error) error {
 	return &UsageError{err.Error()}
 }
 
-// wrongValue says what a flag's value is not.
+// wrongValue describes why a flag's value is invalid.
 func wrongValue(e *pflag.InvalidValueError) string {
 	text := e.GetValue()
 	switch e.GetFlag().Value.Type() {
@@ -51,7 +52,8 @@ func wrongValue(e *pflag.InvalidValueError) string {
 		if _, err := queue.ReadInteger(text); err != nil {
 			return err.Error()
 		}
-		return fmt.Sprintf("%q is not a whole number; use digits only, for example 10", queue.Clip(text)) // for example 0x10 or 1_000
+		// For example 0x10 or 1_000.
+		return fmt.Sprintf("%q is not a whole number; use digits only, for example 10", queue.Clip(text))
 	case "bool":
 		return fmt.Sprintf("%q is not true or false; give the flag alone for true", queue.Clip(text))
 	case "stringToString":
@@ -59,7 +61,7 @@ func wrongValue(e *pflag.InvalidValueError) string {
 	}
 	var fault *queue.Error
 	if errors.As(e, &fault) {
-		return fault.Message // the field has the flag's name
+		return fault.Message // without the field, since the message names the flag
 	}
 	return errors.Unwrap(e).Error()
 }
@@ -86,14 +88,14 @@ func flagsOf(cmd *cobra.Command) (names []string) {
 	return names
 }
 
-// filled is the text of a flag that may not be empty: where a script's variable is
-// not set, the flag would count for nothing.
+// filled is a flag value that must not be empty. An empty one usually comes from an unset variable
+// of a script, and would have no effect.
 type filled struct{ text *string }
 
-// NonEmpty is the value of a flag whose text may not be empty.
+// NonEmpty returns the value of a flag whose text must not be empty.
 func NonEmpty(text *string) pflag.Value { return filled{text} }
 
-// String is the text.
+// String returns the text.
 func (f filled) String() string {
 	if f.text == nil {
 		return ""
@@ -104,7 +106,7 @@ func (f filled) String() string {
 // Type returns the metavar of the value, unless the description of the flag contains another one.
 func (f filled) Type() string { return "NAME" }
 
-// Set takes a text.
+// Set stores the text.
 func (f filled) Set(text string) error {
 	if text == "" {
 		return errEmpty
@@ -113,13 +115,13 @@ func (f filled) Set(text string) error {
 	return nil
 }
 
-// single is a filled that is given once: of two a person would miss the first.
+// single is a filled that can be given only once. With two values, the first would have no effect.
 type single struct{ filled }
 
-// givenOnce is the value of a flag whose text may not be empty, nor be given twice.
+// givenOnce returns the value of a flag whose text must not be empty and can be given only once.
 func givenOnce(text *string) pflag.Value { return single{filled{text}} }
 
-// Set takes a text, and refuses another one.
+// Set stores the text. It rejects a second, different text.
 func (s single) Set(text string) error {
 	if was := *s.text; was != "" && was != text {
 		return fmt.Errorf("is given twice, as %q and %q; give it once", was, text)
@@ -129,7 +131,7 @@ func (s single) Set(text string) error {
 
 var errEmpty = errors.New("is empty; give a value, or leave the flag out")
 
-// durationVar is a flag whose duration take gets.
+// durationVar adds a flag with a duration, which it passes to take.
 func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	f.Func(name, doc, func(text string) error {
 		d, err := parseSpan(text)
@@ -138,8 +140,8 @@ func durationVar(f *pflag.FlagSet, name, doc string, take func(time.Duration)) {
 	})
 }
 
-// checkLists refuses flags with an empty list as their value. Such a flag would silently have no effect, for example
-// when a script's variable is not set.
+// checkLists rejects flags with an empty list as their value. Such a flag would silently have no
+// effect, for example when a script's variable is not set.
 func checkLists(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.Value.String() == "[]" {
@@ -149,10 +151,10 @@ func checkLists(cmd *cobra.Command) (err error) {
 	return err
 }
 
-// labelsVar is a flag of labels, like --label.
+// labelsVar adds a flag for labels, like --label.
 func labelsVar(f *pflag.FlagSet, m *map[string]string, name, doc string) {
 	f.StringToStringVar(m, name, nil, doc)
-	f.Lookup(name).DefValue = "" // which help does not show
+	f.Lookup(name).DefValue = "" // the help shows no default
 }
 
 // helpVerb builds the command `help COMMAND`.

@@ -99,7 +99,7 @@ func workerScaleVerb(a *App) *cobra.Command {
 
 func (a *App) printCount(got control.WorkerCount) error { return a.Println(workers(got.Workers)) }
 
-// workers returns a number of workers in words, like "2 workers".
+// workers formats a number of workers, like "2 workers".
 func workers(n int) string {
 	if n == 1 {
 		return "1 worker"
