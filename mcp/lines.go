@@ -17,21 +17,23 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// lines are the messages that a client sends, a line each. Those that are none are answered, as JSON-RPC says, and left
-// out: the library would end the session, with all that is under way. It may, before the first message: then a person types
-// there. It is for one goroutine.
+// lines reads the client's messages, one per line, and passes valid ones on to the library. It
+// answers an invalid line with an error, as JSON-RPC demands, because the library would end the
+// session together with all calls in progress. The first message is passed on even if it is
+// invalid: then the library ends the session, which is right if a person types into it. lines is
+// not safe for concurrent use.
 type lines struct {
 	io.Closer
 	in    *bufio.Reader
 	out   io.Writer
-	began bool   // a message was read
-	many  bool   // by the protocol that the client speaks, a line may hold many
-	rest  []byte // of the last one, still to be read
+	began bool   // the first message was read
+	many  bool   // the client's protocol version allows batches: a line with several messages
+	rest  []byte // part of the last line that the library has not read yet
 	open  *pending
-	ctx   context.Context // of the session
+	ctx   context.Context // context of the session
 }
 
-// alone is the first version of the protocol in which each line is one message.
+// alone is the first protocol version in which each line is one message.
 const alone = "2025-06-18"
 
 // Read implements io.Reader.
@@ -66,7 +68,7 @@ func (l *lines) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// begin hears by the first message which protocol the client speaks.
+// begin determines from the first message which protocol version the client uses.
 func (l *lines) begin(line []byte) {
 	var hello struct {
 		Params struct {
@@ -78,8 +80,9 @@ func (l *lines) begin(line []byte) {
 	}
 }
 
-// check returns what is wrong with a line that is neither a message nor, in a session with batches, a batch; "" if it
-// is one. id is that of the answer: the message's own if it is valid, null otherwise and for a batch.
+// check reports what is wrong with a line that is neither a valid message nor, in a session with
+// batches, a valid batch. wrong is "" if the line is valid. id is the id for the answer: that of
+// the message if it is valid, null otherwise and for a batch.
 func (l *lines) check(line []byte) (id json.RawMessage, wrong string) {
 	var batch []json.RawMessage
 	if json.Unmarshal(line, &batch) != nil || batch == nil {
@@ -109,8 +112,8 @@ func (l *lines) check(line []byte) (id json.RawMessage, wrong string) {
 
 var null = json.RawMessage("null")
 
-// checkMessage is check for one message. Those that it accepts are requests, notifications and answers of JSON-RPC 2.0,
-// with the parameters by name that MCP requires.
+// checkMessage is like check, for one message. Valid messages are requests, notifications and
+// answers of JSON-RPC 2.0. Parameters must be an object, as MCP demands.
 func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	var m map[string]json.RawMessage
 	if json.Unmarshal(raw, &m) != nil || m == nil {
@@ -143,11 +146,12 @@ func checkMessage(raw json.RawMessage) (id json.RawMessage, wrong string) {
 	return id, ""
 }
 
-// next is the next line, which is whole unless it is too long.
+// next returns the next line. whole is false if the line is too long; it is then incomplete.
 func (l *lines) next() (line []byte, whole bool, err error) {
 	for whole = true; ; {
 		part, err := l.in.ReadSlice('\n')
-		if whole = whole && len(line)+len(part) <= control.MaxLine+1; whole { // with its end
+		// MaxLine does not include the newline.
+		if whole = whole && len(line)+len(part) <= control.MaxLine+1; whole {
 			line = append(line, part...)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
@@ -160,11 +164,11 @@ func (l *lines) next() (line []byte, whole bool, err error) {
 func (l *lines) refuse(id json.RawMessage, code int, why string) {
 	raw, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": id, "error": map[string]any{"code": code, "message": why}})
 	if err == nil {
-		l.out.Write(append(raw, '\n')) // where it fails the next answer does
+		l.out.Write(append(raw, '\n')) // if this write fails, the next answer will fail too
 	}
 }
 
-// shared is a writer for many, of whom each writes whole lines.
+// shared is a writer that several goroutines may use. Each Write must contain whole lines.
 type shared struct {
 	io.WriteCloser
 	open *pending

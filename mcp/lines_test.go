@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// A line that is not a JSON-RPC 2.0 message is answered with -32600 and with its id, if it has a valid one (section 5 of
-// the specification), in words that do not come from the implementation. It does not reach the library.
+// A line that is not a JSON-RPC 2.0 message is answered with -32600, and with its id if that is
+// valid (section 5 of the specification). The message text is written by this package. The line
+// does not reach the library.
 func TestInvalidMessagesAreAnswered(t *testing.T) {
 	for _, c := range []struct{ line, id, why string }{
 		{`{"jsonrpc":"2.0","id":10}`, "10", "method: missing; add the name of a method"},
@@ -64,8 +65,8 @@ type refused struct {
 	}
 }
 
-// refusal sends one line in a session that has begun. It returns the answer, if there is one, and what reaches the
-// library.
+// refusal sends one line in a session that has begun. It returns the answer, if any, and the bytes
+// that reach the library.
 func refusal(t *testing.T, line string, batches bool) (got refused, passed string) {
 	t.Helper()
 	var out bytes.Buffer

@@ -6,9 +6,9 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// output is the schema of a tool's structured answer, from the results of the protocol's methods. A short answer has
-// some of the members of a whole one, so only those are required that a short job always has. A call that fails answers
-// with error and code.
+// output returns the schema of a tool's structured answer, derived from the results of the API's
+// methods. Only members that an abbreviated job always has are required. A failed call returns
+// error and code.
 func (t *tool) output(results map[string]map[string]any) map[string]any {
 	properties := map[string]any{}
 	switch t.name {
@@ -29,7 +29,7 @@ func (t *tool) output(results map[string]map[string]any) map[string]any {
 	return map[string]any{"type": "object", "properties": properties}
 }
 
-// jobsOf is the schema of a list of jobs, short or whole.
+// jobsOf returns the schema of a list of jobs, which may be abbreviated.
 func jobsOf(results map[string]map[string]any) map[string]any {
 	jobs, _ := members(results["list"])["jobs"].(map[string]any)
 	job, _ := jobs["items"].(map[string]any)
@@ -43,7 +43,7 @@ func members(schema map[string]any) map[string]any {
 	return properties
 }
 
-// resultsOf returns the schemas of the results of methods, by their names.
+// resultsOf returns the schemas of the results by method.
 func resultsOf(methods []control.MethodSchema) map[string]map[string]any {
 	results := map[string]map[string]any{}
 	for _, m := range methods {

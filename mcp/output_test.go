@@ -22,8 +22,8 @@ func (p printed) Logs(_ context.Context, _ control.Logs, each func(control.Piece
 	return control.LogsEnd{State: "completed"}, nil
 }
 
-// The output that a tool returns has a line where bytes are missing. If either stream may have lost them, both
-// streams have that line.
+// A line in the returned output marks missing bytes. If it is unknown which stream has lost them,
+// both streams have the line.
 func TestOutputMarksMissingBytes(t *testing.T) {
 	s := &server{api: printed{pieces: []control.Piece{
 		{Stream: "stdout", Text: "first"}, {Stream: "stdout", Dropped: 70}, {Stream: "stdout", Text: "last"},

@@ -10,19 +10,21 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 )
 
-// lingers is how long calls may still wait for jobs after the end of the input: the client is gone or about to go, and a
-// job may take an hour. The calls are then answered as if their own time was over.
+// lingers is how long calls may continue to wait for jobs after the end of the input. The client
+// has gone or is about to go then, and a job may take hours. After this time, the calls return as
+// if their own time had expired.
 const lingers = 5 * time.Second
 
-// pending holds the requests that were read and are not answered yet. A client may close its side right after a request:
-// the library ends the session and every call in progress once it reads the end, so the end is held back until every
-// request is answered. If calls that wait for jobs are not answered for another lingers, they get no answer.
+// pending holds the requests that have been read but not answered. A client may close the input
+// right after a request. When the library reads the end of the input, it ends the session with all
+// calls in progress. So lines delays the end until all requests are answered. Calls that wait for
+// jobs and are not answered within twice lingers get no answer.
 type pending struct {
 	enough   context.Context // ends when calls should no longer wait for jobs
 	stop     context.CancelFunc
 	mu       sync.Mutex
-	ids      map[any]bool  // of the requests; whether they wait for jobs
-	answered chan struct{} // closed at the next answer; nil unless a reader waits for it
+	ids      map[any]bool  // unanswered requests by id; true if the call waits for jobs
+	answered chan struct{} // closed at the next answer; nil unless a reader is waiting for it
 }
 
 func newPending() *pending {
@@ -30,7 +32,7 @@ func newPending() *pending {
 	return &pending{enough: enough, stop: stop}
 }
 
-// read notes the requests of a line.
+// read records the requests of a line.
 func (p *pending) read(line []byte) {
 	for _, message := range messagesOf(line) {
 		request, is := message.(*jsonrpc.Request)
@@ -42,7 +44,7 @@ func (p *pending) read(line []byte) {
 			}
 			p.ids[request.ID.Raw()] = waitsForJobs(request)
 			p.mu.Unlock()
-		case is && request.Method == "notifications/cancelled": // which is not answered any more
+		case is && request.Method == "notifications/cancelled": // a cancelled request is not answered
 			var given struct {
 				RequestID any `json:"requestId"`
 			}
@@ -55,7 +57,7 @@ func (p *pending) read(line []byte) {
 	}
 }
 
-// waitsForJobs reports whether a request is a call of a tool that answers once jobs have ended.
+// waitsForJobs reports whether a request calls a tool that answers when jobs have ended.
 func waitsForJobs(request *jsonrpc.Request) bool {
 	var call struct {
 		Name string `json:"name"`
@@ -66,7 +68,7 @@ func waitsForJobs(request *jsonrpc.Request) bool {
 	return slices.ContainsFunc(tools, func(t tool) bool { return t.waits && t.name == call.Name })
 }
 
-// written notes the answers of a line.
+// written removes the requests that a line answers.
 func (p *pending) written(line []byte) {
 	for _, message := range messagesOf(line) {
 		if answer, is := message.(*jsonrpc.Response); is {
@@ -85,8 +87,8 @@ func (p *pending) remove(id any) {
 	}
 }
 
-// wait returns once every request is answered or ctx ends. After lingers it ends the waits for jobs, and after twice that
-// time it returns although some of them are not answered.
+// wait returns when all requests are answered or ctx ends. After lingers, it stops the waits for
+// jobs. After twice lingers, it no longer waits for the calls that wait for jobs.
 func (p *pending) wait(ctx context.Context) {
 	late, timer := false, time.After(2*lingers)
 	stop := time.AfterFunc(lingers, p.stop)
@@ -113,7 +115,8 @@ func (p *pending) wait(ctx context.Context) {
 	}
 }
 
-// messagesOf returns the messages of a line, which may be a list; none of one that is not understood.
+// messagesOf returns the messages of a line, which may be a batch. It skips messages that it cannot
+// decode.
 func messagesOf(line []byte) (messages []jsonrpc.Message) {
 	var list []json.RawMessage
 	if json.Unmarshal(line, &list) != nil {

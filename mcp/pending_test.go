@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// The end of the input waits for every answer. Calls that wait for jobs have to stop waiting after lingers, and have the same
-// time again to answer.
+// The end of the input is delayed until all requests are answered. Calls that wait for jobs must
+// stop waiting after lingers, and then have the same time to answer.
 func TestEndOfInputDoesNotWaitForJobs(t *testing.T) {
 	call := func(id, tool string) string {
 		return `{"jsonrpc":"2.0","id":` + id + `,"method":"tools/call","params":{"name":"` + tool + `","arguments":{}}}`
 	}
-	const answerAfter = time.Minute // of the quick call
+	const answerAfter = time.Minute // delay of the answer to the quick call
 	for _, c := range []struct {
 		name  string
 		lines []string

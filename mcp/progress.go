@@ -10,48 +10,51 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// reporter sends progress notifications for one call, if the client has asked for them with a token. Its progress only
-// rises, as the protocol demands. It is for one goroutine at a time.
+// reporter sends progress notifications for one call, if the client has requested them with a
+// token. The progress of successive notifications increases, as the protocol demands. reporter is
+// not safe for concurrent use.
 type reporter struct {
 	session *mcp.ServerSession
 	token   any
 	last    float64
 }
 
-// reporterOf returns the reporter of a call.
+// reporterOf returns the reporter for a call.
 func reporterOf(r *mcp.CallToolRequest) *reporter {
 	return &reporter{session: r.Session, token: r.Params.GetProgressToken(), last: -1}
 }
 
-// wanted reports whether the client has asked for progress.
+// wanted reports whether the client has requested progress notifications.
 func (r *reporter) wanted() bool { return r != nil && r.token != nil }
 
-// report sends how much of the total is done, unless that is no more than was sent before.
+// report sends the progress, unless it is not higher than the progress that was sent before.
 func (r *reporter) report(ctx context.Context, done, total float64, message string) {
 	if !r.wanted() || done <= r.last {
 		return
 	}
 	r.last = done
-	r.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ // the answer says the rest, if it fails
+	// An error is ignored, because the answer will follow.
+	r.session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 		ProgressToken: r.token, Progress: done, Total: total, Message: message,
 	})
 }
 
-// lastEvent returns the number of the last event, nil if the client has not asked for progress.
+// lastEvent returns the number of the last event, nil if the client has not requested progress
+// notifications.
 func (s *server) lastEvent(ctx context.Context) *int64 {
 	if !s.progress.wanted() {
 		return nil
 	}
 	status, err := s.api.Status(ctx, control.Nothing{})
 	if err != nil {
-		return nil // the events that come are reported
+		return nil // without it, only events from now on are reported
 	}
 	return &status.LastEvent
 }
 
-// follow reports the progress of a job in percent, from the events after since, or from new ones if that is nil. The
-// returned function ends that, and waits for the last notification. follow does nothing if the client has not asked for
-// progress.
+// follow reports the progress of a job in percent, from the events after since or, if since is nil,
+// from future events. The returned function stops that and waits until the last notification is
+// sent. follow does nothing if the client has not requested progress notifications.
 func (s *server) follow(ctx context.Context, id control.Name, since *int64) (stop func()) {
 	if !s.progress.wanted() {
 		return func() {}
@@ -61,11 +64,12 @@ func (s *server) follow(ctx context.Context, id control.Name, since *int64) (sto
 	done := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(done)
-		c := s.connect() // a stream holds up other answers of its connection
+		c := s.connect() // a stream would delay other answers on the same connection
 		defer c.Close()
 		p := control.Events{Follow: true, Since: since, ID: control.Names{string(id)}}
 		p.Event = control.Texts{string(queue.EventProgress)}
-		c.Events(ctx, p, func(e control.Event) error { // without it the client gets the first and the last notification
+		// If Events fails, the client gets only the first and the last notification.
+		c.Events(ctx, p, func(e control.Event) error {
 			if e.Percent != nil && *e.Percent < 100 {
 				s.progress.report(ctx, float64(*e.Percent), 100, fmt.Sprintf("job %s: %d %%", id, *e.Percent))
 			}

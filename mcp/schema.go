@@ -7,20 +7,20 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// These are bounds that several tools share.
+// Bounds that several tools share.
 var (
 	fewIDs       = map[string]any{"maxItems": mostNamed}
 	atMostAnHour = map[string]any{"maximum": mostWaits.Seconds()}
 )
 
-// bounded returns a parameter's schema with bounds added or replaced.
+// bounded returns a copy of a parameter's schema in which the bounds are added or replaced.
 func bounded(parameter, bounds map[string]any) map[string]any {
 	s := maps.Clone(parameter)
 	maps.Copy(s, bounds)
 	return s
 }
 
-// waiting returns the schema of the parameter that says how long a tool waits.
+// waiting returns the schema of a parameter for the time that a tool waits.
 func waiting(description string) map[string]any {
 	s := bounded(control.ResultSchema(reflect.TypeFor[control.Span]()), atMostAnHour)
 	delete(s, "minimum")
@@ -28,8 +28,8 @@ func waiting(description string) map[string]any {
 	return s
 }
 
-// schema returns the JSON Schema of a tool's arguments, made from the schema of its method's parameters. others says
-// whether the tool may use the parameter about other users.
+// schema returns the JSON Schema of a tool's arguments, derived from the schema of its method's
+// parameters. others permits the parameter that selects jobs of other users.
 func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	s := maps.Clone(method)
 	properties := maps.Clone(method["properties"].(map[string]any))
@@ -41,7 +41,7 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	}
 	maps.Copy(properties, t.with)
 	s["properties"] = properties
-	// Clients refuse allOf at the top level of a tool's schema, but not inside a condition.
+	// Clients reject allOf at the top level of a tool's schema, but not inside a condition.
 	if all := s["allOf"]; all != nil {
 		delete(s, "allOf")
 		s["if"], s["then"] = typed("object"), map[string]any{"allOf": all}
@@ -49,7 +49,7 @@ func (t *tool) schema(method map[string]any, others bool) map[string]any {
 	return s
 }
 
-// lacks lists the parameters of its method that the tool does not take.
+// lacks returns the parameters of the tool's method that the tool does not accept.
 func (t *tool) lacks(others bool) []string {
 	if others || t.method == "enqueue" { // in enqueue, user is the account that runs the job
 		return t.without

@@ -1,4 +1,7 @@
-// Package mcp offers a queue to coding agents, by the Model Context Protocol (modelcontextprotocol.io).
+// Package mcp lets coding agents use a queue through the Model Context Protocol
+// (modelcontextprotocol.io).
+//
+// Start with Serve. The tools that it offers are in the table tools.
 package mcp
 
 import (
@@ -15,26 +18,26 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Options are what a server may do, and for whom.
+// Options configures a server.
 type Options struct {
-	Write bool // it offers the tools that change something
-	// AllUsers has it tell of others' jobs, and change them, as far as the caller's rights go.
+	Write bool // offer the tools that change something
+	// AllUsers includes the jobs of other users, as far as the caller's rights permit.
 	AllUsers bool
 	Version  string
-	// Complete adds to a job what comes from the caller, as his folder, and reports what the service would
-	// refuse.
+	// Complete adds the caller's context to a job, such as the working directory. It returns an
+	// error if the service would reject the job.
 	Complete func(*queue.Spec) error
-	// Explain adds to an error what a person can do about it.
+	// Explain adds a hint for the user to an error.
 	Explain func(error) error
 }
 
-// instructions are what a client is told of all tools together.
+// instructions describes all tools together to the client.
 const instructions = `Jobs are shell commands. A service on this machine queues them, runs them, retries them and keeps their results. ` +
 	`Results are abbreviated; full=true returns complete objects. A job continues even if no client waits for it.`
 
-// Serve answers one client until it leaves, which is no error, or ctx ends. Many requests may be under way at
-// once, and each has a client of the queue of its own from connect, which is closed then: a wait that is given up
-// is to cut no other's answer.
+// Serve answers one client until it closes the input, which is not an error, or until ctx ends.
+// Requests may be processed concurrently. Each gets its own client of the queue from connect, which
+// is closed when the request ends. So cancelling a wait does not interrupt other requests.
 func Serve(ctx context.Context, connect func() *control.Client, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	m := mcp.NewServer(&mcp.Implementation{Name: "queuectl", Title: "queuectl, a queue for shell commands", Version: o.Version}, &mcp.ServerOptions{Instructions: instructions, Capabilities: &mcp.ServerCapabilities{}})
 	methods, schemas := control.Schemas(), map[string]map[string]any{}
@@ -76,16 +79,16 @@ func Serve(ctx context.Context, connect func() *control.Client, o Options, in io
 	return fmt.Errorf("standard input must contain Model Context Protocol messages from a coding agent: %w", err)
 }
 
-// server carries out one call.
+// server processes one call.
 type server struct {
 	api      control.API
 	opt      Options
-	connect  func() *control.Client // makes another client of the queue
+	connect  func() *control.Client // returns another client of the queue
 	progress *reporter
 	enough   context.Context // ends when calls should no longer wait for jobs
 }
 
-// call carries out a tool. What goes wrong is told in its result: the agent is to read it.
+// call runs a tool. Errors are part of the result, so that the agent sees them.
 func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.CallToolResult {
 	answer, err := s.answer(ctx, t, raw)
 	if err != nil {
@@ -99,7 +102,7 @@ func (s *server) call(ctx context.Context, t *tool, raw json.RawMessage) *mcp.Ca
 	return toolResult(answer, err != nil)
 }
 
-// toolResult returns an answer, or an error, as the result of a tool.
+// toolResult converts an answer or an error to the result of a tool.
 func toolResult(answer any, wrong bool) *mcp.CallToolResult {
 	text, err := json.Marshal(answer)
 	if err != nil {
@@ -122,13 +125,13 @@ func (s *server) answer(ctx context.Context, t *tool, raw json.RawMessage) (any,
 	return t.call(s, ctx, a)
 }
 
-// me is the caller by name.
+// me returns the user name of the caller.
 func (s *server) me(ctx context.Context) (string, error) {
 	who, err := s.api.Whoami(ctx, control.Nothing{})
 	return who.User, err
 }
 
-// own refuses jobs that the caller has not enqueued, unless all users' are meant.
+// own returns an error for jobs that another user enqueued, unless Options.AllUsers is set.
 // See docs/decisions/0093.
 func (s *server) own(ctx context.Context, ids ...string) error {
 	if s.opt.AllUsers {
@@ -147,7 +150,7 @@ func (s *server) own(ctx context.Context, ids ...string) error {
 	return err
 }
 
-// ownedBy reports whether a user has enqueued a job.
+// ownedBy reports whether the user enqueued the job.
 func ownedBy(j *control.Job, user string) bool {
 	return j.Submitter == user || j.Submitter == "" && j.User == user
 }

@@ -17,50 +17,53 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The bounds of answers and waits.
+// Limits of answers and waits.
 const (
-	listed       = 20          // jobs of a page, if nobody says
-	mostListed   = 200         // of them
-	mostNamed    = 100         // jobs that one call names
-	lastLines    = 40          // lines of each stream, if nobody says
-	mostOutput   = 32 << 10    // bytes of each stream
-	shortText    = 300         // characters of a command or error
-	waits        = time.Minute // if nobody says
-	mostWaits    = time.Hour   // for what has not ended
-	waitsName    = "wait"      // the parameter of run_and_wait
-	fullName     = "full"      // the parameter of those that shorten
-	othersMember = "user"      // the parameter that is about other users
+	listed       = 20          // default number of jobs in a page
+	mostListed   = 200         // maximum number of jobs in a page
+	mostNamed    = 100         // maximum number of job ids in one call
+	lastLines    = 40          // default number of lines of each stream
+	mostOutput   = 32 << 10    // maximum number of bytes of each stream
+	shortText    = 300         // maximum number of characters of a command or an error
+	waits        = time.Minute // default time to wait for jobs
+	mostWaits    = time.Hour   // maximum time to wait for jobs
+	waitsName    = "wait"      // parameter of run_and_wait
+	fullName     = "full"      // parameter of the tools that abbreviate jobs
+	othersMember = "user"      // parameter that selects jobs of other users
 )
 
-// tool is one row of the table of tools.
+// tool is one row of the table of tools. Most tools call one method of the API.
 type tool struct {
 	name, does string
-	method     string         // whose parameters it takes
-	without    []string       // but for these
-	with       map[string]any // and these of its own, by their schemas
-	bounds     map[string]any // for each parameter, bounds in its schema that are lower than the method's
-	writes     bool           // it changes something
-	destroys   bool           // that cannot be taken back
-	runs       bool           // any command, whose effects are not the queue's
-	waits      bool           // it answers once jobs have ended
-	adds       map[string]any // members of its answer that the method's result does not have, by their schemas
-	call       func(s *server, ctx context.Context, a arguments) (any, error)
+	method     string         // method whose parameters the tool accepts
+	without    []string       // parameters of the method that the tool does not accept
+	with       map[string]any // schemas of the tool's additional parameters
+	// bounds holds, for some parameters, bounds that replace those in the method's schema. They are
+	// stricter.
+	bounds   map[string]any
+	writes   bool // the tool changes something
+	destroys bool // the changes cannot be undone
+	runs     bool // the tool runs any command, which may have effects outside of the queue
+	waits    bool // the tool answers when jobs have ended
+	// adds holds the schemas of the members of the answer that the method's result does not have.
+	adds map[string]any
+	call func(s *server, ctx context.Context, a arguments) (any, error)
 }
 
-// arguments are what a tool is called with.
+// arguments holds the arguments of one call of a tool.
 type arguments struct {
-	raw  json.RawMessage // those of the method
+	raw  json.RawMessage // parameters of the method
 	full bool
 	wait time.Duration
-	once bool // a job is run once, unless its parameters say otherwise
+	once bool // the job is not retried unless the parameters say so
 }
 
 func typed(kind string) map[string]any { return map[string]any{"type": kind} }
 
-// outputMembers are those of the output of a job.
+// outputMembers holds the schemas of the members that describe a job's output.
 var outputMembers = map[string]any{"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean")}
 
-// endOfJob are the members of a job and of its output.
+// endOfJob holds the schemas of the members that run_and_wait adds to a job.
 var endOfJob = map[string]any{
 	"stdout": typed("string"), "stderr": typed("string"), "cut": typed("boolean"), "timed_out": typed("boolean"), "next": typed("string"),
 }
@@ -137,7 +140,8 @@ var tools = []tool{
 	},
 }
 
-// arguments reads what a tool is called with, which is JSON.
+// arguments decodes the arguments of a call. raw must be valid JSON. others permits the parameter
+// that selects jobs of other users.
 func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err error) {
 	lacks := t.lacks(others)
 	a.wait = waits
@@ -170,7 +174,7 @@ func (t *tool) arguments(raw json.RawMessage, others bool) (a arguments, err err
 	return a, err
 }
 
-// checkWait refuses a wait that is too long.
+// checkWait returns an error if the time to wait is not positive or is too long.
 func checkWait(name string, d time.Duration) error {
 	if d <= 0 || d > mostWaits {
 		return queue.Invalid(name, "must be more than 0 and at most 1h; call the tool again to wait longer")
@@ -205,7 +209,8 @@ func (s *server) list(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"jobs": jobs, "next": page.Next}, nil
 }
 
-// readOwn reads parameters that name one job, which the caller has to have enqueued unless all users' are meant.
+// readOwn decodes parameters that name one job. It returns an error if another user enqueued the
+// job, unless Options.AllUsers is set.
 func readOwn[P any](s *server, ctx context.Context, a arguments, id func(*P) control.Name) (p P, err error) {
 	if p, err = control.ReadParams[P](a.raw); err == nil {
 		err = s.own(ctx, string(id(&p)))
@@ -247,7 +252,7 @@ func (s *server) logs(ctx context.Context, a arguments) (any, error) {
 	return s.output(ctx, p)
 }
 
-// output returns the last part of both streams of a job. Where bytes are missing, it has a line that says so.
+// output returns the end of both streams of a job. A line marks missing bytes.
 func (s *server) output(ctx context.Context, p control.Logs) (map[string]any, error) {
 	if p.N == nil {
 		p.N = new(lastLines)
@@ -331,8 +336,8 @@ func (s *server) wait(ctx context.Context, a arguments) (any, error) {
 	return map[string]any{"ended": ended, "open": left.Open, "timed_out": left.TimedOut}, err
 }
 
-// await waits for jobs, as control.API.Wait does. If the client closes the input during the wait, await returns within
-// lingers, as if p's timeout had expired.
+// await waits for jobs, like control.API.Wait. If the client closes the input during the wait,
+// await returns within lingers, as if p's timeout had expired.
 func (s *server) await(ctx context.Context, p control.Wait, each func(control.Ended) error) (control.Waited, error) {
 	waiting, giveUp := context.WithCancel(ctx)
 	defer giveUp()
@@ -351,7 +356,7 @@ func (s *server) await(ctx context.Context, p control.Wait, each func(control.En
 func (s *server) enqueue(ctx context.Context, a arguments) (any, error) {
 	p, err := control.ReadParams[control.Enqueue](a.raw)
 	if err == nil && a.once && p.Spec.MaxRetries == nil {
-		p.Spec.MaxRetries = new(int64) // as run does
+		p.Spec.MaxRetries = new(int64) // the same default as queuectl run
 	}
 	if err == nil {
 		err = s.opt.Complete(&p.Spec)
@@ -404,7 +409,7 @@ func (s *server) runAndWait(ctx context.Context, a arguments) (any, error) {
 	return answer, nil
 }
 
-// onOwn keeps a selection to the caller's own jobs, unless all users' are meant.
+// onOwn limits a selection to the caller's own jobs, unless Options.AllUsers is set.
 func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
 	ids := p.Names()
 	if len(ids) > mostNamed {
@@ -417,10 +422,10 @@ func (s *server) onOwn(ctx context.Context, p *control.Selection) (err error) {
 	return err
 }
 
-// shortMembers are the members of a job that a short one has, if they say anything.
+// shortMembers lists the members of an abbreviated job. Empty ones are left out.
 var shortMembers = []string{"id", "state", "reason", "queue", "command", "argv", "labels", "attempts", "max_attempts", "exit_code", "signal", "error", "created_at", "run_at", "next_retry_at", "started_at", "finished_at", "run_time_ms", "depends_on", "waits_for", "progress", "paused_at", "hidden"}
 
-// brief is a job in short.
+// brief returns an abbreviated job.
 func (s *server) brief(j *control.Job) map[string]any {
 	raw, err := json.Marshal(j)
 	var all map[string]any
@@ -441,7 +446,8 @@ func (s *server) brief(j *control.Job) map[string]any {
 	return short
 }
 
-// put adds a member to an object, unless it says nothing. Long texts are cut, but for output.
+// put adds a member to an object, unless the value is empty. It truncates long commands, errors and
+// entries of lists.
 func put(to map[string]any, name string, value any) {
 	switch v := value.(type) {
 	case nil:
