@@ -1,5 +1,6 @@
-// Package metrics tells how a queue is, and what it has done, as Prometheus reads it. It asks as the control API's
-// clients do, whoever it is for, and keeps nothing: what is counted is counted by the store, over restarts.
+// Package metrics exports the state and the counters of a queue to Prometheus. It reads them
+// through the control API, with the rights of the user who requests them. It stores nothing,
+// because the store keeps all counters over restarts.
 package metrics
 
 import (
@@ -14,16 +15,16 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// MaxQueues is how many queues are named of which the store has counted nothing by name; those that are paused or have a
-// limit are named however many there are. A queue that the store has counted by its name keeps that, for no counter may fall.
-// Others stands for the rest.
+// MaxQueues limits the number of queues that get their own label. Queues that are paused or have a
+// limit, and queues that have a name in the store's statistics, get one in any case: a counter must
+// never decrease. Others is the label of the remaining queues together.
 // See docs/decisions/0086.
 const (
 	MaxQueues = 100
 	Others    = "(others)"
 )
 
-// Of is a registry of a queue's metrics as they are now: one look, of whoever api asks as.
+// Of returns a registry with the current metrics of a queue, as seen by the user of api.
 func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
 	st, err := api.Status(ctx, control.Nothing{})
 	if err != nil {
@@ -53,7 +54,7 @@ func Of(ctx context.Context, api control.API) (*prometheus.Registry, error) {
 	return registry, registry.Register(c)
 }
 
-// ofQueue is what is told of one queue.
+// ofQueue holds the values of one queue.
 type ofQueue struct {
 	running, waiting, limit, paused float64
 	started                         int64
@@ -61,7 +62,7 @@ type ofQueue struct {
 	waits, runs                     histogram
 }
 
-// outcomes are what attempts come to, as the label outcome has it.
+// outcomes lists the values of the label outcome.
 var outcomes = [...]string{"completed", "failed", "dead", "cancelled", "returned"}
 
 func (q *ofQueue) add(f *control.Figures) {
@@ -73,10 +74,11 @@ func (q *ofQueue) add(f *control.Figures) {
 	q.runs.add(&f.Run)
 }
 
-// histogram is how many took how long, by the numbers of native buckets of schema 1.
+// histogram counts durations. Bucket i of a native histogram with schema 1 ends at 2^(i/2) seconds.
 type histogram struct {
+	// buckets holds the number of durations by bucket.
 	buckets map[int]int64
-	seconds float64 // all together
+	seconds float64 // sum of all durations
 }
 
 func (h *histogram) add(s *control.Spread) {
@@ -89,13 +91,13 @@ func (h *histogram) add(s *control.Spread) {
 	h.seconds += float64(s.SumMS) / 1000
 }
 
-// collector is a prometheus.Collector of what was read.
+// collector is a prometheus.Collector for values that were read before.
 type collector struct {
 	status control.Status
 	queues map[string]*ofQueue
 }
 
-// of is what is told of a queue.
+// of returns the values of a queue, which are zero at first.
 func (c *collector) of(name string) *ofQueue {
 	q := c.queues[name]
 	if q == nil {
@@ -105,7 +107,7 @@ func (c *collector) of(name string) *ofQueue {
 	return q
 }
 
-// stand takes how a queue stands.
+// stand adds the state of a queue. It adds it to Others if the queue gets no label.
 func (c *collector) stand(q *control.QueueView) {
 	if c.queues[q.Queue] == nil && len(c.queues) >= MaxQueues && q.Concurrency == 0 && !q.Paused {
 		of := c.of(Others)
@@ -197,7 +199,8 @@ func flag(is bool) float64 {
 	return 0
 }
 
-// native is a histogram of a queue, for readers of native ones and, coarser, of classic ones.
+// native is a histogram of one queue. Readers of native histograms get all buckets, and readers of
+// classic ones every fourth.
 type native struct {
 	desc  *prometheus.Desc
 	queue string
@@ -207,8 +210,8 @@ type native struct {
 // Desc implements prometheus.Metric.
 func (n *native) Desc() *prometheus.Desc { return n.desc }
 
-// The schema of the store's histograms: bucket i ends at 2^(i/2) seconds. Classic buckets are every fourth of them, from
-// 1 ms to 12 days.
+// The store's histograms have schema 1: bucket i ends at 2^(i/2) seconds. Classic buckets are every
+// fourth of these, from 1 ms to 12 days.
 const (
 	schema       = 1
 	classicFirst = -20
@@ -223,7 +226,7 @@ func (n *native) Write(out *dto.Metric) error {
 	out.Histogram = h
 	total, last, next := int64(0), int64(0), classicFirst
 	var classic []*dto.Bucket
-	upTo := func(i int) { // the classic buckets that end before bucket i
+	upTo := func(i int) { // adds the classic buckets that end before bucket i
 		for ; next < i && next <= classicLast; next += classicStep {
 			classic = append(classic, &dto.Bucket{UpperBound: new(math.Exp2(float64(next) / 2)), CumulativeCount: new(uint64(total))})
 		}
@@ -240,7 +243,8 @@ func (n *native) Write(out *dto.Metric) error {
 	return nil
 }
 
-// extended is spans with one bucket more. Each span begins so many buckets after the end of the one before.
+// extended returns spans with one more bucket. The offset of a span is the number of buckets
+// between it and the previous one.
 func extended(spans []*dto.BucketSpan, bucket int) []*dto.BucketSpan {
 	end := int32(0)
 	for _, s := range spans {

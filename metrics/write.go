@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// WriteText writes a queue's metrics in Prometheus' text format.
+// WriteText writes the metrics of a queue in Prometheus' text format.
 func WriteText(ctx context.Context, api control.API, w io.Writer) error {
 	families, err := gathered(ctx, api)
 	if err != nil {
@@ -27,10 +27,10 @@ func WriteText(ctx context.Context, api control.API, w io.Writer) error {
 	return nil
 }
 
-// Unhealthy is the text for a queue whose service does not answer.
+// Unhealthy is the text to write for a queue whose service does not answer.
 const Unhealthy = "# HELP queuectl_healthy " + healthyHelp + "\n# TYPE queuectl_healthy gauge\nqueuectl_healthy 0\n"
 
-// Family is a metric in JSON, with all its labels.
+// Family is a metric with all its labels, for JSON.
 type Family struct {
 	Name    string   `json:"name"`
 	Help    string   `json:"help"`
@@ -38,7 +38,8 @@ type Family struct {
 	Metrics []Metric `json:"metrics"`
 }
 
-// Metric is one of a family: a value or, of a histogram, its count, sum and cumulative buckets.
+// Metric is one metric of a family. A counter or a gauge has Value. A histogram has Count, Sum and
+// cumulative Buckets.
 type Metric struct {
 	Labels  map[string]string `json:"labels"`
 	Value   *float64          `json:"value,omitempty"`
@@ -47,13 +48,13 @@ type Metric struct {
 	Buckets []Bucket          `json:"buckets,omitempty"`
 }
 
-// Bucket counts what was at most so much.
+// Bucket counts the values that are not greater than AtMost.
 type Bucket struct {
 	AtMost float64 `json:"le"`
 	Count  uint64  `json:"count"`
 }
 
-// Families are a queue's metrics by name.
+// Families returns the metrics of a queue, sorted by name.
 func Families(ctx context.Context, api control.API) ([]Family, error) {
 	families, err := gathered(ctx, api)
 	if err != nil {
@@ -75,7 +76,7 @@ func Families(ctx context.Context, api control.API) ([]Family, error) {
 			case m.Histogram != nil:
 				one.Count, one.Sum = m.Histogram.SampleCount, m.Histogram.SampleSum
 				for _, b := range m.Histogram.Bucket {
-					if !math.IsInf(b.GetUpperBound(), 1) { // which is all
+					if !math.IsInf(b.GetUpperBound(), 1) { // the bucket +Inf, which equals Count
 						one.Buckets = append(one.Buckets, Bucket{b.GetUpperBound(), b.GetCumulativeCount()})
 					}
 				}
@@ -87,7 +88,7 @@ func Families(ctx context.Context, api control.API) ([]Family, error) {
 	return list, nil
 }
 
-// gathered are the metrics by name.
+// gathered returns the metrics, sorted by name.
 func gathered(ctx context.Context, api control.API) ([]*dto.MetricFamily, error) {
 	registry, err := Of(ctx, api)
 	if err != nil {
