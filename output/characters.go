@@ -2,9 +2,8 @@ package output
 
 import "unicode/utf8"
 
-// Unfinished returns how many bytes at the end of a text are the beginning of a UTF-8
-// character whose other bytes are missing: 3 at most. It returns 0 for bytes that
-// cannot be completed to a character.
+// Unfinished returns how many bytes at the end of a text are the beginning of a UTF-8 character whose
+// other bytes are missing: 3 at most. It returns 0 for bytes that cannot be completed to a character.
 func Unfinished(text []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if end := text[len(text)-n:]; utf8.RuneStart(end[0]) {
@@ -17,9 +16,9 @@ func Unfinished(text []byte) int {
 	return 0
 }
 
-// Continued returns how many bytes at the beginning of a text are the end of a UTF-8
-// character whose other bytes are missing: 3 at most. It returns 0 where more bytes than
-// one character has would be left over, since such a text is not UTF-8.
+// Continued returns how many bytes at the beginning of a text are the end of a UTF-8 character whose
+// other bytes are missing: 3 at most. It returns 0 if more bytes than one character has would be left
+// over, since such a text is not UTF-8.
 func Continued(text []byte) int {
 	for n := range min(utf8.UTFMax, len(text)) {
 		if utf8.RuneStart(text[n]) {
@@ -41,9 +40,9 @@ func End(text []byte, most int) []byte {
 	return text[over+Continued(text[over:]):]
 }
 
-// whole returns the bytes that can be kept now: p, after those that were held back, without
-// the beginning of a character whose other bytes have not been read yet. That is held back
-// until they have been. So a piece of UTF-8 text always ends between characters.
+// whole returns the bytes that can be kept now: first the bytes that were held back before, then p. If
+// they end with an incomplete character, whole holds back its bytes until the rest has been read. So a
+// piece of UTF-8 text always ends between two characters.
 func (st *stream) whole(p []byte) []byte {
 	if len(st.held) > 0 {
 		p = append(st.held, p...)
@@ -56,15 +55,15 @@ func (st *stream) whole(p []byte) []byte {
 	return p[:end]
 }
 
-// endHead ends the first half at a position between two characters. The last half gets the
-// room that this leaves.
+// endHead ends the first half at a position between two characters. The last half gets the room that
+// this leaves.
 func (st *stream) endHead(at int64) {
 	st.tail.region.room += st.head.region.room - at
 	st.head.region.room, st.tail.first = at, at
 }
 
-// align drops the end of a character from the beginning of the last half, if the beginning
-// of that character was dropped. The caller holds mu.
+// align drops the end of a character from the beginning of the last half, if the beginning of that
+// character was dropped. The caller holds mu.
 func (l *Log) align(st *stream) {
 	p := st.tail.pieces.first()
 	if p == nil || p.pos == st.tail.first || p.pos == st.aligned {
@@ -77,8 +76,8 @@ func (l *Log) align(st *stream) {
 	}
 }
 
-// continuedAt returns how many bytes after a position of a piece are the end of a character
-// that began before it. The caller holds mu.
+// continuedAt returns how many bytes after a position of a piece are the end of a character that began
+// before it. The caller holds mu.
 func (l *Log) continuedAt(h *half, p *piece, pos int64) int64 {
 	b := make([]byte, min(utf8.UTFMax, p.pos+p.n-pos))
 	if _, err := l.store.read(&h.region, pos-h.first, b); err != nil {

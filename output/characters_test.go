@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// The bytes of one character that are read in two pieces are one piece of the log, live, in a
-// result, and in a file.
+// If a character is read in two pieces, its bytes are one piece of the log: live, in a result, and in a
+// file.
 func TestPiecesEndBetweenCharacters(t *testing.T) {
 	const text = "aé€𝄞z"
 	for cut := range len(text) + 1 {
@@ -47,14 +47,14 @@ func TestPiecesEndBetweenCharacters(t *testing.T) {
 	}
 }
 
-// decodeInline gives all chunks of a log that is part of a row.
+// decodeInline returns all chunks of a log that is stored in a database row.
 func decodeInline(raw []byte) (chunks []output.Chunk, err error) {
 	err = output.Decode(bytes.NewReader(raw), func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
 }
 
-// What is kept of UTF-8 text at a limit ends and begins between characters, its gap has the
-// exact size, and a text that is no longer than the limit is whole.
+// The kept parts of a UTF-8 text that exceeds the limit end and begin between characters, and the gap
+// has the exact size. A text within the limit is kept completely.
 func TestLimitCutsBetweenCharacters(t *testing.T) {
 	for _, c := range []struct {
 		limit    int64
@@ -88,8 +88,8 @@ func TestLimitCutsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// However UTF-8 text is printed, limited and read, no piece of it is anything else, and all
-// bytes are kept or counted.
+// However a UTF-8 text is printed, limited and read, each piece of it is UTF-8, and every byte is kept
+// or counted as dropped.
 func TestTextStaysText(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -133,7 +133,7 @@ func TestTextStaysText(t *testing.T) {
 	})
 }
 
-// The bytes that begin or continue a character are counted, and none of what is not UTF-8.
+// The bytes that begin or continue a character are counted. In a text that is not UTF-8, none are.
 func TestUnfinishedCharacters(t *testing.T) {
 	for text, want := range map[string][2]int{
 		"": {0, 0}, "a": {0, 0}, "é": {0, 0}, "\xc3": {1, 0}, "\xe2\x82": {2, 0}, "\xf0\x9d\x84": {3, 0}, "a\xe2": {1, 0},
@@ -154,7 +154,7 @@ func TestEndBeginsBetweenCharacters(t *testing.T) {
 	}
 }
 
-// A secret that is masked, and text around it that comes byte by byte, stay whole characters.
+// When a secret is masked, the text around it stays UTF-8, even if it arrives byte by byte.
 func TestMaskedTextStaysText(t *testing.T) {
 	l := output.New(1<<20, spill(t.TempDir()))
 	l.Mask([][]byte{[]byte("gehëim")})

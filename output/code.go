@@ -8,10 +8,10 @@ import (
 	"io"
 )
 
-// An encoded log that is part of a row is a list of records: one byte (the stream, and a bit
-// for a gap), a time as a zigzag varint of milliseconds since the record before, and a varint
-// length, followed by that many bytes unless the record is a gap. A gap of damaged bytes has one
-// more bit, and is followed by a varint of how many bytes of the stream come before them.
+// An encoded log that is stored in a database row is a list of records. A record begins with one byte
+// (the stream, and a bit for a gap), a zigzag varint (milliseconds since the previous record), and a
+// varint (length). Unless the record is a gap, that many bytes follow. A gap of damaged bytes has one
+// more bit, and ends with a varint: how many bytes of the stream come before the gap.
 const (
 	gapBit    = 0x80
 	damageBit = 0x20
@@ -42,10 +42,10 @@ func (l *Log) each(most int, do func([]Chunk) error) error {
 	}
 }
 
-// EncodeHead returns the first bytes that the log keeps, at most about max, and gaps
-// in place of all others; and how many bytes it holds.
+// EncodeHead encodes the first bytes that the log keeps, about max at most, and a gap for the rest of
+// each stream. kept is the number of bytes that it encodes.
 func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
-	chunks, next, _, _ := l.Read(Cursor{}, max) // what cannot be read is a gap
+	chunks, next, _, _ := l.Read(Cursor{}, max) // bytes that cannot be read count as a gap
 	for _, c := range chunks {
 		kept += int64(len(c.Data))
 	}
@@ -60,8 +60,8 @@ func (l *Log) EncodeHead(max int) (b []byte, kept int64) {
 	return b, kept
 }
 
-// AppendChunks appends chunks as records that follow one of time at, and
-// returns the last one's time.
+// AppendChunks appends chunks as records. The time of the first one is stored relative to at.
+// AppendChunks returns the time of the last one.
 func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	for _, c := range chunks {
 		kind, n := byte(c.Stream), int64(len(c.Data))
@@ -81,14 +81,14 @@ func AppendChunks(b []byte, at int64, chunks []Chunk) ([]byte, int64) {
 	return b, at
 }
 
-// errDamaged means that an encoded log holds something that no log has.
+// errDamaged means that an encoded log contains a record that no log can have.
 var errDamaged = errors.New("the output is damaged")
 
-// maxRecord bounds a record's bytes, so that a damaged record cannot ask for all memory.
+// maxRecord bounds the size of a record, so that a damaged length cannot use up all memory.
 const maxRecord = 4 * InMemory
 
-// Decode calls each with every chunk of a log that is part of a row, in order. A record that
-// cannot be one, or that is cut, is an error after the chunks before it.
+// Decode calls each for every chunk of a log that is stored in a database row, in order. If a record is
+// invalid or cut, Decode returns an error after the chunks before it.
 func Decode(r io.Reader, each func(Chunk) error) error {
 	in := bufio.NewReader(r)
 	for at := int64(0); ; {

@@ -9,21 +9,21 @@ import (
 	"slices"
 )
 
-// extent is a row of bytes of a region in the file with one checksum (CRC-32C). A write extends the last
-// extent up to extentBytes, then begins another one. A read checks whole extents. Bytes that are still
-// kept are never in an extent that was overwritten in part, because in the file a region has room for one
-// extent more than it keeps.
+// extent is a range of a region's bytes in the file that has one checksum (CRC-32C). A write extends
+// the last extent up to extentBytes, then begins another one. A read checks whole extents. In the file,
+// a region has room for one extent more than it keeps. So an extent that is partly overwritten contains
+// no bytes that are still kept.
 type extent struct {
-	at  int64 // from the beginning of the region, as if that had no end
+	at  int64 // offset in the region, counted as if the region were not a ring
 	n   int64
 	sum uint32
 }
 
-// extentBytes bounds an extent: what one damaged byte costs, as in the file of an attempt that has ended. The
-// checksums take 24 bytes of memory for each extent.
+// extentBytes bounds the size of an extent, and so the bytes that one damaged byte costs, as in the
+// output file of an ended attempt. The checksums take 24 bytes of memory for each extent.
 const extentBytes = recordBytes
 
-// checkedExtent is the extent that was read last, so that reading it in small pieces checks it once.
+// checkedExtent is the extent that was read last. Reading it in small pieces checks it only once.
 type checkedExtent struct {
 	of     *region
 	extent extent
@@ -32,7 +32,8 @@ type checkedExtent struct {
 
 func (r *region) fileRoom() int64 { return r.room + extentBytes }
 
-// writeFile writes bytes to a region in a file that has a number of blocks, and notes their checksums.
+// writeFile writes bytes to a region in a file and stores their checksums. blocks is the number of
+// blocks in the file.
 func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	overwritten := at + int64(len(p)) - r.fileRoom()
 	r.extents = r.extents[r.after(overwritten-1):]
@@ -54,7 +55,7 @@ func writeFile(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return nil
 }
 
-// after returns the number of the first extent that begins after a place.
+// after returns the index of the first extent that begins after an offset.
 func (r *region) after(at int64) int {
 	i, found := slices.BinarySearchFunc(r.extents, at, func(e extent, at int64) int { return cmp.Compare(e.at, at) })
 	if found {
@@ -63,8 +64,8 @@ func (r *region) after(at int64) int {
 	return i
 }
 
-// readFile reads bytes that were written to the file. It returns how many it has read, and ErrDamaged if
-// the extent of the next one is damaged or was cut off.
+// readFile reads bytes that were written to the file, and returns how many it has read. It returns
+// ErrDamaged if the extent of the next byte is damaged or missing.
 func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 	for n < len(p) {
 		i := r.after(at+int64(n)) - 1
@@ -91,7 +92,7 @@ func (s *store) readFile(r *region, at int64, p []byte) (n int, err error) {
 	return n, nil
 }
 
-// damaged returns how many of n bytes belong to the extent of the first one, which is damaged.
+// damaged returns how many of n bytes belong to the same extent as the first one, which is damaged.
 func (r *region) damaged(at, n int64) int64 {
 	if i := r.after(at) - 1; i >= 0 && at < r.extents[i].at+r.extents[i].n {
 		return min(n, r.extents[i].at+r.extents[i].n-at)

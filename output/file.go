@@ -10,41 +10,42 @@ import (
 )
 
 const (
-	linkBit      = 0x40     // of a kind: it is a record of a file
-	endOfFile    = 0x3f     // the trailer's kind
-	recordBytes  = 32 << 10 // of data at most, and what a character needs beyond that
+	linkBit      = 0x40     // bit of the kind: a record of a file
+	endOfFile    = 0x3f     // kind of the trailer
+	recordBytes  = 32 << 10 // largest data of a record
 	sumBytes     = 4
 	maxHeader    = 1 + 4*binary.MaxVarintLen64 + 2*sumBytes
 	trailerMagic = "qctl-end"
 	trailerBytes = 1 + 5*8 + sumBytes + len(trailerMagic)
-	mostPrinted  = 1 << 60 // bytes of a stream, so that sums of them fit
+	mostPrinted  = 1 << 60 // bytes of a stream, so that sums do not overflow
 	readAhead    = 64 << 10
 )
 
-// castagnoli returns the table of CRC-32C, which processors compute with one instruction. The crc32 package builds it at
-// the first call: the client, which reads no output files, starts 0.1 ms faster than with a variable.
+// castagnoli returns the table of CRC-32C, which processors compute with one instruction. Package crc32
+// builds the table at the first call. A variable would build it at the start of every program; without
+// it, the client, which reads no output files, starts 0.1 ms faster.
 func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
-// ErrDamaged means that a file of output is damaged or was cut.
+// ErrDamaged means that an output file is damaged or was cut.
 var ErrDamaged = errors.New("the output file is damaged")
 
-// header is a record without its data.
+// header is a record of a file without its data.
 type header struct {
-	Chunk    // without Data
+	Chunk    // Data is nil
 	back     int64
 	position int64
 	n        int64 // bytes of data
 	dataSum  uint32
-	length   int64 // of the header itself
+	length   int64 // bytes of the header itself
 }
 
-// trailer ends a file.
+// trailer is the end of a file.
 type trailer struct {
-	last    [2]int64 // place of each stream's last record; -1 for a stream without records
-	printed [2]int64 // bytes of each stream
+	last    [2]int64 // offset of each stream's last record; -1 for a stream without records
+	printed [2]int64 // bytes that each stream printed
 }
 
-// EncodeTo writes all that the log keeps as a file.
+// EncodeTo writes all that the log keeps in the file format.
 func (l *Log) EncodeTo(w io.Writer) error {
 	t := trailer{last: [2]int64{-1, -1}}
 	at := int64(0)
@@ -53,7 +54,8 @@ func (l *Log) EncodeTo(w io.Writer) error {
 		b = b[:0]
 		for i := range chunks {
 			begin, c := at+int64(len(b)), &chunks[i]
-			if c.Damaged > 0 { // the next position, or the trailer, shows that these bytes are missing
+			// The position of the next record, or the trailer, shows that these bytes are missing.
+			if c.Damaged > 0 {
 				t.printed[c.Stream] += c.Damaged
 				continue
 			}
@@ -91,15 +93,15 @@ func appendFileRecord(b []byte, place, back, position int64, c *Chunk) []byte {
 	return append(b, c.Data...)
 }
 
-// sumAt is the checksum of bytes at a place of a file.
+// sumAt returns the checksum of bytes at an offset of a file.
 func sumAt(place int64, b []byte) uint32 {
 	var at [8]byte
 	binary.LittleEndian.PutUint64(at[:], uint64(place))
 	return crc32.Update(crc32.Checksum(at[:], castagnoli()), castagnoli(), b)
 }
 
-// parseHeader reads the header of the record at a place of a file. It is not ok if
-// the header is missing or damaged.
+// parseHeader parses the header of the record at an offset of a file. ok is false if the header is
+// missing or damaged.
 func parseHeader(b []byte, place int64) (h header, ok bool) {
 	kind := byte(0)
 	if len(b) > 0 {
@@ -142,8 +144,7 @@ func (t trailer) append(b []byte, place int64) []byte {
 	return append(binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli())), trailerMagic...)
 }
 
-// parseTrailer reads the trailer at a place of a file. It is not ok if it is missing or
-// damaged.
+// parseTrailer parses the trailer at an offset of a file. ok is false if it is missing or damaged.
 func parseTrailer(b []byte, place int64) (t trailer, ok bool) {
 	if len(b) != trailerBytes || b[0] != endOfFile || string(b[trailerBytes-len(trailerMagic):]) != trailerMagic {
 		return t, false
@@ -155,9 +156,8 @@ func parseTrailer(b []byte, place int64) (t trailer, ok bool) {
 	return t, ok && max(t.printed[0], t.printed[1]) < mostPrinted
 }
 
-// DecodeFile calls each with every chunk of a file that had size bytes when it was made.
-// Instead of bytes that are damaged, or that the file has lost since, it passes a chunk that
-// says how many there are.
+// DecodeFile calls each for every chunk of a file that originally had size bytes. For damaged or
+// missing bytes, it passes a chunk that says how many there are.
 func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 	d := &fileReader{window: window{r: r, size: size, ahead: readAhead}, each: each}
 	for at := int64(0); ; {
@@ -184,13 +184,13 @@ func DecodeFile(r io.ReaderAt, size int64, each func(Chunk) error) error {
 type fileReader struct {
 	window
 	each    func(Chunk) error
-	read    [2]int64 // bytes of each stream that were handed over, or said to be missing
-	printed [2]int64 // bytes of each stream up to the end of its last header that was read
+	read    [2]int64 // bytes of each stream that were passed on, as data or as missing
+	printed [2]int64 // bytes of each stream up to the end of its last valid header
 	last    [2]int64 // time of the last chunk of each stream
-	skipped int64    // bytes of the file before the present record in which no header was found
+	skipped int64    // bytes of the file so far that contained no valid header
 }
 
-// next reads the header at a place: ErrDamaged if no valid one is there.
+// next reads the header at an offset. It returns ErrDamaged if no valid header is there.
 func (d *fileReader) next(at int64) (header, error) {
 	h, err := d.header(at)
 	if err == nil && (h.position < d.printed[h.Stream] || at+h.length+h.n > d.size) {
@@ -199,8 +199,8 @@ func (d *fileReader) next(at int64) (header, error) {
 	return h, err
 }
 
-// record hands over a record, and what is missing before it. A record with damaged data is
-// skipped: the position of the next one shows that it is missing.
+// record passes on a record, and before it the bytes that are missing before it. It skips a record with
+// damaged data: the position of the next record shows that it is missing.
 func (d *fileReader) record(h *header, at int64) error {
 	c := h.Chunk
 	d.printed[c.Stream] = h.position + h.n + h.Dropped
@@ -222,7 +222,7 @@ func (d *fileReader) record(h *header, at int64) error {
 	return d.each(c)
 }
 
-// missing hands over what is missing of a stream before a position.
+// missing passes on a chunk for the bytes of a stream that are missing before a position.
 func (d *fileReader) missing(s Stream, at, position int64) error {
 	n := position - d.read[s]
 	if n <= 0 {
@@ -233,14 +233,14 @@ func (d *fileReader) missing(s Stream, at, position int64) error {
 	return d.each(c)
 }
 
-// end hands over what is missing at the end of each stream.
+// end passes on a chunk for the bytes that are missing at the end of each stream.
 func (d *fileReader) end(t trailer) error {
 	return errors.Join(d.missing(Stdout, d.last[0], t.printed[0]), d.missing(Stderr, d.last[1], t.printed[1]))
 }
 
-// lost reports what is missing of a file that has no trailer, and whose last n bytes hold no records. Nothing shows
-// which stream these bytes belonged to. That is also unknown for bytes that were skipped: they may belong to a stream
-// that has no later record.
+// lost reports what is missing in a file without a trailer whose last n bytes contain no records. The
+// streams of these bytes are unknown. Those of bytes that were skipped are unknown too, because they
+// may belong to a stream without a later record.
 func (d *fileReader) lost(n int64) error {
 	if err := d.end(trailer{printed: d.printed}); err != nil {
 		return err
@@ -251,7 +251,8 @@ func (d *fileReader) lost(n int64) error {
 	return d.each(Chunk{At: max(d.last[Stdout], d.last[Stderr]), Damaged: max(1, n+d.skipped), StreamUnknown: true})
 }
 
-// resume finds the next record, or the trailer, from a place on: ErrDamaged if it finds neither.
+// resume returns the offset of the next record or of the trailer, searching from an offset. It returns
+// ErrDamaged if it finds neither.
 func (d *fileReader) resume(at int64) (int64, error) {
 	for ; ; at++ {
 		b, err := d.get(at, 1)
@@ -272,7 +273,7 @@ func (d *fileReader) resume(at int64) (int64, error) {
 	}
 }
 
-// header reads the header at a place: ErrDamaged if no valid one is there.
+// header reads the header at an offset. It returns ErrDamaged if no valid header is there.
 func (w *window) header(at int64) (header, error) {
 	b, err := w.upTo(at, maxHeader)
 	if err != nil {
@@ -285,7 +286,7 @@ func (w *window) header(at int64) (header, error) {
 	return h, nil
 }
 
-// trailer reads the trailer, if it is at a place: ErrDamaged if it is not.
+// trailer reads the trailer at an offset. It returns ErrDamaged if no valid trailer is there.
 func (w *window) trailer(at int64) (trailer, error) {
 	if at+int64(trailerBytes) != w.size {
 		return trailer{}, ErrDamaged
@@ -301,8 +302,8 @@ func (w *window) trailer(at int64) (trailer, error) {
 	return t, nil
 }
 
-// CheckFile reads a file that had size bytes when it was made, and returns how many bytes
-// of output are damaged or lost. ErrDamaged without any means that only its end is.
+// CheckFile reads a file that originally had size bytes, and returns how many bytes of output are
+// damaged or lost. If only the end of the file is damaged, it returns 0 and ErrDamaged.
 func CheckFile(r io.ReaderAt, size int64) (damaged int64, err error) {
 	err = DecodeFile(r, size, func(c Chunk) error {
 		damaged += c.Damaged

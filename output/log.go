@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// Stream tells standard output from standard error.
+// Stream is standard output or standard error.
 // See docs/decisions/0061.
 type Stream uint8
 
-// The streams.
+// The streams of an attempt.
 const (
 	Stdout Stream = 0
 	Stderr Stream = 1
 )
 
-// InMemory is how many bytes a log keeps before it goes to a file, and the most
-// that travels inside a result.
+// InMemory is the largest number of bytes that a log keeps in memory, and the largest output that is
+// sent within a result. A larger log is in a file.
 const InMemory = 64 << 10
 
-// Chunk is a piece of one stream. A gap has no Data: Dropped bytes of the stream were not
-// kept, or Damaged bytes were kept and cannot be read any more.
+// Chunk is a piece of one stream. A gap has no Data: it stands for Dropped bytes of the stream that
+// were not kept, or for Damaged bytes that were kept and cannot be read any more.
 type Chunk struct {
 	Stream  Stream
-	At      int64 // milliseconds since 1970, when it was read
+	At      int64 // time when the bytes were read, in milliseconds since 1970
 	Data    []byte
 	Dropped int64
 	Damaged int64
-	Offset  int64 // how many bytes of the stream come before it; set for damage, and by DecodeTail
+	Offset  int64 // bytes of the stream before this chunk; set for damaged bytes, and by DecodeTail
 
-	// StreamUnknown says that the Damaged bytes were of either stream, or of both: nothing that is left shows which.
-	// Cursors count them as of Stream, which is Stdout. Offset means nothing then, and At is when the last chunk before
-	// them was read.
+	// StreamUnknown reports that the Damaged bytes may belong to either stream or to both. Stream is
+	// then Stdout, and cursors count them there. Offset has no meaning, and At is the time of the chunk
+	// before them.
 	StreamUnknown bool
 }
 
@@ -55,46 +55,47 @@ func (c Chunk) After(n int64) Chunk {
 	return c
 }
 
-// Cursor is how far a reader has come in each stream, in bytes written, kept or not. One
-// below 0 is so far from what was written last.
+// Cursor is a reader's position in each stream, in bytes that were written, whether they were kept or
+// not. A negative position counts from the end of what was written.
 type Cursor [2]int64
 
-// Log is the log of one attempt. Of each stream it keeps the first and the last
-// half of the limit, in the order of arrival; the order gets coarser where the streams
-// take turns so often that noting it would take more than the output. Its methods may be
-// called at once.
+// Log captures the output of one attempt. Of each stream it keeps the first and the last half of the
+// limit. It keeps the order in which the bytes arrived. The order gets coarser if the streams alternate
+// so often that storing the order would take more memory than the output. The methods may be called
+// concurrently.
 type Log struct {
-	most int // pieces of the first halves, and of the last ones
+	most int // largest number of pieces in the first halves, and in the last halves
 
 	mu      sync.Mutex
 	streams [2]stream
-	arrived int64 // pieces so far: the next one's number
+	arrived int64 // pieces so far; the number of the next piece
 	store   store
 	closed  bool
-	gone    bool          // it was discarded
-	changed chan struct{} // made when a reader waits
-	masks   [2]*mask      // of each stream, if some texts are not to be kept
+	gone    bool          // discarded
+	changed chan struct{} // closed at the next change; nil if no reader waits
+	masks   [2]*mask      // one per stream; nil if nothing is masked
 }
 
-// stream is what is kept of one stream, and where.
+// stream describes the kept bytes of one stream.
 type stream struct {
-	total      int64  // bytes written, without those that are held
-	held       []byte // the beginning of a character whose other bytes have not been read yet
-	aligned    int64  // position at which the last half is known to begin with a whole character
+	total int64  // bytes written, without those in held
+	held  []byte // beginning of a character whose other bytes have not been read yet
+	// aligned is the position at which the last half is known to begin with a whole character.
+	aligned    int64
 	head, tail half
 }
 
-// half keeps one half of a stream: the bytes of some positions, each at a place of its own
-// in a region of the store. Those of the last half take turns in it.
+// half keeps one half of a stream: the bytes at consecutive positions, in a region of the store. The
+// region of the last half is a ring, in which new bytes overwrite the oldest.
 type half struct {
 	first  int64 // position of its first byte
-	kept   int64 // bytes
+	kept   int64 // number of bytes
 	pieces pieces
 	region region
 }
 
-// New makes a log that keeps at most limit bytes of each stream. spill makes
-// the file for a log that grows past InMemory; the log deletes it in the end.
+// New creates a log that keeps at most limit bytes of each stream. spill creates the file for a log
+// that grows beyond InMemory. The log deletes the file in Discard.
 func New(limit int64, spill func() (*os.File, error)) *Log {
 	l := &Log{most: int(min(max(limit/bytesPerPiece, leastPieces), mostPieces)), store: store{spill: spill}}
 	for s := range l.streams {
@@ -105,9 +106,9 @@ func New(limit int64, spill func() (*os.File, error)) *Log {
 	return l
 }
 
-// Append adds bytes that were read at an instant. It copies them. Bytes that cannot be
-// stored count as dropped. The beginning of a UTF-8 character can be read only once the rest
-// of that character was added, or after Close.
+// Append adds a copy of bytes that were read at the time at. Bytes that cannot be stored count as
+// dropped. If p ends within a UTF-8 character, that character can be read only once its other bytes
+// were added, or after Close.
 func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -120,7 +121,7 @@ func (l *Log) Append(s Stream, at int64, p []byte) {
 	l.keep(s, at, l.streams[s].whole(p))
 }
 
-// keep keeps bytes that end between characters. The caller holds mu.
+// keep stores bytes that end between characters. The caller holds mu.
 func (l *Log) keep(s Stream, at int64, p []byte) {
 	if len(p) == 0 {
 		return
@@ -134,7 +135,8 @@ func (l *Log) keep(s Stream, at int64, p []byte) {
 		l.add(s, &st.head, at, p[:n])
 		p = p[n:]
 	}
-	if over := int64(len(p)) - st.tail.region.room; over > 0 { // the rest will take the place of these
+	// The last bytes of p alone fill the last half, so drop the first ones.
+	if over := int64(len(p)) - st.tail.region.room; over > 0 {
 		over += int64(Continued(p[over:]))
 		st.total += over
 		p = p[over:]
@@ -149,8 +151,8 @@ func (l *Log) keep(s Stream, at int64, p []byte) {
 	}
 }
 
-// add stores bytes as the newest piece of a half, or at the end of its last one. Bytes that
-// cannot be stored are counted as written and are a gap.
+// add stores bytes as a new piece of a half, or as part of its last piece. Bytes that cannot be stored
+// count as written and leave a gap.
 func (l *Log) add(s Stream, h *half, at int64, p []byte) {
 	st := &l.streams[s]
 	pos, n := st.total, int64(len(p))
@@ -176,19 +178,19 @@ func (l *Log) add(s Stream, h *half, at int64, p []byte) {
 	l.arrived++
 }
 
-// A piece is joined with what follows it in its stream, if that came within joinWithin and
-// nothing else came between them. From half of its pieces on a log joins what came within a
-// time that grows, whatever came between, and at the last of them all that follows.
+// A piece is joined with the next bytes of its stream if these come within joinWithin and no bytes of
+// the other stream come between. Once half of the pieces are used, a log joins bytes that come within a
+// time that grows, whatever comes between. Once all pieces are used, it joins all further bytes.
 const (
-	joinWithin    = 10 // ms
+	joinWithin    = 10 // milliseconds
 	mostDoublings = 8  // of joinWithin
-	bytesPerPiece = 64 // of the limit
+	bytesPerPiece = 64 // bytes of the limit for each piece
 	leastPieces   = 64
 	mostPieces    = 8192
 )
 
-// joins reports whether bytes read at an instant are noted as part of the piece before them,
-// where so many pieces are noted.
+// joins reports whether bytes that were read at the time at are added to the piece before them, given
+// the number of pieces so far.
 func (l *Log) joins(last *piece, at int64, noted int) bool {
 	over := noted - l.most/2
 	switch {
@@ -202,7 +204,7 @@ func (l *Log) joins(last *piece, at int64, noted int) bool {
 	return last.number == l.arrived-1 && at-last.at < joinWithin
 }
 
-// trim forgets the bytes before a position.
+// trim drops the bytes before a position.
 func (h *half) trim(before int64) {
 	for {
 		p := h.pieces.first()
@@ -218,12 +220,11 @@ func (h *half) trim(before int64) {
 	}
 }
 
-// ErrDiscarded means that a log holds nothing any more.
+// ErrDiscarded means that a log was discarded and contains nothing any more.
 var ErrDiscarded = errors.New("the output was discarded")
 
-// Read returns what follows a cursor: chunks of at most about most bytes in all
-// and the cursor for the next Read. done means that nothing will follow. Chunks of UTF-8 text
-// begin and end between characters.
+// Read returns the chunks after a cursor, about most bytes in all, and the cursor for the next Read.
+// done reports that nothing will follow. Chunks of UTF-8 text begin and end between characters.
 func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -234,7 +235,7 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 	if l.gone {
 		return nil, next, false, ErrDiscarded
 	}
-	var rest [2][2][]piece // of each stream, of its first and its last half
+	var rest [2][2][]piece // pieces to read of each stream: of its first half and its last half
 	for s := range l.streams {
 		st := &l.streams[s]
 		rest[s] = [2][]piece{st.head.pieces.after(c[s]), st.tail.pieces.after(c[s])}
@@ -258,7 +259,7 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 		got, err := l.store.read(&h.region, next[s]-h.first, data)
 		switch {
 		case errors.Is(err, ErrDamaged) && got > 0:
-			n = int64(got) // the next Read returns how many are damaged
+			n = int64(got) // the next Read returns how many bytes are damaged
 			data = data[:n:n]
 		case errors.Is(err, ErrDamaged):
 			n = h.region.damaged(next[s]-h.first, n)
@@ -273,7 +274,7 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 			if whole == 0 && len(chunks) > 0 {
 				return chunks, next, false, nil
 			}
-			n = cmp.Or(whole, n) // a Read with less room than one character takes a part of it
+			n = cmp.Or(whole, n) // if there is less room than one character needs, return a part of it
 			data = data[:n:n]
 		}
 		room = room[n:]
@@ -284,7 +285,7 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 			return chunks, next, false, nil
 		}
 	}
-	for s := range l.streams { // what could not be stored at the very end
+	for s := range l.streams { // bytes at the end that could not be stored
 		if gap := l.streams[s].total - next[s]; gap > 0 && l.closed {
 			chunks = append(chunks, Chunk{Stream: Stream(s), Dropped: gap})
 			next[s] += gap
@@ -293,8 +294,8 @@ func (l *Log) Read(c Cursor, most int) (chunks []Chunk, next Cursor, done bool, 
 	return chunks, next, l.closed, nil
 }
 
-// position resolves one stream's part of a cursor, after dropping the rest of a character that
-// the last half begins with. The caller holds mu.
+// position resolves one stream's part of a cursor. Before, it drops the rest of a cut character at the
+// beginning of the last half. The caller holds mu.
 func (l *Log) position(st *stream, c int64) int64 {
 	if l.gone {
 		return max(0, c)
@@ -312,7 +313,7 @@ func (l *Log) position(st *stream, c int64) int64 {
 	return c
 }
 
-// left bounds the bytes that follow a cursor. The caller holds mu.
+// left returns an upper bound of the bytes after a cursor. The caller holds mu.
 func (l *Log) left(c Cursor) (n int64) {
 	for s := range l.streams {
 		st := &l.streams[s]
@@ -321,7 +322,8 @@ func (l *Log) left(c Cursor) (n int64) {
 	return n
 }
 
-// oldest takes the piece that came first of the rest of both streams, nil if there is none.
+// oldest removes and returns the piece that arrived first among the remaining ones of both streams. It
+// returns nil if none remain.
 func (l *Log) oldest(rest *[2][2][]piece) (s Stream, p *piece, h *half) {
 	var from *[]piece
 	for i := range rest {
@@ -339,7 +341,8 @@ func (l *Log) oldest(rest *[2][2][]piece) (s Stream, p *piece, h *half) {
 	return s, p, h
 }
 
-// Changed is closed at the next Append, Close or Discard; at once after these two.
+// Changed returns a channel that is closed at the next Append, Close or Discard. After Close or
+// Discard, the channel is already closed.
 func (l *Log) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -352,7 +355,7 @@ func (l *Log) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Close says that no more follows.
+// Close completes the log. Later calls of Append are ignored.
 func (l *Log) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -366,7 +369,7 @@ func (l *Log) Close() {
 	l.tellLast()
 }
 
-// rest takes what a stream and its mask hold back, now that no more follows.
+// rest returns the bytes that a stream and its mask hold back, because no more bytes follow.
 func (l *Log) rest(s Stream) []byte {
 	st := &l.streams[s]
 	p := st.held
@@ -377,19 +380,19 @@ func (l *Log) rest(s Stream) []byte {
 	return p
 }
 
-// tellLast wakes who waits, for the last time. The caller holds mu.
+// tellLast wakes the waiting readers for the last time. The caller holds mu.
 func (l *Log) tellLast() {
 	if l.changed == nil {
 		return
 	}
 	select {
-	case <-l.changed: // they were woken
+	case <-l.changed: // already closed
 	default:
 		close(l.changed)
 	}
 }
 
-// Discard gives back what the log holds; a Read that comes then fails.
+// Discard frees the log's memory and file. Later calls of Read return ErrDiscarded.
 func (l *Log) Discard() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -403,7 +406,7 @@ func (l *Log) Discard() {
 	l.tellLast()
 }
 
-// Dropped is how many bytes were written but are not kept.
+// Dropped returns how many bytes were written but are not kept.
 func (l *Log) Dropped() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -414,7 +417,7 @@ func (l *Log) Dropped() int64 {
 	return n
 }
 
-// Kept is how many bytes are kept.
+// Kept returns how many bytes are kept.
 func (l *Log) Kept() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

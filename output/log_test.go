@@ -17,12 +17,12 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// spill makes files in a folder, as a runner does.
+// spill returns a function that creates files in a directory, as a runner does.
 func spill(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// readAll reads what a cursor has not seen, at most max bytes a Read.
+// readAll reads the chunks after a cursor, at most max bytes with each Read.
 func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max int) (chunks []output.Chunk) {
 	for {
 		some, next, _, err := l.Read(*c, max)
@@ -37,7 +37,7 @@ func readAll(t interface{ Fatal(...any) }, l *output.Log, c *output.Cursor, max 
 	}
 }
 
-// texts is what chunks hold of each stream, a gap being its size in brackets.
+// texts returns the text of each stream. A gap appears as its size in brackets.
 func texts(chunks []output.Chunk) (s [2]string) {
 	for _, c := range chunks {
 		if c.Dropped > 0 {
@@ -48,8 +48,8 @@ func texts(chunks []output.Chunk) (s [2]string) {
 	return s
 }
 
-// Of each stream the first and the last half of the limit are kept, and the gap
-// between them has its exact size, however the bytes came.
+// Of each stream, the first and the last half of the limit are kept. The gap between them has the exact
+// size, however the bytes were divided into pieces.
 func TestHeadAndTailAreKept(t *testing.T) {
 	for _, c := range []struct {
 		limit int64
@@ -78,7 +78,7 @@ func TestHeadAndTailAreKept(t *testing.T) {
 	}
 }
 
-// Both streams are told in the order of their arrival.
+// The pieces of both streams are read in the order in which they arrived.
 func TestOrderOfBothStreams(t *testing.T) {
 	l := output.New(1<<20, spill(t.TempDir()))
 	var want []string
@@ -97,8 +97,7 @@ func TestOrderOfBothStreams(t *testing.T) {
 	}
 }
 
-// A log that grows past what memory takes goes to one file, which is private to
-// it and gone once the log is discarded.
+// A log that exceeds InMemory is stored in one file, which Discard removes.
 func TestLargeLogsGoToAFile(t *testing.T) {
 	dir := t.TempDir()
 	l := output.New(1<<20, spill(dir))
@@ -134,8 +133,8 @@ func TestLargeLogsGoToAFile(t *testing.T) {
 	}
 }
 
-// Who comes too late to a log is told so: what was given back was kept elsewhere, and
-// is no gap.
+// A Read after Discard returns ErrDiscarded. The bytes do not count as a gap, because they were stored
+// elsewhere.
 func TestADiscardedLogIsNotRead(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -146,7 +145,7 @@ func TestADiscardedLogIsNotRead(t *testing.T) {
 	}
 }
 
-// Who waits for more of a log that is discarded, although nothing more was to come, is told.
+// Discard wakes the readers that wait for the log, and later readers do not wait.
 func TestDiscardWakesWhoWaits(t *testing.T) {
 	l := output.New(1<<20, nil)
 	changed := l.Changed()
@@ -163,7 +162,7 @@ func TestDiscardWakesWhoWaits(t *testing.T) {
 	}
 }
 
-// What cannot be stored is a gap of its exact size, and what came before stays.
+// Bytes that cannot be stored leave a gap of their exact size, and earlier bytes are kept.
 func TestWhatCannotBeStoredIsAGap(t *testing.T) {
 	l := output.New(1<<20, func() (*os.File, error) { return nil, errors.New("no space") })
 	l.Append(output.Stdout, 1, []byte("kept"))
@@ -176,21 +175,20 @@ func TestWhatCannotBeStoredIsAGap(t *testing.T) {
 	}
 }
 
-// model is a log as the promise says it, with no limit to its memory.
+// model is a log that behaves as documented, without a limit on its memory.
 type model struct {
 	limit   int
 	written [2][]byte
 }
 
-// kept tells which bytes of a stream are kept by now.
+// kept reports whether a byte of a stream is kept at the moment.
 func (m *model) kept(s, pos int) bool {
 	n := len(m.written[s])
 	return pos < (m.limit+1)/2 || pos >= n-m.limit/2 && pos < n
 }
 
-// Whoever follows a log while it grows gets each byte at most once, in order,
-// every byte that is kept in the end, and gaps that make up for the rest; and
-// so does whoever reads it afterwards.
+// A reader that follows a growing log gets each byte at most once and in order. It gets every byte that
+// is kept in the end, and gaps for the rest. The same is true for a reader that starts later.
 func TestFollowingNeitherLosesNorRepeats(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -213,7 +211,7 @@ func TestFollowingNeitherLosesNorRepeats(t *testing.T) {
 			p := make([]byte, rapid.SampledFrom([]int{1, 5, 60, 3000, 70_000}).Draw(t, "bytes"))
 			for i := range p {
 				next++
-				p[i] = next & 0x7f // one byte is one character: limits cut between characters
+				p[i] = next & 0x7f // each byte is one character, since limits cut between characters
 			}
 			l.Append(output.Stream(s), 1, p)
 			m.written[s] = append(m.written[s], p...)
@@ -248,8 +246,8 @@ func (m *model) check(t interface{ Fatalf(string, ...any) }, chunks []output.Chu
 	}
 }
 
-// A reader that waits is woken by the next Append and by Close, and not at all
-// once nothing follows.
+// Append and Close wake a waiting reader. After Close, a reader does not wait, and further bytes are
+// ignored.
 func TestChangedWakesReaders(t *testing.T) {
 	l := output.New(100, spill(t.TempDir()))
 	for _, change := range []func(){func() { l.Append(output.Stdout, 1, []byte("x")) }, l.Close, func() {}} {
@@ -299,8 +297,8 @@ func TestEncodedLogsAreDecoded(t *testing.T) {
 	}
 }
 
-// The head of a log holds what comes first, of both streams, and says how much is
-// missing; the head of one that is short is all of it.
+// EncodeHead returns the first bytes of both streams, and gaps for the rest. For a short log, it
+// returns everything.
 func TestHeadIsWhatComesFirst(t *testing.T) {
 	l := output.New(20, spill(t.TempDir()))
 	for _, text := range []string{"out 1\n", "out 2\n"} {
@@ -326,7 +324,7 @@ func TestHeadIsWhatComesFirst(t *testing.T) {
 	}
 }
 
-// A damaged log is an error after the chunks before the damage.
+// For a damaged log, Decode passes on the chunks before the damage, then returns an error.
 func TestDamagedLogsAreRefused(t *testing.T) {
 	whole, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}, {Stream: output.Stderr, At: 7, Data: []byte("two")}})
 	for what, raw := range map[string][]byte{
@@ -351,8 +349,8 @@ func TestDamagedLogsAreRefused(t *testing.T) {
 	}
 }
 
-// No bytes make Decode panic or hand over a chunk that cannot be, and what it
-// takes it would write again.
+// No input makes Decode panic or pass on an invalid chunk. Decoded chunks are encoded to an equivalent
+// log again.
 func FuzzDecode(f *testing.F) {
 	seed, _ := output.AppendChunks(nil, 0, []output.Chunk{{At: 5, Data: []byte("one")}, {Stream: output.Stderr, At: 3, Dropped: 9}})
 	f.Add(seed)
@@ -376,8 +374,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A log's memory is bounded, however small what is printed is and however often the
-// streams take turns; every byte that it should keep is there all the same.
+// The memory of a log is bounded, even for single bytes from alternating streams. Every byte within the
+// limit is kept nevertheless.
 func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	const n = 2_000_000
 	l := output.New(1<<20, spill(t.TempDir()))
@@ -398,7 +396,7 @@ func TestSingleBytesInTurnsTakeLittleMemory(t *testing.T) {
 	m.check(t, readAll(t, l, &c, 1<<20))
 }
 
-// heap is how many bytes of the heap are in use.
+// heap returns how many bytes of the heap are in use.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -406,8 +404,7 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A cursor below 0 is so far from what was written last, of each stream, and no farther back
-// than its beginning.
+// A negative position in a cursor counts back from the end of its stream, at most to the beginning.
 func TestReadFromTheEnd(t *testing.T) {
 	l := output.New(1<<20, nil)
 	l.Append(output.Stdout, 1, []byte("0123456789"))

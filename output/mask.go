@@ -2,11 +2,11 @@ package output
 
 import "bytes"
 
-// masked stands for a text that is not kept.
+// masked replaces a secret text.
 // See docs/decisions/0060.
 const masked = "***"
 
-// Masked is a text with *** in the place of each of these.
+// Masked returns text with each of the given texts replaced by ***.
 func Masked(text []byte, texts [][]byte) []byte {
 	for _, t := range texts {
 		if len(t) > 0 {
@@ -16,9 +16,9 @@ func Masked(text []byte, texts [][]byte) []byte {
 	return text
 }
 
-// Mask has *** kept in the place of each of these texts, from now on, however they come in
-// pieces. Of what may be the begin of one nothing is kept, nor read, until it is known. It is
-// called before the first Append.
+// Mask replaces each of the given texts in the output by ***, even if a text arrives in several pieces.
+// Bytes that may be the beginning of such a text can be read only once it is known whether they are.
+// Call Mask before the first Append.
 func (l *Log) Mask(texts [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -27,22 +27,27 @@ func (l *Log) Mask(texts [][]byte) {
 	}
 }
 
-// mask looks for texts in a stream. It holds back what may be the begin of one.
+// mask searches a stream for texts. It holds back bytes that may be the beginning of one.
+//
+// It searches for each text with the algorithm of Knuth, Morris and Pratt, so that each byte costs the
+// same however long the texts are. Texts that overlap in the stream are replaced by one ***.
 type mask struct {
 	texts []maskedText
 	held  []byte
-	from  int64  // position of the first byte that is held
-	found []span // in what is held: none overlap, the first comes first
+	from  int64  // position of the first byte in held
+	found []span // found texts that end in held, in order; they do not overlap
 }
 
-// maskedText is a text that is looked for, one byte after the other (Knuth, Morris and Pratt).
+// maskedText is the state of the search for one text.
 type maskedText struct {
-	text  []byte
-	back  []int32 // how much of the text matches still where so much of it did, and no more
-	match int     // how much of the text the stream ends in
+	text []byte
+	// back holds, for each length of a matched prefix, the length of the next shorter prefix that also
+	// matches there. The search continues with it if the next byte does not match.
+	back  []int32
+	match int // length of the prefix that the stream ends with
 }
 
-// span is where a text was found. One that is told of already has its *** kept.
+// span is the position of a found text. told reports that its *** has already been passed on.
 type span struct {
 	begin, end int64
 	told       bool
@@ -70,7 +75,7 @@ func newMask(texts [][]byte) *mask {
 	return m
 }
 
-// pass takes the next bytes and returns those that may be kept now.
+// pass processes the next bytes and returns those that may be kept now.
 func (m *mask) pass(p []byte) []byte {
 	for _, b := range p {
 		m.held = append(m.held, b)
@@ -88,10 +93,10 @@ func (m *mask) pass(p []byte) []byte {
 	return m.release(safe)
 }
 
-// rest are the bytes that are held: no more follow.
+// rest returns the bytes in held, because no more bytes follow.
 func (m *mask) rest() []byte { return m.release(m.from + int64(len(m.held))) }
 
-// next takes the stream's next byte and reports whether the text ends with it.
+// next processes the stream's next byte and reports whether the text ends with it.
 func (t *maskedText) next(b byte) bool {
 	if t.match == len(t.text) {
 		t.match = int(t.back[t.match])
@@ -105,7 +110,7 @@ func (t *maskedText) next(b byte) bool {
 	return t.match == len(t.text)
 }
 
-// find notes that a text was found; it is one with those that it overlaps.
+// find records a found text. It merges the text with the found ones that it overlaps.
 func (m *mask) find(begin, end int64) {
 	found := span{begin: max(begin, m.from), end: end}
 	for n := len(m.found); n > 0 && m.found[n-1].end > begin; n-- {
@@ -116,7 +121,8 @@ func (m *mask) find(begin, end int64) {
 	m.found = append(m.found, found)
 }
 
-// release gives what is held before a position: no text that is not found yet begins there.
+// release returns the bytes in held before the position safe, with found texts replaced. No text that
+// is still incomplete may begin before safe.
 func (m *mask) release(safe int64) []byte {
 	var out []byte
 	at := m.from

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// kept is what a log keeps of a stream that came in these pieces.
+// kept returns the contents of a log after the given pieces of one stream.
 func kept(texts [][]byte, pieces ...string) string {
 	l := output.New(1<<20, nil)
 	l.Mask(texts)
@@ -31,7 +31,7 @@ func read(l *output.Log) string {
 	return b.String()
 }
 
-// Each text is masked, however it comes in pieces, also where it meets or overlaps another one.
+// Each text is masked, however it is divided into pieces, even next to another text or overlapping it.
 func TestMaskedTexts(t *testing.T) {
 	for _, c := range []struct{ texts, printed, want string }{
 		{"secret", "a secret b", "a *** b"}, {"secret", "secretsecret", "******"}, {"secret", "sesecret", "se***"}, {"secret", "secre", "secre"},
@@ -53,8 +53,8 @@ func TestMaskedTexts(t *testing.T) {
 	}
 }
 
-// naive masks a whole text: every byte of every occurrence goes, and each stretch of occurrences
-// that overlap leaves one ***.
+// naive masks a whole text: it removes every byte of every occurrence, and replaces each group of
+// overlapping occurrences by one ***.
 func naive(texts [][]byte, printed []byte) string {
 	inside, joined := make([]bool, len(printed)), make([]bool, len(printed)+1)
 	for _, text := range texts {
@@ -79,8 +79,7 @@ func naive(texts [][]byte, printed []byte) string {
 	return b.String()
 }
 
-// A stream is masked as a whole would be, whatever its pieces; what can still become a secret is
-// not read before that is known.
+// A stream is masked as if it were one text, however it is divided into pieces.
 func TestMaskIsNaive(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		letters := rapid.StringMatching(`[ab]{1,6}`)
@@ -96,7 +95,7 @@ func TestMaskIsNaive(t *testing.T) {
 	})
 }
 
-// A secret that is as long as one may be is looked for as fast as a short one, though it nearly
+// The search for a secret of maximum length is as fast as for a short one, even if the secret almost
 // matches at every byte.
 func TestLongMask(t *testing.T) {
 	text := append(bytes.Repeat([]byte("a"), 64<<10-1), 'b')

@@ -5,19 +5,19 @@ import (
 	"sort"
 )
 
-// piece is a row of kept bytes of one stream.
+// piece is a range of consecutive kept bytes of one stream.
 type piece struct {
-	number int64 // pieces that came before it
-	pos    int64 // of its first byte in the stream
-	n      int64 // bytes
-	at     int64 // when the first of them was read
+	number int64 // number of pieces that arrived before it
+	pos    int64 // position of its first byte in the stream
+	n      int64 // number of bytes
+	at     int64 // time when its first byte was read
 }
 
-// pieces are those of one half of a stream, by number and position. They come at the end and
-// go from the beginning, each at a cost that does not grow with their number.
+// pieces is the queue of the pieces of one half of a stream, sorted by number and position. Adding at
+// the end and dropping at the beginning take constant time on average.
 type pieces struct {
 	list []piece
-	gone int // at the beginning of list
+	gone int // dropped pieces at the beginning of list
 }
 
 func (q *pieces) len() int { return len(q.list) - q.gone }
@@ -38,15 +38,15 @@ func (q *pieces) last() *piece {
 
 func (q *pieces) push(p piece) { q.list = append(q.list, p) }
 
-// drop drops the first piece.
+// drop removes the first piece.
 func (q *pieces) drop() {
 	q.gone++
-	if q.gone > len(q.list)/2 { // more than are moved have been dropped since the last time
+	if q.gone > len(q.list)/2 { // each move of the rest is paid for by as many drops
 		q.list, q.gone = slices.Delete(q.list, 0, q.gone), 0
 	}
 }
 
-// after lists the pieces that have bytes after a position.
+// after returns the pieces that have bytes after a position.
 func (q *pieces) after(pos int64) []piece {
 	list := q.list[q.gone:]
 	return list[sort.Search(len(list), func(i int) bool { return list[i].pos+list[i].n > pos }):]

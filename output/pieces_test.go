@@ -13,7 +13,7 @@ func inFile(dir string) func() (*os.File, error) {
 	return func() (*os.File, error) { return os.CreateTemp(dir, "out") }
 }
 
-// all are the pieces of a log, of the first halves and of the last ones.
+// all returns the pieces of the first and the last halves of a log.
 func (l *Log) all() (lists [4]*pieces) {
 	for s := range l.streams {
 		lists[s], lists[2+s] = &l.streams[s].head.pieces, &l.streams[s].tail.pieces
@@ -21,8 +21,8 @@ func (l *Log) all() (lists [4]*pieces) {
 	return lists
 }
 
-// However many bytes come, one costs about one step: of the pieces that were ever made each
-// is moved at most once on average, and dropped once.
+// Appending a byte takes constant time on average, however many pieces exist: each piece is moved at
+// most once on average, and dropped once.
 func TestPiecesCostNoMoreTheMoreThereAre(t *testing.T) {
 	const n = 300_000
 	l := New(64<<10, inFile(t.TempDir()))
@@ -37,7 +37,7 @@ func TestPiecesCostNoMoreTheMoreThereAre(t *testing.T) {
 		noted := 0
 		for k, q := range l.all() {
 			noted += q.len()
-			if q.gone < gone[k] { // what was there has been moved to the beginning
+			if q.gone < gone[k] { // the remaining pieces were moved to the beginning
 				moved += q.len()
 			}
 		}
@@ -57,8 +57,8 @@ func TestPiecesCostNoMoreTheMoreThereAre(t *testing.T) {
 	}
 }
 
-// Pieces are noted one by one up to half of those that a limit allows, joined within a time
-// that grows from there on, and from the last one on in any case.
+// Each append creates a piece until half of the pieces are used. Then appends are joined within a time
+// that grows, and when all pieces are used, every append is joined.
 func TestPiecesAreJoinedAsTheyGetScarce(t *testing.T) {
 	for limit, most := range map[int64]int{0: 64, 64 * 64: 64, 65*64 - 1: 64, 65 * 64: 65, 8192 * 64: 8192, 8193 * 64: 8192, 1 << 30: 8192} {
 		if l := New(limit, nil); l.most != most {
@@ -71,7 +71,7 @@ func TestPiecesAreJoinedAsTheyGetScarce(t *testing.T) {
 		joins bool
 	}
 	for _, c := range []struct {
-		noted int // beside one of each stream
+		noted int // pieces in addition to one of each stream
 		steps []step
 	}{
 		{0, []step{{9, 0, true}, {9, 0, true}, {10, 0, false}, {19, 0, true}, {19, 1, false}, {19, 0, false}}},
@@ -100,8 +100,8 @@ func TestPiecesAreJoinedAsTheyGetScarce(t *testing.T) {
 	}
 }
 
-// Gaps cost a piece each, and no more pieces than there may be: bytes after one gap too many
-// are one gap with it until older pieces go.
+// The number of pieces stays bounded when there are many gaps. When all pieces are used, the bytes
+// after a gap are part of that gap until older pieces are dropped.
 func TestGapsTakeNoMorePiecesThanThereMayBe(t *testing.T) {
 	var full bool
 	l := New(1<<20, func() (*os.File, error) {
@@ -131,8 +131,8 @@ func TestGapsTakeNoMorePiecesThanThereMayBe(t *testing.T) {
 	}
 }
 
-// Whatever is written to a region is read back, at the end of blocks and of the region too,
-// in memory and in a file.
+// All bytes written to a region are read back, in memory and in a file, even at the end of a block or
+// of the region.
 func TestRegionsAreReadBack(t *testing.T) {
 	for _, room := range []int64{1, 100, memBytes, memBytes + 1, 3*fileBytes - 7} {
 		for _, inFileFrom := range []int64{0, 2 * memBytes, 1 << 40} {
@@ -179,8 +179,8 @@ func TestRegionsAreReadBack(t *testing.T) {
 	}
 }
 
-// Damage in the file of a log that is still written is never read as output: readers get the bytes around it and
-// how many are damaged, and so do the forms that the log is kept in later.
+// Damaged bytes in the file of a log that is still open are never read as output. Readers get the bytes
+// around them and the number of damaged bytes, and so do readers of the encoded forms of the log.
 func TestDamageInALiveLogIsReported(t *testing.T) {
 	const limit = 12 * fileBytes
 	for name, c := range map[string]struct {

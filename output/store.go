@@ -5,28 +5,28 @@ import (
 	"slices"
 )
 
-// store keeps the bytes of regions: in memory until they are more than InMemory, then in one
-// file. Either way in blocks that it makes as they are needed, so that it takes what was
-// written and no more, wherever in a region that is. The checksums of what is in the file stay
-// in memory, since the file serves this process alone (extents.go). The log's mu guards it.
+// store keeps the bytes of regions: in memory up to InMemory bytes, then in one file. In both cases it
+// allocates blocks when they are first written, so it takes only as much space as was written. The
+// checksums of the bytes in the file stay in memory, since only this process reads the file
+// (extents.go). The log's mu guards the store.
 type store struct {
 	spill  func() (*os.File, error)
-	mem    []memBlock // until there is a file
-	used   int64      // bytes of mem
+	mem    []memBlock // blocks in memory; nil once there is a file
+	used   int64      // bytes in mem
 	file   *os.File
-	blocks int64 // of the file
+	blocks int64 // number of blocks in the file
 	last   checkedExtent
 }
 
-// region is a ring buffer in the file. It keeps the last bytes written, at most room of them.
+// region is a ring buffer in the store. It keeps the last bytes written, at most room of them.
 type region struct {
 	room    int64
-	end     int64   // bytes up to the end of the newest, from the beginning of the region
-	blocks  []int64 // where its blocks are in the file; noBlock for one that was not written
+	end     int64   // number of bytes up to the end of the newest one, as if the region were not a ring
+	blocks  []int64 // block number in the file of each block; noBlock for a block that was never written
 	extents []extent
 }
 
-// memBlock is a block of a region in memory, as far as it was written.
+// memBlock is a block of a region in memory. bytes ends where the block was written up to.
 type memBlock struct {
 	of     *region
 	number int64
@@ -34,14 +34,14 @@ type memBlock struct {
 }
 
 const (
-	memBytes  = 4 << 10  // of a block in memory
-	fileBytes = 64 << 10 // of a block of the file
-	mostMem   = 64       // blocks in memory: those of InMemory bytes, and of some with gaps
+	memBytes  = 4 << 10  // size of a block in memory
+	fileBytes = 64 << 10 // size of a block of the file
+	mostMem   = 64       // blocks in memory: enough for InMemory bytes with some gaps
 	noBlock   = -1
 )
 
-// write writes bytes, at most as many as the region has room for, so far from its beginning.
-// Where it fails, what was there before is lost.
+// write writes bytes at an offset of a region, at most as many as the region has room for. If it fails,
+// the earlier contents at this place are lost.
 func (s *store) write(r *region, at int64, p []byte) error {
 	if s.file == nil && !s.fits(r, at, p) {
 		if err := s.toFile(); err != nil {
@@ -86,7 +86,7 @@ func (s *store) fits(r *region, at int64, p []byte) bool {
 	return used <= InMemory && blocks <= mostMem
 }
 
-// block finds a block in memory: mostly it is the newest.
+// block returns a block in memory, or nil. It starts with the newest, which is usually the one.
 func (s *store) block(r *region, number int64) *memBlock {
 	for i := len(s.mem) - 1; i >= 0; i-- {
 		if b := &s.mem[i]; b.of == r && b.number == number {
@@ -96,7 +96,7 @@ func (s *store) block(r *region, number int64) *memBlock {
 	return nil
 }
 
-// toFile moves what is in memory to a file.
+// toFile moves the bytes in memory to a file.
 func (s *store) toFile() error {
 	f, err := s.spill()
 	if err != nil {
@@ -105,7 +105,7 @@ func (s *store) toFile() error {
 	var blocks int64
 	for i, b := range s.mem {
 		first := slices.IndexFunc(s.mem, func(other memBlock) bool { return other.of == b.of })
-		if err == nil && first == i { // each region once
+		if err == nil && first == i { // copy each region once
 			err = s.copyRegion(f, &blocks, b.of)
 		}
 	}
@@ -120,7 +120,7 @@ func (s *store) toFile() error {
 	return nil
 }
 
-// copyRegion writes what is in memory of a region to a file, from its oldest bytes on.
+// copyRegion writes the bytes of a region in memory to a file, beginning with the oldest.
 func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
 	for at := max(0, r.end-r.room); at < r.end; {
 		place := at % r.room
@@ -136,7 +136,7 @@ func (s *store) copyRegion(f *os.File, blocks *int64, r *region) error {
 	return nil
 }
 
-// writeBlocks writes bytes to a region's blocks of a file that has so many.
+// writeBlocks writes bytes to a region's blocks in a file. blocks is the number of blocks in the file.
 func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error {
 	return each(at, p, fileBytes, r.fileRoom(), func(number, from int64, p []byte) error {
 		for int64(len(r.blocks)) <= number {
@@ -151,8 +151,8 @@ func writeBlocks(f *os.File, blocks *int64, r *region, at int64, p []byte) error
 	})
 }
 
-// read reads bytes that were written. It returns how many it has read, and ErrDamaged if the ones after
-// them are damaged.
+// read reads bytes that were written. It returns how many it has read, and ErrDamaged if the next byte
+// is damaged.
 func (s *store) read(r *region, at int64, p []byte) (int, error) {
 	if s.file != nil {
 		return s.readFile(r, at, p)
@@ -164,7 +164,7 @@ func (s *store) read(r *region, at int64, p []byte) (int, error) {
 	return len(p), err
 }
 
-// discard gives all back.
+// discard frees the memory and deletes the file.
 func (s *store) discard() {
 	if s.file != nil {
 		discard(s.file)
@@ -173,12 +173,12 @@ func (s *store) discard() {
 }
 
 func discard(f *os.File) {
-	f.Close() // it is deleted unread
+	f.Close() // an error does not matter, since the file is deleted
 	os.Remove(f.Name())
 }
 
-// each divides bytes that are written at an offset of a region into those of its blocks. It calls do with the number of
-// each block and the offset in that block. The region is a ring of room bytes.
+// each divides bytes at an offset of a region into parts, one for each block. It calls do with the
+// number of the block, the offset in the block, and the bytes. The region is a ring of room bytes.
 func each(at int64, p []byte, size, room int64, do func(number, from int64, p []byte) error) error {
 	for at %= room; len(p) > 0; at %= room {
 		n := min(int64(len(p)), size-at%size, room-at)

@@ -10,9 +10,10 @@ import (
 	"unicode/utf8"
 )
 
-// DecodeTail calls each with chunks of a file that had size bytes when it was made, in order: at least the last tail bytes of each stream, and the gaps among them. It reads about
-// as much as it hands over. If anything of that is damaged it returns ErrDamaged and has not
-// called each: DecodeFile then says what can be read.
+// DecodeTail calls each, in order, for the chunks at the end of a file that originally had size bytes:
+// at least the last tail bytes of each stream, and the gaps among them. It reads about as many bytes as
+// it passes on. If any of these bytes are damaged, it returns ErrDamaged and does not call each; use
+// DecodeFile to read the rest.
 func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) error {
 	if size <= 0 || tail <= 0 {
 		return nil
@@ -44,14 +45,14 @@ func DecodeTail(r io.ReaderAt, size int64, tail int, each func(Chunk) error) err
 	return nil
 }
 
-// record is one in a file: its place, and how many of its last bytes are wanted.
+// record is a record of a file at the offset at. want is how many of its last bytes are wanted.
 type record struct {
 	header
 	at   int64
 	want int
 }
 
-// load reads a record's data, checks all of it, and keeps what is wanted.
+// load reads a record's data, verifies all of it, and keeps the bytes that are wanted.
 func (w *window) load(rec *record) error {
 	rec.Offset = rec.position
 	if rec.n == 0 {
@@ -65,15 +66,14 @@ func (w *window) load(rec *record) error {
 		return fmt.Errorf("%w: invalid record at byte %d", ErrDamaged, rec.at)
 	}
 	begin := len(b) - rec.want
-	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // so that no character is cut
+	begin -= Unfinished(b[max(0, begin-utf8.UTFMax+1):begin]) // do not cut a character
 	rec.Data, rec.Offset = bytes.Clone(b[begin:]), rec.position+int64(begin)
 	return nil
 }
 
-// back lists the last records of a stream, from the last one back, that have so many bytes
-// together.
+// back returns the last records of a stream that together have at least need bytes, the last one first.
 func (w *window) back(t trailer, s Stream, need int) (list []record, err error) {
-	const perByte = 2 // records, of which one may be a gap
+	const perByte = 2 // records for each byte, as one of two may be a gap
 	end, position := w.size-int64(trailerBytes), t.printed[s]
 	for at, most := t.last[s], perByte*need; at >= 0 && need > 0; most-- {
 		if at >= end || most == 0 {
@@ -97,19 +97,19 @@ func (w *window) back(t trailer, s Stream, need int) (list []record, err error) 
 	return list, nil
 }
 
-// window reads bytes of a file. Where reads follow each other closely it reads more at once.
+// window reads bytes of a file. If reads are close to each other, it reads more bytes than requested.
 type window struct {
 	r     io.ReaderAt
 	size  int64
-	ahead int // bytes that one read asks for; 0 for reads that are not in order
+	ahead int // bytes of each read of a file that is read in order; 0 otherwise
 	at    int64
-	buf   []byte // what is at at
+	buf   []byte // bytes from offset at on
 }
 
 const windowBytes = 4 << 10
 
-// get reads n bytes from a place on. They can be used until the next call. ErrDamaged means
-// that the file ends before them.
+// get reads n bytes from an offset on. They are valid until the next call. It returns ErrDamaged if the
+// file ends before them.
 func (w *window) get(at int64, n int) ([]byte, error) {
 	b, err := w.upTo(at, n)
 	if err == nil && len(b) < n {
@@ -118,7 +118,8 @@ func (w *window) get(at int64, n int) ([]byte, error) {
 	return b, err
 }
 
-// upTo is get for bytes of which the file may have fewer, but at least one.
+// upTo reads at most n bytes from an offset on, and at least one. It returns ErrDamaged if the file
+// ends before the first.
 func (w *window) upTo(at int64, n int) ([]byte, error) {
 	n = int(min(int64(n), w.size-at))
 	if n <= 0 || at < 0 {
@@ -141,7 +142,7 @@ func (w *window) upTo(at int64, n int) ([]byte, error) {
 		case err != nil && err != io.EOF:
 			w.buf = nil
 			return nil, fmt.Errorf("read output: %w", err)
-		case at >= begin+int64(got): // the file is shorter than it was
+		case at >= begin+int64(got): // the file has become shorter
 			return nil, fmt.Errorf("%w: the file ends too early, at byte %d", ErrDamaged, begin+int64(got))
 		}
 	}

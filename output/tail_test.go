@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// counted counts what is read of a file.
+// counted counts the bytes and calls that are read of a file.
 type counted struct {
 	io.ReaderAt
 	reads, bytes int
@@ -26,7 +26,7 @@ func (c *counted) ReadAt(p []byte, at int64) (int, error) {
 	return c.ReaderAt.ReadAt(p, at)
 }
 
-// file is a log as a file.
+// file returns a log in the file format.
 func file(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	var b bytes.Buffer
 	if err := l.EncodeTo(&b); err != nil {
@@ -35,12 +35,12 @@ func file(t interface{ Fatal(...any) }, l *output.Log) []byte {
 	return b.Bytes()
 }
 
-// decode gives all chunks of a file, and tail those of its end.
+// decode returns all chunks of a file.
 func decode(raw []byte) (chunks []output.Chunk, err error) {
 	return decodeCut(raw, int64(len(raw)))
 }
 
-// decodeCut is decode for a file that had size bytes before it was cut.
+// decodeCut returns all chunks of a file that had size bytes before it was cut.
 func decodeCut(raw []byte, size int64) (chunks []output.Chunk, err error) {
 	err = output.DecodeFile(bytes.NewReader(raw), size, func(c output.Chunk) error { chunks = append(chunks, c); return nil })
 	return chunks, err
@@ -51,8 +51,7 @@ func tail(raw []byte, n int) (chunks []output.Chunk, err error) {
 	return chunks, err
 }
 
-// The tail of a file is the end of each stream, with the same order and times and with the
-// gaps among it.
+// DecodeTail returns the end of each stream, with the same order, times and gaps as the whole file.
 func TestTailIsTheEndOfEachStream(t *testing.T) {
 	dir := t.TempDir()
 	rapid.Check(t, func(t *rapid.T) {
@@ -93,7 +92,7 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 				t.Fatalf("stream %d: the tail has %d bytes of %d, want %d at least, of the end", s, kept, of, n)
 			}
 		}
-		for _, c := range end { // each is the end of a chunk, in their order
+		for _, c := range end { // each chunk is the end of a chunk of the whole file, in the same order
 			i := slices.IndexFunc(whole, func(w output.Chunk) bool {
 				return w.Stream == c.Stream && w.At == c.At && w.Dropped == c.Dropped && bytes.HasSuffix(w.Data, c.Data)
 			})
@@ -105,13 +104,13 @@ func TestTailIsTheEndOfEachStream(t *testing.T) {
 	})
 }
 
-// To read the tail of a file takes as many bytes as it is about, however large the file is,
-// and wherever in it the end of a stream is.
+// DecodeTail reads about as many bytes as it returns, however large the file is, and wherever the end
+// of a stream is in the file.
 func TestTailReadsLittle(t *testing.T) {
 	const limit, n = 8 << 20, 4096
 	for _, c := range []struct {
 		name string
-		most int // bytes read
+		most int // largest number of bytes read
 		fill func(l *output.Log)
 	}{
 		{"both streams", 96 << 10, func(l *output.Log) {
@@ -131,7 +130,7 @@ func TestTailReadsLittle(t *testing.T) {
 				l.Append(output.Stdout, int64(i), bytes.Repeat([]byte("x"), 1000))
 			}
 		}},
-	} { // a record is read whole, for its checksum
+	} { // a record is read completely, to verify its checksum
 		l := output.New(limit, spill(t.TempDir()))
 		c.fill(l)
 		l.Close()
@@ -149,7 +148,7 @@ func TestTailReadsLittle(t *testing.T) {
 	}
 }
 
-// restore puts chunks together as they were printed, with a ? for each byte that is damaged.
+// restore joins chunks to the text that was printed, with a ? for each damaged byte.
 func restore(chunks []output.Chunk) (streams [2]string) {
 	for _, c := range chunks {
 		if c.Damaged > 0 && !c.StreamUnknown && c.Offset != int64(len(streams[c.Stream])) {
@@ -173,7 +172,7 @@ func same(got, want string) bool {
 	return true
 }
 
-// mixed is a log with both streams, a gap, and a record of each size.
+// mixed returns a log with both streams, a gap, and records of several sizes.
 func mixed(t *testing.T) *output.Log {
 	l := output.New(3000, spill(t.TempDir()))
 	t.Cleanup(l.Discard)
@@ -184,8 +183,8 @@ func mixed(t *testing.T) *output.Log {
 	return l
 }
 
-// Whatever byte of a file is damaged, no other byte is shown than was printed, the chunks say
-// exactly which bytes are missing, and the rest is there.
+// If any byte of a file is damaged, only bytes that were printed are shown. The chunks say exactly
+// which bytes are missing, and contain all others.
 func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	raw := file(t, mixed(t))
 	chunks, err := decode(raw)
@@ -219,8 +218,8 @@ func TestDamageIsNeverShownAsOutput(t *testing.T) {
 	}
 }
 
-// Any damage, in several places, in whole blocks or by bytes of another place of the file,
-// costs only what it hits.
+// Damage in several places, of whole blocks, or by bytes from elsewhere in the file costs only the
+// damaged records.
 func TestDamageInManyPlaces(t *testing.T) {
 	raw := file(t, mixed(t))
 	chunks, _ := decode(raw)
@@ -241,7 +240,7 @@ func TestDamageInManyPlaces(t *testing.T) {
 		got := restore(chunks)
 		unknown := err == nil && !bytes.Equal(harmed[len(raw)-trailer:], raw[len(raw)-trailer:])
 		for s := range got {
-			if unknown { // how much is missing at the end
+			if unknown { // the number of bytes missing at the end
 				n := min(len(got[s]), len(want[s]))
 				got[s] = strings.TrimRight(got[s][:n], "?")
 				want := want[s][:len(got[s])]
@@ -255,8 +254,8 @@ func TestDamageInManyPlaces(t *testing.T) {
 	})
 }
 
-// Where neither a later record nor the trailer shows which stream lost bytes belong to, the stream is unknown. Here the
-// header of the only record of standard error is damaged, and the trailer too.
+// If neither a later record nor the trailer shows which stream lost bytes belong to, their stream is
+// unknown. Here, the header of the only record of standard error and the trailer are damaged.
 func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	l := output.New(1<<20, spill(t.TempDir()))
 	defer l.Discard()
@@ -284,7 +283,7 @@ func TestLossOfUnknownStreamIsReported(t *testing.T) {
 	}
 }
 
-// A record that is itself part of some output is not taken for one of the file.
+// A record within some output does not count as a record of the file.
 func TestOutputThatHoldsRecordsIsText(t *testing.T) {
 	inner := file(t, mixed(t))
 	l := output.New(1<<20, spill(t.TempDir()))
@@ -303,8 +302,8 @@ func TestOutputThatHoldsRecordsIsText(t *testing.T) {
 
 const trailer = 53 // bytes
 
-// A file that was cut anywhere gives the records before the cut and says that the rest is
-// lost; of its tail nothing is known.
+// A file that was cut anywhere results in the records before the cut, and a chunk that says that the
+// rest is lost. DecodeTail returns ErrDamaged.
 func TestCutFilesSaySo(t *testing.T) {
 	raw := file(t, mixed(t))
 	whole, err := decode(raw)
@@ -349,7 +348,7 @@ func TestCutFilesSaySo(t *testing.T) {
 	}
 }
 
-// No bytes make DecodeTail panic, read without end, or hand over a chunk that cannot be.
+// No input makes DecodeTail panic, read without end, or pass on an invalid chunk.
 func FuzzDecodeTail(f *testing.F) {
 	l := output.New(20, spill(f.TempDir()))
 	l.Append(output.Stdout, 5, []byte("one"))
@@ -378,7 +377,8 @@ func FuzzDecodeTail(f *testing.F) {
 		if most := 100 + 8*max(n, 0); r.reads > most+len(raw) {
 			t.Fatalf("%x, %d: %d reads", raw, n, r.reads)
 		}
-		if err == nil && n > 0 && max(kept[0], kept[1]) > n+3 { // or a character would be cut
+		// N, plus the bytes of a character that would be cut.
+		if err == nil && n > 0 && max(kept[0], kept[1]) > n+3 {
 			t.Fatalf("%x, %d: handed over %v bytes", raw, n, fmt.Sprint(kept))
 		}
 		if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
