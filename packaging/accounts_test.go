@@ -9,15 +9,15 @@ import (
 	"testing"
 )
 
-// The accounts that systemd makes, those that the packages make without it, those of the
-// images and those that the page tells an administrator to make are the same.
+// The same accounts are created by systemd, by the packages where systemd is missing, in the images,
+// and by the commands in the installation guide.
 func TestAccountsAgree(t *testing.T) {
 	sysusers, err := Files.ReadFile("queuectl.sysusers")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var groups []string
-	homes, shells := map[string]string{}, map[string]string{} // of each user
+	homes, shells := map[string]string{}, map[string]string{} // by user
 	for line := range strings.Lines(string(sysusers)) {
 		switch word := strings.Fields(line); word[0] {
 		case "g":
@@ -46,7 +46,7 @@ func TestAccountsAgree(t *testing.T) {
 		if !slices.Equal(got, groups) {
 			t.Errorf("%s: got groups %q, want %q", name, got, groups)
 		}
-		made := map[string]string{} // the options of each user
+		made := map[string]string{} // options of useradd, by user
 		for _, found := range regexp.MustCompile(`useradd (.*?) (\S+)(?: &&.*)?\n`).FindAllStringSubmatch(strings.ReplaceAll(text, " && useradd", "\nuseradd"), -1) {
 			made[found[2]] = found[1]
 		}

@@ -1,13 +1,13 @@
-// Package packaging holds the files that make queuectl a service of the system: the very
-// ones that the packages install.
+// Package packaging contains the files that make queuectl a service of the operating system. The
+// packages install the same files.
 package packaging
 
 import "embed"
 
-// Files are the units, the accounts, the folders and the first settings; below user
-// the units of one user's own service, below windows the first settings there; and what
-// launchd wants instead. What differs between machines stands in them as @NAME@, the
-// programs as /usr/bin/queuectl and /usr/libexec/queuectl/queuectld.
+// Files contains the systemd units, accounts, directories and initial settings. The directory user
+// contains the units of a user's own service, windows the initial settings for Windows, and
+// launchd.plist is for launchd. Values that differ between machines are written as @NAME@, the programs
+// as /usr/bin/queuectl and /usr/libexec/queuectl/queuectld.
 //
 //go:embed queuectl.service queuectl.socket queuectl-web.socket queuectl-runner.socket queuectl-runner@.service
 //go:embed queuectl.sysusers queuectl.tmpfiles queuectl.toml runner.conf

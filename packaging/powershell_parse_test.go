@@ -7,43 +7,43 @@ import (
 	"strings"
 )
 
-// psKind is what a token of PowerShell is.
+// psKind is the kind of a PowerShell token.
 type psKind int
 
 const (
-	psWord        psKind = iota // whatever is none of the others
+	psWord        psKind = iota // a token of no other kind
 	psVariable                  // $name, also in a string
-	psString                    // with its quotes; what expands in it follows as tokens of its own
-	psOpener                    // ( { [ and those with a sign before them
+	psString                    // with its quotes; variables and expressions in it follow as separate tokens
+	psOpener                    // ( { [ and $( @( @{
 	psCloser                    // ) } ]
-	psSeparator                 // the end of a statement
+	psSeparator                 // end of a statement
 	psOperator                  // | , = &
 	psRedirection               // 2>&1
 )
 
-// psToken is a token and where it is.
+// psToken is a token and its position.
 type psToken struct {
 	kind  psKind
 	text  string
 	line  int
-	in    int  // the opener that it is in, -1 for none
-	glued bool // nothing is between it and the one before it
+	in    int  // index of the innermost opener around it; -1 for none
+	glued bool // no space before it
 }
 
-// psFile is a script as tokens.
+// psFile is a script, split into tokens.
 type psFile struct {
 	tokens []psToken
-	closes map[int]int // the closer of each opener
+	closes map[int]int // index of the closer, by index of the opener
 }
 
-// psLexer splits a script as far as the rules need it.
+// psLexer splits a script into tokens, with as much detail as the rules need.
 type psLexer struct {
 	psFile
 	text     string
 	at       int
 	line     int
-	open     []int // openers that are not closed
-	spaced   bool  // something is before the next token
+	open     []int // indexes of openers that are not closed yet
+	spaced   bool  // there is a space before the next token
 	problems []string
 }
 
@@ -57,7 +57,7 @@ var (
 	psPairs       = map[byte]byte{')': '(', '}': '{', ']': '['}
 )
 
-// parsePowerShell splits a script into tokens, or says why it is none.
+// parsePowerShell splits a script into tokens. It returns the problems if the script cannot be parsed.
 func parsePowerShell(text string) (psFile, []string) {
 	l := &psLexer{text: text, line: 1, spaced: true, psFile: psFile{closes: map[int]int{}}}
 	l.run(0)
@@ -68,7 +68,7 @@ func parsePowerShell(text string) (psFile, []string) {
 	return l.psFile, l.problems
 }
 
-// problem ends the splitting.
+// problem records a problem and stops the parser.
 func (l *psLexer) problem(line int, format string, a ...any) {
 	l.problems = append(l.problems, fmt.Sprintf("%d: ", line)+fmt.Sprintf(format, a...))
 	l.at = len(l.text)
@@ -76,7 +76,7 @@ func (l *psLexer) problem(line int, format string, a ...any) {
 
 func (l *psLexer) has(prefix string) bool { return strings.HasPrefix(l.text[l.at:], prefix) }
 
-// add takes the next bytes as a token.
+// add adds the next n bytes as a token.
 func (l *psLexer) add(kind psKind, n int) {
 	in := -1
 	if len(l.open) > 0 {
@@ -87,7 +87,8 @@ func (l *psLexer) add(kind psKind, n int) {
 	l.spaced = false
 }
 
-// run takes tokens to the end, or until no more than so many openers are open.
+// run adds tokens until the end of the script or, if open is not 0, until fewer than open openers are
+// open.
 func (l *psLexer) run(open int) {
 	for l.at < len(l.text) {
 		l.next()
@@ -135,7 +136,7 @@ func (l *psLexer) next() {
 	}
 }
 
-// newline ends a statement, unless the line cannot be its end.
+// newline ends a statement, unless the statement continues on the next line.
 func (l *psLexer) newline() {
 	last := psToken{kind: psSeparator}
 	if len(l.tokens) > 0 {
@@ -173,7 +174,7 @@ func (l *psLexer) backtick() {
 	}
 }
 
-// word is all up to what ends a word; a backtick takes the next byte's meaning away.
+// word adds all bytes up to a byte that ends a word. A backtick escapes the next byte.
 func (l *psLexer) word() {
 	n := 0
 	for l.at+n < len(l.text) {
@@ -216,7 +217,8 @@ func (l *psLexer) closer(c byte) {
 	l.add(psCloser, 1)
 }
 
-// single is a string in which two single quotes are one and nothing else means anything.
+// single adds a string in single quotes. Only two single quotes in a row have a special meaning in it:
+// they are one quote.
 func (l *psLexer) single() {
 	for n := l.at + 1; n < len(l.text); n++ {
 		if l.text[n] != '\'' {
@@ -234,7 +236,7 @@ func (l *psLexer) single() {
 	l.problem(l.line, "' is not closed")
 }
 
-// double is a string in which variables and $( ) expand.
+// double adds a string in double quotes, in which variables and $( ) expand.
 func (l *psLexer) double() {
 	begin, line, token := l.at, l.line, len(l.tokens)
 	l.add(psString, 1)
@@ -258,7 +260,7 @@ func (l *psLexer) double() {
 	}
 }
 
-// expand takes the next byte of a string, or the variable or expression in it.
+// expand reads the next byte of a string, or the variable or expression at its position.
 func (l *psLexer) expand() {
 	name := psName.FindString(l.text[l.at:])
 	switch {
@@ -276,7 +278,8 @@ func (l *psLexer) expand() {
 	}
 }
 
-// hereString begins at the end of its first line and ends at the beginning of its last.
+// hereString adds a here-string. It begins after the line with its opening quote, and ends at the
+// beginning of the line with its closing quote.
 func (l *psLexer) hereString(at, quote byte) {
 	begin := string([]byte{at, quote})
 	first, rest, _ := strings.Cut(l.text[l.at+2:], "\n")
@@ -318,7 +321,7 @@ func (f psFile) isCommand(i int) bool {
 	}
 	switch before := f.tokens[i-1]; before.kind {
 	case psSeparator, psOpener:
-		return t.in < 0 || f.tokens[t.in].text != "@{" // the keys of a table
+		return t.in < 0 || f.tokens[t.in].text != "@{" // a key of a hash table
 	case psOperator:
 		return before.text != "," && before.text != "&"
 	case psWord:
@@ -327,7 +330,8 @@ func (f psFile) isCommand(i int) bool {
 	return false
 }
 
-// isCall reports whether an opener begins the arguments of a method, an attribute or a function's declaration.
+// isCall reports whether an opener begins the arguments of a method, an attribute or the declaration of
+// a function.
 func (f psFile) isCall(i int) bool {
 	t := f.tokens[i]
 	return t.text == "(" && t.glued && i > 0 && f.tokens[i-1].kind != psOpener && f.tokens[i-1].kind != psOperator && !f.isKeyword(i-1)
@@ -337,7 +341,7 @@ func (f psFile) isKeyword(i int) bool {
 	return f.tokens[i].kind == psWord && slices.Contains(psKeywords, strings.ToLower(f.tokens[i].text)) || i > 0 && f.tokens[i-1].kind == psWord && f.tokens[i-1].text == "function"
 }
 
-// block is the { that a token is in, -1 for none; end is where that block ends.
+// block returns the innermost { around a token, -1 for none, and the end of that block.
 func (f psFile) block(i int) (block, end int) {
 	for at := f.tokens[i].in; at >= 0; at = f.tokens[at].in {
 		if f.tokens[at].text == "{" {

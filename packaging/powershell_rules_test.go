@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// psAliases are those that Windows PowerShell 5.1 and PowerShell 7 have from the start, as in
-// PSScriptAnalyzer's AvoidUsingCmdletAliases.
+// psAliases lists the aliases that Windows PowerShell 5.1 and PowerShell 7 define by default, as in
+// PSScriptAnalyzer's rule AvoidUsingCmdletAliases.
 var psAliases = strings.Fields(`% ? ac asnp cat cd cfs chdir clc clear clhy cli clp cls clv cnsn compare copy cp cpi cpp curl cvpa dbp del
 	diff dir dnsn ebp echo epal epcsv epsn erase etsn exsn fc fhx fimo fl ft fw gal gbp gc gcai gcb gci gcim gcm gcms gcs gdr gerr ghy gi gin
 	gjb gl gm gmo gp gps gpv group gsn gsnp gsv gtz gu gv gwmi h history icim icm iex ihy ii inmo ipal ipcsv ipmo ipsn irm ise iwmi iwr kill
@@ -16,7 +16,7 @@ var psAliases = strings.Fields(`% ? ac asnp cat cd cfs chdir clc clear clhy cli 
 	rcjb rcms rcsn rd rdr ren ri rjb rm rmdir rmo rni rnp rp rsn rsnp rtcim rujb rv rvpa rwmi sajb sal saps sasv sbp sc scb scim select set
 	shcm si sl sleep sls sort sp spjb spps spsv start stz sujb sv swmi tee trcm type upmo uvmo wget where wjb write`)
 
-// psVerbs are those that Get-Verb lists, and the verbs of the four cmdlets that have others.
+// psVerbs lists the verbs of Get-Verb. The cmdlets in psCmdlets have other verbs.
 var psVerbs = strings.Fields(`Add Clear Close Copy Enter Exit Find Format Get Hide Join Lock Move New Open Optimize Pop Push Redo Remove
 	Rename Reset Resize Search Select Set Show Skip Split Step Switch Undo Unlock Watch Connect Disconnect Read Receive Send Write Backup
 	Checkpoint Compare Compress Convert ConvertFrom ConvertTo Dismount Edit Expand Export Group Import Initialize Limit Merge Mount Out
@@ -30,19 +30,19 @@ var (
 	psProgram = regexp.MustCompile(`(?i)\.(?:exe|com|cmd|bat)$`)
 )
 
-// psFunction is a function of a script, as the tokens of its body.
+// psFunction is the body of a function, as a range of tokens.
 type psFunction struct{ begin, end int }
 
-// psRules is a script that the rules look at.
+// psRules checks a script against the rules.
 type psRules struct {
 	psFile
 	functions map[string]psFunction
-	leavers   map[string]bool // functions whose callers look at $script:Code
-	callers   map[string]bool // functions that call these, at whatever remove
+	leavers   map[string]bool // functions that leave the check of $script:Code to their callers
+	callers   map[string]bool // functions that set $script:Code, directly or through a call
 	problems  []string
 }
 
-// problemsOf is what breaks the rules in a script, as lines that begin with their number.
+// problemsOf returns the problems of a script. Each begins with its line number.
 func problemsOf(text string) []string {
 	for i, line := range strings.Split(text, "\n") {
 		if strings.ContainsFunc(line, func(r rune) bool { return r > 126 }) {
@@ -69,7 +69,7 @@ func (r *psRules) problem(i int, format string, a ...any) {
 	r.problems = append(r.problems, fmt.Sprintf("%d: ", r.tokens[i].line)+fmt.Sprintf(format, a...))
 }
 
-// is reports whether tokens have these texts.
+// is reports whether the tokens from i on have these texts.
 func (r *psRules) is(i int, texts ...string) bool {
 	for n, text := range texts {
 		if i < 0 || i+n >= len(r.tokens) || !strings.EqualFold(r.tokens[i+n].text, text) {
@@ -79,7 +79,8 @@ func (r *psRules) is(i int, texts ...string) bool {
 	return true
 }
 
-// begins: first of all, but for its parameters, a script asks for strict mode and to be stopped by errors.
+// begins checks that the script starts by setting strict mode and stopping on errors. Only its
+// parameters may come before that.
 func (r *psRules) begins() {
 	at := 0
 	skip := func() {
@@ -98,7 +99,7 @@ func (r *psRules) begins() {
 	}
 }
 
-// declare finds the functions, whose verbs are approved where they have one.
+// declare finds the functions, and checks that their verbs are approved.
 func (r *psRules) declare() {
 	for i := range r.tokens {
 		if !r.is(i, "function") || r.tokens[i].kind != psWord || i+2 >= len(r.tokens) {
@@ -115,7 +116,7 @@ func (r *psRules) declare() {
 	}
 }
 
-// function is the function that a token is in, "" for none.
+// function returns the function that contains a token; "" if there is none.
 func (r *psRules) function(i int) string {
 	for name, f := range r.functions {
 		if f.begin < i && i < f.end {
@@ -125,7 +126,8 @@ func (r *psRules) function(i int) string {
 	return ""
 }
 
-// findLeavers: who sets $script:Code leaves it to its callers, and so does who calls one and does not look.
+// findLeavers finds the functions that leave the check of $script:Code to their callers. A function
+// does so if it sets $script:Code, or if it calls such a function without checking.
 func (r *psRules) findLeavers() {
 	for i := range r.tokens {
 		if name := r.function(i); name != "" && r.is(i, "$script:Code", "=") {
@@ -147,7 +149,8 @@ func (r *psRules) findLeavers() {
 	}
 }
 
-// command: names are whole names of cmdlets, of the script's functions or of programs' files.
+// command checks that a command name is the full name of a cmdlet, a function of the script or the file
+// of a program.
 func (r *psRules) command(i int) {
 	if !r.isCommand(i) {
 		return
@@ -166,7 +169,7 @@ func (r *psRules) command(i int) {
 	}
 }
 
-// runs is the program that is run at a token, "" for none.
+// runs returns the program that a token runs; "" if it runs none.
 func (r *psRules) runs(i int) string {
 	if r.isCommand(i) && psProgram.MatchString(r.tokens[i].text) {
 		return r.tokens[i].text
@@ -183,7 +186,8 @@ func (r *psRules) runs(i int) string {
 	return "& " + called
 }
 
-// looked reports whether the exit code is looked at after a call, in its block and before the next call that has one.
+// looked reports whether the exit code of a call is checked in the same block, and before the next call
+// that sets it.
 func (r *psRules) looked(i int) bool {
 	program := r.runs(i) != ""
 	_, end := r.block(i)
@@ -200,7 +204,7 @@ func (r *psRules) looked(i int) bool {
 	return false
 }
 
-// exitCode: whoever runs a program looks how it ended.
+// exitCode checks that the exit code of each program is checked.
 func (r *psRules) exitCode(i int) {
 	called := r.runs(i)
 	if called == "" && r.isCommand(i) && r.leavers[r.tokens[i].text] && r.function(i) == "" {
@@ -211,7 +215,7 @@ func (r *psRules) exitCode(i int) {
 	}
 }
 
-// stderr is redirected only where errors do not stop the script.
+// stderr checks that standard error is redirected only where errors do not stop the script.
 func (r *psRules) stderr(i int) {
 	if !r.is(i, "2>&1") || r.tokens[i].kind != psRedirection {
 		return

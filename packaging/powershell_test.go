@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The scripts for PowerShell, which runs none of them before a real Windows does, parse and keep
-// the rules that PSScriptAnalyzer has and those for programs that they run.
+// The PowerShell scripts parse, and follow the rules of PSScriptAnalyzer and our rules for exit codes
+// of programs. No other test runs the scripts before they run on a real Windows.
 func TestPowerShellScripts(t *testing.T) {
 	for _, name := range []string{"test/windows.ps1", "../docs/Queuectl.psm1"} {
 		raw, err := os.ReadFile(name)
@@ -21,7 +21,7 @@ func TestPowerShellScripts(t *testing.T) {
 	}
 }
 
-// Each rule finds what breaks it, and leaves alone what only looks so.
+// Each rule reports code that breaks it, and does not report code that only looks similar.
 func TestPowerShellRules(t *testing.T) {
 	const top = "param([string] $Name)\nSet-StrictMode -Version 2\n$ErrorActionPreference = 'Stop'\n"
 	for _, c := range []struct{ name, text, want string }{
@@ -68,7 +68,7 @@ func TestPowerShellRules(t *testing.T) {
 	}
 }
 
-// Words are split as PowerShell splits them, where the rules depend on it.
+// The parser finds the same command names as PowerShell, in all places that the rules depend on.
 func TestPowerShellCommands(t *testing.T) {
 	const text = "$x = Get-A b | Get-C; if (Get-D) { Get-E } else { return Get-F @{ g = Get-H; i = 1 } }\n" +
 		"foreach ($j in Get-K) { try { [l]::m($n) } catch [System.Exception] { throw \"$(Get-P $q)\" } }\n" +

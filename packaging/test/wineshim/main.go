@@ -1,6 +1,6 @@
-// Command wineshim writes a bcryptprimitives.dll for Wine 8, which has none, and without
-// which no Go program starts there. It holds no code: the one function that Go asks for
-// is passed on to the one that Wine has for the same.
+// Command wineshim writes a bcryptprimitives.dll for Wine 8. Wine 8 does not have this library, and
+// without it no Go program starts. The library contains no code. It forwards the one function that Go
+// needs to the equivalent function in Wine.
 package main
 
 import (
@@ -16,8 +16,8 @@ const (
 	function = "ProcessPrng"
 	target   = "advapi32.SystemFunction036"
 
-	page   = 0x1000 // of memory: where the headers end and the section begins
-	sector = 0x200  // of the file, the same
+	page   = 0x1000 // in memory: size of the headers, and address of the section
+	sector = 0x200  // in the file: size of the headers, and offset of the section
 )
 
 func main() {
@@ -31,19 +31,19 @@ func main() {
 	}
 }
 
-// dll is the whole file: headers in the first sector, the exports in the second.
+// dll returns the whole file: headers in the first sector, exports in the second.
 func dll() []byte {
 	exports := exports()
 	size := uint32(len(exports))
 	var out bytes.Buffer
-	dos := [64]byte{0: 'M', 1: 'Z', 60: 64} // the other header follows at once
+	dos := [64]byte{0: 'M', 1: 'Z', 60: 64} // the PE header follows immediately
 	optional := pe.OptionalHeader64{
 		Magic:                 0x20b,
 		SizeOfInitializedData: sector,
 		ImageBase:             0x180000000,
 		SectionAlignment:      page,
 		FileAlignment:         sector,
-		// as of Windows 10, which Go asks for
+		// the version of Windows 10, which Go requires
 		MajorOperatingSystemVersion: 10,
 		MajorSubsystemVersion:       10,
 		SizeOfImage:                 2 * page,
@@ -84,8 +84,8 @@ func dll() []byte {
 	return out.Bytes()
 }
 
-// exports is the table of one function. An address that lies within the table itself is
-// that of a name, by which the loader goes on to search.
+// exports returns the export table, with one function. An address inside the table itself means that
+// the function is forwarded: it points to the name of the other function.
 func exports() []byte {
 	type directory struct {
 		_                           [12]byte
@@ -116,9 +116,9 @@ func exports() []byte {
 	return out.Bytes()
 }
 
-// put appends a value as the file format has it.
+// put appends a value in the encoding of the file format.
 func put(out *bytes.Buffer, value any) {
 	if err := binary.Write(out, binary.LittleEndian, value); err != nil {
-		panic(err) // only a value without a fixed size is refused
+		panic(err) // binary.Write fails only for a value without a fixed size
 	}
 }
