@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// MaxQueueName is how long a queue's name may be, in bytes.
+// MaxQueueName is the maximum length of a queue's name, in bytes.
 const MaxQueueName = 64
 
-// ValidQueue reports whether a name may be that of a queue.
+// ValidQueue reports whether name is a valid queue name.
 func ValidQueue(name string) bool { return len(name) <= MaxQueueName && ValidID(name) }
 
-// periods are those of a rate, by their letters.
+// periods maps the letters of the periods of a rate to durations.
 var periods = map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour, "d": 24 * time.Hour}
 
-// parseAmount reads a number from 1 to MaxDemand. It accepts only digits.
+// parseAmount parses a number from 1 to MaxDemand. It accepts only digits.
 func parseAmount(text string) (n int, ok bool) {
 	amount, err := strconv.ParseUint(text, 10, 32)
 	return int(amount), err == nil && amount >= 1 && amount <= MaxDemand
 }
 
-// ParseLock reads a lock as a person writes it: KEY, or KEY:n. Of everybody's key without a number n is 0: it
-// has a rule of its own.
+// ParseLock parses a lock as users write it: KEY or KEY:n. For a shared key without a number, N is
+// 0, because a separate rule sets its limit.
 func ParseLock(text string) (Demand, error) {
 	key, count, counted := strings.Cut(text, ":")
 	d := Demand{Kind: GateLock, Key: key, N: 1}
@@ -44,7 +44,7 @@ func ParseLock(text string) (Demand, error) {
 	return d, nil
 }
 
-// ParseRate reads a rate as a person writes it: KEY=N/PERIOD, or a shared key alone, which has N = 0.
+// ParseRate parses a rate as users write it: KEY=N/PERIOD, or a shared key alone, for which N is 0.
 func ParseRate(text string) (Demand, error) {
 	key, rate, counted := strings.Cut(text, "=")
 	if d := (Demand{Kind: GateRate, Key: key}); !counted && strings.HasPrefix(key, "@") && validKey(d) {
@@ -71,8 +71,8 @@ func ParseRate(text string) (Demand, error) {
 	return d, nil
 }
 
-// String is the demand as a person writes it: KEY or KEY:n of a lock, KEY=n/period of a rate,
-// NAME=n of a resource.
+// String returns the demand as users write it: KEY or KEY:n for a lock, KEY=n/period for a rate,
+// NAME=n for a resource.
 func (d Demand) String() string {
 	switch d.Kind {
 	case GateLock:
@@ -88,7 +88,7 @@ func (d Demand) String() string {
 	return d.Key
 }
 
-// FormatPeriod is the period of a rate as a person writes it.
+// FormatPeriod returns the period of a rate as users write it.
 func FormatPeriod(per time.Duration) string {
 	for name, d := range periods {
 		if d == per {
@@ -98,7 +98,7 @@ func FormatPeriod(per time.Duration) string {
 	return FormatDuration(per)
 }
 
-// AsWritten is the first demand of a job of a kind, as a person writes it, nil if there is none.
+// AsWritten returns the job's first demand of a kind as users write it, or nil if it has none.
 func AsWritten(j *Job, kind GateKind) *string {
 	for _, d := range j.Demands {
 		if d.Kind == kind {
@@ -109,7 +109,7 @@ func AsWritten(j *Job, kind GateKind) *string {
 	return nil
 }
 
-// Units are the units of each resource that a job needs, nil if it needs none.
+// Units returns the number of units of each resource that a job needs, or nil if it needs none.
 func Units(j *Job) map[string]int {
 	var of map[string]int
 	for _, d := range j.Demands {
@@ -134,8 +134,8 @@ func resourcesOf(j *Job) map[string]string {
 	return of
 }
 
-// resolveDemands returns the gates named in a spec, in the order in which the claim checks them. checkFields has
-// already reported invalid ones.
+// resolveDemands returns the gates named in a spec, in the order in which a claim checks them.
+// checkFields has already reported invalid ones.
 func resolveDemands(s *Spec) (list []Demand) {
 	add := func(d Demand, _ error) {
 		list = append(list, d)
@@ -160,7 +160,7 @@ func resolveDemands(s *Spec) (list []Demand) {
 	return list
 }
 
-// before reports whether a demand's gate is looked at before another one's.
+// before reports whether a claim checks the demand's gate before the other's.
 func (d *Demand) before(other *Demand) bool {
 	if d.Kind != other.Kind {
 		return d.Kind < other.Kind
@@ -168,10 +168,10 @@ func (d *Demand) before(other *Demand) bool {
 	return d.Key < other.Key
 }
 
-// parentEnds are how a job may have to end for those that wait for it.
+// parentEnds maps names to the ways in which a dependency may have to end.
 var parentEnds = map[string]ParentEnd{"completed": ParentCompleted, "dead": ParentDead, "ended": ParentEnded}
 
-// String is the end as a person writes it.
+// String returns the condition as users write it.
 func (e ParentEnd) String() string {
 	for name, end := range parentEnds {
 		if end == e {
@@ -181,13 +181,13 @@ func (e ParentEnd) String() string {
 	return ""
 }
 
-// otherwises are what may become of a job when one that it waits for does not end as asked.
+// otherwises names what can happen to a job whose dependency does not end as required.
 var otherwises = []string{OtherwiseCancel: "cancel", OtherwiseHold: "hold", OtherwiseRun: "run"}
 
-// String is the way as a person writes it.
+// String returns the value as users write it.
 func (o Otherwise) String() string { return otherwises[min(int(o), len(otherwises)-1)] }
 
-// ParseDependency reads a dependency as a person writes it: ID, or ID:how.
+// ParseDependency parses a dependency as users write it: ID or ID:how.
 func ParseDependency(text string) (id string, how ParentEnd, err error) {
 	id, word, worded := strings.Cut(text, ":")
 	how = ParentCompleted
@@ -200,8 +200,8 @@ func ParseDependency(text string) (id string, how ParentEnd, err error) {
 	return id, how, nil
 }
 
-// resolveDependencies sets the job's dependencies and reports duplicates. The store later finds the parents by their
-// ids. checkFields has already reported malformed entries.
+// resolveDependencies sets the job's dependencies and reports duplicates. The store finds the
+// parents by their ids later. checkFields has already reported malformed entries.
 func resolveDependencies(check checker, s *Spec, j *Job) {
 	seen := make(map[string]bool, len(s.DependsOn))
 	for _, text := range s.DependsOn {
@@ -217,8 +217,8 @@ func resolveDependencies(check checker, s *Spec, j *Job) {
 	j.OtherwiseDo = Otherwise(max(0, slices.Index(otherwises, or(s.OnDependency, ""))))
 }
 
-// FormatUnits adds the units of a resource that a job holds to what it holds of others: NAME=0,2 apart by
-// blanks.
+// FormatUnits appends the units of one resource that a job holds to text. The format is NAME=0,2
+// with spaces between resources.
 func FormatUnits(text, name string, units []int) string {
 	words := make([]string, len(units))
 	for i, u := range units {
@@ -230,7 +230,7 @@ func FormatUnits(text, name string, units []int) string {
 	return text + name + "=" + strings.Join(words, ",")
 }
 
-// ParseUnits calls each with each resource of such a text, and the units of it.
+// ParseUnits calls each with every resource in such a text and its units.
 func ParseUnits(text string, each func(name string, units []int)) {
 	for entry := range strings.FieldsSeq(text) {
 		name, list, _ := strings.Cut(entry, "=")
@@ -244,7 +244,7 @@ func ParseUnits(text string, each func(name string, units []int)) {
 	}
 }
 
-// FreeUnits are the first n units that are not taken.
+// FreeUnits returns the first n units that are not taken.
 func FreeUnits(n int, taken map[int]bool) (units []int) {
 	for u := 0; len(units) < n; u++ {
 		if !taken[u] {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// What a spec says of gates and parents becomes what the store is asked for, and reads again as a
-// person wrote it.
+// Resolve turns gates and dependencies of a spec into demands and dependencies of the job, and
+// SpecOf returns them as the user wrote them.
 func TestResolveOfGatesAndParents(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{
 		Command: p("true"), Queue: p("gpu"), Lock: p("db:2"), RateLimit: p("@api=10/h"), Resources: map[string]string{"ram": "3", "gpu": "1"},
@@ -35,8 +35,8 @@ func TestResolveOfGatesAndParents(t *testing.T) {
 	}
 }
 
-// A rate limits the starts of the jobs that share its key, so a rate without a key limits nothing
-// and is refused. The message shows how to write it.
+// A rate limits the starts of jobs that share its key, so a rate without a key limits nothing and
+// is rejected. The message shows how to write it.
 func TestRateNeedsKey(t *testing.T) {
 	for text, want := range map[string]string{
 		"1/s":  `the rate "1/s" has no key; write it like api=1/s`,

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// object is a JSON object of n members, all with the same value.
+// object returns a JSON object with n members that have the same value.
 func object(n int, value string) string {
 	var b strings.Builder
 	for i := range n {
@@ -22,13 +22,13 @@ func object(n int, value string) string {
 	return "{" + strings.TrimPrefix(b.String(), ",") + "}"
 }
 
-// array is a JSON array of n equal elements.
+// array returns a JSON array of n equal elements.
 func array(n int, value string) string {
 	return "[" + strings.TrimSuffix(strings.Repeat(value+",", n), ",") + "]"
 }
 
-// An object has at most MaxMembers members; a name given twice is found among any number
-// of them.
+// An object may have at most MaxMembers members. A duplicate name is found among any number of
+// members.
 func TestMembersAreBounded(t *testing.T) {
 	members := func(raw string) (n int, err error) {
 		return n, queue.Members([]byte(raw), func(string, json.RawMessage) error { n++; return nil })
@@ -48,7 +48,8 @@ func TestMembersAreBounded(t *testing.T) {
 	}
 }
 
-// A field takes so many entries, and one more is refused while it is read, by its name.
+// A field accepts its maximum number of entries. One more is rejected during parsing, with the
+// field's name.
 func TestSpecBoundsEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, at, beyond string
@@ -70,7 +71,7 @@ func TestSpecBoundsEntries(t *testing.T) {
 	}
 }
 
-// Of many faults 20 are told, and that there are more; the nearest name is looked for once.
+// An error lists at most 20 problems and says if there are more. The nearest name is searched once.
 func TestFaultsAreBounded(t *testing.T) {
 	for n, more := range map[int]bool{1: false, 20: false, 21: true, queue.MaxMembers: true} {
 		raw := strings.ReplaceAll(object(n, "1"), `"k`, `"comman`)
@@ -95,7 +96,7 @@ func TestFaultsAreBounded(t *testing.T) {
 	}
 }
 
-// However long what is wrong may be, the error echoes little of it, and is UTF-8.
+// An error repeats only a little of an invalid value, however long that is, and is valid UTF-8.
 func TestErrorsEchoLittle(t *testing.T) {
 	for _, text := range []string{strings.Repeat("x", 1<<20), strings.Repeat("é", 1<<19), strings.Repeat(`\u0001`, 1<<17), strings.Repeat("7", 1<<20), "1" + strings.Repeat("0", 1<<20) + "s"} {
 		for _, f := range queue.Fields() {
@@ -120,7 +121,7 @@ func TestErrorsEchoLittle(t *testing.T) {
 	}
 }
 
-// What is clipped takes at most 80 bytes in JSON, and ends at a whole character.
+// A clipped text takes at most 80 bytes in JSON and ends with a whole character.
 func TestClip(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "short": "short", strings.Repeat("x", 80): strings.Repeat("x", 80), strings.Repeat("x", 81): strings.Repeat("x", 80) + "…",
@@ -137,7 +138,7 @@ func TestClip(t *testing.T) {
 	}
 }
 
-// An edit does not write and read again what may be large and stays as it is.
+// An edit neither encodes nor decodes large values that it does not change.
 func TestEditLeavesTheRestAlone(t *testing.T) {
 	large := &queue.Spec{Command: p("true"), Stdin: p(strings.Repeat("\x01", queue.MaxStdin)), Env: map[string]string{}}
 	for i := range 3 {

@@ -9,19 +9,19 @@ import (
 	"time"
 )
 
-// Constraint says which values a field of a job, or a parameter of a method, accepts. The check of a value and the
-// JSON Schema that declares it are both made from the same Constraint, so they cannot differ.
+// Constraint defines which values a field of a job, or a parameter of a method, accepts. Both the
+// check of a value and the JSON Schema are derived from it, so they cannot differ.
 //
-// For example Constraint{Enum: []string{"retry", "dead"}} refuses "later" with the message `"later" is not retry or
-// dead`, and the schema has {"enum": ["retry", "dead"]}.
+// For example, Constraint{Enum: []string{"retry", "dead"}} rejects "later" with the message
+// `unknown value "later"; use retry or dead`, and the schema has {"enum": ["retry", "dead"]}.
 type Constraint struct {
-	Range    *Range   // of a number; of a duration, in seconds
-	Enum     []string // the texts that are accepted; nil is any
-	Text     *Form    // the form of a text
-	Entries  *Form    // the form of each entry of a list, or of each value of a map
-	Names    *Form    // the form of each name in a map
+	Range    *Range   // limits of a number, or of a duration in seconds
+	Enum     []string // accepted texts; nil means any
+	Text     *Form    // form of a text
+	Entries  *Form    // form of each entry of a list, or of each value of a map
+	Names    *Form    // form of each name in a map
 	Reserved []string // names that must not occur in a map
-	MaxBytes int      // size limit of a text, of each entry of a list, or of each value of a map; 0 means unlimited
+	MaxBytes int      // size limit of a text, of each list entry, or of each map value; 0 means unlimited
 	MaxName  int      // size limit of each name in a map; 0 means unlimited
 	NotEmpty bool     // a text, or the first entry of a list, must not be empty
 	MinItems int      // smallest number of entries in a list
@@ -30,14 +30,14 @@ type Constraint struct {
 	Note     string   // appended to the message about an empty value or one outside the range
 }
 
-// Range bounds a number, both ends included.
+// Range limits a number. Both ends are included.
 type Range struct {
 	Min, Max float64
-	Above    bool // Min itself is refused
+	Above    bool // Min itself is rejected
 }
 
-// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid checks a text against the form.
-// Fault, if set, is used instead of Valid, and its error says what is wrong.
+// Form is a text format. Pattern is the JSON Schema regular expression for it. Valid checks a text
+// against the form. If Fault is set, it is used instead of Valid, and its error says what is wrong.
 type Form struct {
 	Pattern string
 	Valid   func(string) bool
@@ -56,7 +56,7 @@ func (f *Form) Accepts(text string) bool {
 
 const nameForm = " characters from A-Z a-z 0-9 . _ @ / -, starting with a letter or digit"
 
-// These are parts of the patterns below.
+// Parts of the patterns below.
 const (
 	keyPattern    = `[A-Za-z0-9][A-Za-z0-9._@/-]{0,127}`
 	amountPattern = `0*([1-9][0-9]{0,3}|10000)` // 1 to MaxDemand
@@ -71,7 +71,7 @@ var (
 		Is: "a valid queue name; use 1 to 64" + nameForm}
 	formKey  = &Form{Pattern: "^" + keyPattern + "$", Valid: ValidID, Is: "a valid key; use 1 to 128" + nameForm}
 	formPath = &Form{Pattern: "^(" + pathPattern + ")?$", Valid: validPath, Is: "an absolute path; use the full path"}
-	// formFilled is the form of a text that holds more than white space.
+	// formFilled is the form of a text that is not just white space.
 	formFilled = &Form{Pattern: `^[^\x00]*[^\t-\r \x00][^\x00]*$`, Valid: filled, Is: "text"}
 	formPart   = &Form{Pattern: `^[^\x00]*$`, Valid: withoutNUL, Is: "text without NUL bytes"}
 	formLock   = &Form{Pattern: "^@?" + keyPattern + "(:" + amountPattern + ")?$", Fault: lockFault}
@@ -130,10 +130,11 @@ func labelFault(name string) error {
 	return nil
 }
 
-// ConstraintOf returns the constraint of a field of a job, nil if any value of its kind is accepted.
+// ConstraintOf returns the constraint of a field of a job, or nil if any value of its kind is
+// accepted.
 func ConstraintOf(field string) *Constraint { return constraints()[field] }
 
-// constraints is made with the first use: a program that only sends jobs needs none of it.
+// constraints is computed at the first use, since a program that only sends jobs does not need it.
 var constraints = sync.OnceValue(func() map[string]*Constraint {
 	between := func(low, high float64, note string) *Constraint {
 		return &Constraint{Range: &Range{Min: low, Max: high}, Note: note}
@@ -194,7 +195,7 @@ var constraints = sync.OnceValue(func() map[string]*Constraint {
 	}
 })
 
-// CheckNumber refuses a number that the constraint does not accept.
+// CheckNumber returns an error if the constraint does not accept the number.
 func (c *Constraint) CheckNumber(field string, n float64) error {
 	return c.checkRange(field, n, quantity{"a number", "small", "large", plain})
 }
@@ -241,7 +242,7 @@ func (c *Constraint) checkRange(field string, n float64, q quantity) error {
 	return Invalid(field, "%s is too %s; use %s %s%s", q.text(n), wrong, q.name, give, c.Note)
 }
 
-// CheckText refuses a text that the constraint does not accept.
+// CheckText returns an error if the constraint does not accept the text.
 func (c *Constraint) CheckText(field, text string) error {
 	switch {
 	case c.Enum != nil:
@@ -262,7 +263,7 @@ func (c *Constraint) checkWord(field, text string) error {
 	return Invalid(field, "unknown value %q; use %s", Clip(text), alternatives(c.Enum))
 }
 
-// CheckCount refuses a list or a map of n entries that the constraint does not accept.
+// CheckCount returns an error if the constraint does not accept a list or map of n entries.
 func (c *Constraint) CheckCount(field string, n int) error {
 	switch {
 	case n < c.MinItems:
@@ -273,7 +274,7 @@ func (c *Constraint) CheckCount(field string, n int) error {
 	return nil
 }
 
-// CheckEntry refuses an entry of a list, or a value of a map, that the constraint does not accept.
+// CheckEntry returns an error if the constraint does not accept a list entry or map value.
 func (c *Constraint) CheckEntry(field, text string) error {
 	if c.Enum != nil {
 		return c.checkWord(field, text)
@@ -314,7 +315,7 @@ func checkForm(field, text string, form *Form, most int) error {
 	return Invalid(field, "%q is not %s", Clip(text), form.Is)
 }
 
-// alternatives writes words as "a, b or c".
+// alternatives returns words as "a, b or c".
 func alternatives(words []string) string {
 	last := len(words) - 1
 	if last == 0 {
@@ -323,10 +324,10 @@ func alternatives(words []string) string {
 	return strings.Join(words[:last], ", ") + " or " + words[last]
 }
 
-// plain writes a number without an exponent.
+// plain returns a number without an exponent.
 func plain(n float64) string { return strconv.FormatFloat(n, 'f', -1, 64) }
 
-// checkFields refuses values of given fields that their constraints do not accept.
+// checkFields reports values of given fields that their constraints do not accept.
 func (s *Spec) checkFields(check checker) {
 	for _, constrained := range checked().fields {
 		f, c := constrained.field, constrained.constraint
@@ -349,7 +350,8 @@ type constrainedField struct {
 	constraint *Constraint
 }
 
-// checks are the constraints and rules of all fields, resolved so that checking a job needs no look-ups by name.
+// checks holds the constraints and rules of all fields. They are resolved, so checking a job needs
+// no look-ups by name.
 type checks struct {
 	once   sync.Once
 	fields []constrainedField // the fields that have a constraint
@@ -358,7 +360,7 @@ type checks struct {
 
 var allChecks checks
 
-// checked returns the checks, which the first call resolves.
+// checked returns the checks. The first call resolves them.
 func checked() *checks {
 	allChecks.once.Do(func() {
 		for i := range fields {
@@ -387,7 +389,8 @@ func (c *Constraint) checkMembers(check checker, field string, members map[strin
 	}
 }
 
-// check refuses a value of the field, as get returns it.
+// check returns an error if the constraint does not accept a value of the field, in the form that
+// get returns.
 func (f *Field) check(c *Constraint, v any) *Error {
 	var err error
 	switch v := v.(type) {

@@ -8,47 +8,49 @@ import (
 	"time"
 )
 
-// End is how an attempt ended, as it was seen.
+// End is how an attempt ended, as observed.
 type End uint8
 
-// The ways an attempt can end. They travel between service and runner, so
-// their numbers stay.
+// The ways an attempt can end. The numbers are sent between service and runner, so they must not
+// change.
 const (
-	Exited             End = iota + 1 // by itself, with an exit code
-	Signalled                         // by a signal that queuectl did not send
-	TimedOut                          // by its timeout
-	Killed                            // because a person cancelled it
-	Stopped                           // because the service was told to stop it
-	Shortage                          // it could not be started for want of our own resources
-	Unstarted                         // claimed, never started
+	Exited             End = iota + 1 // it exited with an exit code
+	Signalled                         // a signal ended it that queuectl did not send
+	TimedOut                          // its timeout expired
+	Killed                            // a user cancelled it
+	Stopped                           // the service had to stop it
+	Shortage                          // it could not be started because the machine lacked resources
+	Unstarted                         // it was claimed but never started
 	Lost                              // its runner died
 	Interrupted                       // its machine went down
-	Unkillable                        // it outlived SIGKILL
-	Silent                            // by its idle timeout
-	OutOfMemory                       // killed by the kernel, or refused memory on Windows
-	HungStart                         // its start hung, and was abandoned
-	PerhapsLost                       // its runner died, and whether it was started is not known
-	PerhapsInterrupted                // its machine went down, and whether it was started is not known
-	Disowned                          // not started, because a uid of the job belongs to another account now
-	CannotStart                       // not started, because something that it names does not exist or cannot be used
+	Unkillable                        // its processes survived SIGKILL
+	Silent                            // its idle timeout expired
+	OutOfMemory                       // the kernel killed it, or refused it memory on Windows
+	HungStart                         // its start hung and was given up
+	PerhapsLost                       // its runner died; it is unknown whether it had started
+	PerhapsInterrupted                // its machine went down; it is unknown whether it had started
+	Disowned                          // a uid of the job now belongs to another account, so it did not start
+	CannotStart                       // a file that it names is missing or unusable, so it did not start
 )
 
-// Outcome is what was seen of an attempt.
+// Outcome describes how an attempt ended, as observed.
 type Outcome struct {
 	End      End
-	ExitCode int64 // with Exited; 126 and 127 also when nothing could be executed
-	Signal   int   // with Signalled
+	ExitCode int64 // with Exited; 126 and 127 also if the command could not be executed
+	Signal   int   // signal number, with Signalled
 	Error    string
-	Alone    bool // its runner ran nothing else
-	// MemoryLimit says that one of its processes was killed, or refused memory, at the job's own limit.
+	Alone    bool // its runner ran no other job
+	// MemoryLimit reports that a process of the attempt was killed, or refused memory, because of
+	// the job's own limit.
 	MemoryLimit bool
-	Paused      bool // a person had it paused, and did not ask for it to run anew
+	// Paused reports that a user had paused the job and did not request that it runs again.
+	Paused bool
 }
 
-// Strategy is how the wait grows from retry to retry.
+// Strategy is how the retry delay grows from retry to retry.
 type Strategy string
 
-// The strategies, for n failed attempts: base^n seconds, base × n seconds, and
+// The strategies. After n failed attempts the delay is base^n seconds, base × n seconds, or
 // Policy.RetryDelay.
 const (
 	Exponential Strategy = "exponential"
@@ -56,8 +58,8 @@ const (
 	Fixed       Strategy = "fixed"
 )
 
-// Backoff is what a job set of its own backoff; zero fields (and a nil Jitter)
-// follow the service's.
+// Backoff holds the backoff settings of one job. Zero fields, and a nil Jitter, use the service's
+// settings.
 type Backoff struct {
 	Base     float64       `json:"base,omitempty"`
 	Strategy Strategy      `json:"strategy,omitempty"`
@@ -65,47 +67,45 @@ type Backoff struct {
 	Jitter   *float64      `json:"jitter,omitempty"`
 }
 
-// Policy is the service's backoff, read at each failure.
+// Policy holds the service's backoff settings. The service reads them at each failure.
 type Policy struct {
-	Base       float64 // seconds, above 0
+	Base       float64 // seconds, greater than 0
 	Strategy   Strategy
 	Max        time.Duration
-	Jitter     float64 // 0…1: the wait is spread by ± so much of it
+	Jitter     float64 // 0 to 1: with 0.2, the delay varies by ±20 %
 	RetryDelay time.Duration
 }
 
-// A job that could not be started for want of our own resources waits for
-// shortagePause, and twice as long each time that happens again, up to
-// maxShortagePause. That is no fault of the job's, so it costs none of its attempts;
-// but after MaxRefunds times in a row the next one counts as a failure, for the
-// shortage may be the job's own making.
+// A job that could not start because the machine lacked resources waits for shortagePause, and
+// twice as long each further time, up to maxShortagePause. This is not the job's fault, so it uses
+// none of its attempts. But after MaxRefunds times in a row the next time counts as a failure,
+// because the job itself may cause the shortage.
 const (
 	shortagePause    = time.Second
 	maxShortagePause = 30 * time.Second
 	MaxRefunds       = 100
 )
 
-// Decision is what follows from an outcome. Delay is from the moment the
-// decision is stored.
+// Decision is the consequence of an outcome. Delay starts when the store records the decision.
 type Decision struct {
 	State   State
 	Reason  Reason
 	Error   string
 	Counts  bool // the attempt uses one of the job's attempts
 	Delay   time.Duration
-	Started bool // the attempt has a row of its own
+	Started bool // the attempt gets its own row in the store
 	Defers  bool // the attempt uses one of the job's deferrals
 	Refunds bool // the attempt uses one of the job's refunds
-	Suspect bool // the next attempt gets a runner of its own
-	Crashed bool // the runner died while it ran this job alone
+	Suspect bool // the next attempt gets a separate runner
+	Crashed bool // the runner died while it ran only this job
 }
 
-// PoisonCrashes is how many runners may die of a job that they run alone; then it is
-// dead, whatever attempts remain.
+// PoisonCrashes is how many runners may die while they run only this job. Then the job is dead,
+// even if attempts remain.
 const PoisonCrashes = 3
 
-// Decide says what follows when an attempt of job j ends with outcome o. It is
-// the only place that knows; the job is as it was claimed.
+// Decide returns the consequence of an attempt of job j that ended with outcome o. No other code
+// makes this decision. j is the job as it was claimed.
 func Decide(j *Job, o Outcome, p Policy) Decision {
 	d := decide(j, o, p)
 	if o.MemoryLimit && o.End != OutOfMemory && (d.State == Failed || d.State == Dead) {
@@ -114,10 +114,10 @@ func Decide(j *Job, o Outcome, p Policy) Decision {
 	return d
 }
 
-// decide is Decide without the note on the memory limit.
+// decide is like Decide, without the note about the memory limit.
 func decide(j *Job, o Outcome, p Policy) Decision {
 	d := Decision{Error: o.Error, Started: true}
-	switch o.End { // what says nothing of the job leaves it a suspect
+	switch o.End { // these ends say nothing about the job, so a suspect remains one
 	case Stopped, Shortage, Unstarted, Interrupted, PerhapsLost, PerhapsInterrupted, Disowned:
 		d.Suspect = j.Suspect
 	}
@@ -127,7 +127,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		return d.exited(j, o, p)
 	case Exited:
 		return d.exited(j, o, p)
-	case CannotStart: // as if its exit code were one of its no_retry_codes: another attempt would find the same
+	case CannotStart: // like one of its no_retry_codes: another attempt would fail too
 		if o.ExitCode != 127 {
 			o.ExitCode = 126
 		}
@@ -166,7 +166,7 @@ func decide(j *Job, o Outcome, p Policy) Decision {
 		d.State, d.Reason, d.Counts = Cancelled, ReasonCancelled, true
 	case Stopped:
 		d.State, d.Reason = Pending, ReasonStopped
-		if o.Paused { // nothing but its person has it run again
+		if o.Paused { // only its user makes it run again
 			d.State = Held
 		}
 	case Shortage:
@@ -229,7 +229,8 @@ func (d Decision) exited(j *Job, o Outcome, p Policy) Decision {
 	return d.failed(j, p)
 }
 
-// failed is a failure that counts: another attempt while any remains.
+// failed completes the decision for a failure that counts: a retry if an attempt remains, else
+// dead.
 func (d Decision) failed(j *Job, p Policy) Decision {
 	d.Counts, d.State = true, Dead
 	if n := j.Attempts + 1; n < j.MaxAttempts {
@@ -238,7 +239,7 @@ func (d Decision) failed(j *Job, p Policy) Decision {
 	return d
 }
 
-// lostBy says what crashed while an attempt was lost or interrupted.
+// lostBy names the component that crashed when an attempt was lost or interrupted.
 func lostBy(r Reason) string {
 	if r == ReasonInterrupted {
 		return "the machine went down"
@@ -271,14 +272,14 @@ func (d Decision) lost(j *Job, o Outcome) Decision {
 	default:
 		d.State = Dead
 		if j.Attempts+1 < j.MaxAttempts {
-			d.State = Failed // due at once
+			d.State = Failed // due immediately
 		}
 	}
 	return d
 }
 
-// perhapsLost is for an attempt that may never have been started: it is recorded, and
-// counts only where the job must not run twice.
+// perhapsLost completes the decision for an attempt that may never have started. The attempt is
+// recorded. It counts only if the job must not run twice.
 func (d Decision) perhapsLost(j *Job, o Outcome) Decision {
 	d.Reason = ReasonLost
 	if o.End == PerhapsInterrupted {
@@ -296,8 +297,8 @@ func (d Decision) perhapsLost(j *Job, o Outcome) Decision {
 	return d
 }
 
-// wait is the time before the next attempt of j after n failed ones. It is
-// never negative and never above the cap, whatever the base.
+// wait returns the delay before the next attempt of j after n failed ones. It is never negative and
+// never exceeds the maximum, whatever the base.
 func (p Policy) wait(j *Job, n int) time.Duration {
 	own := j.Backoff
 	if own.Base != 0 {
@@ -322,11 +323,11 @@ func (p Policy) wait(j *Job, n int) time.Duration {
 		seconds = math.Pow(p.Base, float64(n))
 	}
 	seconds *= 1 + p.Jitter*spread(j.Seq, n)
-	seconds = min(seconds, p.Max.Seconds())                        // NaN cannot be: base is above 0
-	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may round up
+	seconds = min(seconds, p.Max.Seconds())                        // never NaN, since base is greater than 0
+	return min(p.Max, time.Duration(seconds*float64(time.Second))) // the product may be rounded up
 }
 
-// spread is a number in [-1, 1) that belongs to one attempt of one job.
+// spread returns a number in [-1, 1) that is fixed for one attempt of one job.
 func spread(seq int64, n int) float64 {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%d/%d", seq, n)

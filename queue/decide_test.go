@@ -13,7 +13,7 @@ import (
 
 var policy = queue.Policy{Base: 2, Strategy: queue.Exponential, Max: time.Hour, RetryDelay: time.Minute}
 
-// four is a job with four attempts, of which n have counted.
+// four returns a job with four attempts, of which n have counted.
 func four(n int, set ...func(*queue.Job)) *queue.Job {
 	j := &queue.Job{Seq: 7, MaxAttempts: 4, Attempts: n, State: queue.Processing, Execution: queue.Execution{OnLost: queue.OnLostRetry, Timeout: time.Minute}}
 	for _, f := range set {
@@ -27,12 +27,12 @@ func exited(code int64) queue.Outcome { return queue.Outcome{End: queue.Exited, 
 func ok(codes ...int) func(*queue.Job)      { return func(j *queue.Job) { j.OkCodes = codes } }
 func noRetry(codes ...int) func(*queue.Job) { return func(j *queue.Job) { j.NoRetryCodes = codes } }
 
-// crashed is a suspect of which so many runners have died alone.
+// crashed makes a job a suspect: n runners have died while they ran only this job.
 func crashed(n int) func(*queue.Job) {
 	return func(j *queue.Job) { j.Suspect, j.Crashes = true, n }
 }
 
-// refunded is a job that could not be started so many times in a row.
+// refunded makes a job one that could not be started n times in a row.
 func refunded(n int) func(*queue.Job) { return func(j *queue.Job) { j.Refunds = n } }
 
 func onLost(how queue.OnLost) func(*queue.Job) { return func(j *queue.Job) { j.OnLost = how } }
@@ -41,8 +41,8 @@ func deferring(before int) func(*queue.Job) {
 	return func(j *queue.Job) { j.DeferCodes, j.Deferred = []int{75}, before }
 }
 
-// Every row of the contract's table of endings has its consequence: the state,
-// whether the attempt counts, and the wait.
+// Every row of the contract's table of ends has its consequence: the state, whether the attempt
+// counts, and the delay.
 func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 	type row = queue.Decision
 	small := four(0, func(j *queue.Job) { j.Memory = 64 << 20 })
@@ -111,8 +111,8 @@ func TestDecideKeepsEveryRowOfTheTable(t *testing.T) {
 	}
 }
 
-// A job that cannot be started waits longer each time, up to half a minute, by its own
-// count alone.
+// A job that cannot start waits longer each time, up to half a minute, depending only on its own
+// count.
 func TestShortagesAreWaitedForLongerAndLonger(t *testing.T) {
 	for n, want := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 		if d := queue.Decide(four(0, refunded(n)), queue.Outcome{End: queue.Shortage}, policy); d.Delay != want*time.Second {
@@ -126,9 +126,8 @@ func TestShortagesAreWaitedForLongerAndLonger(t *testing.T) {
 	}
 }
 
-// Whatever ended, the job goes where the state table lets a processing job go,
-// a job that has used its attempts never runs again by failing, and no wait is
-// negative.
+// After any end, the job's next state is allowed by the state table. A job without remaining
+// attempts never runs again after a failure. No delay is negative.
 func TestDecideStaysInsideTheStateTable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j := four(rapid.IntRange(0, 5).Draw(t, "attempts"), onLost(rapid.SampledFrom([]queue.OnLost{queue.OnLostRetry, queue.OnLostDead, queue.OnLostHold}).Draw(t, "on_lost")),
@@ -150,7 +149,7 @@ func TestDecideStaysInsideTheStateTable(t *testing.T) {
 	})
 }
 
-// An end that does not exist is a mistake of the program and is not decided.
+// An unknown end is a bug in the program, so Decide panics.
 func TestDecideKnowsNoOtherEnd(t *testing.T) {
 	defer func() {
 		if recover() == nil {
@@ -160,7 +159,7 @@ func TestDecideKnowsNoOtherEnd(t *testing.T) {
 	queue.Decide(four(0), queue.Outcome{}, policy)
 }
 
-// waits is how long a job waits after each of its first failures.
+// waits returns the delays after the first n failures of a job.
 func waits(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
 	for i := range n {
 		j := &queue.Job{Seq: 1, MaxAttempts: 1 << 30, Attempts: i, Execution: queue.Execution{Backoff: own}}
@@ -169,8 +168,8 @@ func waits(p queue.Policy, own queue.Backoff, n int) (list []time.Duration) {
 	return list
 }
 
-// The waits are the contract's, for every strategy, with what the job set
-// itself before what the service sets.
+// The delays are those of the contract, for every strategy. Settings of the job take precedence
+// over settings of the service.
 func TestBackoffIsTheContracts(t *testing.T) {
 	exact, with := 0.0, func(f func(*queue.Policy)) queue.Policy { p := policy; f(&p); return p }
 	for _, c := range []struct {
@@ -200,8 +199,7 @@ func TestBackoffIsTheContracts(t *testing.T) {
 	}
 }
 
-// No base, number of attempts or jitter makes a wait negative or longer than
-// the cap.
+// No base, number of attempts or jitter makes a delay negative or longer than the maximum.
 func TestBackoffNeverOverflows(t *testing.T) {
 	bases := rapid.OneOf(rapid.Float64Range(math.SmallestNonzeroFloat64, 1e9), rapid.SampledFrom([]float64{math.SmallestNonzeroFloat64, 1e9, 1, math.Nextafter(1, 2), math.MaxFloat64}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -219,8 +217,8 @@ func TestBackoffNeverOverflows(t *testing.T) {
 	})
 }
 
-// Jitter spreads the waits by its share and no more, each attempt by an amount
-// of its own that stays the same.
+// Jitter changes a delay by at most its share. Each attempt gets a different amount, which never
+// changes.
 func TestJitterStaysInItsBounds(t *testing.T) {
 	p := queue.Policy{Base: 1, Strategy: queue.Fixed, Max: time.Hour, Jitter: 0.2, RetryDelay: 100 * time.Second}
 	least, most := time.Hour, time.Duration(0)
@@ -237,8 +235,8 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 	}
 }
 
-// A file that a job names and that is missing will be missing at the next attempt: the job is dead after one
-// attempt, unless it says otherwise about the exit code.
+// If a file that a job names is missing, it will be missing at the next attempt too. So the job is
+// dead after one attempt, unless its settings treat the exit code differently.
 func TestDecideDoesNotRetryAJobThatCannotStart(t *testing.T) {
 	policy := queue.Policy{Base: 2, Strategy: queue.Exponential}
 	for code, reason := range map[int64]queue.Reason{126: queue.ReasonNotRunnable, 127: queue.ReasonNotFound} {

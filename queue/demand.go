@@ -8,38 +8,40 @@ import (
 	"unicode"
 )
 
-// GateKind is what a gate bounds.
+// GateKind is the kind of thing that a gate limits.
 type GateKind uint8
 
-// The kinds of gates, in the order in which they are looked at. Their numbers are stored; a new
-// one comes between.
+// The kinds of gates, in the order in which a claim checks them. Their numbers are stored. A new
+// kind gets a number below GateResource.
 const (
-	GateUser     GateKind = 1   // how many jobs of one user run
-	GateNode     GateKind = 2   // whether a job may run on the node
-	GateLock     GateKind = 3   // how many jobs that name a key run
-	GateRate     GateKind = 4   // how many jobs that name a key start in a period
-	GateResource GateKind = 100 // how many units of a resource are in use; the last
+	GateUser     GateKind = 1   // number of running jobs of one user
+	GateNode     GateKind = 2   // nodes on which a job may run
+	GateLock     GateKind = 3   // number of running jobs with the same key
+	GateRate     GateKind = 4   // number of jobs with the same key that start in a period
+	GateResource GateKind = 100 // number of units of a resource in use; always the last kind
 )
 
-// demanded are those that a job may name.
+// demanded lists the kinds that a job may request.
 var demanded = []GateKind{GateNode, GateLock, GateRate, GateResource}
 
-// DemandedKinds are the kinds of gates that a job may name.
+// DemandedKinds returns the kinds of gates that a job may request.
 func DemandedKinds() []GateKind { return slices.Clone(demanded) }
 
-// Everybody is the owner of what belongs to no user alone.
+// Everybody is the owner of gates that all users share.
 const Everybody = -1 << 31
 
-// Demand is a gate that a job needs room at to start, beside its user's quota.
+// Demand is a gate that a job needs in order to start, in addition to its user's quota.
 type Demand struct {
-	Kind GateKind      `json:"kind"`          // node, lock, rate or resource
-	Key  string        `json:"key"`           // of a node: its name, or a label of it and its value, label=value
-	N    int           `json:"n"`             // of a lock: jobs at once; of a rate: starts in a period; of a resource: units that the job takes; of a node 1
-	Per  time.Duration `json:"per,omitempty"` // the period of a rate
+	Kind GateKind `json:"kind"` // GateNode, GateLock, GateRate or GateResource
+	Key  string   `json:"key"`  // key; for a node, its name or LABEL=VALUE
+	// N is, for a lock, the number of concurrent jobs; for a rate, the starts per period; for a
+	// resource, the units that the job takes; for a node, 1.
+	N   int           `json:"n"`
+	Per time.Duration `json:"per,omitempty"` // period of a rate
 }
 
-// Owner is whose gate it is, of a job of this user: a key that begins with @, a node and a
-// resource are everybody's.
+// Owner returns the owner of the gate, for a job of the user uid. Keys that begin with @, nodes and
+// resources belong to Everybody.
 func (d Demand) Owner(uid int) int {
 	if !d.Ruled() || strings.HasPrefix(d.Key, "@") {
 		return Everybody
@@ -47,11 +49,11 @@ func (d Demand) Owner(uid int) int {
 	return uid
 }
 
-// Ruled reports whether the demand says how much room its gate has: the jobs that name a lock or a
-// rate do, and the node does of itself and its resources.
+// Ruled reports whether the demand itself limits its gate. Jobs limit the locks and rates that they
+// name; nodes limit themselves and their resources.
 func (d Demand) Ruled() bool { return d.Kind == GateLock || d.Kind == GateRate }
 
-// Units is how much of the gate's room one job takes.
+// Units returns how much of the gate's room one job takes.
 func (d Demand) Units() int {
 	if d.Kind == GateResource {
 		return d.N
@@ -59,16 +61,16 @@ func (d Demand) Units() int {
 	return 1
 }
 
-// MaxDemand is how many jobs, starts or units a demand may name, and MaxDemands how many demands
-// a job may make.
+// MaxDemand limits the jobs, starts or units in one demand, and MaxDemands limits the demands of
+// one job.
 const (
 	MaxDemand  = 10_000
 	MaxDemands = 16
 )
 
-// CheckDemands refuses demands that no gate could meet, or that are not in the order in which
-// their gates are looked at: by kind, resources last, since a job holds its place at a resource only
-// if nothing else holds it back.
+// CheckDemands returns an error if a gate cannot meet some demand, or if the demands are not in the
+// order in which a claim checks gates. Resources come last, because a job reserves units of a
+// resource only if no other gate blocks it.
 func CheckDemands(list []Demand) error {
 	if len(list) > MaxDemands {
 		return Invalid("demands", "too many entries (%d); the maximum is %d", len(list), MaxDemands)
@@ -92,10 +94,11 @@ func CheckDemands(list []Demand) error {
 	return nil
 }
 
-// maxNodeKey is how many bytes a node demand's key may have. The key is a machine's name, or a label and its value.
+// maxNodeKey is the maximum length of a node demand's key, in bytes. The key is a node name, or a
+// label and its value.
 const maxNodeKey = 512
 
-// validKey reports whether a demand's key is one that its kind may have.
+// validKey reports whether the demand's key is valid for its kind.
 func validKey(d Demand) bool {
 	if d.Kind == GateNode {
 		label, value, labelled := strings.Cut(d.Key, "=")
@@ -104,8 +107,8 @@ func validKey(d Demand) bool {
 	return ValidID(strings.TrimPrefix(d.Key, "@"))
 }
 
-// DemandsText names the gates of demands, and how much of each is taken: jobs with the same text
-// are alike to all of them.
+// DemandsText returns a text with the gates of demands and how much of each is taken. Jobs with the
+// same text are interchangeable at all gates.
 func DemandsText(list []Demand) string {
 	var b strings.Builder
 	for _, d := range list {

@@ -1,37 +1,38 @@
 package queue
 
-// Dependency is a job that another one waits for.
+// Dependency is a job for which another job waits.
 type Dependency struct {
-	ID    string    `json:"-"`               // that a person named, until the job is found
-	Job   int64     `json:"job"`             // its seq
-	Draft int       `json:"draft,omitempty"` // or the number, from 1, of another draft of the same request
+	ID    string    `json:"-"`               // id that the user gave, until the store finds the job
+	Job   int64     `json:"job"`             // number of the job
+	Draft int       `json:"draft,omitempty"` // instead of Job: number, from 1, of a draft in the same request
 	How   ParentEnd `json:"how"`
 }
 
-// MaxDependencies is how many jobs one may wait for, and those of one request together.
+// MaxDependencies limits the dependencies of one job, and those of all jobs of a request together.
 const MaxDependencies = 10_000
 
-// ParentEnd is how a job has to end for those that wait for it.
+// ParentEnd is the way in which a dependency has to end.
 type ParentEnd uint8
 
-// The ends.
+// The values of ParentEnd.
 const (
 	ParentCompleted ParentEnd = iota + 1
 	ParentDead
 	ParentEnded // completed, dead or cancelled
 )
 
-// Met reports whether a job that has ended so, or is gone if the state is 0, ended as asked.
+// Met reports whether a job in state s has ended as required. State 0 means that the job was
+// removed.
 func (e ParentEnd) Met(s State) bool {
 	return e == ParentCompleted && s == Completed || e == ParentDead && s == Dead || e == ParentEnded && s.Ended()
 }
 
-// Otherwise is what becomes of a job when one that it waits for does not end as asked.
+// Otherwise selects what happens to a job whose dependency does not end as required.
 type Otherwise uint8
 
-// The ways.
+// The values of Otherwise.
 const (
-	OtherwiseCancel Otherwise = iota // it, and so those that wait for it
+	OtherwiseCancel Otherwise = iota // cancels the job, and thereby jobs that depend on it
 	OtherwiseHold
 	OtherwiseRun
 )

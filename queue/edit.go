@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// SpecOf is a spec that asks for a job as it is: every field is given that says
-// how it runs, so that no default changes it.
+// SpecOf returns a spec that requests the job as it is. It gives every field that affects how the
+// job runs, so that no default changes it.
 func SpecOf(j *Job) *Spec {
 	retries := int64(j.MaxAttempts) - 1
 	onLost := string(j.OnLost)
@@ -63,8 +63,8 @@ func given[T comparable](v T) *T {
 	return &v
 }
 
-// put gives fields new values, nil for none; what they exclude goes, unless it is
-// given too.
+// put sets fields to new values; nil removes a field. A new value also removes the fields that it
+// excludes, unless values contains them too.
 func put(fields, values map[string]any) {
 	for name, value := range values {
 		for _, other := range excludes[name] {
@@ -79,8 +79,8 @@ func put(fields, values map[string]any) {
 	}
 }
 
-// unchanged takes what may be large of the fields, where the patch leaves it alone, so that
-// it need not be written and read again; the result puts it into a spec.
+// unchanged removes large values that the patch does not change from fields, so that they need not
+// be encoded and decoded. The returned function sets them in a spec.
 func unchanged(fields, patch map[string]any) func(*Spec) {
 	take := func(name string) any {
 		value := fields[name]
@@ -106,8 +106,7 @@ func unchanged(fields, patch map[string]any) func(*Spec) {
 	}
 }
 
-// mergeMap is the map that was there with the entries of value; a null entry is
-// removed.
+// mergeMap returns the map was with the entries of value added. A null entry removes the entry.
 func mergeMap(name string, was any, value json.RawMessage) (map[string]string, error) {
 	merged, _ := was.(map[string]string)
 	merged = maps.Clone(merged)
@@ -132,13 +131,13 @@ func mergeMap(name string, was any, value json.RawMessage) (map[string]string, e
 	return merged, nil
 }
 
-// excludes are the fields that a given one takes the place of.
+// excludes lists for each field the fields that it replaces when it is given.
 var excludes = map[string][]string{
 	"max_retries": {"max_attempts"}, "timeout_ms": {"timeout"}, "stdin": {"stdin_file"}, "stdin_file": {"stdin"}, "command": {"argv"}, "argv": {"command", "shell"}, "max_attempts": {"max_retries"}, "run_at": {"delay"}, "delay": {"run_at"},
 }
 
-// Over lets the fields that flags give take the place of s's own, and of those
-// that they exclude; maps have the entries of both.
+// Over sets the fields given by flags, which replace fields of s with the same name and fields that
+// they exclude. Maps are merged.
 func (s *Spec) Over(flags *Spec) {
 	merged, given := s.Given(), flags.Given()
 	for name, value := range given {
@@ -155,14 +154,14 @@ func (s *Spec) Over(flags *Spec) {
 		err = s.UnmarshalJSON(raw)
 	}
 	if err != nil {
-		panic("queue: cannot read a merged spec: " + err.Error()) // both were read before
+		panic("queue: cannot read a merged spec: " + err.Error()) // both specs were valid
 	}
 }
 
-// Edit changes a job that waits as a merge patch says (RFC 7386): set is an object
-// of fields, null is the default, and a map's entries are merged. Whom the job runs as
-// stays: who knows the accounts has to change that. The job is as it was if there is
-// an error.
+// Edit changes a waiting job according to a merge patch (RFC 7386). set is an object of fields;
+// null restores the default, and maps are merged. Edit does not change the account that the job
+// runs as; a caller that knows the accounts has to do that. If Edit returns an error, the job is
+// unchanged.
 func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	fields := SpecOf(j).Given()
 	delete(fields, "id")
@@ -171,7 +170,7 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 		return err
 	}
 	if delay, given := patch["delay"]; given && delay == nil && patch["run_at"] == nil {
-		delete(fields, "run_at") // which stands for it
+		delete(fields, "run_at") // a stored job has run_at instead of delay
 	}
 	put(fields, patch)
 	heavy := unchanged(fields, patch)
@@ -204,14 +203,15 @@ func (j *Job) Edit(set json.RawMessage, d Defaults) error {
 	if depends {
 		j.After, j.OtherwiseDo = edited.After, edited.OtherwiseDo
 		if j.After == nil {
-			j.After = []Dependency{} // none, where nil would leave it as it was
+			j.After = []Dependency{} // empty, because nil would leave the dependencies unchanged
 		}
 	}
 	j.retime(&edited, &s, patch)
 	return nil
 }
 
-// retime takes over when an edited job is due; what was cleared makes it due now.
+// retime sets the time when an edited job is due. If the patch removes that time, the job is due
+// now.
 func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
 	if edited.RunAt != 0 {
 		j.RunAt = edited.RunAt
@@ -223,20 +223,20 @@ func (j *Job) retime(edited *Job, given *Spec, patch map[string]any) {
 		}
 	}
 	if given.Delay != nil && *given.Delay == 0 {
-		j.Delay = time.Nanosecond // now, as for a new job
+		j.Delay = time.Nanosecond // due now, as for a new job
 	}
 }
 
-// NotEdited is the one field that an edit cannot change.
+// NotEdited is the only field that an edit cannot change.
 const NotEdited = "id"
 
 // EditedTogether names a field that an edit may contain only together with a second field.
 var EditedTogether = struct{ Field, With string }{"on_dependency_failure", "depends_on"}
 
-// readPatch reads what is to be set, a field each; maps are merged into what the job has.
+// readPatch returns the fields to set. It merges maps into the job's maps.
 func readPatch(set json.RawMessage, fields map[string]any) (patch map[string]any, err error) {
 	patch = map[string]any{}
-	given := map[string]bool{} // the fields with an alias that were already given
+	given := map[string]bool{} // fields with an alias that were already given
 	err = Members(set, func(name string, value json.RawMessage) error {
 		f := fieldsByName()[name]
 		switch {

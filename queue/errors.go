@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// Code names a kind of failure that someone acts on. The codes are the wire's
-// data.code; package control holds their numbers and exit codes.
+// Code is a kind of failure on which a caller can act. On the wire it is data.code. Package control
+// defines the numbers and exit codes.
 type Code string
 
-// The codes of the protocol's error table.
+// The codes in the protocol's error table.
 const (
 	CodeInvalid        Code = "invalid"
 	CodeRequest        Code = "invalid_request"
@@ -29,16 +29,16 @@ const (
 	CodeInternal       Code = "internal"
 )
 
-// Error is a failure with a code. Two Errors are the same to errors.Is when
-// their codes are, so an error keeps its identity across the socket.
+// Error is a failure with a code. errors.Is considers two Errors the same if their codes are, so an
+// error keeps its identity across the socket.
 type Error struct {
 	Code    Code
-	Field   string // the field at fault, "" if none
-	Index   int    // which job of a batch, from 1; 0 if none
-	Message string // a sentence for a person, naming the next step where there is one
+	Field   string // field with the error; "" if none
+	Index   int    // number of the job in a batch, from 1; 0 if none
+	Message string // text for users, with the next step if there is one
 }
 
-// Error is the message, preceded by the field at fault.
+// Error returns the message, preceded by the number of the job and the field, if set.
 func (e *Error) Error() string {
 	s := e.Message
 	if e.Field != "" {
@@ -50,7 +50,7 @@ func (e *Error) Error() string {
 	return s
 }
 
-// At is the same error about one job of a batch, the first being 1.
+// At returns the same error about one job of a batch; the first job is 1.
 func (e *Error) At(index int) *Error {
 	at := *e
 	at.Index = index
@@ -81,27 +81,27 @@ var (
 	ErrInternal       = &Error{Code: CodeInternal, Message: "internal error"}
 )
 
-// Errorf makes an Error with the code.
+// Errorf returns an Error with the code.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// Invalid makes an Error of CodeInvalid about a field, whose name is clipped.
+// Invalid returns an Error of CodeInvalid about a field. It clips the field's name.
 func Invalid(field, format string, args ...any) *Error {
 	return &Error{Code: CodeInvalid, Field: Clip(field), Message: fmt.Sprintf(format, args...)}
 }
 
-// maxClip is how much of a text an error echoes, in bytes as JSON writes them.
+// maxClip is how much of a text an error repeats, in bytes of JSON.
 const maxClip = 80
 
-// Clip is a text as an error may echo it: a longer one ends after 80 bytes of JSON, at a
-// whole character, with an ellipsis.
+// Clip shortens a text for an error message. A text that takes more than 80 bytes as JSON is cut
+// after a whole character and ends with an ellipsis.
 func Clip(s string) string { return ClipJSON(s, maxClip) }
 
-// ClipJSON is a text that takes at most so many bytes as a JSON string, without its
-// quotes: a longer one is cut at a whole character and ends with an ellipsis.
+// ClipJSON shortens a text to the given number of JSON bytes, not counting quotes and the ellipsis.
+// A longer text is cut after a whole character and ends with an ellipsis.
 func ClipJSON(s string, most int) string {
-	if 6*len(s) <= most { // JSON writes a byte as six at most
+	if 6*len(s) <= most { // JSON takes at most six bytes for one
 		return s
 	}
 	total := 0
@@ -114,7 +114,7 @@ func ClipJSON(s string, most int) string {
 	return s
 }
 
-// jsonSize is how many bytes json.Marshal takes for a character, which rest begins with.
+// jsonSize returns how many bytes json.Marshal writes for the character r at the start of rest.
 func jsonSize(rest string, r rune) int {
 	switch r {
 	case '"', '\\', '\n', '\r', '\t', '\b', '\f':
@@ -123,7 +123,7 @@ func jsonSize(rest string, r rune) int {
 		return 6
 	case utf8.RuneError:
 		if !strings.HasPrefix(rest, string(utf8.RuneError)) {
-			return 6 // no UTF-8
+			return 6 // invalid UTF-8
 		}
 	}
 	if r < ' ' {
@@ -132,16 +132,16 @@ func jsonSize(rest string, r rune) int {
 	return utf8.RuneLen(r)
 }
 
-// maxFaults is how many faults of one input an error tells.
+// maxFaults is how many problems of one input an error lists.
 const maxFaults = 20
 
-// faults gathers what is wrong with one input.
+// faults collects the problems of one input.
 type faults struct {
 	told []error
 	more bool
 }
 
-// add notes a fault. Beyond maxFaults nobody is told what it is, so it is not made.
+// add records a problem. Beyond maxFaults, the error is not even created.
 func (f *faults) add(fault func() error) {
 	if len(f.told) == maxFaults {
 		f.more = true
@@ -150,7 +150,8 @@ func (f *faults) add(fault func() error) {
 	f.told = append(f.told, fault())
 }
 
-// err makes one *Error of all faults, naming the first one's field; nil if there is none.
+// err combines all problems into one *Error with the field of the first. It returns nil if there
+// are none.
 func (f *faults) err() error {
 	if len(f.told) == 0 {
 		return nil
@@ -176,9 +177,8 @@ func (f *faults) err() error {
 	return &joined
 }
 
-// Nearest suggests the known word closest to word, as "; did you mean …?", or
-// is "" where nothing is close. Distance is Levenshtein's, at most a third of
-// the longer word.
+// Nearest returns a suggestion of the known word closest to word, as "; did you mean …?", or "" if
+// none is close. It uses the Levenshtein distance, which may be at most a third of the longer word.
 func Nearest(word string, known []string) string {
 	if best := NearestWord(word, known); best != "" {
 		return fmt.Sprintf("; did you mean %q?", best)
@@ -186,7 +186,7 @@ func Nearest(word string, known []string) string {
 	return ""
 }
 
-// NearestWord is the word that Nearest suggests, "" if there is none.
+// NearestWord returns the word that Nearest suggests, or "".
 func NearestWord(word string, known []string) (best string) {
 	bestDistance := 1 << 30
 	if len(word) > 64 {
@@ -201,7 +201,7 @@ func NearestWord(word string, known []string) (best string) {
 	return best
 }
 
-// distance is the edit distance of Levenshtein (1965), by the usual row method.
+// distance returns the Levenshtein distance (1965), computed row by row.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
@@ -222,7 +222,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// NoJob returns the error of an id that no job has. People type "retry all" and "retry dead", where all and dead are ids.
+// NoJob returns the error for an id that no job has. For "retry all" and "retry dead", where all
+// and dead are taken for ids, it suggests the right option.
 func NoJob(id string) error {
 	hint := ""
 	if id == "all" {

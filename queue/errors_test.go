@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// An error is known by its code alone, through wrapping and naming its place.
+// errors.Is compares only the codes of errors, also if an error is wrapped or has a position.
 func TestErrorsAreKnownByCode(t *testing.T) {
 	err := fmt.Errorf("enqueue: %w", queue.Invalid("cwd", "is %s", "odd").At(3))
 	if !errors.Is(err, queue.ErrInvalid) || errors.Is(err, queue.ErrExists) || errors.Is(err, errors.New("invalid")) {
@@ -20,7 +20,7 @@ func TestErrorsAreKnownByCode(t *testing.T) {
 	}
 }
 
-// The nearest known word is suggested where one is near, and none where not.
+// Nearest suggests a known word only if one is close.
 func TestNearest(t *testing.T) {
 	known := []string{"command", "max_retries", "id"}
 	for word, want := range map[string]string{"comand": "command", "max-retries": "max_retries", "max-retry": "max_retries", "xyzzy": "", "": "", "ids": "id", strings.Repeat("c", 65): "", strings.Repeat("c", 1<<20): ""} {

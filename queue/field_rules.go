@@ -2,19 +2,21 @@ package queue
 
 import "slices"
 
-// FieldRule is a condition on fields of a job that need each other or exclude each other. Resolve checks every spec
-// against the FieldRules, and the JSON Schema of a job declares the same rules. A field that is null, false, or an
-// empty map counts as not given.
+// FieldRule is a rule about fields of a job that need each other or exclude each other. Resolve
+// checks every spec against the FieldRules, and the JSON Schema of a job declares the same rules. A
+// field that is null, false, or an empty map counts as not given.
 //
-// For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} refuses {"unique_for": "1h"}. Its
-// schema is {"anyOf": [{"not": {"required": ["unique_for"]}}, {"required": ["unique"]}]}.
+// For example, {Field: "unique_for", Others: []string{"unique"}, Requires: true, …} rejects
+// {"unique_for": "1h"}. Its schema is {"anyOf": [{"not": {"required": ["unique_for"]}},
+// {"required": ["unique"]}]}.
 type FieldRule struct {
-	Field    string // the field that the error names
+	Field    string // field that the error names
 	Others   []string
 	Requires bool // true: Field needs at least one of Others; false: Field excludes all of Others
 	Message  string
-	// same reports whether Field and the other field have equivalent values. Resolve accepts both fields if they
-	// agree, because responses contain both. A schema cannot express that, so it allows only one of them.
+	// same reports whether Field and the other field have equivalent values. Resolve then accepts
+	// both, because responses of the service contain both. A schema cannot express that, so it
+	// allows only one of them.
 	same func(*Spec) bool
 }
 
@@ -29,7 +31,7 @@ var fieldRules = []FieldRule{
 	{"tty", []string{"stdin_file"}, false, "cannot be combined with field stdin_file; " + terminalReads, nil},
 	{"max_attempts", []string{"max_retries"}, false,
 		"differs from field max_retries + 1; use only one of them", sameAttempts},
-	// This row is for the schema only, since Decode compares the two fields.
+	// This row is only for the schema, since Decode compares the two fields.
 	{"timeout_ms", []string{"timeout"}, false, `differs from field "timeout"; use only one of them`, nil},
 	{"delay", []string{"run_at"}, false, "cannot be combined with field run_at; use only one of them", nil},
 	{"unique_for", []string{"unique"}, true, `works only with field "unique"; use both or neither`, nil},
@@ -55,7 +57,7 @@ func (s *Spec) checkRules(check checker) {
 	}
 }
 
-// resolvedRule is a FieldRule with the fields that it names.
+// resolvedRule is a FieldRule with pointers to the fields that it names.
 type resolvedRule struct {
 	rule   *FieldRule
 	field  *Field

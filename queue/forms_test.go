@@ -7,7 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// forms returns the forms of all fields of jobs and of two parameters. The keys say where each form is used.
+// forms returns the forms of all fields of jobs and of two parameters. The keys say where each form
+// is used.
 func forms() map[string]*Form {
 	signal := &Form{Pattern: SignalPattern(), Fault: func(text string) error {
 		_, err := ParseSignal(text)
@@ -48,8 +49,8 @@ func TestFormsAcceptWhatTheirPatternsMatch(t *testing.T) {
 	}
 }
 
-// beyondPattern reports whether a form may refuse a text that its pattern matches: because of its length, or because
-// a glob has a reversed range like [z-a].
+// beyondPattern reports whether a form may reject a text that its pattern matches: because of the
+// text's length, or because a glob has a reversed range like [z-a].
 func beyondPattern(form *Form, text string) bool {
 	return len(text) > 250 || form == FormGlob && regexp.MustCompile(`\[[^]]+-`).MatchString(text)
 }

@@ -5,12 +5,12 @@ import (
 	"unicode/utf8"
 )
 
-// MaxGlob is the length of the longest pattern that Glob takes, in bytes.
+// MaxGlob is the maximum length of a pattern, in bytes.
 const MaxGlob = 256
 
-// Glob makes of a pattern what tells texts that match it as a whole: * is any
-// text, ? any one character, [a-z] one of these, [!a-z] none of these. Matching
-// takes time in proportion to the length of the pattern times that of the text.
+// Glob returns a function that reports whether a whole text matches the pattern. In a pattern, *
+// matches any text, ? any one character, [a-z] one of these and [!a-z] any other character.
+// Matching takes time proportional to the length of the pattern times the length of the text.
 func Glob(pattern string) (func(string) bool, error) {
 	g, err := parseGlob(pattern)
 	if err != nil {
@@ -22,8 +22,8 @@ func Glob(pattern string) (func(string) bool, error) {
 	}, nil
 }
 
-// FormGlob is the form of a Glob's pattern. Its regular expression also matches reversed ranges, like [z-a], but Glob
-// refuses those.
+// FormGlob is the form of a pattern. Its regular expression also accepts reversed ranges like
+// [z-a], which Glob rejects.
 var FormGlob = &Form{Pattern: `^([^\[]|\[(![^\]]+|[^!\]][^\]]*)\])*$`, Fault: globFault}
 
 func globFault(pattern string) error {
@@ -55,14 +55,14 @@ func parseGlob(pattern string) (g glob, err error) {
 			t, size = class, end+1
 		}
 		i += size
-		if t.kind != globStar || len(g) == 0 || g[len(g)-1].kind != globStar { // ** is *
+		if t.kind != globStar || len(g) == 0 || g[len(g)-1].kind != globStar { // ** means the same as *
 			g = append(g, t)
 		}
 	}
 	return g, nil
 }
 
-// glob is a pattern that has been read.
+// glob is a parsed pattern.
 type glob []globToken
 
 type globKind uint8
@@ -78,12 +78,12 @@ const (
 type globToken struct {
 	kind    globKind
 	literal rune
-	ranges  [][2]rune // of a class: first and last
-	not     bool      // of a class: none of these
+	ranges  [][2]rune // of a class: first and last character of each range
+	not     bool      // of a class: matches any other character
 }
 
-// parseClass reads what stands between brackets; ok is false for an empty class
-// and for a range whose last character stands before its first.
+// parseClass parses the text between brackets. ok is false for an empty class and for a range whose
+// last character is less than its first.
 func parseClass(class string) (t globToken, ok bool) {
 	t.kind = globClass
 	class, t.not = strings.CutPrefix(class, "!")
@@ -100,7 +100,7 @@ func parseClass(class string) (t globToken, ok bool) {
 	return t, len(t.ranges) > 0
 }
 
-// takes reports whether the token, which is no star, matches r.
+// takes reports whether the token, which is not a star, matches r.
 func (t *globToken) takes(r rune) bool {
 	switch t.kind {
 	case globLiteral:
@@ -116,12 +116,12 @@ func (t *globToken) takes(r rune) bool {
 	return true
 }
 
-// match reports whether the pattern matches all of text, and in how many steps it
-// found out. Only the last star met is ever given more text: what an earlier one
-// could take instead, the later one can take as well.
+// match reports whether the pattern matches all of text, and how many steps it took. On a mismatch
+// it extends the text of the last star only: any text that an earlier star could take, the last one
+// can take as well.
 func (g glob) match(text string) (ok bool, steps int) {
-	at, next := 0, 0                 // in the text and the pattern
-	star, starAt, met := 0, 0, false // the last star, and where its text ends
+	at, next := 0, 0                 // positions in the text and in the pattern
+	star, starAt, met := 0, 0, false // last star, end of its text, and whether there is one
 	for at < len(text) || next < len(g) {
 		steps++
 		if next < len(g) && g[next].kind == globStar {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A pattern matches whole texts, by characters.
+// A pattern matches whole texts, character by character.
 func TestGlob(t *testing.T) {
 	for _, c := range []struct{ pattern, matches, not string }{
 		{"", "", "a"},
@@ -50,7 +50,7 @@ func TestGlob(t *testing.T) {
 	}
 }
 
-// What is no pattern, or a longer one than anybody needs, is refused by the field's name.
+// An invalid pattern, or one that is too long, is rejected with the field's name.
 func TestGlobRefuses(t *testing.T) {
 	long := strings.Repeat("a", MaxGlob)
 	if match, err := Glob(long); err != nil || !match(long) || match(long[1:]) {
@@ -70,7 +70,7 @@ func TestGlobRefuses(t *testing.T) {
 	}
 }
 
-// The worst patterns and texts take as many steps as their lengths multiplied, and no more.
+// Even the worst pattern and text take at most as many steps as the product of their lengths.
 func TestGlobIsNeverSlow(t *testing.T) {
 	text := strings.Repeat("a", 10_000)
 	for _, pattern := range []string{

@@ -1,31 +1,32 @@
 package queue
 
-// HookSet are moments of a job at which another one is made for its sake: a hook.
+// HookSet is a set of events of a job. For each of them another job, a hook, can be created.
 type HookSet uint8
 
-// The moments, and what says that a job is a hook itself, for whose sake there is none, and whether
-// one of the settings, which operators alone see. Their numbers are stored.
+// The events, and two flags. HookItself means that a job is a hook, which has no hooks itself.
+// HookSettings means that it is a hook of the settings, which only operators may see. The numbers
+// are stored.
 const (
 	HookCompleted HookSet = 1 << 0
-	HookFailed    HookSet = 1 << 1 // an attempt that will be retried
+	HookFailed    HookSet = 1 << 1 // an attempt failed and will be retried
 	HookDead      HookSet = 1 << 2
 	HookEnded     HookSet = 1 << 3 // completed, dead or cancelled
 	HookSettings  HookSet = 1 << 6
 	HookItself    HookSet = 1 << 7
 )
 
-// Hooks lists the moments, in the order in which their hooks are made.
+// Hooks lists the events, in the order in which their hooks are created.
 var Hooks = []HookSet{HookCompleted, HookFailed, HookDead, HookEnded}
 
-// HookQueue is the queue of hooks, and MaxHooks how many of one user may wait: what would be beyond is not
-// made.
+// HookQueue is the queue of hooks. MaxHooks is how many hooks of one user may wait; further ones
+// are not created.
 const (
 	HookQueue = "hooks"
 	MaxHooks  = 10_000
 )
 
-// HooksAt are the moments that have come with a job that is in this state from now on: as failed, by the
-// end of an attempt.
+// HooksAt returns the events that occur when a job enters a state. For Failed, the job must enter
+// it because an attempt ended.
 func HooksAt(s State) HookSet {
 	switch s {
 	case Completed:
@@ -40,7 +41,7 @@ func HooksAt(s State) HookSet {
 	return 0
 }
 
-// String is a moment as settings name it.
+// String returns the name of an event in the settings.
 func (h HookSet) String() string {
 	switch h {
 	case HookCompleted:
@@ -55,7 +56,7 @@ func (h HookSet) String() string {
 	return ""
 }
 
-// HookLines are what is run for a job's sake: a line for the shell at each moment, "" for nothing.
+// HookLines holds the shell commands of a job's hooks; "" means no hook.
 type HookLines struct {
 	OnCompleted string `json:"on_completed,omitempty"`
 	OnFailed    string `json:"on_failed,omitempty"`
@@ -63,7 +64,7 @@ type HookLines struct {
 	OnEnded     string `json:"on_ended,omitempty"`
 }
 
-// At is the line of one moment.
+// At returns the command for one event.
 func (l *HookLines) At(moment HookSet) string {
 	switch moment {
 	case HookCompleted:
@@ -78,7 +79,7 @@ func (l *HookLines) At(moment HookSet) string {
 	return ""
 }
 
-// Set are the moments that have a line.
+// Set returns the events that have a command.
 func (l *HookLines) Set() (set HookSet) {
 	for _, moment := range Hooks {
 		if l.At(moment) != "" {
@@ -88,8 +89,8 @@ func (l *HookLines) Set() (set HookSet) {
 	return set
 }
 
-// Private is the uid of a job of which its user and operators alone may know: a hook of the
-// settings. It is nil for any other.
+// Private returns the uid of a job that only its user and operators may see: a hook of the
+// settings. It returns nil for any other job.
 func (j *Job) Private() *int {
 	if j.Hooks&HookSettings == 0 {
 		return nil

@@ -2,7 +2,8 @@ package queue
 
 import "testing"
 
-// Jobs that run the same have the same fingerprint, in every version; others have not.
+// Jobs that run the same have the same fingerprint in every version; other jobs have a different
+// one.
 func TestFingerprint(t *testing.T) {
 	base := func() Job {
 		return Job{UID: 7, Queue: "default", Execution: Execution{Command: "make all", Cwd: "/src"}}

@@ -9,19 +9,23 @@ import (
 	"unicode/utf8"
 )
 
-// maxDepth is how deep JSON from outside may nest.
+// maxDepth is how deeply JSON from outside may be nested.
 const maxDepth = 32
 
 // MaxMembers is how many members a JSON object from outside may have.
 const MaxMembers = 16_384
 
-// CheckJSON reports whether line is one JSON value that is UTF-8, nests at most
-// 32 deep and holds no raw NUL; the error is a *Error of CodeParse that says
-// where it breaks. Members and Elements trust what it has passed.
+// CheckJSON returns an error unless line is one JSON value in UTF-8 that is nested at most 32
+// levels deep and contains no raw NUL. The error is an *Error of CodeParse that says where the
+// fault is. Members, Elements and Text rely on this check.
+//
+// Much of the input is job output, so CheckJSON checks long strings itself and passes only the rest
+// to the library.
 func CheckJSON(line []byte) error {
 	depth := 0
-	var frame []byte // the line without long strings, which are looked at here: much of what is read is output
-	from := 0        // in the line, of what is not in the frame yet
+	// frame is the line without the contents of long strings that are checked here.
+	var frame []byte
+	from := 0 // start of the part of line that is not in frame yet
 	for i := 0; i < len(line); i++ {
 		switch line[i] {
 		case '"':
@@ -58,11 +62,11 @@ func CheckJSON(line []byte) error {
 	return Errorf(CodeParse, "invalid JSON: %v", err)
 }
 
-// longString is from how many bytes on a string is worth a look of its own.
+// longString is the length above which a string is checked separately, in bytes.
 const longString = 256
 
-// wellFormed reports whether the text of a JSON string that is UTF-8 is sure to be valid: it holds no
-// control characters, and escapes of one letter alone.
+// wellFormed reports whether the text of a JSON string, known to be UTF-8, is certainly valid: it
+// contains no control characters and only one-letter escapes.
 func wellFormed(text []byte) bool {
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -77,9 +81,9 @@ func wellFormed(text []byte) bool {
 	return true
 }
 
-// Members calls each with every member of a JSON object that CheckJSON passed,
-// in order, in time that is linear in the object. It fails when data is no object, has
-// more than MaxMembers members or names one twice.
+// Members calls each with every member of a JSON object that CheckJSON has accepted, in order and
+// in linear time. It fails if data is not an object, has more than MaxMembers members, or contains
+// a name twice.
 func Members(data []byte, each func(name string, value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -111,11 +115,11 @@ func Members(data []byte, each func(name string, value json.RawMessage) error) e
 	return nil
 }
 
-// names is a set of names: few of them, as nearly always, cost no map.
+// names is a set of names. A small set allocates no map.
 type names struct {
 	n    int
 	few  [16]string
-	many map[string]bool // all of them, once there are more than few
+	many map[string]bool // all names, once there are more than fit into few
 }
 
 func (s *names) has(name string) bool {
@@ -146,8 +150,8 @@ func (s *names) add(name string) {
 	s.n++
 }
 
-// Elements calls each with every element of a JSON array that CheckJSON passed.
-// It fails when data is no array.
+// Elements calls each with every element of a JSON array that CheckJSON has accepted. It fails if
+// data is not an array.
 func Elements(data []byte, each func(value json.RawMessage) error) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '[' {
@@ -172,7 +176,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// skipValue is the index after the valid JSON value that begins at i.
+// skipValue returns the index after the valid JSON value that begins at i.
 func skipValue(data []byte, i int) int {
 	depth := 0
 	for ; i < len(data); i++ {
@@ -186,7 +190,7 @@ func skipValue(data []byte, i int) int {
 			depth++
 		case '}', ']':
 			if depth == 0 {
-				return i // the end of the value's parent, after a number or literal
+				return i // the end of the enclosing value, after a number or literal
 			}
 			if depth--; depth == 0 {
 				return i + 1
@@ -200,8 +204,8 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// skipString is the index of the quote that ends the JSON string which begins at i, len(data) if
-// it has no end.
+// skipString returns the index of the quote that ends the JSON string beginning at i, or len(data)
+// if the string has no end.
 func skipString(data []byte, i int) int {
 	for from := i + 1; ; {
 		length := bytes.IndexByte(data[from:], '"')
@@ -220,8 +224,9 @@ func skipString(data []byte, i int) int {
 	}
 }
 
-// Text reads a JSON string that CheckJSON passed. Much of what is read is output of jobs, with
-// many escapes for line ends: those of one letter are read here, others by the library.
+// Text returns the text of a JSON string that CheckJSON has accepted. Much of the input is job
+// output with many escaped newlines, so Text decodes one-letter escapes itself and leaves others to
+// the library.
 func Text(raw json.RawMessage) (string, error) {
 	if len(raw) < 2 || raw[0] != '"' {
 		return textOf(raw)
@@ -250,8 +255,9 @@ func textOf(raw json.RawMessage) (s string, err error) {
 	return s, CheckText(raw)
 }
 
-// CheckText refuses a JSON string that CheckJSON passed if it has an escape of half a surrogate pair,
-// which is no character (RFC 8259, section 8.2): the library reads another one.
+// CheckText returns an error if a JSON string that CheckJSON has accepted escapes only half of a
+// surrogate pair. That is not a character (RFC 8259, section 8.2), and the library would replace
+// it.
 func CheckText(raw json.RawMessage) error {
 	for at := 0; ; {
 		next := bytes.IndexByte(raw[at:], '\\')
@@ -261,7 +267,7 @@ func CheckText(raw json.RawMessage) error {
 		at += next
 		first := escaped(raw[at:])
 		if !utf16.IsSurrogate(first) {
-			at += 2 // at least
+			at += 2 // skips at least this escape
 			continue
 		}
 		if utf16.DecodeRune(first, escaped(raw[at+6:])) == utf8.RuneError {
@@ -271,23 +277,24 @@ func CheckText(raw json.RawMessage) error {
 	}
 }
 
-// escaped is the code unit of an escape of four digits that a text in JSON begins with, 0 if it begins with none.
+// escaped returns the code unit of the \u escape at the start of raw, or 0 if it starts differently.
 func escaped(raw []byte) rune {
 	if len(raw) < 6 || raw[0] != '\\' || raw[1] != 'u' {
 		return 0
 	}
-	n, _ := strconv.ParseUint(string(raw[2:6]), 16, 16) // it is JSON
+	n, _ := strconv.ParseUint(string(raw[2:6]), 16, 16) // CheckJSON has checked the digits
 	return rune(n)
 }
 
-// unescaped is what the escapes of one letter in JSON (RFC 8259, section 7) stand for; for no letter
-// is it 0.
+// unescaped maps the letter of a one-letter escape (RFC 8259, section 7) to its character. Other
+// entries are 0.
 var unescaped = [256]byte{'n': '\n', 'r': '\r', 't': '\t', '"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f'}
 
-// escapeLetters are those of the characters that JSON has one for, but for the slash, which needs none.
+// escapeLetters maps characters to the letters of their escapes. The slash is missing because it
+// needs no escape.
 var escapeLetters = [256]byte{'\n': 'n', '\r': 'r', '\t': 't', '"': '"', '\\': '\\', '\b': 'b', '\f': 'f'}
 
-// AppendText appends a text, which must be UTF-8, as JSON.
+// AppendText appends a text, which must be UTF-8, as a JSON string.
 func AppendText(to []byte, s string) []byte {
 	to = append(to, '"')
 	from := 0

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// depth is how deep JSON nests, by the standard decoder.
+// depth returns how deeply JSON is nested, according to the standard decoder.
 func depth(raw []byte) (deepest int) {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	for n := 0; ; {
@@ -29,8 +29,7 @@ func depth(raw []byte) (deepest int) {
 	}
 }
 
-// JSON may nest 32 deep and no deeper; what only looks like nesting inside text
-// does not count.
+// JSON may be nested 32 levels deep. Brackets inside strings do not count.
 func TestJSONDepthIsBounded(t *testing.T) {
 	nested := func(n int) []byte { return []byte(strings.Repeat("[", n) + strings.Repeat("]", n)) }
 	for raw, good := range map[string]bool{
@@ -45,7 +44,8 @@ func TestJSONDepthIsBounded(t *testing.T) {
 	}
 }
 
-// Half of a surrogate pair is no character, and is not read as another one; what only looks like one is text.
+// Half of a surrogate pair is rejected rather than replaced. A text that only looks like an escape
+// is accepted.
 func TestHalfOfASurrogatePairIsRefused(t *testing.T) {
 	for raw, want := range map[string]string{
 		`"\ud83d\ude00"`: "\U0001F600", `"\\ud800"`: `\ud800`, `"\u00e9\n"`: "é\n", `"\ufffd"`: "\ufffd", `"\\\ud83d\ude00."`: "\\\U0001F600.",
@@ -67,14 +67,15 @@ func TestHalfOfASurrogatePairIsRefused(t *testing.T) {
 	}
 }
 
-// Members and Elements agree with the standard decoder about every value, and
-// CheckJSON takes what is valid, UTF-8 and flat enough, no more and no less.
+// Members and Elements agree with the standard decoder about every value. CheckJSON accepts exactly
+// the input that is valid JSON, UTF-8, and not nested too deeply.
 func FuzzJSON(f *testing.F) {
 	for _, seed := range []string{`{}`, `[]`, ` { "a" : 1 , "b":[1,{"c":"\"}"}] } `, `[1,"\\",null,true,{"a":[]}]`, `{"a":1,"a":2}`, `{"\u0061":1}`, `{"a":-1e5}`, "\"\xff\"", `1`, `[`, `{"a"}`, `[1,]`, `["a\n\"\\"]`, `["a\u0041"]`, `["a\x"]`, "[\"a\x01\"]", `["a\"]`, `"a`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		long := []byte(strings.ReplaceAll(string(raw), "a", strings.Repeat("a", 300))) // which is read in another way
+		// CheckJSON handles long strings in a separate code path.
+		long := []byte(strings.ReplaceAll(string(raw), "a", strings.Repeat("a", 300)))
 		for _, line := range [][]byte{long, raw} {
 			want := json.Valid(line) && utf8.Valid(line) && depth(line) <= 32
 			if got := queue.CheckJSON(line) == nil; got != want {

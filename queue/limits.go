@@ -2,24 +2,24 @@ package queue
 
 import "slices"
 
-// Extent is how far a limit of jobs is enforced.
+// Extent is the degree to which a limit of jobs is enforced.
 type Extent int
 
-// The extents.
+// The values of Extent.
 const (
 	Unenforced Extent = iota
-	ForEach           // for each process by itself, though it is meant for a job's together
-	Enforced          // as it is meant
+	ForEach           // enforced for each process alone, although it is a limit for all of them together
+	Enforced          // enforced as specified
 )
 
-// Enforcement is how one limit of jobs is enforced where they run.
+// Enforcement describes how one limit of jobs is enforced where they run.
 type Enforcement struct {
-	Limit  string // the name of the field
+	Limit  string // name of the field
 	Extent Extent
-	By     string // what enforces it; if nothing does, why
+	By     string // mechanism that enforces it; if none does, the reason
 }
 
-// limits are the fields that limit a job, and whether it has each.
+// limits lists the fields that limit a job, with functions that report whether a job has the limit.
 var limits = []struct {
 	name string
 	of   func(j *Job) bool
@@ -32,7 +32,8 @@ var limits = []struct {
 	{"no_new_privileges", func(j *Job) bool { return j.NoNewPrivileges }},
 }
 
-// Enforcements are those of all limits: one that is not among the known is not enforced.
+// Enforcements returns the enforcement of every limit. A limit that is missing in known is not
+// enforced.
 func Enforcements(known []Enforcement) (list []Enforcement) {
 	for _, l := range limits {
 		e := Enforcement{Limit: l.name, By: "no runner has reported support for this limit"}
@@ -44,7 +45,7 @@ func Enforcements(known []Enforcement) (list []Enforcement) {
 	return list
 }
 
-// AnyLimit reports whether any of these jobs has a limit.
+// AnyLimit reports whether any of the jobs has a limit.
 func AnyLimit(jobs []Job) bool {
 	for i := range jobs {
 		for _, l := range limits {
@@ -56,13 +57,13 @@ func AnyLimit(jobs []Job) bool {
 	return false
 }
 
-// Shortfall is a limit that is not enforced as it is meant, and the first job that has it.
+// Shortfall is a limit that is not enforced as specified. Index is the first job that has it.
 type Shortfall struct {
 	Enforcement
 	Index int
 }
 
-// Shortfalls are those of jobs, in the order of the fields.
+// Shortfalls returns the shortfalls for jobs, in the order of the fields.
 func Shortfalls(jobs []Job, known []Enforcement) (list []Shortfall) {
 	for i, e := range Enforcements(known) {
 		if e.Extent == Enforced {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// What is not enforced as it is meant is found for each limit, with the first job that has it.
+// Shortfalls returns every limit that is not enforced as specified, with the first job that has it.
 func TestShortfalls(t *testing.T) {
 	all := func(nice, nofile int64) queue.Job {
 		return queue.Job{Execution: queue.Execution{Memory: 1, CPUs: 1, Tasks: 1, Nice: nice, NoFile: nofile}}

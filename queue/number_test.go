@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Durations and sizes are decimal numbers with a unit. Other notations that Go's strconv would accept, such as
-// hexadecimal, are refused.
+// Durations and sizes are decimal numbers with a unit. Other notations that strconv accepts, such
+// as hexadecimal, are rejected.
 func TestNumbersAreDecimal(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"90": 90 * time.Second, "1.5": 1500 * time.Millisecond, ".5h": 30 * time.Minute, "5.": 5 * time.Second,
@@ -31,8 +31,8 @@ func TestNumbersAreDecimal(t *testing.T) {
 	}
 }
 
-// An instant must be strict RFC 3339: hours have two digits, and a fraction begins with a point. time.Parse is more
-// lenient.
+// A time must be strict RFC 3339: hours have two digits, and a fraction begins with a point.
+// time.Parse is more lenient.
 func TestInstantsAreStrict(t *testing.T) {
 	for text, want := range map[string]bool{
 		"2026-03-01T15:04:05Z": true, "2026-03-01T15:04:05.123456789+01:00": true,

@@ -16,18 +16,18 @@ const maxExitCode = 255
 // plainSigns have no meaning to a POSIX shell.
 const plainSigns = "%+,-./:=@_"
 
-// reserved reports whether a word has a special meaning to POSIX shells or bash where a program's name is expected.
-// It lists only reserved words made of letters. Others, such as { and !, are always quoted.
+// reserved reports whether a POSIX shell or bash treats a word as a keyword where it expects a program's
+// name. It lists only keywords made of letters. Others, such as { and !, are always quoted.
 func reserved(word string) bool {
 	return slices.Contains([]string{
 		"case", "coproc", "do", "done", "elif", "else", "esac", "fi", "for", "function", "if", "in", "select", "then", "time", "until", "while",
 	}, word)
 }
 
-// quoted quotes a text for a POSIX shell. It replaces unprintable characters by a printf command in the line, so that
-// the text stays on one line and can be copied from a terminal. Command substitution would drop a newline at the end
-// of the text. Therefore such a text is quoted as $'…' instead, which bash, ksh and zsh understand, but dash does
-// not.
+// quoted quotes a text for a POSIX shell. If it contains unprintable characters, quoted writes a
+// printf command instead, so that the text stays on one line and can be copied from a terminal.
+// Command substitution would drop a newline at the end of the text. Such a text is therefore quoted
+// as $'…', which bash, ksh and zsh support, but dash does not.
 func quoted(text string) string {
 	if !strings.ContainsFunc(text, func(r rune) bool { return !strconv.IsPrint(r) || r == utf8.RuneError }) {
 		return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -42,7 +42,7 @@ func quoted(text string) string {
 			b.WriteString(`\t`)
 		case r == '\\':
 			b.WriteString(`\\`)
-		// bash's history expands !, and printf takes a - at the beginning as an option.
+		// bash expands ! from its history, and printf takes a leading - as an option.
 		case strconv.IsPrint(r) && r != utf8.RuneError && r != '\'' && r != '!' && (r != '-' || i > 0):
 			b.WriteRune(r)
 		default:

@@ -10,8 +10,8 @@ import (
 	"unicode"
 )
 
-// The expected values follow from the rules for quoting in POSIX.1-2024, Shell Command Language, 2.2, and from the
-// formats of printf there.
+// The expected values follow from the rules for quoting in POSIX.1-2024, Shell Command Language,
+// 2.2, and from the formats of printf there.
 func TestCommandTextQuotesForAPOSIXShell(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -38,9 +38,9 @@ var awkward = []string{
 	"two\nlines", "\n\nx", "tab\tbed", "\x1b[31mred", "a\u200bb", "no\u00a0break", "👩\u200d💻", "\xff\xfe", "-n\nx", "it's\n!!\n$HOME `id` \"x\" 100%", "1\r2", "\x011", "\\\n\\",
 }
 
-// shells returns the installed shells, and for each the text to send to it before a line on standard input. With it,
-// each shell behaves as it does when a user pastes the line. dash represents shells that support only POSIX.1-2017.
-// bash has history expansion switched on.
+// shells returns the installed shells. The value is a text to send before a line on standard input,
+// so that the shell behaves as if a user had pasted the line. dash represents shells that support
+// only POSIX.1-2017. For bash, the text turns history expansion on.
 func shells(t *testing.T) map[string]string {
 	found := map[string]string{"sh": ""}
 	for name, first := range map[string]string{"dash": "", "bash": "set -o history -o histexpand\n"} {
@@ -53,7 +53,7 @@ func shells(t *testing.T) map[string]string {
 	return found
 }
 
-// The text of a command is one line of printable characters, and a shell reads the same words back from it.
+// CommandText returns one line of printable characters that a shell splits into the same words.
 func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	line := CommandText("", append([]string{"printf", `%s\0`}, awkward...))
 	if i := strings.IndexFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }); i >= 0 {
@@ -69,7 +69,7 @@ func TestCommandTextIsReadBackByTheShell(t *testing.T) {
 	}
 }
 
-// A program runs even if its name is a reserved word of the shell or looks like an assignment.
+// A program runs even if its name is a keyword of the shell or looks like an assignment.
 func TestCommandTextRunsAnyProgram(t *testing.T) {
 	names := []string{
 		"A=b", "a b", "two\nlines", "if", "then", "else", "elif", "fi", "case", "esac", "for", "select", "while", "until", "do", "done", "in",
@@ -88,7 +88,8 @@ func TestCommandTextRunsAnyProgram(t *testing.T) {
 	}
 }
 
-// A word that ends with a newline cannot be written on one line for a POSIX shell. bash still reads it back.
+// A word that ends with a newline cannot be written on one line for a POSIX shell, but bash parses
+// it.
 func TestCommandTextEndsInANewline(t *testing.T) {
 	want := []string{"a\n", "it's\n\n", "%!\x1b\\\n"}
 	out, err := exec.Command("bash", "-c", CommandText("", append([]string{"printf", `%s\0`}, want...))).Output()

@@ -16,8 +16,8 @@ func reserved(word string) bool {
 	return slices.Contains([]string{"for", "if", "rem"}, strings.ToLower(word))
 }
 
-// quoted quotes a text so that cmd.exe passes it on whole and CommandLineToArgvW reads it back: a backslash is literal
-// except before a quote.
+// quoted quotes a text so that cmd.exe passes it on unchanged and CommandLineToArgvW parses it as
+// one argument. A backslash is literal except before a quote.
 func quoted(text string) string {
 	var b strings.Builder
 	backslashes := 0

@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// Scheduling is the rule by which waiting jobs are ordered.
+// Scheduling is the rule that orders waiting jobs.
 type Scheduling string
 
-// The rules: by priority that grows with waiting, by priority alone, by arrival.
+// The rules: by priority that grows while a job waits, by priority alone, and by arrival.
 const (
 	ByAging    Scheduling = "aging"
 	ByPriority Scheduling = "priority"
 	ByArrival  Scheduling = "fifo"
 )
 
-// Aging is what earns a waiting job its points.
+// Aging is the unit in which a job's waiting is measured.
 type Aging string
 
-// The ways: a point an interval of time, or a point a job enqueued since.
+// The values of Aging: a job earns one point per interval of time, or one per job enqueued since.
 const (
 	AgingTime    Aging = "time"
 	AgingEnqueue Aging = "enqueue"
 )
 
-// Order is how ranks are made. Interval is what one point of priority is worth
-// in waiting, with AgingTime.
+// Order defines how ranks are computed. Interval is the waiting time that is worth one point of
+// priority, with AgingTime.
 type Order struct {
 	Scheduling Scheduling
 	Aging      Aging
 	Interval   time.Duration
 }
 
-// Rank is a job's sort key, lower first; equal ranks run in order of seq. It is
-// fixed when the job becomes runnable: linear ageing orders two jobs the same at
-// every instant, because now cancels. It saturates and never overflows.
+// Rank returns a job's sort key, lower first. Jobs with equal ranks run in order of Seq. The rank
+// is fixed when the job is first runnable. That is enough for linear ageing: both jobs of a pair
+// gain the same in any time, so their order never changes. Rank saturates and never overflows.
 func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:
@@ -47,8 +47,8 @@ func (o Order) Rank(priority int64, since Millis, arrival int64) int64 {
 	return saturatingSub(int64(since), saturatingMul(priority, o.Interval.Milliseconds()))
 }
 
-// Points is how much priority a job has earned by waiting: a whole number at
-// least 0. arrivals counts all jobs enqueued so far.
+// Points returns how much priority a job has earned by waiting, at least 0. arrivals is the number
+// of jobs ever enqueued.
 func (o Order) Points(since, now Millis, arrival, arrivals int64) int64 {
 	switch {
 	case o.Scheduling != ByAging || since == 0:
@@ -59,8 +59,9 @@ func (o Order) Points(since, now Millis, arrival, arrivals int64) int64 {
 	return max(0, int64(now-since)/max(1, o.Interval.Milliseconds()))
 }
 
-// EffectivePriority returns the highest effective priority, points for waiting included, that a job with this rank or a
-// worse one can have. arrivals counts all jobs ever enqueued. Scheduling must not be ByArrival.
+// EffectivePriority returns the highest effective priority, including points, that a job with this
+// rank or a worse one can have. arrivals is the number of jobs ever enqueued. Scheduling must not
+// be ByArrival.
 func (o Order) EffectivePriority(rank int64, now Millis, arrivals int64) int64 {
 	switch {
 	case o.Scheduling == ByPriority:

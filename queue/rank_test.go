@@ -15,8 +15,8 @@ import (
 var byTime = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute}
 var byEnqueue = queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue, Interval: time.Minute}
 
-// The contract's example: of jobs with priority and points (3,5) (5,3) (8,0)
-// (2,7) the last runs first, and then the three eights in order of arrival.
+// The example of the contract has jobs with priority and points (3,5) (5,3) (8,0) (2,7). The last
+// one runs first, then the three with a sum of eight in order of arrival.
 func TestAgeingExampleOfTheContract(t *testing.T) {
 	const arrivals = 100
 	type job struct{ seq, priority, points int64 }
@@ -34,8 +34,8 @@ func TestAgeingExampleOfTheContract(t *testing.T) {
 	}
 }
 
-// The fixed rank orders two jobs as their effective priorities do, at every
-// instant after both became runnable, for both ways of ageing.
+// For both kinds of ageing, fixed ranks order two jobs like their effective priorities, at every
+// time when both are runnable.
 func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := rapid.SampledFrom([]queue.Order{byTime, byEnqueue}).Draw(t, "order")
@@ -46,7 +46,7 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 		p1, s1 := draw("one")
 		p2, s2 := draw("other")
 		now := max(s1, s2) + rapid.Int64Range(0, 1<<42).Draw(t, "later")
-		// The effective priority, exact: in milliseconds of ageing, or in points.
+		// The exact effective priority, in milliseconds of ageing or in points.
 		e1, e2 := p1*interval+now-s1, p2*interval+now-s2
 		if o.Aging == queue.AgingEnqueue {
 			e1, e2 = p1+now-s1, p2+now-s2
@@ -58,8 +58,8 @@ func TestRankOrdersAsEffectivePriorityAtEveryInstant(t *testing.T) {
 	})
 }
 
-// Ranks saturate: a higher priority is never behind and an earlier job never
-// after, up to the ends of the numbers.
+// Ranks saturate at the limits of int64: a higher priority never ranks behind a lower one, and an
+// earlier job never behind a later one.
 func TestRankSaturates(t *testing.T) {
 	any64 := rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{math.MinInt64, math.MinInt64 + 1, -1, 0, 1, math.MaxInt64 - 1, math.MaxInt64}))
 	rapid.Check(t, func(t *rapid.T) {
@@ -76,7 +76,7 @@ func TestRankSaturates(t *testing.T) {
 	})
 }
 
-// By priority nothing else counts, by arrival priority does not.
+// ByPriority uses only the priority; ByArrival ignores it.
 func TestRankWithoutAgeing(t *testing.T) {
 	p, f := queue.Order{Scheduling: queue.ByPriority}, queue.Order{Scheduling: queue.ByArrival}
 	if p.Rank(5, 1, 1) != p.Rank(5, 99, 99) || p.Rank(6, 99, 99) >= p.Rank(5, 1, 1) {
@@ -90,8 +90,8 @@ func TestRankWithoutAgeing(t *testing.T) {
 	}
 }
 
-// A point is earned for each whole interval, none before a job is runnable, and
-// none is lost when the clock steps back.
+// A job earns a point per whole interval, but none before it is runnable. It loses none when the
+// clock steps back.
 func TestPointsAreWholeIntervals(t *testing.T) {
 	for _, c := range []struct {
 		since, now queue.Millis
@@ -103,7 +103,8 @@ func TestPointsAreWholeIntervals(t *testing.T) {
 	}
 }
 
-// A job's effective priority is the one at its rank, and a job with a worse rank has none that is higher.
+// EffectivePriority of a job's rank is its effective priority. A job with a worse rank has none
+// that is higher.
 func TestEffectivePriorityOfRankIsAnUpperBound(t *testing.T) {
 	const now, arrivals = queue.Millis(1_000_000), 500
 	for _, o := range []queue.Order{

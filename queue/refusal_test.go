@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The error about an invalid value says what is wrong and what to give instead, and never quotes an error of Go's
-// libraries. A number that is too large is reported as too large.
+// The error about an invalid value says what is wrong and what to use instead, and never quotes an
+// error of Go's libraries. A number that is too large is reported as too large.
 func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", `1000001`, "1000001 is too large; use a number from -1000000 to 1000000"},
@@ -53,7 +53,7 @@ func TestRefusedValuesSayWhatToDo(t *testing.T) {
 	}
 }
 
-// A value given as text, such as in a flag, gets the same errors as one given in JSON.
+// A value given as text, for example in a flag, gets the same errors as one given in JSON.
 func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	for _, c := range []struct{ field, value, want string }{
 		{"priority", "high", `priority: "high" is not a whole number; use digits only, for example 10`},
@@ -72,7 +72,8 @@ func TestRefusedTextsSayWhatToDo(t *testing.T) {
 	}
 }
 
-// An unknown field that other tools have is answered with the field of the same meaning, not with one that looks alike.
+// For an unknown field that other tools use, the error suggests the field of the same meaning, not
+// one with a similar name.
 func TestUnknownFieldIsAnsweredByMeaning(t *testing.T) {
 	for name, want := range map[string]string{"cmd": "command", "dir": "cwd", "name": "id", "comand": "command"} {
 		var s Spec
@@ -83,7 +84,8 @@ func TestUnknownFieldIsAnsweredByMeaning(t *testing.T) {
 	}
 }
 
-// If two fields exclude each other, the error is about the first field, names the second one, and says what to do.
+// If two fields exclude each other, the error is about the first field, names the second one, and
+// says what to do.
 func TestExclusiveFieldsSayWhatToDo(t *testing.T) {
 	for job, want := range map[string]string{
 		`{"command":"cat","tty":true,"stdin":"x"}`:                    `tty: cannot be combined with field "stdin"; a job with a terminal reads its input from the terminal; use only one of these fields`,

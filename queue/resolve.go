@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Defaults complete a spec that leaves things open.
+// Defaults holds the values of fields that a spec does not give.
 type Defaults struct {
 	Priority    int64
 	MaxRetries  int64
@@ -18,8 +18,8 @@ type Defaults struct {
 	OutputLimit int64
 }
 
-// Resolve checks a spec and completes it to a draft job. Every fault it finds
-// is in the error, an *Error of CodeInvalid.
+// Resolve checks a spec and returns a draft of the job. Its error, an *Error of CodeInvalid,
+// contains all problems, up to a limit.
 func Resolve(s *Spec, d Defaults) (Job, error) {
 	var wrong faults
 	check := func(ok bool, field, format string, args ...any) {
@@ -84,7 +84,8 @@ func Resolve(s *Spec, d Defaults) (Job, error) {
 	return j, wrong.err()
 }
 
-// checker notes a field that is wrong, unless ok. It is called for each, in order.
+// checker reports a problem with a field unless ok is true. Problems are listed in the order of the
+// calls.
 type checker = func(ok bool, field, format string, args ...any)
 
 func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
@@ -92,7 +93,7 @@ func resolveCommand(check checker, s *Spec, j *Job, d Defaults) {
 		check(s.Command != nil, "command", "no command given; example: queuectl enqueue 'make all'")
 		j.Shell = or(s.Shell, d.Shell)
 	} else {
-		j.Command = "" // an answer of ours shows the words as a command too
+		j.Command = "" // responses of the service show argv as a command too
 	}
 	check(s.EnvPass == nil, "env_pass", `only the client queuectl can resolve field env_pass; send the variables in field "env"`)
 }
@@ -134,18 +135,19 @@ func resolveEnv(check checker, s *Spec) []string {
 	return env
 }
 
-// ownVariables are those that queuectl sets for every attempt.
+// ownVariables lists the variables that queuectl sets for every attempt.
 var ownVariables = []string{"QUEUECTL_JOB_ID", "QUEUECTL_ATTEMPT", "QUEUECTL_QUEUE", "QUEUECTL_WORKER", "QUEUECTL_SOCKET",
 	"QUEUECTL_TMPDIR", "QUEUECTL_RESULT", "QUEUECTL_PROGRESS", "QUEUECTL_DEPS", CookieName}
 
-// Traceparent and Tracestate are the variables that name a trace which a job belongs to, as W3C Trace Context has its
-// headers. Our client passes on those of its caller.
+// Traceparent and Tracestate name the variables with the trace that a job belongs to, in the format
+// of the W3C Trace Context headers. The client passes on those of its caller.
 const (
 	Traceparent = "TRACEPARENT"
 	Tracestate  = "TRACESTATE"
 )
 
-// WithoutTrace is a spec that belongs to no trace: with whatever trace it comes, what it asks for is the same.
+// WithoutTrace returns the spec without its trace. Two requests that differ only in the trace ask
+// for the same job.
 func (s *Spec) WithoutTrace() *Spec {
 	if s.Env[Traceparent] == "" && s.Env[Tracestate] == "" {
 		return s
@@ -159,9 +161,8 @@ func (s *Spec) WithoutTrace() *Spec {
 	return &other
 }
 
-// CookieName is the variable that marks every process of an attempt, so that
-// those which left its session are found. Its value belongs to one attempt of
-// one runner for ever.
+// CookieName is the variable that marks every process of an attempt. With it the runner finds
+// processes that have left the attempt's session. No two attempts ever have the same value.
 const CookieName = "QUEUECTL_COOKIE"
 
 func checkLabels(check checker, labels map[string]string) {
@@ -170,7 +171,7 @@ func checkLabels(check checker, labels map[string]string) {
 	}
 }
 
-// ValidID reports whether id may name a job.
+// ValidID reports whether id is a valid job id.
 func ValidID(id string) bool {
 	for i := range len(id) {
 		c := id[i]
@@ -186,7 +187,7 @@ func absolute(path string) bool {
 	if len(path) < 3 || path[1] != ':' || path[2] != '\\' && path[2] != '/' {
 		return strings.HasPrefix(path, "/")
 	}
-	drive := path[0] | 0x20 // the drive letter, in lower case
+	drive := path[0] | 0x20 // drive letter in lower case
 	return path[0] == '/' || drive >= 'a' && drive <= 'z'
 }
 

@@ -14,7 +14,7 @@ var defaults = queue.Defaults{Priority: 5, MaxRetries: 3, KillAfter: 10 * time.S
 
 func p[T any](v T) *T { return &v }
 
-// A spec that names only its command gets the contract's defaults.
+// A spec with only a command gets the defaults of the contract.
 func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	j, err := queue.Resolve(&queue.Spec{Command: p("true")}, defaults)
 	if err != nil {
@@ -30,7 +30,7 @@ func TestResolveCompletesWithTheDefaults(t *testing.T) {
 	}
 }
 
-// no retries mean one run, and the three ways to say four runs are the same.
+// No retries mean one attempt, and the three ways to request four attempts are equivalent.
 func TestResolveAttempts(t *testing.T) {
 	for _, c := range []struct {
 		retries, attempts *int64
@@ -45,7 +45,7 @@ func TestResolveAttempts(t *testing.T) {
 
 func bytes(n int) string { return strings.Repeat("x", n) }
 
-// envOf is an environment that counts n bytes with its names, = and ends.
+// envOf returns an environment of n bytes, including names, = and terminators.
 func envOf(n int) map[string]string {
 	m := map[string]string{}
 	for i := 0; n > 0; i++ {
@@ -68,7 +68,7 @@ func labelsOf(n int) map[string]string {
 	return m
 }
 
-// limit is one limit on a field: at is taken, beyond is refused with the name.
+// limit is a limit of a field: at is accepted, beyond is rejected with the field's name.
 type limit struct {
 	name, field string
 	at, beyond  func(*queue.Spec)
@@ -136,8 +136,8 @@ func limits() []limit {
 	}
 }
 
-// Every limit holds where it is named: what is at it is taken, one beyond is
-// refused by the field's name.
+// Every limit holds exactly: a value at the limit is accepted, one beyond it is rejected with the
+// field's name.
 func TestResolveKeepsEveryLimit(t *testing.T) {
 	for _, l := range limits() {
 		at, beyond := queue.Spec{Command: p("true")}, queue.Spec{Command: p("true")}
@@ -150,7 +150,7 @@ func TestResolveKeepsEveryLimit(t *testing.T) {
 	}
 }
 
-// refused checks that a spec is refused as invalid, with the field's name first.
+// refused checks that a spec is rejected as invalid, with the field's name first.
 func refused(t *testing.T, what string, s *queue.Spec, field string) {
 	t.Helper()
 	_, err := queue.Resolve(s, defaults)
@@ -160,7 +160,7 @@ func refused(t *testing.T, what string, s *queue.Spec, field string) {
 	}
 }
 
-// What can never be a job is refused by the field's name.
+// Specs that can never be jobs are rejected with the field's name.
 func TestResolveRefusesByName(t *testing.T) {
 	word := func(at func(*queue.Spec) **string, text string) func(*queue.Spec) {
 		return func(s *queue.Spec) { *at(s) = &text }
@@ -239,7 +239,7 @@ func TestResolveRefusesByName(t *testing.T) {
 	}
 }
 
-// All faults of a spec are told at once.
+// The error of Resolve contains all problems of a spec.
 func TestResolveTellsEveryFault(t *testing.T) {
 	_, err := queue.Resolve(&queue.Spec{Priority: p[int64](1 << 40), MaxRetries: p[int64](-1), Cwd: p("x")}, defaults)
 	for _, field := range []string{"command", "priority", "max_retries", "cwd"} {
@@ -249,8 +249,7 @@ func TestResolveTellsEveryFault(t *testing.T) {
 	}
 }
 
-// Ids are the contract's pattern: no path, no control character, no other
-// alphabet.
+// Ids follow the pattern of the contract: no paths, no control characters, only ASCII letters.
 func TestValidIDIsTheContracts(t *testing.T) {
 	for _, good := range []string{"a", "0", "job_1", "a.b-c@d/e", "A/../b", bytes(128)} {
 		if !queue.ValidID(good) {

@@ -5,17 +5,17 @@ import (
 	"strings"
 )
 
-// credentialWord begins a reference to a credential of the runner's; the name follows.
+// credentialWord begins a reference to a credential of the runner. The name follows.
 const credentialWord = "credential:"
 
-// CredentialName is the name of the credential that a reference is to; ok is false if it is
-// to a file.
+// CredentialName returns the name of the credential that a reference denotes. ok is false if it
+// denotes a file.
 func CredentialName(reference string) (name string, ok bool) {
 	return strings.CutPrefix(reference, credentialWord)
 }
 
-// resolveSecrets returns the references to secrets, in the form NAME=reference. Only the runner can read the secrets
-// themselves.
+// resolveSecrets returns the references to secrets, in the form NAME=reference. Only the runner can
+// read the secrets.
 func resolveSecrets(check checker, s *Spec) []string {
 	var list []string
 	for name, reference := range s.EnvSecret {
@@ -27,7 +27,8 @@ func resolveSecrets(check checker, s *Spec) []string {
 	return list
 }
 
-// validReference reports whether a text refers to a secret: to a file, or to a credential of the runner.
+// validReference reports whether a text is a reference to a secret: a file, or a credential of the
+// runner.
 func validReference(text string) bool {
 	if name, ok := CredentialName(text); ok {
 		return validCredential(name)
@@ -35,8 +36,8 @@ func validReference(text string) bool {
 	return absolute(text) && withoutNUL(text)
 }
 
-// validCredential reports whether a credential may have this name, as systemd has it, so that
-// it names no other file.
+// validCredential reports whether name is a valid credential name, by the rules of systemd. Such a
+// name cannot denote another file.
 func validCredential(name string) bool {
 	for i := range len(name) {
 		c := name[i]

@@ -8,19 +8,19 @@ import (
 	"unicode"
 )
 
-// signalNames are the signals of Linux by number, as signal(7) lists them for x86 and ARM.
+// signalNames lists the signals of Linux by number, as in signal(7) for x86 and ARM.
 var signalNames = [...]string{
 	1: "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM", "TERM",
 	"STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF", "WINCH", "IO", "PWR", "SYS",
 }
 
-// The real-time signals that programs can use, as glibc numbers them.
+// The range of real-time signals that programs can use, in the numbering of glibc.
 const (
 	firstRealTime = 34
 	lastSignal    = 64
 )
 
-// SignalName returns a signal's name, such as SIGUSR1, or "signal N" for one that has no name.
+// SignalName returns a signal's name, such as SIGUSR1, or "signal N" if it has none.
 func SignalName(n int) string {
 	switch {
 	case n > 0 && n < len(signalNames):
@@ -33,7 +33,7 @@ func SignalName(n int) string {
 	return fmt.Sprintf("signal %d", n)
 }
 
-// SignalText returns a signal's number and its name, as a message shows it.
+// SignalText returns a signal's number and name for a message.
 func SignalText(n int) string {
 	name := SignalName(n)
 	if !strings.HasPrefix(name, "SIG") {
@@ -42,7 +42,7 @@ func SignalText(n int) string {
 	return fmt.Sprintf("signal %d (%s)", n, name)
 }
 
-// SignalPattern returns the JSON Schema regular expression for the texts that ParseSignal reads.
+// SignalPattern returns the JSON Schema regular expression for the texts that ParseSignal accepts.
 func SignalPattern() string {
 	var names strings.Builder
 	for _, c := range "(" + strings.Join(signalNames[1:], "|") + ")" {
@@ -56,7 +56,7 @@ func SignalPattern() string {
 		"|[Rr][Tt][Mm][Ii][Nn]([+]0*([0-9]|[12][0-9]|30))?))$"
 }
 
-// ParseSignal reads a signal: a name with or without SIG, in any case, or a number.
+// ParseSignal parses a signal: a name with or without SIG, in any case, or a number.
 func ParseSignal(text string) (int, error) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil && n >= 1 && n <= lastSignal {
 		return int(n), nil

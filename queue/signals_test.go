@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Signals have the names and numbers of signal(7), on Linux for x86 and ARM, and the real-time
-// signals those of glibc (kill -l).
+// Signals have the names and numbers of signal(7) for Linux on x86 and ARM. Real-time signals have
+// those of glibc (kill -l).
 func TestSignalsHaveNames(t *testing.T) {
 	for n, want := range map[int]string{
 		1: "SIGHUP", 2: "SIGINT", 6: "SIGABRT", 7: "SIGBUS", 9: "SIGKILL", 10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 15: "SIGTERM",
@@ -31,7 +31,7 @@ func TestSignalsHaveNames(t *testing.T) {
 	}
 }
 
-// A signal is read by name or number; what is neither is refused with a hint.
+// ParseSignal accepts names and numbers, and rejects other texts with a hint.
 func TestParseSignal(t *testing.T) {
 	for text, want := range map[string]int{"usr1": 10, "SIGSEGV": 11, "9": 9, "64": 64, "RTMIN": 34, "SIGRTMIN+2": 36} {
 		if got, err := queue.ParseSignal(text); got != want || err != nil {

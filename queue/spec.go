@@ -14,8 +14,8 @@ import (
 	"unicode/utf8"
 )
 
-// Spec is what a person asked for: a nil field was not given. Its JSON has the
-// fields of the table, strictly: an unknown one is refused.
+// Spec is a user's request for a job. A nil field was not given. In JSON it has the members that
+// the table fields lists; other members are rejected.
 // See docs/decisions/0066.
 type Spec struct {
 	ID              *string
@@ -35,7 +35,7 @@ type Spec struct {
 	Delay           *time.Duration
 	ExpiresAt       *Millis
 	Env             map[string]string
-	EnvPass         []string // resolved by the client, refused by Resolve
+	EnvPass         []string // resolved by the client, rejected by Resolve
 	EnvSecret       map[string]string
 	MaskSecrets     *bool
 	User            *string
@@ -60,11 +60,11 @@ type Spec struct {
 	NoNewPrivileges *bool
 	TTY             *bool
 	Lock            *string           // KEY or KEY:n
-	On              *string           // the name of a node, or label=value
+	On              *string           // node name, or LABEL=VALUE
 	RateLimit       *string           // KEY=N/PERIOD, or @KEY for a shared key
 	Resources       map[string]string // NAME=n
 	DependsOn       []string          // ID or ID:how
-	OnDependency    *string           // what follows if one of them ends otherwise
+	OnDependency    *string           // what to do if a dependency does not end as required
 	Unique          *string
 	UniqueFor       *time.Duration
 	OnConflict      *string
@@ -74,11 +74,11 @@ type Spec struct {
 	OnEnded         *string
 }
 
-// Kind is the shape of a field's value on a command line.
+// Kind is the form of a field's value on a command line.
 type Kind uint8
 
-// The kinds. Lists and maps are repeated flags, each value as in the list or as
-// NAME=value; codes are a comma-separated or repeated list of integers.
+// The kinds. Lists and maps are repeated flags: each flag adds a list entry, or a map entry
+// NAME=value. Codes are a list of integers, comma-separated or in repeated flags.
 const (
 	KindText Kind = iota
 	KindInteger
@@ -92,17 +92,17 @@ const (
 	KindCodes
 )
 
-// Field is one row of the table of a spec's fields.
+// Field is one row of the table of fields.
 type Field struct {
-	Name  string // in JSON; the flag is the same with - for _
-	Alias string // an older spelling of the same
+	Name  string // name in JSON; the flag has - instead of _
+	Alias string // alternative name; "" means none
 	Kind  Kind
 	Usage string
 	set   func(s *Spec, value json.RawMessage) error
-	get   func(s *Spec) any // nil when not given
+	get   func(s *Spec) any // returns nil if the field is not given
 }
 
-// Fields lists the fields of a spec, in the order they are documented.
+// Fields returns the fields of a spec, in the order of the documentation.
 func Fields() []Field { return fields }
 
 var fields = []Field{
@@ -163,7 +163,7 @@ var fields = []Field{
 	size("output_limit", "bytes to keep of each output stream, half from its start and half from its end", func(s *Spec) **int64 { return &s.OutputLimit }),
 }
 
-// fieldsByName is made with the first use: most programs need none of it.
+// fieldsByName is computed at the first use, since most programs do not need it.
 var fieldsByName = sync.OnceValue(func() map[string]*Field {
 	m := make(map[string]*Field, len(fields)+4)
 	for i := range fields {
@@ -175,7 +175,7 @@ var fieldsByName = sync.OnceValue(func() map[string]*Field {
 	return m
 })
 
-// FieldNames lists the fields' names.
+// FieldNames returns the names of all fields.
 func FieldNames() []string {
 	names := make([]string, len(fields))
 	for i := range fields {
@@ -184,12 +184,11 @@ func FieldNames() []string {
 	return names
 }
 
-// UnmarshalJSON reads a spec strictly; every fault it finds is in the error.
+// UnmarshalJSON reads a spec strictly. Its error contains all problems, up to a limit.
 func (s *Spec) UnmarshalJSON(data []byte) error { return s.Decode(data, nil) }
 
-// Decode reads a spec as UnmarshalJSON does. Members that are not fields are
-// handed to other, which says whether it took them; nil takes none. data must
-// have passed CheckJSON.
+// Decode reads a spec like UnmarshalJSON. It passes members that are not fields to other, which
+// reports whether it accepts them; a nil other accepts none. data must have passed CheckJSON.
 func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage) (bool, error)) error {
 	*s = Spec{}
 	var wrong faults
@@ -241,7 +240,7 @@ func (s *Spec) Decode(data []byte, other func(name string, value json.RawMessage
 // MarshalJSON writes the given fields.
 func (s *Spec) MarshalJSON() ([]byte, error) { return json.Marshal(s.Given()) }
 
-// Given is the spec as a map from field name to JSON value.
+// Given returns the given fields as a map from field name to JSON value.
 func (s *Spec) Given() map[string]any {
 	m := make(map[string]any)
 	for i := range fields {
@@ -252,8 +251,8 @@ func (s *Spec) Given() map[string]any {
 	return m
 }
 
-// CheckText refuses a spec with text that is not UTF-8: JSON cannot carry it, and
-// would carry something else without a word.
+// CheckText returns an error if a text of the spec is not valid UTF-8. JSON cannot contain such a
+// text and would silently replace it.
 func (s *Spec) CheckText() error {
 	for i := range fields {
 		var texts []string
@@ -278,8 +277,7 @@ func (s *Spec) CheckText() error {
 
 const notUTF8 = "%q is not valid UTF-8; put binary data into a file or a script"
 
-// SetText sets a field from text, as a flag gives it; lists, maps and codes
-// grow with each call.
+// SetText sets a field from the text of a flag. Each call adds to lists, maps and codes.
 func (s *Spec) SetText(name, value string) error {
 	f := fieldsByName()[name]
 	if f == nil {
@@ -387,8 +385,8 @@ func orNilMap(m map[string]string) any {
 	return m
 }
 
-// The row constructors below are marked noinline. If they were inlined, each row would get its own copy of their
-// closures, which made the client 20 KB larger.
+// The row constructors below are marked noinline. Inlining would give each row its own copy of
+// their closures and make the client 20 KB larger.
 
 //go:noinline
 func text(name, usage string, at func(*Spec) **string) Field {
@@ -472,7 +470,7 @@ func instant(name, alias, usage string, at func(*Spec) **Millis) Field {
 	}}
 }
 
-// CheckField refuses a name that no field of a job has.
+// CheckField returns an error if a job has no field with this name.
 func CheckField(name string) error {
 	if fieldsByName()[name] == nil {
 		return Invalid(name, "unknown job field%s", nearField(name))

@@ -18,7 +18,7 @@ func maybe[T any](t *rapid.T, name string, g *rapid.Generator[T]) *T {
 	return rapid.Ptr(g, true).Draw(t, name)
 }
 
-// drawSpec is any spec that its JSON can hold.
+// drawSpec returns any spec that JSON can express.
 func drawSpec(t *rapid.T) *queue.Spec {
 	text := rapid.StringMatching(`[ -~äß\n"\\]{0,20}`)
 	number := rapid.Int64()
@@ -44,7 +44,7 @@ func drawSpec(t *rapid.T) *queue.Spec {
 	return s
 }
 
-// A spec written as JSON is read back the same, to the last digit.
+// A spec that is encoded as JSON and decoded again is unchanged, to the last digit.
 func TestSpecSurvivesJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawSpec(t)
@@ -62,7 +62,7 @@ func TestSpecSurvivesJSON(t *testing.T) {
 	})
 }
 
-// What a spec says in JSON can be said by flags, and means the same.
+// Flags can express every spec that JSON can, with the same meaning.
 func TestSpecSurvivesFlags(t *testing.T) {
 	kinds := map[string]queue.Kind{}
 	for _, f := range queue.Fields() {
@@ -84,7 +84,7 @@ func TestSpecSurvivesFlags(t *testing.T) {
 	})
 }
 
-// flagsOf is what a person would write for a value, a word a flag.
+// flagsOf returns the flag values that a user would write for a value.
 func flagsOf(kind queue.Kind, value any) (flags []string) {
 	switch v := value.(type) {
 	case []string:
@@ -106,8 +106,8 @@ func flagsOf(kind queue.Kind, value any) (flags []string) {
 	return []string{fmt.Sprint(value)}
 }
 
-// Every field is read from JSON, by both of its spellings where it has two, and
-// refuses by its name a value of another type.
+// Every field is parsed from JSON, under both of its names if it has two. A value of another type
+// is rejected with the field's name.
 func TestSpecReadsEveryField(t *testing.T) {
 	good := map[string][2]string{
 		"id": {`7`, `"7"`}, "command": {`"x"`, `"x"`}, "argv": {`["a","b"]`, `["a","b"]`}, "priority": {`-3`, `-3`},
@@ -151,8 +151,8 @@ func TestSpecReadsEveryField(t *testing.T) {
 	}
 }
 
-// A spec is read strictly: unknown fields are refused with the nearest one, and
-// so is a field that is given twice, in whatever order and spelling.
+// Unknown fields are rejected with the nearest known name. A field that is given twice is rejected,
+// in any order and under either name.
 func TestSpecIsStrict(t *testing.T) {
 	for _, c := range []struct{ json, field, says string }{
 		{`{"comand":"x"}`, "comand", `"command"`},
@@ -189,7 +189,7 @@ func TestSpecIsStrict(t *testing.T) {
 	}
 }
 
-// A JSON integer is taken as the id of its decimal text, however long.
+// An id given as a JSON integer has its decimal digits as text, however many there are.
 func TestSpecTakesIntegersAsIDs(t *testing.T) {
 	for _, text := range []string{"0", "42", "9223372036854775807", "9223372036854775808", "123456789012345678901234567890"} {
 		var s queue.Spec
@@ -199,7 +199,7 @@ func TestSpecTakesIntegersAsIDs(t *testing.T) {
 	}
 }
 
-// null is a field that was not given.
+// A field that is null counts as not given.
 func TestSpecTakesNullAsNotGiven(t *testing.T) {
 	for _, name := range queue.FieldNames() {
 		var s queue.Spec
@@ -209,8 +209,8 @@ func TestSpecTakesNullAsNotGiven(t *testing.T) {
 	}
 }
 
-// Whatever JSON a spec is made of, reading never panics; what is taken is read
-// back the same and resolves or is refused as invalid.
+// Parsing never panics, whatever the JSON. An accepted spec is unchanged after encoding and
+// decoding, and Resolve accepts it or rejects it as invalid.
 func FuzzSpec(f *testing.F) {
 	for _, seed := range []string{`{"command":"x"}`, `{"id":7,"argv":["a"],"timeout":"1h"}`, `{"timeout_ms":1,"env":{"A":"b"}}`, `{"umask":"022","labels":{}}`, `[]`, `{"a":1,"a":2}`, `{"\ud800":"\udfff"}`, `{"run_at":"2026-03-01T15:04:05Z","ok_codes":[]}`} {
 		f.Add([]byte(seed))
@@ -236,15 +236,15 @@ func FuzzSpec(f *testing.F) {
 	})
 }
 
-// Whatever a job runs by is as it was after an edit of something else, so each field of
-// Execution must be in SpecOf.
+// An edit leaves all other settings of a job unchanged. Therefore SpecOf must contain each field of
+// Execution.
 func TestAnEditLeavesTheRest(t *testing.T) {
 	defaults := queue.Defaults{Shell: "/bin/sh -c", OnLost: queue.OnLostRetry, KillAfter: time.Second, OutputLimit: 1 << 20}
 	common := `"env":{"A":"b"},"cwd":"/","umask":"077","timeout":1,"idle_timeout":2,"kill_after":3,"backoff_base":4,"backoff_strategy":"linear",
 		"backoff_max":5,"jitter":0.5,"ok_codes":[3],"no_retry_codes":[4],"defer_codes":[5],"on_lost":"hold","allow_background":true,"no_new_privileges":true,"labels":{"l":"m"},
 		"output_limit":6,"memory":"64M","cpus":2,"tasks":7,"nice":8,"nofile":9,"env_secret":{"S":"/s"},"mask_secrets":true,
 		"on_completed":"a","on_failed":"b","on_dead":"c","on_ended":"d"`
-	seen := map[string]bool{"User": true, "AsUID": true} // who knows the accounts sets these
+	seen := map[string]bool{"User": true, "AsUID": true} // a caller that knows the accounts sets these
 	for _, raw := range []string{`{"command":"x","shell":"y -c","stdin":"z",` + common + `}`, `{"argv":["x"],"stdin_file":"/z",` + common + `}`, `{"argv":["x"],"tty":true,` + common + `}`} {
 		var s queue.Spec
 		err := json.Unmarshal([]byte(raw), &s)

@@ -1,5 +1,8 @@
-// Package queue says what a job is, how it may move, and what an outcome means
-// for it. It is pure: no I/O, no clock, no randomness, no goroutines.
+// Package queue defines what a job is, how its state may change and what the outcome of an attempt
+// means for it. It is pure: no I/O, no clock, no randomness, no goroutines.
+//
+// Start with Job and State. Resolve turns a Spec (a user's request) into a Job. Decide turns the
+// outcome of an attempt into the job's next state. Verb.Act applies a user's action to a job.
 package queue
 
 import (
@@ -8,11 +11,11 @@ import (
 	"strings"
 )
 
-// State is where a job stands. The zero State belongs to no stored job. States
-// below Processing wait; states above it have ended.
+// State is the state of a job. The zero State belongs to no stored job. A job in a state below
+// Processing waits; a job in a state above it has ended.
 type State uint8
 
-// The states, in the order the store keeps them: waiting, running, ended.
+// The states, in the order in which the store numbers them.
 const (
 	Blocked State = iota + 1
 	Held
@@ -35,7 +38,7 @@ var stateNames = [...]string{
 	Cancelled:  "cancelled",
 }
 
-// moves is the state table: what each state may become. State 0 is a new job.
+// moves is the state table: it lists the possible next states of each state. State 0 is a new job.
 var moves = [...][]State{
 	0:          {Pending, Blocked, Held},
 	Blocked:    {Pending, Held, Cancelled},
@@ -48,12 +51,12 @@ var moves = [...][]State{
 	Cancelled:  {Pending, Blocked},
 }
 
-// States lists every state in its fixed order.
+// States returns every state in its fixed order.
 func States() []State {
 	return []State{Blocked, Held, Pending, Failed, Processing, Completed, Dead, Cancelled}
 }
 
-// String is the state's name on the wire, "" for the zero State.
+// String returns the state's name on the wire, "" for the zero State.
 func (s State) String() string {
 	if int(s) < len(stateNames) {
 		return stateNames[s]
@@ -61,23 +64,23 @@ func (s State) String() string {
 	return ""
 }
 
-// May reports whether the state table lets s become to.
+// May reports whether the state table allows the transition from s to to.
 func (s State) May(to State) bool {
 	return int(s) < len(moves) && slices.Contains(moves[s], to)
 }
 
-// Waiting reports whether a job in s has yet to run.
+// Waiting reports whether a job in state s has not started yet.
 func (s State) Waiting() bool { return s > 0 && s < Processing }
 
-// Ended reports whether a job in s will not run unless a person revives it.
+// Ended reports whether a job in state s has ended. It runs again only if a user retries it.
 func (s State) Ended() bool { return s > Processing }
 
-// Runnable reports whether a job in s runs when its time and turn come.
+// Runnable reports whether a job in state s starts when it is due and a worker is free for it.
 func (s State) Runnable() bool { return s == Pending || s == Failed }
 
-// ParseStates reads the name of one state, or "waiting" (pending, failed,
-// blocked and held) or "done" (completed). An unknown name is ErrInvalid and
-// names the nearest known one.
+// ParseStates returns the states that a name denotes: one state, or "waiting" (pending, failed,
+// blocked and held) or "done" (completed). For an unknown name it returns ErrInvalid with the
+// nearest known name.
 func ParseStates(name string) ([]State, error) {
 	switch name {
 	case "waiting":
@@ -97,7 +100,8 @@ func ParseStates(name string) ([]State, error) {
 	return nil, Invalid("state", "unknown state %q%s", Clip(name), cmp.Or(Nearest(name, known), "; use one of "+strings.Join(known, ", ")))
 }
 
-// StateMeant returns the name of the state that a word names, here or in other programs. It returns "" if none.
+// StateMeant returns the name of the state that a word denotes, in queuectl or in similar programs.
+// It returns "" if there is no such state.
 func StateMeant(word string) string {
 	switch word {
 	case "running", "active", "started", "executing":
@@ -117,27 +121,31 @@ func StateMeant(word string) string {
 	return ""
 }
 
-// Reason says why a job or attempt is in its state, where the state alone does
-// not. "" means there is nothing to add.
+// Reason explains the state of a job or attempt where the state alone does not. "" means that there
+// is nothing to add.
 type Reason string
 
-// The reasons. They are never states.
+// The reasons. A reason is never a state.
 const (
-	ReasonTimedOut    Reason = "timed_out"    // ended by its timeout
-	ReasonSignal      Reason = "signal"       // ended by a signal that queuectl did not send
-	ReasonOOM         Reason = "oom_killed"   // the kernel killed it, because memory ran out
-	ReasonNotFound    Reason = "not_found"    // exit code 127
-	ReasonNotRunnable Reason = "not_runnable" // exit code 126: not executable, or a bad cwd, stdin_file or env_secret
-	ReasonLost        Reason = "lost"         // its runner died on a machine that lived on
-	ReasonInterrupted Reason = "interrupted"  // the machine went down
-	ReasonDeferred    Reason = "deferred"     // its exit code asked to be run later
-	ReasonStopped     Reason = "stopped"      // the service was told to stop it
-	ReasonShortage    Reason = "shortage"     // we had no process, memory or descriptor for it
-	ReasonExpired     Reason = "expired"      // not started by expires_at
-	ReasonUnkillable  Reason = "unkillable"   // it outlived SIGKILL
-	ReasonPoison      Reason = "poison"       // runners died of it
-	ReasonCancelled   Reason = "cancelled"    // a person cancelled it while it ran
-	ReasonDependency  Reason = "dependency"   // a job that it waits for ended otherwise, or was removed
-	ReasonReplaced    Reason = "replaced"     // another job took its unique key, or its place in a schedule
-	ReasonDisowned    Reason = "disowned"     // the uid of its owner belongs to another account now
+	ReasonTimedOut Reason = "timed_out"  // ended by its timeout
+	ReasonSignal   Reason = "signal"     // ended by a signal that queuectl did not send
+	ReasonOOM      Reason = "oom_killed" // the kernel killed it because memory ran out
+	ReasonNotFound Reason = "not_found"  // exit code 127
+	// ReasonNotRunnable means exit code 126: the file is not executable, or cwd, stdin_file or
+	// env_secret is unusable.
+	ReasonNotRunnable Reason = "not_runnable"
+	ReasonLost        Reason = "lost"        // its runner died, but the machine did not go down
+	ReasonInterrupted Reason = "interrupted" // the machine went down
+	ReasonDeferred    Reason = "deferred"    // its exit code is one of its defer_codes
+	ReasonStopped     Reason = "stopped"     // the service had to stop it
+	ReasonShortage    Reason = "shortage"    // the service lacked a process, memory or a descriptor
+	ReasonExpired     Reason = "expired"     // not started by expires_at
+	ReasonUnkillable  Reason = "unkillable"  // it survived SIGKILL
+	ReasonPoison      Reason = "poison"      // several runners died while they ran only this job
+	ReasonCancelled   Reason = "cancelled"   // a user cancelled it while it ran
+	ReasonDependency  Reason = "dependency"  // a dependency did not end as required, or was removed
+	// ReasonReplaced means that another job replaced it: one with the same unique key, or the next
+	// occurrence of its schedule.
+	ReasonReplaced Reason = "replaced"
+	ReasonDisowned Reason = "disowned" // the uid of its owner now belongs to another account
 )

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// moves is the table of the contract, by name; "" is a new job.
+// moves is the state table of the contract, by name; "" is a new job.
 var moves = map[string]string{
 	"":           "pending blocked held",
 	"blocked":    "pending held cancelled",
@@ -22,7 +22,7 @@ var moves = map[string]string{
 	"cancelled":  "pending blocked",
 }
 
-// The state table is the contract's: every move of it is allowed, no other is.
+// The state table is that of the contract: every transition in it is allowed and no other.
 func TestStatesMoveAsTheContractSays(t *testing.T) {
 	if got := len(queue.States()); got != len(moves)-1 {
 		t.Fatalf("got %d states, want %d", got, len(moves)-1)
@@ -67,8 +67,8 @@ func TestStatesWaitRunOrHaveEnded(t *testing.T) {
 	}
 }
 
-// A state is selected by its name, and waiting and done stand for several; an
-// unknown name is refused with the nearest one.
+// A state is selected by its name; "waiting" and "done" select several. An unknown name is rejected
+// with the nearest known one.
 func TestStatesAreSelectedByName(t *testing.T) {
 	for _, s := range queue.States() {
 		got, err := queue.ParseStates(s.String())

@@ -11,11 +11,12 @@ import (
 	"unicode"
 )
 
-// MaxDuration is the longest duration that is accepted anywhere: ten years of
-// 365 days. It keeps every sum of an instant and a duration far from overflow.
+// MaxDuration is the longest accepted duration: ten years of 365 days. It prevents overflow of
+// every sum of an instant and a duration.
 const MaxDuration = 10 * 365 * 24 * time.Hour
 
-// unit is one of a duration. A slice of them is there at once, where a map is made before main.
+// unit is a unit of a duration. The units are a slice because a map would be built at every start
+// of the program.
 type unit struct {
 	name string
 	is   time.Duration
@@ -26,8 +27,8 @@ var units = []unit{
 	{"s", time.Second}, {"m", time.Minute}, {"h", time.Hour}, {"d", 24 * time.Hour}, {"w", 7 * 24 * time.Hour},
 }
 
-// ParseDuration reads a duration such as 90, 90s, 1.5h, 1h30m or 7d; a number
-// alone is seconds. Negative durations and those above MaxDuration are refused.
+// ParseDuration parses a duration such as 90, 90s, 1.5h, 1h30m or 7d. A number alone is in seconds.
+// It rejects negative durations and those above MaxDuration.
 func ParseDuration(text string) (time.Duration, error) {
 	if seconds, err := parseDecimal(text); err == nil {
 		return Seconds(seconds)
@@ -37,7 +38,8 @@ func ParseDuration(text string) (time.Duration, error) {
 			return 0, ErrNegative
 		}
 	}
-	var total time.Duration // exact: nanoseconds in a float would be lost above 104 days
+	// A float64 would lose nanoseconds above 104 days.
+	var total time.Duration
 	rest := text
 	for rest != "" {
 		n := strings.IndexFunc(rest, func(r rune) bool { return r != '.' && (r < '0' || r > '9') })
@@ -69,8 +71,8 @@ func ParseDuration(text string) (time.Duration, error) {
 	return total, nil
 }
 
-// parseDecimal reads a number in decimal notation. It returns an infinity for a number that does not fit into a
-// float64.
+// parseDecimal parses a number in decimal notation. It returns an infinity for a number that does
+// not fit into a float64.
 func parseDecimal(text string) (float64, error) {
 	if strings.Trim(text, "+-.0123456789eE") != "" || strings.HasPrefix(text, "+") {
 		return 0, strconv.ErrSyntax
@@ -88,7 +90,7 @@ var (
 	ErrNegative = errors.New("cannot be negative; use 0 or more")
 )
 
-// ReadInteger reads a whole number. Its error says what is wrong and what to write instead.
+// ReadInteger parses a whole number. Its error says what is wrong and what to write instead.
 func ReadInteger(text string) (int64, error) {
 	n, err := strconv.ParseInt(text, 10, 64)
 	switch {
@@ -100,7 +102,7 @@ func ReadInteger(text string) (int64, error) {
 	return 0, fmt.Errorf("%q is not a whole number; use digits only, for example 10", Clip(text))
 }
 
-// ReadNumber reads a number. Its error says what is wrong and what to write instead.
+// ReadNumber parses a number. Its error says what is wrong and what to write instead.
 func ReadNumber(text string) (float64, error) {
 	n, err := parseDecimal(text)
 	switch {
@@ -120,7 +122,7 @@ func outOfRange(text string) error {
 	return fmt.Errorf("%s is too large; use a smaller number", Clip(text))
 }
 
-// Seconds turns seconds into a duration, within 0 and MaxDuration.
+// Seconds converts seconds to a duration. It rejects values below 0 and above MaxDuration.
 func Seconds(seconds float64) (time.Duration, error) {
 	switch {
 	case seconds < 0:
@@ -131,8 +133,8 @@ func Seconds(seconds float64) (time.Duration, error) {
 	return time.Duration(math.Round(seconds * float64(time.Second))), nil
 }
 
-// FormatDuration writes a duration so that ParseDuration reads it back: whole
-// days, hours, minutes, and seconds with their fraction.
+// FormatDuration formats a duration so that ParseDuration can parse it: whole days, hours and
+// minutes, and seconds with a fraction.
 func FormatDuration(d time.Duration) string {
 	if d <= 0 {
 		return "0s"
@@ -153,7 +155,7 @@ func FormatDuration(d time.Duration) string {
 		b.WriteString(strings.Replace(d.String(), "µs", "us", 1))
 	case d < time.Second:
 		b.WriteString(strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s")
-	default: // without what a floating-point number of seconds lacks
+	default: // exact, unlike a floating-point number of seconds
 		b.WriteString(d.String())
 	}
 	return b.String()
@@ -168,8 +170,8 @@ var sizes = []struct {
 	{"k", 1 << 10}, {"m", 1 << 20}, {"g", 1 << 30}, {"t", 1 << 40}, {"p", 1 << 50}, {"b", 1}, {"", 1},
 }
 
-// ParseSize reads a number of bytes such as 4096, 64K, 1MiB or 2G; every
-// suffix is a power of 1024.
+// ParseSize parses a number of bytes such as 4096, 64K, 1MiB or 2G. Every suffix is a power of
+// 1024.
 func ParseSize(text string) (int64, error) {
 	lower := strings.ToLower(strings.Trim(text, " "))
 	for _, s := range sizes {
@@ -195,7 +197,7 @@ func notSize(text string) error {
 	return fmt.Errorf("%q is not a size; write it like 4096, 64K or 1MiB", Clip(text))
 }
 
-// FormatSize writes a number of bytes so that ParseSize reads it back exactly.
+// FormatSize formats a number of bytes so that ParseSize returns exactly the same number.
 func FormatSize(n int64) string {
 	for _, s := range []struct {
 		suffix string
@@ -208,7 +210,8 @@ func FormatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// DescribeSize returns a number of bytes for a message, always with a unit, such as 64KiB or 1000 bytes.
+// DescribeSize formats a number of bytes for a message, always with a unit, such as 64KiB or 1000
+// bytes.
 func DescribeSize(n int64) string {
 	switch {
 	case n == 1:
@@ -219,16 +222,16 @@ func DescribeSize(n int64) string {
 	return FormatSize(n)
 }
 
-// Millis is an instant: milliseconds since 1970 UTC. 0 means none.
+// Millis is an instant in milliseconds since 1970 UTC. 0 means none.
 type Millis int64
 
-// MillisOf is the instant of t, rounded down.
+// MillisOf returns the instant of t, rounded down.
 func MillisOf(t time.Time) Millis { return Millis(t.UnixMilli()) }
 
-// Time is the instant as a time in UTC.
+// Time returns the instant as a time in UTC.
 func (m Millis) Time() time.Time { return time.UnixMilli(int64(m)).UTC() }
 
-// String is the instant in RFC 3339, UTC, with milliseconds; "" for none.
+// String returns the instant in RFC 3339 format, in UTC with milliseconds, or "" for none.
 func (m Millis) String() string {
 	if m == 0 {
 		return ""
@@ -236,13 +239,13 @@ func (m Millis) String() string {
 	return m.Time().Format("2006-01-02T15:04:05.000Z07:00")
 }
 
-// Add moves the instant by d; a fraction of a millisecond is rounded up so
-// that nothing is due early.
+// Add returns the instant moved by d. It rounds a fraction of a millisecond up, so that nothing is
+// due too early.
 func (m Millis) Add(d time.Duration) Millis {
 	return m + Millis((d+time.Millisecond-1)/time.Millisecond)
 }
 
-// ParseInstant reads an RFC 3339 instant between the years 1970 and 9999.
+// ParseInstant parses an RFC 3339 time between the years 1970 and 9999.
 func ParseInstant(text string) (Millis, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	_, offset := t.Zone()
@@ -256,8 +259,8 @@ func ParseInstant(text string) (Millis, error) {
 	return MillisOf(t), nil
 }
 
-// CommandText returns the command if there is one. Otherwise it returns the program and its arguments as one line
-// from which a shell reads the same words back. A line that takes more than MaxCommand bytes as JSON is cut and ends
+// CommandText returns command if it is not "". Otherwise it returns argv as one line that a shell
+// splits into the same words. A line that takes more than MaxCommand bytes as JSON is cut and ends
 // in ….
 func CommandText(command string, argv []string) string {
 	if command != "" || len(argv) == 0 {
@@ -267,14 +270,14 @@ func CommandText(command string, argv []string) string {
 	for i, word := range argv {
 		words[i] = Word(word)
 	}
-	// Unquoted, it would assign a variable or begin a compound command.
+	// Unquoted, the word would assign a variable or begin a compound command.
 	if words[0] == argv[0] && (strings.Contains(argv[0], "=") || reserved(argv[0])) {
 		words[0] = quoted(argv[0])
 	}
 	return ClipJSON(strings.Join(words, " "), MaxCommand)
 }
 
-// Word returns a text as one word of a shell's line.
+// Word returns a text, quoted if necessary, as one word of a shell command line.
 func Word(text string) string {
 	plain := func(r rune) bool {
 		return unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune(plainSigns, r)

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A text is read as the library reads it, whatever escapes it has.
+// Text returns the same as the library for every escape.
 func TestTextIsReadAsTheLibraryDoes(t *testing.T) {
 	piece := rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"\r", "\n", "\"", "\\", "/", "\b", "\f", "\x00", "\u2028", "é"}))
 	rapid.Check(t, func(t *rapid.T) {

@@ -5,17 +5,18 @@ import (
 	"math"
 )
 
-// NoUser stands for whatever the service does of itself.
+// NoUser is the uid of the service's own actions.
 const NoUser = math.MinInt
 
 type userKey struct{}
 
-// WithUser is ctx for what a user asks, so that whoever takes turns knows whose turn it is.
+// WithUser returns a context for a request of the user uid. Code that serves users round robin
+// reads the uid from the context.
 func WithUser(ctx context.Context, uid int) context.Context {
 	return context.WithValue(ctx, userKey{}, uid)
 }
 
-// UserOf is the uid of who asks, NoUser if nobody was named.
+// UserOf returns the uid in the context, or NoUser if it has none.
 func UserOf(ctx context.Context) int {
 	if uid, named := ctx.Value(userKey{}).(int); named {
 		return uid

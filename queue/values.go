@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What follows reads the JSON value of one field; an error says what it must be.
+// The functions below read the JSON value of one field. Their errors say what the value must be.
 
 func readText(v json.RawMessage) (string, error) {
 	if v[0] != '"' {
@@ -27,7 +27,7 @@ func readInteger(v json.RawMessage) (int64, error) {
 // isNumber reports whether a JSON value is a number.
 func isNumber(v json.RawMessage) bool { return v[0] == '-' || v[0] >= '0' && v[0] <= '9' }
 
-// ReadDuration reads a JSON value that is a number of seconds, or a text like "90s".
+// ReadDuration parses a JSON value that is a number of seconds, or a text like "90s".
 func ReadDuration(v json.RawMessage) (time.Duration, error) {
 	t := string(v)
 	if v[0] == '"' {
@@ -116,7 +116,7 @@ func setSize(to **int64, v json.RawMessage) error {
 func setList(to *[]string, v json.RawMessage) error {
 	n := 0
 	err := Elements(v, func(json.RawMessage) error {
-		if n++; n > MaxArgsEnv { // each takes a byte at least
+		if n++; n > MaxArgsEnv { // each entry takes at least one byte
 			return fmt.Errorf("too many entries; the maximum is %d", MaxArgsEnv)
 		}
 		return nil
@@ -137,7 +137,7 @@ func setList(to *[]string, v json.RawMessage) error {
 	return err
 }
 
-// setNames reads a list of text in which a number stands for its digits.
+// setNames reads a list of texts. A number is taken as its digits.
 func setNames(to *[]string, v json.RawMessage) error {
 	list := []string{}
 	err := Elements(v, func(e json.RawMessage) error {
@@ -152,9 +152,9 @@ func setNames(to *[]string, v json.RawMessage) error {
 	return err
 }
 
-// textOrInteger reads a text, or an integer as its decimal text.
+// textOrInteger returns a text, or the decimal digits of an integer.
 func textOrInteger(v json.RawMessage) (string, error) {
-	if t := string(v); strings.Trim(t, "-0123456789") == "" { // it is JSON: so it is an integer
+	if t := string(v); strings.Trim(t, "-0123456789") == "" { // valid JSON, so it is an integer
 		return t, nil
 	}
 	if v[0] != '"' {

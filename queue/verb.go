@@ -2,11 +2,11 @@ package queue
 
 import "slices"
 
-// Verb is what a person asks of a stored job that no worker holds.
+// Verb is an action of a user on a stored job that is not leased.
 // See docs/decisions/0063.
 type Verb string
 
-// The verbs, as the wire names them.
+// The verbs, with their names on the wire.
 const (
 	VerbCancel    Verb = "cancel"
 	VerbRetry     Verb = "retry"
@@ -19,12 +19,12 @@ const (
 
 // rule is one row of the table of verbs.
 type rule struct {
-	from  []State // that it acts on
-	holds []State // in which what it asks for holds already
-	runs  bool    // it lets the job run
+	from  []State // states in which the verb acts
+	holds []State // states in which there is nothing left to do
+	runs  bool    // the verb lets the job run
 	to    func(State) State
 	event EventKind
-	only  string // which jobs the verb acts on, for the error about a job in another state
+	only  string // for the error about a job in another state: the jobs that the verb accepts
 }
 
 func always(to State) func(State) State { return func(State) State { return to } }
@@ -41,9 +41,9 @@ var rules = map[Verb]rule{
 	VerbRemove:    {[]State{Blocked, Held, Pending, Failed, Completed, Dead, Cancelled}, nil, false, always(0), EventRemoved, "only jobs that are not running can be removed"},
 }
 
-// Act says what a verb makes of a job: its state afterwards, 0 if it is gone, and
-// the event that tells of it. acts is false when nothing is left to do. A job in
-// a state that the verb does not take is ErrWrongState.
+// Act returns the effect of a verb on a job: its next state, or 0 if the job is removed, and the
+// event to record. acts is false if nothing has to be done. If the verb does not act in the job's
+// state, Act returns ErrWrongState.
 func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	r := rules[v]
 	switch {
@@ -57,7 +57,8 @@ func (v Verb) Act(j *Job) (to State, event EventKind, acts bool, err error) {
 	return 0, "", false, Errorf(CodeWrongState, "job %s is %s; %s%s", j.ID, j.State, r.only, v.insteadOn(j))
 }
 
-// insteadOn returns the command that was probably meant for a job that the verb does not act on, "" if none was.
+// insteadOn returns the command that the user probably needs for a job on which the verb does not
+// act, or "".
 func (v Verb) insteadOn(j *Job) string {
 	switch {
 	case v == VerbRemove:
@@ -72,5 +73,5 @@ func (v Verb) insteadOn(j *Job) string {
 	return ""
 }
 
-// Takes lists the states that the verb acts on.
+// Takes returns the states in which the verb acts.
 func (v Verb) Takes() []State { return rules[v].from }

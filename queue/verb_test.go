@@ -13,8 +13,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Verbs move jobs as the state table allows, refuse every other state by name,
-// and nothing is theirs while a job runs.
+// Verbs change states as the state table allows, and reject all other states with an error that
+// names them. No verb acts on a running job.
 func TestVerbsKeepToTheStateTable(t *testing.T) {
 	for verb, takes := range map[queue.Verb]string{
 		queue.VerbCancel: "blocked held pending failed", queue.VerbRetry: "failed completed dead cancelled",
@@ -41,7 +41,7 @@ func TestVerbsKeepToTheStateTable(t *testing.T) {
 	}
 }
 
-// An error about a job in another state shows the command to use instead, with the id of the job.
+// An error about a job in another state shows the command to use instead, with the job's id.
 func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 	for _, c := range []struct {
 		verb  queue.Verb
@@ -64,7 +64,7 @@ func TestVerbsNameTheCommandToUseInstead(t *testing.T) {
 	}
 }
 
-// drawSound is some spec that Resolve takes.
+// drawSound returns a spec that Resolve accepts.
 func drawSound(t *rapid.T) *queue.Spec {
 	texts := rapid.MapOfN(rapid.StringMatching(`[a-z]{1,8}`), rapid.StringMatching(`[ -~]{0,12}`), 0, queue.MaxLabels)
 	s := map[string]any{}
@@ -115,8 +115,8 @@ func drawSound(t *rapid.T) *queue.Spec {
 	return &spec
 }
 
-// A job's spec asks for that very job, whatever the defaults have become; so an
-// edit changes what it names and nothing else.
+// SpecOf returns a spec that requests exactly this job, whatever the current defaults are. So an
+// edit changes only the fields that it names.
 func TestASpecOfAJobAsksForIt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		j, err := queue.Resolve(drawSound(t), defaults)
@@ -141,7 +141,7 @@ func TestASpecOfAJobAsksForIt(t *testing.T) {
 	})
 }
 
-// norm makes empty maps and lists nil.
+// norm replaces empty maps and lists by nil.
 func norm(j queue.Job) queue.Job {
 	if len(j.Env) == 0 {
 		j.Env = nil
@@ -152,8 +152,8 @@ func norm(j queue.Job) queue.Job {
 	return j
 }
 
-// An edit is a merge patch: null is the default, maps are merged, what excludes
-// another takes its place; and it is refused by field.
+// An edit is a merge patch: null restores the default, maps are merged, and a field replaces those
+// that it excludes. Errors name the field.
 func TestEditMerges(t *testing.T) {
 	base := func() queue.Job {
 		j, err := queue.Resolve(spec(t, `{"command":"a","timeout":5,"labels":{"a":"1","b":"2"},"env":{"X":"1"},"stdin_file":"/in"}`), defaults)
