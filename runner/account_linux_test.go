@@ -14,14 +14,14 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// begun is a process that was started at a moment, which is so many ticks after the boot.
+// begun is a started process. ticks is its start time in clock ticks since boot.
 type begun struct {
 	pid   int
 	at    time.Time
 	ticks int64
 }
 
-// processOf starts a process of an account, in a session of its own.
+// processOf starts a process of an account in a dedicated session.
 func processOf(t *testing.T, uid uint32) begun {
 	t.Helper()
 	cmd := exec.Command("cat")
@@ -46,7 +46,7 @@ func processOf(t *testing.T, uid uint32) begun {
 	return b
 }
 
-// stat is what the kernel says of a process from its state on.
+// stat returns the fields of the process's /proc/PID/stat from its state on.
 func (b begun) stat(t *testing.T) []string {
 	t.Helper()
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(b.pid) + "/stat")
@@ -57,8 +57,8 @@ func (b begun) stat(t *testing.T) []string {
 	return strings.Fields(rest)
 }
 
-// accountsRunner is the folder of a runner of uid 1's, which holds its lock and names a
-// process as itself and others as its jobs.
+// accountsRunner creates the directory of a runner of uid 1 and locks it. The running table there names
+// self as the runner and jobs as its jobs.
 func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir string) {
 	t.Helper()
 	dir = filepath.Join(base, asPrefix+"daemon", "1.a")
@@ -85,8 +85,8 @@ func accountsRunner(t *testing.T, base string, self begun, jobs ...begun) (dir s
 	return dir
 }
 
-// Whoever ends all runners ends no process but an account's own because of what the account
-// has written into its folder.
+// An account can write any pid into its runner's directory. EndAll, called by root, still ends only
+// processes of that account.
 func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who ends everybody's runners")
@@ -102,7 +102,8 @@ func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
 		t.Errorf("a runner that is another's process: ended %d, %v", n, err)
 	}
 
-	if err := process.End(foreign.pid, foreign.ticks, new(uint32(1))); err != nil { // it got the number just now
+	// The pid was reused by a process of another account.
+	if err := process.End(foreign.pid, foreign.ticks, new(uint32(1))); err != nil {
 		t.Errorf("a process that is another's by now: %v", err)
 	}
 
@@ -124,7 +125,8 @@ func TestAnAccountNamesNoProcessOfOthers(t *testing.T) {
 	}
 }
 
-// A link in the place of an output has no size: what it leads to is another's.
+// A symbolic link in the output directory counts as empty, because its target may belong to another
+// account.
 func TestALinkIsNoOutput(t *testing.T) {
 	root := t.TempDir()
 	path := OutputPath(root, "1-1")

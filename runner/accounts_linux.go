@@ -13,33 +13,35 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// Accounts knows what a policy says of the system's users. What it has read of the policy
-// holds until that changes. Its methods may be called at once.
+// Accounts applies the runner's policy to the system's accounts. It reads the policy again when the
+// file changes. Its methods may be called concurrently.
 type Accounts struct {
-	// Policy is the file of the policy, and Service the uid of the service.
+	// Policy is the path of the policy file. Service is the uid of the service.
 	Policy    string
 	Service   int
 	Directory *accounts.Directory
 
 	mu    sync.Mutex
-	stamp accounts.Stamp // guarded by mu, as is:
-	read  *policy        // which is never changed
+	stamp accounts.Stamp // of the policy that was read; guarded by mu
+	read  *policy        // the parsed policy, which is never modified; guarded by mu
 }
 
-// of is the account with a uid, if the policy lets its jobs run.
+// of returns the account with a uid. It returns an error if the policy does not allow jobs of that
+// account.
 func (a *Accounts) of(uid uint32) (accounts.Account, error) {
 	known, err := a.Directory.User(uid)
 	return a.allowed(known, err)
 }
 
-// named is the account with a name, if the policy lets its jobs run.
+// named returns the account with a name. It returns an error if the policy does not allow jobs of that
+// account.
 func (a *Accounts) named(name string) (accounts.Account, error) {
 	known, err := a.Directory.Named(name)
 	return a.allowed(known, err)
 }
 
-// Refuses says why no job of a uid is run, "" if it is, or if that cannot be told: the
-// runner decides.
+// Refuses returns the reason why the policy does not allow jobs of a uid. It returns "" if it allows
+// them, or if that cannot be determined: the runner makes the final decision.
 func (a *Accounts) Refuses(uid uint32) string {
 	known, err := a.Directory.User(uid)
 	if err != nil {
@@ -52,8 +54,8 @@ func (a *Accounts) Refuses(uid uint32) string {
 	return why
 }
 
-// allowed is an account that was looked up, with its groups, if the policy lets its jobs
-// run.
+// allowed adds the groups to an account that was looked up. It returns an error if the policy does not
+// allow jobs of the account.
 func (a *Accounts) allowed(known accounts.Account, err error) (accounts.Account, error) {
 	if err != nil {
 		return accounts.Account{}, err
@@ -65,8 +67,8 @@ func (a *Accounts) allowed(known accounts.Account, err error) (accounts.Account,
 	return known, err
 }
 
-// decide completes an account by its groups and says why its jobs are not run, "" if they
-// are.
+// decide adds the groups to an account. why is the reason why the policy does not allow jobs of the
+// account, or "" if it allows them.
 func (a *Accounts) decide(known accounts.Account) (complete accounts.Account, why string, err error) {
 	p, err := a.refresh()
 	if err != nil {
@@ -78,10 +80,10 @@ func (a *Accounts) decide(known accounts.Account) (complete accounts.Account, wh
 	return known, p.refuses(&known, a.Service, a.Directory.Group), nil
 }
 
-// refresh reads the policy again if it has changed.
+// refresh returns the policy. It reads the file again if it has changed.
 func (a *Accounts) refresh() (*policy, error) {
 	a.mu.Lock()
-	defer a.mu.Unlock() // held over reading: who comes meanwhile needs what is read
+	defer a.mu.Unlock() // held while the file is read, since concurrent callers need the result
 	now, err := accounts.StampOf(a.Policy)
 	if err != nil {
 		return nil, err
@@ -97,8 +99,9 @@ func (a *Accounts) refresh() (*policy, error) {
 	return a.read, nil
 }
 
-// accountOf is the account of a runner's folder that is below an account's, which root has
-// made and given to it; nil is none.
+// accountOf returns the uid of the account that a runner's directory belongs to. It returns nil for a
+// runner that is not in an account's directory. Root created the parent directory and gave it to the
+// account, so its owner can be trusted.
 func accountOf(dir string) (*uint32, error) {
 	if !OfAnAccount(dir) {
 		return nil, nil
@@ -110,11 +113,11 @@ func accountOf(dir string) (*uint32, error) {
 	return &info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
-// maxPolicy bounds a policy's file, in bytes.
+// maxPolicy bounds the size of a policy file, in bytes.
 const maxPolicy = 64 << 10
 
-// readPolicy reads a policy. A file that others than root can change is refused; one
-// that does not exist lets nobody's jobs run.
+// readPolicy reads a policy file. It returns an error if an account other than root can change the
+// file. A missing file is a policy that allows no jobs.
 func readPolicy(path string) (policy, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if os.IsNotExist(err) {

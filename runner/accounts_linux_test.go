@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// An account that could not be looked up, or not with all its groups, is neither refused
-// nor run with some of them: its jobs wait.
+// While an account or its groups cannot be looked up, its jobs are neither rejected nor run without
+// some of the groups. They wait.
 func TestSilenceRefusesNobody(t *testing.T) {
 	silent := errors.New("silent")
 	says := map[string]string{"passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "initgroups dora": "dora 61410 61411", "passwd 61401": ""}
@@ -42,8 +42,8 @@ func TestSilenceRefusesNobody(t *testing.T) {
 	is("once they are known", 61400, true)
 }
 
-// A policy that others than root could have written counts as none at all. Needs root to
-// make the one that counts.
+// A policy file that accounts other than root could have written is rejected. The case that is accepted
+// needs root.
 func TestPolicyIsRoots(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "runner.conf")
@@ -82,8 +82,7 @@ func TestPolicyIsRoots(t *testing.T) {
 	refused("one of another owner", path)
 }
 
-// Whose account cannot be told, for the directory of users does not answer, has that job put
-// off, as after a shortage, and nobody else's.
+// If the user directory does not answer for a job's account, that job is delayed, as after a shortage.
 func TestAJobOfAnUnknownAccountIsPutOffAlone(t *testing.T) {
 	dir := t.TempDir()
 	j, err := openJournal(dir, 0o600, func(written) {})

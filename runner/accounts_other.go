@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Accounts knows what a policy says of the system's users.
+// Accounts applies the runner's policy to the system's accounts. Only Linux supports it.
 type Accounts struct {
 	Policy    string
 	Service   int
@@ -18,8 +18,8 @@ func (a *Accounts) of(uint32) (accounts.Account, error) {
 	return accounts.Account{}, process.ErrUnsupported
 }
 
-// Refuses says why no job of a uid is run.
+// Refuses returns "": this system has no policy.
 func (a *Accounts) Refuses(uint32) string { return "" }
 
-// accountOf is the account of a runner's folder; here all are the service's.
+// accountOf returns nil: on this system, all runners belong to the service's account.
 func accountOf(string) (*uint32, error) { return nil, nil }

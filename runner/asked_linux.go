@@ -19,11 +19,12 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// askWord begins the line by which a service asks for a runner of root's.
+// askWord begins the line with which a service requests a runner of root.
 const askWord = "queuectl wants a runner"
 
-// say sends a request to the socket. The process that listens there, a launcher or systemd, starts a
-// process with the connection as its standard input, which answers with a name.
+// say sends a request to Socket and returns the name in the reply. The process that listens on the
+// socket is the launcher or systemd. It starts a process with the connection as its standard input, and
+// that process replies.
 func (h Home) say(words ...string) (name string, err error) {
 	if err := h.CheckLauncher(); err != nil {
 		return "", err
@@ -44,7 +45,8 @@ func (h Home) say(words ...string) (name string, err error) {
 	return name, err
 }
 
-// unreachable is the error of a socket that could not be connected to.
+// unreachable returns the error of a failed connection to Socket. If no process listens, the error
+// contains the next step.
 func (h Home) unreachable(err error) error {
 	if !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -55,8 +57,8 @@ func (h Home) unreachable(err error) error {
 	}
 }
 
-// unanswered is the error of a request that got no answer within readyWithin from pid, the process that
-// listens: a launcher, or systemd.
+// unanswered returns the error of a request that got no answer within readyWithin. pid is the process
+// that listens on Socket: the launcher, or systemd.
 func (h Home) unanswered(pid int, err error) error {
 	if stopped := stoppedLauncher(pid); stopped != nil {
 		return stopped
@@ -87,25 +89,25 @@ func hungUp(c *net.UnixConn) bool {
 	return err == nil && closed
 }
 
-// maxAsked bounds a request for a runner, in bytes: it may contain a path.
+// maxAsked bounds a request for a runner, in bytes. A request may contain a path.
 const maxAsked = 16 << 10
 
-// Asked is a runner of root's that somebody has asked for by a connection.
+// Asked is a runner of root, or of a user's systemd, that a service requested through a connection.
 type Asked struct {
 	Options
-	// Undivided is why jobs get no control groups though the system handed one over.
+	// Undivided is the reason why jobs get no control groups although the system delegated one; nil if
+	// they get control groups, or none was delegated.
 	Undivided error
-	// Ended says that a runner was to be ended, which has been done: there is nothing to
-	// serve.
+	// Ended reports that the request was to kill another runner. That has been done, and Serve must not
+	// be called.
 	Ended bool
 	conn  net.Conn
 }
 
-// Accept takes the connection on standard input, which /dev/null replaces, and makes of
-// what was asked what Serve needs: base is the runners' folder and policy the file that
-// says whose jobs they may run; delegated says that the control group of this process is
-// its own. A runner that is to become an account has become it for
-// good, as far as files, processes and everything else goes.
+// Accept reads a service's request from the connection on standard input, and returns the options for
+// Serve. It replaces standard input by /dev/null. base is the directory of the runners, and policy the
+// path of the policy file. delegated says that the control group of this process was delegated to it.
+// If the request is for a runner of an account, Accept switches this process to that account for good.
 func Accept(base, policy string, delegated bool) (*Asked, error) {
 	c, err := net.FileConn(os.Stdin)
 	if err != nil {
@@ -128,7 +130,7 @@ func Accept(base, policy string, delegated bool) (*Asked, error) {
 	return a, nil
 }
 
-// hear reads what is asked and does what only root can.
+// hear parses the request and does everything that needs root privileges.
 func (a *Asked) hear(base, policy string, delegated bool) error {
 	peer, err := peerOf(a.conn)
 	if err != nil {
@@ -142,7 +144,8 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	if !ok {
 		return fmt.Errorf("%q is not a request for a runner", line)
 	}
-	words, a.Tmpdir, _ = strings.Cut(words, " "+tmpdirWord) // of root's runners it is replaced below
+	// Replaced below by the policy's job_tmpdir if the runner runs as root.
+	words, a.Tmpdir, _ = strings.Cut(words, " "+tmpdirWord)
 	a.Root, a.Policy, a.Service = base, policy, int(peer.Uid)
 	as := ""
 	for _, word := range strings.Fields(words) {
@@ -197,7 +200,7 @@ func (a *Asked) hear(base, policy string, delegated bool) error {
 	return a.become(as, policy, int(peer.Gid))
 }
 
-// endBelow ends the runner of a folder below base, by its name.
+// endBelow kills the runner whose directory has the given name below base.
 func endBelow(base, name string) error {
 	account, own := filepath.Split(filepath.Clean(name))
 	account = strings.TrimSuffix(account, "/")
@@ -207,7 +210,7 @@ func endBelow(base, name string) error {
 	return endRunner(filepath.Join(base, account, own))
 }
 
-// become makes this process an account, with no way back.
+// become switches this process to an account and makes sure that it cannot switch back.
 func (a *Asked) become(name, policy string, gid int) error {
 	known, err := (&Accounts{Policy: policy, Service: a.Service, Directory: &accounts.Directory{Patient: true}}).named(name)
 	if err != nil {
@@ -225,7 +228,7 @@ func (a *Asked) become(name, policy string, gid int) error {
 	}
 	if a.Tmpdir != "" {
 		a.Tmpdir = filepath.Join(a.Tmpdir, asPrefix+known.Name)
-		os.Mkdir(a.Tmpdir, 0o700) // if that fails, so does Lchown, unless the directory exists
+		os.Mkdir(a.Tmpdir, 0o700) // if this fails, Lchown fails too, unless the directory exists
 		if err := os.Lchown(a.Tmpdir, int(known.UID), int(known.GID)); err != nil {
 			return err
 		}
@@ -249,19 +252,19 @@ func (a *Asked) become(name, policy string, gid int) error {
 	return nil
 }
 
-// Tell answers whoever asked, once the runner listens.
+// Tell replies to the service with the name of the runner's directory, once the runner listens.
 func (a *Asked) Tell(dir string) {
-	fmt.Fprintln(a.conn, readyWord+filepath.Base(dir)) // who has gone is not told
+	fmt.Fprintln(a.conn, readyWord+filepath.Base(dir)) // an error does not matter: the service has gone
 	a.conn.Close()
 }
 
-// Refuse tells whoever asked why there is no runner; after Tell it does nothing.
+// Refuse replies to the service with the reason why no runner was started. After Tell it does nothing.
 func (a *Asked) Refuse(why error) {
 	fmt.Fprintln(a.conn, refusedWord+strings.ReplaceAll(why.Error(), "\n", "; "))
 	a.conn.Close()
 }
 
-// peerOf asks the kernel who is at the other end of a Unix socket.
+// peerOf returns the credentials of the process at the other end of a Unix socket, from the kernel.
 func peerOf(c net.Conn) (*unix.Ucred, error) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -277,7 +280,7 @@ func peerOf(c net.Conn) (*unix.Ucred, error) {
 	return cred, errors.Join(err, inner)
 }
 
-// peerPID is the process that has made the socket at the other end, 0 if that cannot be told.
+// peerPID returns the pid of the process at the other end of a socket, or 0 if it is unknown.
 func peerPID(c net.Conn) int64 {
 	cred, err := peerOf(c)
 	if err != nil {

@@ -9,28 +9,28 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Asked is a runner of root's that somebody has asked for by a connection.
+// Asked is a runner of root that a service requested through a connection. Only Linux has such runners.
 type Asked struct {
 	Options
-	// Undivided is why jobs get no control groups though the system handed one over.
+	// Undivided is the reason why jobs get no control groups although the system delegated one.
 	Undivided error
-	// Ended says that a runner was to be ended, which has been done.
+	// Ended reports that the request was to kill another runner, which has been done.
 	Ended bool
 }
 
-// Accept takes the connection on standard input.
+// Accept returns process.ErrUnsupported.
 func Accept(string, string, bool) (*Asked, error) { return nil, process.ErrUnsupported }
 
-// Tell answers whoever asked.
+// Tell does nothing.
 func (a *Asked) Tell(string) {}
 
-// Refuse tells whoever asked why there is no runner.
+// Refuse does nothing.
 func (a *Asked) Refuse(error) {}
 
 func (h Home) say(...string) (string, error) { return "", process.ErrUnsupported }
 
-// peerUID is this process's own: only it can enter the folder of the socket.
+// peerUID returns the uid of this process: no other account can enter the directory of the socket.
 func peerUID(net.Conn) (int, error) { return os.Geteuid(), nil }
 
-// peerPID is the process that has made the socket at the other end; it is not asked for here.
+// peerPID returns 0. This system's way to get the pid is not used.
 func peerPID(net.Conn) int64 { return 0 }

@@ -15,29 +15,29 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// attempt is one START. Its fields are guarded by the server's mu.
+// attempt is the execution that one START frame asked for. The server's mu guards its fields.
 type attempt struct {
 	start     *wire.Start
 	log       *output.Log
-	worker    *process.Worker // while it runs
+	worker    *process.Worker // the worker that runs the attempt; nil while it does not run
 	slot      int64
 	pid       int
 	at        int64
 	watched   bool
-	killed    func()        // asked for between the claim of a worker and the fork
-	paused    bool          // it is to stand still
-	signals   []int64       // to be sent, each once
-	signalled bool          // something sends them
-	result    []byte        // its frame, once ended
-	segment   int           // of the journal
-	unkept    bool          // the result is in no journal: the slot says that the attempt was begun
-	progress  wire.Progress // as it was told to the service last
-	inside    inside        // of its worker alone
+	killed    func()        // kills the attempt right after the fork; set by a kill that came before the fork
+	paused    bool          // the attempt's process tree is or will be frozen
+	signals   []int64       // signals to be sent to the attempt, each at most once
+	signalled bool          // a goroutine is sending signals
+	result    []byte        // the encoded RESULT frame; nil while the attempt has not ended
+	segment   int           // journal segment that holds the result
+	unkept    bool          // the result is not in the journal; the slot must still show that the attempt ran
+	progress  wire.Progress // the progress that was last sent to the service
+	inside    inside        // used only by the worker that runs the attempt
 }
 
 func lease(a *attempt) wire.Lease { return a.start.Lease }
 
-// setUpWorkers makes as many workers as are wanted. The caller holds mu.
+// setUpWorkers starts workers until there are target of them. The caller holds mu.
 func (s *server) setUpWorkers() {
 	for s.live < s.target {
 		s.live++
@@ -46,8 +46,8 @@ func (s *server) setUpWorkers() {
 	s.more.Broadcast()
 }
 
-// work is one worker: it runs waiting attempts until there are too many workers
-// or the runner closes.
+// work runs one worker. The worker executes waiting attempts until there are more than target workers
+// or the runner is closing.
 func (s *server) work() {
 	w := process.NewWorker(s.Cgroups)
 	defer w.Close()
@@ -62,7 +62,8 @@ func (s *server) work() {
 	}
 }
 
-// next takes the first attempt that waits; nil ends the worker.
+// next returns the first waiting attempt, and waits until there is one. It returns nil if the worker
+// must end.
 func (s *server) next(w *process.Worker, f *workFolder) *attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -83,8 +84,8 @@ func (s *server) next(w *process.Worker, f *workFolder) *attempt {
 		a = s.waiting[0]
 		s.waiting = s.waiting[1:]
 		a.slot, a.at = slot, time.Now().UnixMilli()
-		// The table tells of it before the clock is looked at: a service that finds it
-		// not there once By has passed knows that it never starts.
+		// Write the attempt to the table before reading the clock. A service that does not find the
+		// attempt in the table after the deadline By then knows that it never starts.
 		s.table.begin(slot, lease(a), a.at)
 		if a.late() {
 			s.table.end(slot)
@@ -101,12 +102,11 @@ func (s *server) next(w *process.Worker, f *workFolder) *attempt {
 	return a
 }
 
-// spareSlots is how many more slots than workers have their place on the disk: for
-// results that could not be written to the journal.
+// spareSlots is how many slots more than workers have disk space reserved. Results that could not be
+// written to the journal keep their slots, so workers need other ones.
 const spareSlots = 64
 
-// emptySlot is the first slot that nothing takes, 0 if there is none. The caller holds
-// mu.
+// emptySlot returns the first free slot, or 0 if no slot is free. The caller holds mu.
 func (s *server) emptySlot() int64 {
 	for slot := 1; slot <= s.room; slot++ {
 		if s.slots[slot] == 0 {
@@ -116,8 +116,8 @@ func (s *server) emptySlot() int64 {
 	return 0
 }
 
-// freeSlot gives back the slot of an attempt whose result is kept now. The caller holds
-// mu.
+// freeSlot frees the slot of an attempt whose result is in the journal or acknowledged. The caller
+// holds mu.
 func (s *server) freeSlot(a *attempt) {
 	a.unkept = false
 	s.table.end(a.slot)
@@ -125,7 +125,7 @@ func (s *server) freeSlot(a *attempt) {
 	s.slotFreed()
 }
 
-// slotFreed wakes the workers that wait for a slot. The caller holds mu.
+// slotFreed wakes the workers that wait for a free slot. The caller holds mu.
 func (s *server) slotFreed() {
 	if s.starved {
 		s.starved = false
@@ -133,16 +133,16 @@ func (s *server) slotFreed() {
 	}
 }
 
-// late reports whether it is too late to start an attempt.
+// late reports whether a deadline for starting the attempt has passed.
 func (a *attempt) late() bool {
 	notAfter, by := a.start.NotAfter, a.start.By
 	return notAfter != 0 && time.Now().UnixMilli() >= notAfter || by != 0 && SinceBoot().Milliseconds() >= by
 }
 
-// addedVariables is about how many variables a command gets here.
+// addedVariables is about how many variables the runner adds to the environment of a command.
 const addedVariables = 8
 
-// execute runs one attempt and keeps its result.
+// execute runs one attempt and stores its result.
 func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 	failpoint.Hit("attempt-noted")
 	st := a.start
@@ -186,12 +186,12 @@ func (s *server) execute(w *process.Worker, f *workFolder, a *attempt) {
 	}
 }
 
-// prepare completes a command by what only this process knows: the account, secrets and the
-// folder. The result says why it cannot be run, nil if it can.
+// prepare adds to a command what only the runner knows: the account, the secrets and the private
+// directory. It returns nil, or the result of an attempt that cannot be run.
 func (s *server) prepare(c *process.Command, in *inside) *process.Result {
 	now := time.Now()
 	if err := s.dress(c, in.a.start.UID); err != nil {
-		unknown := !settled(err) // the directory of users does not answer
+		unknown := !settled(err) // the user directory (NSS) did not answer
 		return &process.Result{StartedAt: now, EndedAt: now, ExitCode: 126, Error: "user: " + err.Error(), Shortage: unknown, HungStart: unknown}
 	}
 	var err error
@@ -204,8 +204,9 @@ func (s *server) prepare(c *process.Command, in *inside) *process.Result {
 	return nil
 }
 
-// dress has a command run by the account with a uid: with its groups, its home, and what
-// its environment says of it.
+// dress makes a command run under the account with the given uid: with the account's groups and with
+// its variables, such as HOME. The account's home is the default working directory. A negative uid
+// means the runner's own account.
 func (s *server) dress(c *process.Command, uid int64) error {
 	if uid < 0 {
 		return nil
@@ -222,21 +223,21 @@ func (s *server) dress(c *process.Command, uid int64) error {
 	return nil
 }
 
-// cookie marks every process of an attempt.
+// cookie returns the marker that every process of an attempt has in its environment.
 func (s *server) cookie(a *attempt) string {
 	return cookieOf(s.name, lease(a))
 }
 
-// cookieOf is what the processes of an attempt carry that a runner of this name has begun.
+// cookieOf returns the cookie of an attempt that the runner with the given name started.
 func cookieOf(name string, l wire.Lease) string {
 	return name + "." + strconv.FormatInt(l.Seq, 10) + "." + strconv.FormatInt(l.Fence, 10)
 }
 
-// WorkerID names a worker by its slot.
+// WorkerID returns the name of the worker that uses a slot.
 func WorkerID(slot int64) string { return "w" + strconv.FormatInt(slot, 10) }
 
-// started tells the service of an attempt that still runs, with the next results:
-// if it ends meanwhile, both are recorded as one.
+// started reports a running attempt to the service, together with the next results. If the attempt ends
+// before these are sent, the service records start and end together.
 func (s *server) started(a *attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -247,11 +248,11 @@ func known(a *attempt) wire.Attempt {
 	return wire.Attempt{Lease: lease(a), Slot: a.slot, PID: int64(a.pid), StartedAt: a.at}
 }
 
-// usualResult is about how many bytes the frame of a result has, but for its output.
+// usualResult is the typical size of a RESULT frame without output, in bytes.
 const usualResult = 128
 
-// settle keeps a result: in the journal before it is sent, and until it is
-// acknowledged.
+// settle stores the result of an attempt in the journal, then sends it. The journal keeps the result
+// until the service has acknowledged it.
 func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	failpoint.Hit("runner-ended")
 	f := &wire.Result{
@@ -261,7 +262,8 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 		Value: in.value, ValueError: in.fault, Progress: in.progress.last,
 	}
 	s.keepOutput(a, f)
-	f.Attempt = known(a) // which only this worker changes
+	// Only this worker changes the fields that known reads, so mu is not needed.
+	f.Attempt = known(a)
 	result := wire.Append(make([]byte, 0, usualResult+len(f.Output)), f)
 	segment, err := s.journal.append(result)
 	if err != nil {
@@ -283,11 +285,12 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	}
 	s.running--
 	if a.unkept {
-		s.unkept++ // its slot stays taken
+		s.unkept++ // the attempt keeps its slot
 	} else {
 		s.freeSlot(a)
 	}
-	if r.StuckPID != 0 { // told before the result, which else would free the worker
+	// Send this before the result, because a result alone would make the service reuse the worker.
+	if r.StuckPID != 0 {
 		s.slots[a.slot]++
 		stuck := known(a)
 		stuck.PID = int64(r.StuckPID)
@@ -298,9 +301,10 @@ func (s *server) settle(a *attempt, r *process.Result, in *inside) {
 	s.endIfDone()
 }
 
-// Causes that the runner itself has, or has seen: as queue.Stopped, which the service sends
-// as well, queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart. That of a shortage
-// says that it is not the machine's: something that the start needs does not answer.
+// Causes that the runner itself determines. They are the values of queue.Stopped (which the service
+// also sends), queue.Lost, queue.Interrupted, queue.OutOfMemory, queue.HungStart and queue.CannotStart.
+// causeHungStart together with Shortage means that the machine does not lack resources: something that
+// the start needs did not answer.
 const (
 	causeStopped     = 5
 	causeLost        = 8
@@ -310,7 +314,8 @@ const (
 	causeCannotStart = 17
 )
 
-// cause is why an attempt ended: because it was killed, or by what the runner has seen.
+// cause returns why an attempt ended: the cause of its kill, or else what the runner has detected. It
+// returns 0 for an attempt that ended by itself.
 func cause(r *process.Result) int64 {
 	switch {
 	case r.Cause != 0:
@@ -340,7 +345,7 @@ func (s *server) noteSpared(pgid int) {
 	}
 }
 
-// keepOutput puts the output into the result, or into a file if it is large.
+// keepOutput stores the output in the result, or in a file if the output is large.
 func (s *server) keepOutput(a *attempt, f *wire.Result) {
 	if a.log.Kept() == 0 && a.log.Dropped() == 0 {
 		return
@@ -354,7 +359,8 @@ func (s *server) keepOutput(a *attempt, f *wire.Result) {
 	}
 	ref := OutputRef(lease(a))
 	err := writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
-	if folder := filepath.Join(s.Root, outputsName); errors.Is(err, os.ErrNotExist) && os.Mkdir(folder, s.mode(0o700)) == nil { // somebody had removed it
+	// If the output directory was removed, create it again.
+	if folder := filepath.Join(s.Root, outputsName); errors.Is(err, os.ErrNotExist) && os.Mkdir(folder, s.mode(0o700)) == nil {
 		err = writeOutput(OutputPath(s.Root, ref), s.mode(0o600), a.log)
 	}
 	if err != nil {
@@ -374,7 +380,7 @@ func joinText(a, b string) string {
 	return a + "; " + b
 }
 
-// anyUnkept reports whether a result is in no journal.
+// anyUnkept reports whether any result could not be written to the journal yet.
 func (s *server) anyUnkept() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -394,7 +400,7 @@ func (s *server) keepAgain() {
 	for _, a := range list {
 		segment, err := s.journal.append(a.result)
 		if err != nil {
-			return // the next look tries again
+			return // housekeep or the next result tries again
 		}
 		s.mu.Lock()
 		needed := a.unkept
@@ -404,21 +410,21 @@ func (s *server) keepAgain() {
 			s.freeSlot(a)
 		}
 		s.mu.Unlock()
-		if !needed { // it was acknowledged meanwhile
+		if !needed { // the service has acknowledged the result in the meantime
 			s.journal.ack(segment)
 		}
 	}
 }
 
-// writeOutput writes a log to a file and to the disk, and its name too: its result will
-// say that it is there.
+// writeOutput writes a log to a file. It syncs the file and its directory, because the result that
+// names the file must not survive a power cut without it.
 func writeOutput(path string, mode os.FileMode, l *output.Log) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, mode)
 	if err != nil {
 		return err
 	}
 	if err = errors.Join(l.EncodeTo(f), f.Sync(), f.Close(), syncFolder(filepath.Dir(path))); err != nil {
-		os.Remove(path) // half an output is none
+		os.Remove(path) // no file is better than an incomplete one
 	}
 	return err
 }

@@ -6,7 +6,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// A kill is why an attempt ended, whatever else was seen of it; else what was seen is.
+// If an attempt was killed, the cause of the kill is its cause, whatever else the runner detected.
+// Otherwise the cause is what the runner detected.
 func TestCauseOfAnEnd(t *testing.T) {
 	for _, c := range []struct {
 		r    process.Result
@@ -18,7 +19,7 @@ func TestCauseOfAnEnd(t *testing.T) {
 		{process.Result{Lost: true}, causeLost},
 		{process.Result{HungStart: true}, causeHungStart},
 		{process.Result{OutOfMemory: true}, causeMemory},
-		{process.Result{MemoryLimit: true}, 0}, // a process that it started was killed
+		{process.Result{MemoryLimit: true}, 0}, // a child process was killed, not the main process
 		{process.Result{SessionEnds: true, OutOfMemory: true, Shortage: true}, causeStopped},
 	} {
 		if got := cause(&c.r); got != c.want {

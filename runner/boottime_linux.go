@@ -7,10 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SinceBoot is the time since the machine was booted, also while it slept: a clock that
-// nobody sets, and that is the same for all processes.
+// SinceBoot returns the time since the machine was booted, including time asleep. No user can set this
+// clock, and all processes see the same value.
 func SinceBoot() time.Duration {
 	var now unix.Timespec
-	unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&now)), 0) // a clock that is always there, and no wait
+	// This clock always exists, and the call never blocks.
+	unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_BOOTTIME, uintptr(unsafe.Pointer(&now)), 0)
 	return time.Duration(now.Nano())
 }

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SinceBoot is the time since the machine was booted: a clock that nobody sets, and that
-// is the same for all processes.
+// SinceBoot returns the time since the machine was booted. No user can set this clock, and all
+// processes see the same value.
 func SinceBoot() time.Duration {
 	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // a clock that is always there
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // this clock always exists
 	return time.Duration(now.Nano())
 }

@@ -6,6 +6,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// SinceBoot is the time since the machine was booted, also while it slept: a clock that
-// nobody sets, and that is the same for all processes.
+// SinceBoot returns the time since the machine was booted, including time asleep. No user can set this
+// clock, and all processes see the same value.
 func SinceBoot() time.Duration { return windows.DurationSinceBoot() }

@@ -2,9 +2,9 @@ package runner
 
 import "sync"
 
-// chores are carried out one after the other by one goroutine: what waits for a disk,
-// and must not make those wait who need the server's mutex. add may be called from any
-// goroutine, with the mutex too.
+// chores is a queue of disk operations that one goroutine executes one after the other. They can take
+// long, so they must not run while the server's mutex is held. add may be called from any goroutine,
+// with or without that mutex.
 type chores struct {
 	bell chan struct{}
 
@@ -19,7 +19,7 @@ func (c *chores) add(f func()) {
 	poke(c.bell)
 }
 
-// run carries out chores until end is closed, and then those that are left.
+// run executes operations until end is closed, and then the remaining ones.
 func (c *chores) run(end <-chan struct{}) {
 	for more := true; more; {
 		select {

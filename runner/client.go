@@ -14,41 +14,42 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Client is a service's connection to one living runner. Send and Read may be
-// called from any goroutine; Run reads.
+// Client is a service's connection to one living runner. Run must be running to receive frames; all
+// methods except Run and Close may be called from any goroutine.
 type Client struct {
-	Dir string // the runner's folder
-	// Reply is what the runner said when it was met.
+	Dir string // the runner's directory
+	// Reply is the runner's answer to Hello.
 	Reply wire.HelloReply
 
 	net    net.Conn
 	outbox *outbox
 
-	mu    sync.Mutex
-	next  int64                       // guarded by mu
-	asked map[int64]chan<- wire.Frame // by id of the question, nil once the connection has ended; guarded by mu
+	mu   sync.Mutex
+	next int64 // id of the last request; guarded by mu
+	// asked holds where to send each answer, by the id of the request. It is nil once the connection
+	// has ended. Guarded by mu.
+	asked map[int64]chan<- wire.Frame
 }
 
-// ErrRefused means that a newer service has met the runner.
+// ErrRefused means that a newer service has connected to the runner.
 var ErrRefused = errors.New("the runner is already connected to a newer service")
 
-// ErrGone means that no answer of a runner is to be expected any more: the connection to it
-// has ended, or what it was asked about has.
+// ErrGone means that the runner will not answer: the connection or the attempt has ended.
 var ErrGone = errors.New("the runner will not reply, because its connection or the job's attempt has ended")
 
 // ErrEnds means that an attempt has ended, or is being ended.
 var ErrEnds = errors.New("the job's attempt has ended, or is ending")
 
-// answerWithin bounds the answer to the first frame.
+// answerWithin bounds the wait for the answer to Hello.
 const answerWithin = 10 * time.Second
 
-// Lives reports whether the runner of a folder lives: whether its lock is held.
+// Lives reports whether the runner in a directory is alive, that is, whether its lock is held.
 func Lives(dir string) (bool, error) {
 	return lockHeld(filepath.Join(dir, lockName))
 }
 
-// Connect connects to the living runner of a folder and makes the epoch its newest:
-// frames of earlier services are refused from then on. It takes no longer than
+// Connect connects to the living runner in a directory, as the service with the given epoch. From then
+// on the runner rejects frames of services with earlier epochs. The answer must come within
 // answerWithin.
 func Connect(dir string, epoch int64, version string) (*Client, error) {
 	conn, err := dial(filepath.Join(dir, sockName))
@@ -65,13 +66,15 @@ func Connect(dir string, epoch int64, version string) (*Client, error) {
 		c.net.Close()
 		return nil, err
 	}
-	if OfAnAccount(dir) { // which may say anything, and people are told to end what hangs
+	// An account's runner could send any PID, and messages ask people to end a process that hangs. So
+	// take the PID from the kernel.
+	if OfAnAccount(dir) {
 		c.Reply.PID = peerPID(conn)
 	}
 	return c, nil
 }
 
-// peek asks a runner that lives what it has, and changes nothing of whom it obeys.
+// peek lists the attempts that a living runner has. It does not change which service the runner obeys.
 func peek(dir string) (list []wire.Lease, err error) {
 	c, err := Connect(dir, wire.NoEpoch, "")
 	if err != nil {
@@ -84,8 +87,7 @@ func peek(dir string) (list []wire.Lease, err error) {
 	return append(list, c.Reply.Ended...), nil
 }
 
-// Newest is the highest number of a job that the runner knew when it was met, 0 if it knew
-// none.
+// Newest returns the highest job number that the runner knew at Connect, or 0 if it had no attempts.
 func (c *Client) Newest() (seq int64) {
 	for _, a := range c.Reply.Attempts {
 		seq = max(seq, a.Seq)
@@ -96,10 +98,10 @@ func (c *Client) Newest() (seq int64) {
 	return seq
 }
 
-// Close ends a connection that Run is not called of.
+// Close closes a connection for which Run is not called.
 func (c *Client) Close() { c.net.Close() }
 
-// readReply reads the answer to Hello, with this epoch, and not a byte more.
+// readReply reads the answer to a Hello with the given epoch. It reads no byte beyond that answer.
 func (c *Client) readReply(epoch int64) error {
 	c.net.SetReadDeadline(time.Now().Add(answerWithin))
 	defer c.net.SetReadDeadline(time.Time{})
@@ -132,8 +134,8 @@ func (c *Client) readReply(epoch int64) error {
 	return fmt.Errorf("connect to the runner: unexpected reply %T", f)
 }
 
-// Run hands over the frames that the runner sends, all that came together at
-// once, until the connection ends or ctx does. CHUNKs go to those who read.
+// Run reads frames until the connection or ctx ends. It passes frames that arrived together to deliver
+// in one call. Answers to requests go to the goroutines that wait for them.
 func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	stop := context.AfterFunc(ctx, func() { c.net.Close() })
 	defer stop()
@@ -178,7 +180,7 @@ func (c *Client) Run(ctx context.Context, deliver func([]wire.Frame)) error {
 	return err
 }
 
-// batching calls before ahead of every Read.
+// batching is a reader that calls before ahead of every Read.
 type batching struct {
 	r      io.Reader
 	before func()
@@ -190,11 +192,12 @@ func (b *batching) Read(p []byte) (int, error) {
 	return b.r.Read(p)
 }
 
-// maxBacklog bounds what waits for a runner that does not read, in bytes.
+// maxBacklog bounds the bytes that are queued for a runner that does not read. Beyond it, the
+// connection is closed.
 const maxBacklog = 64 << 20
 
-// Send sends frames, in one go and in order. It never waits: a runner that is
-// gone, or does not read, is told by the end of Run.
+// Send sends frames together and in order. It never blocks. If the runner is gone or does not read, Run
+// returns.
 func (c *Client) Send(frames ...wire.Frame) {
 	o := c.outbox
 	o.mu.Lock()
@@ -212,13 +215,13 @@ func (c *Client) answered(id int64, answer wire.Frame) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to := c.asked[id]; to != nil {
-		to <- answer // buffered: one answer a question
+		to <- answer // does not block: the channel is buffered, and each request gets one answer
 		delete(c.asked, id)
 	}
 }
 
-// ask sends a question, made for its id, and waits for the answer; nil means that the
-// connection has ended, or until was closed, before it came.
+// ask sends a request, built with a new id, and waits for the answer. It returns nil without an error
+// if the connection ends, or until is closed, before the answer arrives.
 func (c *Client) ask(ctx context.Context, until <-chan struct{}, question func(id int64) wire.Frame) (wire.Frame, error) {
 	answer := make(chan wire.Frame, 1)
 	c.mu.Lock()
@@ -246,9 +249,9 @@ func (c *Client) ask(ctx context.Context, until <-chan struct{}, question func(i
 	}
 }
 
-// Read reads output of an attempt after a cursor; unless until is nil, it waits for some
-// until that is closed. A Chunk that is Gone means that the runner does not hold the attempt
-// (any more). It fails with ErrGone when the connection has ended, or until is closed.
+// Read reads output of an attempt after a cursor. If until is not nil, it waits for output until that
+// channel is closed. The field Gone of the Chunk means that the runner does not have the attempt (any
+// more). Read returns ErrGone if the connection ends or until is closed.
 func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until <-chan struct{}) (*wire.Chunk, error) {
 	f, err := c.ask(ctx, until, func(id int64) wire.Frame {
 		return &wire.Read{Lease: l, ID: id, Cursor: cursor, Wait: until != nil}
@@ -262,9 +265,9 @@ func (c *Client) Read(ctx context.Context, l wire.Lease, cursor [2]int64, until 
 	return nil, ErrGone
 }
 
-// Type writes to the terminal of a running attempt, and says how many of the bytes were
-// taken: the rest may be tried again once the attempt's program has read some. It fails with
-// ErrGone if the attempt does not run there with a terminal, or the connection has ended.
+// Type writes to the terminal of a running attempt, and returns how many bytes the terminal took. The
+// caller can try the rest again once the attempt's program has read some input. Type returns ErrGone if
+// the attempt does not run in that runner, has no terminal, or the connection ends.
 func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wire.Typed, err error) {
 	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Type{Lease: l, ID: id, Data: data} })
 	if err != nil {
@@ -277,9 +280,9 @@ func (c *Client) Type(ctx context.Context, l wire.Lease, data []byte) (typed wir
 	return typed, ErrGone
 }
 
-// Pause has a running attempt stand still, or go on, and says how many of its processes do not
-// yet. It fails with ErrEnds if the attempt does not run there, or is being ended, and with ErrGone
-// if the connection has ended.
+// Pause freezes a running attempt, or lets it continue. It returns how many of the attempt's processes
+// have not changed yet. It returns ErrEnds if the attempt does not run in that runner or is being
+// ended, and ErrGone if the connection ends.
 func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (left int, err error) {
 	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Pause{Lease: l, ID: id, On: on} })
 	if err != nil {
@@ -295,7 +298,7 @@ func (c *Client) Pause(ctx context.Context, l wire.Lease, on bool) (left int, er
 	}
 }
 
-// Purge has the runner delete output files, and waits until it has tried.
+// Purge makes the runner delete output files. It returns after the runner has tried.
 func (c *Client) Purge(ctx context.Context, refs []string) error {
 	f, err := c.ask(ctx, nil, func(id int64) wire.Frame { return &wire.Purge{ID: id, Refs: refs} })
 	if err == nil && f == nil {

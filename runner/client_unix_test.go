@@ -12,7 +12,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// answering is a folder below another, where what meets the runner hears an answer.
+// answering creates a runner's directory in the directory below. A client that connects to its socket
+// receives answer.
 func answering(t *testing.T, below string, answer wire.Frame) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), below, "1.a")
@@ -41,8 +42,8 @@ func answering(t *testing.T, below string, answer wire.Frame) (dir string) {
 	return dir
 }
 
-// A runner that just ends refuses every service; only one that has obeyed a newer epoch, or
-// the same, has another service.
+// A runner that is ending rejects every service. ErrRefused is returned only if the runner has already
+// accepted the same or a newer epoch.
 func TestRefusedByARunnerThatEnds(t *testing.T) {
 	for epoch, newer := range map[int64]bool{6: false, 7: true, 8: true} {
 		if _, err := Connect(answering(t, "", &wire.Refused{Epoch: epoch}), 7, "1"); err == nil || errors.Is(err, ErrRefused) != newer {
@@ -51,7 +52,7 @@ func TestRefusedByARunnerThatEnds(t *testing.T) {
 	}
 }
 
-// A runner that ends by itself, and whose notes name no process any more, is no failure of whoever ends all.
+// EndAll returns no error for a runner that ends by itself and whose files name no process any more.
 func TestEndAllMeetsOneThatEnds(t *testing.T) {
 	base := t.TempDir()
 	dir := filepath.Join(base, "1.a")

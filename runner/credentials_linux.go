@@ -13,15 +13,15 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// credentialsFolder is the variable by which systemd tells a service where its credentials
-// are, and maxCredential bounds one, in bytes.
+// credentialsFolder is the environment variable in which systemd passes the directory of a unit's
+// credentials. maxCredential bounds the size of a credential, in bytes.
 const (
 	credentialsFolder = "CREDENTIALS_DIRECTORY"
 	maxCredential     = 64 << 10
 )
 
-// credential is what systemd has given the runner by a name, for a job of an account, if the
-// runner's policy lists that account for it.
+// credential returns a systemd credential of the runner for a job of the account with the given uid.
+// The runner's policy must list the account for that credential.
 func (s *server) credential(name string, uid int64) ([]byte, error) {
 	if s.accounts == nil {
 		if value, ok := s.Credentials[name]; ok {
@@ -43,8 +43,8 @@ func (s *server) credential(name string, uid int64) ([]byte, error) {
 	return readCredential(name)
 }
 
-// credentialsOf reads those that the jobs of an account may have: once the runner has become
-// that account it cannot.
+// credentialsOf reads all credentials that the jobs of an account may use. It must be called before the
+// runner switches to that account, which cannot read them.
 func credentialsOf(policyFile string, known accounts.Account, service int) (map[string][]byte, error) {
 	a := &Accounts{Policy: policyFile, Service: service, Directory: &accounts.Directory{Patient: true}}
 	p, err := a.refresh()
@@ -56,14 +56,15 @@ func credentialsOf(policyFile string, known accounts.Account, service int) (map[
 		if !p.gives(name, &known, a.Directory.Group) {
 			continue
 		}
-		if value, err := readCredential(name); err == nil { // else a job that asks for it is told that there is none
+		// A job that asks for an unreadable credential gets an error when it starts.
+		if value, err := readCredential(name); err == nil {
 			of[name] = value
 		}
 	}
 	return of, nil
 }
 
-// readCredential reads a credential of this process's.
+// readCredential reads one of the credentials that systemd passed to this process.
 func readCredential(name string) ([]byte, error) {
 	folder := os.Getenv(credentialsFolder)
 	if folder == "" {

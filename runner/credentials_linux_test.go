@@ -10,8 +10,9 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A runner of root's reads a credential for those whom its policy lists, and no other file by
-// its name; one that has become an account has those that it was given before.
+// A root runner reads a credential only for the accounts that its policy lists, and no file outside the
+// credentials directory. A runner that has switched to an account has the credentials that were read
+// before.
 func TestCredentialsOfARunner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, whose policy it is")

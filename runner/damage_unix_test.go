@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// A journal that was cut short or removed, in whatever place, is not taken for all that its
-// runner had noted: what it does not tell may have run.
+// A journal that was truncated or removed does not count as complete, wherever it was cut: attempts
+// that are missing in it may have run.
 func TestCutJournalIsNoticed(t *testing.T) {
 	dir, _, j := newNotes(t)
 	whole := func(when string, want bool) {
@@ -53,7 +53,7 @@ func TestCutJournalIsNoticed(t *testing.T) {
 	}
 	whole("torn behind what was noted", true)
 	os.WriteFile(j.path(1), raw, 0o600)
-	if err := j.next(); err != nil { // as when it is large
+	if err := j.next(); err != nil { // as after the segment has reached its full size
 		t.Fatal(err)
 	}
 	put(t, j, 4)

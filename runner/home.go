@@ -13,39 +13,45 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Home is where a service's runners live, and how it gets one.
+// Home says where a service's runners keep their directories, and how to start a runner.
 type Home struct {
-	// Dir is the runners' folder: the service's own, or root's.
+	// Dir is the directory that contains the runners' directories. It belongs to the service's account,
+	// or to root.
 	Dir string
-	// Command starts a runner of the service's own account, with its messages in Log.
+	// Command is the command line that starts a runner of the service's own account. Log receives the
+	// runner's messages.
 	Command []string
 	Log     *os.File
-	// Socket, if not "", starts a runner of root's whenever somebody connects to it.
-	// The service may read what is in Dir then, and change nothing.
+	// Socket is the path of a socket on which systemd or the launcher starts a runner of root for each
+	// connection. The service can then read the files in Dir, but change nothing. Socket is "" if the
+	// service starts its runners itself.
 	Socket string
-	// As is the account that a runner of root's becomes for good before it is spoken
-	// to; "" is none: it gives each job its own.
+	// As is the account that a runner of root switches to for good before it accepts jobs. If As is "",
+	// the runner stays root and starts each job under that job's account.
 	As string
-	// Own says that the socket starts runners of the service's own account, in the
-	// service's own folder: it is a user's systemd that does.
+	// Own reports that the processes behind Socket start runners of the service's own account, with
+	// their directories in the service's own directory. This is the case if the user's systemd starts
+	// them.
 	Own bool
-	// Tmpdir is the setting job_tmpdir for runners of the service's own account; "" is a directory below Dir.
+	// Tmpdir is the setting job_tmpdir for runners of the service's own account; "" is a directory
+	// below Dir.
 	Tmpdir string
 	// Launcher is the pid of the launcher that listens on Socket, 0 if this service started none.
 	Launcher int
 }
 
-// asPrefix begins the name of the folder, below Dir, of runners that have become an
-// account.
+// asPrefix begins the name of the directory, below Dir, that contains the directories of runners that
+// have switched to an account. The rest of the name is the name of that account.
 const asPrefix = "as-"
 
-// Foreign reports whether the runners' folder is not the service's to change.
+// Foreign reports whether the runners' directory belongs to another account, so that the service cannot
+// change it.
 func (h Home) Foreign() bool { return h.Socket != "" && !h.Own }
 
-// Roots reports whether the runners are root's, and give each job an account.
+// Roots reports whether the runners run as root and start each job under that job's account.
 func (h Home) Roots() bool { return h.Foreign() && h.As == "" }
 
-// Root is the folder of the runners that new jobs go to.
+// Root returns the directory that contains the directories of the runners for new jobs.
 func (h Home) Root() string {
 	if h.Socket != "" && h.As != "" {
 		return filepath.Join(h.Dir, asPrefix+h.As)
@@ -53,26 +59,26 @@ func (h Home) Root() string {
 	return h.Dir
 }
 
-// folders are all folders that may have runners.
+// folders returns all directories that may contain runners' directories.
 func (h Home) folders() []string {
-	others, _ := filepath.Glob(filepath.Join(h.Dir, asPrefix+"*")) // the pattern is right
+	others, _ := filepath.Glob(filepath.Join(h.Dir, asPrefix+"*")) // cannot fail, as the pattern is valid
 	return append([]string{h.Dir}, others...)
 }
 
-// OfAnAccount reports whether a runner's folder is below that of runners that have become
-// an account: what they run may have done anything to it.
+// OfAnAccount reports whether a runner's directory belongs to a runner that has switched to an account.
+// Jobs of that runner have the same account, so they may have changed anything in the directory.
 // See docs/decisions/0076.
 func OfAnAccount(dir string) bool {
 	return strings.HasPrefix(filepath.Base(filepath.Dir(dir)), asPrefix)
 }
 
-// isRunner reports whether a folder below that of the runners is a runner's.
+// isRunner reports whether a name in the runners' directory is that of a runner's directory.
 func isRunner(name string) bool {
 	return name != outputsName && name != placesName && name != programsName && !strings.HasPrefix(name, asPrefix)
 }
 
-// Find lists the folders of runners, living and dead ones. An account that has made the
-// folder around its runners unreadable hides them all; a runner's own that it has is listed.
+// Find lists the directories of all runners, living and dead. It skips the runners of an account if
+// that account has made the directory around them unreadable.
 func (h Home) Find() (dirs []string, err error) {
 	for _, root := range h.folders() {
 		entries, err := os.ReadDir(root)
@@ -91,7 +97,7 @@ func (h Home) Find() (dirs []string, err error) {
 	return dirs, nil
 }
 
-// Living lists the folders of runners that live.
+// Living lists the directories of the living runners, and of those that cannot be checked.
 func (h Home) Living() (live []string, err error) {
 	dirs, err := h.Find()
 	for _, dir := range dirs {
@@ -102,7 +108,7 @@ func (h Home) Living() (live []string, err error) {
 	return live, err
 }
 
-// Outputs lists the folders that may have output files.
+// Outputs lists the directories that may contain output files.
 func (h Home) Outputs() (list []string) {
 	for _, root := range h.folders() {
 		list = append(list, filepath.Join(root, outputsName))
@@ -124,27 +130,27 @@ func (h Home) Output(ref string) (*os.File, error) {
 	return nil, &os.PathError{Op: "open", Path: OutputPath(h.Dir, ref), Err: os.ErrNotExist}
 }
 
-// aloneWord asks for a runner that runs one job alone, and asWord, with a name behind it,
-// for one that becomes an account. tmpdirWord begins the job_tmpdir of a
-// runner of the service's own account: the rest of the line.
+// Words of a request for a runner. aloneWord asks for a runner that runs one isolated job. asWord and
+// the name of an account ask for a runner that switches to that account. tmpdirWord comes last: the
+// rest of the line is the job_tmpdir for a runner of the service's own account.
 const (
 	aloneWord  = "alone"
 	asWord     = "as="
 	tmpdirWord = "tmpdir="
 )
 
-// readyWord begins the line by which a new runner names its folder, and refusedWord the
-// one by which it says why there is none.
+// Words of the reply to a request for a runner. readyWord begins the line in which a new runner names
+// its directory. refusedWord begins a line with the reason why no runner was started.
 const (
 	readyWord   = "queuectl runner "
 	refusedWord = "queuectl refused "
 )
 
-// readyWithin bounds the start of a runner.
+// readyWithin bounds the time that a runner takes to start.
 const readyWithin = 10 * time.Second
 
-// Spawn starts a runner, which runs one job only if it is to be alone, and returns its
-// folder once it listens.
+// Spawn starts a runner and returns its directory once the runner listens. With alone, the runner runs
+// one isolated job only.
 func (h Home) Spawn(alone bool) (dir string, err error) {
 	name := ""
 	if h.Socket != "" {
@@ -168,9 +174,9 @@ func (h Home) Spawn(alone bool) (dir string, err error) {
 	return filepath.Join(h.Root(), name), nil
 }
 
-// End ends the runner of a folder that does not answer, by SIGKILL: what it runs is for
-// the one who recovers it. Root's runner is ended by a process of root's, which is asked
-// for by the socket.
+// End kills an unresponsive runner with SIGKILL. It does not end the runner's jobs, which is the task
+// of Recover. If the runner runs as root, a process of root kills it, which End requests through the
+// socket.
 func (h Home) End(dir string) error {
 	if !h.Foreign() {
 		return endRunner(dir)
@@ -185,8 +191,8 @@ func (h Home) End(dir string) error {
 	return nil
 }
 
-// EndAll asks the runners that live to end, and ends those that have not after a while,
-// with all that they run. It says how many there were.
+// EndAll asks all living runners to end. After the given time, it kills those that still live, together
+// with their jobs. It returns the number of runners that ended.
 func (h Home) EndAll(within time.Duration) (ended int, err error) {
 	live, err := h.Living()
 	told := map[string]error{}
@@ -201,7 +207,7 @@ func (h Home) EndAll(within time.Duration) (ended int, err error) {
 			}
 		}
 		if lives, _ := Lives(dir); !lives {
-			continue // also if it was ending by itself, and could be told nothing
+			continue // ended; an error from asking it to end does not matter
 		}
 		err = errors.Join(err, told[dir])
 		if failed := endRunner(dir); failed != nil {
@@ -215,14 +221,14 @@ func (h Home) EndAll(within time.Duration) (ended int, err error) {
 	return ended, err
 }
 
-// endWord begins what is asked for when a runner is to be ended; its folder below that of
-// root's runners follows.
+// endWord begins the request to kill a runner. The path of the runner's directory follows, relative to
+// the directory of root's runners.
 const endWord = "end="
 
-// endRunner ends the runner of a folder, unless it has ended.
+// endRunner kills the runner of a directory, unless it has ended.
 func endRunner(dir string) error { return tellRunner(dir, process.End) }
 
-// tellRunner has the process of a runner told something.
+// tellRunner calls tell for the process of the living runner of a directory.
 func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) error {
 	t, of, err := readLiving(dir)
 	if err != nil {
@@ -234,7 +240,7 @@ func tellRunner(dir string, tell func(pid int, ticks int64, of *uint32) error) e
 	return tell(t.pid, t.ticks, of)
 }
 
-// readReady reads the line by which a new runner names its folder.
+// readReady reads the reply of a new runner and returns the name of its directory.
 func readReady(from io.Reader) (name string, err error) {
 	line, err := bufio.NewReader(io.LimitReader(from, 4096)).ReadString('\n')
 	line = strings.TrimSuffix(line, "\n")
@@ -251,10 +257,10 @@ func readReady(from io.Reader) (name string, err error) {
 	return name, nil
 }
 
-// lockAgain is how long a lock is waited for that a service or launcher has which just ends.
+// lockAgain is how long to wait for a lock whose holder may be about to end.
 const lockAgain = 2 * time.Second
 
-// lockSoon tries until it has a lock, or nil after lockAgain.
+// lockSoon calls try until it gets the lock. It returns nil if try does not get it within lockAgain.
 func lockSoon(try func() (f *os.File, ok bool, err error)) (*os.File, error) {
 	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
 		f, ok, err := try()

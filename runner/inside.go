@@ -18,34 +18,36 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Limits of what an attempt leaves and tells, in bytes unless said otherwise.
+// Limits of the result and the progress that an attempt reports, in bytes unless stated otherwise.
 // See docs/decisions/0059.
 const (
 	maxValue     = 64 << 10
-	maxNesting   = 24  // of it: it travels inside of other JSON
-	maxTold      = 256 // text of its progress
+	maxNesting   = 24  // levels; the value is later nested in other JSON
+	maxTold      = 256 // bytes of a progress text
 	maxNotedLine = 1 << 10
 )
 
-// tellEvery is the least time between two frames about the progress of an attempt.
+// tellEvery is the shortest time between two progress frames of one attempt.
 const tellEvery = 500 * time.Millisecond
 
-// resultName is the file in its folder that an attempt leaves as its result.
+// resultName is the file in an attempt's private directory that the attempt writes its result to.
 const resultName = "result.json"
 
-// inside is what an attempt has inside: its folder, and what it says there.
+// inside is the workspace of one attempt: its private directory, and what the attempt reports through
+// it (a result and its progress).
 type inside struct {
 	s        *server
 	a        *attempt
 	folder   *workFolder
-	bare     bool   // the disk was too full for a folder
-	value    []byte // that it has left
-	fault    string // why it is none
+	bare     bool   // the disk was full, so the attempt runs without a private directory
+	value    []byte // the attempt's result, as compact JSON; nil if it wrote no valid result
+	fault    string // why the attempt's result file is invalid; "" if it is valid or missing
 	progress progress
-	masks    [][]byte // texts that are not kept
+	masks    [][]byte // secret values, replaced in everything the attempt reports
 }
 
-// Masks implements process.Notes. In JSON a text may be written with escapes.
+// Masks implements process.Notes. It also masks the JSON-escaped form of each text, since a result may
+// contain a secret with escapes.
 func (in *inside) Masks(texts [][]byte) {
 	in.masks = texts
 	for _, t := range texts {
@@ -56,15 +58,15 @@ func (in *inside) Masks(texts [][]byte) {
 	in.progress.masks = in.masks
 }
 
-// workFolder is that of one worker.
+// workFolder is the private directory that one worker gives to its attempts, one after the other.
 type workFolder struct {
 	*process.Folder
-	ended       time.Time // of the last attempt
-	env         []string  // that names the folder and what is there
-	path, notes string    // which ones it names
+	ended       time.Time // end of the worker's last attempt
+	env         []string  // variables that name the directory, the result file and the FIFO
+	path, notes string    // the values of Path and Notes that env was built from
 }
 
-// variables are the variables that name what there is for an attempt.
+// variables returns the environment variables that name the parts of the workspace.
 func (f *workFolder) variables() []string {
 	if f.path != f.Path || f.notes != f.Notes {
 		f.path, f.notes = f.Path, f.Notes
@@ -73,15 +75,18 @@ func (f *workFolder) variables() []string {
 	return f.env
 }
 
-// While attempts follow each other within rushGap a worker keeps a folder that is empty for the
-// next one: to make and remove one costs a fifth of what a short job does. Else it goes with its
-// attempt, and after a rush restAfter its end.
+// A worker removes the private directory when its attempt ends. But creating and removing a directory
+// takes a fifth of a short job's time. The worker therefore keeps an empty directory for its next
+// attempt in two cases: the attempt started within rushGap after the previous one ended, or other
+// attempts are waiting. A worker that finds no work removes the directory restAfter after its last
+// attempt ended.
 const (
 	rushGap   = time.Millisecond
 	restAfter = 50 * time.Millisecond
 )
 
-// newFolder makes a name for the folders of one worker. The caller does not hold mu.
+// newFolder returns the private directory of one new worker, under a new name. It does not create the
+// directory yet. The caller does not hold mu.
 func (s *server) newFolder() *workFolder {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,8 +94,9 @@ func (s *server) newFolder() *workFolder {
 	return &workFolder{Folder: process.NewFolder(filepath.Join(s.place, strconv.Itoa(s.folders)))}
 }
 
-// rest removes the folder of a worker that has nothing to do, once a rush is over, and reports
-// whether it did. The caller holds mu, which is released meanwhile.
+// rest removes the private directory of an idle worker, if restAfter has passed since the worker's last
+// attempt ended. Otherwise it schedules a wake-up of the idle workers. It reports whether it removed
+// the directory. The caller holds mu; rest releases mu while it removes the directory.
 func (s *server) rest(f *workFolder) bool {
 	if time.Since(f.ended) < restAfter {
 		if s.rests == nil {
@@ -109,12 +115,13 @@ func (s *server) rest(f *workFolder) bool {
 	return true
 }
 
-// begin gives a command its folder, and names in its environment what is there.
+// begin creates the private directory of a command and adds the variables that name it to the command's
+// environment.
 func (in *inside) begin(c *process.Command) error {
 	f := in.folder
 	deps := in.a.start.Deps
 	err := f.Open(c.As)
-	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // its parent directory was removed
+	if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ENOTDIR) { // the parent was removed
 		if _, err = makePlace(&in.s.Options, in.s.name, in.s.accounts != nil); err == nil {
 			err = f.Open(c.As)
 		}
@@ -122,7 +129,7 @@ func (in *inside) begin(c *process.Command) error {
 	if err != nil {
 		if in.bare = len(deps) == 0 && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)); in.bare {
 			in.s.Log.Warn("no disk space for a job's private directory; the job runs without one", "job", in.a.start.Seq, "error", err)
-			return nil // a full disk keeps no job from running
+			return nil // a full disk does not keep a job from running
 		}
 		return err
 	}
@@ -139,8 +146,9 @@ func (in *inside) begin(c *process.Command) error {
 	return nil
 }
 
-// end takes what the command has left, and has the folder removed: at once if it is empty
-// and no other attempt waits for the worker.
+// end reads the result and the progress that the command left. It moves a used directory aside and lets
+// the sweeper remove it. It removes an unused directory immediately, or keeps it for the worker's next
+// attempt (see rushGap).
 func (in *inside) end(r *process.Result) {
 	f := in.folder
 	if in.bare {
@@ -168,15 +176,15 @@ func (in *inside) end(r *process.Result) {
 	f.ended = r.EndedAt
 }
 
-// idle reports whether no attempt waits.
+// idle reports whether no attempt waits for a worker.
 func (s *server) idle() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.waiting) == 0
 }
 
-// readValue reads the result that an attempt has left, nil if it has left none or what
-// it has left is none, which fault explains.
+// readValue reads the result that an attempt wrote. It returns nil if the attempt wrote no result. If
+// the result is invalid, it returns nil and the reason in fault.
 func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
 	raw, err := f.Read(resultName, maxValue)
 	switch {
@@ -200,7 +208,7 @@ func readValue(f *workFolder, masks [][]byte) (value []byte, fault string) {
 	return compact.Bytes(), ""
 }
 
-// nesting is how deep JSON nests; of what is no JSON it may be anything.
+// nesting returns how deep JSON is nested. For invalid JSON the number is meaningless.
 func nesting(raw []byte) (most int) {
 	depth, text := 0, false
 	for i := 0; i < len(raw); i++ {
@@ -220,15 +228,16 @@ func nesting(raw []byte) (most int) {
 	return most
 }
 
-// progress reads lines of N or N text, of which the last one counts.
+// progress parses the lines that an attempt writes to its progress FIFO. A line is "N" or "N text",
+// with N in percent. The last valid line counts.
 type progress struct {
 	last  wire.Progress
-	line  []byte   // that has not ended yet
-	skip  bool     // it is too long
-	masks [][]byte // texts that are not kept
+	line  []byte   // the current line so far, without its end
+	skip  bool     // the current line is longer than maxNotedLine and is ignored
+	masks [][]byte // secret values, replaced in each line
 }
 
-// take reads what follows.
+// take parses the next bytes from the FIFO. It reports whether they completed a valid line.
 func (p *progress) take(data []byte) (news bool) {
 	for len(data) > 0 {
 		end := bytes.IndexByte(data, '\n')
@@ -248,7 +257,8 @@ func (p *progress) take(data []byte) (news bool) {
 	return news
 }
 
-// flush takes what there is of a line for all of it.
+// flush parses the bytes of the current line as if the line had ended. It reports whether the line is
+// valid.
 func (p *progress) flush() (news bool) {
 	percent, text, ok := parseProgress(string(output.Masked(p.line, p.masks)))
 	if ok = ok && !p.skip; ok {
@@ -258,7 +268,7 @@ func (p *progress) flush() (news bool) {
 	return ok
 }
 
-// parseProgress reads N or N text, with N from 0 to 100; text is cut to what is kept.
+// parseProgress parses a line "N" or "N text", with N from 0 to 100. It cuts the text to maxTold bytes.
 func parseProgress(line string) (percent int64, text string, ok bool) {
 	number, text, _ := strings.Cut(strings.TrimSpace(line), " ")
 	percent, err := strconv.ParseInt(strings.TrimSuffix(number, "%"), 10, 64)
@@ -268,7 +278,7 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	text = strings.TrimSpace(text)
 	if len(text) > maxTold {
 		text = text[:maxTold]
-		for range utf8.UTFMax - 1 { // bytes of a character that was cut
+		for range utf8.UTFMax - 1 { // drop the bytes of a character that was cut in two
 			if r, size := utf8.DecodeLastRuneInString(text); r == utf8.RuneError && size == 1 {
 				text = text[:len(text)-1]
 			}
@@ -277,14 +287,16 @@ func parseProgress(line string) (percent int64, text string, ok bool) {
 	return percent, strings.ToValidUTF8(text, "?"), true
 }
 
-// Noted is told what the command has noted, and tells the service of it in time. It is
-// called again while there is something to tell, or a line has not ended.
+// Noted implements process.Notes. It parses the bytes that the command wrote to its FIFO, and sends the
+// progress to the service at most once every tellEvery. It returns true if it must be called again
+// later, because progress is unsent or a line has not ended.
 func (in *inside) Noted(data []byte) (again bool) {
 	p := &in.progress
 	if !p.take(data) && len(data) == 0 && len(p.line) > 0 {
-		p.flush() // it was written without an end
+		p.flush() // no more bytes came, so the line counts although it has no newline
 	}
-	told := in.a.progress // which only this goroutine changes
+	// Only this goroutine changes in.a.progress, so it can be read without mu.
+	told := in.a.progress
 	if p.last.At == told.At {
 		return len(p.line) > 0
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Lines of N and N text are read as they come, in whatever pieces; all else is passed over.
+// Lines "N" and "N text" are parsed however they are divided into reads. All other lines are ignored.
 func TestProgressLines(t *testing.T) {
 	long := strings.Repeat("é", 200)
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestProgressLines(t *testing.T) {
 	}
 }
 
-// Whatever a job writes, what is told of it is within its bounds.
+// Whatever bytes a job writes, its reported progress stays within the limits.
 func FuzzProgress(f *testing.F) {
 	f.Add([]byte("40 x\n"), []byte("50"))
 	f.Fuzz(func(t *testing.T, first, second []byte) {

@@ -17,45 +17,48 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// segmentBytes is when the journal goes on in a new file; below resetBytes an
-// empty one is not worth a system call.
+// segmentBytes is the size of a segment after which the journal continues in a new file. A segment
+// without unacknowledged results is truncated only if it is larger than resetBytes: a smaller one is
+// not worth a system call.
 // See docs/decisions/0057.
 const (
 	segmentBytes = 64 << 20
 	resetBytes   = 1 << 20
 )
 
-// windowBytes is how much of a segment is mapped at a time.
+// windowBytes is the size of the mapped part of a segment.
 const windowBytes = 128 << 10
 
-// zeros are what stands where no record is yet: they end a segment that is read.
+// zeros fills the part of a segment that has no records yet. A reader stops there.
 var zeros [windowBytes]byte
 
-// journal keeps the results that are not acknowledged, in files, without
-// fsync: what is written outlives every death of a process. A record is a
-// CRC-32 (IEEE) of the frame that follows it. It goes into a window, a shared
-// mapping of the end of the segment, where that is safe, for that is no system
-// call; else it is one write. Its methods may be called at once.
+// journal stores the results that the service has not acknowledged, in files. It does not sync them:
+// written data survives the death of any process, but not a power cut.
+//
+// A record is a CRC-32 (IEEE) followed by the frame that it covers. On file systems where that is safe,
+// records are copied into a window, which is a shared mapping of the end of the segment. This takes no
+// system call. Otherwise each record is one write. The methods may be called concurrently.
 type journal struct {
 	dir  string
-	mode os.FileMode   // of its files
-	note func(written) // is told how much is in it, before less is and after more is
+	mode os.FileMode // mode of the segment files
+	// note receives the size of the journal: before the journal shrinks, and after it has grown.
+	note func(written)
 
-	mu       sync.Mutex // held over writes: half a record must be taken back before the next
+	mu       sync.Mutex // held during writes, so that an incomplete record is removed before the next one
 	file     *os.File
-	n        int // of the current segment
+	n        int // number of the current segment
 	size     int64
-	window   []byte        // nil if there is none
-	from     int64         // of the segment, where the window begins
-	windows  bool          // there may be one
-	unacked  map[int]int   // results by segment
-	older    map[int]int64 // bytes of segments that are written no more
-	unsynced map[int]bool  // segments that a power cut may lose
+	window   []byte        // mapped part of the segment; nil if nothing is mapped
+	from     int64         // offset of the window in the segment
+	windows  bool          // the current segment can be memory-mapped
+	unacked  map[int]int   // number of unacknowledged results by segment
+	older    map[int]int64 // sizes in bytes of the earlier segments that still hold results
+	unsynced map[int]bool  // segments with data that a power cut may lose
 	buf      []byte
 }
 
-// written is how much of a journal there must be, in bytes: of the segment that is written,
-// and of older ones.
+// written is how many bytes a complete journal has at least: in the current segment, and in all older
+// segments together.
 type written struct {
 	segment      int
 	bytes, older int64
@@ -66,7 +69,7 @@ func openJournal(dir string, mode os.FileMode, note func(written)) (*journal, er
 	return j, j.next()
 }
 
-// noted tells how much is in the journal. The caller holds mu.
+// noted passes the size of the journal to note. The caller holds mu.
 func (j *journal) noted() {
 	w := written{segment: j.n, bytes: j.size}
 	for _, size := range j.older {
@@ -81,7 +84,7 @@ func (j *journal) next() error {
 		return fmt.Errorf("open the result journal: %w", err)
 	}
 	if j.file != nil {
-		j.file.Close() // its records are written
+		j.file.Close() // an error does not matter, as all records are written
 		if j.unacked[j.n] > 0 {
 			j.older[j.n] = j.size
 		}
@@ -99,7 +102,7 @@ func segmentPath(dir string, n int) string {
 	return filepath.Join(dir, journalName+"."+strconv.Itoa(n))
 }
 
-// append writes a result's frame and says which segment holds it, 0 if none does.
+// append writes the frame of a result. It returns the number of the segment, or 0 after an error.
 func (j *journal) append(frame []byte) (segment int, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -115,7 +118,8 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	j.buf = append(j.buf, frame...)
 	if !j.reach(len(j.buf)) || !j.store(j.buf) {
 		if _, err := j.file.WriteAt(j.buf, j.size); err != nil {
-			return 0, errors.Join(err, j.file.Truncate(j.size)) // half a record would hide those after it
+			// Remove an incomplete record, because it would hide the records after it.
+			return 0, errors.Join(err, j.file.Truncate(j.size))
 		}
 	}
 	j.size += int64(len(j.buf))
@@ -125,8 +129,8 @@ func (j *journal) append(frame []byte) (segment int, err error) {
 	return j.n, nil
 }
 
-// store copies a record into the window. If that fails, as after somebody has cut the file short, there is no window any more. The caller
-// holds mu.
+// store copies a record into the window. It returns false if that fails, for example because another
+// process has truncated the file. The journal then uses no window any more. The caller holds mu.
 func (j *journal) store(record []byte) (ok bool) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -140,8 +144,9 @@ func (j *journal) store(record []byte) (ok bool) {
 	return true
 }
 
-// reach reports whether the window has room for a record of n bytes, and moves it to the end of the segment if it must. What
-// it shows has its place on the disk: a full one would end the runner at the first write to what has none. The caller holds mu.
+// reach reports whether the window has room for a record of n bytes. If necessary, it moves the window
+// to the end of the segment. It first fills that part of the file with zeros, to reserve disk space:
+// writing to a mapping without disk space would kill the runner (SIGBUS). The caller holds mu.
 func (j *journal) reach(n int) bool {
 	if j.size+int64(n) <= j.from+int64(len(j.window)) {
 		return true
@@ -157,7 +162,7 @@ func (j *journal) reach(n int) bool {
 		j.window, err = share(j.file, from, windowBytes)
 	}
 	if err != nil {
-		j.file.Truncate(j.size) // a full disk has no room to spare
+		j.file.Truncate(j.size) // give back the space, as the disk may be full
 		j.windows, j.window = false, nil
 		return false
 	}
@@ -165,22 +170,24 @@ func (j *journal) reach(n int) bool {
 	return true
 }
 
-// unmap gives the window up. The caller holds mu.
+// unmap removes the window. The caller holds mu.
 func (j *journal) unmap() {
 	if j.window != nil {
-		unshare(j.window) // nothing can be done about an error
+		unshare(j.window) // an error can be ignored, because there is nothing to do about it
 		j.window, j.from = nil, 0
 	}
 }
 
-// ack forgets a record of a segment; a segment without any is removed.
+// ack counts a result of a segment as acknowledged. It removes the file of a segment that holds no
+// other results.
 func (j *journal) ack(segment int) {
 	if j.forget(segment) {
-		os.Remove(j.path(segment)) // if it stays, its leases are stale
+		os.Remove(j.path(segment)) // if the file stays, the service ignores its results as outdated
 	}
 }
 
-// forget reports whether the file of a segment is of no more use.
+// forget counts a result of a segment as acknowledged. It reports whether the segment's file can be
+// removed. It truncates the current segment instead.
 func (j *journal) forget(segment int) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -197,7 +204,7 @@ func (j *journal) forget(segment int) bool {
 	if j.size > resetBytes {
 		size := j.size
 		j.size = 0
-		j.unmap() // which must not show what is not there
+		j.unmap() // the window must not extend beyond the end of the file
 		j.noted()
 		if j.file.Truncate(0) != nil {
 			j.size = size
@@ -207,7 +214,7 @@ func (j *journal) forget(segment int) bool {
 	return false
 }
 
-// sync makes all segments that hold something survive a power cut.
+// sync flushes all segments that hold new data, so that they survive a power cut.
 func (j *journal) sync() error {
 	j.mu.Lock()
 	var segments []int
@@ -220,9 +227,9 @@ func (j *journal) sync() error {
 	for i, n := range segments {
 		err := syncFile(j.path(n))
 		if err == nil && i == len(segments)-1 {
-			err = syncFolder(j.dir) // their names
+			err = syncFolder(j.dir) // makes the names of the segments survive too
 		}
-		if err == nil || errors.Is(err, os.ErrNotExist) { // acknowledged meanwhile
+		if err == nil || errors.Is(err, os.ErrNotExist) { // a missing segment was acknowledged
 			continue
 		}
 		j.mu.Lock()
@@ -250,19 +257,20 @@ func (j *journal) close() error {
 	return j.file.Close()
 }
 
-// maxJournal bounds what is read of a dead runner's journal, in bytes: an account's runner
-// may have left anything there.
+// maxJournal bounds how many bytes of a dead runner's journal are read: jobs of an account's runner can
+// write anything there.
 const maxJournal = 1 << 30
 
-// readJournal reads the results of a dead runner's journal that are wanted. A record that
-// is torn or damaged ends its segment. whole says that all is there which the runner noted.
+// readJournal reads a dead runner's journal and returns the results whose leases are wanted. A damaged
+// or incomplete record ends its segment. whole reports whether the journal contains at least the bytes
+// that the runner noted in least.
 func readJournal(dir string, least written, wanted func(wire.Lease) bool) (results []*wire.Result, whole bool, err error) {
 	segments, err := segmentsOf(dir)
 	if err != nil {
 		return nil, false, err
 	}
 	there, read := written{segment: least.segment}, 0
-	newest := least.segment == 0 // it died before it had a journal
+	newest := least.segment == 0 // the runner died before it created a journal
 	for _, n := range segments {
 		raw, err := readPlain(segmentPath(dir, n), segmentBytes+2*wire.MaxFrame)
 		if errors.Is(err, os.ErrNotExist) {
@@ -290,7 +298,7 @@ func readJournal(dir string, least written, wanted func(wire.Lease) bool) (resul
 	return results, newest && there.bytes >= least.bytes && there.older >= least.older, nil
 }
 
-// segmentsOf lists the segments of a journal in order.
+// segmentsOf lists the numbers of a journal's segments in ascending order.
 func segmentsOf(dir string) (segments []int, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, journalName+".*"))
 	for _, name := range names {
@@ -302,8 +310,8 @@ func segmentsOf(dir string) (segments []int, err error) {
 	return segments, err
 }
 
-// parseJournal reads the records of a segment up to the first that is torn or damaged, and
-// says how many bytes they have.
+// parseJournal reads the records of a segment up to the first damaged or incomplete one. good is the
+// size of these records in bytes.
 func parseJournal(raw []byte) (results []*wire.Result, good int) {
 	for len(raw)-good > 4 {
 		record := raw[good:]
@@ -319,10 +327,10 @@ func parseJournal(raw []byte) (results []*wire.Result, good int) {
 	return results, good
 }
 
-// maxSpared bounds what is read of them, in bytes.
+// maxSpared bounds how many bytes readSpared reads.
 const maxSpared = 16 << 20
 
-// readSpared reads the process groups that a dead runner's jobs may leave.
+// readSpared reads the process groups that a dead runner's jobs were allowed to leave behind.
 func readSpared(dir string) (map[int]bool, error) {
 	spared := map[int]bool{}
 	raw, err := readPlain(filepath.Join(dir, sparedName), maxSpared)

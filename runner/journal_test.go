@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// result is the frame of a result of a job.
+// result returns the frame of a job's result.
 func result(seq int64) []byte {
 	return wire.Append(nil, &wire.Result{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq, Fence: 1}}, Output: bytes.Repeat([]byte("x"), 100)})
 }
@@ -42,7 +42,7 @@ func put(t *testing.T, j *journal, seqs ...int64) (segments []int) {
 	return segments
 }
 
-// holds checks which jobs' results a dead runner's journal tells.
+// holds checks which jobs have results in a dead runner's journal.
 func holds(t *testing.T, dir, when string, want ...int64) {
 	t.Helper()
 	results, _, err := readJournal(dir, written{}, func(wire.Lease) bool { return true })
@@ -58,8 +58,7 @@ func holds(t *testing.T, dir, when string, want ...int64) {
 	}
 }
 
-// What was appended is read back in order, from a journal that is open still,
-// as after a SIGKILL.
+// Appended results are read back in order from a journal that is still open, as it is after a SIGKILL.
 func TestJournalIsReadAsWritten(t *testing.T) {
 	j := newJournal(t)
 	holds(t, j.dir, "empty")
@@ -68,8 +67,8 @@ func TestJournalIsReadAsWritten(t *testing.T) {
 	holds(t, t.TempDir(), "no journal")
 }
 
-// Results that go on from window to window, and one that no window has room for, are read back in order; so are
-// those that are written where there is no window.
+// Results are read back in order when the window moves, when one result is larger than a window, and
+// when no window is used.
 func TestJournalGoesThroughWindows(t *testing.T) {
 	for _, windows := range []bool{true, false} {
 		j := newJournal(t)
@@ -92,7 +91,8 @@ func TestJournalGoesThroughWindows(t *testing.T) {
 	}
 }
 
-// A segment that somebody cuts short while it is mapped ends nothing: what is appended then is written.
+// If another process truncates a segment while it is mapped, the runner survives and writes later
+// results.
 func TestCutSegmentEndsNothing(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1)
@@ -105,7 +105,7 @@ func TestCutSegmentEndsNothing(t *testing.T) {
 	holds(t, j.dir, "after it was cut short", 3)
 }
 
-// A last record that is torn, at whatever byte, costs no other.
+// A last record that is incomplete, at any byte, does not affect the records before it.
 func TestTornTailCostsNoOtherRecord(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1, 2)
@@ -122,8 +122,7 @@ func TestTornTailCostsNoOtherRecord(t *testing.T) {
 	}
 }
 
-// A bit that turned anywhere in a record is noticed: that record is not told,
-// those before it are.
+// A flipped bit anywhere in a record is detected: that record is not returned, but those before it are.
 func TestDamagedRecordIsNotTold(t *testing.T) {
 	raw := []byte(nil)
 	for seq := range int64(3) {
@@ -140,8 +139,8 @@ func TestDamagedRecordIsNotTold(t *testing.T) {
 	}
 }
 
-// The journal goes on in a new segment when one is large, which is read after
-// the ones before it, the tenth too.
+// The journal continues in a new segment when a segment has its full size. Segments are read in numeric
+// order, also from the tenth on.
 func TestJournalGoesOnInSegments(t *testing.T) {
 	j := newJournal(t)
 	var want []int64
@@ -156,8 +155,8 @@ func TestJournalGoesOnInSegments(t *testing.T) {
 	holds(t, j.dir, "twelve segments", want...)
 }
 
-// A segment goes when all its results are acknowledged, in any order, and not
-// before; the one that is written stays.
+// A segment is removed when all its results are acknowledged, in any order, and not before. The current
+// segment stays.
 func TestAcknowledgedSegmentsGo(t *testing.T) {
 	j := newJournal(t)
 	put(t, j, 1, 2)
@@ -180,7 +179,7 @@ func TestAcknowledgedSegmentsGo(t *testing.T) {
 	holds(t, j.dir, "after it was emptied", 5)
 }
 
-// newTable is the table of the runner 4711, which began at 99.
+// newTable creates the running table of a runner with pid 4711 and start time 99.
 func newTable(t *testing.T, dir string) *table {
 	t.Helper()
 	table, err := makeTable(dir, 0o600, 4711, 99)
@@ -195,7 +194,7 @@ func newTable(t *testing.T, dir string) *table {
 	return table
 }
 
-// newNotes are the table and the journal of that runner, in its folder.
+// newNotes creates the running table and the journal of that runner in a new directory.
 func newNotes(t *testing.T) (dir string, table *table, j *journal) {
 	t.Helper()
 	dir = t.TempDir()
@@ -208,7 +207,7 @@ func newNotes(t *testing.T) (dir string, table *table, j *journal) {
 	return dir, table, j
 }
 
-// The running table tells, after a death, who the runner was and what ran.
+// After a runner has died, its running table shows its pid and the running attempts.
 func TestRunningTableIsReadBack(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
@@ -230,9 +229,9 @@ func TestRunningTableIsReadBack(t *testing.T) {
 	}
 }
 
-// While a runner is unresponsive, its files show which attempts it has begun. Its running table lists the running
-// attempts. Its journal lists the attempts that have ended and whose results no service has received. An attempt
-// without a process may not have started yet.
+// The files of an unresponsive runner show which attempts it has started. Its running table lists the
+// running attempts. Its journal lists the attempts that have ended and whose results no service has
+// received. An attempt without a process may not have started yet.
 func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
 	dir, table, j := newNotes(t)
 	of := func(seq int64) wire.Lease { return wire.Lease{Seq: seq, Fence: 1} }
@@ -246,7 +245,7 @@ func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
 	if want := map[wire.Lease]bool{of(1): false, of(2): true, of(4): true}; !ok || !maps.Equal(begun, want) {
 		t.Errorf("got %v, %t; want %v", begun, ok, want)
 	}
-	j.file.Close() // else Windows keeps it
+	j.file.Close() // on Windows, an open file cannot be removed
 	if err := os.Remove(j.path(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -255,8 +254,8 @@ func TestWhatHungIsKnownToHaveBegun(t *testing.T) {
 	}
 }
 
-// A boot that was noted and cut short is as good as none: nobody takes it for an earlier
-// one, whose processes have ended.
+// A damaged boot ID counts as missing. It must not count as an earlier boot, because then the processes
+// of the runner would count as ended.
 func TestCutBootIsUnknown(t *testing.T) {
 	boot, err := process.BootID()
 	if err != nil {
@@ -276,7 +275,8 @@ func TestCutBootIsUnknown(t *testing.T) {
 	}
 }
 
-// A copy of the table says what ran, and names nobody whose processes could be ended.
+// The copy of a running table shows the attempts but no runner process, so no process of the original
+// runner is ended.
 func TestCopiedTableNamesNobody(t *testing.T) {
 	dir, clone := t.TempDir(), t.TempDir()
 	table := newTable(t, dir)
@@ -302,8 +302,8 @@ func TestCopiedTableNamesNobody(t *testing.T) {
 	}
 }
 
-// Slots have their place on the disk before they are used, and no more are used
-// than have: writing to one that a full disk has no place for would end the runner.
+// Slots have disk space before they are used, and no slot without disk space is used: on a full disk,
+// writing to it would kill the runner.
 func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
 	dir := t.TempDir()
 	table := newTable(t, dir)
@@ -317,7 +317,7 @@ func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
 	if got, _ := readTable(dir); len(got.running) != 1 || got.running[0].Seq != 5 {
 		t.Errorf("got %v, want what was there before", got.running)
 	}
-	table.file.Close() // as good as a full disk
+	table.file.Close() // makes writes fail, like a full disk
 	if n, err := table.reserve(maxSlots); n < 1000 || n == maxSlots || err == nil {
 		t.Errorf("got room for %d, %v, want about 1000 and why", n, err)
 	}
@@ -326,7 +326,7 @@ func TestSlotsHaveTheirPlaceOnTheDisk(t *testing.T) {
 	}
 }
 
-// A runner that died before it had a table ran nothing.
+// A runner that died before it had a running table has run no attempts.
 func TestNoTableMeansNothingRan(t *testing.T) {
 	dir := t.TempDir()
 	for _, half := range []int{-1, 0, slotBytes - 1} {
@@ -341,8 +341,7 @@ func TestNoTableMeansNothingRan(t *testing.T) {
 	}
 }
 
-// A reference names a file of the outputs' folder and nothing else, so that
-// deleting by it deletes nothing else.
+// A valid reference names only a file in the output directory, so Purge removes nothing else.
 func TestReferencesNameOutputsOnly(t *testing.T) {
 	if ref := OutputRef(wire.Lease{Seq: 12, Fence: 3}); ref != "12-3" || !ValidRef(ref) {
 		t.Errorf("got %q, want 12-3 and valid", ref)
@@ -365,8 +364,7 @@ func TestReferencesNameOutputsOnly(t *testing.T) {
 	}
 }
 
-// No bytes make reading a journal panic, and it tells nothing but results whose
-// sum is right.
+// No input makes the journal parser panic, or hides a valid record before it.
 func FuzzJournal(f *testing.F) {
 	frame := result(1)
 	record := append(binary.LittleEndian.AppendUint32(nil, crc32.ChecksumIEEE(frame)), frame...)
@@ -381,7 +379,8 @@ func FuzzJournal(f *testing.F) {
 	})
 }
 
-// A header of which a bit is another one names no runner, and is not taken for that of a copied folder, whose trees are of another one.
+// A running table with a damaged header names no runner. It must not count as a copy either, because
+// then the runner's process trees would count as those of another runner.
 func TestDamagedHeaderIsNoCopy(t *testing.T) {
 	for at := range 8 * journalField {
 		dir := t.TempDir()

@@ -9,20 +9,26 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The service may have its leases for a time only, which it prolongs. A runner whose service does not, or cannot say so, ends what
-// it runs before others may begin it anew.
+// This file ends a runner's jobs when the leases of its service expire.
+//
+// A service that shares its queue with other nodes has its leases for a limited time, and renews them.
+// With each renewal it sends the runner a new deadline (PROLONG). If the deadline passes without a
+// renewal, the runner ends its jobs, so that another node can start them again. The service itself
+// cannot be relied on for this, because it may hang or be dead. For the same reason a watchdog process
+// ends a runner that hangs at the deadline.
 
-// prolong has the runner go on for a while. The caller holds mu.
+// prolong sets a new end of the leases, or none if For is 0. The caller holds mu.
 // See docs/decisions/0030.
 func (s *server) prolong(f *wire.Prolong) {
 	if s.lapse != nil {
 		s.lapse.Stop()
 	}
 	s.until, s.untilBoot = time.Time{}, 0
-	if forTime := f.For > 0; forTime != s.forTime { // who writes to a disk that stands still waits with mu
+	// Write to the table only if needed: on a disk that hangs, the write would block with mu held.
+	if forTime := f.For > 0; forTime != s.forTime {
 		s.forTime = forTime
 		s.table.leased(forTime)
-		s.more.Broadcast() // what is leased for ever needs no watchdog
+		s.more.Broadcast() // attempts whose leases do not expire need not wait for a watchdog
 	}
 	if !s.forTime {
 		s.guard.until(never)
@@ -34,14 +40,14 @@ func (s *server) prolong(f *wire.Prolong) {
 	s.guardLeases()
 }
 
-// never is an instant that does not come.
+// never is an instant that is never reached.
 const never = time.Duration(math.MaxInt64)
 
-// lateMost is how much later than the time is over a runner may end what it runs: less than half of what the shortest lease leaves between that and
-// its own end.
+// lateMost is how long after the end of the leases the watchdog kills a runner that has not ended its
+// jobs. It is less than half of the time between that end and the end of the shortest node lease.
 const lateMost = 150 * time.Millisecond
 
-// guardLeases has the watchdog end this process if it stands still when the time is over. The caller holds mu.
+// guardLeases sets the time at which the watchdog kills this process if it hangs. The caller holds mu.
 func (s *server) guardLeases() {
 	now := SinceBoot()
 	due := now + time.Until(s.until)
@@ -51,10 +57,11 @@ func (s *server) guardLeases() {
 	s.guard.until(max(due, now) + lateMost)
 }
 
-// lapseLook is how soon after a machine has slept it is seen that the time is over: timers do not count its sleep.
+// lapseLook bounds the time between two checks of the leases' end. Timers do not count the time that a
+// machine sleeps, so only such a check detects soon after a sleep that the leases have expired.
 const lapseLook = time.Second
 
-// leaseLeft is when to look whether the time is over. The caller holds mu.
+// leaseLeft returns how long to wait before the next check of the leases' end. The caller holds mu.
 func (s *server) leaseLeft() time.Duration {
 	left := time.Until(s.until)
 	if s.untilBoot != 0 {
@@ -63,7 +70,7 @@ func (s *server) leaseLeft() time.Duration {
 	return max(left, 0)
 }
 
-// lookLapsed ends what runs if the time is over.
+// lookLapsed ends all jobs if the leases have expired. Otherwise it schedules the next check.
 func (s *server) lookLapsed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -76,15 +83,16 @@ func (s *server) lookLapsed() {
 	}
 }
 
-// guardWithin is how long a watchdog may take to start before that is told.
+// guardWithin is how long the start of a watchdog may take before a message is logged.
 const guardWithin = 5 * time.Second
 
 func (s *server) unguarded() {
 	s.Log.Error("watchdog not running yet; until it runs, this runner starts no jobs that another node could take over")
 }
 
-// watchLeases has a watchdog end what runs if the runner dies, once its service has leases for a time: of a
-// service that stands still or has died nobody else would do so in time. It returns when the runner ends.
+// watchLeases starts a watchdog once the service has leases that expire. If the runner dies, the
+// watchdog ends its jobs in time even if the service hangs or is dead. watchLeases returns when the
+// runner ends.
 func (s *server) watchLeases() {
 	select {
 	case <-s.leases:
@@ -100,11 +108,12 @@ func (s *server) watchLeases() {
 	s.guards(w)
 	<-s.ended
 	s.guards(nil)
-	s.table.leased(false) // for the watchdog: nothing of it runs
+	s.table.leased(false) // shows the watchdog that no jobs are left to end
 	w.end()
 }
 
-// guards has a watchdog, or none, look after the leases. What is leased for a time begins from then on.
+// guards sets the watchdog for the leases, nil for none. From then on, the runner starts attempts whose
+// leases expire.
 func (s *server) guards(w *watchdog) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,12 +124,12 @@ func (s *server) guards(w *watchdog) {
 	}
 }
 
-// lapsed reports whether the time is over. The caller holds mu.
+// lapsed reports whether the leases have expired. The caller holds mu.
 func (s *server) lapsed() bool {
 	return !s.until.IsZero() && (!time.Now().Before(s.until) || s.untilBoot != 0 && SinceBoot() >= s.untilBoot)
 }
 
-// endLapsed ends all that runs. The caller holds mu.
+// endLapsed ends all jobs. The caller holds mu.
 func (s *server) endLapsed() {
 	s.guard.until(never)
 	ended := 0

@@ -12,8 +12,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// What is not prolonged in time is over: what waits is forgotten, and nothing begins before it is prolonged again. Each one counts from
-// itself, and 0 is for ever.
+// When the leases expire, waiting attempts are dropped, and no attempt starts until the leases are
+// renewed. Each renewal counts from its arrival, and 0 means that the leases do not expire.
 func TestRunnerLapses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{Options: Options{Log: slog.New(slog.DiscardHandler)}, attempts: map[wire.Lease]*attempt{}, leases: make(chan struct{}), table: &table{mem: make([]byte, slotBytes)}}
@@ -39,7 +39,7 @@ func TestRunnerLapses(t *testing.T) {
 		prolong(3 * time.Second)
 		time.Sleep(2 * time.Second)
 		disk := s.table.mem
-		s.table.mem = nil // as if to write there took for ever
+		s.table.mem = nil // a renewal must not write to the table, as the disk may hang
 		prolong(3 * time.Second)
 		s.table.mem = disk
 		time.Sleep(2 * time.Second)
@@ -64,14 +64,16 @@ func TestRunnerLapses(t *testing.T) {
 		lapsed(false)
 		time.Sleep(time.Hour)
 		lapsed(false)
-		within(func() { // heard so late that it is over by the clock of the boot, as after a sleep
+		// The renewal arrives after its end by the boot clock, as after the machine has slept.
+		within(func() {
 			s.prolong(&wire.Prolong{For: time.Hour, By: (SinceBoot() - time.Second).Milliseconds()})
 		})
 		lapsed(true)
 	})
 }
 
-// What is leased for a time begins once a watchdog would end it, or is leased for ever; and what is leased for ever at once.
+// If leases are limited in time, attempts start only once a watchdog guards the leases or cannot be
+// started. If they are not, attempts start immediately.
 func TestNothingBeginsBeforeItsWatchdog(t *testing.T) {
 	for _, c := range []struct {
 		leased time.Duration

@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Launcher is the process that starts root's runners where systemd does not.
+// Launcher describes the process that starts root's runners on systems without systemd.
 type Launcher struct {
 	Socket string       // path of the socket; each connection to it starts a runner
 	PID    int          // process id; 0 if another process than this one started the launcher
@@ -20,7 +20,7 @@ type LauncherError struct {
 	Next    string // what an operator can do
 }
 
-// Error names the process and the problem. The service shows Next separately.
+// Error returns the process and the problem. The service shows Next separately.
 func (e *LauncherError) Error() string {
 	if e.PID == 0 {
 		return "launcher: " + e.Problem
@@ -28,8 +28,8 @@ func (e *LauncherError) Error() string {
 	return fmt.Sprintf("launcher: process %d %s", e.PID, e.Problem)
 }
 
-// CheckLauncher returns a LauncherError if the launcher of this service is stopped, as by SIGSTOP. It
-// costs a read of /proc and asks nothing of the launcher.
+// CheckLauncher returns a LauncherError if the launcher of this service is stopped, for example by
+// SIGSTOP. It reads /proc and sends nothing to the launcher.
 func (h Home) CheckLauncher() error { return stoppedLauncher(h.Launcher) }
 
 // stoppedLauncher returns a LauncherError if a process is stopped. It returns nil for pid 0.

@@ -17,18 +17,19 @@ import (
 	"time"
 )
 
-// launcherSocket is the name of the socket, in the runners' folder, that starts a runner
-// where no systemd has one.
+// launcherSocket is the name of the launcher's socket in the runners' directory. It replaces the socket
+// unit on systems without systemd.
 const launcherSocket = "spawn.sock"
 
-// launcherLock is the name of the file that the one process has locked which listens there.
+// launcherLock is the name of the file that the launcher keeps locked in the runners' directory.
 const launcherLock = "launcher.lock"
 
-// StartLauncher starts, as root, the process that starts root's runners where systemd does not: one
-// for each connection of the service's account. The launcher ends when this process does. argv is the
-// program and the words that make it a runner.
+// StartLauncher starts the launcher, the process that starts root's runners on systems without systemd.
+// The caller must be root. The launcher starts a runner for each connection of the service's account.
+// It ends when this process ends. argv is the command line that starts this program as a runner.
 func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File) (l Launcher, err error) {
-	end, life, err := os.Pipe() // the launcher reads the end of life, to which no process writes
+	// Nothing is written to the pipe; the launcher ends when it reads the end of life.
+	end, life, err := os.Pipe()
 	if err != nil {
 		return l, fmt.Errorf("start the launcher: %w", err)
 	}
@@ -41,7 +42,7 @@ func StartLauncher(argv []string, dir, policy string, uid, gid int, log *os.File
 		ended <- &LauncherError{PID: cmd.Process.Pid, Problem: "ended (" + causeOfEnd(why) + ")"}
 	})
 	if err != nil {
-		life.Close() // which ends the launcher, if it runs
+		life.Close() // makes the launcher end, if it is running
 		return l, fmt.Errorf("start the launcher: %w", err)
 	}
 	return Launcher{Socket: filepath.Join(dir, launcherSocket), PID: cmd.Process.Pid, Ended: ended}, nil
@@ -55,9 +56,9 @@ func causeOfEnd(err error) string {
 	return err.Error()
 }
 
-// Launch starts runners until its standard input ends, each with a connection to its
-// socket as standard input. Only uid may connect; its group gid may read what the
-// runners keep in dir.
+// Launch runs the launcher until its standard input ends. For each connection to its socket, it starts
+// a runner with the connection as standard input. Only uid and root may connect. The group gid may read
+// the runners' files in dir.
 func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int, log *slog.Logger) error {
 	if err := shareFolder(dir, 0, gid, homeMode); err != nil {
 		return err
@@ -105,7 +106,7 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 			c.Close()
 			continue
 		}
-		if hungUp(c) { // the service gave this request up while this process was stopped
+		if hungUp(c) { // the service gave up while this process was stopped
 			c.Close()
 			continue
 		}
@@ -116,8 +117,8 @@ func Launch(ctx context.Context, argv []string, dir, policy string, uid, gid int
 	}
 }
 
-// lockLauncher makes this process the one that starts runners in a folder. Of one that is it already the error tells the pid: it may
-// be left of a service that is gone, and stand still.
+// lockLauncher makes this process the launcher for a directory. If another launcher runs, the error
+// contains its pid, since it may have hung and outlived its service.
 func lockLauncher(dir string) (*os.File, error) {
 	path := filepath.Join(dir, launcherLock)
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(path, 0o600) })
@@ -125,7 +126,7 @@ func lockLauncher(dir string) (*os.File, error) {
 		pid, _ := os.ReadFile(path)
 		return nil, fmt.Errorf("process %s already starts runners in %s; if the service of that process runs, use another directory with --runner-dir, otherwise end that process", cmp.Or(string(pid), "with a lock on "+path), dir)
 	}
-	if err == nil { // where there is no space the lock alone tells
+	if err == nil { // on a full disk, the file is locked but contains no pid
 		lock.Truncate(0)
 		fmt.Fprint(lock, os.Getpid())
 	}

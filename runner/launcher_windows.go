@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// Launch starts root's runners; there are none.
+// Launch returns an error, because Windows has no runners of root.
 func Launch(context.Context, []string, string, string, int, int, *slog.Logger) error {
 	return process.ErrUnsupported
 }

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A write that was cut short, as on a full disk, leaves nothing that hides the
-// records after it.
+// An incomplete write, as on a full disk, leaves nothing that hides the records after it.
 func TestShortWriteHidesNothing(t *testing.T) {
 	for _, windows := range []bool{true, false} {
 		j := newJournal(t)
@@ -33,11 +32,10 @@ func TestShortWriteHidesNothing(t *testing.T) {
 	}
 }
 
-// fileLimit lets no file grow past n bytes until the returned function is
-// called.
+// fileLimit prevents files from growing beyond n bytes until the returned function is called.
 func fileLimit(t *testing.T, n int64) func() {
 	t.Helper()
-	signal.Ignore(syscall.SIGXFSZ) // the write fails instead
+	signal.Ignore(syscall.SIGXFSZ) // makes the write fail instead of killing this process
 	var old unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &old); err != nil {
 		t.Fatal(err)
@@ -53,7 +51,7 @@ func fileLimit(t *testing.T, n int64) func() {
 	}
 }
 
-// allocated is how many bytes of a file have their place on the disk.
+// allocated returns how many bytes of a file have disk space.
 func allocated(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var st unix.Stat_t

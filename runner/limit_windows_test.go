@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// allocated is how many bytes of a file have their place on the disk.
+// allocated returns how many bytes of a file have disk space.
 func allocated(t *testing.T, f *os.File) int64 {
 	t.Helper()
 	var info struct { // FILE_STANDARD_INFO

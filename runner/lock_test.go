@@ -14,17 +14,17 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// TestMain is also the runner that another process is, when it is told to.
+// TestMain runs as a runner if QUEUECTL_TEST_RUNNER is set, for the tests that need a second process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("QUEUECTL_TEST_RUNNER"); dir != "" {
 		fmt.Println(halfRunner(dir))
-		io.Copy(io.Discard, os.Stdin) // until it is ended
+		io.Copy(io.Discard, os.Stdin) // until this process is killed
 		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }
 
-// halfRunner has in its folder what a runner has that runs a job, and that tells of one.
+// halfRunner creates the files of a runner that is running one job and has the result of another.
 func halfRunner(dir string) error {
 	if _, ok, err := lockFile(filepath.Join(dir, lockName), 0o600); !ok || err != nil {
 		return fmt.Errorf("the lock: %t, %w", ok, err)
@@ -45,8 +45,8 @@ func halfRunner(dir string) error {
 	return nil
 }
 
-// A runner's lock keeps every other process out for as long as the runner lives, and no
-// longer; what it has noted can be read meanwhile, and is whole after it was killed.
+// A runner's lock excludes all other processes while the runner lives, and is free afterwards. The
+// runner's files can be read while it lives, and are complete after it was killed.
 func TestKilledRunnerLeavesItsNotesAndNoLock(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -98,8 +98,8 @@ func TestKilledRunnerLeavesItsNotesAndNoLock(t *testing.T) {
 	}
 }
 
-// Who looks whether a runner lives is no runner to who looks as well: a dead one would
-// be taken for a living one, which nobody can meet.
+// Processes that check whether a runner lives do not find each other's locks. Otherwise a dead runner
+// would count as a living one to which no service can connect.
 func TestLookersAreNoHolders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), lockName)
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -133,7 +133,7 @@ func TestLookersAreNoHolders(t *testing.T) {
 	}
 }
 
-// A runner that leaves is not taken for a dead one as long as it has left anything.
+// A runner that removes its directory counts as living until all its files are removed.
 func TestRunnerThatLeavesIsNotDead(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "1.a")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -169,7 +169,7 @@ func TestRunnerThatLeavesIsNotDead(t *testing.T) {
 	}
 }
 
-// An output that is purged while somebody reads it is not left behind.
+// An output that is purged while another process reads it is removed.
 func TestOutputThatIsReadIsPurged(t *testing.T) {
 	home := Home{Dir: t.TempDir()}
 	path := OutputPath(home.Dir, "1-1")

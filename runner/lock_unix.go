@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes an exclusive lock that ends with this process; ok is false when
-// another process holds it. Children do not inherit it.
+// lockFile takes an exclusive lock that is released when this process ends. ok is false if another
+// process holds the lock. Child processes do not inherit it.
 func lockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, mode)
 	if err != nil {
@@ -20,8 +20,8 @@ func lockFile(path string, mode os.FileMode) (f *os.File, ok bool, err error) {
 	return takeLock(f, unix.LOCK_EX)
 }
 
-// lockHeld reports whether a process holds a lock. A file that is not there is held by
-// nobody. Those who ask at once do not take one another for the holder.
+// lockHeld reports whether a process holds a lock. It returns false if the file does not exist. It uses
+// a shared lock, so that concurrent callers do not find each other's locks.
 func lockHeld(path string) (bool, error) {
 	f, err := openPlain(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -37,9 +37,9 @@ func lockHeld(path string) (bool, error) {
 	return !ok && err == nil, err
 }
 
-// Lock takes root's runners for this service until the file is closed: another one that
-// met them would take their results for its own. Where there is no folder yet there is
-// none to take, and the file is nil.
+// Lock reserves root's runners for this service until the returned file is closed. Without the lock,
+// another service could connect to the runners and take their results. If the directory does not exist,
+// no runners exist either, and Lock returns nil.
 func (h Home) Lock() (*os.File, error) {
 	if !h.Foreign() {
 		return nil, nil
@@ -62,9 +62,9 @@ func (h Home) Lock() (*os.File, error) {
 	return f, nil
 }
 
-// openPlain opens a file of a runner's folder to read it. In the folder of an account what
-// that runs may have put anything in its place: no link is followed, a pipe is not waited
-// for, and what is no file is not there.
+// openPlain opens a regular file in a runner's directory for reading. Jobs may have put anything in the
+// directory of an account's runner. openPlain therefore follows no symbolic link, does not block on a
+// FIFO, and reports anything but a regular file as missing.
 func openPlain(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err == nil {
@@ -79,7 +79,8 @@ func openPlain(path string) (*os.File, error) {
 	return nil, err
 }
 
-// takeLock locks a file, in one of the ways of flock(2), or closes it.
+// takeLock locks a file with the given mode of flock(2). If it does not get the lock, it closes the
+// file.
 func takeLock(f *os.File, how int) (locked *os.File, ok bool, err error) {
 	switch err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB); err {
 	case nil:
@@ -93,7 +94,7 @@ func takeLock(f *os.File, how int) (locked *os.File, ok bool, err error) {
 	}
 }
 
-// removeLocked removes a folder with a lock in it, which is held meanwhile.
+// removeLocked removes a directory that contains a locked file, then releases the lock.
 func removeLocked(dir string, lock *os.File) error {
 	defer lock.Close()
 	return os.RemoveAll(dir)

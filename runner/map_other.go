@@ -4,6 +4,6 @@ package runner
 
 import "os"
 
-// staysWritable reports whether what was written of a file can be written again through a mapping, however full the disk is. Here that is
-// not known, and on Windows a file cannot be cut short while it is mapped.
+// staysWritable returns false: on this system it is unknown whether existing data can be overwritten
+// through a mapping if the disk is full. Also, Windows cannot truncate a file while it is mapped.
 func staysWritable(*os.File) bool { return false }

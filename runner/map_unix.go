@@ -8,15 +8,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// share maps bytes of a file: what is written to them is the file's at once, and outlives this process.
+// share maps a part of a file. Writes to the mapping change the file immediately, and they survive the
+// death of this process.
 func share(f *os.File, from int64, size int) ([]byte, error) {
 	return unix.Mmap(int(f.Fd()), from, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 }
 
-// unshare takes a mapping back.
+// unshare removes a mapping.
 func unshare(mem []byte) error { return unix.Munmap(mem) }
 
-// identity tells a file from every copy of it that there is at the same time.
+// identity returns numbers that distinguish a file from all copies of it that exist at the same time.
 func identity(f *os.File) (dev, ino int64, err error) {
 	var st unix.Stat_t
 	err = unix.Fstat(int(f.Fd()), &st)

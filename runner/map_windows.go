@@ -7,13 +7,14 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// share maps bytes of a file: what is written to them is the file's at once, and outlives this process.
+// share maps a part of a file. Writes to the mapping change the file immediately, and they survive the
+// death of this process.
 func share(f *os.File, from int64, size int) ([]byte, error) {
 	m, err := windows.CreateFileMapping(windows.Handle(f.Fd()), nil, windows.PAGE_READWRITE, uint32((from+int64(size))>>32), uint32(from+int64(size)), nil)
 	if err != nil {
 		return nil, err
 	}
-	defer windows.CloseHandle(m) // the view keeps it
+	defer windows.CloseHandle(m) // the view keeps the mapping object alive
 	at, err := windows.MapViewOfFile(m, windows.FILE_MAP_READ|windows.FILE_MAP_WRITE, uint32(from>>32), uint32(from), uintptr(size))
 	if err != nil {
 		return nil, err
@@ -21,12 +22,12 @@ func share(f *os.File, from int64, size int) ([]byte, error) {
 	return unsafe.Slice(*(**byte)(unsafe.Pointer(&at)), size), nil
 }
 
-// unshare takes a mapping back.
+// unshare removes a mapping.
 func unshare(mem []byte) error {
 	return windows.UnmapViewOfFile(uintptr(unsafe.Pointer(unsafe.SliceData(mem))))
 }
 
-// identity tells a file from every copy of it that there is at the same time.
+// identity returns numbers that distinguish a file from all copies of it that exist at the same time.
 func identity(f *os.File) (dev, ino int64, err error) {
 	var info windows.ByHandleFileInformation
 	err = windows.GetFileInformationByHandle(windows.Handle(f.Fd()), &info)

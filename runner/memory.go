@@ -1,15 +1,15 @@
 package runner
 
-// What a runner's own memory is bounded to, in bytes, so that a fault of ours does not take
-// the machine's: what it needs at rest is 12 MB, and for each worker its job's standard
-// input, what it keeps of the output, and a buffer.
+// A runner limits its own memory to ownMemory, plus workerMemory for each worker, in bytes. A bug in
+// the runner therefore cannot use up the machine's memory. An idle runner needs 12 MB. Each worker also
+// needs the standard input of its job, the output kept in memory, and a buffer.
 const (
 	ownMemory    = 256 << 20
 	workerMemory = 512 << 10
 )
 
-// boundMemory bounds the memory of this process, but not of its jobs, where the system has
-// handed a control group over.
+// boundMemory limits the memory of this process, but not of its jobs. It needs a control group that was
+// delegated to the runner.
 func (s *server) boundMemory(workers int) {
 	if s.Cgroups == nil {
 		return

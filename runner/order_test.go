@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Attempts wait in the order of their places within each queue, and the queues stay in the order in which they came.
+// Waiting attempts of each queue are sorted by Place. The sequence of queues stays as it was sent.
 func TestAttemptsWaitInOrderOfPlace(t *testing.T) {
 	s := &server{}
 	for _, start := range []wire.Start{
@@ -15,11 +15,15 @@ func TestAttemptsWaitInOrderOfPlace(t *testing.T) {
 		{Lease: wire.Lease{Seq: 2}, Queue: "b", Place: wire.Place{Rank: 20, Seq: 2}},
 		{Lease: wire.Lease{Seq: 5}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5}},
 		{Lease: wire.Lease{Seq: 6}, Queue: "b", Place: wire.Place{Rank: 20, Seq: 6}},
-		{Lease: wire.Lease{Seq: 4}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 4}}, // before 5, of the same rank
-		{Lease: wire.Lease{Seq: 7}, Queue: "b", Place: wire.Place{Rank: -9, Seq: 7}}, // before all of its queue
+		// Before 5, which has the same rank.
+		{Lease: wire.Lease{Seq: 4}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 4}},
+		// Before all others of its queue.
+		{Lease: wire.Lease{Seq: 7}, Queue: "b", Place: wire.Place{Rank: -9, Seq: 7}},
 		{Lease: wire.Lease{Seq: 3}, Queue: "a", Place: wire.Place{Rank: 20, Seq: 3}},
-		{Lease: wire.Lease{Seq: 9}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}}, // whose user has the turn before 5
-		{Lease: wire.Lease{Seq: 8}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}}, // and then this one's user
+		// Its user is served before job 5.
+		{Lease: wire.Lease{Seq: 9}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}},
+		// Its user is served before job 5 too, but after job 9.
+		{Lease: wire.Lease{Seq: 8}, Queue: "a", Place: wire.Place{Rank: 30, Seq: 5, Before: true}},
 	} {
 		s.enqueue(&attempt{start: &start})
 	}

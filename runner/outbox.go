@@ -5,29 +5,29 @@ import (
 	"sync"
 )
 
-// outbox writes to a connection without ever making its callers wait: what the
-// socket takes goes at once, the rest by run.
+// outbox writes to a connection without blocking its callers. It immediately writes the bytes that the
+// socket accepts without blocking. run writes the rest.
 type outbox struct {
 	net  net.Conn
 	wake chan struct{}
 
 	mu   sync.Mutex
-	out  []byte // gathered; guarded by mu
-	next []byte // what out will be next; guarded by mu
-	busy bool   // somebody writes, without mu; guarded by mu
-	gone bool   // guarded by mu
+	out  []byte // bytes to be written; guarded by mu
+	next []byte // empty buffer that replaces out during a write; guarded by mu
+	busy bool   // a goroutine is writing without holding mu; guarded by mu
+	gone bool   // closed; guarded by mu
 }
 
 func newOutbox(c net.Conn) *outbox { return &outbox{net: c, wake: make(chan struct{}, 1)} }
 
-// gather keeps bytes for the next flush.
+// gather adds bytes for the next flush.
 func (o *outbox) gather(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.out = append(o.out, b...)
 }
 
-// send writes bytes after all that is gathered.
+// send writes the gathered bytes, then b.
 func (o *outbox) send(b []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -35,16 +35,16 @@ func (o *outbox) send(b []byte) {
 	o.flush(writeNow)
 }
 
-// flushNow writes what is gathered.
+// flushNow writes the gathered bytes.
 func (o *outbox) flushNow() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.flush(writeNow)
 }
 
-// flush writes what is gathered, until there is none or write takes less than
-// all, which is left to run. If somebody writes already, he does. The caller
-// holds mu, which is free during the write.
+// flush calls write until all gathered bytes are written. If write takes only a part, flush leaves the
+// rest to run. If another goroutine is writing, that goroutine writes these bytes too. The caller holds
+// mu; flush releases it during a write.
 func (o *outbox) flush(write func(net.Conn, []byte) int) {
 	for !o.busy && !o.gone && len(o.out) > 0 {
 		out := o.out
@@ -64,13 +64,13 @@ func (o *outbox) flush(write func(net.Conn, []byte) int) {
 	}
 }
 
-// run writes what the socket did not take at once, until close.
+// run writes the bytes that the socket did not accept immediately. It returns after close.
 func (o *outbox) run() {
 	for range o.wake {
 		o.mu.Lock()
 		o.flush(func(c net.Conn, b []byte) int {
 			if _, err := c.Write(b); err != nil {
-				c.Close() // whoever reads sees it
+				c.Close() // the goroutine that reads the connection gets the error
 			}
 			return len(b)
 		})
@@ -82,7 +82,7 @@ func (o *outbox) run() {
 	}
 }
 
-// close ends run and the connection; only the first call reports true.
+// close ends run and closes the connection. Only the first call returns true.
 func (o *outbox) close() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,6 +98,6 @@ func (o *outbox) close() bool {
 func poke(bell chan struct{}) {
 	select {
 	case bell <- struct{}{}:
-	default: // it is rung already
+	default: // a signal is pending already
 	}
 }

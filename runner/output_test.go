@@ -5,11 +5,11 @@ import (
 	"testing"
 )
 
-// The size that an output is counted with is no larger than one may be whose streams have
-// that limit, and what is no file has none: an account can change its own.
+// The size of an output file counts only up to the largest size that the limit per stream allows, since
+// an account can change its own files. Only regular files have a size.
 func TestOutputsCountAsMuchAsTheyMay(t *testing.T) {
 	root := t.TempDir()
-	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // and it is no file
+	if err := os.MkdirAll(OutputPath(root, "3-3"), 0o700); err != nil { // a directory
 		t.Fatal(err)
 	}
 	for ref, size := range map[string]int64{"1-1": 2500, "2-2": 1 << 30} {

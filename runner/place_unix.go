@@ -10,8 +10,8 @@ import (
 	"syscall"
 )
 
-// checkPlace refuses an existing directory for the private directories of jobs, such as a file system that is mounted
-// there, in which another account could replace them.
+// checkPlace returns an error if dir, which exists already, is unsuitable for the private directories
+// of jobs because another account could replace them. dir may be a file system that is mounted there.
 func checkPlace(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -29,8 +29,9 @@ func checkPlace(dir string) error {
 	return nil
 }
 
-// checkPrivate refuses a directory, for the private directories of jobs, that another account could change or replace.
-// real is its path without symbolic links. With pass, every account must be able to enter it.
+// checkPrivate returns an error if another account could change or replace path, a directory for the
+// private directories of jobs. real is the path without symbolic links. With pass, every account must
+// be able to enter the directory.
 func checkPrivate(path, real string, pass bool) error {
 	if real != path {
 		return errors.New(path + " contains a symbolic link; use the real path, " + real)

@@ -10,13 +10,13 @@ import (
 	"testing"
 )
 
-// The operator may make the directory that contains the private directories of jobs. It is refused if another account
-// owns it or may write to it, and the error shows the command that corrects this.
+// The operator may create the directory that contains the private directories of jobs. It is rejected
+// if another account owns it or may write to it, and the error shows the command that corrects this.
 func TestPlaceOfJobsIsChecked(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		make func(path string) error
-		want string // of the refusal; "" if it is accepted
+		want string // part of the error; "" if the directory is accepted
 	}{
 		{"none", func(string) error { return nil }, ""},
 		{"private", func(path string) error { return os.Mkdir(path, 0o700) }, ""},
@@ -60,8 +60,9 @@ func TestPlaceOfJobsIsChecked(t *testing.T) {
 	}
 }
 
-// A job_tmpdir is a directory of the runners' account alone, outside their own directory. No other account can rename
-// it, and where each job has its own account, all accounts can enter it.
+// job_tmpdir must be a directory that belongs to the runners' account alone, outside the runners' own
+// directory. No other account can rename it. If each job has its own account, all accounts must be able
+// to enter it.
 func TestTmpdirIsChecked(t *testing.T) {
 	base, err := filepath.EvalSymlinks(t.TempDir())
 	if err != nil {
@@ -85,7 +86,7 @@ func TestTmpdirIsChecked(t *testing.T) {
 		name, path   string
 		outer, inner os.FileMode
 		pass         bool
-		want         string // of the refusal; "" if it is accepted
+		want         string // part of the error; "" if the directory is accepted
 	}{
 		{"private", inner, 0o755, 0o700, false, ""},
 		{"for all accounts", inner, 0o711, 0o711, true, ""},

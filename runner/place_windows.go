@@ -8,10 +8,11 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// checkPlace accepts any directory: its parent admits no other account.
+// checkPlace accepts any directory, because no other account can access its parent.
 func checkPlace(string) error { return nil }
 
-// checkPrivate refuses a directory, for the private directories of jobs, that another account could change.
+// checkPrivate returns an error if another account could change path, a directory for the private
+// directories of jobs.
 func checkPrivate(path, _ string, _ bool) error {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -10,24 +10,24 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// policy says whose jobs a root runner may run. It is read from a file owned by root, which the service cannot
-// change. Only Unix has it.
+// policy says whose jobs a root runner may run. It is read from a file owned by root, which the service
+// cannot change. Only Unix has it.
 // See docs/decisions/0060.
 type policy struct {
 	file      string
 	allowRoot bool
-	tmpdir    string // job_tmpdir, "" if none is set
-	// accounts are names of users, @ and the name of a group for its members, or * for
-	// every account but root.
+	tmpdir    string // job_tmpdir; "" if none is set
+	// accounts lists the accounts whose jobs may run: a user name, @ and a group name for the group's
+	// members, or * for every account except root and the service's.
 	accounts []string
-	// credentials are, by the name of each, the users and @groups whose jobs may have it.
+	// credentials lists, for each credential, the users and @groups whose jobs may use it.
 	credentials map[string][]string
 }
 
-// credentialKey begins the key that says who may have a credential; its name follows.
+// credentialKey begins the key that lists who may use a credential. The name of the credential follows.
 const credentialKey = "credential."
 
-// parsePolicy reads lines of key = value; # begins a comment.
+// parsePolicy parses lines of the form key = value. A # begins a comment.
 func parsePolicy(file, text string) (policy, error) {
 	p := policy{file: file}
 	seen := map[string]bool{}
@@ -72,9 +72,9 @@ func parsePolicy(file, text string) (policy, error) {
 	return p, nil
 }
 
-// refuses says why the policy does not let an account's jobs run, "" if it does. The
-// account with the uid of the service has to be named: its jobs could ask the runner, as
-// the service does, for jobs of all others.
+// refuses returns the reason why the policy does not allow an account's jobs, or "" if it allows them.
+// The service's own account must be listed by name: its jobs could connect to the runner as the service
+// does, and start jobs of every account.
 func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(string) (uint32, bool)) string {
 	if a.UID == 0 {
 		if p.allowRoot {
@@ -104,8 +104,8 @@ func (p *policy) refuses(a *accounts.Account, service int, groupNamed func(strin
 	return fmt.Sprintf("jobs may not run as %s; an administrator can add this account in %s, where the line is now: accounts = %s", a.Name, p.file, strings.Join(p.accounts, " "))
 }
 
-// gives reports whether the jobs of an account may have a credential: only who is listed for
-// it, by name or by group.
+// gives reports whether the jobs of an account may use a credential. The account must be listed for the
+// credential by its name or by a group.
 func (p *policy) gives(credential string, a *accounts.Account, groupNamed func(string) (uint32, bool)) bool {
 	return slices.ContainsFunc(p.credentials[credential], func(listed string) bool {
 		group, isGroup := strings.CutPrefix(listed, "@")
@@ -117,7 +117,7 @@ func (p *policy) gives(credential string, a *accounts.Account, groupNamed func(s
 	})
 }
 
-// environ completes an environment with what an account says of itself.
+// environ adds the account's HOME, USER, LOGNAME and SHELL to an environment that lacks them.
 func environ(a *accounts.Account, env []string) []string {
 	for _, e := range []string{"HOME=" + a.Home, "USER=" + a.Name, "LOGNAME=" + a.Name, "SHELL=" + a.Shell} {
 		name, _, _ := strings.Cut(e, "=")
@@ -128,14 +128,14 @@ func environ(a *accounts.Account, env []string) []string {
 	return env
 }
 
-// errRefused says why jobs of an account are not run.
+// errRefused is the reason why the policy does not allow an account's jobs.
 type errRefused string
 
-// Error says it.
+// Error returns the reason.
 func (e errRefused) Error() string { return string(e) }
 
-// settled reports whether an error says for certain that an account's jobs are not run:
-// it is refused, or is not there.
+// settled reports whether an error is final: the policy does not allow the account's jobs, or the
+// account does not exist. Other errors may go away.
 func settled(err error) bool {
 	var refused errRefused
 	var none accounts.ErrNone

@@ -6,8 +6,8 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// A credential is given to whom the policy lists for it, by name or by group, and to nobody
-// else: no account has all of them.
+// Only accounts that the policy lists for a credential, by name or by group, get it. No account gets
+// all credentials.
 func TestCredentialsByPolicy(t *testing.T) {
 	p, err := parsePolicy("f", "accounts = *\ncredential.db = ann @ops\ncredential.all = *\n")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// A policy is lines of key = value; anything else is refused with its line.
+// A policy consists of lines key = value. Any other line is rejected with its number.
 func TestPolicyIsRead(t *testing.T) {
 	p, err := parsePolicy("f", "# jobs of root\nallow_root_jobs = true\n\n accounts=@queuectl  alice # and no more\n")
 	if err != nil || !p.allowRoot || strings.Join(p.accounts, " ") != "@queuectl alice" {
@@ -38,8 +38,8 @@ func TestPolicyIsRead(t *testing.T) {
 	}
 }
 
-// Root's jobs run only where that is said by name; others' by their name, by a group of
-// theirs, whichever kind it is, or because all may.
+// Jobs of root run only if allow_root_jobs is set. Jobs of other accounts run if the account is listed
+// by name, by its primary or another group, or by *.
 func TestPolicyDecides(t *testing.T) {
 	groups := map[string]uint32{"queuectl": 50, "staff": 60}
 	groupNamed := func(name string) (uint32, bool) { gid, ok := groups[name]; return gid, ok }
@@ -50,7 +50,7 @@ func TestPolicyDecides(t *testing.T) {
 	for _, c := range []struct {
 		policy policy
 		who    accounts.Account
-		want   string // in the refusal, "" for none
+		want   string // part of the reason; "" if the jobs may run
 	}{
 		{policy{}, root, "allow_root_jobs = true in F"},
 		{policy{accounts: []string{"*", "root"}}, root, "--user NAME"},
@@ -73,7 +73,7 @@ func TestPolicyDecides(t *testing.T) {
 	}
 }
 
-// A job's environment says of its account what the job does not say itself.
+// A job's environment gets its account's variables, except those that the job sets itself.
 func TestEnvironmentOfAnAccount(t *testing.T) {
 	a := accounts.Account{Name: "alice", Home: "/home/alice", Shell: "/bin/zsh"}
 	got := strings.Join(environ(&a, []string{"HOME=/elsewhere", "USERS=x", "LOGNAME="}), " ")

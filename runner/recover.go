@@ -16,30 +16,32 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Remains is what a dead runner has left: the results in its journal and the
-// attempts it was running, of which nothing lives any more.
+// Remains describes what a dead runner left: the results in its journal, and the attempts that were
+// running when it died. The processes of these attempts have ended, except those in Stuck.
 type Remains struct {
 	Results []*wire.Result
 	Running []wire.Attempt
-	// SameBoot tells whether the machine has been up ever since. Where nothing says so
-	// it may have been.
+	// SameBoot reports whether the machine has not rebooted since the runner started. It is also true
+	// if the runner's boot ID is missing.
 	SameBoot bool
-	// Damaged says that the runner's notes are not whole: it may have begun attempts
-	// that no note tells of. A power cut may damage them too.
+	// Damaged reports that the runner's files are incomplete, so the runner may have started attempts
+	// that they do not show. It is true after a reboot too, since a power cut may have damaged the
+	// files.
 	Damaged bool
-	// Alive are the attempts, of those that the service named, that had processes.
+	// Alive lists those attempts named by the service that still had processes.
 	Alive []wire.Lease
-	// Stuck are the processes that outlive SIGKILL, and Unkilled the attempts of
-	// Running that they belong to.
+	// Stuck lists the processes that outlive SIGKILL. Unkilled holds the attempts in Running that these
+	// processes belong to.
 	Stuck    []wire.Left
 	Unkilled map[wire.Lease]bool
 }
 
-// Recover ends what the attempts of a dead runner have left alive, but for what outlives
-// SIGKILL, and says what is known of them. leased are the attempts that the service has not
-// settled and that may have been this runner's; sent are those that no other runner can
-// have: their processes are found even if the folder is damaged, or, with dir "", gone. by
-// is a living runner that has the rights to do so; nil is this process.
+// Recover ends the remaining processes of a dead runner's attempts and returns what the runner's files
+// say about the attempts. Processes that outlive SIGKILL remain. leased lists the attempts that the
+// service has not settled and that this runner may have had. sent lists the attempts that no other
+// runner can have: Recover finds their processes even if the runner's directory is damaged, or gone
+// (dir is ""). by is a living runner that has the rights to end the processes; if it is nil, this
+// process ends them.
 func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *Client) (Remains, error) {
 	r, cookies, err := read(dir, leased)
 	if err != nil {
@@ -49,7 +51,8 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *C
 	if by == nil {
 		ended, err = endTrees(dir, sent)
 	} else {
-		ended, err = by.endTrees(ctx, dir, sent) // a sandbox may show this process another boot
+		// Let the runner compare the boot IDs, since this process may see another one in a sandbox.
+		ended, err = by.endTrees(ctx, dir, sent)
 	}
 	if err != nil {
 		return r, err
@@ -65,8 +68,9 @@ func Recover(ctx context.Context, dir string, leased, sent []wire.Attempt, by *C
 	return r, nil
 }
 
-// Kept lists what the runner of a folder has of a service, without a change: what it runs, and of which it knows the end while
-// no service has taken that. Of a dead one also ends may be listed that were taken.
+// Kept lists the attempts that the runner in dir is running, and those that have ended and whose
+// results no service has acknowledged. It changes nothing. For a dead runner, the list may also contain
+// attempts whose results were acknowledged. lives reports whether the runner is alive.
 func Kept(dir string) (list []wire.Lease, lives bool, err error) {
 	if lives, err = Lives(dir); err != nil || lives {
 		if err == nil {
@@ -88,14 +92,14 @@ func Kept(dir string) (list []wire.Lease, lives bool, err error) {
 	return list, false, err
 }
 
-// Read says what is known of a dead runner's attempts, of which somebody else has ended
-// what was left alive.
+// Read returns what a dead runner's files say about its attempts, when another process has already
+// ended the remaining processes.
 func Read(dir string, leased []wire.Attempt) (Remains, error) {
 	r, _, err := read(dir, leased)
 	return r, err
 }
 
-// read reads what a dead runner has noted, and the cookies of what it ran.
+// read reads a dead runner's files. It also returns the cookies of the attempts that were running.
 func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire.Lease, err error) {
 	r.Unkilled, r.SameBoot = map[wire.Lease]bool{}, true
 	if dir == "" {
@@ -137,7 +141,7 @@ func read(dir string, leased []wire.Attempt) (r Remains, cookies map[string]wire
 	return r, cookies, nil
 }
 
-// bootOf is the boot that a runner noted, "" if its note is gone, or damaged.
+// bootOf returns the boot ID that a runner stored, or "" if it is missing or damaged.
 func bootOf(dir string) (string, error) {
 	boot, err := readNote(filepath.Join(dir, bootName), 64)
 	if err != nil {
@@ -146,7 +150,7 @@ func bootOf(dir string) (string, error) {
 	return boot, nil
 }
 
-// readNote returns the text of a note of at most most bytes, "" if the note is missing or damaged.
+// readNote returns the text of a note of at most most bytes, or "" if the note is missing or damaged.
 func readNote(path string, most int64) (string, error) {
 	noted, err := readPlain(path, most)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -159,7 +163,7 @@ func readNote(path string, most int64) (string, error) {
 	return text, nil
 }
 
-// noteSum is how long the checksum of a note is.
+// noteSum is the length of a note's checksum, in hexadecimal digits.
 const noteSum = 8
 
 // NoteOf returns a text as a runner stores it in its directory: followed by its checksum.
@@ -167,7 +171,7 @@ func NoteOf(text string) string {
 	return fmt.Sprintf("%s%0*x", text, noteSum, crc32.ChecksumIEEE([]byte(text)))
 }
 
-// readPlain reads a file of a runner's folder, and no more of it than that has.
+// readPlain reads at most most bytes of a regular file in a runner's directory.
 func readPlain(path string, most int64) ([]byte, error) {
 	f, err := openPlain(path)
 	if err != nil {
@@ -177,17 +181,17 @@ func readPlain(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, most))
 }
 
-// ended says what came of ending the trees of a dead runner.
+// ended is the outcome of ending the process trees of a dead runner.
 type ended struct {
 	sameBoot bool
-	left     []wire.Left  // what outlives SIGKILL
-	alive    []wire.Lease // of the leased ones, those that had processes
+	left     []wire.Left  // processes that outlive SIGKILL
+	alive    []wire.Lease // attempts among the given ones that had processes
 }
 
-// endTrees ends what a dead runner's attempts have left alive, and those of leased, unless
-// it is of an earlier boot, or its folder is a copy: then what it names is of the folder
-// that was copied, and may live there. Of an account's folder no process but its own is
-// ended.
+// endTrees ends the remaining processes of a dead runner's attempts, and those of leased. It ends
+// nothing if the runner is of an earlier boot, or if its directory is a copy: the processes that a copy
+// names belong to the original directory, whose runner may be alive. If the directory belongs to an
+// account, it ends only processes of that account.
 // See docs/decisions/0031.
 func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
 	d := process.Dead{}
@@ -237,12 +241,12 @@ func endTrees(dir string, leased []wire.Attempt) (e ended, err error) {
 	return e, nil
 }
 
-// isOf reports whether a process is an attempt's, by its cookie or its process group.
+// isOf reports whether a process belongs to an attempt, by its cookie or its process group.
 func isOf(p process.Left, a wire.Attempt) bool {
 	return strings.HasSuffix(p.Cookie, cookieOf("", a.Lease)) || a.PID != 0 && int64(p.PGID) == a.PID
 }
 
-// endTrees has the runner do it.
+// endTrees asks the runner to call endTrees, with its own rights.
 func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) (ended, error) {
 	name := ""
 	if dir != "" {
@@ -262,8 +266,8 @@ func (c *Client) endTrees(ctx context.Context, dir string, sent []wire.Attempt) 
 	return ended{r.SameBoot, r.Left, r.Alive}, nil
 }
 
-// Forget removes a dead runner's folder, after all it left is stored. by is a living
-// runner that has the rights to do so; nil is this process.
+// Forget removes a dead runner's directory, after everything in it has been stored. by is a living
+// runner that has the rights to do so; if it is nil, this process removes the directory.
 func Forget(dir string, by *Client) error {
 	if by == nil {
 		return removeRunner(dir)
@@ -272,7 +276,7 @@ func Forget(dir string, by *Client) error {
 	return nil
 }
 
-// recover ends what dead runners' attempts have left alive, and answers.
+// recover answers a RECOVER request: it ends the remaining processes of dead runners' attempts.
 func (s *server) recover(c *conn, f *wire.Recover) {
 	s.mu.Lock()
 	newest := c.epoch != 0 && c.epoch == s.epoch
@@ -306,7 +310,8 @@ func (s *server) forget(name string) {
 	}
 }
 
-// deadDir is the folder of a dead runner beside this one.
+// deadDir returns the directory of a dead runner next to this runner's directory. It returns an error
+// if the name is invalid or the runner is alive.
 func (s *server) deadDir(name string) (string, error) {
 	dir := filepath.Join(s.Root, name)
 	if !filepath.IsLocal(name) || filepath.Base(name) != name || name[0] == '.' || !isRunner(name) {

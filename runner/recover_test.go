@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// A runner deals with dead ones beside it, and with nothing else: not with the folder of
-// runners that have become an account, which that account fills, nor with what is not
-// in its own.
+// A runner accepts only names of dead runners in its own parent directory. It rejects the directory of
+// an account's runners, whose contents that account controls, and every path that leads elsewhere.
 func TestDeadFoldersAreRunners(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{"1.a", "as-mail", outputsName} {

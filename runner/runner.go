@@ -1,7 +1,8 @@
-// Package runner is a small second process that starts, limits, reaps and
-// remembers attempts while the service is away; and the client to it.
+// Package runner is the process that starts and supervises commands and outlives the service. It also
+// contains the code with which the service finds, starts and talks to that process.
 //
-// Serve is the process. Find, Spawn and Client are the service's side.
+// Start with Serve, which is the runner process. The service's side is Home, which finds and starts
+// runners, Client, which connects to one, and Recover, which cleans up after a dead one.
 package runner
 
 import (
@@ -13,26 +14,29 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// Names below the runners' folder, which the service names: one folder for each
-// runner that lives or has left something, and one for outputs.
+// Names in the runners' directory, whose path the service chooses. It contains one directory for each
+// runner that lives or has left files. It also contains one directory each for output files, private
+// directories of jobs, and copies of the program. The names from lockName on are in a runner's own
+// directory.
 const (
 	outputsName  = "output"
-	placesName   = "jobs"    // of the private folders of attempts, in one for each runner
-	programsName = "program" // copies that runners run, where a program that runs cannot be replaced
-	lockName     = "lock"    // held for life: the test whether a runner lives
+	placesName   = "jobs"    // one directory per runner, for the private directories of attempts
+	programsName = "program" // copies of the program, on systems that cannot replace a running program
+	lockName     = "lock"    // locked while the runner lives
 	sockName     = "run.sock"
 	bootName     = "boot-id"
 	journalName  = "journal" // results, in segments journal.1, journal.2, …
-	tableName    = "running" // what runs, one slot a worker
-	sparedName   = "spared"  // process groups that may live on
-	tmpdirName   = "tmpdir"  // its job_tmpdir, if it was started with one
+	tableName    = "running" // running table, with one slot per worker
+	sparedName   = "spared"  // process groups that jobs were allowed to leave behind
+	tmpdirName   = "tmpdir"  // the runner's job_tmpdir; missing if it has none
 )
 
-// OutputPath is the file that an OutputRef names.
+// OutputPath returns the path of the file that an OutputRef names.
 func OutputPath(root, ref string) string { return filepath.Join(root, outputsName, ref) }
 
-// OutputSize is how many bytes that file has, 0 if it is gone, and no more than one may have
-// whose streams have this limit: that of an account is whatever the account makes of it.
+// OutputSize returns the size of an output file, or 0 if the file is missing. Jobs of an account's
+// runner can write to the file, so OutputSize returns at most the largest valid size for the given
+// limit per stream.
 func OutputSize(root, ref string, limit int64) int64 {
 	info, err := os.Lstat(OutputPath(root, ref))
 	if err != nil || !info.Mode().IsRegular() {
@@ -41,16 +45,17 @@ func OutputSize(root, ref string, limit int64) int64 {
 	return min(info.Size(), 2*limit+limit/2+maxFraming)
 }
 
-// maxFraming bounds what a file of output has beside its bytes and what grows with them.
+// maxFraming bounds how many bytes an output file has in addition to the output and the overhead that
+// grows with it.
 const maxFraming = 1 << 20
 
-// isolatedSuffix ends the name of the folder of a runner that runs one job alone.
+// isolatedSuffix ends the name of the directory of a runner that runs one isolated job.
 const isolatedSuffix = ".alone"
 
-// Isolated reports whether the runner of a folder runs one job alone.
+// Isolated reports whether the runner of a directory runs one isolated job only.
 func Isolated(dir string) bool { return strings.HasSuffix(dir, isolatedSuffix) }
 
-// Worker names a worker of a runner, by its slot.
+// Worker returns the name of a runner's worker, given its slot.
 func Worker(dir string, slot int64) string {
 	if Isolated(dir) {
 		pid, _, _ := strings.Cut(filepath.Base(dir), ".")
@@ -59,12 +64,13 @@ func Worker(dir string, slot int64) string {
 	return WorkerID(slot)
 }
 
-// OutputRef names the output of a lease that is too large for its result.
+// OutputRef returns the name of the output file of a lease.
 func OutputRef(l wire.Lease) string {
 	return strconv.FormatInt(l.Seq, 10) + "-" + strconv.FormatInt(l.Fence, 10)
 }
 
-// ValidRef keeps a reference from naming any other file.
+// ValidRef reports whether a reference is valid. A valid reference names only files in the output
+// directory.
 func ValidRef(ref string) bool {
 	for _, c := range []byte(ref) {
 		if (c < '0' || c > '9') && c != '-' {
@@ -78,7 +84,7 @@ func ValidRef(ref string) bool {
 func Purge(root string, refs []string) {
 	for _, ref := range refs {
 		if ValidRef(ref) {
-			os.Remove(OutputPath(root, ref)) // what is gone already need not be deleted
+			os.Remove(OutputPath(root, ref)) // an error does not matter, since the file may be gone already
 		}
 	}
 }

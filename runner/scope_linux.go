@@ -9,14 +9,15 @@ import (
 	"strconv"
 )
 
-// lingering is where the system notes whose manager runs whether they are logged in or not.
+// lingering is the directory in which systemd lists the users whose manager runs even while they are
+// logged out.
 // See docs/decisions/0043.
 const lingering = "/var/lib/systemd/linger"
 
-// scopes are the words that start a runner in a scope of its user's manager, which lasts as
-// long as the runner and whose control group it may divide; the next are for older systems.
-// They are none where there is no manager, or where it ends with the session: a job must not
-// end because its user logs out.
+// scopes returns the command prefixes that start a runner in a scope of its user's systemd manager. The
+// scope lasts as long as the runner, and the runner may divide the scope's control group. If a prefix
+// fails, the next one is for an older systemd. scopes returns nil if the user has no manager, or if the
+// manager ends when the user logs out, because that would end the jobs.
 func scopes() [][]string {
 	who, err := user.Current()
 	if err != nil {
@@ -28,12 +29,13 @@ func scopes() [][]string {
 	}
 	words := []string{program, "--user", "--scope", "--quiet", "--collect", "--description", "queuectl runner", "-p", "Delegate=yes", "-p", "TasksMax=infinity"}
 	return [][]string{
-		slices.Concat(words, []string{"-p", "OOMPolicy=continue", "--"}), // else a job that runs out of memory ends all
-		append(words, "--"), // before systemd 253 that is so without asking
+		// Otherwise a job that runs out of memory ends the whole scope.
+		slices.Concat(words, []string{"-p", "OOMPolicy=continue", "--"}),
+		append(words, "--"), // systemd before 253 lacks this option and continues by default
 	}
 }
 
-// managerFolder is where a user's manager listens.
+// managerFolder returns the directory that contains the sockets of a user's systemd manager.
 func managerFolder() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return dir

@@ -2,8 +2,8 @@
 
 package runner
 
-// scopes are the words that start a runner in a control group of its own: here there are none.
+// scopes returns nil: this system has no control groups for runners.
 func scopes() [][]string { return nil }
 
-// managerFolder is where a user's manager listens.
+// managerFolder returns "", because this system has no systemd.
 func managerFolder() string { return "" }

@@ -8,11 +8,11 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// credentialWord begins a reference to a credential.
+// credentialWord begins a reference to a systemd credential.
 const credentialWord = "credential:"
 
-// secrets are the variables of an attempt that only the runner reads. An error says which of
-// them it may not have.
+// secrets returns the environment variables of an attempt whose values only the runner reads. It
+// returns an error if the account may not use one of them.
 func (s *server) secrets(st *wire.Start) (list []process.Secret, err error) {
 	for _, e := range st.Secrets {
 		name, reference, _ := strings.Cut(e, "=")

@@ -15,100 +15,108 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// How long a runner stays when nobody needs it, and when the journal of one
-// whose service is away is made to survive a power cut.
+// idleExit is how long a runner without a service and without jobs waits before it ends. awaySync is
+// how long after its service has disconnected a runner flushes its journal to the disk, so that the
+// results survive a power cut.
 const (
 	idleExit  = 30 * time.Second
 	awaySync  = time.Second
-	houseTime = 30 * time.Second // between looks for orphans
+	houseTime = 30 * time.Second // between two rounds of housekeep
 )
 
-// Options are how a runner is started.
+// Options configure a runner process.
 type Options struct {
-	Root    string // the runners' folder
+	Root    string // directory that contains the directories of all runners
 	Tmpdir  string // job_tmpdir: holds the private directories of jobs; "" is a directory below Root
 	Version string
-	Alone   bool // it runs one job only
-	// Service is the uid that it obeys beside its own and root's.
+	Alone   bool // the runner runs one isolated job only
+	// Service is the uid of the service. The runner accepts connections from this uid and from root.
 	Service int
-	// Policy, if not "", is the file that says whose jobs it may run: it is root's
-	// runner, and each job is run by the account that START names.
+	// Policy is the path of the policy file, which says whose jobs the runner may run. If it is set,
+	// the runner runs as root and starts each job under the account that its START frame names. It is
+	// "" for a runner without root privileges.
 	Policy string
-	// Credentials are those that its jobs may have, by name, where it was root's and has become
-	// their account.
+	// Credentials holds the systemd credentials that jobs may use, by name. It is set for a runner that
+	// started as root and then switched to the account of its jobs for good.
 	Credentials map[string][]byte
-	// Watchdog is the command that makes this program a watchdog.
+	// Watchdog is the command line that starts this program as a watchdog.
 	Watchdog []string
-	// Unwanted, if not nil, says whether the system has stopped the service for good.
-	// It is asked while the service is away.
+	// Unwanted reports whether the operating system has stopped the service for good. The runner calls
+	// it while no service is connected. It may be nil.
 	Unwanted func() bool
-	// Ending, if not nil, is called again and again while the runner ends because it
-	// was told to, but lets something finish.
+	// Ending is called every endingEvery while the runner shuts down after ctx has ended and still
+	// waits for jobs. It may be nil.
 	Ending func()
-	// Cgroups, if not nil, are for what it runs.
+	// Cgroups manages the control groups of the jobs. It is nil if the runner has none.
 	Cgroups *process.Cgroups
 	Log     *slog.Logger
-	// Ready is called once the socket takes connections.
+	// Ready is called once the runner's socket accepts connections.
 	Ready func(dir string)
 }
 
-// server is a runner's state.
+// server is the state of a runner process.
 type server struct {
 	Options
-	dir      string // its own, below Root
-	shared   bool   // the group of Root may read what is in it
-	place    string // of the private folders of attempts
+	dir      string // the runner's own directory, below Root
+	shared   bool   // the group of Root may read the runner's files
+	place    string // contains the private directories of attempts
 	table    *table
-	name     string    // of this incarnation, in cookies
-	accounts *Accounts // nil unless it is root's
-	watchdog *watchdog // the same
+	name     string    // unique name of this runner; also the prefix of its jobs' cookies
+	accounts *Accounts // nil unless the runner runs as root
+	watchdog *watchdog // nil unless the runner runs as root
 	socket   *socket
 
-	mu        sync.Mutex
-	epoch     int64
-	conn      *conn // the newest service's, nil while it is away
-	attempts  map[wire.Lease]*attempt
-	waiting   []*attempt         // START order
-	slots     [maxSlots + 1]int8 // why each is taken: its attempt runs, outlives SIGKILL, or is in no journal
-	room      int                // slots that have their place on the disk
-	starved   bool               // a worker waits for a slot
-	unkept    int                // results that could not be written to the journal
-	stuck     []wire.Attempt     // ended, but not gone: each keeps its slot
-	live      int                // workers that run or wait
-	running   int                // attempts that a worker has
-	target    int
-	delay     time.Duration // that results are gathered for; Setup says
-	finish    time.Duration // that running attempts get when the system ends the runner
-	ran       bool          // something was started
-	closing   bool          // ends once nothing runs
-	dismissed bool          // the service wants nothing of it any more, its folder neither
+	mu       sync.Mutex
+	epoch    int64
+	conn     *conn // connection to the service with the newest epoch; nil while none is connected
+	attempts map[wire.Lease]*attempt
+	waiting  []*attempt // attempts that no worker has started, in start order
+	// slots counts why each slot of the running table is taken: its attempt runs, has processes that
+	// outlive SIGKILL, or has a result that is not in the journal. A slot with count 0 is free.
+	slots   [maxSlots + 1]int8
+	room    int            // slots that have disk space reserved in the running table
+	starved bool           // a worker waits for a free slot
+	unkept  int            // number of results that could not be written to the journal
+	stuck   []wire.Attempt // ended attempts with processes that outlive SIGKILL; each keeps its slot
+	live    int            // workers, running or idle
+	running int            // attempts that are running on a worker
+	target  int
+	delay   time.Duration // how long results are gathered before they are sent; set by a SETUP frame
+	// finish is how long running attempts may continue when the operating system ends the runner while
+	// no service is connected. A SETUP frame sets it.
+	finish    time.Duration
+	ran       bool // the runner has accepted at least one attempt
+	closing   bool // the runner ends once no attempt is left to run
+	dismissed bool // the service sent SHUTDOWN and does not need the runner's directory any more
 	journal   *journal
-	chores    chores        // what waits for a disk, and so is done without mu
-	sweeper   sweeper       // removes folders of attempts
-	folders   int           // that there have been names for
-	rests     *time.Timer   // has workers look whether to rest theirs; nil before the first
-	idleAt    time.Time     // since when nobody needs the runner
-	until     time.Time     // it goes on up to then, zero for ever
-	untilBoot time.Duration // the same since the machine's boot; 0 is not known
-	lapse     *time.Timer   // ends what runs then; nil before the first
-	guard     *watchdog     // that ends this process then if it stands still, nil while there is none
-	guarded   bool          // there was one, or none could be started
-	forTime   bool          // it has its leases for a time only, as the table says
-	leases    chan struct{} // closed once it was told of such a time
-	leased    sync.Once     // closes it
-	more      *sync.Cond    // waiting, target, slots, forTime, guarded or closing changed
-	gone      chan struct{} // closed while the service is away
-	orphans   chan struct{} // a hint that an attempt has left orphans
+	chores    chores        // disk operations, which must not run while mu is held
+	sweeper   sweeper       // removes the private directories of ended attempts
+	folders   int           // number of private directory names handed out
+	rests     *time.Timer   // makes idle workers remove their private directories; nil before its first use
+	idleAt    time.Time     // time since when the runner has had no service and no running attempts
+	until     time.Time     // end of the service's leases; zero if they do not expire
+	untilBoot time.Duration // the same, as time since boot; 0 if unknown
+	lapse     *time.Timer   // runs lookLapsed when the leases expire; nil before its first use
+	// guard is the watchdog that kills this process if it hangs when the leases expire. It is nil while
+	// no such watchdog runs.
+	guard     *watchdog
+	guarded   bool          // guard is running, or could not be started
+	forTime   bool          // the leases are limited in time; also stored in the running table
+	leases    chan struct{} // closed once the service has sent a lease with an end
+	leased    sync.Once     // closes leases
+	more      *sync.Cond    // signals changes of waiting, target, slots, forTime, guarded and closing
+	gone      chan struct{} // closed while no service is connected
+	orphans   chan struct{} // receives a hint that an attempt may have left orphans
 	ended     chan struct{}
 	workers   sync.WaitGroup
-	unlimited sync.Once // tells that limits are not enforced
-	unbounded sync.Once // tells that its memory is not bounded
-	threads   int       // that the Go runtime has been asked to make
+	unlimited sync.Once // logs once that limits are not enforced
+	unbounded sync.Once // logs once that the runner's own memory is not limited
+	threads   int       // number of threads that the Go runtime was made to create
 }
 
-// Serve is the runner process. It makes its folder below the root and serves until
-// ctx ends, a service says Shutdown, its folder is removed, or nobody has needed it for
-// idleExit; then it ends what runs and keeps the results in its journal.
+// Serve runs a runner process. It creates the runner's directory below Root. It serves until ctx ends,
+// the service sends Shutdown, the directory is removed, or the runner has been idle for idleExit.
+// Before it returns, it ends the running jobs and stores their results in the journal.
 func Serve(ctx context.Context, o Options) error {
 	pid := os.Getpid()
 	s := &server{
@@ -155,14 +163,14 @@ func Serve(ctx context.Context, o Options) error {
 	o.Ready(s.dir)
 
 	s.run(ctx)
-	s.table.leased(false) // for the watchdog: nothing of it runs
+	s.table.leased(false) // shows the watchdog that no jobs are left to end
 	if err := clearPlace(s.place, time.Now().Add(clearWithin)); err != nil {
 		s.Log.Warn("could not remove all private directories of jobs", "error", err)
 	}
 	return s.leave(lock)
 }
 
-// run serves until the runner ends, and everything of it has.
+// run serves until the runner ends and all its goroutines have returned.
 func (s *server) run(ctx context.Context) {
 	var loops sync.WaitGroup
 	loops.Go(s.accept)
@@ -205,8 +213,8 @@ func (s *server) run(ctx context.Context) {
 	loops.Wait()
 }
 
-// mode is what a file or folder of the runner's has, with what its owner may do: the
-// group may read and enter what is shared.
+// mode returns the mode of a file or directory of the runner, given the owner's permissions. If the
+// runner's directory is shared, the group gets the owner's permissions to read and enter.
 func (s *server) mode(owner os.FileMode) os.FileMode {
 	if s.shared {
 		return owner | owner>>3&0o050
@@ -214,14 +222,14 @@ func (s *server) mode(owner os.FileMode) os.FileMode {
 	return owner
 }
 
-// setUp makes the runner's folder: lock first, so that nobody takes it for a
-// dead one's, and socket last.
+// setUp creates the runner's directory. It takes the lock first, so that no service considers the
+// runner dead, and creates the socket last.
 func (s *server) setUp(pid int) (*os.File, error) {
 	if err := os.Mkdir(s.dir, s.mode(0o700)); err != nil {
 		return nil, fmt.Errorf("create the runner's directory: %w", err)
 	}
 	lock, err := lockSoon(func() (*os.File, bool, error) { return lockFile(filepath.Join(s.dir, lockName), s.mode(0o600)) })
-	if err != nil || lock == nil { // it may be looked at for a moment
+	if err != nil || lock == nil { // a service that checks the lock holds it only for a moment
 		return nil, errors.Join(errors.New("another process holds the runner's lock"), err)
 	}
 	boot, err := process.BootID()
@@ -240,7 +248,7 @@ func (s *server) setUp(pid int) (*os.File, error) {
 	}
 	if s.place, err = makePlace(&s.Options, s.name, s.accounts != nil); err != nil {
 		lock.Close()
-		os.RemoveAll(s.dir) // what stays is removed as a dead runner's
+		os.RemoveAll(s.dir) // if something remains, it is removed later, like the directory of a dead runner
 		return nil, err
 	}
 	if s.table, err = makeTable(s.dir, s.mode(0o600), pid, process.SelfTicks()); err != nil {
@@ -255,7 +263,7 @@ func (s *server) setUp(pid int) (*os.File, error) {
 	return lock, nil
 }
 
-// socketMode is the mode of the socket: the group must write to it to connect.
+// socketMode returns the mode of the socket. A client needs write permission to connect.
 func (s *server) socketMode() os.FileMode {
 	if s.shared {
 		return 0o660
@@ -263,8 +271,8 @@ func (s *server) socketMode() os.FileMode {
 	return 0o600
 }
 
-// leave removes the folder if the service has dismissed the runner. Else it stays, for
-// the next service to see that all was stored, or what was not.
+// leave removes the runner's directory if the service has dismissed the runner and has stored all its
+// results. Otherwise the directory stays, so that the next service can read the results from it.
 func (s *server) leave(lock *os.File) error {
 	if held, dismissed := s.holds(); held || !dismissed {
 		return s.journal.sync()
@@ -272,8 +280,8 @@ func (s *server) leave(lock *os.File) error {
 	return errors.Join(s.journal.close(), s.table.close(), remove(s.dir, lock))
 }
 
-// holds reports whether the runner has results that the service has not stored, and
-// whether the service has dismissed it.
+// holds reports whether the runner has results that the service has not acknowledged, and whether the
+// service has dismissed the runner.
 func (s *server) holds() (results, dismissed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -283,8 +291,8 @@ func (s *server) holds() (results, dismissed bool) {
 	return results, s.dismissed
 }
 
-// remove removes a runner's own folder, the lock last: whoever looks meanwhile must not
-// take the runner for a dead one, whose notes they would read while they go.
+// remove removes a runner's own directory, and in it the lock file last. Without the lock, a service
+// would consider the runner dead and read its files while they are being removed.
 func remove(dir string, lock *os.File) error {
 	list, err := os.ReadDir(dir)
 	for _, e := range list {
@@ -295,12 +303,12 @@ func remove(dir string, lock *os.File) error {
 	return errors.Join(err, removeLocked(dir, lock))
 }
 
-// unwantedLook is the time between questions whether the service is stopped for good.
-// Two in a row must say so.
+// unwantedLook is the time between two calls of Unwanted. The runner ends after two successive calls
+// that return true.
 const unwantedLook = 2 * time.Second
 
-// watchUnit has the runner end once the system has stopped the service without telling
-// it: while the service was dead.
+// watchUnit ends the runner once the operating system has stopped the service for good. This matters if
+// the service was not running then, and so could not send Shutdown to the runner.
 func (s *server) watchUnit(stop chan<- struct{}) {
 	tick := time.NewTicker(unwantedLook)
 	defer tick.Stop()
@@ -328,7 +336,7 @@ func (s *server) watchUnit(stop chan<- struct{}) {
 	}
 }
 
-// away is closed while the service is away.
+// away returns a channel that is closed while no service is connected.
 func (s *server) away() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -341,7 +349,7 @@ func (s *server) isAway() bool {
 	return s.conn == nil
 }
 
-// notice notes that the service has come or gone. The caller holds mu.
+// notice updates gone after a service has connected or disconnected. The caller holds mu.
 func (s *server) notice() {
 	select {
 	case <-s.gone:
@@ -355,10 +363,11 @@ func (s *server) notice() {
 	}
 }
 
-// endingEvery is the time between two signs that the runner is about to end.
+// endingEvery is the time between two calls of Ending.
 const endingEvery = 10 * time.Second
 
-// sayEnding tells the system that the runner has more to do before it ends.
+// sayEnding calls Ending repeatedly until the runner ends. Ending reports to the operating system that
+// the runner needs more time.
 func (s *server) sayEnding() {
 	tick := time.NewTicker(endingEvery)
 	defer tick.Stop()
@@ -372,10 +381,11 @@ func (s *server) sayEnding() {
 	}
 }
 
-// reapPause is the time between two looks for orphans while some end.
+// reapPause is the time between two checks for ended orphans while some orphans are still running.
 const reapPause = 100 * time.Millisecond
 
-// reap reaps the orphans that have ended, and returns when to look again: nil if none is left.
+// reap reaps orphans that have ended. It returns a channel that delivers when to call reap again, or
+// nil if no orphans are left.
 func (s *server) reap() (again <-chan time.Time) {
 	if process.Reap() {
 		return time.After(reapPause)
@@ -383,12 +393,12 @@ func (s *server) reap() (again <-chan time.Time) {
 	return nil
 }
 
-// housekeep does what is due now and then: it reaps orphans, also soon after an attempt that left
-// some, and ends a runner that is not needed.
+// housekeep performs periodic work every houseTime: it reaps orphans, cleans up, and ends a runner that
+// has been idle for idleExit. After an attempt that may have left orphans, it reaps them soon.
 func (s *server) housekeep() {
 	tick := time.NewTicker(houseTime)
 	defer tick.Stop()
-	var again <-chan time.Time // while orphans may still end
+	var again <-chan time.Time // nil while no orphans are running
 	for {
 		select {
 		case <-s.ended:
@@ -427,7 +437,8 @@ func (s *server) busy() bool {
 	return false
 }
 
-// close ends the runner as soon as nothing runs. The caller holds mu.
+// close ends the runner once all its attempts have ended. From now on, workers start no waiting
+// attempt. The caller holds mu.
 func (s *server) close() {
 	if !s.closing {
 		s.closing = true
@@ -436,7 +447,7 @@ func (s *server) close() {
 	s.endIfDone()
 }
 
-// over reports whether the runner ends now. The caller holds mu.
+// over reports whether the runner is ending. The caller holds mu.
 func (s *server) over() bool {
 	select {
 	case <-s.ended:
@@ -446,16 +457,17 @@ func (s *server) over() bool {
 	}
 }
 
-// endIfDone ends a closing runner. The caller holds mu.
+// endIfDone ends a closing runner if no attempt is left to run. The caller holds mu.
 func (s *server) endIfDone() {
 	if s.closing && !s.busy() && !s.over() {
 		close(s.ended)
 	}
 }
 
-// stopAll lets what runs finish, if this is a unit of the system and the service is away,
-// for as long as that said; then it ends everything that runs, with no more grace than this, as if the service had stopped
-// it, and then the runner.
+// stopAll ends the runner. It drops the waiting attempts. If the runner is a unit of the operating
+// system and no service is connected, running attempts first get the time finish to end by themselves.
+// Then stopAll ends the running attempts as stopped by the service. An attempt gets at most grace
+// between SIGTERM and SIGKILL.
 func (s *server) stopAll(grace time.Duration) {
 	s.mu.Lock()
 	for _, a := range s.waiting {
@@ -465,7 +477,7 @@ func (s *server) stopAll(grace time.Duration) {
 	s.close()
 	finish := s.finish
 	if s.conn != nil || s.Unwanted == nil {
-		finish = 0 // it is the service that lets jobs finish, or nobody asked for that
+		finish = 0 // a connected service does the waiting itself; without a unit, nothing asked for it
 	}
 	s.mu.Unlock()
 	select {
@@ -482,7 +494,7 @@ func (s *server) stopAll(grace time.Duration) {
 	}
 }
 
-// sync makes the journal survive a power cut.
+// sync flushes the journal to the disk, so that the results survive a power cut.
 func (s *server) sync() {
 	if err := s.journal.sync(); err != nil {
 		s.Log.Error("could not flush the result journal to disk", "error", err)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shareFolder makes a folder that belongs to a user, and that a group may read. Others
-// may be let pass to what is theirs in it.
+// shareFolder creates a directory that belongs to a user and that a group can read. If mode allows it,
+// other accounts can enter the directory to reach what belongs to them.
 func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	if err := os.Mkdir(path, mode); err != nil && !errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("create the runner directory: %w", err)
@@ -38,13 +38,14 @@ func shareFolder(path string, uid, gid int, mode os.FileMode) error {
 	return nil
 }
 
-// Modes of shared folders: the runners' has those of runners that have become an account.
+// homeMode is the mode of the runners' directory, which also contains the directories of accounts.
+// asMode is the mode of the directory of an account's runners.
 const (
 	homeMode = 0o751
 	asMode   = 0o750
 )
 
-// syncFolder makes the names in a folder survive a power cut.
+// syncFolder syncs a directory, so that the names in it survive a power cut.
 func syncFolder(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/queuectl/queuectl/internal/sockpath"
 )
 
-// listen makes a socket with a mode. It is in a folder that nobody else can enter, but
-// for whom the mode lets connect.
+// listen creates a socket with a mode. Accounts that the mode does not allow to connect cannot enter
+// the socket's directory either.
 func listen(path string, mode os.FileMode) (net.Listener, error) {
 	short, done, err := sockpath.Short(path)
 	if err != nil {
@@ -28,7 +28,7 @@ func listen(path string, mode os.FileMode) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.SetUnlinkOnClose(false) // its folder is removed with it
+	l.SetUnlinkOnClose(false) // the socket is removed with its directory
 	return l, os.Chmod(path, mode)
 }
 
@@ -42,8 +42,8 @@ func dial(path string) (net.Conn, error) {
 	return sockpath.DialWithin(short, 5*time.Second)
 }
 
-// writeNow writes what a connection takes without waiting, and says how much. A
-// broken connection takes nothing; whoever reads it finds out.
+// writeNow writes the bytes that a connection accepts without blocking, and returns their number. On a
+// broken connection it returns 0; the goroutine that reads the connection gets the error.
 func writeNow(c net.Conn, b []byte) (n int) {
 	file, ok := c.(syscall.Conn)
 	if !ok {
@@ -60,8 +60,8 @@ func writeNow(c net.Conn, b []byte) (n int) {
 	return max(n, 0)
 }
 
-// renewAfter is the delay before a removed socket is created again: the removal of the socket may be the start of
-// the removal of the whole directory.
+// renewAfter is the delay before a removed socket is created again: the removal of the socket may be
+// the start of the removal of the whole directory.
 const renewAfter = 50 * time.Millisecond
 
 // guardPause and guardLook are the shortest and the longest time between two checks of the socket.
@@ -73,14 +73,15 @@ const (
 // waitFunc waits for a change in a directory, as folder.Changed does.
 type waitFunc func(ctx context.Context, dir string, names []string, watching func() bool) error
 
-// guard creates the socket again when its file is removed, until ctx ends or the runner's directory is gone. It reports
-// whether the directory is gone.
+// guard creates the socket again when its file is removed, until ctx ends or the runner's directory is
+// gone. It reports whether the directory is gone.
 func (s *socket) guard(ctx context.Context, log *slog.Logger) (gone bool) {
 	return s.guardWith(ctx, log, folder.Changed)
 }
 
-// guardWith does the work of guard. It does not rely on changed, because the kernel may refuse to watch a directory, and
-// does not report that a parent directory is renamed: guardWith also checks the socket at least every guardLook.
+// guardWith does the work of guard. It also checks the socket at least every guardLook, because changed
+// is not reliable: the kernel may refuse to watch a directory, and it does not report that a parent
+// directory was renamed.
 func (s *socket) guardWith(ctx context.Context, log *slog.Logger, changed waitFunc) (gone bool) {
 	dir, name := filepath.Dir(s.path), filepath.Base(s.path)
 	there := func() bool {
@@ -121,7 +122,8 @@ func (s *socket) guardWith(ctx context.Context, log *slog.Logger, changed waitFu
 	}
 }
 
-// isGone reports whether there is no directory at a path. It returns false if the path cannot be checked.
+// isGone reports whether there is no directory at a path. It returns false if the path cannot be
+// checked.
 func isGone(dir string) bool {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -140,9 +142,9 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// renew makes the socket anew.
+// renew creates the socket again.
 func (s *socket) renew() error {
-	os.Remove(s.path) // something else may stand there
+	os.Remove(s.path) // another file may exist at this path
 	on, err := listen(s.path, s.mode)
 	if err != nil {
 		return err
@@ -154,5 +156,5 @@ func (s *socket) renew() error {
 	}
 	old := s.on
 	s.on = on
-	return old.Close() // accept goes on with the new one
+	return old.Close() // accept continues with the new listener
 }

@@ -24,7 +24,8 @@ func noEvent(ctx context.Context, _ string, _ []string, _ func() bool) error {
 	return ctx.Err()
 }
 
-// guarded calls f while guardWith guards the socket root/1.a/run.sock. gone receives the result of guardWith.
+// guarded calls f while guardWith guards the socket root/1.a/run.sock. gone receives the result of
+// guardWith.
 func guarded(t *testing.T, changed waitFunc, f func(t *testing.T, root string, gone <-chan bool)) {
 	synctest.Test(t, func(t *testing.T) {
 		root := filepath.Join(t.TempDir(), "runner")
@@ -46,8 +47,8 @@ func guarded(t *testing.T, changed waitFunc, f func(t *testing.T, root string, g
 	})
 }
 
-// A runner that loses its directory must end, however the directory is lost: a runner without a directory can start no
-// jobs.
+// A runner that loses its directory must end, however the directory is lost: a runner without a
+// directory can start no jobs.
 func TestGuardNoticesLostDirectory(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -14,18 +14,19 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// pipeOf is the named pipe that stands for a runner's socket: the runner's name is that of
-// no other, on this machine and for ever.
+// pipeOf returns the name of the named pipe that replaces a runner's socket on Windows. Runner names
+// are unique on a machine and are never reused.
 func pipeOf(path string) string {
 	return `\\.\pipe\queuectl-runner-` + filepath.Base(filepath.Dir(path))
 }
 
-// listen makes a socket for this user, the system and its administrators.
+// listen creates the pipe. Only this user, the system and administrators can connect to it.
 func listen(path string, _ os.FileMode) (net.Listener, error) {
 	return pipe.Listen(pipeOf(path), pipe.OwnerOnly())
 }
 
-// dial connects to a runner's socket, if it is this user's runner that serves it.
+// dial connects to a runner's pipe. It returns an error if the pipe's server is not a runner of this
+// user.
 func dial(path string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -40,8 +41,8 @@ func dial(path string) (net.Conn, error) {
 	return c, nil
 }
 
-// ours refuses a pipe that does not belong to whom what this process makes belongs, nor to
-// the system.
+// ours returns an error unless the pipe's server belongs to the user who owns the objects that this
+// process creates, or to the system.
 func ours(c net.Conn) error {
 	server, err := pipe.ServerOf(c)
 	if err != nil {
@@ -57,10 +58,9 @@ func ours(c net.Conn) error {
 	return nil
 }
 
-// writeNow writes what a connection takes without waiting: nothing, for a pipe does not say
-// what it would take.
+// writeNow returns 0: a pipe does not show how many bytes it would accept without blocking.
 func writeNow(net.Conn, []byte) int { return 0 }
 
-// guard has nothing to do: nobody can remove the name of a pipe, nor a folder with files that
-// are open.
+// guard does nothing: other processes can remove neither the name of a pipe nor a directory with open
+// files.
 func (s *socket) guard(context.Context, *slog.Logger) (gone bool) { return false }

@@ -7,14 +7,14 @@ import (
 	"sync"
 )
 
-// socket is what the runner listens on. It is made anew when its file is gone: a service
-// could not reach the runner any more.
+// socket is the socket on which the runner listens. If its file is removed, the runner creates it
+// again, because services could not reach the runner otherwise.
 type socket struct {
 	path string
 	mode os.FileMode
 
 	mu     sync.Mutex
-	on     net.Listener // guarded by mu
+	on     net.Listener // current listener; guarded by mu
 	closed bool         // guarded by mu
 }
 
@@ -29,7 +29,7 @@ func (s *socket) current() net.Listener {
 	return s.on
 }
 
-// accept waits for the next connection, also while the socket is made anew.
+// accept waits for the next connection. It continues when the socket is created again.
 func (s *socket) accept() (net.Conn, error) {
 	for {
 		on := s.current()

@@ -13,15 +13,15 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// spawn starts a runner as a process in a session of its own that outlives this one,
-// and returns its name once it listens. It has a control group to divide where the user's
-// manager gives it one.
+// spawn starts a runner in a dedicated session, so that it outlives this process. It returns the
+// runner's name once the runner listens. If the user's systemd manager allows it, the runner gets a
+// control group that it can divide.
 func (h Home) spawn(alone bool) (name string, err error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return "", fmt.Errorf("create the runner directory: %w", err)
 	}
 	if err := h.checkPlace(); err != nil {
-		return "", err // the runner can only log it
+		return "", err // report it here, since the runner can only log it
 	}
 	words := append([]string{"--dir", h.Dir}, h.logWords()...)
 	words = append(words, h.tmpdirWords()...)
@@ -40,8 +40,8 @@ func (h Home) spawn(alone bool) (name string, err error) {
 	return launch(cmd, func(error) {})
 }
 
-// logWords name the log of a runner that may have to open it again; a log of which only the descriptor
-// is known, as standard error, has none.
+// logWords returns the flag with the path of the log, so that the runner can reopen the file. It
+// returns nil if the log has no path, as with standard error.
 func (h Home) logWords() []string {
 	if h.Log == nil || h.Log.Name() == os.Stderr.Name() {
 		return nil
@@ -49,12 +49,13 @@ func (h Home) logWords() []string {
 	return []string{"--log", h.Log.Name()}
 }
 
-// ReopenLogs has the service's own runners that live open their log again where its file was moved.
+// ReopenLogs makes the living runners of the service's own account reopen their log files, after the
+// files were moved.
 func (h Home) ReopenLogs() {
 	if h.Foreign() {
 		return
 	}
-	live, _ := h.Living() // what cannot be found keeps its file
+	live, _ := h.Living() // a runner that is not found keeps its file
 	for _, dir := range live {
 		if pid := PID(dir); pid > 0 {
 			syscall.Kill(int(pid), syscall.SIGHUP)
@@ -62,11 +63,11 @@ func (h Home) ReopenLogs() {
 	}
 }
 
-// command returns the command of a runner, or of the launcher, which starts runners: argv is the
-// program and the words that make it one. It outlives this process, so it gets none of the
-// descriptors that this process inherited.
+// command returns the command of a runner, or of the launcher, which starts runners. argv is the
+// command line that starts this program as either. The process outlives this one, so it inherits none
+// of this process's inherited descriptors.
 func command(argv []string, words ...string) *exec.Cmd {
-	cleanstart.CloseOnExec() // an error leaves them as they are
+	cleanstart.CloseOnExec() // after an error, the descriptors stay open
 	cmd := exec.Command(argv[0], append(argv[1:len(argv):len(argv)], words...)...)
 	cmd.Env, cmd.Dir = runnerEnv(), "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -92,20 +93,20 @@ func launch(cmd *exec.Cmd, ended func(error)) (name string, err error) {
 	}()
 	ready.SetReadDeadline(time.Now().Add(readyWithin))
 	if name, err = readReady(ready); err != nil {
-		cmd.Process.Kill() // else it might become one more runner, later
+		cmd.Process.Kill() // otherwise it might become an additional runner later
 	}
 	return name, err
 }
 
-// Ready tells who started this process, on descriptor 3, where its folder is.
+// Ready reports the name of this process's directory to the process that started it, on descriptor 3.
 func Ready(dir string) {
 	f := os.NewFile(3, "ready")
-	fmt.Fprintln(f, readyWord+filepath.Base(dir)) // if nobody listens, nobody waits
+	fmt.Fprintln(f, readyWord+filepath.Base(dir)) // does not block if the other process has gone
 	f.Close()
 }
 
-// runnerEnv is what a runner gets of the service's environment: what its own
-// runtime reads.
+// runnerEnv returns the variables of the service's environment that a runner gets: those that this
+// program and its Go runtime read.
 func runnerEnv() []string {
 	env := []string{"PATH=/usr/local/bin:/usr/bin:/bin"}
 	for _, name := range []string{"QUEUECTL_FAILPOINTS", "QUEUECTL_TIMERSLACK", "GOTRACEBACK", "GOCOVERDIR"} {
@@ -116,5 +117,5 @@ func runnerEnv() []string {
 	return env
 }
 
-// RemovePrograms removes copies of the program; here none are made.
+// RemovePrograms returns true: on this system, runners do not run copies of the program.
 func RemovePrograms(string) bool { return true }

@@ -15,11 +15,11 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// spawn starts a runner as a process that outlives this one, with a console of its own that
-// has no window, and returns its name once it listens. It runs a copy of the program: a
-// program that runs cannot be replaced, and an upgrade replaces it while jobs run. That is the
-// copy that was installed beside the program, or else one in the runners' folder, where policies
-// of the machine may let nothing run.
+// spawn starts a runner that outlives this process, with a console but without a window. It returns the
+// runner's name once the runner listens. The runner runs a copy of the program, because Windows cannot
+// replace a running program and an upgrade must be possible while jobs run. The copy is the one that
+// was installed next to the program. If it is missing, spawn makes a copy in the runners' folder, where
+// policies of the machine may forbid programs to run.
 // See docs/decisions/0089.
 func (h Home) spawn(alone bool) (name string, err error) { return h.spawnBy((*exec.Cmd).Start, alone) }
 
@@ -28,12 +28,12 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 		return "", fmt.Errorf("create the runner folder: %w", err)
 	}
 	if err := h.checkPlace(); err != nil {
-		return "", err // the runner can only log it
+		return "", err // report it here, since the runner can only log it
 	}
 	own := filepath.Join(h.Dir, programsName)
 	program, err := copies.Find(h.Command[0], copies.Beside(h.Command[0]), own)
 	if err == nil && program == "" {
-		copies.Remove(own) // those of before
+		copies.Remove(own) // copies of earlier versions
 		program, err = copies.Make(h.Command[0], own)
 	}
 	if err != nil {
@@ -50,7 +50,9 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	}
 	defer ready.Close()
 	var cmd *exec.Cmd
-	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} { // a job object that ends this process, if it lets anybody go
+	// First try to leave this process's job object, which may end its processes together with the
+	// service.
+	for _, leave := range []uint32{windows.CREATE_BREAKAWAY_FROM_JOB, 0} {
 		cmd = exec.Command(program, words...)
 		cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = runnerEnv(), h.Dir, out, h.Log
 		cmd.SysProcAttr = &syscall.SysProcAttr{CreationFlags: windows.CREATE_NO_WINDOW | windows.CREATE_NEW_PROCESS_GROUP | leave}
@@ -68,21 +70,21 @@ func (h Home) spawnBy(start func(*exec.Cmd) error, alone bool) (name string, err
 	return readReady(ready)
 }
 
-// ReopenLogs does nothing: a file that is open cannot be moved.
+// ReopenLogs does nothing: on Windows, an open file cannot be moved.
 func (h Home) ReopenLogs() {}
 
-// RemovePrograms removes the copies of the program in a runners' folder that nobody runs,
-// and reports whether that was all of them.
+// RemovePrograms removes those copies of the program in a runners' folder that no process runs. It
+// reports whether it has removed all copies.
 func RemovePrograms(root string) bool { return copies.Remove(filepath.Join(root, programsName)) }
 
-// Ready tells who started this process, on standard output, where its folder is.
+// Ready reports the name of this process's folder to the process that started it, on standard output.
 func Ready(dir string) {
-	fmt.Println(readyWord + filepath.Base(dir)) // if nobody listens, nobody waits
+	fmt.Println(readyWord + filepath.Base(dir)) // does not block if the other process has gone
 	os.Stdout.Close()
 }
 
-// runnerEnv is what a runner gets of the service's environment: what the system's programs
-// and its own runtime read.
+// runnerEnv returns the variables of the service's environment that a runner gets: those that Windows
+// programs, this program and its Go runtime read.
 func runnerEnv() (env []string) {
 	for _, name := range []string{
 		"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATH", "PATHEXT", "TEMP", "TMP",

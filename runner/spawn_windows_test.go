@@ -17,7 +17,7 @@ import (
 	"github.com/queuectl/queuectl/internal/copies"
 )
 
-// This program is also a service, and the runner that it starts.
+// The test program also acts as a service, and as the runner that this service starts.
 func init() {
 	if dir := os.Getenv("QUEUECTL_TEST_SERVICE"); dir != "" {
 		service(dir)
@@ -25,12 +25,12 @@ func init() {
 	}
 	if len(os.Args) > 1 && os.Args[1] == "runner" {
 		Ready(strconv.Itoa(os.Getpid()))
-		time.Sleep(time.Minute) // no test waits so long
+		time.Sleep(time.Minute) // longer than any test
 		os.Exit(0)
 	}
 }
 
-// service starts a runner, once it is told to, and says its number.
+// service waits for a line, starts a runner and prints the runner's pid.
 func service(dir string) {
 	self, _ := os.Executable()
 	bufio.NewReader(os.Stdin).ReadString('\n')
@@ -41,8 +41,9 @@ func service(dir string) {
 	}
 }
 
-// A runner runs the copy of the program that was installed beside it; where there is none, or one of
-// another version, a copy in the runners' folder. A policy that does not let it run is named.
+// A runner runs the copy of the program that was installed next to it. If that copy is missing or of
+// another version, it runs a copy in the runners' folder. If a policy forbids this, the error names the
+// policy.
 func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	dir := t.TempDir()
 	program := filepath.Join(dir, "programs", "queuectl.exe")
@@ -82,9 +83,8 @@ func TestRunnerRunsAnInstalledCopy(t *testing.T) {
 	}
 }
 
-// A runner outlives its service also where that was ended with the job object that
-// somebody had put it in, if that lets processes leave; where it does not there is a runner
-// nevertheless.
+// A runner leaves its service's job object if the job object allows that, and then survives when the
+// job object is terminated. Otherwise it is started inside the job object.
 func TestRunnerLeavesTheServicesJobObject(t *testing.T) {
 	for _, leaves := range []bool{true, false} {
 		job, err := windows.CreateJobObject(nil, nil)

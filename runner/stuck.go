@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// patience is how long after SIGKILL a tree is given up as unkillable.
+// patience returns how long after SIGKILL the remaining processes of a tree count as unkillable.
 func patience() time.Duration {
 	if failpoint.On("impatient") {
 		return 300 * time.Millisecond
@@ -19,9 +19,9 @@ func patience() time.Duration {
 	return 30 * time.Second
 }
 
-// StopGrace is the most time that a command gets between SIGTERM and SIGKILL when the
-// service or its runner ends: it is for whoever handed it in to say how much it needs, but
-// not for how long the machine cannot be shut down.
+// StopGrace returns the longest time that a command gets between SIGTERM and SIGKILL when the service
+// or its runner ends. The user who enqueued a job sets how long its command may take to end, but this
+// must not delay the shutdown of the machine.
 func StopGrace() time.Duration {
 	if failpoint.On("impatient") {
 		return 300 * time.Millisecond
@@ -29,8 +29,8 @@ func StopGrace() time.Duration {
 	return 30 * time.Second
 }
 
-// GraceOf is the same of a service or runner whose context has ended, which may have been for a reason that leaves
-// less time.
+// GraceOf returns the same for a service or runner whose context has ended. It is shorter than
+// StopGrace if the context ended because the user's session ends, which leaves less time.
 func GraceOf(ended context.Context) time.Duration {
 	if session.Ends(ended) {
 		return session.Grace
@@ -38,7 +38,7 @@ func GraceOf(ended context.Context) time.Duration {
 	return StopGrace()
 }
 
-// linger keeps a worker, and its slot, until what it could not kill is gone or the
+// linger keeps a worker and its slot in use until the processes that outlive SIGKILL have ended, or the
 // runner ends.
 func (s *server) linger(w *process.Worker, a *attempt) {
 	w.Linger(s.ended)

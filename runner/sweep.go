@@ -14,15 +14,15 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// How long a folder of an attempt is tried to be removed by steps before the next look, and
-// how long all that a runner has left.
+// sweepWithin is how long the sweeper spends on one directory before it leaves the rest to a later
+// round. clearWithin bounds the removal of all private directories of a runner.
 const (
 	sweepWithin = 10 * time.Second
 	clearWithin = 20 * time.Second
 )
 
-// makePlace creates the directory that holds the private directories of a runner's jobs, and returns it. With pass,
-// other accounts can enter it to reach what belongs to them, but cannot list it.
+// makePlace creates the directory that holds the private directories of a runner's jobs, and returns
+// its path. With pass, other accounts can enter it to reach what belongs to them, but cannot list it.
 func makePlace(o *Options, name string, pass bool) (string, error) {
 	all := o.Tmpdir
 	err := error(nil)
@@ -46,7 +46,7 @@ func makePlaceDir(dir string, pass bool) error {
 	}
 	err := os.Mkdir(dir, mode)
 	if err == nil {
-		err = os.Chmod(dir, mode) // neither the umask nor a setgid parent counts
+		err = os.Chmod(dir, mode) // sets the exact mode, independent of the umask and of a setgid parent
 	}
 	if errors.Is(err, os.ErrExist) {
 		err = checkPlace(dir)
@@ -57,8 +57,9 @@ func makePlaceDir(dir string, pass bool) error {
 	return nil
 }
 
-// removeRunner removes a dead runner's directory and the private directories of its jobs, each with the rights of
-// the account that it belongs to. Private directories that cannot be removed stay.
+// removeRunner removes a dead runner's directory and the private directories of its jobs. It removes
+// each private directory with the rights of the account that owns it. Private directories that cannot
+// be removed stay.
 func removeRunner(dir string) error {
 	tmpdir, err := tmpdirOf(dir)
 	for _, all := range []string{filepath.Join(filepath.Dir(dir), placesName), tmpdir} {
@@ -69,7 +70,8 @@ func removeRunner(dir string) error {
 	return errors.Join(err, os.RemoveAll(dir))
 }
 
-// clearPlace removes the place of a runner's folders of attempts, once none of them runs.
+// clearPlace removes the directory that holds the private directories of a runner's jobs, with its
+// contents. None of the jobs may be running. It stops at the time until.
 func clearPlace(place string, until time.Time) error {
 	list, err := os.ReadDir(place)
 	if errors.Is(err, os.ErrNotExist) {
@@ -100,15 +102,16 @@ func clearPlace(place string, until time.Time) error {
 	return os.Remove(place)
 }
 
-// sweeper removes folders of attempts that have ended, a step of each in turn. Make it with
-// init; add and look may be called from any goroutine.
+// sweeper removes the private directories of ended attempts. It removes a part of each in turn, so that
+// a large one does not delay the others. Call init before use. add and look may be called from any
+// goroutine.
 type sweeper struct {
 	chores
 	log *slog.Logger
 
 	mu      sync.Mutex
-	pending map[string]bool // guarded by mu
-	told    map[string]bool // that it cannot be removed; guarded by mu
+	pending map[string]bool // paths that are queued; guarded by mu
+	told    map[string]bool // paths whose failed removal was logged; guarded by mu
 }
 
 func (s *sweeper) init(log *slog.Logger) {
@@ -116,11 +119,11 @@ func (s *sweeper) init(log *slog.Logger) {
 	s.log, s.pending, s.told = log, map[string]bool{}, map[string]bool{}
 }
 
-// maxSwept is how many folders wait at most; whoever adds more than that waits for a step of
-// its own first.
+// maxSwept is how many directories can be queued. When more are queued, add itself removes a part of
+// the new directory, which slows its caller down.
 const maxSwept = 64
 
-// add has a folder removed that is owner's.
+// add queues a directory of the given owner for removal.
 func (s *sweeper) add(path string, owner *process.Identity) {
 	s.mu.Lock()
 	known, crowded := s.pending[path], len(s.pending) >= maxSwept
@@ -137,7 +140,7 @@ func (s *sweeper) add(path string, owner *process.Identity) {
 	s.chores.add(func() { s.step(path, owner, until) })
 }
 
-// step removes some of a folder, and the rest later.
+// step removes a part of a directory, and queues the next step for the rest.
 func (s *sweeper) step(path string, owner *process.Identity, until time.Time) {
 	more, err := process.Remove(path, owner)
 	if more && time.Now().Before(until) {
@@ -155,11 +158,11 @@ func (s *sweeper) step(path string, owner *process.Identity, until time.Time) {
 	}
 }
 
-// look adds what is left of those that were moved aside in a place.
+// look queues the directories below place that were moved aside and still exist.
 func (s *sweeper) look(place string) {
 	list, err := os.ReadDir(place)
 	if err != nil {
-		return // whoever has removed it has removed them
+		return // place was removed, and all directories with it
 	}
 	for _, e := range list {
 		path := filepath.Join(place, e.Name())

@@ -1,4 +1,4 @@
 package runner
 
-// syncFolder has nothing to do: NTFS journals the names in a folder itself.
+// syncFolder does nothing: NTFS journals the names in a directory.
 func syncFolder(string) error { return nil }

@@ -14,20 +14,19 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// The running table is a shared file mapping: a header and one slot for each
-// worker. Writing it is no system call, and what is written outlives a SIGKILL.
+// The running table is a file that the runner maps into memory: a header, and one slot for each running
+// attempt. Writing to it takes no system call, and the contents survive a SIGKILL of the runner.
 // See docs/decisions/0056.
 const (
 	slotBytes = 64
-	maxSlots  = 4096 // so many workers at most
+	maxSlots  = 4096 // bounds the number of workers
 )
 
-// table is the running table of this runner. A slot is written by its worker
-// alone.
+// table is the running table of this runner. Only the worker that uses a slot writes to it.
 type table struct {
 	mem    []byte
 	file   *os.File
-	backed int64 // bytes that have their place on the disk
+	backed int64 // bytes with reserved disk space
 }
 
 func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, error) {
@@ -55,9 +54,8 @@ func makeTable(dir string, mode os.FileMode, pid int, ticks int64) (*table, erro
 	return t, nil
 }
 
-// reserve sees to it that so many slots have their place on the disk, and says
-// how many have. A full disk would end the runner at the first write to one that
-// has none.
+// reserve reserves disk space for the given number of slots, and returns how many slots have it. On a
+// full disk, the first write to a slot without reserved space would kill the runner (SIGBUS).
 func (t *table) reserve(slots int) (int, error) {
 	page := make([]byte, 4096)
 	for t.backed < int64(slots+1)*slotBytes {
@@ -69,10 +67,10 @@ func (t *table) reserve(slots int) (int, error) {
 	return slots, nil
 }
 
-// close lets go of the file. Nothing may be written after it.
+// close unmaps and closes the file. Nothing may be written to the table afterwards.
 func (t *table) close() error { return errors.Join(unshare(t.mem), t.file.Close()) }
 
-// write fills a slot; slot 0 is the header.
+// write writes the first fields of a slot. Slot 0 is the header.
 func (t *table) write(slot int64, fields ...int64) {
 	b := t.mem[slot*slotBytes : (slot+1)*slotBytes]
 	for i, f := range fields {
@@ -80,8 +78,9 @@ func (t *table) write(slot int64, fields ...int64) {
 	}
 }
 
-// keeps notes how much is in the journal: a service sees whether it is all there. Of what
-// is noted while the journal goes on in a new segment no moment claims more than there is.
+// keeps stores the size of the journal, so that a service can detect that a part of the journal is
+// missing. While the journal changes to a new segment, the stored size is never larger than the real
+// one.
 func (t *table) keeps(w written) {
 	header := t.mem[:slotBytes]
 	put := func(field int, n int64) { binary.LittleEndian.PutUint64(header[8*field:], uint64(n)) }
@@ -93,15 +92,16 @@ func (t *table) keeps(w written) {
 	put(journalField+2, w.older)
 }
 
-// journalField is the first of the header's fields about the journal; those before it are
-// the runner's pid and start, and the device and number of the table's file.
+// journalField is the first header field about the journal. The fields before it are the runner's pid
+// and start time, and the device and inode number of the table's file.
 const journalField = 4
 
-// leasedField is that of the header whose lower half is 1 while the service has its leases for a time only. Its upper half is a checksum of
-// the fields before journalField: a header of which a bit is lost names no runner, and no copy of one.
+// leasedField is a header field. The lower half is 1 while the service's leases are limited in time,
+// and otherwise 0. The upper half is a checksum of the fields before journalField. A header whose
+// checksum is wrong is damaged; it names no runner and does not count as a copy either.
 const leasedField = 7
 
-// leased notes whether it has.
+// leased stores whether the service's leases are limited in time.
 func (t *table) leased(is bool) {
 	n := uint64(headerSum(t.mem)) << 32
 	if is {
@@ -110,10 +110,10 @@ func (t *table) leased(is bool) {
 	binary.LittleEndian.PutUint64(t.mem[8*leasedField:], n)
 }
 
-// headerSum is that checksum.
+// headerSum returns the checksum of the fields before journalField.
 func headerSum(mem []byte) uint32 { return crc32.ChecksumIEEE(mem[:8*journalField]) }
 
-// begin notes an attempt before its fork, and forked what came of it.
+// begin stores an attempt in its slot before the fork. forked adds the process after the fork.
 func (t *table) begin(slot int64, l wire.Lease, at int64) {
 	t.write(slot, 0, l.Fence, 0, at)
 	t.write(slot, l.Seq)
@@ -127,27 +127,28 @@ func (t *table) forked(slot int64, pid int, at int64) {
 // end frees a slot, after the result is in the journal.
 func (t *table) end(slot int64) { t.write(slot, 0) }
 
-// slots is a running table as it is read.
+// slots is the contents of a running table.
 type slots []byte
 
-// field is the i-th number of a slot.
+// field returns the i-th number of a slot.
 func (s slots) field(slot, i int) int64 {
 	return int64(binary.LittleEndian.Uint64(s[slot*slotBytes+8*i:]))
 }
 
-// runningTable is what a dead runner's table says.
+// runningTable is the parsed running table of a dead runner.
 type runningTable struct {
-	// pid and ticks are those of the runner. The table of a copied folder names nobody
-	// (pid 0): the process with that number, and what it ran, is of the folder that was
-	// copied, and may live there.
+	// pid and ticks identify the runner's process: its pid and start time. pid is 0 if the table is in
+	// a copied directory. The process with that number, and its jobs, then belong to the original
+	// directory, whose runner may be alive.
 	pid     int
 	ticks   int64
 	running []wire.Attempt
 	journal written
-	whole   bool // as a runner makes it
+	whole   bool // the table has its full size, and its header is valid
 }
 
-// readTable reads a dead runner's table. One that is gone, or cut short, tells nothing.
+// readTable reads a dead runner's table. If the file is missing, the result is empty; if it is too
+// short, the result may be.
 func readTable(dir string) (t runningTable, err error) {
 	f, err := openPlain(filepath.Join(dir, tableName))
 	if errors.Is(err, os.ErrNotExist) {
@@ -183,13 +184,14 @@ func readTable(dir string) (t runningTable, err error) {
 	return t, nil
 }
 
-// Begun returns those of the given attempts that a running runner has begun. It reads the running table and, for
-// attempts that have ended, the journal in the runner's directory, so even an unresponsive runner can be checked. The
-// value is false while the table does not name the attempt's process; the runner may not have started it yet. ok is
-// false if the files cannot be read.
+// Begun returns those of the given attempts that a living runner has started. It reads the running
+// table and, for attempts that have ended, the journal in the runner's directory, so it works for an
+// unresponsive runner too. The value is false if the table does not name the attempt's process yet; the
+// runner may not have started it. ok is false if the files cannot be read.
 func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool) {
 	begun = map[wire.Lease]bool{}
-	// Read the table before the journal: an attempt leaves the table only after its result is in the journal.
+	// Read the table before the journal: an attempt leaves the table only after its result is in the
+	// journal.
 	t, err := readTable(dir)
 	for _, a := range t.running {
 		begun[a.Lease] = a.PID != 0
@@ -201,15 +203,15 @@ func Begun(dir string, leases []wire.Lease) (begun map[wire.Lease]bool, ok bool)
 	return begun, err == nil && err2 == nil && t.whole && whole
 }
 
-// PID is the process of the living runner of a folder, 0 if that cannot be told.
+// PID returns the pid of the living runner of a directory, or 0 if it is unknown.
 func PID(dir string) int64 {
 	t, _, _ := readLiving(dir)
 	return int64(t.pid)
 }
 
-// readLiving reads a living runner's table, and whose runner it is, nil if it is no
-// account's. An account's table names its process only if that is the account's: what is
-// in the folder is for the account to say.
+// readLiving reads a living runner's table. of is the account that the runner's directory belongs to,
+// or nil if it does not belong to an account. An account can write anything into its table, so pid is
+// set to 0 unless that process belongs to the account.
 func readLiving(dir string) (t runningTable, of *uint32, err error) {
 	if of, err = accountOf(dir); err == nil {
 		t, err = readTable(dir)

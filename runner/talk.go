@@ -16,25 +16,25 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// lastWords is how long a runner that ends still listens.
+// lastWords is how long a runner that ends still reads from its connections.
 const lastWords = 100 * time.Millisecond
 
-// acceptPause is the wait after a connection that could not be taken.
+// acceptPause is the pause after a connection could not be accepted.
 const acceptPause = 100 * time.Millisecond
 
-// maxReads bounds how many READs of one connection wait for output.
+// maxReads bounds how many READ requests of one connection can wait for output at the same time.
 const maxReads = 1024
 
-// conn is one service's connection.
+// conn is the connection of one service.
 type conn struct {
 	*outbox
-	epoch int64         // guarded by the server's mu
-	reads int           // READs under way; guarded by the outbox's mu
-	end   chan struct{} // closed with the connection
+	epoch int64         // epoch of the service; 0 before its Hello; guarded by the server's mu
+	reads int           // READ requests in progress; guarded by the outbox's mu
+	end   chan struct{} // closed when the connection ends
 
-	due     bool      // a timer will flush; guarded by the server's mu, as are:
-	results int       // frames gathered since it was set
-	since   time.Time // it was set
+	due     bool      // a timer will flush the outbox; guarded by the server's mu, like the next two fields
+	results int       // number of frames gathered since the timer was set
+	since   time.Time // when the timer was set
 }
 
 func (s *server) accept() {
@@ -43,9 +43,9 @@ func (s *server) accept() {
 	for {
 		c, err := s.socket.accept()
 		if errors.Is(err, net.ErrClosed) {
-			return // the runner ends
+			return // the runner is ending
 		}
-		if err != nil { // no descriptor or memory: the next service must get in once there is
+		if err != nil { // out of descriptors or memory; retry, so that the next service can connect later
 			time.Sleep(acceptPause)
 			continue
 		}
@@ -58,11 +58,12 @@ func (s *server) accept() {
 	}
 }
 
-// serve speaks with one service until its connection ends or a newer one comes.
+// serve handles one service's connection until it ends or a newer service connects.
 func (s *server) serve(c *conn) {
 	var loops sync.WaitGroup
 	loops.Go(c.run)
-	loops.Go(func() { // the connection ends with the runner, once its last words are heard
+	// When the runner ends, send the remaining frames, then end the connection after lastWords.
+	loops.Go(func() {
 		select {
 		case <-s.ended:
 			c.flushNow()
@@ -101,7 +102,7 @@ func (s *server) serve(c *conn) {
 	loops.Wait()
 }
 
-// readFrames hands every frame to each until it says no.
+// readFrames calls each for every frame until each returns false.
 func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 	const room = 64 << 10
 	buf := make([]byte, 0, room)
@@ -135,9 +136,9 @@ func readFrames(r io.Reader, each func(wire.Frame) bool) error {
 	}
 }
 
-// obey carries out one frame. A frame of a connection that is not the newest
-// epoch's is dropped under the same mutex that starts attempts: what a dead
-// service had sent must not happen after its successor has looked.
+// obey executes one frame. It rejects frames from connections other than that of the newest epoch. It
+// checks the epoch under the mutex that also guards starts. So after a new service has read the
+// runner's state, no frame of its predecessor can take effect.
 func (s *server) obey(c *conn, f wire.Frame) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,9 +157,10 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 			s.Log.Error("running fewer workers than configured", "workers", s.target, "error", err)
 		}
 		s.delay, s.finish = f.SettleDelay, min(max(f.StopTimeout, 0), maxFinish)
-		places := min(s.target+1, 256) // one for each worker, whose thread keeps it in a system call
+		// One place per worker, since a worker's thread may keep its place during a system call.
+		places := min(s.target+1, 256)
 		runtime.GOMAXPROCS(places)
-		// Each worker's may be in a system call while as many others run.
+		// While each worker's thread is in a system call, as many other threads may run.
 		if threads := max(8, min(2*places, 256)) + min(s.target, 256); threads > s.threads {
 			s.threads = threads
 			s.workers.Go(func() { haveThreads(threads) })
@@ -204,16 +206,16 @@ func (s *server) obey(c *conn, f wire.Frame) bool {
 	return true
 }
 
-// haveThreads has the Go runtime make so many threads, which it keeps: one that it
-// wants while the system has none to give would end the runner, and all that it
-// runs.
+// haveThreads makes the Go runtime create n threads, which the runtime then keeps. Otherwise the
+// runtime might need a thread later, when the system has none to give. It would then end the runner and
+// with it all jobs.
 func haveThreads(n int) {
 	var made sync.WaitGroup
 	made.Add(n)
 	all := make(chan struct{})
 	for range n {
-		go func() { // ends with all
-			runtime.LockOSThread() // so each has one of its own
+		go func() { // ends when all is closed
+			runtime.LockOSThread() // forces a dedicated thread for this goroutine
 			defer runtime.UnlockOSThread()
 			made.Done()
 			<-all
@@ -223,7 +225,7 @@ func haveThreads(n int) {
 	close(all)
 }
 
-// hello makes the connection the newest, if its epoch is. The caller holds mu.
+// hello makes c the runner's connection if its epoch is the newest. The caller holds mu.
 func (s *server) hello(c *conn, h *wire.Hello) bool {
 	if h.Epoch == wire.NoEpoch {
 		k, _ := s.reply()
@@ -248,10 +250,11 @@ func (s *server) hello(c *conn, h *wire.Hello) bool {
 	return true
 }
 
-// reply is what whoever says hello is told, and the ends that no service has taken. The caller holds mu.
+// reply returns the answer to a Hello, and the encoded results that no service has acknowledged. The
+// caller holds mu.
 func (s *server) reply() (k *wire.HelloReply, results []byte) {
 	k = &wire.HelloReply{Protocol: wire.Protocol, Version: s.Version, PID: int64(os.Getpid()), Limits: s.enforces()}
-	if s.closing { // it lets what runs finish, and takes nothing new: as one of another version
+	if s.closing { // the service treats a runner of another version as one that accepts no new jobs
 		k.Version += endingSuffix
 	}
 	for _, a := range s.attempts {
@@ -268,7 +271,7 @@ func (s *server) reply() (k *wire.HelloReply, results []byte) {
 	return k, results
 }
 
-// enforces says how what is run here is held within its limits.
+// enforces returns how this runner enforces each limit.
 func (s *server) enforces() (list []wire.Limit) {
 	for _, e := range process.Enforced(s.Cgroups) {
 		list = append(list, wire.Limit{Name: e.Limit, Extent: int64(e.Extent), By: e.By})
@@ -276,16 +279,18 @@ func (s *server) enforces() (list []wire.Limit) {
 	return list
 }
 
-// endingSuffix ends the version that a runner says which is about to end.
+// endingSuffix is appended to the reported version of a runner that is about to end.
 const endingSuffix = " (ending)"
 
-// maxFinish bounds how long running attempts may finish when the system ends the
-// runner.
+// maxFinish bounds StopTimeout: how long running attempts may continue when the operating system ends
+// the runner.
 const maxFinish = 24 * time.Hour
 
 func (s *server) startAttempt(f *wire.Start) {
 	if s.attempts[f.Lease] != nil || s.closing || s.lapsed() || len(f.Argv) == 0 || (s.accounts != nil) != (f.UID >= 0) {
-		return // started once, for ever; and root's runner starts nothing as itself unless it is told to
+		// Each lease is started at most once. A root runner starts a job under its own account only if
+		// the frame names that account.
+		return
 	}
 	a := &attempt{start: f}
 	a.log = output.New(f.OutputLimit, func() (*os.File, error) {
@@ -296,9 +301,12 @@ func (s *server) startAttempt(f *wire.Start) {
 	s.more.Signal()
 }
 
-// enqueue has an attempt wait for a worker. Those of one queue keep among them the order of their places: a better one
-// takes the position of the first that comes after it, which moves on to the place of the next, and so on. So the order in
-// which queues take turns stays as the service has sent it. The caller holds mu.
+// enqueue adds an attempt to the waiting ones. Attempts of one queue are sorted by Place. The sequence
+// of queues stays as the service sent it, so enqueue moves attempts only among the positions of their
+// queue. The new attempt takes the position of the first attempt of its queue that ranks after it. That
+// attempt takes the position of the next one, and so on. The caller holds mu.
+//
+// For example, a3 b1 a5 and the new attempt a2 result in a2 b1 a3 a5.
 func (s *server) enqueue(a *attempt) {
 	s.waiting = append(s.waiting, a)
 	at := len(s.waiting) - 1
@@ -315,13 +323,13 @@ func (s *server) enqueue(a *attempt) {
 	}
 }
 
-// ranksBefore reports whether an attempt is to start before another one of its queue that came earlier.
+// ranksBefore reports whether the attempt starts before another, earlier enqueued attempt of its queue.
 func (a *attempt) ranksBefore(other *attempt) bool {
 	return a.start.Place.Compare(other.start.Place) < 0
 }
 
-// typeTo writes to the terminal of a running attempt as much as there is room for. It is
-// not ok if no such attempt runs with a terminal. The caller holds mu.
+// typeTo writes to the terminal of a running attempt, as many bytes as the terminal has room for. ok is
+// false if the attempt does not run or has no terminal. The caller holds mu.
 func (s *server) typeTo(f *wire.Type) (t process.Typed, ok bool) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.worker == nil || a.pid == 0 {
@@ -340,8 +348,8 @@ func (s *server) drop(f *wire.Drop) {
 	s.send(&wire.Dropped{Lease: f.Lease, Dropped: dropped}, true)
 }
 
-// forgo forgets an attempt that was never begun. Who waits for its output is told. The
-// caller holds mu.
+// forgo removes an attempt that was never started, and wakes the readers of its output. The caller
+// holds mu.
 func (s *server) forgo(a *attempt) {
 	delete(s.attempts, lease(a))
 	a.log.Discard()
@@ -350,22 +358,22 @@ func (s *server) forgo(a *attempt) {
 func (s *server) kill(f *wire.Kill) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.worker == nil {
-		return // ended: its result says how; or waiting: DROP is the way
+		return // the attempt has ended, or still waits and must be cancelled by DROP
 	}
 	a.watched = true
 	a.kill(int(f.Cause), f.Grace)
 }
 
-// kill ends a running attempt; one that is about to be forked is ended right
-// after. The caller holds the server's mu.
+// kill ends a running attempt. If the attempt is not forked yet, it is killed right after the fork. The
+// caller holds the server's mu.
 func (a *attempt) kill(cause int, grace time.Duration) {
 	if !a.worker.Kill(cause, grace) {
 		a.killed = func() { a.worker.Kill(cause, grace) }
 	}
 }
 
-// pause has an attempt stand still or go on: one that is not begun yet does as it begins. The
-// caller holds mu.
+// pause freezes an attempt or lets it continue. An attempt that has not started yet is frozen when it
+// starts. The caller holds mu.
 func (s *server) pause(c *conn, f *wire.Pause) {
 	answer := func(left int, ok bool) {
 		c.send(wire.Append(nil, &wire.Paused{ID: f.ID, Left: int64(left), Gone: !ok}))
@@ -383,8 +391,9 @@ func (s *server) pause(c *conn, f *wire.Pause) {
 	a.worker.Pause(f.On, answer)
 }
 
-// signal has the processes of an attempt signalled: by one goroutine, for each may look at
-// every process of the machine. A signal that is to be sent already is sent once.
+// signal sends a signal to all processes of an attempt. One goroutine per attempt sends the signals,
+// because each signal may scan every process of the machine. A signal that is already queued is not
+// queued again.
 func (s *server) signal(f *wire.Signal) {
 	a := s.attempts[f.Lease]
 	if a == nil || a.worker == nil || a.pid == 0 || slices.Contains(a.signals, f.Number) {
@@ -402,7 +411,7 @@ func (s *server) signal(f *wire.Signal) {
 	}
 }
 
-// nextSignal takes the next signal to send to an attempt.
+// nextSignal removes and returns the attempt's next queued signal.
 func (s *server) nextSignal(a *attempt) (number int64, more bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -420,7 +429,7 @@ func (s *server) watch(f *wire.Watch) {
 		return
 	}
 	a.watched = true
-	if (a.result != nil || a.pid != 0) && s.conn != nil { // its end, or its start, may wait for others
+	if (a.result != nil || a.pid != 0) && s.conn != nil { // its start or result may be gathered, not sent
 		s.conn.flushNow()
 	}
 }
@@ -444,7 +453,8 @@ func (s *server) acknowledge(f *wire.Ack) {
 	s.endIfDone()
 }
 
-// answerRead waits until there is output after the cursor, or none will follow.
+// answerRead answers a READ request. If the request asks to wait, it waits until there is output after
+// the cursor or the log is complete.
 func (s *server) answerRead(c *conn, f *wire.Read) {
 	c.mu.Lock()
 	c.reads++
@@ -481,14 +491,14 @@ func (s *server) answerRead(c *conn, f *wire.Read) {
 	}
 }
 
-// send gathers a frame for the service, if there is one; now is without delay.
-// The caller holds mu.
+// send queues a frame for the connected service. The frame is sent immediately if now is true, and
+// otherwise within a few delays. The caller holds mu.
 func (s *server) send(f wire.Frame, now bool) { s.sendRaw(wire.Append(nil, f), now) }
 
 func (s *server) sendRaw(frame []byte, now bool) {
 	c := s.conn
 	switch {
-	case c == nil: // results wait for the next Hello
+	case c == nil: // the next HelloReply includes the results
 	case now || s.delay == 0:
 		c.send(frame)
 	default:
@@ -501,14 +511,15 @@ func (s *server) sendRaw(frame []byte, now bool) {
 	}
 }
 
-// mostDelays is how many delays results are gathered for at most: together they
-// are what a block of short jobs is sized for.
+// mostDelays is the longest time that results are gathered, in delays. The size of a block of short
+// jobs is chosen for this time.
 // See docs/decisions/0046.
 const mostDelays = 4
 
-// tell sends what was gathered. While what waits lasts longer than a delay, at
-// the pace seen, in which the service can answer, it first gathers on: a commit
-// costs as much as several short jobs, whatever it holds.
+// tell sends the gathered frames. If goOn is true and the waiting attempts will keep the workers busy
+// for longer than a delay, tell gathers for some more delays first: a commit in the service costs as
+// much as several short jobs, however many results it contains. The remaining time is estimated from
+// the rate at which results have come.
 func (s *server) tell(c *conn, goOn bool) {
 	s.mu.Lock()
 	if goOn {

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// What is gathered while the service reads slowly does not spoil what is being
-// written to it, also after the writer was woken for nothing.
+// Frames that are gathered while the service reads slowly do not overwrite those that are being
+// written, not even after the writer was woken without need.
 func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
@@ -35,7 +35,7 @@ func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 		read("first")
 		synctest.Wait()
 		poke(o.wake)
-		synctest.Wait() // woken for nothing
+		synctest.Wait() // woken without need
 		send("one")
 		synctest.Wait() // it is being written
 		send("two")
@@ -44,8 +44,8 @@ func TestGatheringSparesWhatIsBeingWritten(t *testing.T) {
 	})
 }
 
-// What is gathered is sent when its delay is over, each time again, and not
-// before; what must not wait takes along what was gathered before it.
+// Gathered frames are sent when their delay is over, each time again, and not before. A frame that must
+// not wait is sent together with those gathered before it.
 func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
@@ -69,7 +69,7 @@ func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
 					t.Errorf("%s: %v after %v, want a frame after %v", what, err, time.Since(begun), after)
 				}
 			}
-			synctest.Wait() // the writer is through
+			synctest.Wait() // the writer has finished
 		}
 		send(1, false)
 		send(2, false)
@@ -82,8 +82,8 @@ func TestGatheredIsSentWhenItsDelayIsOver(t *testing.T) {
 	})
 }
 
-// While what waits lasts, results are gathered for up to four delays, and no
-// longer than leaves the service one in which to answer.
+// While attempts are waiting, results are gathered for up to four delays. The service has at least one
+// delay to answer before the workers run out of attempts.
 func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 	const delay = 5 * time.Millisecond
 	for waiting, want := range map[int][2]time.Duration{
@@ -100,7 +100,7 @@ func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 			read := make(chan struct{})
 			defer close(read)
 			jobs.Go(func() {
-				for seq := int64(1); ; seq++ { // one ends each millisecond
+				for seq := int64(1); ; seq++ { // an attempt ends every millisecond
 					s.mu.Lock()
 					s.send(&wire.Started{Attempt: wire.Attempt{Lease: wire.Lease{Seq: seq}}}, false)
 					s.waiting = s.waiting[min(1, len(s.waiting)):]
@@ -121,8 +121,8 @@ func TestGatheringLastsWhileTheBlockDoes(t *testing.T) {
 	}
 }
 
-// Who waits for the output of an attempt that is given back before it began is told that it
-// is not here.
+// A client that waits for the output of an attempt gets the answer Gone when the attempt is dropped
+// before it has started.
 func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service, ours := net.Pipe()
@@ -149,8 +149,7 @@ func TestReadersOfAnAttemptThatIsGivenBackAreTold(t *testing.T) {
 	})
 }
 
-// However many signals an attempt is to get, one goroutine sends them, and each that is not
-// sent yet once.
+// One goroutine sends all signals of an attempt, and a signal that is not sent yet is queued only once.
 func TestSignalsAreSentOneByOne(t *testing.T) {
 	l := wire.Lease{Seq: 1, Fence: 7}
 	a := &attempt{start: &wire.Start{Lease: l}, worker: new(process.Worker), pid: 1}

@@ -8,16 +8,18 @@ import (
 	"strings"
 )
 
-// The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner. By default that is
-// ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch it is /mnt/scratch/RUNNER, and the runner first stores
-// /mnt/scratch in its own directory, ROOT/RUNNER/tmpdir. The process that removes a dead runner's directory reads
-// that note, so it finds the right place whatever job_tmpdir is by then. The note does not contain the last part of
-// the path: a note that was tampered with names no directory but one of the runner's name.
+// The private directories of jobs (QUEUECTL_TMPDIR) are in one directory for each runner.
+//
+// By default, that directory is ROOT/jobs/RUNNER. With job_tmpdir = /mnt/scratch, it is
+// /mnt/scratch/RUNNER, and the runner first stores /mnt/scratch in a note in its own directory,
+// ROOT/RUNNER/tmpdir. The process that removes a dead runner's directory reads the note, so it finds
+// the private directories even if job_tmpdir has changed. The note does not contain the last part of
+// the path. A manipulated note can therefore name only a directory with the runner's name.
 
 // tmpdirKey is the name of the setting, in queuectl.toml and in runner.conf.
 const tmpdirKey = "job_tmpdir"
 
-// maxPath bounds a note of a path, in bytes.
+// maxPath bounds a note that contains a path, in bytes.
 const maxPath = 8 << 10
 
 // tmpdirOf returns the job_tmpdir that the runner of a directory was started with, "" for none.
@@ -25,8 +27,8 @@ func tmpdirOf(dir string) (string, error) {
 	return readNote(filepath.Join(dir, tmpdirName), maxPath)
 }
 
-// HasTmpdir reports whether the runner of a directory has the job_tmpdir that new runners get. That of root's runners
-// is in their policy, not in the settings of the service.
+// HasTmpdir reports whether the runner of a directory has the job_tmpdir that new runners get. It
+// returns true for root's runners, since their policy contains job_tmpdir, not the service's settings.
 func (h Home) HasTmpdir(dir string) bool {
 	if h.Foreign() {
 		return true
@@ -35,7 +37,8 @@ func (h Home) HasTmpdir(dir string) bool {
 	return err == nil && tmpdir == h.Tmpdir
 }
 
-// CheckTmpdir refuses a job_tmpdir of the service's own runners with which none would start.
+// CheckTmpdir returns an error if no runner of the service's own account could start with the setting
+// job_tmpdir.
 func (h Home) CheckTmpdir() error {
 	if h.Tmpdir == "" {
 		return nil
@@ -43,7 +46,8 @@ func (h Home) CheckTmpdir() error {
 	return checkTmpdir(h.Tmpdir, h.Dir, false)
 }
 
-// checkPlace refuses a directory of private directories with which no runner of the service's own account would start.
+// checkPlace returns an error if no runner of the service's own account could start, because the
+// directory for private directories is unsuitable.
 func (h Home) checkPlace() error {
 	if h.Tmpdir != "" {
 		return h.CheckTmpdir()
@@ -62,15 +66,16 @@ func (h Home) tmpdirWords() []string {
 	return []string{"--job-tmpdir", h.Tmpdir}
 }
 
-// checkTmpdir refuses a job_tmpdir that is not a directory of this account alone, or that is in root, the directory of
-// the runners: a runner's own directory would have the same path. With pass, other accounts must be able to reach
-// what is in it.
+// checkTmpdir returns an error if path is unsuitable as job_tmpdir: other accounts can change it, or it
+// is inside root, the directory of the runners. There, its subdirectories would have the same paths as
+// the runners' directories. With pass, other accounts must be able to enter it.
 func checkTmpdir(path, root string, pass bool) error {
 	real, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("%s: %w; create this directory, or change the setting", tmpdirKey, err)
 	}
-	if resolved, err := filepath.EvalSymlinks(root); err == nil { // else it is not made yet
+	// An error means that root does not exist yet.
+	if resolved, err := filepath.EvalSymlinks(root); err == nil {
 		root = resolved
 	}
 	const slash = string(filepath.Separator)

@@ -15,42 +15,46 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// A runner of root's waits in the kernel until what it starts has become a program of
-// its own (vfork(2)), and nothing in it can go on without it for long. By then the child
-// has its user's ids already, so that the user can stop it, by a signal or a file system
-// that does not answer, and with it the runner of everybody. So a second process looks
-// for such children and ends them.
+// The watchdog is a second process next to a runner. It has two tasks.
 //
-// Where the service has its leases for a time only, that process also outlives a runner that dies, and
-// ends what it ran: the service, which does so too, may stand still until the leases are others'. A runner that stands
-// still itself until then is ended first.
+// First, it ends commands that hang while a root runner starts them. Between fork and exec, the runner
+// waits in the kernel (vfork(2)) and cannot run for long without the child's progress. At that point
+// the child already has its user's ids. So the user can stop it by a signal, or make it wait for a file
+// system that does not answer. The runner of all users would then hang. The watchdog therefore kills
+// children that do not reach exec in time.
+//
+// Second, if the service's leases are limited in time, it makes sure that the jobs have ended before
+// another node starts them: it kills a runner that hangs when the leases expire, and ends the jobs of a
+// runner that has died. The service also ends the jobs of a dead runner, but it may hang until another
+// node has taken over its leases.
 
-// The watchdog looks every watchdogLook. It sees a start for the first time at most two looks after
-// its beginning, and ends what is no program process.StartWithin later.
+// watchdogLook is the time between two checks for hanging starts. The watchdog notices a start after at
+// most two checks. It kills a child that has not reached exec process.StartWithin after that.
 // See docs/decisions/0030.
 const watchdogLook = 50 * time.Millisecond
 
-// watchdogStep is the most that the time between two looks counts: a machine that stood still
-// makes no start hang.
+// watchdogStep is the longest time that counts between two checks. A start is thus not considered
+// hanging after the whole machine has stopped for a while.
 const watchdogStep = 2 * watchdogLook
 
-// watchdogAgain is the pause before a watchdog is started again.
+// watchdogAgain is the pause before a watchdog that ended is started again.
 const watchdogAgain = time.Second
 
-// watchdog is the runner's end of it.
+// watchdog is the runner's handle of its watchdog process.
 type watchdog struct {
 	argv  []string
-	hung  bool // it looks for what hangs
+	hung  bool // the watchdog checks for hanging starts
 	log   *slog.Logger
-	in    *os.File      // the watchdog's end of wake
-	wake  *os.File      // words for it; its end ends the watchdog
-	fd    int           // its descriptor, which does not block
+	in    *os.File      // reading end of the pipe, for the watchdog
+	wake  *os.File      // writing end; closing it makes the watchdog end
+	fd    int           // non-blocking descriptor of wake
 	over  chan struct{} // closed by end
-	ended chan struct{} // closed after the last watchdog's end
+	ended chan struct{} // closed after the last watchdog process has ended
 }
 
-// startWatchdog starts the watchdog of a runner's folder; argv makes this program one. One that
-// ends before its time is started again. Hung has it look for what hangs, whenever look is called.
+// startWatchdog starts the watchdog process of the runner in dir. argv is the command line that starts
+// this program as a watchdog. A watchdog that ends unexpectedly is started again. With hung, it checks
+// for hanging starts after each call of look.
 func startWatchdog(argv []string, dir string, hung bool, log *slog.Logger) (*watchdog, error) {
 	in, wake, err := os.Pipe()
 	if err != nil {
@@ -60,11 +64,11 @@ func startWatchdog(argv []string, dir string, hung bool, log *slog.Logger) (*wat
 		argv: append(argv[1:len(argv):len(argv)], "--dir", dir), hung: hung, log: log,
 		in: in, wake: wake, over: make(chan struct{}), ended: make(chan struct{}),
 	}
-	g.fd = int(wake.Fd()) // which has it block
+	g.fd = int(wake.Fd()) // Fd makes the descriptor blocking
 	err = unix.SetNonblock(g.fd, true)
 	if err == nil {
 		started := make(chan error)
-		go g.keep(argv[0], started) // not on the main thread, whose children are orphans
+		go g.keep(argv[0], started) // not on the main thread, whose children count as orphans
 		err = <-started
 	}
 	if err != nil {
@@ -75,14 +79,16 @@ func startWatchdog(argv []string, dir string, hung bool, log *slog.Logger) (*wat
 	return g, nil
 }
 
-// keep has a watchdog run until end, and tells whether the first one was started.
+// keep runs the watchdog process until end is called. It sends the error of the first start, or nil, to
+// started.
 func (g *watchdog) keep(program string, started chan<- error) {
 	defer close(g.ended)
 	for first := true; ; first = false {
 		cmd := exec.Command(program, g.argv...)
 		cmd.Env, cmd.Dir = runnerEnv(), "/"
 		cmd.Stdin, cmd.Stderr = g.in, os.Stderr
-		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true} // what a dead runner leaves is known by its session
+		// In the runner's session, it would count as one of a dead runner's processes.
+		cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 		err := cmd.Start()
 		if first {
 			started <- err
@@ -92,7 +98,7 @@ func (g *watchdog) keep(program string, started chan<- error) {
 		}
 		if err == nil {
 			if g.hung {
-				g.look() // the watchdog before it may have been told of something
+				g.look() // the watchdog that ended may have lost such a request
 			}
 			err = cmd.Wait()
 		}
@@ -105,17 +111,19 @@ func (g *watchdog) keep(program string, started chan<- error) {
 	}
 }
 
-// look has the watchdog look until nothing runs. It does not wait.
+// look makes the watchdog check for hanging starts until no attempt is running. It does not block.
 func (g *watchdog) look() { g.tell(lookWord) }
 
-// until has the watchdog end the runner, and what that runs, if it is not told of another instant since boot before this one. It does not
-// wait.
+// until makes the watchdog kill the runner and end its jobs at the given time since boot, unless it is
+// called with another time before. It does not block.
 func (g *watchdog) until(at time.Duration) { g.tell(at) }
 
-// lookWord tells that something is about to be started; other words are instants.
+// lookWord is the word that makes the watchdog check for hanging starts. All other words are times
+// since boot.
 const lookWord = 0
 
-// tell writes a word, whole or not at all: one that is full has woken the watchdog.
+// tell writes a word to the pipe, completely or not at all. If the pipe is full, the watchdog has
+// enough words to read.
 func (g *watchdog) tell(word time.Duration) {
 	if g != nil {
 		var bytes [8]byte
@@ -133,9 +141,10 @@ func (g *watchdog) end() {
 	}
 }
 
-// RunWatchdog watches the runner of a folder until its standard input ends, with the runner: while a runner
-// of root's has something to run it looks whether a child of its hangs that was just started. What a runner has
-// left alive whose service has leases for a time is ended then; one that stands still until these are over is ended.
+// RunWatchdog runs the watchdog of the runner in dir until its standard input ends, which happens when
+// the runner ends. It executes the words that the runner writes: it checks for hanging starts, and
+// kills a runner that still lives when the leases expire. When the runner has died, RunWatchdog ends
+// the runner's jobs if the service's leases are limited in time.
 func RunWatchdog(dir string) error {
 	f, err := os.Open(filepath.Join(dir, tableName))
 	if err != nil {
@@ -164,38 +173,40 @@ func RunWatchdog(dir string) error {
 	if field(0, leasedField)&1 == 0 {
 		return nil
 	}
-	for wait := time.Millisecond; wait < watchdogAgain; wait *= 2 { // its lock may outlive its end of the pipe for a moment
+	// The runner's lock may be released a moment after its end of the pipe is closed.
+	for wait := time.Millisecond; wait < watchdogAgain; wait *= 2 {
 		if lives, err := Lives(dir); err != nil || !lives {
 			_, ended := endTrees(dir, nil)
 			return errors.Join(err, ended)
 		}
 		time.Sleep(wait)
 	}
-	return nil // it ends by itself, and what it ran with it
+	return nil // the runner lives, and ends its jobs when it ends
 }
 
-// watch is a watchdog at work.
+// watch is the state of the watchdog process.
 type watch struct {
 	field    func(slot, n int) int64
-	runner   int // its pid
+	runner   int // the runner's pid
 	starting *process.Starting
-	looking  bool             // until nothing runs
-	unborn   map[int][2]int64 // by slot, what had no process yet at the last look
-	due      time.Duration    // since boot, when the runner is to be ended
+	looking  bool             // check for hanging starts, until no attempt is running
+	unborn   map[int][2]int64 // attempts without a process at the last check: number and fence, by slot
+	due      time.Duration    // time since boot at which to kill the runner
 }
 
-// hear waits for the next word, or until something is to be done; more is false at the end.
+// hear waits for words from the runner, or until a check is due. It returns false when standard input
+// ends.
 func (w *watch) hear() (more bool) {
 	began, wait := SinceBoot(), time.Duration(-1)
 	switch {
 	case w.looking:
-		time.Sleep(watchdogLook) // it is told of each start meanwhile
+		time.Sleep(watchdogLook) // words that arrive in the meantime stay in the pipe
 		wait = 0
 	case w.due != never:
 		wait = milliseconds(max(0, min(w.due-began, lapseLook)))
 	}
 	stdin := []unix.PollFd{{Fd: 0, Events: unix.POLLIN}}
-	unix.Poll(stdin, int(wait)) // which fails by a signal alone
+	unix.Poll(stdin, int(wait)) // the only possible error is an interrupting signal
 	if stdin[0].Revents != 0 {
 		buf := make([]byte, 4096)
 		n, err := unix.Read(0, buf)
@@ -211,17 +222,17 @@ func (w *watch) hear() (more bool) {
 		}
 	}
 	if wait >= 0 && SinceBoot()-began > 2*lapseLook {
-		w.due = never // it has stood still itself, as the machine may have: what it was told is old
+		w.due = never // this process, and perhaps the machine, was stopped, so the time is outdated
 	}
 	return true
 }
 
-// milliseconds are those of a wait, rounded up.
+// milliseconds returns the number of milliseconds of a wait, rounded up.
 func milliseconds(d time.Duration) time.Duration {
 	return (d + time.Millisecond - 1) / time.Millisecond
 }
 
-// look looks whether a child hangs that was just started.
+// look checks whether a child that was just started hangs, and kills it.
 func (w *watch) look() {
 	busy, slow := false, false
 	now := map[int][2]int64{}

@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/runner/process"
 )
 
-// watchdog is the process that ends children of a runner of root's that hang, and what a dead one has left.
+// watchdog is the process that ends hanging children of a root runner, and jobs of a dead one. Only
+// Linux has it.
 type watchdog struct{}
 
 func startWatchdog([]string, string, bool, *slog.Logger) (*watchdog, error) {
@@ -22,5 +23,5 @@ func (g *watchdog) until(time.Duration) {}
 
 func (g *watchdog) end() {}
 
-// RunWatchdog watches the runner of a folder.
+// RunWatchdog returns process.ErrUnsupported.
 func RunWatchdog(string) error { return process.ErrUnsupported }
