@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// as calls f with the rights that somebody has on files, and no others: what f names,
-// opens and makes is looked up, allowed and owned as if he did it (setfsuid(2)), without
-// a capability: with one of root's, /proc would lead into the folders of any process.
-// Nil calls it as this process. f must not leave its goroutine.
-// See docs/decisions/0053.
+// as calls f with only the rights of an account on files: files are looked up, opened, created and
+// owned as by that account (setfsuid(2)). While f runs, the thread has no capabilities: with those of
+// root, links in /proc would open the directories of any process. If id is nil, f runs with the rights
+// of this process. f must stay in its goroutine. See docs/decisions/0053.
 func as(id *Identity, f func() error) error {
 	if id == nil {
 		return f()
 	}
-	runtime.LockOSThread() // the ids of this thread alone are changed
+	runtime.LockOSThread() // the ids are those of this thread only
 	defer runtime.UnlockOSThread()
 	defer comeBack()
 	if err := become(id); err != nil {
@@ -32,8 +31,9 @@ func as(id *Identity, f func() error) error {
 	return f()
 }
 
-// comeBack gives this thread its own rights again. With others' it can do nothing that it
-// is for; what it waits for, if it fails, is memory of the kernel's.
+// comeBack restores this thread's own rights. It retries if it fails, which only a lack of kernel
+// memory can cause. A thread with the rights of another account would be useless, so comeBack finally
+// panics.
 func comeBack() {
 	for tries := 0; ; tries++ {
 		err := errors.Join(setCapable(true), become(ownIdentity()))
@@ -47,21 +47,21 @@ func comeBack() {
 	}
 }
 
-// maxComeBack is how often that is tried again.
+// maxComeBack is how many times comeBack retries.
 const maxComeBack = 1000
 
-// ownIdentity is this process's own.
+// ownIdentity returns the identity of this process.
 var ownIdentity = sync.OnceValue(func() *Identity {
 	id := &Identity{UID: uint32(unix.Geteuid()), GID: uint32(unix.Getegid())}
-	groups, _ := unix.Getgroups() // of a process that is itself it cannot fail
+	groups, _ := unix.Getgroups() // cannot fail for the calling process
 	for _, g := range groups {
 		id.Groups = append(id.Groups, uint32(g))
 	}
 	return id
 })
 
-// become changes this thread's rights on files, for which it must be capable. The group
-// and groups are changed while it is not certain yet that the uid can be.
+// become changes this thread's rights on files. The thread must have the capabilities for that. If
+// become fails, the groups may have changed already.
 func become(id *Identity) error {
 	var first *uint32
 	if len(id.Groups) > 0 {
@@ -70,9 +70,10 @@ func become(id *Identity) error {
 	if _, _, failed := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(id.Groups)), uintptr(unsafe.Pointer(first)), 0); failed != 0 {
 		return fmt.Errorf("switch to the groups of uid %d: %w", id.UID, failed)
 	}
-	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0) // it says what was, not whether it worked
+	// The call returns the previous id, not an error.
+	unix.RawSyscall(unix.SYS_SETFSGID, uintptr(id.GID), 0, 0)
 	unix.RawSyscall(unix.SYS_SETFSUID, uintptr(id.UID), 0, 0)
-	const none = ^uintptr(0) // changes nothing
+	const none = ^uintptr(0) // an invalid id changes nothing
 	gid, _, _ := unix.RawSyscall(unix.SYS_SETFSGID, none, 0, 0)
 	uid, _, _ := unix.RawSyscall(unix.SYS_SETFSUID, none, 0, 0)
 	if uint32(uid) != id.UID || uint32(gid) != id.GID {
@@ -81,10 +82,10 @@ func become(id *Identity) error {
 	return nil
 }
 
-// setCapable has the capabilities of this thread hold, or none of them.
+// setCapable enables or disables the capabilities of this thread.
 func setCapable(yes bool) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var sets [2]unix.CapUserData // of 32 capabilities each
+	var sets [2]unix.CapUserData // 32 capabilities each
 	if err := unix.Capget(&header, &sets[0]); err != nil {
 		return fmt.Errorf("read this thread's capabilities: %w", err)
 	}

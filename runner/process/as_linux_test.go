@@ -7,13 +7,12 @@ import (
 	"testing"
 )
 
-// Whom the system does not let this process be does no harm to who comes after him on
-// the same thread.
+// If a switch to another account fails, the thread has its own rights again for its next user.
 func TestRightsComeBack(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who can be others")
 	}
-	runtime.LockOSThread() // one thread for all
+	runtime.LockOSThread() // all calls use one thread
 	defer runtime.UnlockOSThread()
 	own := t.TempDir() + "/own"
 	for i, id := range []*Identity{

@@ -10,25 +10,25 @@ import (
 // maxBackground is how many trees of one account may live on after their commands.
 const maxBackground = 64
 
-// background are the trees that live on after their commands, by their account.
+// background records the trees that live on after their commands.
 var background = backgrounds{of: map[uint32][]*spared{}}
 
 type backgrounds struct {
 	mu sync.Mutex
-	of map[uint32][]*spared // guarded by mu
+	of map[uint32][]*spared // by account; guarded by mu
 }
 
-// spared is what a command has left behind and may live on.
+// spared describes the processes that a command left behind and that may live on.
 type spared struct {
-	group  string // the folder of its control group; "" if it has none
+	group  string // directory of the control group; "" if there is none
 	cookie string
-	procs  []proc // some of what was left; not of one with a group
+	procs  []proc // some of the processes; only if there is no control group
 }
 
-// maxNoted is how many processes of a tree without a control group are noted.
+// maxNoted is how many processes are recorded of a tree without a control group.
 const maxNoted = 16
 
-// add notes a tree, unless the account has too many already.
+// add records a tree. It returns false if the account has too many already.
 func (b *backgrounds) add(uid uint32, s *spared) bool {
 	if b.put(uid, s) {
 		return true
@@ -47,7 +47,7 @@ func (b *backgrounds) put(uid uint32, s *spared) bool {
 	return true
 }
 
-// forget forgets the trees that have ended. It looks at processes without the lock.
+// forget drops the records of trees that have ended. It checks the processes without holding the lock.
 func (b *backgrounds) forget() {
 	b.mu.Lock()
 	all := map[uint32][]*spared{}
@@ -67,7 +67,8 @@ func (b *backgrounds) forget() {
 	}
 }
 
-// living tells which of an account's trees have a process; seen is a look that begins later.
+// living returns which of an account's trees have a living process. The function seen returns a scan
+// that began after the call of living.
 func living(uid uint32, list []*spared, seen func() *look) map[*spared]bool {
 	lives, byCookie := map[*spared]bool{}, map[string]*spared{}
 	for _, s := range list {

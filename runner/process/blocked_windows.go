@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// blockers are what keeps programs from running, by the error that Windows has for each, and
-// the log that says more, below Applications and Services Logs, Microsoft, Windows.
+// blockers lists what can stop programs from running, with the Windows error of each. log is the event
+// log with the details, under Applications and Services Logs, Microsoft, Windows.
 var blockers = []struct {
 	code     syscall.Errno
 	who, log string
@@ -19,7 +19,7 @@ var blockers = []struct {
 	{windows.ERROR_VIRUS_INFECTED, "the virus scanner", "Windows Defender, Operational"},
 }
 
-// WhoBlocks has an error of a program's start name who does not let it run, if that is why.
+// WhoBlocks adds to an error of starting a program what blocks the program, if the error is about that.
 func WhoBlocks(program string, err error) error {
 	for _, b := range blockers {
 		if errors.Is(err, b.code) {

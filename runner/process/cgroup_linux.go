@@ -15,31 +15,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cgroups is a control group (cgroups(7), version 2) of this process that it may divide:
-// each worker gets one below it, for one command after another. What may not write to the
-// groups does not leave its own, so that a tree is what is in it. Its methods may be
-// called at once.
-// See docs/decisions/0043.
+// Cgroups is a control group (cgroups(7), version 2) of this process, which this process may divide.
+// Each worker gets a subgroup, and runs one command after another in it. A process that may not write
+// to the groups cannot leave its subgroup, so the processes of a subgroup are exactly one tree. All
+// methods may be called concurrently. See docs/decisions/0043.
 type Cgroups struct {
-	path   string
-	memory string // the file that tells of all that is below, where version 1 counts memory; else ""
+	path string
+	// memory is the path of the file that counts out-of-memory kills in all subgroups, if cgroup
+	// version 1 counts memory; "" otherwise.
+	memory string
 
 	mu   sync.Mutex
-	made int      // guarded by mu
-	left []string // still with processes when they were given up; guarded by mu
+	made int      // number of subgroups created; guarded by mu
+	left []string // paths of subgroups that were given up with processes in them; guarded by mu
 }
 
-// supervisorName is the group of the runner itself: one that is divided has no
-// processes of its own.
+// supervisorName is the subgroup of the runner itself. A group that has controllers for its subgroups
+// must not contain processes.
 const supervisorName = "supervisor"
 
-// maxTasks is how many tasks a command may have where that can be enforced.
+// maxTasks is the default limit of tasks of a command, where the limit can be enforced.
 const maxTasks = 4096
 
-// Divide moves this process into a group below its own, and has the controllers that
-// there are count what is in the others. It is for a group that the system has handed
-// over (systemd: Delegate=yes). Where a controller refuses the error says so, and there
-// are groups all the same.
+// Divide moves this process into a subgroup of its control group, and enables the memory, pids and cpu
+// controllers for all subgroups. The system must have delegated the group to this process (systemd:
+// Delegate=yes). If a controller cannot be enabled, Divide returns an error that names it, and the
+// groups as well.
 func Divide() (*Cgroups, error) {
 	path, err := ownCgroup()
 	if err != nil {
@@ -67,8 +68,8 @@ func Divide() (*Cgroups, error) {
 	return &Cgroups{path: path, memory: memoryV1()}, refused
 }
 
-// memoryV1 is the file of this process's group of version 1 that tells how often the
-// kernel has ended a process there for want of memory; "" where that is not counted so.
+// memoryV1 returns the file of this process's version 1 group that counts the processes killed because
+// memory ran out. It returns "" if version 1 does not count memory.
 func memoryV1() string {
 	raw, _ := os.ReadFile("/proc/self/cgroup")
 	for line := range strings.Lines(string(raw)) {
@@ -80,8 +81,8 @@ func memoryV1() string {
 	return ""
 }
 
-// ownCgroup is the folder of this process's group: of version 2, which may be mounted
-// beside version 1.
+// ownCgroup returns the directory of this process's version 2 group. Version 2 may be mounted next to
+// version 1.
 func ownCgroup() (string, error) {
 	raw, err := os.ReadFile("/proc/self/cgroup")
 	if err != nil {
@@ -103,8 +104,8 @@ func ownCgroup() (string, error) {
 	return "", errors.New("control groups (cgroup v2) are not available")
 }
 
-// GiveTo hands the group, and what will be below it, to an account that this process is
-// about to become.
+// GiveTo makes an account the owner of the group, so that it may create subgroups. This process is
+// about to switch to that account.
 func (c *Cgroups) GiveTo(uid, gid int) error {
 	err := os.Chown(c.path, uid, gid)
 	for _, name := range []string{"cgroup.procs", "cgroup.subtree_control", "cgroup.threads"} {
@@ -117,8 +118,8 @@ func (c *Cgroups) GiveTo(uid, gid int) error {
 	return errors.Join(err, os.Chown(own, uid, gid), os.Chown(filepath.Join(own, "cgroup.procs"), uid, gid))
 }
 
-// BoundSelf bounds the memory of this process, in bytes; commands, which are in groups of
-// their own, do not count. An error says that nothing bounds it.
+// BoundSelf limits the memory of this process, in bytes. Commands are in other groups and do not count.
+// If it returns an error, no limit is set.
 func (c *Cgroups) BoundSelf(bytes int64) error {
 	err := os.WriteFile(filepath.Join(c.path, supervisorName, "memory.max"), []byte(strconv.FormatInt(bytes, 10)), 0)
 	if err != nil {
@@ -127,27 +128,28 @@ func (c *Cgroups) BoundSelf(bytes int64) error {
 	return nil
 }
 
-// cgroup is the group of one worker.
+// cgroup is the control group of one worker.
 type cgroup struct {
 	path    string
-	dir     int      // a descriptor of its folder
-	events  int      // of cgroup.events
-	memory  int      // of memory.events, or of what tells for all groups; -1 if memory is not counted
-	shared  bool     // memory tells for all groups
-	limits  Limits   // that it was given, with its own of tasks
-	missing []string // of them, those that no controller enforces
-	// Counts of the kernel, as last seen: processes killed because memory ran out, how often the memory limit was reached
-	// in the group or below it, and how often in the group itself.
+	dir     int      // descriptor of its directory
+	events  int      // descriptor of cgroup.events
+	memory  int      // descriptor of memory.events, or of Cgroups.memory; -1 if memory is not counted
+	shared  bool     // memory counts the processes of all groups
+	limits  Limits   // the current limits; Tasks is never 0
+	missing []string // names of the current limits that no controller enforces
+	// Latest counts of the kernel. kills counts processes killed because memory ran out. reached counts
+	// how often the memory limit was reached in the group or below it, ownReached in the group itself.
 	kills, reached, ownReached int64
-	// spent says that its processes were ended by the group. It is used no more: newer
-	// kernels (6.15) take whatever is started in it later for one of them.
+	// spent means that cgroup.kill has ended the processes of the group. The group is not used again:
+	// since Linux 6.15, the kernel also kills processes that are started in it later.
 	spent bool
-	// used says that a command was in it: its peak of tasks, which cannot be set back, may be
-	// that command's.
+	// used means that a command was in the group. pids.peak cannot be reset, so it may be the peak of
+	// that command.
 	used bool
 }
 
-// cgroup makes a group. Without one the worker goes by process group, session and cookie.
+// cgroup creates a group for a worker. A worker without a group finds trees by process group, session
+// and cookie.
 func (c *Cgroups) cgroup() (*cgroup, error) {
 	path, err := c.makeFolder()
 	if err != nil {
@@ -174,12 +176,11 @@ func (c *Cgroups) cgroup() (*cgroup, error) {
 	return b, nil
 }
 
-// cpuPeriod is the time, in microseconds, within which a command gets its part of the
-// processors.
+// cpuPeriod is the length of a period of the CPU limit, in microseconds.
 const cpuPeriod = 100_000
 
-// limit gives the group's next command its limits, and names those that no controller
-// here enforces.
+// limit sets the limits for the group's next command. It returns the names of the limits that no
+// controller enforces.
 func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	if l.Tasks == 0 {
 		l.Tasks = maxTasks
@@ -190,7 +191,7 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	set := func(what, file, value string) {
 		failed := os.WriteFile(filepath.Join(b.path, file), []byte(value), 0)
 		switch {
-		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission): // the controller is not here
+		case errors.Is(failed, fs.ErrNotExist), errors.Is(failed, fs.ErrPermission): // no controller
 			missing = append(missing, what)
 		case failed != nil:
 			err = errors.Join(err, fmt.Errorf("set the job's %s limit: %w", what, failed))
@@ -210,15 +211,15 @@ func (b *cgroup) limit(l Limits) (missing []string, err error) {
 	}
 	set("tasks", "pids.max", strconv.Itoa(l.Tasks))
 	if err != nil {
-		b.limits = Limits{-1, -1, -1} // which it has is not known: the next command's are all written
+		b.limits = Limits{-1, -1, -1} // the current limits are unknown, so the next command sets all of them
 		return nil, err
 	}
 	b.limits, b.missing = l, missing
 	return missing, nil
 }
 
-// makeFolder makes a new group. Names that are taken, by a runner that had the same place
-// before, are passed over.
+// makeFolder creates a new group. It skips names that an earlier runner in the same control group has
+// left behind.
 func (c *Cgroups) makeFolder() (path string, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,10 +233,10 @@ func (c *Cgroups) makeFolder() (path string, err error) {
 	return path, err
 }
 
-// maxTaken is how many names may be taken.
+// maxTaken is how many names makeFolder tries.
 const maxTaken = 100_000
 
-// drop gives a group up, which may have processes still: then it is removed later.
+// drop gives up a group. If the group still has processes, Sweep removes it later.
 func (c *Cgroups) drop(b *cgroup) {
 	b.close()
 	if os.Remove(b.path) == nil {
@@ -246,7 +247,7 @@ func (c *Cgroups) drop(b *cgroup) {
 	c.left = append(c.left, b.path)
 }
 
-// Sweep removes the groups that were given up with processes and have none any more.
+// Sweep removes groups that were given up and have no processes any more.
 func (c *Cgroups) Sweep() {
 	c.mu.Lock()
 	left := c.left
@@ -271,23 +272,23 @@ func (b *cgroup) close() {
 	}
 }
 
-// empty reports whether no process is in the group, nor below it.
+// empty reports whether neither the group nor its subgroups contain a process.
 func (b *cgroup) empty() bool {
 	var buf [64]byte
 	n, err := unix.Pread(b.events, buf[:], 0)
 	return err == nil && bytes.Contains(buf[:n], []byte("populated 0"))
 }
 
-// procs lists the living processes in the group and below it, one excepted.
+// procs lists the living processes in the group and its subgroups, except one.
 func (b *cgroup) procs(except int) (list []proc) {
 	if b.empty() {
 		return nil
 	}
 	filepath.WalkDir(b.path, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
-			return nil // it has gone meanwhile, or is a file
+			return nil // the entry has disappeared, or is a file
 		}
-		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // what has gone has none
+		raw, _ := os.ReadFile(filepath.Join(path, "cgroup.procs")) // a removed group has no processes
 		for field := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(field)); err == nil && pid != except {
 				if p, ok := stat(pid); ok && p.alive() {
@@ -300,29 +301,29 @@ func (b *cgroup) procs(except int) (list []proc) {
 	return list
 }
 
-// kill ends all that is in the group and below it; it reports whether that could be
-// asked (Linux 5.14).
+// kill ends all processes in the group and its subgroups. It reports whether the kernel supports that
+// (Linux 5.14).
 func (b *cgroup) kill() bool {
 	b.spent = true
 	return os.WriteFile(b.path+"/cgroup.kill", []byte("1"), 0) == nil
 }
 
-// peakTasks is how many tasks there were at once in the group, at most, since it was made; 0
-// where the kernel does not tell (before Linux 6.1), or nothing counts them.
+// peakTasks returns the most tasks that existed at one time in the group since it was created. It
+// returns 0 if the kernel does not report that (before Linux 6.1) or no controller counts tasks.
 func (b *cgroup) peakTasks() int64 {
 	raw, _ := os.ReadFile(filepath.Join(b.path, "pids.peak"))
 	n, _ := strconv.ParseInt(strings.TrimSpace(string(raw)), 10, 64)
 	return max(0, n)
 }
 
-// oomKills is what the kernel did because memory ran out while a command ran.
+// oomKills describes what the kernel did because memory ran out while a command ran.
 type oomKills struct {
-	killed  bool // it killed a process of the command
-	atLimit bool // and did so at the command's own limit
+	killed  bool // the kernel killed a process of the command
+	atLimit bool // it did so at the command's own limit
 }
 
-// oomKills returns what has happened since it was last called. Where version 1 counts, a process that was killed may
-// be any of the runner's.
+// oomKills returns the out-of-memory kills since its last call. If cgroup version 1 counts memory, the
+// killed process may be any process of the runner.
 func (b *cgroup) oomKills() (seen oomKills) {
 	if b.memory < 0 {
 		return seen
@@ -334,7 +335,7 @@ func (b *cgroup) oomKills() (seen oomKills) {
 		seen.killed, b.kills = true, kills
 	}
 	if reached := count(events, "oom "); reached > b.reached && !b.shared {
-		b.reached = reached // by the group, or by one that the command has made below it
+		b.reached = reached // in the group, or in a subgroup that the command has created
 		raw, _ := os.ReadFile(filepath.Join(b.path, "memory.events.local"))
 		if own := count(raw, "oom "); own > b.ownReached {
 			seen.atLimit, b.ownReached = seen.killed, own
@@ -343,7 +344,7 @@ func (b *cgroup) oomKills() (seen oomKills) {
 	return seen
 }
 
-// count returns the number after a name in a file of the kernel's, 0 if it is not there.
+// count returns the number after a name in a file of the kernel; 0 if the name is missing.
 func count(file []byte, name string) int64 {
 	for line := range strings.Lines(string(file)) {
 		if value, ok := strings.CutPrefix(line, name); ok {

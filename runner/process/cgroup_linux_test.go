@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A command's limits stand in its group's files, are taken back for the next one, and where
-// no controller has the file they are named, once for all that ask for the same.
+// A group gets the limits of its current command. The next command has its own limits again. Limits
+// without a controller are reported as missing, also to later commands with the same limits.
 func TestBoxHasLimits(t *testing.T) {
 	b := &cgroup{path: t.TempDir()}
 	for _, name := range []string{"memory.max", "cpu.max", "pids.max"} {
@@ -68,8 +68,8 @@ func TestBoxHasLimits(t *testing.T) {
 	}
 }
 
-// A kill because memory ran out is put down to the command's own limit only where its group counts that the limit was
-// reached: the machine, or a group above or below it, may have run out.
+// A kill for lack of memory counts as one at the command's own limit only if the command's group itself
+// has reached its limit. Otherwise, the machine or a group above or below it has run out of memory.
 func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	dir := t.TempDir()
 	set := func(name, content string) {
@@ -85,8 +85,9 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	defer unix.Close(memory)
 	b := &cgroup{path: dir, memory: memory}
 	for _, c := range []struct {
-		what                       string
-		reached, killed, ownGroups int // counts since the group was made, as cgroup-v2.rst defines "oom" and "oom_kill"
+		what string
+		// Counts since the group was created, as cgroup-v2.rst defines "oom" and "oom_kill".
+		reached, killed, ownGroups int
 		want                       oomKills
 	}{
 		{"nothing", 0, 0, 0, oomKills{}},
@@ -106,7 +107,7 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 			t.Errorf("%s: got %+v, want %+v", c.what, got, c.want)
 		}
 	}
-	if err := os.Remove(filepath.Join(dir, "memory.events.local")); err != nil { // before Linux 5.2
+	if err := os.Remove(filepath.Join(dir, "memory.events.local")); err != nil { // as before Linux 5.2
 		t.Fatal(err)
 	}
 	set("memory.events", "oom 5\noom_kill 6\n")
@@ -115,7 +116,8 @@ func TestOOMKillNamesTheOwnLimitOnlyIfItWasReached(t *testing.T) {
 	}
 }
 
-// The main process survives, and fails: the kernel has killed one of its children.
+// If the kernel kills a child process at the command's memory limit, the result reports that. The main
+// process itself may survive and fail with an exit code.
 func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	got := Result{ExitCode: 137}
 	(&run{r: &got}).outOfMemory(oomKills{killed: true, atLimit: true})
@@ -124,8 +126,8 @@ func TestChildKilledAtTheMemoryLimitIsReported(t *testing.T) {
 	}
 }
 
-// The memory of the runner itself is bounded in its own group; where that is not counted
-// the error says so.
+// BoundSelf limits the memory of the runner's own group. It returns an error if no controller can
+// enforce that.
 func TestBoundSelf(t *testing.T) {
 	c := &Cgroups{path: t.TempDir()}
 	own := filepath.Join(c.path, supervisorName)
@@ -149,7 +151,7 @@ func TestBoundSelf(t *testing.T) {
 	}
 }
 
-// cgroupsFor makes a group of version 2 that a test may divide.
+// cgroupsFor creates a control group (version 2) that a test may divide.
 func cgroupsFor(t *testing.T) *Cgroups {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -184,7 +186,7 @@ func cgroupsFor(t *testing.T) *Cgroups {
 	return nil
 }
 
-// runLine runs a command line and gives what it printed.
+// runLine runs a line of the shell and returns its output.
 func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 	t.Helper()
 	c := command(t, "/bin/sh", "-c", line)
@@ -192,12 +194,13 @@ func (w *Worker) runLine(t *testing.T, line string) (Result, string) {
 	return r, c.said(t)
 }
 
-// What a command leaves behind is ended with its control group, whatever it did to its
-// session and environment; and the next command of that worker runs as the first did:
-// newer kernels take whatever is started in a group that was ended once for a part of it.
+// A command's leftover processes end with its control group, even if they changed their session and
+// environment. The worker's next command is not affected by that: it runs in another group. (Newer
+// kernels also kill processes that start in a group after cgroup.kill.)
 func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	groups := cgroupsFor(t)
-	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil { // of one that was here before
+	// Left behind by an earlier runner.
+	if err := os.Mkdir(filepath.Join(groups.path, "job-1"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	groups.left = append(groups.left, filepath.Join(groups.path, "job-1"))
@@ -218,8 +221,8 @@ func TestTreeEndsWithItsControlGroup(t *testing.T) {
 	}
 }
 
-// A command with a limit of tasks has a group that none was in before, whose peak is its own; the
-// others have the group of the one before.
+// A command with a limit of tasks runs in a new group, so that the peak is its own. A command without
+// such a limit reuses the group of the command before it.
 func TestPeakOfTasksIsTheCommandsOwn(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)
@@ -229,7 +232,7 @@ func TestPeakOfTasksIsTheCommandsOwn(t *testing.T) {
 		c.Limits.Tasks = tasks
 		r := w.Run(c)
 		path := filepath.Join(filepath.Dir(groups.path), strings.TrimSpace(c.said(t)))
-		raw, _ := os.ReadFile(filepath.Join(path, "pids.peak")) // where something counts them
+		raw, _ := os.ReadFile(filepath.Join(path, "pids.peak")) // unreadable if no controller counts tasks
 		if want := strings.TrimSpace(string(raw)); tasks != 0 && want != "" && fmt.Sprint(r.PeakTasks) != want || tasks == 0 && r.PeakTasks != 0 {
 			t.Errorf("the peak is %d, and the group's %q", r.PeakTasks, want)
 		}
@@ -251,8 +254,9 @@ func TestPeakOfTasksIsTheCommandsOwn(t *testing.T) {
 	}
 }
 
-// A command that may write to its control group can leave it and remove or divide it:
-// the next one of that worker gets another. What is not there is still what is missing.
+// A command that may write to its control group can leave, remove or divide the group. The worker's
+// next command then gets a new group. A missing program is still reported as missing, not as a
+// shortage.
 func TestGroupThatIsTakenAwayIsReplaced(t *testing.T) {
 	groups := cgroupsFor(t)
 	w := NewWorker(groups)

@@ -8,16 +8,18 @@ import (
 	"time"
 )
 
-// A garbage collection stops the whole Go runtime for a moment, and to do so waits for every
-// fork under way until its child is a program. A user whose program does not begin would so
-// stop everybody's jobs. So workers collect garbage between jobs, while no fork is under way,
-// at heap sizes like those at which the runtime would; the runtime's own turn comes later.
+// A garbage collection stops the Go runtime for a moment. To do so, it waits for each fork under way
+// until the child has executed its program. A user whose program does not start could therefore stop
+// the jobs of all users. So workers collect garbage between commands, while no fork is under way, at
+// the heap sizes at which the runtime would. The runtime's own collections start at larger heap sizes.
 // See docs/decisions/0052.
 const (
-	leastHeap     = 8 << 20  // bytes of objects; below it nothing is collected
-	runtimesTurn  = 1000     // percent of what lives, and of 4 MB, where the runtime collects by itself
-	plentyOfHeap  = 48 << 20 // bytes; the runtime collects before it has more than that, and twice what lives
-	collectEvery  = 16       // commands, between looks at the heap; their outputs fit into it
+	leastHeap    = 8 << 20 // bytes of objects; a smaller heap is not collected
+	runtimesTurn = 1000    // GOGC for the runtime's own collections, in percent
+	// plentyOfHeap is the least memory limit of the runtime, in bytes. The limit rises to twice the
+	// size of the live objects.
+	plentyOfHeap  = 48 << 20
+	collectEvery  = 16 // number of commands between two checks of the heap size
 	longFork      = 5 * time.Millisecond
 	heapObjects   = "/memory/classes/heap/objects:bytes"
 	heapThatLives = "/gc/heap/live:bytes"
@@ -25,18 +27,18 @@ const (
 
 // collector is set before the first command.
 var collector struct {
-	on   bool         // garbage is collected here
-	ends atomic.Int64 // commands that have ended
+	on   bool         // workers collect garbage
+	ends atomic.Int64 // number of commands that have ended
 }
 
-// paceCollections leaves the collection of garbage to collect.
+// paceCollections lets collect do the garbage collections, and raises the thresholds of the runtime.
 func paceCollections() {
 	collector.on = true
 	debug.SetGCPercent(runtimesTurn)
 	debug.SetMemoryLimit(plentyOfHeap)
 }
 
-// collect collects garbage if it is time to, unless forks are under way that take long.
+// collect collects garbage if the heap has grown enough, unless a fork takes long.
 func collect() {
 	if !collector.on || collector.ends.Add(1)%collectEvery != 0 {
 		return
@@ -50,16 +52,16 @@ func collect() {
 	debug.SetMemoryLimit(int64(max(plentyOfHeap, 2*live)))
 }
 
-// heap are the bytes of all objects on the heap and of those that lived at its last
-// collection.
+// heap returns the size of all objects on the heap, and of those that survived the last collection, in
+// bytes.
 func heap() (objects, live uint64) {
 	samples := [...]metrics.Sample{{Name: heapObjects}, {Name: heapThatLives}}
 	metrics.Read(samples[:])
 	return samples[0].Value.Uint64(), samples[1].Value.Uint64()
 }
 
-// pause has new forks wait until goOn, once none is under way. It reports whether that is so;
-// a fork that takes long is not waited for.
+// pause makes new forks wait until goOn, and waits until no fork is under way. It returns false,
+// without pausing, if a fork takes longer than longFork.
 func (o *orphanage) pause() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -85,7 +87,7 @@ func (o *orphanage) pause() bool {
 	return o.paused
 }
 
-// goOn has new forks wait no longer.
+// goOn lets forks start again.
 func (o *orphanage) goOn() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// Garbage is collected between commands while no fork is under way, and not while one takes
-// long: the collection would wait for it, and all else for the collection.
+// Workers collect garbage between commands while no fork is under way. A collection does not start
+// while a fork takes long, because it would wait for the fork and stop all goroutines.
 func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	collector.on = true
 	defer func() { collector.on = false }()
 	collections := func() int64 {
-		debug.SetMemoryLimit(math.MaxInt64) // the runtime's own turn is not what is looked at
+		debug.SetMemoryLimit(math.MaxInt64) // the runtime's own collections are not tested
 		for n := 0; n < leastHeap+1<<20; n += 1 << 20 {
 			garbage = make([]byte, 1<<20)
 		}
@@ -68,5 +68,5 @@ func TestNoCollectionWaitsForALongFork(t *testing.T) {
 	orphans.end(<-began, 0)
 }
 
-// garbage keeps the compiler from leaving out what the test allocates.
+// garbage keeps the compiler from removing the allocations of the test.
 var garbage []byte

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// end brings the tree to its end once the main process has ended: it drains the
-// pipes, ends what is left behind, and reaps.
+// end finishes the run once the main process has ended. It reads the rest of the output, ends leftover
+// processes, and reaps the main process.
 func (r *run) end() {
 	if r.r.StuckPID != 0 {
 		r.w.dropCgroup()
@@ -20,14 +20,14 @@ func (r *run) end() {
 	}
 	forced := !r.termAt.IsZero()
 	if !forced {
-		r.goOn() // something else has ended the main process of a tree that stood still
+		r.goOn() // not a kill, but something else ended the main process of a frozen tree
 	}
 	r.graceEnd = time.Now().Add(r.c.OutputGrace)
 	switch {
 	case forced || !r.alone():
 		r.leave(forced)
 	case !r.empty || r.reaped != orphans.reaped.Load():
-		r.rest() // nothing of the tree lives, so what the pipes hold is all
+		r.rest() // no process of the tree lives, so no more output can follow
 	}
 	usage, ok := r.reap()
 	if !ok {
@@ -49,28 +49,28 @@ func (r *run) end() {
 	}
 }
 
-// ownPeak is what this process was last seen to have had at most, in KiB: it only grows.
+// ownPeak is the peak memory of this process when last read, in KiB. The peak never falls.
 var ownPeak atomic.Int64
 
-// aboveOwnPeak reports whether a command's peak of memory, in KiB, is above the most that this
-// process has had: a command begins with that, for the kernel counts what a process had before
-// it executed a program (setmax_mm_hiwater_rss in exec). What a command had itself is known
-// only above it.
+// aboveOwnPeak reports whether a command's peak of memory, in KiB, is above the peak of this process.
+// The kernel counts the memory that a child shares with this process before its exec
+// (setmax_mm_hiwater_rss). So a command's peak is never below that of this process, and its own peak is
+// known only if it is higher.
 func aboveOwnPeak(peak int64) bool {
 	if peak <= ownPeak.Load() {
-		return false // most commands, without a system call
+		return false // most commands return here, without a system call
 	}
 	var own unix.Rusage
-	unix.Getrusage(unix.RUSAGE_SELF, &own) // which cannot fail
+	unix.Getrusage(unix.RUSAGE_SELF, &own) // cannot fail
 	ownPeak.Store(own.Maxrss)
 	return peak > own.Maxrss
 }
 
-// reap takes the end of the main process, which has ended. It is not ok if a tracer keeps
-// that from this process for too long.
+// reap collects the exit status of the main process, which has ended. It returns ok=false if a tracer
+// withholds the status for longer than Patience.
 func (r *run) reap() (usage unix.Rusage, ok bool) {
 	unbegun, became, limit := false, r.limiter.became(r.pid), ""
-	if by, _ := endOf(r.pid); by != 0 { // most commands end with an exit code, which costs one system call to know
+	if by, _ := endOf(r.pid); by != 0 { // most commands end with an exit code and need one system call here
 		unbegun, limit = neverBegan(r.pid), limitReached(r.pid, by)
 	}
 	began := time.Now()
@@ -101,15 +101,15 @@ func (r *run) reap() (usage unix.Rusage, ok bool) {
 	}
 }
 
-// neverBegan reports whether a child that a signal has ended, and that is not reaped, had not executed
-// its program.
+// neverBegan reports whether a child that was ended by a signal, and is not reaped yet, had not
+// executed its program.
 func neverBegan(pid int) bool {
 	p, ok := stat(pid)
 	return ok && p.flags&forkNoExec != 0
 }
 
-// outOfMemory notes what the kernel did because memory ran out: whether it has killed the main process, which may be
-// before its program began, and whether the command had reached its own limit.
+// outOfMemory records the kernel's out-of-memory kills: whether the kernel killed the main process,
+// perhaps before its program began, and whether the command had reached its own limit.
 func (r *run) outOfMemory(seen oomKills) {
 	r.r.MemoryLimit = seen.atLimit
 	if !seen.killed || r.r.Signal != int(unix.SIGKILL) && !r.r.HungStart {
@@ -121,7 +121,7 @@ func (r *run) outOfMemory(seen oomKills) {
 	}
 }
 
-// unbegun says why a program never began.
+// unbegun returns the reason why a program never began.
 func (r *run) unbegun(by unix.Signal) string {
 	within := StartWithin
 	if r.limiter != nil {
@@ -133,36 +133,36 @@ func (r *run) unbegun(by unix.Signal) string {
 	return fmt.Sprintf("start %s: the new process was stopped, or ended by %s, before it could run the program", r.c.Argv[0], queue.SignalText(int(by)))
 }
 
-// alone reports whether nothing is left of the tree but its main process, which has
-// ended. What has ended of it is reaped.
+// alone reports whether no process of the tree is left except the main process, which has ended. With
+// control groups, it also reaps orphans that have ended.
 func (r *run) alone() bool {
 	none := noOrphans()
 	if r.w.cgroup == nil {
 		return none
 	}
 	if !none {
-		r.empty = false // one of them may have printed since the last poll
+		r.empty = false // an orphan may have printed since the last poll
 		reapOrphans()
 	}
 	return r.w.cgroup.empty()
 }
 
-// left lists what is left of the tree.
+// left lists the living processes of the tree, except the main process.
 func (r *run) left() []proc { return r.w.tree(r.pid, r.c.Cookie) }
 
-// unsure reports whether some process cannot be told to be of another tree.
+// unsure reports whether orphans exist that may belong to this tree or to another one.
 func (r *run) unsure() bool { return r.w.cgroup == nil && len(nameless(r.c.uid())) > 0 }
 
-// kill ends what is left of the tree, and all that it may just be starting where there
-// is a control group.
+// kill ends the rest of the tree. With a control group, it also reaches processes that are being
+// forked.
 func (r *run) kill(left []proc) {
 	if b := r.w.cgroup; b == nil || !b.kill() {
 		endAll(left)
 	}
 }
 
-// rest reads what the pipes hold. A process outside the tree may have one of them and print
-// without end: what it prints after the output grace is not read.
+// rest reads what the pipes hold. A process outside the tree may have one of the pipes open and print
+// without end. After the output grace period, rest reads only what the pipes hold at that time.
 func (r *run) rest() {
 	unread, counted := [2]int{}, false
 	for !r.closed() {
@@ -190,14 +190,14 @@ func (r *run) rest() {
 	}
 }
 
-// terminalHolds is more than the kernel ever keeps of what was printed on a terminal, in bytes:
-// 4 KiB in the line discipline and 8 KiB, and one write, before it.
+// terminalHolds is an upper bound for the unread output of a terminal, in bytes. The kernel keeps 4 KiB
+// in the line discipline, and 8 KiB and one write before it.
 const terminalHolds = 32 << 10
 
-// held returns how many bytes each pipe holds at most.
+// held returns an upper bound for the number of bytes in each pipe.
 func (r *run) held() (n [2]int) {
 	if r.c.TTY {
-		return [2]int{terminalHolds, 0} // TIOCINQ counts the line discipline's bytes alone
+		return [2]int{terminalHolds, 0} // TIOCINQ counts only the bytes in the line discipline
 	}
 	for i, fd := range r.pipes {
 		if fd >= 0 {
@@ -207,12 +207,12 @@ func (r *run) held() (n [2]int) {
 	return n
 }
 
-// leave deals with a tree of which something may be left: an open pipe or an
-// orphan tells. One that was killed is looked for everywhere.
+// leave ends the rest of a tree that may have leftover processes. An open pipe or an orphan is a sign
+// of them. After a kill, it always searches for them.
 func (r *run) leave(forced bool) {
 	r.mayWait(r.letGo)
 	open := r.drain(0)
-	if open && !forced { // a fork under way beside us has a copy until its exec
+	if open && !forced { // a concurrent fork of this process has a copy of the pipe until its exec
 		open = r.drain(min(execTime, r.c.OutputGrace))
 	}
 	if open || forced || r.w.cgroup == nil && r.mayHaveLeft(reapOrphans()) || r.w.cgroup != nil && !r.w.cgroup.empty() {
@@ -223,8 +223,8 @@ func (r *run) leave(forced bool) {
 	}
 }
 
-// mayHaveLeft reports whether one of the orphans may be of this tree: those of other accounts
-// are of their jobs, which may have any number.
+// mayHaveLeft reports whether an orphan may belong to this tree. Orphans of other accounts belong to
+// other commands.
 func (r *run) mayHaveLeft(orphans []int) bool {
 	return slices.ContainsFunc(orphans, func(pid int) bool { return Owns(r.c.uid(), pid) })
 }
@@ -244,8 +244,8 @@ func (r *run) readReady(fds [2]unix.PollFd) {
 	}
 }
 
-// drain reads until both pipes are at their end or wait has passed; it reports
-// whether one is still open.
+// drain reads until both pipes are at end of file or wait has passed. It reports whether a pipe is
+// still open.
 func (r *run) drain(wait time.Duration) bool {
 	deadline := time.Now().Add(wait)
 	for r.pipes[0] >= 0 || r.pipes[1] >= 0 {
@@ -260,7 +260,7 @@ func (r *run) drain(wait time.Duration) bool {
 		}
 		r.readReady(fds)
 		if wait > 0 && time.Now().After(deadline) {
-			return true // it prints without end
+			return true // a process prints without end
 		}
 		if wait == 0 && time.Since(r.r.EndedAt) > r.c.OutputGrace {
 			return true
@@ -269,8 +269,8 @@ func (r *run) drain(wait time.Duration) bool {
 	return false
 }
 
-// endLeftovers ends what the main process has left behind, unless it may live
-// on. What has been asked to end already has the rest of its grace.
+// endLeftovers ends leftover processes, unless they may live on. Processes that have already got
+// SIGTERM keep the rest of their grace period.
 func (r *run) endLeftovers(forced bool) {
 	if r.c.Background && !forced {
 		r.waitTree(time.Until(r.graceEnd), r.closed)
@@ -309,11 +309,12 @@ func (r *run) endLeftovers(forced bool) {
 		reapOrphans()
 	}
 	if forced {
-		r.r.EndedAt = time.Now() // the end of a tree that is ended is that of all of it
+		r.r.EndedAt = time.Now() // the end of a tree that is being ended is the end of its last process
 	}
 }
 
-// spare has what is left of the tree live on, unless too many trees of its account do.
+// spare lets the rest of the tree live on. It reports false if too many trees of the account already
+// do.
 func (r *run) spare() bool {
 	left := r.left()
 	if len(left) == 0 {
@@ -334,11 +335,11 @@ func (r *run) spare() bool {
 	return true
 }
 
-// closed reports whether both pipes are at their end.
+// closed reports whether both pipes are at end of file.
 func (r *run) closed() bool { return r.pipes[0] < 0 && r.pipes[1] < 0 }
 
-// waitTree gives what is left of the tree a moment to end by itself, or to do enough. The
-// whole tree is looked for only when what is known of it has ended.
+// waitTree waits until the rest of the tree has ended by itself, enough returns true, or limit has
+// passed. It searches for the tree again only when all processes that it knows have ended.
 func (r *run) waitTree(limit time.Duration, enough func() bool) {
 	var known []proc
 	deadline := time.Now().Add(limit)
@@ -360,10 +361,10 @@ func (r *run) waitTree(limit time.Duration, enough func() bool) {
 	}
 }
 
-// waitGrace gives a tree that was asked to end the rest of its grace, at most until it is
-// gone. From then on it is too late for a Kill.
+// waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
+// has no effect any more.
 func (r *run) waitGrace() {
-	var doubt time.Time // since when only a process is left that may be of another tree
+	var doubt time.Time // since when only processes are left that may belong to another tree
 	for time.Now().Before(r.due()) {
 		reapOrphans()
 		left := r.left()
@@ -388,14 +389,13 @@ func (r *run) waitGrace() {
 	r.w.running = false
 }
 
-// awaitEnd reads what the tree prints until one of its processes has ended, or SIGKILL is
-// due.
+// awaitEnd reads the output of the tree until process p has ended or SIGKILL is due.
 func (r *run) awaitEnd(p proc) {
 	pidfd, err := unix.PidfdOpen(p.pid, 0)
 	if err == unix.ESRCH {
 		return
 	}
-	if err != nil { // there is no descriptor for it
+	if err != nil { // no descriptor is available
 		r.drain(0)
 		r.obey(time.Now())
 		time.Sleep(min(execTime, time.Until(r.due())))
@@ -422,10 +422,10 @@ func (r *run) awaitEnd(p proc) {
 	}
 }
 
-// killTree ends the whole tree now, the main process too, and lists the others.
+// killTree sends SIGKILL to the whole tree, including the main process. It returns the other processes.
 func (r *run) killTree() []proc {
 	left := r.left()
-	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so the group is ours
+	unix.Kill(-r.pid, unix.SIGKILL) // the main process is not reaped, so its group id is not reused
 	r.kill(left)
 	return left
 }

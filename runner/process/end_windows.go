@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lastWords is how long the pipes of a tree that was ended are read. Only what another
-// program holds is open any longer.
+// lastWords limits how long the pipes are read after the tree was ended. Only pipes that another
+// program holds are still open then.
 const lastWords = time.Second
 
-// end brings the tree to its end once the main process has ended: it reads what the
-// pipes hold, and ends what is left behind.
+// end finishes the run once the main process has ended. It reads the rest of the output and ends
+// leftover processes.
 func (r *run) end() {
 	if r.r.StuckPID != 0 {
 		return
@@ -22,7 +22,7 @@ func (r *run) end() {
 	forced := !r.termAt.IsZero()
 	r.graceEnd = r.r.EndedAt.Add(r.c.OutputGrace)
 	if !forced {
-		r.goOn() // something else has ended the main process of a tree that stood still
+		r.goOn() // not a kill, but something else ended the main process of a frozen tree
 		r.drain(r.graceEnd)
 	}
 	switch {
@@ -51,17 +51,18 @@ func (r *run) end() {
 	}
 	r.tree.hear()
 	r.r.OutOfMemory = r.tree.ranOut && code != 0 && !forced
-	r.r.MemoryLimit = r.r.OutOfMemory // the job object counts its own limit alone
+	r.r.MemoryLimit = r.r.OutOfMemory // the job object reports only its own limit
 	r.r.SessionEnds = code != 0 && !forced && r.w.sys.ending()
 	r.r.CPU, r.r.PeakRSS = r.tree.cost()
 }
 
-// noDesktop is what a program that ends so before it has said a word most likely met: user32.dll, which nearly all
-// programs load, asks for a part of the desktop heap, and all programs of a session have one together
-// (learn.microsoft.com, "Desktop heap limitation causes out of memory error").
+// noDesktop describes the most likely reason why a program ends with this status before it prints
+// anything. Nearly all programs load user32.dll, which needs a part of the desktop heap. All programs
+// of a session share one desktop heap (learn.microsoft.com, "Desktop heap limitation causes out of
+// memory error").
 const noDesktop = "start: the program ended with 0xC0000142 and printed nothing: the desktop heap that all jobs share is full; run fewer jobs at the same time, or raise SharedSection in the registry"
 
-// drain waits until both pipes are at their end, at most until a deadline.
+// drain waits until both pipes are at end of file, at most until a deadline.
 func (r *run) drain(deadline time.Time) {
 	timer := time.NewTimer(time.Until(deadline))
 	defer timer.Stop()
@@ -75,7 +76,7 @@ func (r *run) drain(deadline time.Time) {
 	}
 }
 
-// spare lets what the main process has left behind live on.
+// spare lets leftover processes live on.
 func (r *run) spare() {
 	if err := r.tree.spare(); err != nil {
 		r.r.Error = fmt.Sprintf("the job's background processes were ended: %v", err)
@@ -84,7 +85,7 @@ func (r *run) spare() {
 	r.r.Spared = true
 }
 
-// waitTree gives what is left of the tree a moment to end by itself.
+// waitTree waits until the rest of the tree has ended by itself, at most until a deadline.
 func (r *run) waitTree(deadline time.Time) {
 	for pause := time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 20*time.Millisecond) {
 		if count, _ := r.tree.left(); count == 0 {
@@ -94,8 +95,8 @@ func (r *run) waitTree(deadline time.Time) {
 	}
 }
 
-// waitGrace gives a tree that was asked to end the rest of its grace, at most until it is
-// gone. From then on it is too late for a Kill.
+// waitGrace waits until the tree has ended, at most for the rest of its grace period. After that, Kill
+// has no effect any more.
 func (r *run) waitGrace() {
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
 		count, _ := r.tree.left()
@@ -105,7 +106,7 @@ func (r *run) waitGrace() {
 		}
 		wait = min(pause, wait)
 		if _, err := windows.WaitForSingleObject(r.w.wake, uint32((wait+time.Millisecond-1)/time.Millisecond)); err != nil {
-			panic("process: wait: " + err.Error()) // the handle is ours and open
+			panic("process: wait: " + err.Error()) // the handle is valid: only this goroutine closes it
 		}
 		r.tree.hear()
 		r.obey(time.Now())
@@ -115,8 +116,8 @@ func (r *run) waitGrace() {
 	r.w.running = false
 }
 
-// endLeftovers ends what the main process has left behind. What has been asked to end
-// already has had its grace.
+// endLeftovers ends leftover processes. Processes that have got CTRL_BREAK have already had their grace
+// period.
 func (r *run) endLeftovers(forced bool) {
 	began := time.Now()
 	for pause := time.Millisecond; ; pause = min(2*pause, 50*time.Millisecond) {
@@ -133,28 +134,28 @@ func (r *run) endLeftovers(forced bool) {
 		time.Sleep(pause)
 	}
 	if forced {
-		r.r.EndedAt = time.Now() // the end of a tree that is ended is that of all of it
+		r.r.EndedAt = time.Now() // the end of a tree that is being ended is the end of its last process
 	}
 	if r.r.StuckPID == 0 {
 		r.drain(time.Now().Add(lastWords))
 	}
 }
 
-// giveUp notes what outlives the end of its job object: a process that waits in the
-// kernel, for a disk or a server that does not answer.
+// giveUp records a tree that survives the end of its job object. Its processes wait in the kernel for a
+// disk or a server that does not answer.
 func (r *run) giveUp(count int, first uint32) {
 	r.r.StuckPID = int(first)
 	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after they were ended; the first has pid %d", count, r.c.Patience, first)
 	r.w.stuck = r.tree
 }
 
-// killTree ends the whole tree now.
+// killTree ends the whole tree, including the main process.
 func (r *run) killTree() *tree {
 	r.tree.kill()
 	return r.tree
 }
 
-// giveUpMain gives up a tree whose main process has not ended.
+// giveUpMain gives up a tree whose main process cannot be ended.
 func (r *run) giveUpMain(t *tree) {
 	count, _ := t.left()
 	r.giveUp(1+count, t.pid)
@@ -164,8 +165,8 @@ func (r *run) giveUpMain(t *tree) {
 	r.w.running = false
 }
 
-// Linger waits until what the last Run has given up is gone, or stop is closed. It
-// is for the goroutine that called Run.
+// Linger waits until the tree that the last Run has given up is gone, or stop is closed. It must be
+// called by the goroutine that called Run.
 func (w *Worker) Linger(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; w.stuck != nil && !w.stuck.gone(); pause = min(2*pause, time.Second) {
 		select {
@@ -184,39 +185,38 @@ func (w *Worker) dropStuck() {
 	}
 }
 
-// Cgroups is a control group that this process may divide; here there are none.
+// Cgroups does nothing: Windows has no control groups.
 type Cgroups struct{}
 
-// Divide moves this process into a group below its own.
+// Divide returns ErrUnsupported.
 func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
 
-// Sweep removes groups that were given up.
+// Sweep does nothing.
 func (c *Cgroups) Sweep() {}
 
-// BoundSelf bounds the memory of this process.
+// BoundSelf returns ErrUnsupported.
 func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
 
-// Expendable has the kernel end commands before this process.
+// Expendable returns ErrUnsupported.
 func Expendable() error { return ErrUnsupported }
 
-// Stopped reports whether a process is stopped, which is not known here.
+// Stopped returns false, because the state of a process is unknown on Windows.
 func Stopped(int) bool { return false }
 
 // utf8 is the code page of UTF-8.
 const utf8 = 65001
 
-// Prepare makes this process fit to run commands: no dialog waits for somebody where
-// one of them crashes or asks for a disk, and none has this process's own handles. To
-// be heard by commands, CTRL_BREAK needs a console that this process shares with them,
-// with which it must have been started; what that tells of commands does not end this
-// process, and what commands write by it is UTF-8.
+// Prepare prepares this process for running commands. Windows shows no dialog when a command crashes or
+// needs a disk. Commands do not inherit this process's standard handles. CTRL_BREAK reaches only
+// commands that share a console with this process, so this process must be started with one. Console
+// events about commands do not end this process. Console output of commands is UTF-8.
 func Prepare() error {
 	const quiet = windows.SEM_FAILCRITICALERRORS | windows.SEM_NOGPFAULTERRORBOX
-	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // it says what was set before
+	windows.SetErrorMode(quiet | windows.SetErrorMode(quiet)) // SetErrorMode returns the previous mode
 	for _, h := range []windows.Handle{windows.Stdin, windows.Stdout, windows.Stderr} {
-		windows.SetHandleInformation(h, windows.HANDLE_FLAG_INHERIT, 0) // there may be none
+		windows.SetHandleInformation(h, windows.HANDLE_FLAG_INHERIT, 0) // fails if this handle does not exist
 	}
-	windows.SetConsoleOutputCP(utf8) // there may be no console
+	windows.SetConsoleOutputCP(utf8) // fails if this process has no console
 	windows.SetConsoleCP(utf8)
 	if ok, _, err := setConsoleCtrlHandler.Call(unmoved, 1); ok == 0 {
 		return fmt.Errorf("ignore console events: %w", err)
@@ -224,8 +224,8 @@ func Prepare() error {
 	return nil
 }
 
-// unmoved takes what a console tells its processes and is not for this one; Go's runtime
-// hears the rest.
+// unmoved handles the console events that are not for this process, so that Go's runtime does not see
+// them.
 var unmoved = windows.NewCallback(func(event uint32) uintptr {
 	var session uint32
 	if windows.ProcessIdToSessionId(windows.GetCurrentProcessId(), &session) == nil && !concerns(event, session) {
@@ -234,14 +234,14 @@ var unmoved = windows.NewCallback(func(event uint32) uintptr {
 	return 0
 })
 
-// concerns reports whether a console's event is for a process that runs commands: not that
-// one of them was to end. That the user logs off is, unless it is a service's, which hears
-// it of everybody.
+// concerns reports whether a console event is for a process that runs commands. CTRL_C and CTRL_BREAK
+// are for commands. The log-off of a user is for this process, unless it is a service (session 0),
+// which gets that event for every user.
 func concerns(event, session uint32) bool {
 	return session != 0 && event != windows.CTRL_C_EVENT && event != windows.CTRL_BREAK_EVENT
 }
 
-// Enforced lists how each limit of a command is enforced.
+// Enforced returns how each limit of a command is enforced.
 func Enforced(*Cgroups) []Enforcement {
 	const by = "the job object"
 	return []Enforcement{
@@ -250,22 +250,22 @@ func Enforced(*Cgroups) []Enforcement {
 	}
 }
 
-// CheckLimits refuses limits of this process under which it would end; on Windows none is
-// inherited.
+// CheckLimits returns nil, because processes inherit no limits on Windows.
 func CheckLimits() error { return nil }
 
-// Reap reaps orphans that have ended; on Windows the kernel does.
+// Reap returns false: Windows has no zombie processes.
 func Reap() (more bool) { return false }
 
-// EndTrees ends what a dead runner's commands have left alive, by their cookies, and
-// lists what it met, and what outlives that. The kernel has done so when the runner ended, unless
-// somebody else holds one of its job objects, which the cookie alone names.
+// EndTrees ends processes that a dead runner's commands have left alive. It finds them by the cookies,
+// because the cookie is part of the name of a job object. It returns a process of each tree that it
+// found, and of each tree that still lives after patience. Windows ends the trees when the runner ends,
+// so EndTrees finds only those whose job object another process holds.
 func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 	deadline := time.Now().Add(patience)
 	for _, cookie := range d.Cookies {
 		t, err := openTree(cookie)
 		if err != nil {
-			continue // it is not there, so nothing of it is
+			continue // no such job object, so none of its processes live
 		}
 		for pause, again := time.Millisecond, false; ; pause, again = min(2*pause, 50*time.Millisecond), true {
 			count, first := t.left()
@@ -287,7 +287,7 @@ func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 	return met, stuck
 }
 
-// openTree opens the tree of a cookie, if anybody holds it.
+// openTree opens the tree of a cookie, if another process holds its job object.
 func openTree(cookie string) (*tree, error) {
 	name, err := jobName(cookie)
 	if err != nil {
@@ -300,15 +300,15 @@ func openTree(cookie string) (*tree, error) {
 	return &tree{sys: &kernel, job: windows.Handle(h)}, nil
 }
 
-// SelfTicks is when this process started, in units of 100 ns.
+// SelfTicks returns when this process started, in units of 100 ns since 1601 (FILETIME).
 func SelfTicks() int64 {
 	var created, exited, kernel, user windows.Filetime
 	windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user)
 	return ticks(created)
 }
 
-// BootID names this boot of the machine: when it was, whatever the clock was set to
-// since.
+// BootID returns an identifier of the current boot of this machine: the boot time, corrected for later
+// changes of the clock.
 func BootID() (string, error) {
 	var day struct {
 		boot, now, zone  int64

@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// Limits of what a command's folder is for.
+// Bounds for the private directory and the secrets of a command.
 const (
-	// NotesEvery is the least time between two looks at what a command notes.
+	// NotesEvery is the least time between two reads of a command's notes.
 	NotesEvery = 100 * time.Millisecond
-	// maxSecret bounds a secret, in bytes.
+	// maxSecret is the maximum size of a secret, in bytes.
 	maxSecret = 64 << 10
-	// minMasked is how long a secret must be to be masked, in bytes: a shorter one is
-	// found everywhere.
+	// minMasked is the minimum size of a secret that is masked, in bytes. A shorter text occurs in
+	// ordinary output as well.
 	minMasked = 4
 )
 
-// sides bounds the names that are tried: what cannot be moved aside keeps one.
+// sides is how many names are tried. A directory that cannot be moved aside keeps its name.
 const sides = 100
 
-// GoneWord is in the names of folders that were moved aside.
+// GoneWord is part of the name of a directory that was moved aside.
 const GoneWord = ".gone."
 
-// name is what is named so now.
+// name returns the current name of the directory, or of the file next to it with this ending.
 func (f *Folder) name(ending string) string {
 	if f.made == 0 {
 		return f.base + ending
@@ -38,27 +38,27 @@ func (f *Folder) name(ending string) string {
 	return f.base + "." + strconv.Itoa(f.made) + ending
 }
 
-// IsOpen reports whether there is a folder.
+// IsOpen reports whether the directory exists and is open.
 func (f *Folder) IsOpen() bool { return f.open }
 
-// Unpass removes a file that was passed.
+// Unpass removes a file that Pass created.
 func (f *Folder) Unpass(name string) { os.Remove(f.base + "." + name) }
 
-// secretError is a command's own fault: a secret that it asks for cannot be read. It does
-// not tell what is in it.
+// secretError means that a secret that the command asks for cannot be read. The command's user must fix
+// that. The error does not contain the secret.
 type secretError struct {
 	name string
 	err  error
 }
 
-// Error names the variable and why.
+// Error names the variable and the reason.
 func (e *secretError) Error() string { return fmt.Sprintf("env_secret %s: %v", e.name, e.err) }
 
-// Unwrap is why.
+// Unwrap returns the reason.
 func (e *secretError) Unwrap() error { return e.err }
 
-// environ is the command's environment with its secrets, which are masked in its output if
-// they are to be.
+// environ returns the command's environment with its secrets. If c.Mask is set, the secrets are masked
+// in the output.
 func (r *run) environ() (env []string, err error) {
 	if len(r.c.Secrets) == 0 {
 		return r.c.Env, nil
@@ -81,7 +81,8 @@ func (r *run) environ() (env []string, err error) {
 			continue
 		}
 		mask = append(mask, value)
-		if r.c.TTY { // which ends lines by two characters
+		// A terminal translates \n to \r\n.
+		if r.c.TTY {
 			mask = append(mask, bytes.ReplaceAll(value, []byte("\n"), []byte("\r\n")))
 		}
 	}
@@ -94,7 +95,7 @@ func (r *run) environ() (env []string, err error) {
 	return env, nil
 }
 
-// cutSecret takes a secret from what its file has: without the end of the last line.
+// cutSecret returns the secret in the content of a file: the content without its final newline.
 func cutSecret(raw []byte) ([]byte, error) {
 	if len(raw) > maxSecret {
 		return nil, Unusable(fmt.Sprintf("the value is larger than %d bytes", maxSecret))
@@ -112,7 +113,7 @@ func cutSecret(raw []byte) ([]byte, error) {
 // ErrNoPlainFile means that a command left something that is not a regular file.
 var ErrNoPlainFile = errors.New("not a regular file")
 
-// readUpTo reads a file, and one byte more than it may have if it is larger.
+// readUpTo reads up to most+1 bytes of a file, so that the caller can recognise a larger file.
 func readUpTo(f *os.File, most int64) ([]byte, error) {
 	raw, err := io.ReadAll(io.LimitReader(f, most+1))
 	if err != nil {

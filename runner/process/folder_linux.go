@@ -12,31 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder gives one command after another a private folder, which belongs to the account
-// that the command runs as, and a FIFO beside it for what the command notes. An empty folder
-// serves the next command of the same account: that nothing was done to it is told by its
-// time of change, in one system call. It stands in a place where nobody but this process's
-// account can make, rename or remove anything. Its methods are for one goroutine.
-// See docs/decisions/0058.
+// Folder creates private directories and FIFOs, for one command after another. A directory and a FIFO
+// next to it belong to the account that the command runs as. The command writes its notes to the FIFO.
+// If a command leaves the directory unused, the next command of the same account gets the same
+// directory. One system call checks that: use changes the directory's times. The parent directory must
+// be one in which only the account of this process can create, rename or remove files. One goroutine at
+// a time may use a Folder. See docs/decisions/0058.
 type Folder struct {
-	Path  string // of the folder, while it is open
-	Notes string // of the FIFO
+	Path  string // of the directory, while it is open
+	Notes string // path of the FIFO
 
 	base string
-	made int // folders, or FIFOs, that had to leave their names
+	made int // number of directories or FIFOs that could not keep the base name
 	as   *Identity
 	open bool
-	fd   int // of the folder
-	pipe int // of the FIFO, for reading and writing: so it never ends; -1 if there is none
+	fd   int // descriptor of the directory
+	pipe int // of the FIFO, open for reading and writing so that it never ends; -1 if there is none
 	was  unix.Stat_t
-	seen bool // something was read of the FIFO since the folder was opened
+	seen bool // something was read from the FIFO since the directory was opened
 }
 
-// NewFolder makes none yet; base begins the names of all that there are.
+// NewFolder returns a Folder without a directory. The names of all its directories and FIFOs begin with
+// base.
 func NewFolder(base string) *Folder { return &Folder{base: base, fd: -1, pipe: -1} }
 
-// Open sees to it that there is an empty folder for a command of an account, nil for this
-// process's own.
+// Open ensures that an empty directory exists for a command of an account; nil is the account of this
+// process.
 func (f *Folder) Open(as *Identity) (err error) {
 	f.seen = false
 	if !same(f.as, as) {
@@ -56,13 +57,13 @@ func (f *Folder) Open(as *Identity) (err error) {
 	return nil
 }
 
-// same reports whether two accounts are one, as far as files are concerned that only their
-// owner may use.
+// same reports whether two identities have the same rights on files that only their owner may use.
 func same(a, b *Identity) bool {
 	return a == b || a != nil && b != nil && a.UID == b.UID && a.GID == b.GID
 }
 
-// make makes what there is not. Until it is the account's, only this process can change it.
+// make creates the FIFO and the directory if they do not exist. Only this process can change them until
+// it gives them to the account.
 func (f *Folder) make() (err error) {
 	if f.pipe < 0 {
 		f.Notes = f.name(".progress")
@@ -84,8 +85,8 @@ func (f *Folder) make() (err error) {
 		return err
 	}
 	f.open = true
-	// The kernel's clock for files may stand still for milliseconds: a time that never is
-	// tells of a change right after this.
+	// The kernel's clock for files may not advance for milliseconds. A time that it never has makes a
+	// change right after this one visible.
 	never := []unix.Timespec{{Sec: 1, Nsec: 1}, {Sec: 1, Nsec: 1}}
 	if err := unix.UtimesNanoAt(unix.AT_FDCWD, f.Path, never, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -99,7 +100,7 @@ func (f *Folder) make() (err error) {
 	return unix.Fstat(f.fd, &f.was)
 }
 
-// give makes what was made for the account belong to it.
+// give makes the account the owner of a file.
 func (f *Folder) give(fd int) error {
 	if f.as == nil {
 		return nil
@@ -107,19 +108,20 @@ func (f *Folder) give(fd int) error {
 	return unix.Fchown(fd, int(f.as.UID), int(f.as.GID))
 }
 
-// Used reports whether there is something in the folder, or was, or the folder was removed,
-// moved or changed. It is asked for by its descriptor: what may have been mounted on it, and
-// never answers, is not met. Who sets its time back at once hides what is there from this, and
-// shows it to the next command of the same account; another account never gets the folder.
+// Used reports whether the directory was used, removed, moved or changed. It checks the descriptor, so
+// a file system that a user has mounted on the directory cannot make it hang. A command that resets the
+// directory's times immediately after a change can hide files from this check. Only the next command of
+// the same account sees these files, because another account never gets the directory.
 func (f *Folder) Used() bool {
 	var now unix.Stat_t
-	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0) // it waits for nothing
+	// Fstat never blocks.
+	_, _, failed := unix.RawSyscall(unix.SYS_FSTAT, uintptr(f.fd), uintptr(unsafe.Pointer(&now)), 0)
 	return failed != 0 || now.Mtim != f.was.Mtim || now.Ctim != f.was.Ctim || now.Nlink != f.was.Nlink || now.Mode != f.was.Mode
 }
 
-// Aside moves the folder to another name in its place, which Remove can be called with, and
-// has the next Open make one. What cannot be moved keeps its name. lived says that a process
-// of the command may still use the FIFO: then that is given up too.
+// Aside renames the directory, so that the next Open creates a new one. It returns the new path, for
+// Remove. If the directory cannot be renamed, it keeps its name. If lived is true, a process of the
+// command may still use the FIFO, so Aside gives up the FIFO as well.
 func (f *Folder) Aside(lived bool) (path string) {
 	path = f.Path
 	for try := range sides {
@@ -143,7 +145,7 @@ func (f *Folder) Aside(lived bool) (path string) {
 	return path
 }
 
-// Rest removes the folder, as long as no command needs it, if it is empty.
+// Rest removes the directory if it is empty, while no command needs it.
 func (f *Folder) Rest() {
 	if !f.open {
 		return
@@ -160,22 +162,23 @@ func (f *Folder) Rest() {
 
 func (f *Folder) closePipe() {
 	if f.pipe >= 0 {
-		go unix.Close(f.pipe) // somebody may have it locked
+		go unix.Close(f.pipe) // a process may have locked the FIFO
 		f.pipe = -1
 	}
 	os.Remove(f.Notes)
 }
 
-// Close gives back what is open, and removes it but for a folder that is not empty.
+// Close releases all resources, and removes the FIFO and the directory unless the directory is not
+// empty.
 func (f *Folder) Close() {
 	f.Rest()
 	f.closePipe()
 }
 
-// Pass gives the command a file beside the folder, and says where.
+// Pass creates a file for the command next to the directory. It returns the path of the file.
 func (f *Folder) Pass(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
-	os.Remove(path) // of a command before
+	os.Remove(path) // the file of an earlier command
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return "", &os.PathError{Op: "make", Path: path, Err: err}
@@ -188,18 +191,20 @@ func (f *Folder) Pass(name string, content []byte) (path string, err error) {
 	return path, errors.Join(err, file.Close())
 }
 
-// Read reads a file that the command has left in the folder, with the rights of its account,
-// and one byte more than most of a larger one. One that is not there is os.ErrNotExist.
+// Read reads a file that the command left in the directory, with the rights of the command's account.
+// It reads up to most+1 bytes, so that the caller can recognise a larger file. It returns
+// os.ErrNotExist if the file does not exist.
 func (f *Folder) Read(name string, most int64) ([]byte, error) {
-	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0) // a look-up that hangs outlives the folder
+	// A look-up that hangs may outlive the Folder.
+	fd, err := unix.FcntlInt(uintptr(f.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
 	}
 	return lookBelow(f.as, fd, func() ([]byte, error) { return readPlainAt(fd, name, most) })
 }
 
-// lookBelow looks something up below a folder, which it closes: a look-up that hangs uses it
-// for longer than it is waited for.
+// lookBelow runs f as lookUp does, and closes the descriptor folder afterwards. A look-up that hangs
+// keeps the descriptor open after lookBelow returns.
 func lookBelow[T any](as *Identity, folder int, f func() (T, error)) (found T, err error) {
 	var taken atomic.Bool
 	found, err = lookUp(as, func() (found T, err error) {
@@ -238,10 +243,11 @@ func readPlainAt(dir int, name string, most int64) ([]byte, error) {
 	return readUpTo(f, most)
 }
 
-// Noted reports whether anything was read of the notes since the folder was opened.
+// Noted reports whether any notes were read since the directory was opened.
 func (f *Folder) Noted() bool { return f.seen }
 
-// Drain is what has been noted and was not read. A FIFO that somebody has locked for longer than drainWithin is given up.
+// Drain returns the notes that were not read yet. If a process keeps the FIFO locked for longer than
+// drainWithin, Drain gives up the FIFO and returns nil.
 func (f *Folder) Drain() []byte {
 	if f == nil || f.pipe < 0 {
 		return nil
@@ -263,12 +269,12 @@ func (f *Folder) Drain() []byte {
 	}
 }
 
-// drainWithin is how long a FIFO may take to be read.
+// drainWithin limits how long a read of the FIFO may take.
 const drainWithin = time.Second
 
-// drainPipe reads what a FIFO holds. It waits while a process has it locked.
+// drainPipe reads the content of a FIFO. It blocks while a process has the FIFO locked.
 func drainPipe(pipe int) []byte {
-	buf := make([]byte, 64<<10) // all that a FIFO has
+	buf := make([]byte, 64<<10) // the capacity of a FIFO
 	n, err := unix.Read(pipe, buf)
 	if err != nil || n <= 0 {
 		return nil
@@ -276,7 +282,8 @@ func drainPipe(pipe int) []byte {
 	return buf[:n]
 }
 
-// noteFD is the FIFO for the poll, or none while a look at it is due later.
+// noteFD returns the descriptor of the FIFO for the poll. It returns -1 if there is no FIFO, or if its
+// next read is due later.
 func (r *run) noteFD() int32 {
 	if r.c.Folder == nil || !r.noteAt.IsZero() {
 		return -1
@@ -284,7 +291,8 @@ func (r *run) noteFD() int32 {
 	return int32(r.c.Folder.pipe)
 }
 
-// noteDue is how long it is until a look at the notes is due, below 0 if none is.
+// noteDue returns the time until the next read of the notes. It returns a negative duration if none is
+// due.
 func (r *run) noteDue() time.Duration {
 	if r.noteAt.IsZero() {
 		return -1
@@ -292,8 +300,8 @@ func (r *run) noteDue() time.Duration {
 	return max(0, time.Until(r.noteAt))
 }
 
-// note takes what the command has noted. The next look is some time later, so that whoever
-// notes all the time has no more of this process's.
+// note reads the notes if that is due. The next read is due NotesEvery later, so a command that writes
+// notes all the time uses little of this process's time.
 func (r *run) note(now time.Time) {
 	if r.standing || r.noteAt.IsZero() || now.Before(r.noteAt) {
 		return

@@ -9,32 +9,34 @@ import (
 	"time"
 )
 
-// Folder gives one command after another a private folder, which belongs to this process's
-// account, and a file beside it for what the command notes. Its methods are for one goroutine.
+// Folder creates private directories, for one command after another. A directory and a file next to it
+// belong to the account of this process. The command writes its notes to the file. One goroutine at a
+// time may use a Folder.
 type Folder struct {
-	Path  string // of the folder, while it is open
-	Notes string // of the file
+	Path  string // of the directory, while it is open
+	Notes string // path of the file for notes
 
 	base string
-	made int // folders that had to leave their names
+	made int // number of directories that could not keep the base name
 	open bool
 	was  notesState
 }
 
-// notesState is by what it is seen that the notes have changed.
+// notesState is the state of the notes file by which Drain recognises a change.
 type notesState struct {
 	size int64
 	at   time.Time
 }
 
-// NewFolder makes none yet; base begins the names of all that there are.
+// NewFolder returns a Folder without a directory. The names of all its directories and files begin with
+// base.
 func NewFolder(base string) *Folder { return &Folder{base: base} }
 
-// Open sees to it that there is an empty folder, and nothing in the notes.
+// Open ensures that an empty directory exists, and no notes file.
 func (f *Folder) Open(*Identity) (err error) {
 	f.was, f.Notes = notesState{}, f.name(".progress")
 	if err := os.Remove(f.Notes); err != nil && !errors.Is(err, os.ErrNotExist) {
-		f.made++ // something has it open
+		f.made++ // another process has the file open
 		f.Rest()
 		f.Notes = f.name(".progress")
 	}
@@ -58,14 +60,14 @@ func (f *Folder) Open(*Identity) (err error) {
 	return nil
 }
 
-// Used reports whether there is something in the folder.
+// Used reports whether the directory contains anything.
 func (f *Folder) Used() bool {
 	list, err := os.ReadDir(f.Path)
 	return err != nil || len(list) > 0
 }
 
-// Aside moves the folder to another name in its place, which Remove can be called with, and
-// has the next Open make one. What cannot be moved keeps its name.
+// Aside renames the directory, so that the next Open creates a new one. It returns the new path, for
+// Remove. If the directory cannot be renamed, it keeps its name.
 func (f *Folder) Aside(lived bool) (path string) {
 	path = f.Path
 	for try := range sides {
@@ -85,7 +87,7 @@ func (f *Folder) Aside(lived bool) (path string) {
 	return path
 }
 
-// Rest removes the folder, as long as no command needs it, if it is empty.
+// Rest removes the directory if it is empty, while no command needs it.
 func (f *Folder) Rest() {
 	if !f.open {
 		return
@@ -96,20 +98,20 @@ func (f *Folder) Rest() {
 	}
 }
 
-// Close removes what is open, but for a folder that is not empty.
+// Close removes the notes file, and the directory unless it is not empty.
 func (f *Folder) Close() {
 	f.Rest()
-	os.Remove(f.Notes) // what has it open keeps it
+	os.Remove(f.Notes) // fails if another process has the file open
 }
 
-// Pass gives the command a file beside the folder, and says where.
+// Pass creates a file for the command next to the directory. It returns the path of the file.
 func (f *Folder) Pass(name string, content []byte) (path string, err error) {
 	path = f.base + "." + name
 	return path, os.WriteFile(path, content, 0o600)
 }
 
-// Read reads a file that the command has left in the folder, and one byte more than most of
-// a larger one. One that is not there is os.ErrNotExist.
+// Read reads a file that the command left in the directory. It reads up to most+1 bytes, so that the
+// caller can recognise a larger file. It returns os.ErrNotExist if the file does not exist.
 func (f *Folder) Read(name string, most int64) ([]byte, error) {
 	path := filepath.Join(f.Path, name)
 	info, err := os.Lstat(path)
@@ -127,23 +129,23 @@ func (f *Folder) Read(name string, most int64) ([]byte, error) {
 	return readUpTo(file, most)
 }
 
-// tail is how much of the notes is read.
+// tail is how much of the end of the notes is read, in bytes.
 const tail = 4 << 10
 
-// Noted reports whether there are notes: a short command's are looked at only when it has ended.
+// Noted reports whether notes exist. The notes of a short command are read only after its end.
 func (f *Folder) Noted() bool {
 	_, err := os.Lstat(f.Notes)
 	return err == nil
 }
 
-// Drain is the end of the notes, if they have changed.
+// Drain returns the end of the notes, if they have changed since the last call.
 func (f *Folder) Drain() []byte {
 	if f == nil {
 		return nil
 	}
 	file, err := os.Open(f.Notes)
 	if err != nil {
-		return nil // not there, or being written
+		return nil // the file does not exist, or a process is writing it
 	}
 	defer file.Close()
 	info, err := file.Stat()
@@ -158,14 +160,15 @@ func (f *Folder) Drain() []byte {
 	if _, err := file.Seek(max(0, now.size-tail), 0); err != nil {
 		return nil
 	}
-	data, _ := readUpTo(file, tail) // as much as can be read
+	data, _ := readUpTo(file, tail) // a partial read is fine
 	return data
 }
 
-// notesEvery is the time between two looks at the notes: nothing tells of a change.
+// notesEvery is the time between two reads of the notes, which are polled.
 const notesEvery = 500 * time.Millisecond
 
-// noteDue is how long it is until a look at the notes is due, below 0 if none is.
+// noteDue returns the time until the next read of the notes. It returns a negative duration if none is
+// due.
 func (r *run) noteDue() time.Duration {
 	if r.c.Folder == nil {
 		return -1
@@ -173,12 +176,12 @@ func (r *run) noteDue() time.Duration {
 	return max(0, time.Until(r.noteAt))
 }
 
-// note takes what the command has noted.
+// note reads the notes if that is due.
 func (r *run) note(now time.Time) {
 	if r.c.Folder == nil || now.Before(r.noteAt) {
 		return
 	}
-	if r.noteAt.IsZero() { // it has just begun
+	if r.noteAt.IsZero() { // first call for this command
 		r.noteAt = now.Add(NotesEvery)
 		return
 	}
@@ -207,8 +210,8 @@ func (r *run) readSecret(path string) ([]byte, error) {
 	return readUpTo(f, maxSecret)
 }
 
-// Remove removes a folder.
+// Remove removes a directory.
 func Remove(path string, _ *Identity) (more bool, err error) { return false, os.RemoveAll(path) }
 
-// OwnerOf is nil: all that is run is this process's account's.
+// OwnerOf returns nil, because all commands run as the account of this process.
 func OwnerOf(string) (*Identity, error) { return nil, nil }

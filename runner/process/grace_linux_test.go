@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// saves takes longer than the output grace to end once it is asked to.
+// saves is a shell script that takes longer than the output grace period to end after SIGTERM.
 const saves = `exec 2>/dev/null; trap "sleep 0.3; echo saved; exit 0" TERM; echo up; while :; do sleep 0.01; done`
 
-// A tree that is being ended has the whole grace, whatever becomes of its main process, and
-// its run is over as soon as it is gone.
+// A tree that is being ended has the whole grace period, whether or not its main process has ended. The
+// run is over when the last process of the tree has ended.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { treesOutlive(t, nil) })
 	t.Run("by control group", func(t *testing.T) { treesOutlive(t, cgroupsFor(t)) })
@@ -70,8 +70,8 @@ func treesOutlive(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// What ignores SIGTERM is ended after the grace, when the main process has gone long before,
-// and counts as left behind.
+// A process that ignores SIGTERM is ended after the grace period, even if the main process has ended
+// long before. It counts as a leftover.
 func TestGraceEndsWithoutTheMainProcess(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { graceEnds(t, nil) })
 	t.Run("by control group", func(t *testing.T) { graceEnds(t, cgroupsFor(t)) })
@@ -118,8 +118,8 @@ func graceEnds(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// A kill that meets the end of the main process ends what that has left behind, with the
-// grace, also what might have lived on.
+// A kill at the moment when the main process ends applies to the leftover processes. They get the grace
+// period, even if they might have lived on.
 func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)
@@ -139,8 +139,8 @@ func TestKillAtTheEndOfTheMainProcess(t *testing.T) {
 	}
 }
 
-// A process that cannot be told to be of a tree holds its end up for a moment, not for the
-// grace, even if it has the output.
+// A process that cannot be assigned to a tree delays the end of a killed command only briefly. The
+// command does not wait for the whole grace period, even if the process has its output open.
 func TestStrangerHoldsNoKillUp(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)
@@ -169,9 +169,9 @@ func TestStrangerHoldsNoKillUp(t *testing.T) {
 	}
 }
 
-// All that a command printed before its end is kept, however late it is read: the output grace
-// bounds what its leftovers and strangers print afterwards. Here the runner reads nothing until
-// the command has ended, and there is no grace.
+// All output that a command prints before its end is kept, no matter how late it is read. The output
+// grace period limits only what other processes print afterwards. In this test, the runner reads
+// nothing until the command has ended, and the grace period is zero.
 func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 	adopt(t)
 	for _, row := range []struct {
@@ -210,7 +210,7 @@ func TestOutputBeforeTheEndNeedsNoGrace(t *testing.T) {
 	}
 }
 
-// enlargePipe gives a pipe room for a megabyte, which any account may.
+// enlargePipe sets the capacity of a pipe to 1 MiB, which any account may do.
 func enlargePipe(t *testing.T, path string) {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err == nil {

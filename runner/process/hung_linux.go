@@ -11,22 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Starting looks at what another process is starting: its children that are no program
-// of their own yet. They have its memory still, and so its words. For one goroutine.
+// Starting watches the children that another process is starting: those that have not executed a
+// program yet. Until then, a child shares the memory and therefore the command line of its parent. One
+// goroutine at a time may use a Starting.
 type Starting struct {
 	pid   int
 	words string
-	seen  map[int]child // at the last look, by pid
+	seen  map[int]child // children seen by the last EndHung, by pid
 }
 
 // child is a process between fork and exec.
 type child struct {
-	ticks int64         // when it was forked, in clock ticks since boot
-	age   time.Duration // since it was first seen
-	seen  time.Time     // for the last time
+	ticks int64         // time of the fork, in clock ticks since boot
+	age   time.Duration // observed time since it was first seen
+	seen  time.Time     // time when it was last seen
 }
 
-// StartingOf looks at what a process is starting from now on.
+// StartingOf watches the children of a process from now on.
 func StartingOf(pid int) (*Starting, error) {
 	words, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 	if err != nil {
@@ -35,14 +36,14 @@ func StartingOf(pid int) (*Starting, error) {
 	return &Starting{pid: pid, words: string(words)}, nil
 }
 
-// EndHung ends, with SIGKILL, a child that is stopped by a signal, or traced, and one that
-// the calls have seen for so long without a program. Between two calls at most step counts:
-// a machine that stood still makes no child hang.
+// EndHung sends SIGKILL to a child that is stopped by a signal, is traced, or has been without a
+// program for the duration within. Call it periodically. The time between two calls counts only up to
+// step, so a suspended machine does not make a child look hung.
 func (s *Starting) EndHung(within, step time.Duration) {
 	children := map[int]child{}
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is right
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", s.pid)) // the pattern is valid
 	for _, thread := range threads {
-		raw, _ := os.ReadFile(thread) // one that has ended has none
+		raw, _ := os.ReadFile(thread) // an ended thread has no children
 		for word := range bytes.FieldsSeq(raw) {
 			if pid, err := strconv.Atoi(string(word)); err == nil {
 				s.look(pid, within, step, children)
@@ -52,7 +53,7 @@ func (s *Starting) EndHung(within, step time.Duration) {
 	s.seen = children
 }
 
-// look ends a child if it hangs, and else notes it if it is no program.
+// look ends a child if it hangs. Otherwise, it records a child that has no program yet.
 func (s *Starting) look(pid int, within, step time.Duration, children map[int]child) {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
@@ -64,7 +65,8 @@ func (s *Starting) look(pid int, within, step time.Duration, children map[int]ch
 		return
 	}
 	words, ok := memories.read(pid, func() string {
-		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)) // an orphan of a job's has others
+		// An orphan of a job has another command line.
+		words, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
 		return string(words)
 	})
 	if !ok || words != s.words {

@@ -9,12 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Of what is being started only that is ended which hangs itself: what is stopped, or
-// is no program for too long, by its own time.
+// EndHung ends only children that hang: children that are stopped, and children that have not executed
+// a program for too long, measured for each of them.
 func TestOnlyWhatHangsIsEnded(t *testing.T) {
 	program := leased(t, "/bin/true")
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = os.Args // the words of this process, which all that it starts has too
+	cmd.Args = os.Args // all children of this process have the same command line
 	cmd.Env = append(os.Environ(), rolesVariable+"=start "+program+" "+program+" "+program)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -25,7 +25,7 @@ func TestOnlyWhatHangsIsEnded(t *testing.T) {
 	defer cmd.Wait()
 	defer cmd.Process.Kill()
 	var s *Starting
-	until(t, "the process has its words", func() bool { // Start returns in the middle of its exec
+	until(t, "the process has its words", func() bool { // Start returns during the exec
 		var err error
 		s, err = StartingOf(cmd.Process.Pid)
 		return err == nil && len(s.words) > 0
@@ -48,7 +48,7 @@ func TestOnlyWhatHangsIsEnded(t *testing.T) {
 
 	set(old, child{age: within - 1})
 	set(young, child{age: within - 2})
-	set(reused, child{age: within, ticks: -1}) // what had this number is long gone
+	set(reused, child{age: within, ticks: -1}) // its pid belonged to an earlier process
 	s.EndHung(within, 1)
 	until(t, "what hangs ends", func() bool { return ends(old) })
 	if ends(young) || ends(reused) {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adopt has orphans come to this process until the test ends, as they come to a runner.
+// adopt makes this process a child subreaper, like a runner, until the test ends.
 func adopt(t *testing.T) {
 	t.Helper()
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
@@ -23,8 +23,8 @@ func adopt(t *testing.T) {
 	t.Cleanup(func() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) })
 }
 
-// bear has this process go on while programs do not begin, until the test ends: a garbage
-// collection would wait for them, and so would all that runs where one is started.
+// bear turns off garbage collection until the test ends, and lets more goroutines run at the same time.
+// A collection would wait for programs whose start hangs, and every start occupies a thread.
 func bear(t *testing.T) {
 	percent, places := debug.SetGCPercent(-1), runtime.GOMAXPROCS(8)
 	t.Cleanup(func() {
@@ -33,7 +33,7 @@ func bear(t *testing.T) {
 	})
 }
 
-// begin runs a command on a worker of its own and gives its result to the channel.
+// begin runs a command on a new worker and sends the result to the channel.
 func begin(t *testing.T, c *Command) <-chan Result {
 	t.Helper()
 	result := make(chan Result, 1)
@@ -45,7 +45,7 @@ func begin(t *testing.T, c *Command) <-chan Result {
 	return result
 }
 
-// until waits until something is so.
+// until waits until a condition is true.
 func until(t *testing.T, what string, so func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); !so(); time.Sleep(time.Millisecond) {
@@ -55,7 +55,7 @@ func until(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// starting lists the children of this process that are no programs of their own yet.
+// starting lists the children of this process that have not executed a program yet.
 func starting(t *testing.T) (pids []int) {
 	t.Helper()
 	s, err := StartingOf(os.Getpid())
@@ -69,8 +69,9 @@ func starting(t *testing.T) (pids []int) {
 	return pids
 }
 
-// While a program cannot be started, because its user holds a lease on it, other commands
-// start and end as ever: also those that leave an orphan, or end beside one.
+// While the start of a program hangs, because a user holds a lease on its file, other commands start
+// and end without delay. This includes commands that leave an orphan and commands that end while an
+// orphan exists.
 func TestHungStartHoldsNobodyUp(t *testing.T) {
 	bear(t)
 	adopt(t)
@@ -132,8 +133,8 @@ func endStarting(t *testing.T) {
 	}
 }
 
-// A program that takes too long to begin is ended by the watchdog, and one whose user ends it
-// before that; either is the command's own fault, and no end by a signal.
+// The watchdog ends a program whose start takes too long. If its user ends it earlier, the result is
+// the same: the start failed with exit code 126, and no signal is reported.
 func TestStartThatHangsIsAbandoned(t *testing.T) {
 	bear(t)
 	path := leased(t, "/bin/true")
@@ -167,7 +168,7 @@ func TestStartThatHangsIsAbandoned(t *testing.T) {
 	}
 }
 
-// A person's kill of a command that does not begin is why it ended.
+// A kill of a command whose start hangs is the cause of its end.
 func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	bear(t)
 	w := NewWorker(nil)
@@ -184,8 +185,8 @@ func TestKillOfAHungStartIsItsCause(t *testing.T) {
 	}
 }
 
-// A program that the kernel ends for want of memory, before it began or later, has run out of
-// memory; what is ended otherwise has not.
+// A program that the kernel kills for lack of memory, before or after its exec, is reported as out of
+// memory. A program that ends in another way is not.
 func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 	hung := Result{HungStart: true, ExitCode: 126, Error: "hung"}
 	for _, c := range []struct {
@@ -206,8 +207,8 @@ func TestOutOfMemoryBeforeTheBeginning(t *testing.T) {
 	}
 }
 
-// What has ended is reaped as an orphan only once no fork is under way of which it could be
-// the child: a main process's end is its worker's.
+// An ended process is reaped as an orphan only when no fork is under way that may have created it. A
+// main process is reaped by its worker.
 func TestForksUnderWayKeepTheirChildren(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)
@@ -250,7 +251,7 @@ func TestForksUnderWayKeepTheirChildren(t *testing.T) {
 	}
 }
 
-// endByWords ends the processes with these words.
+// endByWords ends the processes with this command line.
 func endByWords(t *testing.T, words string) {
 	t.Helper()
 	for _, p := range all() {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// calls are the system calls that not every system carries out, so that tests can.
-// See docs/decisions/0089.
+// calls are the system calls that tests replace, because some systems, such as Wine, do not support all
+// of them. See docs/decisions/0089.
 type calls struct {
 	create    func(path, line *uint16, process, thread *windows.SecurityAttributes, inherit bool, flags uint32, env, dir *uint16, info *windows.StartupInfo, started *windows.ProcessInformation) error
 	interrupt func(group uint32) error
@@ -20,9 +20,9 @@ type calls struct {
 	suspend   func(process windows.Handle) error
 	resume    func(process windows.Handle) error
 	message   func(port windows.Handle) (message uint32, ok bool)
-	awake     func() time.Duration // since the boot, without the time that the machine slept
-	room      func() uint64        // bytes of memory that the machine still has to give
-	ending    func() bool          // this session: its user logs off, or the machine goes down
+	awake     func() time.Duration // time since boot, without the time that the machine slept
+	room      func() uint64        // memory that the machine can still allocate, in bytes
+	ending    func() bool          // this session is ending: its user logs off, or the machine shuts down
 }
 
 var kernel = calls{
@@ -30,7 +30,8 @@ var kernel = calls{
 	interrupt: func(group uint32) error {
 		return windows.GenerateConsoleCtrlEvent(windows.CTRL_BREAK_EVENT, group)
 	},
-	terminate: func(job windows.Handle) { windows.TerminateJobObject(job, endedCode) }, // it is ours
+	// Cannot fail for a handle of this process.
+	terminate: func(job windows.Handle) { windows.TerminateJobObject(job, endedCode) },
 	setJob: func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
 		_, err := windows.SetInformationJobObject(job, class, uintptr(info), uint32(size))
 		return err
@@ -48,7 +49,7 @@ var kernel = calls{
 		return message, err == nil
 	},
 	awake: func() time.Duration {
-		var t int64 // in 100 ns
+		var t int64 // in units of 100 ns
 		queryUnbiasedInterrupt.Call(uintptr(unsafe.Pointer(&t)))
 		return time.Duration(t) * 100
 	},
@@ -83,7 +84,7 @@ var (
 	getSystemMetrics       = windows.NewLazySystemDLL("user32.dll").NewProc("GetSystemMetrics")
 )
 
-// status calls what answers with an NTSTATUS, for a process.
+// status calls a function that takes a process and returns an NTSTATUS.
 func status(call *windows.LazyProc, process windows.Handle) error {
 	if err := call.Find(); err != nil {
 		return err
@@ -94,53 +95,54 @@ func status(call *windows.LazyProc, process windows.Handle) error {
 	return nil
 }
 
-// What x/sys does not name.
+// Constants that x/sys does not define.
 const (
 	jobObjectTerminate  = 0x8
 	jobObjectQuery      = 0x4
 	messageMemoryLimit  = 10 // JOB_OBJECT_MSG_JOB_MEMORY_LIMIT
 	cpuRateEnable       = 0x1
 	cpuRateHardCap      = 0x4
-	wholeCPU            = 10_000 // of the machine's time in a job object's rate
-	endedCode           = 1      // exit code of what is ended
-	listed              = 64     // processes of a tree that are looked at one by one
+	wholeCPU            = 10_000 // rate of a job object that means the time of the whole machine
+	endedCode           = 1      // exit code of processes that are ended
+	listed              = 64     // processes of a tree that left checks one by one
 	systemTimeOfDay     = 3
 	shuttingDown        = 0x2000  // SM_SHUTTINGDOWN
 	attributeJobList    = 0x2000d // PROC_THREAD_ATTRIBUTE_JOB_LIST
 	attributeHandleList = windows.PROC_THREAD_ATTRIBUTE_HANDLE_LIST
 )
 
-// tree is a command's processes: a job object that no process of it can leave, whose
-// name is the cookie's, and that ends them all when this process ends.
+// tree is the process tree of a command: a job object that none of its processes can leave. The job
+// object has the cookie in its name. When its last handle is closed, for example because this process
+// ends, Windows ends all its processes.
 type tree struct {
 	sys     *calls
 	limits  windows.JOBOBJECT_EXTENDED_LIMIT_INFORMATION
 	job     windows.Handle
-	port    windows.Handle // hears of the memory limit; 0 if there is none
-	process windows.Handle // the main one; 0 before its start
+	port    windows.Handle // receives messages about the memory limit; 0 if there is none
+	process windows.Handle // handle of the main process; 0 before its start
 	pid     uint32
-	ranOut  bool // a process was refused memory by the limit
+	ranOut  bool // the memory limit has refused memory to a process
 }
 
-// limitError says which limit could not be set.
+// limitError names a limit that could not be set.
 type limitError struct {
 	name string
 	error
 }
 
-// Error names the limit.
+// Error returns the name of the limit and the reason.
 func (e *limitError) Error() string {
 	return fmt.Sprintf("set the job's %s limit: %v", e.name, e.error)
 }
 
-// Unwrap is why.
+// Unwrap returns the reason.
 func (e *limitError) Unwrap() error { return e.error }
 
 func jobName(cookie string) (*uint16, error) {
 	return windows.UTF16PtrFromString(`Global\queuectl-` + cookie)
 }
 
-// newTree makes a tree without processes.
+// newTree creates a tree without processes.
 func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
 	name, err := jobName(cookie)
 	if err != nil {
@@ -151,7 +153,7 @@ func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
 		return nil, fmt.Errorf("create a job object: %w", err)
 	}
 	t := &tree{sys: sys, job: windows.Handle(h)}
-	if err == windows.ERROR_ALREADY_EXISTS { // whoever made it could keep its processes alive
+	if err == windows.ERROR_ALREADY_EXISTS { // its creator could keep the processes alive
 		t.close()
 		return nil, &strangerError{errors.New("create a job object: its name is already in use")}
 	}
@@ -168,7 +170,8 @@ func newTree(sys *calls, cookie string, l Limits) (*tree, error) {
 	return t, nil
 }
 
-// strangerError says that somebody else has what a command needs, which is not its fault.
+// strangerError means that another process has taken a name that a command needs. That is not the
+// command's fault.
 type strangerError struct{ error }
 
 // limit sets a command's limits.
@@ -198,7 +201,7 @@ func (t *tree) limit(l Limits) error {
 	return nil
 }
 
-// setNice gives all processes the priority class that is nearest to a Unix nice value.
+// setNice sets the priority class of all processes to the one nearest to a Unix nice value.
 func (t *tree) setNice(nice int) error {
 	class := uint32(windows.HIGH_PRIORITY_CLASS)
 	switch {
@@ -222,7 +225,7 @@ func (t *tree) setLimits() error {
 	return t.sys.setJob(t.job, windows.JobObjectExtendedLimitInformation, unsafe.Pointer(&t.limits), unsafe.Sizeof(t.limits))
 }
 
-// listen has the kernel tell of the memory limit.
+// listen makes the kernel send a message when the memory limit is reached.
 func (t *tree) listen() (err error) {
 	if t.port, err = windows.CreateIoCompletionPort(windows.InvalidHandle, 0, 0, 1); err != nil {
 		return err
@@ -231,13 +234,13 @@ func (t *tree) listen() (err error) {
 	return t.sys.setJob(t.job, windows.JobObjectAssociateCompletionPortInformation, unsafe.Pointer(&to), unsafe.Sizeof(to))
 }
 
-// hear takes what the kernel tells. The start and the end of every process is told too,
-// so it must be called now and then.
+// hear processes the messages of the kernel. The kernel also sends one for the start and the end of
+// every process, so hear must be called from time to time.
 func (t *tree) hear() {
 	if t.port == 0 {
 		return
 	}
-	for range 1 << 16 { // they may come as fast as they are taken
+	for range 1 << 16 { // new messages may arrive as fast as they are read
 		message, ok := t.sys.message(t.port)
 		if !ok {
 			return
@@ -246,7 +249,7 @@ func (t *tree) hear() {
 	}
 }
 
-// kill ends all processes and all that they may just be starting.
+// kill ends all processes of the tree, including those that are just being started.
 func (t *tree) kill() { t.sys.terminate(t.job) }
 
 // spare lets the processes live on when this process closes the job object or ends.
@@ -255,7 +258,7 @@ func (t *tree) spare() error {
 	return t.setLimits()
 }
 
-// left counts the living processes, the main one excepted, and names the first.
+// left counts the living processes, except the main process, and returns the pid of the first.
 func (t *tree) left() (count int, first uint32) {
 	var list struct {
 		assigned, listed uint32
@@ -268,7 +271,7 @@ func (t *tree) left() (count int, first uint32) {
 	count = int(list.assigned)
 	for _, pid := range list.pids[:min(list.listed, listed)] {
 		switch {
-		case uint32(pid) == t.pid: // its handle is open, so the number is its alone
+		case uint32(pid) == t.pid: // its handle is open, so the pid is not reused
 			count--
 		case first == 0:
 			first = uint32(pid)
@@ -277,7 +280,7 @@ func (t *tree) left() (count int, first uint32) {
 	return count, first
 }
 
-// gone reports whether nothing lives any more.
+// gone reports whether no process of the tree is alive.
 func (t *tree) gone() bool {
 	if event, err := windows.WaitForSingleObject(t.process, 0); err == nil && event != windows.WAIT_OBJECT_0 {
 		return false
@@ -286,14 +289,14 @@ func (t *tree) gone() bool {
 	return count == 0
 }
 
-// cost is the time that all processes have used, and the most memory that one has.
+// cost returns the CPU time of all processes, and the peak memory of the largest process.
 func (t *tree) cost() (cpu time.Duration, peak int64) {
 	var spent struct {
-		user, kernel, periodUser, periodKernel int64 // in 100 ns
+		user, kernel, periodUser, periodKernel int64 // in units of 100 ns
 		faults, total, active, ended           uint32
 	}
 	t.sys.query(t.job, windows.JobObjectBasicAccountingInformation, unsafe.Pointer(&spent), unsafe.Sizeof(spent))
-	if spent.user+spent.kernel == 0 { // not kept: then of the main process
+	if spent.user+spent.kernel == 0 { // the job object does not count it; use the main process
 		var created, exited, kernel, user windows.Filetime
 		if windows.GetProcessTimes(t.process, &created, &exited, &kernel, &user) == nil {
 			spent.user, spent.kernel = ticks(user), ticks(kernel)
@@ -316,7 +319,8 @@ func (t *tree) cost() (cpu time.Duration, peak int64) {
 
 func ticks(t windows.Filetime) int64 { return int64(t.HighDateTime)<<32 | int64(t.LowDateTime) }
 
-// close gives the tree up. What still lives is ended, unless it was spared.
+// close closes the handles of the tree. Windows then ends processes that still live, unless they were
+// spared.
 func (t *tree) close() {
 	for _, h := range []windows.Handle{t.job, t.port, t.process} {
 		if h != 0 {

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A runner that is killed takes its trees along.
+// If a runner is killed, the trees of its commands end with it.
 func TestTreesEndWithTheRunner(t *testing.T) {
 	dir := t.TempDir()
 	self, _ := os.Executable()
@@ -40,7 +40,8 @@ func TestTreesEndWithTheRunner(t *testing.T) {
 	}
 }
 
-// Where somebody holds a dead runner's job object, its tree is ended by its cookie.
+// If another process holds a dead runner's job object, EndTrees finds the tree by its cookie and ends
+// it.
 func TestEndTrees(t *testing.T) {
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "3")
@@ -60,7 +61,7 @@ func TestEndTrees(t *testing.T) {
 	}
 }
 
-// The time of the processors that a command used is told.
+// The result contains the CPU time that the command has used.
 func TestCPUTime(t *testing.T) {
 	r, _, _ := do(t, command(t, "spin", "300ms"))
 	if r.CPU < 50*time.Millisecond || r.CPU > 10*time.Second {
@@ -68,7 +69,7 @@ func TestCPUTime(t *testing.T) {
 	}
 }
 
-// The most memory that a process of the command had is told.
+// The result contains the peak memory of the command's largest process.
 func TestPeakMemory(t *testing.T) {
 	notUnderWine(t)
 	if r, _, _ := do(t, command(t, "hog", "100")); r.ExitCode != 0 || r.PeakRSS < 100<<20 || r.PeakRSS > 1<<30 {
@@ -76,7 +77,7 @@ func TestPeakMemory(t *testing.T) {
 	}
 }
 
-// A boot has one name for all processes.
+// All processes see the same identifier of the current boot.
 func TestBootID(t *testing.T) {
 	id, err := BootID()
 	_, stdout, _ := do(t, command(t, "boot"))
@@ -87,7 +88,7 @@ func TestBootID(t *testing.T) {
 
 var isHandle = kernel32.NewProc("GetHandleInformation")
 
-// Nothing of a command is held when it has ended.
+// No handles are left open when a command has ended.
 func TestNoHandlesAreLeft(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -109,7 +110,7 @@ func TestNoHandlesAreLeft(t *testing.T) {
 	}
 	sys, _ := fake(0)
 	w.sys = &sys
-	for range 5 { // the threads of this process have handles too
+	for range 5 { // threads of this process have handles too
 		some()
 	}
 	before := count()
@@ -121,7 +122,8 @@ func TestNoHandlesAreLeft(t *testing.T) {
 	}
 }
 
-// fake is a system whose job objects keep limits, and which tells what it was asked.
+// fake returns system calls whose job objects accept all limits, except those of the class refuse, and
+// a list of the limits that were set.
 func fake(refuse uint32) (sys calls, asked *[]string) {
 	sys, asked = kernel, new([]string)
 	sys.setJob = func(job windows.Handle, class uint32, info unsafe.Pointer, size uintptr) error {
@@ -144,7 +146,7 @@ func fake(refuse uint32) (sys calls, asked *[]string) {
 	return sys, asked
 }
 
-// Limits are set before the command starts, together for its whole tree.
+// Limits are set before the command starts, for its whole tree together.
 func TestLimitsAreSet(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -172,7 +174,7 @@ func TestLimitsAreSet(t *testing.T) {
 	}
 }
 
-// Nice is a priority class of the whole tree, set before the command starts.
+// The nice value sets a priority class for the whole tree, before the command starts.
 func TestNiceIsAPriorityClass(t *testing.T) {
 	for nice, want := range map[int]uint32{
 		-20: windows.HIGH_PRIORITY_CLASS, -9: windows.ABOVE_NORMAL_PRIORITY_CLASS, 1: windows.BELOW_NORMAL_PRIORITY_CLASS,
@@ -189,7 +191,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 				if l.BasicLimitInformation.LimitFlags&windows.JOB_OBJECT_LIMIT_PRIORITY_CLASS != 0 {
 					class = l.BasicLimitInformation.PriorityClass
 				}
-				return nil // what may be asked is the system's to say
+				return nil // not set on the real system, which may refuse it
 			}
 			return keep(job, kind, info, size)
 		}
@@ -202,7 +204,7 @@ func TestNiceIsAPriorityClass(t *testing.T) {
 	}
 }
 
-// A limit that cannot be set keeps the command from starting, and is named.
+// A limit that cannot be set keeps the command from starting, and the error names it.
 func TestLimitThatCannotBeSet(t *testing.T) {
 	for class, want := range map[uint32]string{
 		windows.JobObjectCpuRateControlInformation:          "cpus limit",
@@ -220,8 +222,8 @@ func TestLimitThatCannotBeSet(t *testing.T) {
 	}
 }
 
-// A command that fails after it was refused memory has run out of it; one that does not
-// fail, or that met no limit, has not.
+// A command that was refused memory and then fails is reported as out of memory. A command that
+// succeeds, or has reached no limit, is not.
 func TestOutOfMemoryIsTold(t *testing.T) {
 	for _, c := range []struct {
 		code     string
@@ -251,7 +253,7 @@ func TestOutOfMemoryIsTold(t *testing.T) {
 	}
 }
 
-// The kernel keeps a command within its limits, and what it was refused is told.
+// Windows enforces the limits of a command, and the result reports memory that was refused.
 func TestLimitsHold(t *testing.T) {
 	notUnderWine(t)
 	c := command(t, "hog", "300")
@@ -260,7 +262,7 @@ func TestLimitsHold(t *testing.T) {
 		t.Errorf("memory: %+v", r)
 	}
 	c = command(t, "exit", "0")
-	c.Limits = Limits{Memory: 1 << 20} // less than any program starts with
+	c.Limits = Limits{Memory: 1 << 20} // less than any program needs at its start
 	if r, _, _ := do(t, c); r.Shortage || r.ExitCode == 0 {
 		t.Errorf("too little memory: %+v", r)
 	}

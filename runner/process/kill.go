@@ -4,8 +4,8 @@ package process
 
 import "time"
 
-// obey carries out what Kill and Pause have asked for. From the end of the main process on it is too late
-// for a Kill, unless the tree is being ended.
+// obey carries out the requests of Kill and Pause. Once the main process has ended, Kill has no effect
+// any more, unless the tree is being ended.
 func (r *run) obey(now time.Time) kill {
 	r.w.mu.Lock()
 	killed, paused := r.w.killed, r.w.pause
@@ -21,8 +21,8 @@ func (r *run) obey(now time.Time) kill {
 	return killed
 }
 
-// due is when what is left of a tree that is being ended gets SIGKILL. What has had it
-// already is gone in a moment.
+// due returns when the rest of a tree that is being ended gets SIGKILL. If the tree has got SIGKILL
+// already, the rest ends soon, so due is not later than graceEnd.
 func (r *run) due() time.Time {
 	if !r.killedAt.IsZero() && r.graceEnd.Before(r.killAt) {
 		return r.graceEnd

@@ -15,32 +15,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Some limits can be set only by the process that is to have them, and before its program's
-// first instruction. A command that has one is begun as a limiter: this program, which sets
-// them with the rights of the command's account and then becomes the command's program, as
-// the same process. Commands without such limits have none.
+// Some limits can be set only by the process that they apply to, before the first instruction of its
+// program. A command with such limits starts as a limiter, which is this program again. The limiter
+// sets the limits with the rights of the command's account, and then executes the command's program in
+// the same process. Commands without such limits start directly.
+//
+// The runner sends the limiter an order, in a memory file. The limiter sets all limits except memory,
+// reports stepReady and waits. The runner sets the limits of the control group and answers with one
+// byte. The limiter then sets the memory limit and executes the program. If a step fails, the limiter
+// reports the step and its error, and exits.
 
-// limiterWords are the words that make this program a limiter; people see them in ps.
-// See docs/decisions/0042.
+// limiterWords are the arguments that make this program a limiter. They are visible in ps. See
+// docs/decisions/0042.
 var limiterWords = []string{"queuectl", "runner", "exec"}
 
-// limiterPrefix begins what the kernel calls a limiter until it has become its program: execve
-// sets the name anew, and a process that has ended keeps the last. What follows is drawn for each
-// command and told to nobody else, so no program passes for its limiter. A name has 15 bytes.
+// limiterPrefix is the start of the process name of a limiter. Execve replaces the name, and an ended
+// process keeps its last name, so the name shows whether a limiter has executed its program. The rest
+// of the name is random and secret, so a program cannot pretend to be its own limiter. A process name
+// has at most 15 bytes.
 const limiterPrefix = "queuectl:"
 
-// newLimiterName draws a name.
+// newLimiterName returns a random name.
 func newLimiterName() string { return fmt.Sprintf("%s%06x", limiterPrefix, rand.Uint32N(1<<24)) }
 
-// Descriptors of a limiter, beside those of the command.
+// Descriptors of a limiter, in addition to those of the command.
 const (
-	orderFD = 3 // an order
-	talkFD  = 4 // a socket: it sends reports, and hears one byte when it may go on
+	orderFD = 3 // descriptor of the order
+	talkFD  = 4 // a socket: the limiter sends reports, and receives one byte when it may continue
 )
 
-// Steps of a limiter, as its reports name them.
+// Steps that a limiter reports.
 const (
-	stepReady  = 'r' // no failure: it waits until it may go on
+	stepReady  = 'r' // success: the limiter waits for permission to continue
 	stepNice   = 'n'
 	stepNoFile = 'f'
 	stepMemory = 'm'
@@ -48,7 +54,7 @@ const (
 	stepStart  = 's'
 )
 
-// report is how far a limiter came and, unless it is ready, why no further.
+// report is the last step of a limiter. If the step is not stepReady, it failed with errno.
 type report struct {
 	step  byte
 	errno syscall.Errno
@@ -62,18 +68,18 @@ func (p report) bytes() (b [reportBytes]byte) {
 	return b
 }
 
-// order is what a limiter is to do, as it lies in a file of memory: numbers, and texts that
-// end with NUL: the limiter's name, the program, its words and its environment.
+// order describes what a limiter must do. It is encoded as numbers, followed by texts that end with
+// NUL: the limiter's name, the program, its arguments and its environment.
 type order struct {
-	nice, noFile int64 // 0 is none, as of the next
-	memory       int64 // bytes of address space
-	noNew        int64 // 1 for no new privileges
-	argv, env    int64 // how many texts there are of each
+	nice, noFile int64 // 0 means no limit
+	memory       int64 // limit of the address space, in bytes; 0 means no limit
+	noNew        int64 // 1 sets PR_SET_NO_NEW_PRIVS
+	argv, env    int64 // number of arguments, and of environment variables
 	name, path   string
 	texts        []string
 }
 
-const orderHead = 6 * 8 // bytes
+const orderHead = 6 * 8 // size of the numbers, in bytes
 
 func (o *order) encode() []byte {
 	b := make([]byte, 0, 4<<10)
@@ -86,17 +92,17 @@ func (o *order) encode() []byte {
 	return b
 }
 
-// execution is an order as the kernel takes it: pointers to texts that end with NUL.
+// execution is an order in the form that the kernel needs: pointers to texts that end with NUL.
 type execution struct {
 	nice, noFile, memory, noNew int64
 	name, path                  *byte
 	argv, env                   []*byte // each ends with nil
-	script                      []*byte // like argv, for /bin/sh to run the program
+	script                      []*byte // arguments with which /bin/sh runs the program; ends with nil
 }
 
 var errOrder = errors.New("the job limits that the runner sent are damaged")
 
-// decodeOrder finds the texts of an order, which the result points into.
+// decodeOrder decodes an order. The result points into b.
 func decodeOrder(b []byte) (x execution, err error) {
 	if len(b) < orderHead {
 		return x, errOrder
@@ -129,13 +135,15 @@ func decodeOrder(b []byte) (x execution, err error) {
 	return x, err
 }
 
-// Limiter makes this process a limiter if it was started as one, and then does not return.
-// Call it before all else.
+// Limiter runs this process as a limiter if it was started as one, and then does not return. Call it
+// first in main.
 func Limiter() {
 	if !slices.Equal(os.Args, limiterWords) {
 		return
 	}
-	runtime.LockOSThread() // nice and no new privileges are this thread's alone, and go over to the program with it
+	// Nice and no_new_privs are attributes of this thread. Execve keeps those of the thread that calls
+	// it.
+	runtime.LockOSThread()
 	unix.CloseOnExec(orderFD)
 	unix.CloseOnExec(talkFD)
 	x, err := readOrder()
@@ -165,16 +173,16 @@ func readOrder() (x execution, err error) {
 	return decodeOrder(b)
 }
 
-// maxOrder bounds an order, in bytes: the kernel takes less of a program's words and
-// environment together.
+// maxOrder is the maximum size of an order, in bytes. The kernel's limit for the arguments and
+// environment of a program is lower.
 const maxOrder = 8 << 20
 
-// limit sets the limits and executes the program. That of memory comes last, and nothing
-// after it needs any.
+// limit sets the limits and executes the program. It sets the memory limit last, because no later step
+// needs memory.
 func (x *execution) limit() {
 	unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(x.name)), 0, 0, 0)
 	files := unix.Rlimit{Cur: uint64(x.noFile), Max: uint64(x.noFile)}
-	if x.noFile == 0 { // the Go runtime has raised it
+	if x.noFile == 0 { // the Go runtime has raised the limit
 		if err := unix.Prlimit(0, unix.RLIMIT_NOFILE, nil, &files); err != nil {
 			tell(report{stepNoFile, errno(err)})
 		}
@@ -199,13 +207,14 @@ func (x *execution) limit() {
 		if err := unix.Prlimit(0, unix.RLIMIT_AS, nil, &was); err != nil {
 			tell(report{stepMemory, errno(err)})
 		}
-		space.Cur, space.Max = min(space.Cur, was.Max), min(space.Max, was.Max) // less holds as well
+		// A lower limit may already apply.
+		space.Cur, space.Max = min(space.Cur, was.Max), min(space.Max, was.Max)
 	}
 	ready := report{step: stepReady}.bytes()
 	var goOn [1]byte
 	unix.Write(talkFD, ready[:])
 	if n, _ := unix.Read(talkFD, goOn[:]); n != 1 {
-		os.Exit(1) // the runner is gone, or does not want it any more
+		os.Exit(1) // the runner has ended or has given up this command
 	}
 	if x.memory != 0 {
 		_, _, failed := unix.RawSyscall6(unix.SYS_PRLIMIT64, 0, unix.RLIMIT_AS, uintptr(unsafe.Pointer(&space)), 0, 0, 0)
@@ -216,11 +225,11 @@ func (x *execution) limit() {
 	tell(report{stepStart, x.exec()})
 }
 
-// shellPath is the path of the shell as the kernel takes it.
+// shellPath is the path of the shell as a C string.
 var shellPath = []byte(shell + "\x00")
 
-// exec executes the program, or /bin/sh if it is a script without an interpreter, by system calls alone, and returns
-// why it could not.
+// exec executes the program, or /bin/sh if the program is a script without an interpreter. It uses only
+// system calls. It returns the error if it fails.
 func (x *execution) exec() syscall.Errno {
 	failed := execve(x.path, x.argv, x.env)
 	if failed == unix.ENOEXEC && x.maybeScript() {
@@ -229,7 +238,7 @@ func (x *execution) exec() syscall.Errno {
 	return failed
 }
 
-// maybeScript is runByShell by system calls alone.
+// maybeScript does the same as runByShell, using only system calls.
 func (x *execution) maybeScript() bool {
 	var head [scriptHead]byte
 	at := unix.AT_FDCWD
@@ -241,7 +250,7 @@ func (x *execution) maybeScript() bool {
 	return failed != 0 || maybeScript(head[:n])
 }
 
-// execve executes a program, and again while it is open for writing.
+// execve executes a program. It retries while the program is open for writing.
 func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 	pause := unix.Timespec{Nsec: 1_000_000}
 	for tries := 0; ; tries++ {
@@ -249,12 +258,12 @@ func execve(path *byte, argv, env []*byte) (failed syscall.Errno) {
 		if failed != unix.ETXTBSY || tries == busyTries {
 			return failed
 		}
-		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0) // as forkExec does
+		// The same pause as in forkExec.
+		unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&pause)), 0, 0)
 	}
 }
 
-// tell reports why the program was not executed, and ends this process, by system calls
-// alone.
+// tell reports why the program was not executed, and ends this process. It uses only system calls.
 func tell(p report) {
 	b := p.bytes()
 	unix.RawSyscall(unix.SYS_WRITE, talkFD, uintptr(unsafe.Pointer(&b)), reportBytes)

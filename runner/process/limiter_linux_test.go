@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limited runs a command with a limit on each process and gives what it printed.
+// limited runs a command on a new worker and returns its output.
 func limited(t *testing.T, c *Command) (Result, string) {
 	t.Helper()
 	w := NewWorker(nil)
@@ -21,8 +21,8 @@ func limited(t *testing.T, c *Command) (Result, string) {
 	return r, strings.TrimSpace(c.said(t))
 }
 
-// A command has its limits from its first instruction on, and is in all else what it is
-// without: its process, words, environment, folder, umask, input and descriptors.
+// A command's limits apply from its first instruction. The limiter changes nothing else: not the
+// process, arguments, environment, directory, umask, input or descriptors.
 func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	hard := unix.Rlimit{}
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
@@ -68,7 +68,7 @@ func TestLimitsAreInForceAtTheStart(t *testing.T) {
 	}
 }
 
-// A setuid program has its owner's rights, unless the command is to have no new ones.
+// A setuid program gets the rights of its owner, unless no_new_privileges is set.
 func TestNoNewPrivileges(t *testing.T) {
 	cat := command(t, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status")
 	cat.NoNewPrivileges = true
@@ -76,9 +76,9 @@ func TestNoNewPrivileges(t *testing.T) {
 		t.Errorf("%q, %+v", said, r)
 	}
 	if os.Geteuid() != 0 {
-		return // who may make no program of another account's
+		return // only root can create a program that belongs to another account
 	}
-	dir, err := os.MkdirTemp("", "") // which others may enter
+	dir, err := os.MkdirTemp("", "") // other accounts may enter it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +100,8 @@ func TestNoNewPrivileges(t *testing.T) {
 	}
 }
 
-// What keeps a program with limits from starting is told as of one without, and a limit that
-// the kernel refuses by its field.
+// A program that cannot start gives the same error with and without limits. If the kernel refuses a
+// limit, the error names the job field.
 func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	dir := t.TempDir()
 	plain := filepath.Join(dir, "plain")
@@ -130,7 +130,7 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &hard); err != nil {
 		t.Fatal(err)
 	}
-	if os.Geteuid() == 0 { // whom root gives the command to may not
+	if os.Geteuid() == 0 { // root itself may exceed the limits; the other account may not
 		for field, set := range map[string]func(*Command){
 			"nice":   func(c *Command) { c.Nice = -5 },
 			"nofile": func(c *Command) { c.NoFile = int(min(hard.Max, 1<<62)) + 1 },
@@ -151,13 +151,13 @@ func TestLimitedProgramThatDoesNotStart(t *testing.T) {
 	}
 }
 
-// A program that is stopped, or does not answer, before it has become one with limits ends
-// as one that never began; a limiter without a runner says so.
+// If a limiter is killed or hangs before it has executed its program, the result is a hung start. A
+// damaged order is rejected.
 func TestLimiterThatIsEnded(t *testing.T) {
 	c := command(t, leased(t, "/bin/true"))
 	c.Limits.Memory = 1 << 30
 	c.Forked = func(pid int, _ time.Time) {
-		go func() { // ends with the command
+		go func() { // ends when the limiter has set its name
 			for name := ""; !strings.HasPrefix(name, limiterPrefix); {
 				raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
 				name = string(raw)
@@ -181,7 +181,7 @@ func TestLimiterThatIsEnded(t *testing.T) {
 	}
 }
 
-// A program that calls itself as a limiter does, and is ended by a signal, has begun.
+// A program that has the process name of a limiter, and is ended by a signal, counts as started.
 func TestProgramThatPassesForItsLimiter(t *testing.T) {
 	for _, name := range []string{"queuectl:limits", "queuectl:"} {
 		path := filepath.Join(t.TempDir(), name)

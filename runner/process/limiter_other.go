@@ -2,5 +2,5 @@
 
 package process
 
-// Limiter makes this process a limiter if it was started as one; on this system none is.
+// Limiter does nothing on this system, where no process is started as a limiter.
 func Limiter() {}

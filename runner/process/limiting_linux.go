@@ -18,30 +18,30 @@ import (
 	"github.com/queuectl/queuectl/internal/cleanstart"
 )
 
-// limiterWithin is how long a limiter may take to become its program. Nothing but its worker
-// waits for it, and it may get little of a busy processor: it is nice by then.
+// limiterWithin limits the time from the start of a limiter to its exec. Only the limiter's worker
+// waits for it. On a busy processor a limiter may be slow, because its nice value is already set.
 const limiterWithin = 10 * time.Second
 
-// limiting is a command's limiter as this process sees it.
+// limiting is this process's view of a command's limiter.
 type limiting struct {
-	fd       int // of the socket; -1 once the limiter is the program, has failed or has ended
-	order    int // a file; -1 once it has been handed over, as of the next
-	theirs   int // the limiter's end of the socket
+	fd       int // socket; -1 once the limiter has executed the program, has failed or has ended
+	order    int // memory file with the order; -1 once handed over
+	theirs   int // the limiter's end of the socket; -1 once handed over
 	name     string
 	ready    bool
 	hung     bool
 	failed   *report
-	shortage error // its control group could not be set
+	shortage error // error of setting the limits of the control group
 }
 
-// needsLimiter reports whether a command has limits that it must be given by a limiter, if no
-// control group enforces those that are missing.
+// needsLimiter reports whether a command has limits that a limiter must set. The argument lists the
+// limits that no control group enforces.
 func (c *Command) needsLimiter(missing []string) bool {
 	return c.Nice != 0 || c.NoFile != 0 || c.NoNewPrivileges || slices.Contains(missing, "memory")
 }
 
-// newLimiting makes what a limiter of this program needs. Where there is a control group its
-// limits are lifted until the limiter is ready: they are the program's alone.
+// newLimiting creates the resources for a limiter. It removes the limits of the control group until the
+// limiter is ready, because they apply only to the command's program.
 func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err error) {
 	l = &limiting{fd: -1, order: -1, theirs: -1, name: newLimiterName()}
 	defer func() {
@@ -64,19 +64,19 @@ func (r *run) newLimiting(path string, env, missing []string) (l *limiting, err 
 		return nil, fmt.Errorf("create the limiter's socket: %w", err)
 	}
 	l.fd, l.theirs = ends[0], ends[1]
-	unix.SetNonblock(l.fd, true) // which holds for this end alone
+	unix.SetNonblock(l.fd, true) // affects only this end
 	if b := r.w.cgroup; b != nil {
 		_, err = b.limit(Limits{})
 	}
 	return l, err
 }
 
-// memoryFile makes a file of memory that this account alone can open.
+// memoryFile creates a memory file (memfd) that only this account can open.
 func memoryFile(name string, content []byte) (fd int, err error) {
 	if fd, err = unix.MemfdCreate(name, unix.MFD_CLOEXEC); err != nil {
 		return -1, err
 	}
-	err = unix.Fchmod(fd, 0o600) // else every other command could open it by /proc/self/fd
+	err = unix.Fchmod(fd, 0o600) // otherwise, every other command could open it through /proc/PID/fd
 	for rest := content; err == nil && len(rest) > 0; {
 		var n int
 		n, err = unix.Write(fd, rest)
@@ -89,7 +89,8 @@ func memoryFile(name string, content []byte) (fd int, err error) {
 	return fd, nil
 }
 
-// attributes are those that a limiter is started with, made of its command's.
+// attributes returns the attributes to start the limiter with. It derives them from those of the
+// command.
 func (l *limiting) attributes(of *syscall.ProcAttr) *syscall.ProcAttr {
 	attr := *of
 	attr.Env = of.Env[len(of.Env)-1:] // the cookie
@@ -97,7 +98,7 @@ func (l *limiting) attributes(of *syscall.ProcAttr) *syscall.ProcAttr {
 	return &attr
 }
 
-// handedOver closes what is the limiter's own now.
+// handedOver closes the descriptors that now belong to the limiter.
 func (l *limiting) handedOver() {
 	for _, fd := range []*int{&l.order, &l.theirs} {
 		if *fd >= 0 {
@@ -118,17 +119,17 @@ func (l *limiting) close() {
 	}
 }
 
-// begins reports whether a command's limiter has not become its program yet.
+// begins reports whether the command's limiter has not executed the program yet.
 func (r *run) begins() bool { return r.limiter != nil && r.limiter.fd >= 0 }
 
-// boundLimiter ends a command whose limiter does not become its program in time.
+// boundLimiter ends a command whose limiter does not execute the program in time.
 func (r *run) boundLimiter() {
 	if r.begins() && !r.limiter.hung && r.ran() >= r.w.limiterWithin {
 		r.limiter.hung, r.killAt = true, time.Now()
 	}
 }
 
-// talk is the socket of the limiter, -1 if there is none.
+// talk returns the descriptor of the limiter's socket; -1 if there is no limiter.
 func (r *run) talk() int32 {
 	if r.limiter == nil {
 		return -1
@@ -136,8 +137,9 @@ func (r *run) talk() int32 {
 	return int32(r.limiter.fd)
 }
 
-// hearLimiter takes what the limiter reports. One that is ready may go on once its control
-// group has the command's limits; one that executes the program without asking is killed.
+// hearLimiter handles a report of the limiter. When the limiter is ready, hearLimiter sets the limits
+// of the control group and lets the limiter continue. It kills a limiter that failed, or that closed
+// the socket without reporting that it was ready.
 func (r *run) hearLimiter() {
 	l := r.limiter
 	var b [reportBytes]byte
@@ -148,19 +150,20 @@ func (r *run) hearLimiter() {
 	if n == reportBytes && b[0] == stepReady && !l.ready {
 		l.ready = true
 		if _, l.shortage = r.limit(); l.shortage == nil {
-			unix.Write(l.fd, []byte{1}) // one that has ended is seen to have
+			unix.Write(l.fd, []byte{1}) // if the limiter has ended, the pidfd shows that
 			return
 		}
 	} else if n == reportBytes {
 		l.failed = &report{b[0], syscall.Errno(binary.LittleEndian.Uint32(b[1:]))}
 	}
 	l.close()
-	if l.failed != nil || l.shortage != nil || !l.ready { // else a stop that comes now would keep its worker waiting
+	// Without SIGKILL, a stop signal could now keep the worker waiting.
+	if l.failed != nil || l.shortage != nil || !l.ready {
 		unix.PidfdSendSignal(r.pidfd, unix.SIGKILL, nil, 0)
 	}
 }
 
-// became reports whether a limiter that has ended, and is not reaped, was its program by then.
+// became reports whether a limiter that has ended, and is not reaped yet, had executed its program.
 func (l *limiting) became(pid int) bool {
 	if l == nil {
 		return true
@@ -172,8 +175,8 @@ func (l *limiting) became(pid int) bool {
 	return string(bytes.TrimSpace(raw)) != l.name
 }
 
-// notLimited is how a command ended whose limiter did not become its program.
-// See docs/decisions/0042.
+// notLimited sets the result of a command whose limiter did not execute its program. See
+// docs/decisions/0042.
 func (r *run) notLimited(status unix.WaitStatus) {
 	l := r.limiter
 	switch {
@@ -183,28 +186,28 @@ func (r *run) notLimited(status unix.WaitStatus) {
 		r.startFailed(r.refused(*l.failed))
 	case status.Signaled():
 		r.r.HungStart, r.r.ExitCode, r.r.Error = true, 126, r.unbegun(status.Signal())
-	case l.ready: // its report of why was not heard
+	case l.ready: // its report of the reason was lost
 		r.r.ExitCode = int64(status.ExitStatus())
-	case r.c.As == nil: // the Go runtime got no thread, or no memory
+	case r.c.As == nil: // the Go runtime got no thread or no memory
 		r.startFailed(&shortageError{fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus())})
-	default: // which its account can bring about
+	default: // an account can cause this error itself
 		r.startFailed(fmt.Errorf("the process that sets the job's limits ended with exit code %d", status.ExitStatus()))
 	}
 }
 
-// limitError says which limit kept a command from starting.
+// limitError names the limit that kept a command from starting.
 type limitError struct {
 	field string
 	error
 }
 
-// Error names the field.
+// Error returns the name of the field and the reason.
 func (e *limitError) Error() string { return e.field + ": " + e.error.Error() }
 
-// Unwrap is why.
+// Unwrap returns the reason.
 func (e *limitError) Unwrap() error { return e.error }
 
-// refused is what a report means for people.
+// refused turns a limiter's report into an error for users.
 func (r *run) refused(p report) error {
 	switch {
 	case p.step == stepNice:
@@ -223,7 +226,8 @@ func (r *run) refused(p report) error {
 	return p.errno
 }
 
-// scheduler says how nice holds: where the kernel groups by session, it counts within one alone.
+// scheduler describes how nice takes effect. If the kernel groups processes by session, nice counts
+// only within one session.
 func scheduler() string {
 	const by = "the kernel's scheduler"
 	if autogroups() {
@@ -232,11 +236,13 @@ func scheduler() string {
 	return by
 }
 
-// Enforced lists how each limit of a command is enforced, with these control groups or nil.
+// Enforced returns how each limit of a command is enforced, with the control groups of c or, if c is
+// nil, without.
 func Enforced(c *Cgroups) []Enforcement {
 	counted, why := "", "no control groups"
 	if c != nil {
-		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control")) // what cannot be read counts nothing
+		// An unreadable file means that no limit is enforced.
+		raw, _ := os.ReadFile(filepath.Join(c.path, "cgroup.subtree_control"))
 		counted, why = string(raw), "the runner's control group has no controller for this limit"
 	}
 	list := []Enforcement{

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareSpace is how much address space a process that runs commands needs beside that which
-// it has at its start: for the threads and memory of some hundred workers.
+// spareSpace is how much additional address space a process that runs commands needs after its start,
+// for the threads and memory of a few hundred workers.
 const spareSpace = 256 << 20 // bytes
 
-// hardLimit returns the hard limit of a resource that this process and its commands have.
+// hardLimit returns the hard limit of a resource, for this process and its commands.
 func hardLimit(resource int) uint64 {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(resource, &limit); err != nil {
@@ -23,7 +23,7 @@ func hardLimit(resource int) uint64 {
 	return limit.Max
 }
 
-// limit is a resource limit of this process, which its commands inherit.
+// limit is a resource limit of this process. Its commands inherit it.
 type limit struct {
 	resource   int
 	what, name string
@@ -33,7 +33,7 @@ func (l *limit) reached(value uint64) string {
 	return fmt.Sprintf("; the runner's limit is %d %s; raise it (Limit%s=)", value, l.what, l.name)
 }
 
-// behind lists which limit an error at the start of a command may follow from.
+// behind lists the limits that may cause an error at the start of a command.
 var behind = [...]struct {
 	errno unix.Errno
 	limit
@@ -45,8 +45,8 @@ var behind = [...]struct {
 	{unix.E2BIG, limit{unix.RLIMIT_STACK, "bytes", "STACK"}},
 }
 
-// limitBehind names the limit that an error may follow from, and how to raise it. It returns "" where
-// no such limit is set, and else begins with a semicolon.
+// limitBehind returns a text that names the limit that may have caused an error, and how to raise it.
+// The text begins with a semicolon. It is "" if there is no such limit.
 func limitBehind(err error) string {
 	for i := range behind {
 		b := &behind[i]
@@ -60,8 +60,8 @@ func limitBehind(err error) string {
 	return ""
 }
 
-// signals lists which signal the kernel sends a command that has reached a limit, the soft one or the
-// hard one (getrlimit(2)).
+// signals lists the signals that the kernel sends to a command that has reached a soft or hard limit
+// (getrlimit(2)).
 var signals = [...]struct {
 	unix.Signal
 	hard bool
@@ -72,8 +72,9 @@ var signals = [...]struct {
 	{unix.SIGXFSZ, false, limit{unix.RLIMIT_FSIZE, "bytes", "FSIZE"}},
 }
 
-// limitReached describes, as limitBehind does, the limit of this process at which a signal has ended a command: one that
-// the command has not changed, and of CPU time only one that it has used up. The command is not reaped.
+// limitReached returns a text, like limitBehind, about the limit at which a signal has ended a command.
+// The command must have inherited the limit from this process unchanged, and must have used up a limit
+// of CPU time. The command must not be reaped yet.
 func limitReached(pid int, by unix.Signal) string {
 	for i := range signals {
 		s := &signals[i]
@@ -85,7 +86,7 @@ func limitReached(pid int, by unix.Signal) string {
 		switch {
 		case s.hard:
 			value, same = own.Max, own.Max == command.Max
-		case s.resource == unix.RLIMIT_CPU: // with SIGXCPU the kernel raises the soft limit by a second
+		case s.resource == unix.RLIMIT_CPU: // with SIGXCPU, the kernel raises the soft limit by one second
 			same = own.Cur+1 == command.Cur
 		}
 		if same && value != unix.RLIM_INFINITY && (s.resource != unix.RLIMIT_CPU || cpuSeconds(pid) >= value) {
@@ -95,9 +96,11 @@ func limitReached(pid int, by unix.Signal) string {
 	return ""
 }
 
-// cpuSeconds returns the CPU time of a process by the clock that the kernel compares with RLIMIT_CPU; 0 if it is gone.
+// cpuSeconds returns the CPU time of a process, on the clock that the kernel compares with RLIMIT_CPU.
+// It returns 0 if the process does not exist.
 func cpuSeconds(pid int) uint64 {
-	const prof = 0 // CPUCLOCK_PROF in include/linux/posix-timers.h, where the number of a process's clock is defined
+	// CPUCLOCK_PROF in include/linux/posix-timers.h, which also defines the clock ids of processes.
+	const prof = 0
 	var used unix.Timespec
 	if unix.ClockGettime(int32(^pid)<<3|prof, &used) != nil {
 		return 0
@@ -105,8 +108,8 @@ func cpuSeconds(pid int) uint64 {
 	return uint64(used.Sec)
 }
 
-// CheckLimits refuses limits of this process under which it would sooner or later end, and
-// with it all that it runs.
+// CheckLimits returns an error if a limit of this process is so low that the process would fail sooner
+// or later, with all its commands.
 func CheckLimits() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_AS, &limit); err != nil {

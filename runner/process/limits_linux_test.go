@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A limit of address space that leaves no room for threads is refused with what to do.
+// An address space limit that leaves no room for threads is rejected, with advice.
 func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	const size = 1 << 30
 	for limit, good := range map[uint64]bool{0: false, size: false, size + spareSpace - 1: false, size + spareSpace: true, math.MaxUint64: true} {
@@ -33,7 +33,7 @@ func TestTooLittleAddressSpaceIsRefused(t *testing.T) {
 	}
 }
 
-// An error that follows from a limit of this process, which its commands inherit, names the limit.
+// An error that a limit of this process may have caused, because commands inherit it, names the limit.
 func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	open := hardLimit(unix.RLIMIT_NOFILE)
 	want := fmt.Sprintf("the runner's limit is %d open files; raise it (LimitNOFILE=)", open)
@@ -47,9 +47,9 @@ func TestErrorNamesTheInheritedLimit(t *testing.T) {
 	}
 }
 
-// A command that the kernel ends at the runner's limit of CPU time or of file sizes says so, also where the limit is
-// inherited. Which signal the kernel sends at which limit is from getrlimit(2): at the soft limit of CPU time SIGXCPU,
-// at the hard one SIGKILL. A limit that the command has set itself is not the runner's.
+// If the kernel ends a command at the runner's limit of CPU time or file size, the result names the
+// limit, which the command has inherited. The signals are those of getrlimit(2): SIGXCPU at the soft
+// limit of CPU time, SIGKILL at the hard one. A limit that the command has set itself is not named.
 func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	if job := os.Getenv(limitedRole); job != "" {
 		w := NewWorker(nil)
@@ -82,5 +82,5 @@ func TestSignalNamesTheInheritedLimit(t *testing.T) {
 	}
 }
 
-// limitedRole makes this test run a line of the shell under the limits of its own process.
+// limitedRole makes this test run a line of the shell under the limits of its process.
 const limitedRole = "QUEUECTL_TEST_LIMITED"

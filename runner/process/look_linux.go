@@ -5,42 +5,42 @@ import (
 	"time"
 )
 
-// Limits of looks at all processes, of which each costs some 10 µs a process.
-// See docs/decisions/0040.
+// Limits of scans of all processes. A scan takes about 10 µs for each process. See docs/decisions/0040.
 const (
-	// lookShare is how many times as long as a look took none follows: whatever many commands
-	// leave behind, to look for it takes a fifth of one processor, or more where lookRest is
-	// less than that.
+	// lookShare sets the pause after a scan, as a multiple of the duration of the scan. Scans therefore
+	// use at most a fifth of one processor, however many processes the commands leave behind, unless
+	// lookRest shortens the pause.
 	lookShare = 4
-	// lookRest is the longest time that none follows: with thousands of processes, or on a busy
-	// machine, a look takes long, and ends of commands are not to wait for much longer.
+	// lookRest is the longest pause. A scan is slow with thousands of processes or on a busy machine,
+	// and commands that are ending must not wait much longer.
 	lookRest = 100 * time.Millisecond
 )
 
-// processes are those of the machine, for all who look for what commands have left behind.
+// processes scans the processes of this machine, for all goroutines that search for leftover processes.
 var processes lookout
 
-// lookout has those who look at once share a look. Its zero value is ready.
+// lookout scans all processes. Goroutines that need a scan at the same time share one. The zero value
+// is ready for use.
 type lookout struct {
 	mu     sync.Mutex
-	change sync.Cond // on mu, made by the first who waits; last has changed, or nobody looks
-	busy   bool      // somebody looks
-	begun  int       // looks that have begun
+	change sync.Cond // last or busy has changed; its L is set to &mu on first use
+	busy   bool      // a goroutine is scanning
+	begun  int       // number of scans that have begun
 	last   *look
-	after  time.Time // no look begins before
+	after  time.Time // no scan begins before this time
 }
 
-// look is what one look has seen: each process, at a moment between its begin and its end.
+// look is the result of a scan. It contains the state of each process at some time during the scan.
 type look struct {
-	number int // of this look, from 1
+	number int // number of this scan, from 1
 	procs  []proc
-	real   map[int]uint32 // real user ids, by pid
+	real   map[int]uint32 // real user id by pid
 
 	mu      sync.Mutex
-	cookies map[int]string // by pid, of those that were asked for; guarded by mu
+	cookies map[int]string // by pid, only those that were requested; guarded by mu
 }
 
-// now is what was seen by a look that began after the call.
+// now returns the result of a scan that began after the call.
 func (o *lookout) now() *look {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -81,13 +81,13 @@ func newLook(number int) *look {
 	return l
 }
 
-// owns reports whether a process is an account's, see Owns.
+// owns reports whether a process belongs to an account, as Owns does.
 func (l *look) owns(uid uint32, pid int) bool {
 	real, ok := l.real[pid]
 	return ok && real == uid
 }
 
-// cookie is the one that a process shows, see cookieOf.
+// cookie returns the cookie of a process, as cookieOf does.
 func (l *look) cookie(pid int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Who looks at all processes while others do shares the next look with them: it began after
-// each of them had asked, and there are few.
+// Goroutines that need a scan of all processes at the same time share one. The scan begins after the
+// call of each of them, and only a few scans take place.
 func TestLooksAreShared(t *testing.T) {
 	var o lookout
 	var all sync.WaitGroup

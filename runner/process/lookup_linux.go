@@ -6,34 +6,34 @@ import (
 	"time"
 )
 
-// errHung says that what a command names does not answer.
+// errHung means that a file or directory that a command names does not answer.
 var errHung error = hungError{}
 
 type hungError struct{}
 
-// Error says how long it was looked for.
+// Error returns the limit of the search.
 func (hungError) Error() string {
 	return fmt.Sprintf("the search for this file or directory took longer than %v, because its disk does not answer",
 		StartWithin)
 }
 
-// maxLate bounds the look-ups of an account that were given up and have not returned: each
-// keeps a thread. maxLateOfAll bounds those of all accounts.
+// maxLate limits the look-ups of one account that were given up but have not returned. Each of them
+// occupies a thread. maxLateOfAll limits those of all accounts together.
 const (
 	maxLate      = 32
 	maxLateOfAll = 512
 )
 
-// lateLookUps counts them.
+// lateLookUps counts look-ups that were given up but have not returned.
 type lateLookUps struct {
 	mu  sync.Mutex
-	of  map[uint32]int // by uid; guarded by mu, as is:
+	of  map[uint32]int // by uid; mu guards of and all
 	all int
 }
 
 var lateOnes = lateLookUps{of: map[uint32]int{}}
 
-// full says why an account's look-up is not begun, nil if it is.
+// full returns the reason why an account may not start a look-up, or nil.
 func (l *lateLookUps) full(uid uint32) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -46,7 +46,7 @@ func (l *lateLookUps) full(uid uint32) error {
 	return nil
 }
 
-// add counts n more, or less.
+// add changes the counts by n.
 func (l *lateLookUps) add(uid uint32, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,9 +56,9 @@ func (l *lateLookUps) add(uid uint32, n int) {
 	}
 }
 
-// lookUp calls f, which looks at what a command names, with the rights of the command's
-// account, for StartWithin at most: a disk of the account's may never answer. What f finds
-// later is given back. For this process's own account it just calls f.
+// lookUp calls f with the rights of the command's account, and waits for at most StartWithin: a file
+// system of the account may never answer. If f returns later, its result is passed to giveBack. If id
+// is nil, lookUp calls f directly and without a time limit.
 func lookUp[T any](id *Identity, f func() (T, error), giveBack func(T)) (found T, err error) {
 	if id == nil {
 		return f()
@@ -71,7 +71,7 @@ func lookUp[T any](id *Identity, f func() (T, error), giveBack func(T)) (found T
 		err   error
 	}
 	results, givenUp := make(chan result), make(chan struct{})
-	go func() { // the kernel alone can end it, so nothing waits for it once it is given up
+	go func() { // only the kernel can end the call, so nothing waits for a goroutine that was given up
 		var r result
 		r.err = as(id, func() (err error) {
 			r.found, err = f()

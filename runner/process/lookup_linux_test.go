@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What a command names is waited for for a second; what is found later is given back, and
-// so many look-ups of an account that do not return are the most. They are nobody else's.
+// A look-up is given up after StartWithin, and a later result is passed to giveBack. While maxLate
+// look-ups of an account hang, it may start no other one. Other accounts may.
 func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -49,8 +49,8 @@ func TestLookUpsThatHangAreGivenUp(t *testing.T) {
 	})
 }
 
-// When more look-ups do not return than this process has threads for, the next one is put
-// off: it is not known to hang.
+// While the look-ups of many accounts hang, up to the limit of this process, the next look-up fails as
+// a shortage: it may not hang itself.
 func TestLookUpsOfManyAccountsThatHang(t *testing.T) {
 	needsRoot(t)
 	synctest.Test(t, func(t *testing.T) {

@@ -6,22 +6,24 @@ import (
 	"time"
 )
 
-// A process can have whoever reads its memory wait for as long as it likes: in an exec that
-// closes a file of a disk of its own that does not answer, or with such a file where its
-// environment was. So its memory is read by threads that can be left behind.
-// See docs/decisions/0054.
+// A process can make reads of its memory, such as /proc/PID/environ, block indefinitely. For example,
+// it executes a program while it has a file open on a file system that does not answer. Or it maps such
+// a file at the address of its environment. Threads that can be abandoned therefore do these reads. See
+// docs/decisions/0054.
 var memories = memoryReaders{hung: map[uint32]int{}}
 
-// answerWithin is how long a process's memory is waited for.
+// answerWithin limits how long a read of a process's memory may take.
 const answerWithin = time.Second
 
-// memoryReaders are the threads that read, one for each who asks at once, and which wait in vain.
+// memoryReaders are the threads that read: one for each concurrent read, including reads that hang.
 type memoryReaders struct {
-	any atomic.Bool // whether anything hangs
+	any atomic.Bool // some read hangs
 
 	mu   sync.Mutex
 	idle []*memoryReader
-	hung map[uint32]int // by account, reads that hang: no other process of it is read meanwhile
+	// hung counts the reads that hang, by account. Until they return, no process of the account is
+	// read.
+	hung map[uint32]int
 }
 
 type memoryReader struct {
@@ -30,8 +32,8 @@ type memoryReader struct {
 	rest *time.Timer
 }
 
-// read has something read of a process's memory; ok is false if the process, or another one of
-// its account, has readers wait.
+// read calls a function that reads a process's memory. It returns ok=false if the read hangs, or if
+// another read of the same account does.
 func (m *memoryReaders) read(pid int, read func() string) (text string, ok bool) {
 	if m.any.Load() && m.blocks(pid) {
 		return "", false
@@ -66,7 +68,7 @@ func (m *memoryReaders) take() *memoryReader {
 		return r
 	}
 	r := &memoryReader{make(chan func() string), make(chan string), time.NewTimer(answerWithin)}
-	go func() { // as long as the process: it is for whoever asks next
+	go func() { // runs until this process ends; later reads use it again
 		for read := range r.ask {
 			r.told <- read()
 		}
@@ -80,13 +82,13 @@ func (m *memoryReaders) give(r *memoryReader) {
 	m.idle = append(m.idle, r)
 }
 
-// leave has a reader that waits for a process's memory wait alone.
+// leave abandons a reader that hangs.
 func (m *memoryReaders) leave(r *memoryReader, pid int) {
 	uid, _, there := uidsOf(pid)
 	if there {
 		m.blame(uid, 1)
 	}
-	go func() { // until the process's memory answers, or it has ended
+	go func() { // ends when the process answers or has ended
 		<-r.told
 		if there {
 			m.blame(uid, -1)

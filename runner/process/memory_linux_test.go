@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process whose memory does not answer is waited for once, and another one of its account not
-// at all until it does.
+// A read of a process's memory that hangs is given up after answerWithin. While it hangs, no process of
+// the same account is read.
 func TestMemoryThatDoesNotAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := memoryReaders{hung: map[uint32]int{}}
@@ -37,7 +37,7 @@ func TestMemoryThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
-// The peak of memory is the command's own, not that of the process that started it.
+// The peak memory is that of the command, not that of the process that started it.
 func TestPeakIsTheCommandsOwn(t *testing.T) {
 	var own unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &own); err != nil {

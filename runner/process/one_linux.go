@@ -6,12 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// End ends the process with this number, by SIGKILL, if it started at these ticks: a
-// number is given to another process once its own has ended. If of is not nil the process
-// must be that account's.
+// End sends SIGKILL to a process, if it started at this time: the kernel may have given the pid to
+// another process. If of is not nil, the process must also belong to that account.
 func End(pid int, ticks int64, of *uint32) error { return tellOne(pid, ticks, of, unix.SIGKILL) }
 
-// AskToEnd asks the process to end, by SIGTERM, under the same condition.
+// AskToEnd sends SIGTERM to a process under the same conditions as End.
 func AskToEnd(pid int, ticks int64, of *uint32) error {
 	return tellOne(pid, ticks, of, unix.SIGTERM)
 }
@@ -34,7 +33,7 @@ func tellOne(pid int, ticks int64, of *uint32, number unix.Signal) error {
 	return nil
 }
 
-// Owns reports whether a process is an account's: its real user id is.
+// Owns reports whether a process belongs to an account: whether its real user id is uid.
 func Owns(uid uint32, pid int) bool {
 	real, _, ok := uidsOf(pid)
 	return ok && real == uid

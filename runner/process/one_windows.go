@@ -6,12 +6,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// End ends the process with this number, if it started at these ticks: a number is given
-// to another process once its own has ended.
+// End ends a process, if it started at this time: Windows may have given the pid to another process.
 func End(pid int, started int64, _ *uint32) error {
 	h, err := windows.OpenProcess(windows.PROCESS_TERMINATE|windows.PROCESS_QUERY_LIMITED_INFORMATION, false, uint32(pid))
 	if err == windows.ERROR_INVALID_PARAMETER {
-		return nil // there is none
+		return nil // the process does not exist
 	}
 	if err != nil {
 		return fmt.Errorf("end process %d: %w", pid, err)
@@ -27,8 +26,8 @@ func End(pid int, started int64, _ *uint32) error {
 	return nil
 }
 
-// AskToEnd ends the process: a process without a window cannot be asked.
+// AskToEnd does the same as End: a process without a window cannot be asked to end.
 func AskToEnd(pid int, ticks int64, of *uint32) error { return End(pid, ticks, of) }
 
-// Owns reports whether a process is an account's; here accounts have no such numbers.
+// Owns returns false, because accounts have no user ids on Windows.
 func Owns(uint32, int) bool { return false }

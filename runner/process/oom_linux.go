@@ -9,9 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Expendable has the kernel, where memory runs out, end commands before this process
-// and before what is more useful. A command has its score from its first moment, or what
-// it starts at once would not: so this process has it for as long as it starts one.
+// Expendable makes the kernel end commands first when memory runs out, before this process and before
+// more important processes. A command must have its score from its first moment, so that processes that
+// it starts immediately inherit the score. This process therefore raises its own score while it starts
+// a command.
 func Expendable() error {
 	own, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
@@ -28,17 +29,18 @@ func Expendable() error {
 // commandScore is the oom_score_adj of commands.
 const commandScore = "200"
 
-// scores is the score of this process, which is that of commands while it starts some.
+// scores holds what is needed to change this process's oom_score_adj.
 var scores struct {
-	on  bool // as the others before mu, set before the first command
+	on  bool // on, own and fd are set before the first command
 	own []byte
 	fd  int
 
 	mu    sync.Mutex
-	forks int // under way; guarded by mu
+	forks int // starts under way; guarded by mu
 }
 
-// expendable has commands started with their score until end.
+// expendable raises this process's score while a command is started. The caller must call end after the
+// start.
 func expendable() (end func()) {
 	if !scores.on {
 		return func() {}
@@ -51,7 +53,7 @@ func raise() {
 	scores.mu.Lock()
 	defer scores.mu.Unlock()
 	if scores.forks++; scores.forks == 1 {
-		unix.Pwrite(scores.fd, []byte(commandScore), 0) // may be refused: then nothing is set at all
+		unix.Pwrite(scores.fd, []byte(commandScore), 0) // if this is refused, the score does not change
 	}
 }
 

@@ -13,10 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// orphans tells which processes were reparented to this one. They are children
-// of its main thread, which the kernel lists in one small file; the trees' main
-// processes may be there too.
-// See docs/decisions/0040.
+// This file finds and reaps orphans: processes whose parent has died. This process is a child
+// subreaper, so the kernel makes them children of its main thread. The kernel lists these children in
+// one small file, and normally one read of the file shows that there are no orphans.
+//
+// The list may also contain main processes. Each must be reaped by the worker that forked it, so look
+// must recognise it. While a fork is under way, the pid of its child is unknown. The fork may hang, so
+// no lock can be held until it returns. Instead, every fork has a number. Suppose that look finds an
+// ended process that is not a known main process. It reaps the process only after all forks that are
+// under way at that time have returned. For example, look finds the ended process P while forks 7 and 8
+// are under way. It reaps P after 7 and 8 have returned, even if fork 9 has begun.
+
+// orphans finds the orphans of this process. See docs/decisions/0040.
 var orphans = newOrphanage()
 
 func newOrphanage() *orphanage {
@@ -25,23 +33,23 @@ func newOrphanage() *orphanage {
 	return o
 }
 
-// orphanage never waits for a fork: one may hang for as long as a user's file system or
-// lease has it hang.
+// orphanage holds no lock during a fork. A user's file system or file lease can make a fork hang
+// indefinitely.
 type orphanage struct {
 	once   sync.Once
-	fd     [2]int       // the list, opened for noOrphans and for look
-	reaped atomic.Int64 // how many orphans were reaped, or are about to be
+	fd     [2]int       // the open list: 0 for noOrphans, 1 for look
+	reaped atomic.Int64 // number of orphans that were reaped or are about to be
 
-	mu      sync.Mutex     // guards all below
-	main    map[int]int    // by pid, the forks that made the main processes that are not reaped
-	kept    map[int]int64  // by pid, when what may live on started, in clock ticks since boot
-	aside   map[int]bool   // orphans that show no cookie
+	mu      sync.Mutex     // guards all fields below
+	main    map[int]int    // main processes not reaped yet, by pid, with the number of their fork
+	kept    map[int]int64  // processes that may live on, by pid, with their start time in ticks
+	aside   map[int]bool   // orphans without a cookie, by pid, which are not searched for
 	next    int            // number of the next fork
-	forks   []forking      // under way, in any order
-	paused  bool           // new forks wait
-	changed sync.Cond      // paused, or no fork is under way any more
-	ended   map[int]zombie // by pid, what has ended and may be the child of a fork under way
-	buffer  []byte         // of look, nil before the first
+	forks   []forking      // forks under way, in any order
+	paused  bool           // new forks must wait
+	changed sync.Cond      // paused has changed, or the last fork under way has returned
+	ended   map[int]zombie // ended processes that may be the child of a fork under way, by pid
+	buffer  []byte         // buffer of look; nil before the first call
 }
 
 // forking is a fork under way.
@@ -50,13 +58,13 @@ type forking struct {
 	began  time.Time
 }
 
-// zombie is a process that has ended and is not known to be an orphan.
+// zombie is a process that has ended and may be the child of a fork under way.
 type zombie struct {
-	ticks int64 // when it started
-	next  int   // number of the next fork when it was first seen: it is of no later one
+	ticks int64 // start time, in clock ticks since boot
+	next  int   // number of the next fork when the zombie was first seen; no later fork created it
 }
 
-// begin numbers a fork that is about to be made.
+// begin returns the number of a fork that is about to start. It waits while forks are paused.
 func (o *orphanage) begin() (fork int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,7 +76,8 @@ func (o *orphanage) begin() (fork int) {
 	return o.next - 1
 }
 
-// end ends a fork. Its child, if pid is not 0, is a main process, which its worker reaps.
+// end records that a fork has returned. If pid is not 0, it is a new main process, which its worker
+// reaps.
 func (o *orphanage) end(fork, pid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -82,7 +91,7 @@ func (o *orphanage) end(fork, pid int) {
 	}
 }
 
-// oldest is the number of the oldest fork under way, of the next one if there is none. The
+// oldest returns the number of the oldest fork under way, or of the next fork if none is under way. The
 // caller holds mu.
 func (o *orphanage) oldest() int {
 	oldest := o.next
@@ -92,8 +101,9 @@ func (o *orphanage) oldest() int {
 	return oldest
 }
 
-// reap takes the end of a main process; ok is false as long as there is none to take. The
-// next fork may be given the number before it is given up here, so it is only as this one's.
+// reap collects the exit status of a main process. It returns ok=false if the process has not ended.
+// Once the process is reaped, a new fork may get its pid, so reap removes the pid only if it still
+// belongs to the same fork.
 func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok bool, err error) {
 	o.mu.Lock()
 	fork, known := o.main[pid]
@@ -110,9 +120,10 @@ func (o *orphanage) reap(pid int) (status unix.WaitStatus, usage unix.Rusage, ok
 	return status, usage, ok, err
 }
 
-// list reads as much of the list as fits into the buffer: the kernel returns a page of it at a time. A page begins at
-// the first digit of a number only if the last read of the same open file returned the page before it. So noOrphans and
-// look have an open file each: file is 0 or 1. ok is false where the system keeps no list.
+// list reads as much of the list as fits into buf. The kernel returns one page of the list at a time. A
+// page begins at the first digit of a number only if the last read of the same open file returned the
+// page before it. So noOrphans and look use different open files: file is 0 or 1. list returns ok=false
+// if the kernel does not keep a list.
 func (o *orphanage) list(file int, buf []byte) (list []byte, ok bool) {
 	o.once.Do(func() {
 		pid := os.Getpid()
@@ -134,10 +145,10 @@ func (o *orphanage) list(file int, buf []byte) (list []byte, ok bool) {
 	return buf[:filled], true
 }
 
-// look reaps the orphans that have ended and lists those that have not and may not live on,
-// and those that showed no cookie when they were last looked at. What may be the child of a
-// fork under way, which its forker reaps, stays until that fork has ended. Of a list that is longer than the buffer the
-// next look reads twice as much.
+// look reaps orphans that have ended. It returns living orphans that may not live on, and living
+// orphans that showed no cookie when last checked (aside). A process that may be the child of a fork
+// under way is left to the worker of that fork. If the list does not fit into the buffer, the next look
+// uses a buffer twice as large.
 func (o *orphanage) look() (living, aside []int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -145,7 +156,7 @@ func (o *orphanage) look() (living, aside []int) {
 		o.buffer = make([]byte, firstListed)
 	}
 	list, _ := o.list(1, o.buffer)
-	if len(list) == len(o.buffer) { // the last number may be cut
+	if len(list) == len(o.buffer) { // the last number may be incomplete
 		list = list[:bytes.LastIndexByte(list, ' ')+1]
 		o.buffer = make([]byte, min(2*len(o.buffer), maxListed))
 	}
@@ -160,7 +171,7 @@ func (o *orphanage) look() (living, aside []int) {
 		switch {
 		case hasEnded(pid):
 			if oldest == o.next || o.older(pid, oldest, before) {
-				o.reaped.Add(1) // before its end cannot be seen any more
+				o.reaped.Add(1) // before the process disappears from the list
 				reapNow(pid)
 				delete(o.kept, pid)
 				delete(o.aside, pid)
@@ -174,14 +185,15 @@ func (o *orphanage) look() (living, aside []int) {
 	return living, aside
 }
 
-// A look reads this many bytes of the list at first, some 9,000 orphans, and never more than maxListed.
+// firstListed is the first size of look's buffer, in bytes: enough for about 9,000 orphans. maxListed
+// is its largest size.
 const (
 	firstListed = 64 << 10
-	maxListed   = 32 << 20 // for all 4,194,304 processes that Linux can have
+	maxListed   = 32 << 20 // enough for all 4,194,304 processes that Linux can have
 )
 
-// older reports whether a process that has ended was there before the oldest fork under way,
-// and notes it if not. The caller holds mu.
+// older reports whether an ended process is older than the oldest fork under way. If not, it records
+// the process for the next look. The caller holds mu.
 func (o *orphanage) older(pid, oldest int, before map[int]zombie) bool {
 	p, ok := stat(pid)
 	z, known := before[pid]
@@ -195,7 +207,7 @@ func (o *orphanage) older(pid, oldest int, before map[int]zombie) bool {
 	return false
 }
 
-// keep notes what may live on after its command.
+// keep records processes that may live on after their command.
 func (o *orphanage) keep(left []proc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -204,7 +216,8 @@ func (o *orphanage) keep(left []proc) {
 	}
 }
 
-// forget forgets what was kept and has ended, of which others have reaped their children.
+// forget removes processes that have ended from those that may live on. Their own parents have reaped
+// some of them.
 func (o *orphanage) forget() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -215,7 +228,7 @@ func (o *orphanage) forget() {
 	}
 }
 
-// isMain reports whether a process is a main one that is not reaped.
+// isMain reports whether pid is a main process that is not reaped yet.
 func (o *orphanage) isMain(pid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -223,7 +236,7 @@ func (o *orphanage) isMain(pid int) bool {
 	return main
 }
 
-// setAside has orphans looked for no more, until recall.
+// setAside stops the search for these orphans until recall.
 func (o *orphanage) setAside(list []proc) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -238,26 +251,24 @@ func (o *orphanage) recall(pid int) {
 	delete(o.aside, pid)
 }
 
-// hasEnded reports whether a child has ended, and leaves it as it is.
+// hasEnded reports whether a child has ended. It does not reap the child.
 func hasEnded(pid int) bool {
 	_, ended := endOf(pid)
 	return ended
 }
 
-// noOrphans reports whether no process at all was reparented to this one. It
-// costs one system call.
+// noOrphans reports whether no process is an orphan of this process. It costs one system call.
 func noOrphans() bool {
 	var buf [16]byte
 	list, ok := orphans.list(0, buf[:])
 	return ok && len(list) == 0
 }
 
-// reapOrphans reaps the orphans that have ended and lists those that have not
-// and may not live on.
+// reapOrphans reaps orphans that have ended. It returns living orphans that may not live on.
 func reapOrphans() (living []int) {
 	living, aside := orphans.look()
 	for _, pid := range aside {
-		if cookieOf(pid) != "" { // it was in the middle of an exec
+		if cookieOf(pid) != "" { // it was in the middle of an exec when it was set aside
 			orphans.recall(pid)
 			living = append(living, pid)
 		}
@@ -265,12 +276,13 @@ func reapOrphans() (living []int) {
 	return living
 }
 
-// execTime is how long a process is waited for that shows no environment: in the
-// middle of an exec it has none for a moment.
+// execTime is how long a process without an environment is given to show one. During an exec, a process
+// has no environment for a moment.
 const execTime = 20 * time.Millisecond
 
-// nameless lists an account's living orphans that show no cookie and are of no tree's
-// session or group: of a tree in the middle of an exec, or of none that can be told.
+// nameless lists living orphans of an account that show no cookie and are not in the session or group
+// of any main process. They are in the middle of an exec, or it is impossible to find out to which tree
+// they belong.
 func nameless(uid uint32) (list []proc) {
 	for _, pid := range reapOrphans() {
 		p, ok := stat(pid)
@@ -281,9 +293,9 @@ func nameless(uid uint32) (list []proc) {
 	return list
 }
 
-// Reap reaps orphans that have ended, and forgets what ended of trees that might live on;
-// call it now and then. It reports whether there may be more to reap soon: it has reaped some, or
-// could not tell whether one that has ended is the child of a fork under way.
+// Reap reaps orphans that have ended, and drops the records of ended trees that could live on. Call it
+// from time to time. It reports whether another call soon may reap more: it has reaped some, or an
+// ended process may be the child of a fork under way.
 func Reap() (more bool) {
 	before := orphans.reaped.Load()
 	reapOrphans()

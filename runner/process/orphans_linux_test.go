@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// One Reap leaves no orphan that has ended, also where the kernel needs several pages to list them.
+// One Reap reaps all orphans that have ended, even if the kernel's list of them has several pages.
 func TestReapLeavesNoOrphan(t *testing.T) {
 	adopt(t)
 	hold, release, err := os.Pipe()
@@ -48,8 +48,8 @@ func TestReapLeavesNoOrphan(t *testing.T) {
 	}
 }
 
-// A list of children that is longer than the buffer is never cut within a number, which would be that of another process,
-// and is read to its end by a later look.
+// If a list of children is longer than the buffer, it is never cut within a pid: a part of a pid may be
+// the pid of another process. A later look reads the whole list.
 func TestLongListIsCutBetweenNumbers(t *testing.T) {
 	adopt(t)
 	hold, release, err := os.Pipe()

@@ -4,25 +4,25 @@ package process
 
 import "time"
 
-// How long a tree may take to stand still, or to go on, and how long it is not looked at again
-// where it did not: at first, and at most.
+// If a tree has not fully frozen or resumed within freezeWithin, it is tried again after againFirst.
+// The delay doubles up to againLast.
 const (
 	freezeWithin = 2 * time.Second
 	againFirst   = time.Second
 	againLast    = 30 * time.Second
 )
 
-// pause is what Pause has asked for.
+// pause holds the requests of Pause.
 type pause struct {
-	asked bool // something was
+	asked bool // Pause was called
 	on    bool
-	tells []func(left int, ok bool) // who asked and has not been told
+	tells []func(left int, ok bool) // callbacks that have not been called yet
 }
 
-// Pause freezes the running command's whole tree, and with it its timeouts, or has it go on. tell,
-// which must not wait, hears how many processes still run, or are still stopped: these are looked
-// at again until there are none. ok is false if the command has ended, or is being ended, for
-// which its tree goes on.
+// Pause freezes the whole tree of the running command and stops its timeouts, or resumes both. It calls
+// tell, which must not block, with the number of processes that still run after a freeze, or are still
+// stopped after a resume. Processes that still run are frozen again until none is left. ok is false if
+// the command has ended or is being ended, because an ending tree is resumed.
 func (w *Worker) Pause(on bool, tell func(left int, ok bool)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -34,17 +34,17 @@ func (w *Worker) Pause(on bool, tell func(left int, ok bool)) {
 	w.interrupt()
 }
 
-// standstill is the pause of a command under way.
+// standstill is the state of a pause that was carried out.
 type standstill struct {
 	on    bool
-	since time.Duration // of what has elapsed of the run, as the next
-	stood time.Duration // in earlier pauses
-	left  int           // processes that still ran when the tree was looked at last
-	again time.Time     // it is looked at again; zero if there were none
-	wait  time.Duration // until then
+	since time.Duration // start of the pause, as time since the start of the command
+	stood time.Duration // total length of earlier pauses
+	left  int           // processes that still ran after the last freeze
+	again time.Time     // time of the next freeze; zero if no process still ran
+	wait  time.Duration // current delay between two freezes
 }
 
-// ran is how long the command has run, without its pauses.
+// ran returns how long the command has run, without its pauses.
 func (r *run) ran() time.Duration {
 	if r.still.on {
 		return r.still.since - r.still.stood
@@ -52,8 +52,8 @@ func (r *run) ran() time.Duration {
 	return r.elapsed() - r.still.stood
 }
 
-// heedPause has the tree stand still or go on, as was asked last, and tells those who asked. A
-// tree that is being ended goes on.
+// heedPause freezes or resumes the tree, as the latest Pause asked, and calls the waiting callbacks. It
+// leaves a tree that is being ended alone.
 func (r *run) heedPause(p pause) {
 	ends, left := r.exited || !r.termAt.IsZero(), 0
 	switch {
@@ -71,7 +71,7 @@ func (r *run) heedPause(p pause) {
 	}
 }
 
-// standStill freezes the tree, with its clocks.
+// standStill freezes the tree and stops its timeouts.
 func (r *run) standStill() {
 	s := &r.still
 	if !s.on {
@@ -84,7 +84,7 @@ func (r *run) standStill() {
 	}
 }
 
-// goOn has the tree go on, with its clocks. It returns how many processes are still stopped.
+// goOn resumes the tree and its timeouts. It returns how many processes are still stopped.
 func (r *run) goOn() (left int) {
 	if !r.still.on {
 		return 0
@@ -96,15 +96,14 @@ func (r *run) goOn() (left int) {
 	return left
 }
 
-// endAsked reports whether Kill was called: then the tree need not be frozen.
+// endAsked reports whether Kill was called. If so, there is no need to freeze the tree.
 func (r *run) endAsked() bool {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	return r.w.killed.asked
 }
 
-// unpause tells those who asked for a pause that the command has ended. The caller holds the
-// worker's mu.
+// unpause reports the end of the command to the callbacks that still wait. The caller holds w.mu.
 func (w *Worker) unpause() {
 	for _, tell := range w.pause.tells {
 		tell(0, false)

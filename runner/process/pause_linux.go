@@ -8,19 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A tree without a control group that can be frozen gets SIGSTOP, each process of it, until two
-// looks in a row have found none that runs. The signal to a whole group reaches what is being
-// forked just then as well (fork(2) begins anew if a signal is pending), so it is what stops a
-// tree that forks all the time.
-// See docs/decisions/0048.
+// If the tree has no control group that can be frozen, every process of the tree gets SIGSTOP. This is
+// repeated until two scans in a row have found no running process. A signal to a whole process group
+// also reaches processes that are being forked, because fork(2) starts again if a signal is pending. So
+// only the signal to the group stops a tree that forks all the time. See docs/decisions/0048.
 const (
 	calmLooks = 2
-	// groupsFrom is the look from which on whole groups beside the main one are signalled: what
-	// they have in them has outrun signals to each.
+	// groupsFrom is the first scan, counted from 0, after which whole process groups other than the
+	// main one are signalled. Their processes have outrun the signals to single processes.
 	groupsFrom = 2
 )
 
-// freezeTree has the tree stand still, and says how many processes still run at the deadline.
+// freezeTree freezes the tree. It returns how many processes still run at the deadline.
 func (r *run) freezeTree(deadline time.Time) (left int) {
 	if b := r.w.cgroup; b != nil && b.freeze(true) {
 		r.frozen = true
@@ -35,7 +34,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 	}
 	told, doubt := map[proc]bool{}, time.Time{}
 	for look, calm := 0, 0; calm < calmLooks; look++ {
-		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so the group is ours
+		unix.Kill(-r.pid, unix.SIGSTOP) // the main process is not reaped, so its group id is not reused
 		seen, tree := r.look()
 		runs, waits := running(tree, told)
 		if len(runs) > 0 && (r.endAsked() || time.Now().After(deadline)) {
@@ -44,7 +43,8 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 		if len(runs) > 0 || doubt.IsZero() {
 			doubt = time.Now()
 		}
-		if len(runs) == 0 && (waits || r.unsure()) && time.Since(doubt) < 5*execTime { // what is in the middle of a fork or an exec shows itself after it
+		// A process in the middle of a fork or an exec shows itself later.
+		if len(runs) == 0 && (waits || r.unsure()) && time.Since(doubt) < 5*execTime {
 			time.Sleep(execTime / 4)
 			continue
 		}
@@ -63,7 +63,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 	return 0
 }
 
-// thawTree has the tree go on, and says how many processes are still stopped at the deadline.
+// thawTree resumes the tree. It returns how many processes are still stopped at the deadline.
 func (r *run) thawTree(deadline time.Time) (left int) {
 	if b := r.w.cgroup; r.frozen && b != nil {
 		r.frozen = false
@@ -87,13 +87,13 @@ func (r *run) thawTree(deadline time.Time) (left int) {
 			calm = -1
 		}
 		if time.Now().After(deadline) {
-			return left // what stops itself again
+			return left // processes that stop themselves again
 		}
 	}
 	return 0
 }
 
-// look looks at all processes, and lists the tree's, with the main one.
+// look scans all processes (seen). It also returns those of the tree, including the main one.
 func (r *run) look() (seen, tree []proc) {
 	main, ok := stat(r.pid)
 	if b := r.w.cgroup; b != nil {
@@ -108,9 +108,9 @@ func (r *run) look() (seen, tree []proc) {
 	return seen, tree
 }
 
-// running lists those of some processes that run, and says whether any waits in the kernel that was
-// told to stop: it will before it runs again, but may be in the middle of a fork. The caller of a
-// vfork waits so for as long as its child stands still.
+// running returns the processes that run. A process that was sent SIGSTOP but waits in the kernel stops
+// before it runs again, but it may be in the middle of a fork; waits reports whether there is one. The
+// caller of a vfork waits in this way while its child is stopped.
 func running(procs []proc, told map[proc]bool) (list []proc, waits bool) {
 	for _, p := range procs {
 		switch {
@@ -124,8 +124,7 @@ func running(procs []proc, told map[proc]bool) (list []proc, waits bool) {
 	return list, waits
 }
 
-// groupsOf lists the process groups of what runs, of those that have no member outside of the
-// tree.
+// groupsOf returns the process groups of running processes that have no member outside of the tree.
 func groupsOf(runs, tree, seen []proc) (list []int) {
 	ours, mixed := map[int]bool{}, map[int]bool{}
 	for _, p := range tree {
@@ -145,10 +144,10 @@ func groupsOf(runs, tree, seen []proc) (list []int) {
 	return list
 }
 
-// elapsed is how long ago the command was started.
+// elapsed returns the time since the command was started.
 func (r *run) elapsed() time.Duration { return time.Since(r.begun) }
 
-// heardLater has the command have printed so much later than it did, but not after now.
+// heardLater moves the time of the last output forward by a duration, but not beyond now.
 func (r *run) heardLater(by time.Duration) {
 	r.heard = r.heard.Add(by)
 	if now := time.Now(); r.heard.After(now) {
@@ -156,8 +155,8 @@ func (r *run) heardLater(by time.Duration) {
 	}
 }
 
-// freeze has the kernel freeze all that is in the group and below it, or let it go on; it reports
-// whether that could be asked (Linux 5.2).
+// freeze freezes or resumes the group and its subgroups. It reports whether the kernel supports that
+// (Linux 5.2).
 func (b *cgroup) freeze(on bool) bool {
 	what := "0"
 	if on {
@@ -166,7 +165,7 @@ func (b *cgroup) freeze(on bool) bool {
 	return os.WriteFile(b.path+"/cgroup.freeze", []byte(what), 0) == nil
 }
 
-// stands reports whether all that is in the group is frozen, or is not any more.
+// stands reports whether the frozen state of the group equals frozen.
 func (b *cgroup) stands(frozen bool) bool {
 	var buf [64]byte
 	n, err := unix.Pread(b.events, buf[:], 0)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// paused has a running command stand still, or go on, and wants that to be so.
+// paused pauses or resumes a running command and checks that this succeeded.
 func paused(t *testing.T, w *Worker, on bool) {
 	t.Helper()
 	type answer struct {
@@ -20,8 +20,8 @@ func paused(t *testing.T, w *Worker, on bool) {
 	}
 }
 
-// A command that stands still is not timed, nor does its silence count; both go on with it. What
-// was paused and goes on is as any other command, and so is the next one of its worker.
+// While a command is paused, neither its timeout nor its idle timeout counts. After the pause, both
+// continue, and the worker's next command runs normally.
 func TestPausedCommandIsNotTimed(t *testing.T) {
 	t.Run("by signals", func(t *testing.T) { pausesAreNotTimed(t, nil) })
 	t.Run("by control group", func(t *testing.T) { pausesAreNotTimed(t, cgroupsFor(t)) })
@@ -57,8 +57,8 @@ func pausesAreNotTimed(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// A command whose main process something else ends while it stands still leaves nothing stopped:
-// what may live on does.
+// If another process ends the main process of a paused command, no process stays stopped. A background
+// process continues.
 func TestNothingIsLeftStopped(t *testing.T) {
 	for name, groups := range map[string]func(*testing.T) *Cgroups{"by signals": func(*testing.T) *Cgroups { return nil }, "by control group": cgroupsFor} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestNothingIsLeftStopped(t *testing.T) {
 	}
 }
 
-// What is being ended is not paused any more.
+// A command that is being ended cannot be paused.
 func TestWhatEndsIsNotPaused(t *testing.T) {
 	adopt(t)
 	w := NewWorker(nil)

@@ -7,11 +7,11 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// mostListed is how many processes of a tree are listed at most.
+// mostListed is the maximum number of processes that pids lists.
 const mostListed = 1 << 16
 
-// freezeTree suspends each process of the tree until two looks in a row have found no new one, and
-// says how many could not be suspended by the deadline.
+// freezeTree suspends each process of the tree, until two scans in a row have found no new process. It
+// returns how many processes are not suspended at the deadline.
 func (r *run) freezeTree(deadline time.Time) (left int) {
 	if r.suspended == nil {
 		r.suspended = map[uint32]windows.Handle{}
@@ -20,12 +20,12 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 		news := 0
 		left = 0
 		for _, pid := range r.tree.pids() {
-			if r.suspended[pid] != 0 { // its handle is open, so the number is its alone
+			if r.suspended[pid] != 0 { // its handle is open, so the pid is not reused
 				continue
 			}
 			h, err := windows.OpenProcess(windows.PROCESS_SUSPEND_RESUME, false, pid)
 			if err != nil {
-				left += bit(err != windows.ERROR_INVALID_PARAMETER) // else it has ended
+				left += bit(err != windows.ERROR_INVALID_PARAMETER) // otherwise, the process has ended
 				continue
 			}
 			if r.w.sys.suspend(h) != nil {
@@ -43,7 +43,7 @@ func (r *run) freezeTree(deadline time.Time) (left int) {
 			return max(left, 1)
 		}
 		if calm = -1; left > 0 {
-			time.Sleep(10 * time.Millisecond) // it may be about to end
+			time.Sleep(10 * time.Millisecond) // the process may be about to end
 		}
 	}
 	return 0
@@ -56,10 +56,10 @@ func bit(b bool) int {
 	return 0
 }
 
-// thawTree has each process of the tree go on that was suspended.
+// thawTree resumes the processes of the tree that freezeTree has suspended.
 func (r *run) thawTree(time.Time) (left int) {
 	for _, h := range r.suspended {
-		r.w.sys.resume(h) // one that has ended does not
+		r.w.sys.resume(h) // fails only if the process has ended
 		windows.CloseHandle(h)
 	}
 	r.suspended = nil
@@ -69,7 +69,7 @@ func (r *run) thawTree(time.Time) (left int) {
 // pids lists the living processes.
 func (t *tree) pids() (list []uint32) {
 	for room := listed; room <= mostListed; room *= 4 {
-		buf := make([]uintptr, 1+room) // two counts of 32 bits come first
+		buf := make([]uintptr, 1+room) // two 32-bit counts come first
 		err := t.sys.query(t.job, windows.JobObjectBasicProcessIdList, unsafe.Pointer(&buf[0]), uintptr(len(buf))*unsafe.Sizeof(buf[0]))
 		counts := (*[2]uint32)(unsafe.Pointer(&buf[0]))
 		if err == windows.ERROR_MORE_DATA && room < mostListed {
@@ -86,10 +86,10 @@ func (t *tree) pids() (list []uint32) {
 	return nil
 }
 
-// elapsed is how long ago the command was started, without the time that the machine slept.
+// elapsed returns the time since the command was started, without the time that the machine slept.
 func (r *run) elapsed() time.Duration { return r.w.sys.awake() - r.from }
 
-// heardLater has the command have printed so much later than it did, but not after now.
+// heardLater moves the time of the last output forward by a duration, but not beyond now.
 func (r *run) heardLater(by time.Duration) {
 	r.heard.Store(min(r.heard.Load()+int64(by), int64(r.elapsed())))
 }

@@ -1,5 +1,10 @@
-// Package process runs one command as one supervised tree of OS processes. It
-// knows nothing of jobs, queues or sockets.
+// Package process runs one command as one supervised tree of OS processes, and ends the whole tree. It
+// has no notion of jobs, queues or sockets.
+//
+// Start with Command, Result and Worker.Run. The main process is the one that Run starts. The tree
+// consists of the main process and all processes that descend from it. Run returns when the whole tree
+// has ended, except processes that may live on (Command.Background) and processes that survive SIGKILL
+// (Result.StuckPID).
 package process
 
 import (
@@ -12,189 +17,196 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// CookieName is the environment variable by which a tree's processes are found
-// when they have left its process group.
-// See docs/decisions/0041.
+// CookieName is the environment variable that marks all processes of a tree. The mark finds processes
+// that have left the process group of the main process. See docs/decisions/0041.
 const CookieName = "QUEUECTL_COOKIE"
 
-// Typed says how many bytes of what was typed were taken, and which control sequences have set the
-// modes of the command's terminal.
+// Typed reports how many bytes of input the command's terminal accepted. Controls holds the control
+// sequences with which the command has set the modes of its terminal.
 type Typed struct {
 	Taken    int
 	Controls string
 }
 
-// Command is what to run.
+// Command describes the command to run.
 type Command struct {
 	Argv        []string
-	Env         []string // complete but for the cookie
+	Env         []string // complete, except the cookie
 	Dir         string
 	Umask       int
-	Stdin       string        // "" is /dev/null
-	StdinFile   string        // if not "", instead of Stdin: a regular file
-	TTY         bool          // a terminal of its own is its input and both streams; Stdin and StdinFile are ""
-	Timeout     time.Duration // 0 is none
-	IdleTimeout time.Duration // ended when it printed nothing for so long; 0 is never
-	KillAfter   time.Duration // from SIGTERM to SIGKILL, at the timeout
-	OutputGrace time.Duration // how long what is left behind may live and print
-	Background  bool          // what is left behind may live on
-	Patience    time.Duration // from SIGKILL until a tree is given up as unkillable
-	Limits      Limits        // of all its processes together
-	Nice        int           // of each of its processes; 0 is this process's own
-	NoFile      int           // files that each of its processes may have open; 0 is the default
-	// NoNewPrivileges has setuid programs run with no rights but the command's own.
+	Stdin       string        // content of standard input; "" means /dev/null
+	StdinFile   string        // if not "", the path of a regular file that is used instead of Stdin
+	TTY         bool          // use a new terminal for input and output; Stdin and StdinFile are ""
+	Timeout     time.Duration // 0 means no timeout
+	IdleTimeout time.Duration // end the command after this time without output; 0 means never
+	KillAfter   time.Duration // at a timeout: the time from SIGTERM to SIGKILL
+	OutputGrace time.Duration // how long leftover processes may live after the main one has ended
+	Background  bool          // leftover processes may live on
+	Patience    time.Duration // how long to wait after SIGKILL before the tree counts as unkillable
+	Limits      Limits        // of all processes of the tree together
+	Nice        int           // nice value of each process; 0 means that of this process
+	NoFile      int           // limit of open files of each process; 0 means the default
+	// NoNewPrivileges stops setuid programs from giving the command more rights (PR_SET_NO_NEW_PRIVS).
 	NoNewPrivileges bool
-	Cookie          string    // belongs to this run alone, on this machine, for ever
-	As              *Identity // whom it runs as; nil is as this process
-	Secrets         []Secret  // variables that are read when it starts
-	Mask            bool      // *** is kept of its output in the place of each secret
-	Folder          *Folder   // of its own, opened for it; nil is none
+	Cookie          string    // unique: no other run on this machine ever has the same cookie
+	As              *Identity // the account to run as; nil means the account of this process
+	Secrets         []Secret  // variables whose values are read at the start
+	Mask            bool      // replace secrets in the recorded output with ***
+	Folder          *Folder   // the command's private directory, already open; nil means none
 	Log             *output.Log
-	// Started is called once if the command still runs a moment after its start.
+	// Started is called once, if the command still runs StartedAfter after its start.
 	Started func(pid int, at time.Time)
-	Notes   Notes // is told what the command notes; nil with a nil Folder
-	// Forked is called right after the start, with the moment right before it.
+	Notes   Notes // receives the notes that the command writes; nil if Folder is nil
+	// Forked is called right after the start. It gets the time right before the start.
 	Forked func(pid int, at time.Time)
 }
 
-// Notes is told what a command writes to the Notes of its Folder, and then, with nothing, again
-// and again as long as it says so. Between two calls there is NotesEvery at least.
+// Notes receives what a command writes to the Notes FIFO of its Folder. While Noted returns true, it is
+// called again, with new data or with none. At least NotesEvery passes between two calls.
 type Notes interface {
 	Noted(data []byte) (again bool)
-	// Masks is told before the start which texts are to be masked in what the command leaves.
+	// Masks is called before the start. It gets the texts that must be masked in everything the command
+	// reports.
 	Masks(texts [][]byte)
 }
 
-// Secret is a variable of a command's environment whose value nobody else is told: the text
-// of a file, which is looked up by the rights of the command's account, or the Value if Path
-// is "".
+// Secret is an environment variable whose value only the command may learn. The value is the text of
+// the file at Path, read with the rights of the command's account. If Path is "", the value is Value.
 type Secret struct {
 	Name, Path string
 	Value      []byte
 }
 
-// Limits are what the kernel lets a command's processes use together; 0 is no limit.
+// Limits are the limits that the kernel enforces for all processes of a command together; 0 means no
+// limit.
 type Limits struct {
 	Memory int64   // bytes
-	CPUs   float64 // so many processors' worth of time
-	Tasks  int     // at once
+	CPUs   float64 // CPU time per elapsed time, so 1.5 means one and a half processors
+	Tasks  int     // processes and threads that exist at the same time
 }
 
-// Identity is whom a command runs as, with no way back. Only root can give one. All
-// that is looked up and opened for the command is, by its rights.
+// Identity is the account that a command runs as. The command cannot return to the account of this
+// process. Only root can set an Identity. Files for the command are looked up and opened with the
+// rights of this account.
 type Identity struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// Extent is how far a limit is enforced.
+// Extent says how completely a limit is enforced.
 type Extent int
 
-// The extents, as package wire numbers them.
+// The values are those of the extents in package wire.
 const (
 	Unenforced Extent = iota
-	ForEach           // for each process by itself, though it is meant for all together
-	Whole             // as it is meant
+	ForEach           // for each process separately, although the limit is for all processes together
+	Whole             // exactly as specified
 )
 
-// Enforcement is how this process enforces one limit of commands.
+// Enforcement describes how this process enforces one limit of its commands.
 type Enforcement struct {
-	Limit  string // the field of a job
+	Limit  string // name of the job field
 	Extent Extent
-	By     string // what enforces it; if nothing does, why
+	By     string // the mechanism that enforces the limit, or the reason why none does
 }
 
-// Result is how a command ended.
+// Result describes how a command ended.
 type Result struct {
 	StartedAt time.Time
 	EndedAt   time.Time
-	ExitCode  int64 // -1 is none
-	Signal    int   // 0 is none
-	Cause     int   // of the Kill that ended it
+	ExitCode  int64 // -1 if there is no exit code
+	Signal    int   // 0 if no signal ended the main process
+	Cause     int   // cause passed to the Kill that ended the command
 	TimedOut  bool
-	Silent    bool // timed out because it printed nothing
-	Shortage  bool // could not be started for want of processes, memory or descriptors
-	// CannotStart says that it was not started because something that it names, such as Dir or StdinFile, is missing
-	// or cannot be used, and another attempt would find the same.
+	Silent    bool // the timeout was IdleTimeout: the command printed nothing
+	Shortage  bool // not started, because the system had no process, memory or descriptor left
+	// CannotStart means that the command was not started because something that it names, such as Dir
+	// or StdinFile, is missing or unusable. Another attempt would fail in the same way.
 	CannotStart bool
-	// HungStart says that a signal ended it before it was a program, most likely the watchdog's, and
-	// ExitCode is 126; with Shortage, that what others have named hangs, or who it is to be.
+	// HungStart means that a signal, probably from the watchdog, ended the process before it executed
+	// the program; ExitCode is 126. If Shortage is set too, the start was refused because earlier
+	// look-ups of other accounts still hang.
 	HungStart bool
-	Lost      bool // the system does not tell how it ended
+	Lost      bool // the system does not report how it ended
 	Error     string
 	PID       int
-	Traced    bool // it has ended, but another process traces it, so that nobody knows how
-	StuckPID  int  // the first process that outlives SIGKILL, for which Linger waits; 0 is none
+	Traced    bool // the main process has ended, but its tracer (ptrace) keeps its exit status
+	StuckPID  int  // first process that survives SIGKILL; Linger waits for all of them; 0 if none survives
 	CPU       time.Duration
-	PeakRSS   int64 // bytes; 0 if it is not known
-	PeakTasks int64 // processes and threads at once; 0 if it is not known, as without a limit of them
-	Leftovers int   // processes left behind by the main one, and ended
-	Spared    bool  // processes left behind that may live on
-	// Unlimited names the limits that could not be enforced, "" if all were.
+	PeakRSS   int64 // bytes; 0 if unknown
+	PeakTasks int64 // most processes and threads at one time; 0 if unknown, for example if Limits.Tasks is 0
+	Leftovers int   // number of processes that the main process left behind and that were ended
+	Spared    bool  // the main process left processes behind that may live on
+	// Unlimited lists the limits that could not be enforced, separated by commas; "" if all were
+	// enforced.
 	Unlimited string
-	// OutOfMemory says that the kernel has killed it because memory ran out, or refused it memory on Windows.
+	// OutOfMemory means that the kernel killed the main process because memory ran out. On Windows it
+	// means that the system refused memory to the command.
 	OutOfMemory bool
-	// MemoryLimit says that the kernel did so, to it or to a process that it started, at the command's own limit.
+	// MemoryLimit means that the command reached its own memory limit, and the kernel therefore killed
+	// the main process or another process of the tree. On Windows, the system refused memory instead.
 	MemoryLimit bool
-	// SessionEnds says that it failed while the session of this process's user ended, which ends all that runs there.
+	// SessionEnds means that the command failed while the session of this process's user was ending.
+	// The end of a session ends all processes in it.
 	SessionEnds bool
 }
 
-// StartWithin is how long a program may take to begin where another process looks
-// (Starting).
+// StartWithin limits how long a new process may take to execute its program. A watching process ends
+// one that takes longer (see Starting).
 const StartWithin = time.Second
 
-// StartedAfter is how long a command runs before Started is called.
+// StartedAfter is how long a command must run before Started is called.
 const StartedAfter = 5 * time.Millisecond
 
-// Dead is what is known of a dead runner's processes.
+// Dead describes the processes that a dead runner may have left behind.
 type Dead struct {
-	Leader  int   // the runner's own pid, whose session is ended; 0 is unknown
-	Ticks   int64 // when it started, as SelfTicks said
+	Leader  int   // pid of the dead runner; the processes in its session are ended; 0 means unknown
+	Ticks   int64 // start time of the dead runner, as returned by SelfTicks
 	Cookies []string
 	Trees   []Tree
-	// Spared says which process groups may live on; nil is none.
+	// Spared reports whether the process group pgid may live on; nil means that no group may.
 	Spared func(pgid int) bool
-	// Of, if not nil, is the account whose processes alone are ended: what is known of them
-	// is by its word.
+	// Of, if not nil, restricts the search to processes of this account. It is set if the facts about
+	// the trees come from that account and could be forged.
 	Of *uint32
 }
 
-// Tree is what is known of an attempt's processes, if need be by its numbers alone.
+// Tree describes the processes of one attempt. If its cookie is unknown, Seq and Fence find it.
 type Tree struct {
-	PID       int       // of the main process; 0 is unknown
-	StartedAt time.Time // of the main process, as Forked said; zero is unknown
-	// Seq and Fence name the attempt: a cookie of the tree ends in .SEQ.FENCE. A Fence of 0
-	// finds nothing; others must be such that no attempt of another service has them.
+	PID       int       // pid of the main process; 0 means unknown
+	StartedAt time.Time // start time of the main process, as passed to Forked; zero means unknown
+	// Seq and Fence identify the attempt: the cookie of the tree ends in ".SEQ.FENCE". A Fence of 0
+	// matches no process. A Fence other than 0 must be one that no attempt of another service has.
 	Seq, Fence int64
 }
 
-// Left is a process that a dead runner has left alive.
+// Left is a process that a dead runner left alive.
 type Left struct {
 	PID, PGID int
-	Cookie    string // "" if it shows none any more
+	Cookie    string // "" if its environment does not show a cookie any more
 }
 
-// ErrUnsupported says that commands cannot be run on this operating system.
+// ErrUnsupported means that commands cannot run on this operating system.
 var ErrUnsupported = errors.New("jobs cannot run on this operating system yet; run the service on Linux or Windows")
 
-// Unusable is an error about something that a command names: it exists, but the command cannot use it.
+// Unusable is the reason why a command cannot use a thing that it names, although the thing exists.
 type Unusable string
 
 // Error returns the reason.
 func (u Unusable) Error() string { return string(u) }
 
-// errNotDirectory means that a job's working directory is not a directory. It also serves Windows, where Stat has no
-// such error.
+// errNotDirectory means that a job's working directory is not a directory. Windows needs it as well,
+// because Stat has no such error there.
 const errNotDirectory = Unusable("not a directory")
 
-// lastingErrors are the errors of the system about a path that stay until a file is changed.
+// lastingErrors are system errors about a path that persist until a file is changed.
 var lastingErrors = []error{
 	fs.ErrNotExist, fs.ErrPermission, syscall.ENOTDIR, syscall.ELOOP, syscall.ENAMETOOLONG, syscall.ENOEXEC,
 }
 
-// Lasting reports whether another attempt would meet the same error about a working directory, a program, an input
-// file or a secret: it does not exist, or it cannot be used as such. The failure of a disk or a server is not lasting.
+// Lasting reports whether another attempt would get the same error about a working directory, a
+// program, an input file or a secret. The error is lasting if the file does not exist or cannot be
+// used. A failure of a disk or a server is not lasting.
 func Lasting(err error) bool {
 	return errors.As(err, new(Unusable)) ||
 		slices.ContainsFunc(lastingErrors, func(lasting error) bool { return errors.Is(err, lasting) })

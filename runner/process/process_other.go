@@ -4,133 +4,133 @@ package process
 
 import "time"
 
-// Worker runs one command after another; on this system it cannot.
+// Worker cannot run commands on this system.
 type Worker struct{}
 
-// NewWorker makes a worker.
+// NewWorker returns a Worker.
 func NewWorker(*Cgroups) *Worker { return &Worker{} }
 
-// Cgroups is a control group that this process may divide; here there are none.
+// Cgroups does nothing: this system has no control groups.
 type Cgroups struct{}
 
-// Divide moves this process into a group below its own.
+// Divide returns ErrUnsupported.
 func Divide() (*Cgroups, error) { return nil, ErrUnsupported }
 
-// Sweep removes groups that were given up.
+// Sweep does nothing.
 func (c *Cgroups) Sweep() {}
 
-// Enforced lists how each limit of a command is enforced: here nothing is run.
+// Enforced returns nil, because no command can run.
 func Enforced(*Cgroups) []Enforcement { return nil }
 
-// BoundSelf bounds the memory of this process.
+// BoundSelf returns ErrUnsupported.
 func (c *Cgroups) BoundSelf(int64) error { return ErrUnsupported }
 
-// Expendable has the kernel end commands before this process.
+// Expendable returns ErrUnsupported.
 func Expendable() error { return ErrUnsupported }
 
-// Stopped reports whether a process is stopped, which is not known here.
+// Stopped returns false, because the state of a process is unknown on this system.
 func Stopped(int) bool { return false }
 
-// Folder is a private folder of a command's; here there are none.
+// Folder does nothing: commands get no private directory on this system.
 type Folder struct{ Path, Notes string }
 
-// GoneWord is in the names of folders that were moved aside.
+// GoneWord is part of the name of a directory that was moved aside.
 const GoneWord = ".gone."
 
-// NewFolder makes none.
+// NewFolder returns a Folder without a directory.
 func NewFolder(string) *Folder { return &Folder{} }
 
-// Open makes a folder.
+// Open returns ErrUnsupported.
 func (f *Folder) Open(*Identity) error { return ErrUnsupported }
 
-// Used reports whether there is something in the folder.
+// Used returns false.
 func (f *Folder) Used() bool { return false }
 
-// IsOpen reports whether there is a folder.
+// IsOpen returns false.
 func (f *Folder) IsOpen() bool { return false }
 
-// Aside moves the folder away.
+// Aside does nothing.
 func (f *Folder) Aside(bool) string { return "" }
 
-// Rest removes an empty folder.
+// Rest does nothing.
 func (f *Folder) Rest() {}
 
-// Close gives back what is open.
+// Close does nothing.
 func (f *Folder) Close() {}
 
-// Pass gives the command a file.
+// Pass returns ErrUnsupported.
 func (f *Folder) Pass(string, []byte) (string, error) { return "", ErrUnsupported }
 
-// Unpass removes that file.
+// Unpass does nothing.
 func (f *Folder) Unpass(string) {}
 
-// Read reads a file that the command has left.
+// Read returns ErrUnsupported.
 func (f *Folder) Read(string, int64) ([]byte, error) { return nil, ErrUnsupported }
 
-// Drain is what has been noted.
+// Drain returns nil.
 func (f *Folder) Drain() []byte { return nil }
 
-// Noted reports whether anything was noted.
+// Noted returns false.
 func (f *Folder) Noted() bool { return false }
 
-// ErrNoPlainFile says that a command has left something else than a file.
+// ErrNoPlainFile means that a command left something that is not a regular file.
 var ErrNoPlainFile = ErrUnsupported
 
-// Remove removes a folder.
+// Remove returns ErrUnsupported.
 func Remove(string, *Identity) (more bool, err error) { return false, ErrUnsupported }
 
-// OwnerOf is the account whose folder this is.
+// OwnerOf returns ErrUnsupported.
 func OwnerOf(string) (*Identity, error) { return nil, ErrUnsupported }
 
-// Close gives back what the worker holds.
+// Close does nothing.
 func (w *Worker) Close() {}
 
-// Kill ends the running command's tree.
+// Kill returns false, because no command is running.
 func (w *Worker) Kill(int, time.Duration) bool { return false }
 
-// Pause freezes the running command's tree, or has it go on.
+// Pause calls tell with ok=false, because no command is running.
 func (w *Worker) Pause(_ bool, tell func(left int, ok bool)) { tell(0, false) }
 
-// Signal sends a signal to the running command's tree.
+// Signal does nothing.
 func (w *Worker) Signal(int, string, int) {}
 
-// Type writes to the running command's terminal.
+// Type returns ok=false, because no command is running.
 func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
 
-// Resize gives the running command's terminal another size.
+// Resize does nothing.
 func (w *Worker) Resize(int, int, int) {}
 
-// Run runs a command to the end of its tree.
+// Run returns a result with ErrUnsupported.
 func (w *Worker) Run(*Command) Result {
 	return Result{ExitCode: 126, Error: ErrUnsupported.Error()}
 }
 
-// Linger waits until a tree that could not be killed is gone.
+// Linger returns immediately.
 func (w *Worker) Linger(<-chan struct{}) {}
 
-// Prepare makes this process fit to run commands.
+// Prepare returns ErrUnsupported.
 func Prepare() error { return ErrUnsupported }
 
-// CheckLimits refuses limits of this process under which it would end.
+// CheckLimits returns nil.
 func CheckLimits() error { return nil }
 
-// Reap reaps orphans that have ended.
+// Reap returns false.
 func Reap() (more bool) { return false }
 
-// EndTrees ends every process of a dead runner.
+// EndTrees does nothing.
 func EndTrees(Dead, time.Duration) (met, stuck []Left) { return nil, nil }
 
-// SelfTicks is when this process started.
+// SelfTicks returns 0.
 func SelfTicks() int64 { return 0 }
 
-// BootID names this boot of the machine.
+// BootID returns ErrUnsupported.
 func BootID() (string, error) { return "", ErrUnsupported }
 
-// End ends a process.
+// End returns ErrUnsupported.
 func End(int, int64, *uint32) error { return ErrUnsupported }
 
-// AskToEnd asks a process to end.
+// AskToEnd returns ErrUnsupported.
 func AskToEnd(int, int64, *uint32) error { return ErrUnsupported }
 
-// Owns reports whether a process is an account's.
+// Owns returns false.
 func Owns(uint32, int) bool { return false }

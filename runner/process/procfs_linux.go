@@ -10,27 +10,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proc is a process as /proc tells.
+// proc describes a process as read from /proc.
 type proc struct {
 	pid, ppid, pgid, sid int
 	state                byte
 	flags                uint64
-	ticks                int64 // when it started, in clock ticks since boot
+	ticks                int64 // start time, in clock ticks since boot
 }
 
-// forkNoExec is the flag of a process that has not executed a program since its fork
-// (PF_FORKNOEXEC). It shows that still when it has ended, until it is reaped.
+// forkNoExec is the kernel's flag for a process that has not executed a program since its fork
+// (PF_FORKNOEXEC). The flag stays visible after the end of the process until it is reaped.
 const forkNoExec = 0x40
 
-// kernelThread is the flag of what is no program (PF_KTHREAD).
+// kernelThread is the kernel's flag for its own threads (PF_KTHREAD).
 const kernelThread = 0x200000
 
-// stat reads one process; ok is false when it is gone.
+// stat reads the state of one process. It returns ok=false if the process does not exist.
 func stat(pid int) (p proc, ok bool) {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
 	raw := b.read(pid, "stat")
-	end := bytes.LastIndexByte(raw, ')') // the name may hold anything
+	end := bytes.LastIndexByte(raw, ')') // the name may contain any character
 	if end < 0 {
 		return p, false
 	}
@@ -64,13 +64,14 @@ func Stopped(pid int) bool {
 	return ok && (p.state == 'T' || p.state == 't')
 }
 
-// lives reports whether it has not ended since.
+// lives reports whether p is still alive, and its pid does not belong to another process.
 func (p proc) lives() bool {
 	now, ok := stat(p.pid)
 	return ok && now.ticks == p.ticks && now.alive()
 }
 
-// uidsOf are the real and the saved user id of a process; ok is false when it is gone.
+// uidsOf returns the real and the saved user id of a process. It returns ok=false if the process does
+// not exist.
 func uidsOf(pid int) (real, saved uint32, ok bool) {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
@@ -92,7 +93,7 @@ func uidsOf(pid int) (real, saved uint32, ok bool) {
 	return real, saved, n == 4
 }
 
-// tracerOf is the process that traces another one, 0 if none does.
+// tracerOf returns the pid of the process that traces pid, or 0.
 func tracerOf(pid int) int {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
@@ -102,7 +103,7 @@ func tracerOf(pid int) int {
 	return tracer
 }
 
-// signalSet is a set of signals that the status of a process names, like SigIgn.
+// signalSet returns a set of signals from the status file of a process, such as SigIgn.
 func signalSet(pid int, name string) (set uint64) {
 	b := procBuffers.Get().(*procBuffer)
 	defer procBuffers.Put(b)
@@ -112,8 +113,8 @@ func signalSet(pid int, name string) (set uint64) {
 	return set
 }
 
-// cookieOf is the cookie in a process's environment, "" if it has none or does not let it be
-// read.
+// cookieOf returns the cookie in a process's environment. It returns "" if the environment has no
+// cookie or cannot be read.
 func cookieOf(pid int) string {
 	cookie, _ := memories.read(pid, func() string { return readCookie(pid) })
 	return cookie
@@ -127,7 +128,7 @@ func readCookie(pid int) string {
 		return ""
 	}
 	defer unix.Close(fd)
-	var begun []byte // of a variable that the last piece ended in: as much as a cookie's can have
+	var begun []byte // start of a variable that continues in the next piece, at most maxCookie bytes
 	for whole := true; ; {
 		raw := b.next(fd)
 		if len(raw) == 0 {
@@ -151,11 +152,11 @@ func readCookie(pid int) string {
 
 var cookiePrefix = []byte(CookieName + "=")
 
-// maxCookie bounds the variable with the cookie, in bytes.
+// maxCookie is the maximum size of the variable with the cookie, in bytes.
 const maxCookie = 1024
 
-// procBuffer is what a file of /proc is read with. There may be hundreds to read at the end
-// of one command, so that they are not to be garbage.
+// procBuffer is a reusable buffer for reading files in /proc. The end of one command may require
+// hundreds of reads, which must not create garbage.
 type procBuffer struct {
 	path [64]byte
 	text [16 << 10]byte
@@ -163,8 +164,8 @@ type procBuffer struct {
 
 var procBuffers = sync.Pool{New: func() any { return new(procBuffer) }}
 
-// open opens a file of a process's; it is not ok if the process is gone, or does not let this
-// one read it.
+// open opens a file in the /proc directory of a process. It returns ok=false if the process does not
+// exist, or if this process may not read the file.
 func (b *procBuffer) open(pid int, name string) (fd int, ok bool) {
 	path := append(strconv.AppendInt(append(b.path[:0], "/proc/"...), int64(pid), 10), '/')
 	path = append(append(path, name...), 0)
@@ -173,7 +174,7 @@ func (b *procBuffer) open(pid int, name string) (fd int, ok bool) {
 	return int(n), failed == 0
 }
 
-// next reads on in a file; nothing is its end.
+// next reads the next piece of a file. It returns an empty slice at the end of the file.
 func (b *procBuffer) next(fd int) []byte {
 	for {
 		n, err := unix.Read(fd, b.text[:])
@@ -183,7 +184,7 @@ func (b *procBuffer) next(fd int) []byte {
 	}
 }
 
-// read reads a short file of a process's.
+// read returns the content of a short file in the /proc directory of a process.
 func (b *procBuffer) read(pid int, name string) []byte {
 	fd, ok := b.open(pid, name)
 	if !ok {
@@ -193,7 +194,7 @@ func (b *procBuffer) read(pid int, name string) []byte {
 	return b.next(fd)
 }
 
-// all lists every process but the kernel's own.
+// all lists all processes except kernel threads.
 func all() []proc {
 	dir, err := os.Open("/proc")
 	if err != nil {

@@ -8,16 +8,17 @@ import (
 	"unicode/utf16"
 )
 
-// The longest command lines in UTF-16 units: what Windows takes, and what cmd.exe reads.
+// Maximum length of a command line, in UTF-16 code units: for Windows (maxLine) and for cmd.exe
+// (maxCmdLine).
 const (
 	maxLine    = 32_766
 	maxCmdLine = 8_191
 )
 
-// CommandLine is the one text by which Windows hands a program its arguments. Which
-// rules the program reads it by, argv[0] says: those of cmd.exe for cmd.exe and for
-// batch files, else those of CommandLineToArgvW. What cannot be handed over unchanged
-// is refused.
+// CommandLine encodes arguments as a Windows command line, which is one text. The program in argv[0]
+// determines the quoting rules: those of cmd.exe for cmd.exe and batch files, those of
+// CommandLineToArgvW for other programs. CommandLine returns an error if an argument cannot be passed
+// unchanged.
 func CommandLine(argv []string) (line string, err error) {
 	most := maxLine
 	for _, a := range argv {
@@ -47,14 +48,14 @@ func CommandLine(argv []string) (line string, err error) {
 	return line, err
 }
 
-// What follows textAt's argument.
+// Kinds of shell arguments.
 const (
 	noText         = iota
-	cmdText        // one text that cmd.exe reads
-	powershellText // one script
+	cmdText        // a text that cmd.exe parses
+	powershellText // a PowerShell script
 )
 
-// textAt finds the argument of a shell that says that a text follows.
+// textAt finds the option of a shell after which the rest of the arguments is a text.
 func textAt(argv []string) (at, kind int) {
 	name := argv[0][strings.LastIndexAny(argv[0], `\/:`)+1:]
 	name = strings.TrimSuffix(strings.ToLower(name), ".exe")
@@ -77,15 +78,15 @@ func textAt(argv []string) (at, kind int) {
 	return 0, noText
 }
 
-// short reports whether PowerShell takes a for a parameter, of which so many letters
-// tell it from others.
+// short reports whether PowerShell accepts a as an abbreviation of a parameter; least is the length of
+// the shortest unique one.
 func short(a, parameter string, least int) bool {
 	return len(a) >= least && strings.HasPrefix(parameter, a)
 }
 
-// cmdLine has cmd.exe read a text as it is: with /S it takes away the first and the
-// last quote and nothing else, with /D it runs no commands from the registry, and with
-// /V:OFF an exclamation mark is one, whatever the registry says.
+// cmdLine returns a command line with which cmd.exe executes a text unchanged. With /S, cmd.exe removes
+// only the first and the last quote. With /D, it runs no commands from the registry. With /V:OFF, an
+// exclamation mark has no special meaning.
 func cmdLine(argv []string, at int) (string, error) {
 	text := strings.TrimRight(strings.Join(argv[at+1:], " "), "\r\n")
 	if strings.ContainsAny(text, "\r\n") {
@@ -106,7 +107,7 @@ func cmdLine(argv []string, at int) (string, error) {
 	return strings.Join(append(line, argv[at], `"`+text+`"`), " "), nil
 }
 
-// quiet has PowerShell run a script with no profile and no questions.
+// quiet adds options with which PowerShell loads no profile and asks no questions.
 func quiet(argv []string, at int) []string {
 	var add []string
 	for must, least := range map[string]int{"-NoProfile": len("-nop"), "-NonInteractive": len("-noni")} {
@@ -118,15 +119,16 @@ func quiet(argv []string, at int) []string {
 	return slices.Concat(argv[:at], add, argv[at:])
 }
 
-// isBatch reports whether Windows has cmd.exe run a file. It ignores dots and spaces at
-// the end of a name.
+// isBatch reports whether Windows runs a file with cmd.exe. Windows ignores dots and spaces at the end
+// of a name.
 func isBatch(path string) bool {
 	path = strings.ToLower(strings.TrimRight(path, ". "))
 	return strings.HasSuffix(path, ".bat") || strings.HasSuffix(path, ".cmd")
 }
 
-// batchLine has cmd.exe run a batch file. Quoted, cmd.exe takes all but a percent sign
-// and a quote for what it is; a batch file's own lines may do otherwise.
+// batchLine returns a command line with which cmd.exe runs a batch file. Inside quotes, cmd.exe gives
+// only percent signs and quotes a special meaning. The batch file itself may still interpret other
+// characters.
 func batchLine(argv []string) (string, error) {
 	var line []string
 	for i, a := range argv {
@@ -137,16 +139,18 @@ func batchLine(argv []string) (string, error) {
 			line = append(line, a)
 			continue
 		}
-		tail := len(a) - len(strings.TrimRight(a, `\`)) // a program that gets it from the batch file would take \" for a quote
+		// A program that gets the argument from the batch file would read \" as a quote, so backslashes
+		// at the end are doubled.
+		tail := len(a) - len(strings.TrimRight(a, `\`))
 		line = append(line, `"`+a+strings.Repeat(`\`, tail)+`"`)
 	}
 	return `cmd.exe /D /E:ON /V:OFF /S /C "` + strings.Join(line, " ") + `"`, nil
 }
 
-// plainInCmd needs no quotes in cmd.exe.
+// plainInCmd lists the characters that need no quotes in cmd.exe.
 const plainInCmd = `ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#$*+-./:?@\_`
 
-// plainLine quotes by the rules of CommandLineToArgvW.
+// plainLine returns a command line by the rules of CommandLineToArgvW.
 func plainLine(argv []string) string {
 	line := []string{program(argv[0])}
 	for _, a := range argv[1:] {
@@ -155,7 +159,7 @@ func plainLine(argv []string) string {
 	return strings.Join(line, " ")
 }
 
-// program quotes the first argument, in which a backslash is only that.
+// program quotes the first argument, in which backslashes have no special meaning.
 func program(name string) string {
 	if name == "" || strings.ContainsAny(name, " \t\r\n") {
 		return `"` + name + `"`
@@ -163,7 +167,7 @@ func program(name string) string {
 	return name
 }
 
-// quote quotes an argument: a backslash is only that unless a quote follows.
+// quote quotes an argument. A backslash has a special meaning only before a quote.
 func quote(a string) string {
 	if a != "" && !strings.ContainsAny(a, " \t\r\n\v\"") {
 		return a

@@ -8,7 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Each kind of program gets its arguments by its own rules.
+// Each kind of program gets a command line by its own quoting rules.
 func TestCommandLine(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -40,7 +40,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// What a program would not get as it was meant is refused, with the reason.
+// A command line that would not pass the arguments unchanged is rejected with a reason.
 func TestCommandLineRefuses(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
@@ -72,8 +72,8 @@ func TestCommandLineRefuses(t *testing.T) {
 	}
 }
 
-// Whatever the arguments are, a program that splits its line by the rules of
-// CommandLineToArgvW gets them.
+// For all arguments, a program that splits its command line by the rules of CommandLineToArgvW gets
+// them unchanged.
 func TestArgumentsComeBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		argument := rapid.StringOf(rapid.SampledFrom([]rune("ab \t\n\"\"\\\\\\%&^é😀")))

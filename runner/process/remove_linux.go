@@ -9,20 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of the removal of a folder.
-// See docs/decisions/0058.
+// Limits of the removal of a directory. See docs/decisions/0058.
 const (
-	removeWithin = 200 * time.Millisecond // of one step, so that it is no look-up that hangs
-	removeDepth  = 32                     // folders that are open at once
+	// removeWithin limits one step. It is shorter than StartWithin, so that a step does not count as a
+	// look-up that hangs.
+	removeWithin = 200 * time.Millisecond
+	removeDepth  = 32 // directories that are open at the same time
 )
 
-// errMore says that a step of a removal is over, and the removal is not.
+// errMore means that a step has ended before everything was removed.
 var errMore = errors.New("not everything is removed yet")
 
-// Remove removes some of a folder, in a place that nobody but this process's account can
-// change, with the rights of the account that the folder belongs to: it follows no link and
-// enters nothing that is mounted there. It says whether there is more, and why something
-// cannot be removed.
+// Remove removes a part of a directory, with the rights of the account that owns the directory. Only
+// the account of this process may be able to change the parent directory. Remove follows no link and
+// enters no mounted file system. It returns whether anything is left, and an error if something cannot
+// be removed.
 func Remove(path string, as *Identity) (more bool, err error) {
 	place, err := unix.Open(filepath.Dir(path), unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -34,19 +35,19 @@ func Remove(path string, as *Identity) (more bool, err error) {
 		return struct{}{}, r.enter(place, name, 0)
 	})
 	if err == nil || errors.Is(err, errMore) {
-		switch unix.Rmdir(path) { // in a place of this process's own
+		switch unix.Rmdir(path) { // in the parent directory, with the rights of this process
 		case nil, unix.ENOENT:
 			return false, nil
 		case unix.EBUSY:
 			return false, fmt.Errorf("a file system is mounted on %s; unmount it", path)
 		}
-		return true, nil // it is written to meanwhile
+		return true, nil // a process is still creating files in it
 	}
 	return false, fmt.Errorf("remove the content of %s: %w", path, err)
 }
 
-// OwnerOf is the account whose folder this is, by its numbers; nil if this process is not
-// root, and so has none but its own.
+// OwnerOf returns the account that owns a directory, as user and group id. It returns nil if this
+// process is not root, and therefore has only its own account.
 func OwnerOf(path string) (*Identity, error) {
 	if ownUID() != 0 {
 		return nil, nil
@@ -61,14 +62,14 @@ func OwnerOf(path string) (*Identity, error) {
 // removal is one step of a removal.
 type removal struct {
 	until time.Time
-	top   int // of the folder
-	moved int // folders that were too deep
+	top   int // descriptor of the directory to remove
+	moved int // number of directories that were moved because they were too deep
 }
 
-// enter empties a folder in another one.
+// enter empties a directory inside another one.
 func (r *removal) enter(in int, name string, depth int) error {
 	fd, err := openBelow(in, name)
-	if err == unix.EACCES && unix.Fchmodat(in, name, 0o700, 0) == nil { // it is its owner who does that
+	if err == unix.EACCES && unix.Fchmodat(in, name, 0o700, 0) == nil { // the owner may change the mode
 		fd, err = openBelow(in, name)
 	}
 	switch err {
@@ -77,7 +78,7 @@ func (r *removal) enter(in int, name string, depth int) error {
 		return nil
 	case unix.EXDEV:
 		return fmt.Errorf("a file system is mounted on %s; unmount it", name)
-	case unix.ENOTDIR, unix.ELOOP: // the command has put something else in its place
+	case unix.ENOTDIR, unix.ELOOP: // the command has replaced the directory with a file or link
 		return unix.Unlinkat(in, name, 0)
 	default:
 		return fmt.Errorf("open %s: %w", name, err)
@@ -89,18 +90,17 @@ func (r *removal) enter(in int, name string, depth int) error {
 	return r.empty(fd, depth)
 }
 
-// openBelow opens a folder in another one; a link, or what is mounted there, is refused.
+// openBelow opens a directory inside another one. It refuses links and mount points.
 func openBelow(in int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 	fd, err := unix.Openat2(in, name, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_XDEV | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_BENEATH})
-	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or a sandbox of then
+	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or in a sandbox that blocks openat2
 		fd, err = unix.Openat(in, name, flags, 0)
 	}
 	return fd, err
 }
 
-// empty removes all that is in a folder, again and again while there is something that can
-// be removed.
+// empty removes the content of a directory. It repeats this until nothing more can be removed.
 func (r *removal) empty(fd, depth int) error {
 	buf := make([]byte, 8<<10)
 	for {
@@ -138,7 +138,7 @@ func (r *removal) empty(fd, depth int) error {
 	}
 }
 
-// remove removes what has a name in a folder.
+// remove removes one entry of a directory.
 func (r *removal) remove(fd int, name string, depth int) error {
 	err := unix.Unlinkat(fd, name, 0)
 	if err == unix.EACCES && unix.Fchmod(fd, 0o700) == nil {
@@ -160,14 +160,14 @@ func (r *removal) remove(fd int, name string, depth int) error {
 	}
 	if depth == removeDepth {
 		r.moved++
-		unix.Fchmodat(fd, name, 0o700, 0) // whose folder it is in is noted in it
+		unix.Fchmodat(fd, name, 0o700, 0) // moving a directory changes its ".." entry, so it must be writable
 		return unix.Renameat(fd, name, r.top, fmt.Sprintf(".queuectl-%d-%d", time.Now().UnixNano(), r.moved))
 	}
 	if err := r.enter(fd, name, depth+1); err != nil {
 		return err
 	}
 	err = unix.Unlinkat(fd, name, unix.AT_REMOVEDIR)
-	if err == unix.ENOENT || err == unix.ENOTEMPTY { // written to meanwhile
+	if err == unix.ENOENT || err == unix.ENOTEMPTY { // a process is still creating files in it
 		return nil
 	}
 	return err

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rolesVariable has this program play a role for a test.
+// rolesVariable makes this program play a role in a test.
 const rolesVariable = "TEST_ROLE"
 
-// As in a process that runs commands, the main thread starts none. A process that plays a
-// role, or is a limiter, runs no test.
+// As in a process that runs commands, the main thread forks no commands. A process that plays a role,
+// or is a limiter, runs no tests.
 func init() {
 	Limiter()
 	runtime.LockOSThread()
@@ -30,7 +30,7 @@ func init() {
 		pid, _ := strconv.Atoi(rest)
 		err := unix.PtraceSeize(pid)
 		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err))
-	case "keep": // it does not end, whatever ends it
+	case "keep": // the traced process stops when it exits, even after SIGKILL
 		pid, _ := strconv.Atoi(rest)
 		_, _, err := unix.Syscall6(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(pid), 0, unix.PTRACE_O_TRACEEXIT, 0, 0)
 		os.Stdout.WriteString(fmt.Sprintln("tracing: ", err != 0))
@@ -46,7 +46,7 @@ func init() {
 	}
 }
 
-// lock has a pipe locked in which there is something to read: splice waits for a socket with nothing in it.
+// lock locks a pipe that contains data: splice waits for a socket that never has data.
 func lock(pipe int) {
 	sockets, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM, 0)
 	for err == nil {
@@ -56,16 +56,17 @@ func lock(pipe int) {
 	}
 }
 
-// startAll starts programs side by side, with the words of this one, and waits for none.
+// startAll starts programs concurrently, with the command line of this one, and does not wait for them.
 func startAll(programs []string) {
-	debug.SetGCPercent(-1) // a collection, and every place for a goroutine, waits for a child until it begins
+	debug.SetGCPercent(-1) // a collection waits for a child until its exec, and each fork occupies a thread
 	runtime.GOMAXPROCS(2 + len(programs))
 	for _, program := range programs {
 		go syscall.ForkExec(program, os.Args, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	}
 }
 
-// lockNotes has the FIFO of notes locked: "soon" a little after it has noted something, "late" once its parent has ended.
+// lockNotes locks the FIFO for notes: for "soon" shortly after it has written a note, for "late" when
+// its parent has ended.
 func lockNotes(rest string) {
 	when, path, _ := strings.Cut(rest, " ")
 	fd, err := unix.Open(path, unix.O_RDWR, 0)

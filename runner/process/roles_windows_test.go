@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// The test's own program is every command; its first argument says what it does.
+// roleName marks a process that plays a role. Every command of the tests is this test program; its
+// first argument is the role.
 const roleName = "QUEUECTL_TEST_ROLE"
 
 var roles map[string]func(args []string)
@@ -48,7 +49,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-func sleep() { time.Sleep(time.Minute) } // no test waits so long
+func sleep() { time.Sleep(time.Minute) } // longer than any test
 
 func roleExit(args []string) {
 	code, _ := strconv.ParseUint(args[0], 10, 32)
@@ -58,7 +59,7 @@ func roleExit(args []string) {
 	windows.ExitProcess(uint32(code))
 }
 
-// everyByte is what a program prints that is no text.
+// everyByte returns binary output: every byte value, and line endings of several kinds.
 func everyByte() (all []byte) {
 	for i := range 1 << 18 {
 		all = append(all, byte(i))
@@ -71,7 +72,7 @@ func rolePrint([]string) {
 	os.Stderr.WriteString("err\r\n")
 }
 
-// roleGaps writes nothing now and then, which a pipe takes note of.
+// roleGaps writes zero bytes from time to time. The reader of the pipe sees these writes.
 func roleGaps([]string) {
 	for i := range 3 {
 		var n uint32
@@ -80,10 +81,10 @@ func roleGaps([]string) {
 	}
 }
 
-// note leaves the number of this process in a folder.
+// note creates a file with the pid of this process as its name.
 func note(dir string) { os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())), nil, 0o600) }
 
-// roleTree starts a tree so deep, whose last process holds nothing up.
+// roleTree starts a tree of the given depth. Its child processes do not hold the output open.
 func roleTree(args []string) {
 	if depth, _ := strconv.Atoi(args[1]); depth > 1 {
 		c := exec.Command(os.Args[0], "tree", args[0], strconv.Itoa(depth-1))
@@ -95,8 +96,8 @@ func roleTree(args []string) {
 	sleep()
 }
 
-// roleBehind leaves a process behind, which has the input and output if it is to hold
-// them, and ends when that one runs.
+// roleBehind starts a process, waits until it runs, and ends. With "holds", the process has the
+// command's input and output open.
 func roleBehind(args []string) {
 	c := exec.Command(os.Args[0], "tree", args[0], "1")
 	if args[1] == "holds" {
@@ -117,7 +118,7 @@ func roleSpin(args []string) {
 	}
 }
 
-// roleHog takes memory, and fails when it gets none.
+// roleHog allocates memory, and fails if it is refused.
 func roleHog(args []string) {
 	n, _ := strconv.Atoi(args[0])
 	for range n {
@@ -136,7 +137,7 @@ func roleBreak([]string) {
 	os.Exit(7)
 }
 
-// roleParent starts a saver, and does not listen.
+// roleParent starts a saver, and does not handle CTRL_BREAK.
 func roleParent(args []string) {
 	c := exec.Command(os.Args[0], "saver", args[0])
 	c.Stdout = os.Stdout
@@ -146,7 +147,7 @@ func roleParent(args []string) {
 	sleep()
 }
 
-// roleSaver takes longer than the output grace to end once there is a file.
+// roleSaver waits for a file, and then takes longer than the output grace period to end.
 func roleSaver(args []string) {
 	note(args[0])
 	for {
@@ -174,7 +175,7 @@ func roleBoot([]string) {
 
 var cookies = 0
 
-// command is this program in a role. t may be nil.
+// command returns a command that runs this program in a role. t may be nil.
 func command(t *testing.T, role string, args ...string) *Command {
 	self, err := os.Executable()
 	if err != nil {
@@ -194,7 +195,7 @@ func command(t *testing.T, role string, args ...string) *Command {
 	return c
 }
 
-// do runs a command with a worker of its own, and says what it printed.
+// do runs a command on a new worker and returns its output.
 func do(t *testing.T, c *Command) (r Result, stdout, stderr string) {
 	t.Helper()
 	w := NewWorker(nil)
@@ -236,7 +237,7 @@ func printed(t *testing.T, c *Command) (stdout, stderr string) {
 	}
 }
 
-// noted are the processes that have left their numbers in a folder.
+// noted returns the pids of the processes that have called note.
 func noted(dir string) (pids []uint32) {
 	files, _ := os.ReadDir(dir)
 	for _, f := range files {
@@ -246,8 +247,8 @@ func noted(dir string) (pids []uint32) {
 	return pids
 }
 
-// watchTree waits until so many processes have left their numbers, and opens them: what
-// is open keeps its number.
+// watchTree waits until count processes have called note, and opens them. Windows does not reuse the
+// pid of an open process.
 func watchTree(t *testing.T, dir string, count int) (processes []windows.Handle) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); len(noted(dir)) < count; time.Sleep(5 * time.Millisecond) {

@@ -4,17 +4,17 @@ package process
 
 import "time"
 
-// kill is what Kill has asked for.
+// kill holds the request of the latest Kill.
 type kill struct {
 	asked bool
 	cause int
 	grace time.Duration
 }
 
-// Kill ends the running command's tree: it is asked to end now, by SIGTERM or CTRL_BREAK, and
-// killed after the grace, which is the whole tree's, whenever its main process ends. It reports
-// whether it came before the command's end was seen; the result then carries the cause. A later
-// Kill may shorten the grace, not change the cause.
+// Kill ends the tree of the running command. It sends SIGTERM (CTRL_BREAK on Windows) and, after the
+// grace period, SIGKILL. The grace period is for the whole tree and does not depend on when the main
+// process ends. Kill reports whether it came before Run saw the command end; only then does the result
+// carry the cause. A later Kill may shorten the grace period, but does not change the cause.
 func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -29,7 +29,7 @@ func (w *Worker) Kill(cause int, grace time.Duration) bool {
 	return true
 }
 
-// Run runs a command to the end of its tree.
+// Run starts a command and returns when its whole tree has ended.
 func (w *Worker) Run(c *Command) (result Result) {
 	result.ExitCode = -1
 	r := w.newRun(c, &result)
@@ -53,8 +53,8 @@ func (w *Worker) Run(c *Command) (result Result) {
 	return result
 }
 
-// untilDue is how long it is until something is to be done about a command that does nothing,
-// below 0 if there is nothing.
+// untilDue returns the time until the next action for a command that does nothing by itself. It returns
+// a negative duration if no action is due.
 func (r *run) untilDue() time.Duration {
 	next, ran := time.Duration(-1), r.ran()
 	in := func(d time.Duration) {
@@ -83,16 +83,16 @@ func (r *run) untilDue() time.Duration {
 	return next
 }
 
-// clocked reports whether the command's timeouts run.
+// clocked reports whether the command's timeouts are counting.
 func (r *run) clocked() bool { return r.termAt.IsZero() && !r.still.on }
 
-// milliseconds are those of a wait, rounded up.
+// milliseconds converts a duration for poll: it returns a number of milliseconds, rounded up.
 func milliseconds(d time.Duration) time.Duration {
 	return min((d+time.Millisecond-1)/time.Millisecond, 1<<30)
 }
 
-// enforce does what is due while the main process runs. Whether a kill or the
-// timeout came before the end is decided here alone.
+// enforce carries out what is due while the main process runs: kills, pauses, timeouts, notes. Only
+// enforce decides whether a kill or a timeout came before the end of the command.
 func (r *run) enforce() {
 	now := time.Now()
 	killed := r.obey(now)
@@ -104,7 +104,7 @@ func (r *run) enforce() {
 		return
 	}
 	r.note(now)
-	if r.exited { // who stood in meanwhile has seen it
+	if r.exited { // standIn saw the end while note waited
 		return
 	}
 	ran := r.ran()
@@ -125,7 +125,7 @@ func (r *run) enforce() {
 			r.killedAt = now
 		}
 		left := r.killTree()
-		r.killAt = now.Add(min(time.Second, r.c.Patience)) // what was just being forked
+		r.killAt = now.Add(min(time.Second, r.c.Patience)) // to reach processes that were being forked
 		if now.Sub(r.killedAt) >= r.c.Patience {
 			r.giveUpMain(left)
 			r.r.EndedAt, r.r.Cause = now, killed.cause

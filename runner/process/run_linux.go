@@ -13,45 +13,46 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// Worker runs one command after another. Make it with NewWorker; Run is for one
-// goroutine, Kill for any.
+// Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
+// goroutine may call Kill.
 type Worker struct {
 	null   int // /dev/null
-	wake   int // eventfd: Kill interrupts the poll
+	wake   int // eventfd that ends the poll of Run's goroutine
 	buffer []byte
 
-	mu      sync.Mutex
-	running bool   // until the main process has ended or, where the tree is being ended, its grace has
+	mu sync.Mutex
+	// running is true until the main process has ended. If the tree is being ended, it is true until
+	// the end of the grace period.
+	running bool
 	pid     int    // of the main process
-	uid     uint32 // it runs as
-	killed  kill   // asked for by Kill
-	pause   pause  // asked for by Pause
-	typist  typist // of the running command's terminal, if it has one
+	uid     uint32 // account that the command runs as
+	killed  kill   // request of Kill
+	pause   pause  // requests of Pause
+	typist  typist // pending requests for the running command's terminal, if it has one
 
-	stuck []proc // what Run has given up; of its goroutine
+	stuck []proc // processes that Run has given up; used only by the goroutine of Run
 
-	session       bool          // each command gets a session of its own
-	cgroups       *Cgroups      // nil if there are none
-	limiterWithin time.Duration // a command's limiter may take
+	session       bool          // start each command in a new session
+	cgroups       *Cgroups      // nil if control groups are unavailable
+	limiterWithin time.Duration // how long a limiter may take to execute the command
 
-	cgroup *cgroup // nil before the first command; written with mu by Run's goroutine
+	cgroup *cgroup // nil before the first command; written by the goroutine of Run with mu held
 }
 
-// NewWorker makes a worker, whose commands get a control group if there are any. It
-// holds nothing until its first command.
+// NewWorker returns a worker. If c is not nil, its commands run in a control group. The worker opens no
+// resources before its first command.
 func NewWorker(c *Cgroups) *Worker {
 	return &Worker{null: -1, wake: -1, session: !autogroups(), cgroups: c, limiterWithin: limiterWithin}
 }
 
-// autogroups reports whether the kernel makes a group of its own for each session's share of
-// the processors (sched(7)): a session for each command would then cost 4 % of a drain.
-// See docs/decisions/0045.
+// autogroups reports whether the kernel makes a scheduling group for each session (sched(7)). A new
+// session for each command would then make short commands 4 % slower. See docs/decisions/0045.
 var autogroups = sync.OnceValue(func() bool {
 	raw, err := os.ReadFile("/proc/sys/kernel/sched_autogroup_enabled")
 	return err == nil && strings.TrimSpace(string(raw)) != "0"
 })
 
-// open takes what the worker holds from its first command on.
+// open opens the resources that the worker keeps from its first command on.
 func (w *Worker) open() (err error) {
 	if w.null < 0 {
 		if w.null, err = unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
@@ -80,7 +81,8 @@ func (w *Worker) setCgroup(b *cgroup) {
 	w.cgroup = b
 }
 
-// dropCgroup gives the control group up, because processes stay in it.
+// dropCgroup gives up the control group, because processes may stay in it. The next command gets a new
+// group.
 func (w *Worker) dropCgroup() {
 	if b := w.cgroup; b != nil {
 		w.setCgroup(nil)
@@ -88,7 +90,7 @@ func (w *Worker) dropCgroup() {
 	}
 }
 
-// tree lists the living processes of the running command's tree, the main one excepted.
+// tree lists the living processes of the running command's tree, except the main process.
 func (w *Worker) tree(main int, cookie string) []proc {
 	w.mu.Lock()
 	b, uid := w.cgroup, w.uid
@@ -99,7 +101,7 @@ func (w *Worker) tree(main int, cookie string) []proc {
 	return treeOf(main, cookie, uid)
 }
 
-// Close gives back what the worker holds.
+// Close releases the worker's resources.
 func (w *Worker) Close() {
 	for _, fd := range []int{w.null, w.wake} {
 		if fd >= 0 {
@@ -109,19 +111,20 @@ func (w *Worker) Close() {
 	w.dropCgroup()
 }
 
-// signalPasses is how often a tree is looked at for processes that have not had a signal yet:
-// it may fork meanwhile.
+// signalPasses is how many times Signal scans the tree for processes that have not got the signal yet.
+// The tree may fork between two scans.
 const signalPasses = 8
 
-// Signal sends a signal, once, to each process of the running command's tree that the
-// command's account may signal, if pid is still the command's main process. A tree that
-// forks without end may have processes that do not get it.
+// Signal sends a signal once to each process of the running command's tree that the command's account
+// may signal. It does nothing if pid is not the command's main process any more. In a tree that forks
+// without end, some processes may not get the signal.
 func (w *Worker) Signal(pid int, cookie string, number int) {
 	had := map[proc]bool{}
 	for range signalPasses {
 		w.mu.Lock()
 		current, uid := w.running && w.pid == pid, w.uid
-		if w.pause.on && unix.Signal(number) == unix.SIGCONT { // which it gets once it goes on
+		// A paused tree gets SIGCONT when it is resumed.
+		if w.pause.on && unix.Signal(number) == unix.SIGCONT {
 			current = false
 		}
 		w.mu.Unlock()
@@ -144,13 +147,13 @@ func (w *Worker) Signal(pid int, cookie string, number int) {
 	}
 }
 
-// maySignal reports whether an account may signal a process, as kill(2) decides.
+// maySignal reports whether kill(2) allows an account to signal a process.
 func maySignal(uid uint32, pid int) bool {
 	real, saved, ok := uidsOf(pid)
 	return ok && (uid == 0 || real == uid || saved == uid)
 }
 
-// uid is whom the command runs as.
+// uid returns the account that the command runs as.
 func (c *Command) uid() uint32 {
 	if c.As != nil {
 		return c.As.UID
@@ -158,43 +161,43 @@ func (c *Command) uid() uint32 {
 	return ownUID()
 }
 
-// ownUID is whom this process runs as, which does not change once it runs commands.
+// ownUID returns the account of this process, which does not change once it runs commands.
 var ownUID = sync.OnceValue(func() uint32 { return uint32(os.Getuid()) })
 
-// run is one command under way.
+// run is the state of one command that is running.
 type run struct {
 	w        *Worker
 	c        *Command
 	r        *Result
-	path     string // of the program, "" until it is found
+	path     string // of the program; "" until it is found
 	pid      int
 	pidfd    int
-	pipes    [2]int    // read ends; -1 once at their end
+	pipes    [2]int    // read ends; -1 after end of file
 	limiter  *limiting // nil if the command needs none
-	ends     [2]int    // write ends: while they are open, only output and the exit wake the poll
+	ends     [2]int    // write ends, kept open so that only output and the exit wake the poll
 	begun    time.Time
-	forked   time.Time // right before the main process was made
-	heard    time.Time // when it last printed
-	told     bool
+	forked   time.Time // time right before the main process was created
+	heard    time.Time // time of the last output
+	told     bool      // Started was called
 	still    standstill
-	frozen   bool // by its control group
+	frozen   bool // frozen by its control group
 	exited   bool
-	empty    bool        // the pipes were, at the last look
-	reaped   int64       // how many orphans had been before that look
-	termAt   time.Time   // SIGTERM was sent
-	killAt   time.Time   // SIGKILL is due
-	killedAt time.Time   // SIGKILL was sent for the first time
-	graceEnd time.Time   // what is left behind is ended
-	baton    sync.Mutex  // whoever holds it has the run: Run's goroutine, or who stands in for it
-	guard    *time.Timer // of a call that may wait, nil before the first one
-	standing bool        // another goroutine stands in
-	over     bool        // which has seen the end
-	noteAt   time.Time   // a look at the notes is due; zero while the poll tells of them
+	empty    bool        // the pipes were empty at the last poll
+	reaped   int64       // value of orphans.reaped before the last poll
+	termAt   time.Time   // time when SIGTERM was sent
+	killAt   time.Time   // time when SIGKILL is due
+	killedAt time.Time   // time when SIGKILL was first sent
+	graceEnd time.Time   // time when leftover processes are ended
+	baton    sync.Mutex  // held by the goroutine that uses the run: that of Run, or of standIn
+	guard    *time.Timer // timer of a call that may block; nil before the first one
+	standing bool        // standIn is enforcing deadlines
+	over     bool        // standIn has seen the end of the main process
+	noteAt   time.Time   // time of the next read of the notes; zero while the poll reports new notes
 }
 
 // interrupt ends the poll of Run's goroutine. The caller holds mu.
 func (w *Worker) interrupt() {
-	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // cannot fail but when it is set already
+	unix.Write(w.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // fails only if the eventfd is already set
 }
 
 // newRun prepares a run.
@@ -204,20 +207,22 @@ func (w *Worker) newRun(c *Command, result *Result) *run {
 	return r
 }
 
-// occupy makes the worker one that runs a command.
+// occupy marks the worker as running a command.
 func (w *Worker) occupy(c *Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running, w.pid, w.uid, w.killed, w.pause, w.typist = true, 0, c.uid(), kill{}, pause{}, typist{tty: c.TTY}
 }
 
-// close gives back what the run holds.
+// close releases what the run holds.
 func (r *run) close() {
 	defer collect()
 	r.letGo()
 	r.limiter.close()
 	if r.r.Spared || r.r.StuckPID != 0 || r.r.Traced {
-		go closePipes(r.pipes) // what lives may have them locked, and the result does not wait for it
+		// A surviving process may have locked a pipe. Closing the pipe then blocks, and the result must
+		// not wait for that.
+		go closePipes(r.pipes)
 	} else {
 		closePipes(r.pipes)
 	}
@@ -226,7 +231,8 @@ func (r *run) close() {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.w.killed.asked || r.w.pause.asked || r.c.TTY { // it must not wake the next run
+	// A late interrupt must not wake the next run.
+	if r.w.killed.asked || r.w.pause.asked || r.c.TTY {
 		var drain [8]byte
 		unix.Read(r.w.wake, drain[:])
 	}
@@ -241,8 +247,8 @@ func closePipes(pipes [2]int) {
 	}
 }
 
-// letGo closes our write ends, so that the pipes end with those of the tree.
-// See docs/decisions/0039.
+// letGo closes this process's write ends of the pipes. The pipes then end when the tree has closed its
+// own. See docs/decisions/0039.
 func (r *run) letGo() {
 	for i, fd := range r.ends {
 		if fd >= 0 {
@@ -252,12 +258,13 @@ func (r *run) letGo() {
 	}
 }
 
-// watch reads the output until the main process has ended, enforcing the
-// timeout and carrying out kills.
+// watch reads the output until the main process has ended. It enforces timeouts and carries out kills.
 func (r *run) watch() {
 	for !r.exited {
 		fds := [6]unix.PollFd{
-			{Fd: int32(r.pidfd), Events: unix.POLLIN}, // first: what the process printed and noted before its end is there by then
+			// The pidfd comes first. If it is ready, the same poll sees all output and notes that the
+			// process wrote before its end.
+			{Fd: int32(r.pidfd), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[0]), Events: unix.POLLIN},
 			{Fd: int32(r.pipes[1]), Events: unix.POLLIN},
 			{Fd: int32(r.w.wake), Events: unix.POLLIN},
@@ -270,7 +277,7 @@ func (r *run) watch() {
 		r.reaped = orphans.reaped.Load()
 		n, err := unix.Poll(fds[:], r.wait())
 		if err != nil && err != unix.EINTR {
-			panic("process: poll: " + err.Error()) // the descriptors are ours and open
+			panic("process: poll: " + err.Error()) // the descriptors are always valid
 		}
 		if n > 0 {
 			r.empty = fds[1].Revents|fds[2].Revents == 0
@@ -295,7 +302,8 @@ func (r *run) watch() {
 	}
 }
 
-// wait is how long the poll may take, in milliseconds: until the next deadline.
+// wait returns how long the poll may take, in milliseconds: until the next deadline, or -1 without a
+// limit.
 func (r *run) wait() int {
 	next := r.untilDue()
 	if r.begins() && !r.limiter.hung {
@@ -309,18 +317,21 @@ func (r *run) wait() int {
 	return int(milliseconds(next))
 }
 
-// silent is for how long it has printed nothing.
+// silent returns the time since the last output.
 func (r *run) silent() time.Duration { return time.Since(r.heard) }
 
-// terminate asks the tree to end; a stopped process is woken to hear it.
+// terminate sends SIGTERM to the tree, and SIGKILL after the grace period. It wakes stopped processes
+// so that they can handle SIGTERM.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		var away []proc
-		if grace > 0 { // looked for first: what a process starts so as to end well is not asked
+		// Processes outside the main group are listed before the signal. Processes that the command
+		// starts in order to end cleanly do not get SIGTERM.
+		if grace > 0 {
 			away = slices.DeleteFunc(r.left(), func(p proc) bool { return p.pgid == r.pid })
 			now = time.Now()
 		}
-		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so the group is ours
+		unix.Kill(-r.pid, unix.SIGTERM) // the main process is not reaped, so its group id is not reused
 		unix.Kill(-r.pid, unix.SIGCONT)
 		if r.c.TTY && heedsHangup(r.pid) {
 			unix.Kill(r.pid, unix.SIGHUP)
@@ -329,7 +340,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 			send(p, unix.SIGTERM, nil)
 			send(p, unix.SIGCONT, nil)
 		}
-		if grace > 0 && r.still.on { // SIGKILL ends what is frozen as well
+		if grace > 0 && r.still.on { // without a grace period, SIGKILL ends a frozen tree as well
 			r.goOn()
 			now = time.Now()
 		}
@@ -338,7 +349,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// read takes what a pipe holds, at most a buffer full, and returns how many bytes it took.
+// read reads once from a pipe, at most one buffer, and returns the number of bytes.
 func (r *run) read(i int) (n int) {
 	var err error
 	r.mayWait(func() { n, err = unix.Read(r.pipes[i], r.w.buffer) })

@@ -14,27 +14,29 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// Worker runs one command after another. Make it with NewWorker; Run is for one
-// goroutine, Kill for any.
+// Worker runs one command after another. Create it with NewWorker. One goroutine calls Run; any
+// goroutine may call Kill.
 type Worker struct {
 	sys     *calls
 	null    windows.Handle // NUL
-	wake    windows.Handle // event: Kill interrupts the wait
+	wake    windows.Handle // event that ends the wait of Run's goroutine
 	buffers [2][]byte
 
-	mu      sync.Mutex
-	running bool  // until the main process has ended or, where the tree is being ended, its grace has
-	tree    *tree // what runs
-	killed  kill  // asked for by Kill
-	pause   pause // asked for by Pause
+	mu sync.Mutex
+	// running is true until the main process has ended. If the tree is being ended, it is true until
+	// the end of the grace period.
+	running bool
+	tree    *tree // tree of the running command
+	killed  kill  // request of Kill
+	pause   pause // requests of Pause
 
-	stuck *tree // what Run has given up; of its goroutine
+	stuck *tree // tree that Run has given up; used only by the goroutine of Run
 }
 
-// NewWorker makes a worker. It holds nothing until its first command.
+// NewWorker returns a worker. It opens no resources before its first command.
 func NewWorker(*Cgroups) *Worker { return &Worker{sys: &kernel} }
 
-// open takes what the worker holds from its first command on.
+// open opens the resources that the worker keeps from its first command on.
 func (w *Worker) open() (err error) {
 	if w.null == 0 {
 		if w.null, err = openInherited("NUL", windows.GENERIC_READ, 0); err != nil {
@@ -50,7 +52,7 @@ func (w *Worker) open() (err error) {
 	return nil
 }
 
-// Close gives back what the worker holds.
+// Close releases the worker's resources.
 func (w *Worker) Close() {
 	for _, h := range []windows.Handle{w.null, w.wake} {
 		if h != 0 {
@@ -60,7 +62,7 @@ func (w *Worker) Close() {
 	w.dropStuck()
 }
 
-// The signals that there is something for on Windows.
+// Signals that have an equivalent on Windows.
 const (
 	sigint   = 2
 	sigkill  = 9
@@ -68,9 +70,9 @@ const (
 	sigbreak = 21
 )
 
-// Signal sends a signal to the running command's whole tree, if pid is still the
-// command's main process. What asks to end is sent as CTRL_BREAK, SIGKILL ends the
-// tree, and no other can be sent.
+// Signal sends a signal to the whole tree of the running command. It does nothing if pid is not the
+// command's main process any more. SIGINT, SIGTERM and SIGBREAK are sent as CTRL_BREAK. SIGKILL ends
+// the tree. Other signals are ignored.
 func (w *Worker) Signal(pid int, _ string, number int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,46 +87,46 @@ func (w *Worker) Signal(pid int, _ string, number int) {
 	}
 }
 
-// Type writes to the running command's terminal: here there are none.
+// Type returns ok=false: commands have no terminal on Windows.
 func (w *Worker) Type(int, []byte) (t Typed, ok bool) { return t, false }
 
-// Resize gives the running command's terminal another size: here there are none.
+// Resize does nothing: commands have no terminal on Windows.
 func (w *Worker) Resize(int, int, int) {}
 
-// begins reports whether the command's program has not begun yet: its limits are those of a job
-// object, in force from the start.
+// begins returns false: the limits of a job object apply from the start, so commands need no limiter.
 func (*run) begins() bool { return false }
 
-// run is one command under way.
+// run is the state of one command that is running.
 type run struct {
-	w        *Worker
-	c        *Command
-	r        *Result
-	tree     *tree
-	input    *os.File       // of text; nil if there is none
-	pipes    [2]*os.File    // of the output
-	loops    sync.WaitGroup // that read and feed
-	ended    chan struct{}  // a pipe is at its end
-	open     int            // pipes that are not
-	begun    time.Time
-	from     time.Duration // when it began, by the clock that stands while the machine sleeps
-	printed  atomic.Bool   // something
-	heard    atomic.Int64  // when it last printed, since then, its pauses left out but for the last one
+	w       *Worker
+	c       *Command
+	r       *Result
+	tree    *tree
+	input   *os.File       // writes the text for standard input; nil if there is none
+	pipes   [2]*os.File    // read ends of the output pipes
+	loops   sync.WaitGroup // goroutines that read the output and write the input
+	ended   chan struct{}  // receives one value for each pipe at end of file
+	open    int            // number of pipes not yet at end of file
+	begun   time.Time
+	from    time.Duration // start, on a clock that does not count the time that the machine sleeps
+	printed atomic.Bool   // something was printed
+	// Time of the last output since from, moved forward by the length of each finished pause.
+	heard    atomic.Int64
 	told     bool
 	still    standstill
 	exited   bool
-	termAt   time.Time // CTRL_BREAK was sent
-	unasked  bool      // or could not be
-	killAt   time.Time // the end of the job object is due
-	killedAt time.Time // it was ended for the first time
-	graceEnd time.Time // what is left behind is ended
-	noteAt   time.Time // a look at the notes is due
-	noting   bool      // and has to be told of, whatever it finds
+	termAt   time.Time // time when CTRL_BREAK was sent
+	unasked  bool      // CTRL_BREAK could not be sent
+	killAt   time.Time // time when the job object is terminated
+	killedAt time.Time // time when the job object was first terminated
+	graceEnd time.Time // time when leftover processes are ended
+	noteAt   time.Time // time of the next read of the notes
+	noting   bool      // Notes.Noted must be called again, even without new notes
 
-	suspended map[uint32]windows.Handle // by pid, what a pause has suspended
+	suspended map[uint32]windows.Handle // by pid: handles of processes that a pause has suspended
 }
 
-// interrupt has the wait return.
+// interrupt ends the wait of Run's goroutine.
 func (w *Worker) interrupt() { windows.SetEvent(w.wake) }
 
 // newRun prepares a run.
@@ -132,25 +134,25 @@ func (w *Worker) newRun(c *Command, result *Result) *run {
 	return &run{w: w, c: c, r: result, ended: make(chan struct{}, 2)}
 }
 
-// occupy makes the worker one that runs a command.
+// occupy marks the worker as running a command.
 func (w *Worker) occupy(*Command) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running, w.tree, w.killed, w.pause = true, nil, kill{}, pause{}
 }
 
-// close gives back what the run holds. It releases who reads and feeds, whoever else
-// keeps a pipe open.
+// close releases what the run holds. It unblocks the goroutines that read and write, even if another
+// process keeps a pipe open.
 func (r *run) close() {
 	for _, f := range []*os.File{r.input, r.pipes[0], r.pipes[1]} {
 		if f != nil {
-			f.Close() // what fed the input may have closed it
+			f.Close() // the goroutine that writes the input may have closed it already
 		}
 	}
 	r.loops.Wait()
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if r.w.killed.asked || r.w.pause.asked { // it must not wake the next run
+	if r.w.killed.asked || r.w.pause.asked { // a late interrupt must not wake the next run
 		windows.ResetEvent(r.w.wake)
 	}
 	r.w.unpause()
@@ -163,14 +165,13 @@ func (r *run) close() {
 	}
 }
 
-// watch waits until the main process has ended, enforcing the timeout and carrying out
-// kills.
+// watch waits until the main process has ended. It enforces timeouts and carries out kills.
 func (r *run) watch() {
 	events := []windows.Handle{r.tree.process, r.w.wake}
 	for !r.exited {
 		event, err := windows.WaitForMultipleObjects(events, false, r.wait())
 		if err != nil {
-			panic("process: wait: " + err.Error()) // the handles are ours and open
+			panic("process: wait: " + err.Error()) // the handles are valid: only this goroutine closes them
 		}
 		r.exited = event == windows.WAIT_OBJECT_0
 		r.tree.hear()
@@ -178,11 +179,11 @@ func (r *run) watch() {
 	}
 }
 
-// wait is how long to wait, in milliseconds: until the next deadline.
+// wait returns how long to wait, in milliseconds: until the next deadline.
 func (r *run) wait() uint32 {
 	next := r.untilDue()
 	if r.tree.port != 0 && (next < 0 || next > time.Second) {
-		next = time.Second // what the kernel tells must not pile up
+		next = time.Second // messages of the job object must not accumulate
 	}
 	if next < 0 {
 		return windows.INFINITE
@@ -190,18 +191,20 @@ func (r *run) wait() uint32 {
 	return uint32(milliseconds(next))
 }
 
-// silent is for how long it has printed nothing.
+// silent returns the time since the last output.
 func (r *run) silent() time.Duration { return r.elapsed() - time.Duration(r.heard.Load()) }
 
-// terminate asks the main process's group to end. What has no console, or does not
-// listen, has the same grace; where nobody could be asked there is none.
+// terminate sends CTRL_BREAK to the main process's group, and ends the job object after the grace
+// period. A process that has no console, or ignores CTRL_BREAK, gets the same grace period. If
+// CTRL_BREAK cannot be sent, there is no grace period.
 func (r *run) terminate(now time.Time, grace time.Duration) {
 	if r.termAt.IsZero() {
 		if grace > 0 {
 			r.goOn()
 			now = time.Now()
 		}
-		r.unasked = r.w.sys.interrupt(r.tree.pid) != nil // its handle is open, so the group is ours
+		// The process handle is open, so the group id is not reused.
+		r.unasked = r.w.sys.interrupt(r.tree.pid) != nil
 		r.termAt = now
 	}
 	if r.unasked {
@@ -210,7 +213,7 @@ func (r *run) terminate(now time.Time, grace time.Duration) {
 	r.killAt = now.Add(grace)
 }
 
-// read takes what a pipe holds until its end.
+// read reads a pipe until end of file.
 func (r *run) read(i int) {
 	for {
 		n, err := r.pipes[i].Read(r.w.buffers[i])
@@ -220,7 +223,7 @@ func (r *run) read(i int) {
 			r.c.Log.Append(output.Stream(i), time.Now().UnixMilli(), r.w.buffers[i][:n])
 		}
 		if errors.Is(err, io.EOF) && connected(r.pipes[i]) {
-			continue // nothing was written, which is not the end
+			continue // a zero-byte write looks like end of file
 		}
 		if err != nil {
 			r.ended <- struct{}{}

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// An exit code is the 32-bit number that the program gave.
+// Exit codes are 32-bit numbers and are reported unchanged.
 func TestExitCodesAreWhole(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -40,7 +40,7 @@ func TestOutputIsBytes(t *testing.T) {
 func TestTimeoutEndsTheTree(t *testing.T) {
 	dir := t.TempDir()
 	c := command(t, "tree", dir, "3")
-	c.Timeout = 10 * time.Millisecond // and looked at after Started
+	c.Timeout = 10 * time.Millisecond // checked only after Started
 	var processes []windows.Handle
 	c.Started = func(int, time.Time) { processes = watchTree(t, dir, 3) }
 	r, _, _ := do(t, c)
@@ -52,7 +52,7 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 	}
 }
 
-// What prints nothing for too long is ended; what prints is not.
+// A command that prints nothing is ended at its idle timeout.
 func TestSilenceIsEnded(t *testing.T) {
 	c := command(t, "sleep")
 	c.IdleTimeout = time.Second
@@ -61,12 +61,12 @@ func TestSilenceIsEnded(t *testing.T) {
 	}
 }
 
-// The time that the machine sleeps counts for no timeout, however often it is looked.
+// The time that the machine sleeps counts for no timeout.
 func TestSleepIsNoRunTime(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	sys, _ := fake(0)
-	sys.awake = func() time.Duration { return time.Hour } // it stands
+	sys.awake = func() time.Duration { return time.Hour } // this clock never advances
 	w.sys = &sys
 	c := command(t, "spin", "2s")
 	c.Timeout, c.IdleTimeout, c.Limits = 200*time.Millisecond, 200*time.Millisecond, Limits{Memory: 1 << 30}
@@ -80,7 +80,7 @@ func TestSleepIsNoRunTime(t *testing.T) {
 	}
 }
 
-// A kill ends the tree and gives its cause; one that comes after the end does not.
+// A kill ends the tree, and the result has its cause. A kill after the end has no effect.
 func TestKill(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -108,7 +108,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// What is left behind ends with the command, whether it holds the output or not.
+// Leftover processes are ended with the command, whether or not they hold its output open.
 func TestLeftoversAreEnded(t *testing.T) {
 	for _, how := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
@@ -125,8 +125,8 @@ func TestLeftoversAreEnded(t *testing.T) {
 	}
 }
 
-// What may live on does, when the command has ended and when its worker has, and holds
-// nobody up by what it does not read.
+// A background process lives on after the command has ended and its worker is closed. Standard input
+// that the command does not read delays nothing.
 func TestBackgroundLivesOn(t *testing.T) {
 	for _, how := range []string{"holds", "lets go"} {
 		dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestBackgroundLivesOn(t *testing.T) {
 	}
 }
 
-// What outlives its end is given up after a while, and waited for.
+// A process that cannot be ended is given up after Patience, and Linger waits for it.
 func TestStuckProcess(t *testing.T) {
 	for _, role := range []string{"sleep", "behind"} {
 		w := NewWorker(nil)
@@ -178,7 +178,7 @@ func TestStuckProcess(t *testing.T) {
 	}
 }
 
-// Who is to end is asked by CTRL_BREAK first, has the grace, and is ended once.
+// A command that is being ended first gets CTRL_BREAK once, and then has its grace period.
 func TestGroupIsAskedFirst(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -189,7 +189,8 @@ func TestGroupIsAskedFirst(t *testing.T) {
 		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
 		if err == nil {
 			defer windows.CloseHandle(h)
-			err = windows.TerminateProcess(h, 0xC000013A) // as one that does not listen
+			// Exit code of a process that does not handle CTRL_BREAK.
+			err = windows.TerminateProcess(h, 0xC000013A)
 		}
 		return err
 	}
@@ -215,16 +216,17 @@ func TestGroupIsAskedFirst(t *testing.T) {
 	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || r.Cause != 0 {
 		t.Errorf("kill: %+v", r)
 	}
-	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE } // there is no console
+	sys.interrupt = func(uint32) error { return windows.ERROR_INVALID_HANDLE } // as without a console
 	c = command(t, "sleep")
 	c.Timeout, c.KillAfter = time.Second, time.Hour
-	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || !r.TimedOut { // at once, for nobody was asked
+	// Ended immediately, because CTRL_BREAK could not be sent.
+	if r, _, _ = doWith(t, w, c); r.ExitCode != 1 || !r.TimedOut {
 		t.Errorf("not asked: %+v", r)
 	}
 }
 
-// A tree that is being ended has the whole grace, whatever becomes of its main process, and
-// its run is over as soon as it is gone. A later kill shortens the grace.
+// A tree that is being ended has the whole grace period, whether or not its main process has ended. The
+// run is over when the last process of the tree has ended. A later kill shortens the grace period.
 func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -234,9 +236,11 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 		h, err := windows.OpenProcess(windows.PROCESS_TERMINATE, false, group)
 		if err == nil {
 			defer windows.CloseHandle(h)
-			err = windows.TerminateProcess(h, 0xC000013A) // as one that does not listen
+			// Exit code of a process that does not handle CTRL_BREAK.
+			err = windows.TerminateProcess(h, 0xC000013A)
 		}
-		return errors.Join(err, os.WriteFile(filepath.Join(dir, gate), nil, 0o600)) // the other one does
+		// The other process ends when the file exists.
+		return errors.Join(err, os.WriteFile(filepath.Join(dir, gate), nil, 0o600))
 	}
 	w.sys = &sys
 	for _, hears := range []bool{true, false} {
@@ -265,8 +269,8 @@ func TestTreeOutlivesItsMainProcessForTheGrace(t *testing.T) {
 	}
 }
 
-// Where the session of its user ends all that runs there is ended, so a command that fails then, or cannot be started,
-// has not failed by itself. One that succeeds has succeeded, and one that timed out was ended for that.
+// If the session of the user ends, Windows ends all its processes. A command that fails at that time,
+// or cannot start, is reported with SessionEnds. A command that succeeds or times out is not.
 func TestFailuresOfASessionThatEnds(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -275,7 +279,7 @@ func TestFailuresOfASessionThatEnds(t *testing.T) {
 			sys.ending = func() bool { return true }
 			w.sys = &sys
 		} else {
-			w.sys = &kernel // which says so itself
+			w.sys = &kernel // the session is not ending
 		}
 		fails, succeeds, late, missing := command(t, "exit", "1"), command(t, "exit", "0"), command(t, "sleep"), command(t, "exit", "0")
 		late.Timeout = 50 * time.Millisecond
@@ -288,8 +292,8 @@ func TestFailuresOfASessionThatEnds(t *testing.T) {
 	}
 }
 
-// What a console tells of its user's session is for who runs commands there, and not for a
-// service, which hears it of everybody; that a command was to end is for neither.
+// A process that runs commands handles the end of its user's session. A service ignores it, because it
+// gets the event for every user. Both ignore CTRL_C and CTRL_BREAK, which are for commands.
 func TestConsolesEventsThatConcern(t *testing.T) {
 	for _, c := range []struct {
 		event, session uint32
@@ -304,7 +308,7 @@ func TestConsolesEventsThatConcern(t *testing.T) {
 	}
 }
 
-// A command hears CTRL_BREAK and may end by itself.
+// A command gets CTRL_BREAK and may end by itself.
 func TestBreakIsHeard(t *testing.T) {
 	notUnderWine(t)
 	c := command(t, "break")

@@ -14,33 +14,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shell runs scripts that name no interpreter, as execvp(3) defines.
+// shell runs scripts that name no interpreter, as execvp(3) does.
 const shell = "/bin/sh"
 
-// scriptHead is how many bytes of a file the kernel looks at to find its interpreter (BINPRM_BUF_SIZE).
+// scriptHead is how many bytes of a file the kernel reads to find its interpreter (BINPRM_BUF_SIZE).
 const scriptHead = 256
 
 // programHead is how many bytes of a program are read to find its dynamic loader.
 const programHead = 4 << 10
 
-// maxInterpreters bounds a chain of interpreters. The kernel allows as many.
+// maxInterpreters limits a chain of interpreters. The kernel has the same limit.
 const maxInterpreters = 5
 
-// maybeScript reports whether a file that the kernel cannot execute may be a shell script, by its first bytes: like
-// other shells, it takes a file with a NUL in its first line for a program of another machine.
+// maybeScript reports whether a file that the kernel cannot execute may be a shell script. Like other
+// shells, it treats a file with a NUL in its first line as a program for another machine.
 func maybeScript(head []byte) bool {
 	line, _, _ := bytes.Cut(head[:min(len(head), scriptHead)], []byte("\n"))
 	return bytes.IndexByte(line, 0) < 0
 }
 
-// runByShell reports whether /bin/sh is to run the program, which the kernel cannot execute. A file that cannot be
-// read is left to the shell, which says so.
+// runByShell reports whether /bin/sh must run the program, which the kernel cannot execute. If the file
+// cannot be read, it returns true, and the shell reports the error.
 func (r *run) runByShell() bool {
 	head, err := lookUp(r.c.As, func() ([]byte, error) { return readHead(r.inDir(r.path)) }, nil)
 	return err != nil || maybeScript(head)
 }
 
-// inDir returns a path as the command sees it from its working directory.
+// inDir resolves a path relative to the command's working directory.
 func (r *run) inDir(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -60,7 +60,7 @@ func readHead(path string) ([]byte, error) {
 	return head[:max(n, 0)], err
 }
 
-// interpreterError says that a program exists, but not what is to execute it.
+// interpreterError means that a program exists, but its interpreter cannot be executed.
 type interpreterError struct {
 	interpreter, hint string
 	error
@@ -74,11 +74,11 @@ func (e *interpreterError) Error() string {
 // Unwrap returns the kernel's error.
 func (e *interpreterError) Unwrap() error { return e.error }
 
-// interpreterErrors are the kernel's errors about a program that may be about its interpreter.
+// interpreterErrors are errors of execve that may be about the program's interpreter.
 var interpreterErrors = []error{unix.ENOENT, unix.EACCES, unix.ENOTDIR, unix.ELOOP}
 
-// findInterpreter replaces an error of starting the program by one that names the program's interpreter, or its
-// dynamic loader, if that is what cannot be executed: the kernel reports both with the same number.
+// findInterpreter returns an error that names the program's interpreter or dynamic loader, if that
+// cannot be executed. Otherwise it returns err. The kernel uses the same error number in both cases.
 func (r *run) findInterpreter(err error) error {
 	about := func(target error) bool { return errors.Is(err, target) }
 	if r.path == "" || !slices.ContainsFunc(interpreterErrors, about) {
@@ -91,7 +91,7 @@ func (r *run) findInterpreter(err error) error {
 	return found
 }
 
-// brokenInterpreter returns the first error in the program's chain of interpreters, nil if there is none.
+// brokenInterpreter returns the first error in the program's chain of interpreters, or nil.
 func (r *run) brokenInterpreter() error {
 	path := r.path
 	var chain []fs.FileInfo
@@ -119,7 +119,7 @@ func (r *run) brokenInterpreter() error {
 	return nil
 }
 
-// notExecutable returns why the kernel does not execute a file, whatever its format; nil if nothing is wrong.
+// notExecutable returns the reason why the kernel cannot execute a file of any format, or nil.
 func notExecutable(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -134,7 +134,8 @@ func notExecutable(path string) error {
 	return err
 }
 
-// interpreterHint returns what to do about an interpreter that cannot be executed, "" if that is obvious.
+// interpreterHint returns advice about an interpreter that cannot be executed; "" if the error is
+// clear.
 func (r *run) interpreterHint(interpreter, script string) string {
 	switch {
 	case strings.HasSuffix(interpreter, "\r"):
@@ -145,8 +146,8 @@ func (r *run) interpreterHint(interpreter, script string) string {
 	return ""
 }
 
-// interpreterOf returns what executes a file with these first bytes: the name after #!, or a program's dynamic
-// loader. It returns "" if they name none.
+// interpreterOf returns the interpreter of a file that starts with head: the name after #!, or a
+// program's dynamic loader. It returns "" if head names none.
 func interpreterOf(head []byte) string {
 	if name, ok := bytes.CutPrefix(head[:min(len(head), scriptHead)], []byte("#!")); ok {
 		name = bytes.TrimLeft(name, " \t")
@@ -161,7 +162,8 @@ func interpreterOf(head []byte) string {
 	return ""
 }
 
-// loaderOf returns the dynamic loader that an ELF program names, as elf(5) defines, "" if it is not in these bytes.
+// loaderOf returns the dynamic loader that an ELF program names (elf(5)); "" if head does not contain
+// it.
 func loaderOf(head []byte) string {
 	number := func(at uint64, size int) uint64 {
 		if at > uint64(len(head)) || len(head[at:]) < size {

@@ -18,7 +18,7 @@ func executable(t *testing.T, name, content string) (path string) {
 	return path
 }
 
-// elfNeeding is the beginning of a 64-bit ELF program that names its dynamic loader.
+// elfNeeding returns the start of a 64-bit ELF program that names a dynamic loader.
 func elfNeeding(t *testing.T, loader string) string {
 	t.Helper()
 	own, err := os.ReadFile("/proc/self/exe")
@@ -39,7 +39,7 @@ func elfNeeding(t *testing.T, loader string) string {
 	return string(b) + loader + "\x00"
 }
 
-// withAndWithoutLimits runs a command as it is, and once more by way of a limiter.
+// withAndWithoutLimits runs a command twice: directly, and with a limiter.
 func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, said string)) {
 	t.Helper()
 	check(limited(t, command(t, argv...)))
@@ -48,7 +48,8 @@ func withAndWithoutLimits(t *testing.T, argv []string, check func(r Result, said
 	check(limited(t, c))
 }
 
-// A program that exists, but whose interpreter cannot be executed, is not blamed for it.
+// If the interpreter of an existing program cannot be executed, the error names the interpreter, not
+// the program.
 func TestStartNamesTheMissingInterpreter(t *testing.T) {
 	unrunnable := filepath.Join(t.TempDir(), "unrunnable")
 	if err := os.WriteFile(unrunnable, []byte("#!/bin/sh\n"), 0o644); err != nil {
@@ -83,8 +84,8 @@ func TestStartNamesTheMissingInterpreter(t *testing.T) {
 	}
 }
 
-// A script that is its own interpreter, or whose interpreter is in another directory than the script seems to say, gets an
-// error that names both.
+// An error about a script that is its own interpreter, or whose relative interpreter is searched in the
+// working directory, names the script and the interpreter.
 func TestStartNamesScriptAndInterpreter(t *testing.T) {
 	job := executable(t, "job", "#!./job\n")
 	dir := filepath.Dir(job)
@@ -154,7 +155,7 @@ func TestScriptWithoutInterpreterIsRunByTheShell(t *testing.T) {
 	}
 }
 
-// A program that is not for this machine is no script: the shell would print its bytes.
+// A program for another machine is not run by the shell, which would interpret its bytes as commands.
 func TestShellRunsNoBinary(t *testing.T) {
 	foreign := []byte(elfNeeding(t, "/lib/none.so"))
 	foreign[18] = 0xff // e_machine

@@ -6,17 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process may lock a pipe for as long as it likes: splice(2) does while it waits for its socket. Who reads the pipe then, or closes an
-// end of it, waits with it, whatever comes. So meanwhile Run's goroutine lets go of the run, and another one stands in for it if that takes
-// long.
+// A process may lock a pipe indefinitely: splice(2) does that while it waits for a socket. A read or
+// close of the pipe then blocks, and cannot be interrupted. So Run's goroutine releases the baton, a
+// mutex that guards the run, before each call that may block. If the call takes longer than
+// standInAfter, the goroutine of standIn takes the baton and enforces the run's deadlines every
+// standInEvery.
 
 const (
 	standInAfter = 100 * time.Millisecond
 	standInEvery = 50 * time.Millisecond
 )
 
-// mayWait calls what reads or closes a pipe. Who calls it has the baton.
-// See docs/decisions/0054.
+// mayWait runs a call that reads or closes a pipe, without the baton. The caller holds the baton before
+// and after. See docs/decisions/0054.
 func (r *run) mayWait(call func()) {
 	if r.guard == nil {
 		r.guard = time.AfterFunc(standInAfter, r.standIn)
@@ -29,10 +31,10 @@ func (r *run) mayWait(call func()) {
 	r.guard.Stop()
 }
 
-// standIn enforces what is due while a call waits.
+// standIn enforces what is due while a call blocks.
 func (r *run) standIn() {
 	if !r.baton.TryLock() {
-		return // it does not wait any more
+		return // the call has returned
 	}
 	defer r.baton.Unlock()
 	fds := [2]unix.PollFd{{Fd: int32(r.pidfd), Events: unix.POLLIN}, {Fd: int32(r.w.wake), Events: unix.POLLIN}}
@@ -50,14 +52,15 @@ func (r *run) standIn() {
 			r.graceEnd, r.empty = time.Now().Add(r.c.OutputGrace), false
 		}
 	} else if now := time.Now(); now.After(r.letUntil(now)) {
-		left := r.left() // what has locked the pipe is there
+		left := r.left() // the process that has locked the pipe is one of them
 		r.r.Leftovers = max(r.r.Leftovers, len(left))
 		r.kill(left)
 	}
 	r.guard.Reset(standInEvery)
 }
 
-// letUntil is until when what is left of the tree may have a pipe locked, once the main process has ended.
+// letUntil returns until when leftover processes may keep a pipe locked, after the main process has
+// ended.
 func (r *run) letUntil(now time.Time) time.Time {
 	switch {
 	case !r.termAt.IsZero():

@@ -11,8 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A process that has the pipe of its output locked ends no later for that: by its timeout, or when the grace for what is left behind is
-// over. Whoever reads the pipe waits with it, which most of these do.
+// A command ends in time even if one of its processes has locked its output pipe: at its timeout, or
+// when the output grace period of leftover processes is over. During that time, Run's goroutine usually
+// blocks in a read of the pipe.
 func TestLockedPipesKeepNothing(t *testing.T) {
 	adopt(t)
 	self, err := os.Executable()
@@ -40,7 +41,7 @@ func TestLockedPipesKeepNothing(t *testing.T) {
 	all.Wait()
 }
 
-// noted is a command with a FIFO for what it notes, of which nothing is kept.
+// noted returns a command with a FIFO for its notes, which are discarded.
 func noted(t *testing.T, when, script string) *Command {
 	t.Helper()
 	self, err := os.Executable()
@@ -62,7 +63,7 @@ type noNotes struct{}
 func (noNotes) Noted([]byte) bool { return false }
 func (noNotes) Masks([][]byte)    {}
 
-// A command whose main process has ended is not over time because something of it has the notes locked, and that is told of.
+// A locked FIFO of a leftover process delays neither the end of its command nor its timeout.
 func TestLockedNotesDelayNoEnd(t *testing.T) {
 	adopt(t)
 	c := noted(t, "soon", `"$0" & sleep 0.3`)
@@ -72,7 +73,7 @@ func TestLockedNotesDelayNoEnd(t *testing.T) {
 	}
 }
 
-// What lives on may have the notes locked for good: they are given up.
+// A FIFO that a background process keeps locked is replaced.
 func TestLockedNotesAreGivenUp(t *testing.T) {
 	adopt(t)
 	c := noted(t, "late", `"$0" & :`)
@@ -99,7 +100,7 @@ func TestLockedNotesAreGivenUp(t *testing.T) {
 	}
 }
 
-// What a command has printed is read although a stranger had its notes locked when it ended.
+// The output of a command is read even if another process had locked the FIFO when the command ended.
 func TestLockedNotesLoseNoOutput(t *testing.T) {
 	adopt(t)
 	c := noted(t, "", `sleep 0.3; echo hello`)
@@ -123,7 +124,8 @@ func TestLockedNotesLoseNoOutput(t *testing.T) {
 	}
 }
 
-// What an orphan has printed is read also where the control group has ended and the orphan is not reaped yet.
+// The output of an orphan is read even if the control group is already empty and the orphan is not reaped
+// yet.
 func TestHeldOrphanMayHavePrinted(t *testing.T) {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Fatal(err)

@@ -17,11 +17,11 @@ import (
 	"github.com/queuectl/queuectl/internal/timerslack"
 )
 
-// inheritedUmask is the umask that needs no thread of its own; Prepare sets it.
-// See docs/decisions/0053.
+// inheritedUmask is the umask of this process, set by Prepare. A command with this umask needs no
+// thread with a separate umask. See docs/decisions/0053.
 const inheritedUmask = 0o022
 
-// start starts the command; if it cannot, the result says why.
+// start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.begun = time.Now()
 	r.heard = r.begun
@@ -77,11 +77,13 @@ func (r *run) start() bool {
 	return true
 }
 
-// execute starts the program: a script without an interpreter by /bin/sh, as execvp(3) does.
+// execute starts the program. It runs a script without an interpreter with /bin/sh, as execvp(3) does.
 func (r *run) execute(attr *syscall.ProcAttr) error {
 	path, argv := r.path, r.c.Argv
 	err := r.fork(path, argv, attr)
-	if r.w.cgroup != nil && errors.As(err, new(*shortageError)) { // an earlier command may have removed or changed the group
+	// An earlier command may have removed or changed the control group, so one failed start is repeated
+	// in a new group.
+	if r.w.cgroup != nil && errors.As(err, new(*shortageError)) {
 		r.w.dropCgroup()
 		if err = r.w.open(); err == nil {
 			err = r.fork(path, argv, attr)
@@ -93,12 +95,12 @@ func (r *run) execute(attr *syscall.ProcAttr) error {
 	return err
 }
 
-// notCloned is the pidfd of a child that was never made: syscall.ForkExec sets it as soon as
-// there is a child, to -1 if that then fails.
+// notCloned marks a start that created no child. Once a child exists, syscall.ForkExec sets the pidfd,
+// to -1 if the start then fails.
 const notCloned = -2
 
-// fork starts the program, in the control group if there is one. An error of the child, which
-// has the command's account and directory, is the command's own.
+// fork starts the program, in the worker's control group if it has one. An error of the child is the
+// command's own, because the child already has the command's account and directory.
 func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err error) {
 	if b := r.w.cgroup; b != nil && b.used && r.c.Limits.Tasks != 0 {
 		r.w.dropCgroup()
@@ -120,7 +122,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 	if b := r.w.cgroup; b != nil {
 		attr.Sys.UseCgroupFD, attr.Sys.CgroupFD, b.used = true, b.dir, true
 		if b.shared {
-			b.oomKills() // what was before is not this command's
+			b.oomKills() // discard counts of earlier commands
 		}
 	}
 	number := orphans.begin()
@@ -148,7 +150,7 @@ func (r *run) fork(path string, argv []string, attr *syscall.ProcAttr) (err erro
 	return nil
 }
 
-// limit has the kernel bound what the command uses, and names the limits that it cannot
+// limit sets the limits of the control group. It returns the names of the limits that it cannot
 // enforce.
 func (r *run) limit() (missing []string, err error) {
 	l := r.c.Limits
@@ -161,8 +163,8 @@ func (r *run) limit() (missing []string, err error) {
 	return slices.DeleteFunc(missing, func(what string) bool { return !asked[what] }), err
 }
 
-// openPipes makes the pipes of the output. They belong to whom the command runs as, so
-// that it can open /dev/stdout.
+// openPipes creates the output pipes. They belong to the command's account, so that the command can
+// open /dev/stdout.
 func (r *run) openPipes() error {
 	for i := range r.pipes {
 		var p [2]int
@@ -177,7 +179,7 @@ func (r *run) openPipes() error {
 	return nil
 }
 
-// give makes what was made for the command belong to whom it runs as.
+// give makes the command's account the owner of a file created for the command.
 func (r *run) give(fd int) error {
 	if r.c.As == nil {
 		return nil
@@ -185,8 +187,8 @@ func (r *run) give(fd int) error {
 	return ofAccount(unix.Fchown(fd, int(r.c.As.UID), int(r.c.As.GID)))
 }
 
-// ofAccount sorts an error of taking on an account: the kernel's want of memory is a
-// shortage, all else is the account's own fault.
+// ofAccount classifies an error of switching to an account. Lack of kernel memory is a shortage; every
+// other error is the account's own.
 func ofAccount(err error) error {
 	if errors.Is(err, unix.ENOMEM) {
 		return &shortageError{err}
@@ -194,7 +196,7 @@ func ofAccount(err error) error {
 	return err
 }
 
-// stdin is a descriptor to read the command's input from.
+// stdin opens the command's standard input.
 func (r *run) stdin() (fd int, err error) {
 	switch {
 	case r.c.StdinFile != "":
@@ -222,15 +224,15 @@ func (r *run) stdin() (fd int, err error) {
 	return fd, nil
 }
 
-// stdinError is a command's own fault: its input cannot be read.
+// stdinError means that the command's input file cannot be read, which its user must fix.
 type stdinError struct{ error }
 
-// Unwrap is why.
+// Unwrap returns the reason.
 func (e *stdinError) Unwrap() error { return e.error }
 
-// descriptorsOut reports whether an error of opening a command's file is this process's want
-// of descriptors. The user's own file system can return these numbers too, so it looks
-// whether this process can open anything.
+// descriptorsOut reports whether opening a command's file failed because no file descriptors are left
+// in this process or system. A user's own file system can return the same error numbers. So
+// descriptorsOut checks whether this process can open any file.
 func descriptorsOut(err error) bool {
 	if !errors.Is(err, unix.EMFILE) && !errors.Is(err, unix.ENFILE) {
 		return false
@@ -243,10 +245,12 @@ func descriptorsOut(err error) bool {
 }
 
 func openStdin(path string) (int, error) {
-	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY // a FIFO would wait for its writer
-	// The links of /proc lead to what this process has open, whoever may open that.
+	// O_NONBLOCK: opening a FIFO must not wait for its writer.
+	const flags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+	// RESOLVE_NO_MAGICLINKS: links in /proc lead to files that this process has open, without a
+	// permission check.
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
-	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or a sandbox of then
+	if err == unix.ENOSYS || err == unix.EPERM { // before Linux 5.6, or in a sandbox that blocks openat2
 		fd, err = unix.Open(path, flags, 0)
 	}
 	if err != nil {
@@ -258,7 +262,7 @@ func openStdin(path string) (int, error) {
 	case err != nil:
 	case stat.Mode&unix.S_IFMT != unix.S_IFREG:
 		err = Unusable(path + " is not a regular file")
-	case system.Type == unix.PROC_SUPER_MAGIC: // it may be about this process, which is not the job's
+	case system.Type == unix.PROC_SUPER_MAGIC: // its content may be about this process, not about the job
 		err = Unusable(fmt.Sprintf("%s is a /proc file, not a regular file", path))
 	}
 	if err != nil {
@@ -268,11 +272,12 @@ func openStdin(path string) (int, error) {
 	return fd, nil
 }
 
-// busyTries is how often a program is tried again that is open for writing.
+// busyTries is how many times the start of a program is retried while the program is open for writing
+// (ETXTBSY).
 const busyTries = 3
 
-// forkExec starts a program. A umask other than ours is set on a thread that has
-// its file-system attributes to itself and ends with the call.
+// forkExec starts a program. To set another umask, it uses a thread that does not share its file-system
+// attributes. The thread restores inheritedUmask at the end.
 func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pid int, err error) {
 	tries := 0
 	start := func() (int, error) {
@@ -285,7 +290,8 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 			if err != syscall.ETXTBSY || tries == busyTries {
 				return pid, err
 			}
-			tries++ // another fork of ours may hold the just-written file open until its exec
+			// A concurrent fork of this process may hold the newly written file open until its exec.
+			tries++
 			time.Sleep(time.Millisecond)
 		}
 	}
@@ -302,15 +308,16 @@ func forkExec(path string, argv []string, attr *syscall.ProcAttr, umask int) (pi
 	return start()
 }
 
-// shortageError is a start's failure for want of what this process needs: descriptors, a
-// child, memory of the kernel's, a control group. Whatever a command names is never one.
+// shortageError means that a start failed because this process lacks a resource: descriptors, a child
+// process, kernel memory or a control group. An error about a file that the command names is never a
+// shortageError.
 type shortageError struct{ error }
 
-// Unwrap is why.
+// Unwrap returns the reason.
 func (e *shortageError) Unwrap() error { return e.error }
 
-// startFailed notes why a command did not start: this process lacks a resource, or the command itself is wrong. In
-// the second case the exit code is the one that a shell would give.
+// startFailed records why a command did not start. Either this process lacks a resource, or the command
+// itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
 	r.r.EndedAt = time.Now()
 	if errors.As(err, new(*shortageError)) {
@@ -363,16 +370,16 @@ func enterable(dir string) error {
 func (r *run) program() (path string, err error) {
 	c := r.c
 	if strings.HasPrefix(c.Argv[0], "-") && strings.Contains(c.Argv[0], "/") {
-		return "./" + c.Argv[0], nil // a shell that runs it would take it for an option
+		return "./" + c.Argv[0], nil // a shell that runs it would parse a leading "-" as an option
 	}
 	if strings.Contains(c.Argv[0], "/") {
-		return c.Argv[0], nil // execve says what is wrong with it
+		return c.Argv[0], nil // if it is wrong, execve returns the error
 	}
 	return lookUp(c.As, func() (string, error) { return lookPath(c.Argv[0], c.Env, c.Dir, time.Now().Add(StartWithin)) }, nil)
 }
 
-// lookPath finds a program as execvp does, with the command's own PATH. It ends once it is too
-// late: a PATH may have a hundred thousand folders.
+// lookPath finds a program in the command's PATH, as execvp does. It stops at the time until, because a
+// PATH may contain a hundred thousand directories.
 func lookPath(name string, env []string, dir string, until time.Time) (string, error) {
 	path := "/usr/local/bin:/usr/bin:/bin"
 	for _, e := range env {

@@ -16,10 +16,10 @@ import (
 	"github.com/queuectl/queuectl/output"
 )
 
-// cookies counts commands, of which each has a cookie of its own.
+// cookies counts commands, so that each gets a unique cookie.
 var cookies atomic.Int64
 
-// command is a command with what tests do not care about.
+// command returns a command with defaults for tests.
 func command(t *testing.T, argv ...string) *Command {
 	t.Helper()
 	dir := t.TempDir()
@@ -31,7 +31,7 @@ func command(t *testing.T, argv ...string) *Command {
 	}
 }
 
-// said is what a command has printed.
+// said returns what a command has printed.
 func (c *Command) said(t *testing.T) string {
 	t.Helper()
 	var text strings.Builder
@@ -45,8 +45,8 @@ func (c *Command) said(t *testing.T) string {
 	return text.String()
 }
 
-// leased makes a copy of a program that nobody can open until the test ends: this process
-// holds a lease on it and never gives way.
+// leased creates a copy of a program that cannot be opened until the test ends. This process holds a
+// lease on it and never releases it.
 func leased(t *testing.T, program string) (path string) {
 	t.Helper()
 	raw, err := os.ReadFile(program)
@@ -71,8 +71,8 @@ func leased(t *testing.T, program string) (path string) {
 	return path
 }
 
-// An error about a file that a command names is the command's own fault, whatever its number, because users can make
-// the kernel return any. It is lasting if the file is missing or of the wrong kind.
+// An error about a file that a command names is never a shortage, because users can make the kernel
+// return any error number. It is lasting if the file is missing or of the wrong kind.
 func TestWhatACommandNamesIsItsOwnFault(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -103,13 +103,13 @@ func TestWhatACommandNamesIsItsOwnFault(t *testing.T) {
 	}
 }
 
-// An account that has all the processes it may have is refused by the kernel at the
-// program's start: that is the account's shortage, not this process's.
+// If an account has reached its limit of processes, the kernel refuses the start of its program. That
+// is the fault of the account, not a shortage of this process.
 func TestAccountWithoutProcessesIsItsOwnFault(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, who can be others")
 	}
-	other := exec.Command("/bin/cat") // the account has a process already
+	other := exec.Command("/bin/cat") // the account then has a process
 	other.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 2, Gid: 2}}
 	if _, err := other.StdinPipe(); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestAccountWithoutProcessesIsItsOwnFault(t *testing.T) {
 	}
 }
 
-// restrict sets a soft limit of this process until the test ends, or until restore is called.
+// restrict sets a soft limit of this process until restore is called or the test ends.
 func restrict(t *testing.T, resource int, n uint64) (restore func()) {
 	t.Helper()
 	var old unix.Rlimit
@@ -146,8 +146,8 @@ func restrict(t *testing.T, resource int, n uint64) (restore func()) {
 	return func() { set(old) }
 }
 
-// A process without a free descriptor starts nothing, and charges no command for it: not
-// for an output that it cannot make, nor for an input that it cannot open.
+// If no file descriptors are left, a start fails as a shortage, no matter whether a pipe or an input
+// file needs the descriptor.
 func TestWantOfDescriptorsIsAShortage(t *testing.T) {
 	input := filepath.Join(t.TempDir(), "input")
 	if err := os.WriteFile(input, []byte("fed"), 0o600); err != nil {

@@ -19,15 +19,15 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// pipeSize is what a pipe holds, and what is read at once.
+// pipeSize is the capacity of a pipe and the size of one read, in bytes.
 const pipeSize = 32 << 10
 
-// start starts the command; if it cannot, the result says why.
+// start starts the command. If it fails, the result contains the reason.
 func (r *run) start() bool {
 	r.begun, r.from = time.Now(), r.w.sys.awake()
 	r.r.StartedAt, r.r.EndedAt = r.begun, r.begun
 	std := [3]windows.Handle{r.w.null, 0, 0}
-	defer func() { // the command has its own
+	defer func() { // the command has its own copies of these handles
 		for _, h := range std {
 			if h != 0 && h != r.w.null {
 				windows.CloseHandle(h)
@@ -48,7 +48,7 @@ func (r *run) start() bool {
 	}
 	if r.input != nil {
 		r.loops.Go(func() {
-			io.WriteString(r.input, r.c.Stdin) // as much as it reads
+			io.WriteString(r.input, r.c.Stdin) // stops when the command stops reading
 			r.input.Close()
 		})
 	}
@@ -60,7 +60,7 @@ func (r *run) start() bool {
 	return true
 }
 
-// prepare makes what the command inherits, and its tree.
+// prepare creates the handles that the command inherits, and its job object.
 func (r *run) prepare(std *[3]windows.Handle) (err error) {
 	if r.c.As != nil {
 		return errors.New("commands cannot run as another account on Windows")
@@ -94,8 +94,8 @@ func (r *run) prepare(std *[3]windows.Handle) (err error) {
 	return err
 }
 
-// launch starts the main process inside the tree's job object, with its three standard
-// handles and no other.
+// launch starts the main process inside the tree's job object. The process inherits its three standard
+// handles and no other handle.
 func (r *run) launch(std [3]windows.Handle) error {
 	given, err := r.environ()
 	if err != nil {
@@ -105,7 +105,7 @@ func (r *run) launch(std [3]windows.Handle) error {
 	if err != nil {
 		return &folderError{err}
 	}
-	defer windows.CloseHandle(folder) // it is there until the program is in it
+	defer windows.CloseHandle(folder) // the directory must exist until the program runs in it
 	env := environment(given, r.c.Cookie)
 	block, err := envBlock(env)
 	if err != nil {
@@ -168,8 +168,8 @@ func (r *run) launch(std [3]windows.Handle) error {
 	return nil
 }
 
-// whose is what kept a program from starting: want of memory is the command's own limit
-// where the machine could give it all that it may have.
+// whose classifies an error of starting a program. Lack of memory is caused by the command's own limit
+// if the machine has as much free memory as the limit allows.
 func (r *run) whose(err error) error {
 	if l := r.c.Limits.Memory; l > 0 && isOf(err, ofMemory) && r.w.sys.room() >= uint64(l) {
 		return &limitError{"memory", errors.New("the limit is too low for the program to start; use a higher limit")}
@@ -181,11 +181,11 @@ func isOf(err error, list []syscall.Errno) bool {
 	return slices.ContainsFunc(list, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// inherited lets a command have a handle that its start names.
+// inherited makes a handle inheritable. A command still inherits only the handles that its start lists.
 var inherited = windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), InheritHandle: 1}
 
-// openInherited opens a file that a command may have. Where the path leads
-// to another program's pipe, that program cannot act as this account.
+// openInherited opens a file that a command may inherit. If the path leads to a pipe of another
+// program, that program cannot impersonate this account.
 func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 	path16, err := windows.UTF16PtrFromString(path)
 	if err != nil {
@@ -199,7 +199,7 @@ func openInherited(path string, access, flags uint32) (windows.Handle, error) {
 	return h, nil
 }
 
-// ownOnly are the rights on a pipe: this account's, and nobody else's.
+// ownOnly grants rights on a pipe only to the account of this process.
 var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
@@ -212,8 +212,8 @@ var ownOnly = sync.OnceValues(func() (*windows.SecurityAttributes, error) {
 	return &windows.SecurityAttributes{Length: uint32(unsafe.Sizeof(windows.SecurityAttributes{})), SecurityDescriptor: sd}, nil
 })
 
-// pipe makes a pipe to or from a command. Our end can be released at any time, by
-// closing it; the command's end is an ordinary one.
+// pipe creates a pipe to or from a command. Closing this process's end unblocks its reads and writes at
+// any time. The command's end is an ordinary handle.
 func pipe(access uint32) (ours *os.File, theirs windows.Handle, err error) {
 	rights, err := ownOnly()
 	if err != nil {
@@ -254,14 +254,15 @@ func connected(f *os.File) (yes bool) {
 	return err == nil && yes
 }
 
-// stdinError is a command's own fault: its input cannot be read.
+// stdinError means that the command's input file cannot be read, which its user must fix.
 type stdinError struct{ error }
 
-// Unwrap is why: a shortage is not the command's fault.
+// Unwrap returns the reason, so that a shortage is recognised.
 func (e *stdinError) Unwrap() error { return e.error }
 
 func openStdin(path string) (windows.Handle, error) {
-	h, err := openInherited(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS) // which opens folders, to say that they are
+	// The flag allows opening a directory, which is then rejected below.
+	h, err := openInherited(path, windows.GENERIC_READ, windows.FILE_FLAG_BACKUP_SEMANTICS)
 	if err != nil {
 		return 0, err
 	}
@@ -280,8 +281,8 @@ func openStdin(path string) (windows.Handle, error) {
 	return h, nil
 }
 
-// startFailed notes why a command did not start: this process lacks a resource, or the command itself is wrong. In
-// the second case the exit code is the one that a shell would give.
+// startFailed records why a command did not start. Either this process lacks a resource, or the command
+// itself is wrong. In the second case, the exit code is the one that a shell would return.
 func (r *run) startFailed(err error) {
 	r.r.EndedAt, r.r.SessionEnds = time.Now(), r.w.sys.ending()
 	var stranger *strangerError
@@ -320,8 +321,9 @@ func (r *run) startFailed(err error) {
 	r.r.CannotStart, r.r.Error = Lasting(err), fmt.Sprintf("start %s: %v", r.c.Argv[0], err)
 }
 
-// shortages are what Windows says for want of processes, handles or the kernel's memory,
-// or when it fails itself, which is no fault of a command's, and ofMemory for want of a program's.
+// shortages are the errors of Windows for a lack of processes, handles or kernel memory, and for
+// internal errors of Windows. None of them is the command's fault. ofMemory are the errors for a lack
+// of memory for a program.
 var (
 	shortages = []syscall.Errno{
 		windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_PROC_SLOTS, windows.ERROR_MAX_THRDS_REACHED, windows.ERROR_NO_SYSTEM_RESOURCES,
@@ -333,21 +335,22 @@ var (
 	}
 )
 
-// folderError is a command's own fault: it cannot be in its folder.
+// folderError means that the command cannot use its working directory, which its user must fix.
 type folderError struct{ error }
 
-// Unwrap is why: a shortage is not the command's fault.
+// Unwrap returns the reason, so that a shortage is recognised.
 func (e *folderError) Unwrap() error { return e.error }
 
-// openFolder opens the folder that a command is to be in as it does itself, "" for none: a program that may not enter
-// its folder is started all the same, in another one. The caller closes it.
+// openFolder opens the working directory of a command with the access that the command needs. Windows
+// would start a program that may not enter its directory in another directory. It returns 0 if dir is
+// "". The caller closes the handle.
 func openFolder(dir string) (windows.Handle, error) {
 	if dir == "" {
 		return 0, nil
 	}
 	switch info, err := os.Stat(dir); {
 	case err != nil:
-		return 0, err // which says of most what is wrong
+		return 0, err // its error is usually the more exact one
 	case !info.IsDir():
 		return 0, fmt.Errorf("%s is %w", dir, errNotDirectory)
 	}
@@ -366,18 +369,19 @@ func openFolder(dir string) (windows.Handle, error) {
 // isCmd reports whether a program is cmd.exe.
 func isCmd(path string) bool { return strings.EqualFold(filepath.Base(path), "cmd.exe") }
 
-// ofNetwork reports whether a folder has a UNC path.
+// ofNetwork reports whether a directory has a UNC path.
 func ofNetwork(dir string) bool {
 	dir = strings.ToUpper(strings.ReplaceAll(dir, "/", `\`))
 	return strings.HasPrefix(dir, `\\?\UNC\`) || strings.HasPrefix(dir, `\\`) && !strings.HasPrefix(dir, `\\?\`) && !strings.HasPrefix(dir, `\\.\`)
 }
 
-// environment is a command's environment, sorted: the last variable of a name is the
-// one, in whatever case, and what every program on Windows needs is ours if it has none.
+// environment returns a command's environment, sorted. If a name occurs several times, in any case, the
+// last variable wins. Variables that every program on Windows needs default to those of this process.
 func environment(env []string, cookie string) []string {
 	last := map[string]string{}
 	name := func(e string) string {
-		n, _, _ := strings.Cut(e[min(1, len(e)):], "=") // names of folders by drive begin with =
+		// Variables with the current directory of a drive begin with =.
+		n, _, _ := strings.Cut(e[min(1, len(e)):], "=")
 		return strings.ToUpper(e[:min(1, len(e))] + n)
 	}
 	for _, n := range []string{"SystemRoot", "SystemDrive", "windir", "ComSpec", "PATHEXT", "TEMP", "TMP"} {
@@ -398,7 +402,7 @@ func environment(env []string, cookie string) []string {
 	return sorted
 }
 
-// envBlock is an environment as CreateProcess wants it.
+// envBlock encodes an environment for CreateProcess.
 func envBlock(env []string) ([]uint16, error) {
 	var block []uint16
 	for _, e := range env {
@@ -410,7 +414,7 @@ func envBlock(env []string) ([]uint16, error) {
 	return append(block, 0), nil
 }
 
-// variable looks a variable up in an environment.
+// variable returns the value of a variable in an environment.
 func variable(env []string, name string) string {
 	for _, e := range env {
 		if n, v, _ := strings.Cut(e, "="); strings.EqualFold(n, name) {
@@ -425,8 +429,8 @@ func cmdPath() (string, error) {
 	return system + `\cmd.exe`, err
 }
 
-// lookProgram finds a program: by its path from the command's folder, or in the
-// command's own PATH. The folder itself is searched only if PATH names it.
+// lookProgram finds a program, by its path relative to the command's directory or in the command's
+// PATH. It searches the command's directory itself only if PATH contains it.
 func lookProgram(name string, env []string, dir string) (string, error) {
 	endings := filepath.SplitList(variable(env, "PATHEXT"))
 	if len(endings) == 0 {
@@ -450,7 +454,7 @@ func lookProgram(name string, env []string, dir string) (string, error) {
 	return "", fmt.Errorf("%w in PATH", fs.ErrNotExist)
 }
 
-// within is a path, from a folder if it is relative.
+// within resolves a path relative to dir.
 func within(dir, path string) string {
 	switch {
 	case dir == "" || filepath.VolumeName(path) != "":
@@ -461,7 +465,8 @@ func within(dir, path string) string {
 	return filepath.Join(dir, path)
 }
 
-// runnable is a file's path with the ending that makes it a program; "" is none.
+// runnable returns the path of a file with the extension that makes it a program; "" if no such file
+// exists.
 func runnable(path string, endings []string) string {
 	if filepath.Ext(path) != "" {
 		endings = append([]string{""}, endings...)

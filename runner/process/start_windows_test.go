@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// A pipe that was written nothing to is open; one whose writers are gone is not.
+// A pipe without data is connected. A pipe whose writers are gone is not.
 func TestPipeKnowsItsEnd(t *testing.T) {
 	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {
@@ -30,7 +30,7 @@ func TestPipeKnowsItsEnd(t *testing.T) {
 	}
 }
 
-// A pipe can be opened once, by its name, which nobody can guess, and not by others.
+// A pipe can be opened only once, and only by this account. Its name is random.
 func TestPipeIsPrivate(t *testing.T) {
 	ours, theirs, err := pipe(windows.PIPE_ACCESS_OUTBOUND)
 	if err != nil {
@@ -49,7 +49,7 @@ func TestPipeIsPrivate(t *testing.T) {
 	}
 }
 
-// Text is read to its end, and a command that reads none of it holds nobody up.
+// A command reads all of its standard input text. A command that reads none of it ends without delay.
 func TestStdinText(t *testing.T) {
 	text := strings.Repeat("line\r\n\x1a\x00", 1<<17)
 	c := command(t, "cat")
@@ -67,7 +67,8 @@ func TestStdinText(t *testing.T) {
 	}
 }
 
-// Input may be a regular file, which others may change meanwhile, and nothing else.
+// Standard input may be a regular file, which other processes may change at the same time, and no other
+// kind of file.
 func TestStdinFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in put")
 	if err := os.WriteFile(path, []byte("from\x1a a file"), 0o600); err != nil {
@@ -89,7 +90,7 @@ func TestStdinFile(t *testing.T) {
 	}
 }
 
-// A command that cannot be started gets the code that a shell would give.
+// A command that cannot start gets the exit code that a shell would return.
 func TestStartFails(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "text.exe")
@@ -123,7 +124,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-// Paths of the network are known, however they are written.
+// Network paths are recognised in every spelling.
 func TestPathsOfTheNetwork(t *testing.T) {
 	for dir, of := range map[string]bool{
 		`C:\x`: false, `\\?\C:\x`: false, `\\.\C:\x`: false, `C:`: false, ``: false,
@@ -135,7 +136,7 @@ func TestPathsOfTheNetwork(t *testing.T) {
 	}
 }
 
-// A shell's line, or a batch file, is refused in a folder of the network; another program is not.
+// cmd.exe and batch files are rejected in a network directory. Other programs are not.
 func TestCmdInAFolderOfTheNetwork(t *testing.T) {
 	root := `\\localhost\` + strings.Replace(filepath.VolumeName(t.TempDir()), ":", "$", 1)
 	h, err := openFolder(root)
@@ -152,8 +153,8 @@ func TestCmdInAFolderOfTheNetwork(t *testing.T) {
 	}
 }
 
-// A program that could not be loaded for want of a part of the desktop heap is not at fault; one that had said
-// something ended so itself.
+// A program that ends because the desktop heap is full, without printing anything, is a shortage. If it
+// has printed something, its exit code is its own.
 func TestWantOfADesktopIsAShortage(t *testing.T) {
 	if r, _, _ := do(t, command(t, "exit", "3221225794")); !r.Shortage || r.ExitCode != -1 || !strings.Contains(r.Error, "desktop heap") {
 		t.Errorf("without a word: %+v", r)
@@ -166,8 +167,8 @@ func TestWantOfADesktopIsAShortage(t *testing.T) {
 	}
 }
 
-// Want of memory or handles is a shortage and not the command's fault, and so is a job
-// object that somebody else has made in its name.
+// Lack of memory or handles is a shortage, not the fault of the command. So is a job object of the same
+// name that another process has created.
 func TestShortage(t *testing.T) {
 	for _, errno := range []syscall.Errno{windows.ERROR_COMMITMENT_LIMIT, windows.ERROR_TOO_MANY_OPEN_FILES, windows.ERROR_NO_SYSTEM_RESOURCES, windows.ERROR_INTERNAL_ERROR} {
 		w := NewWorker(nil)
@@ -190,7 +191,8 @@ func TestShortage(t *testing.T) {
 	}
 }
 
-// A program that a policy of the machine keeps from running is refused, and who keeps it is named, and where that is to be read.
+// If a policy of the machine blocks a program, the error names the policy and the event log with the
+// details.
 func TestPolicyIsNamed(t *testing.T) {
 	for code, want := range map[syscall.Errno]string{1260: "AppLocker", 4551: "WDAC", 225: "virus scanner", windows.ERROR_ACCESS_DENIED: ""} {
 		w := NewWorker(nil)
@@ -208,8 +210,8 @@ func TestPolicyIsNamed(t *testing.T) {
 	}
 }
 
-// A program that its own limit of memory keeps from starting is not started again and again
-// as if the machine had none: that is so only where it has less than the limit.
+// A program that its own memory limit keeps from starting is not a shortage, so it is not retried
+// without end. It is a shortage only if the machine has less memory than the limit.
 func TestLimitTooLowToStart(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
@@ -241,7 +243,7 @@ func TestLimitTooLowToStart(t *testing.T) {
 	}
 }
 
-// Programs get their arguments as they were given.
+// Arguments reach the program unchanged.
 func TestArgumentsReachTheProgram(t *testing.T) {
 	want := []string{"", "a b", `"`, `\"`, `a\\b`, `c:\dir\`, `c:\a dir\`, "tab\tline\n", "%PATH%", "^&|<>!", "é😀", `"a" "b"`}
 	_, stdout, _ := do(t, command(t, "args", want...))
@@ -251,7 +253,7 @@ func TestArgumentsReachTheProgram(t *testing.T) {
 	}
 }
 
-// cmd.exe reads its text by its own rules.
+// cmd.exe parses its text by its own rules.
 func TestCmdReadsItsText(t *testing.T) {
 	self, _ := os.Executable()
 	for text, want := range map[string]string{
@@ -269,7 +271,7 @@ func TestCmdReadsItsText(t *testing.T) {
 	}
 }
 
-// A batch file gets its arguments; what it would not get as it is, is refused.
+// Arguments reach a batch file unchanged. An argument that would not is rejected.
 func TestBatchFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "a dir")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -297,7 +299,8 @@ func TestBatchFile(t *testing.T) {
 	}
 }
 
-// The last variable of a name is the one, in whatever case; what Windows needs is there.
+// If a variable occurs several times, in any case, the last one wins. Variables that Windows needs are
+// always set.
 func TestEnvironment(t *testing.T) {
 	c := command(t, "env")
 	c.Env = []string{roleName + "=1", "a=1", "A=2", "b=", "=C:=C:\\x", "systemroot=" + os.Getenv("SystemRoot"), "zz=é"}
@@ -323,7 +326,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A command has its three handles of ours and no other.
+// A command inherits only its three standard handles.
 func TestNothingElseIsInherited(t *testing.T) {
 	ours, theirs, err := pipe(windows.PIPE_ACCESS_INBOUND)
 	if err != nil {

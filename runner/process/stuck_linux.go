@@ -7,9 +7,8 @@ import (
 	"time"
 )
 
-// giveUp notes what outlives SIGKILL: a process that waits in the kernel, for a disk
-// or a server that does not answer.
-// See docs/decisions/0047.
+// giveUp records processes that survive SIGKILL. They wait in the kernel for a disk or a server that
+// does not answer. See docs/decisions/0047.
 func (r *run) giveUp(left []proc) {
 	r.r.StuckPID = left[0].pid
 	r.r.Error = fmt.Sprintf("%d processes of the job still exist %v after SIGKILL; the first has pid %d", len(left), r.c.Patience, r.r.StuckPID)
@@ -19,18 +18,18 @@ func (r *run) giveUp(left []proc) {
 	}
 }
 
-// endTracer ends the process of the job's account that traces one: it can keep what it traces from
-// its end for as long as it likes, and so the worker.
+// endTracer ends the process that traces pid, if it belongs to the job's account. A tracer can keep its
+// tracee from ending indefinitely, and so occupy the worker.
 func (r *run) endTracer(pid int) {
 	tracer := tracerOf(pid)
 	p, ok := stat(tracer)
 	if ok && tracer != os.Getpid() {
 		of := r.c.uid()
-		End(tracer, p.ticks, &of) // what cannot be ended stays as it is
+		End(tracer, p.ticks, &of) // a tracer that cannot be ended stays
 	}
 }
 
-// giveUpMain gives up a tree whose main process has not ended.
+// giveUpMain gives up a tree whose main process survives SIGKILL.
 func (r *run) giveUpMain(left []proc) {
 	main, ok := stat(r.pid)
 	if !ok {
@@ -43,8 +42,8 @@ func (r *run) giveUpMain(left []proc) {
 	r.w.running = false
 }
 
-// letTracer gives up a main process that has ended and whose end a tracer keeps. It takes
-// nothing but its number, so no worker waits for it.
+// letTracer gives up a main process that has ended but whose tracer withholds its exit status. Such a
+// process uses only a pid, so no worker waits for it.
 func (r *run) letTracer() {
 	r.r.Traced, r.exited = true, true
 	r.r.Error = fmt.Sprintf("pid %d has ended, but the process that traces it (ptrace) has not collected its exit status", r.pid)
@@ -52,15 +51,15 @@ func (r *run) letTracer() {
 	r.w.running = false
 	r.w.mu.Unlock()
 	r.endTracer(r.pid)
-	go func() { // ends with the tracer, or this process
+	go func() { // returns when the tracer ends; otherwise it runs until this process ends
 		for ok := false; !ok; _, _, ok, _ = orphans.reap(r.pid) {
 			time.Sleep(time.Second)
 		}
 	}()
 }
 
-// Linger waits until what the last Run has given up is gone, or stop is closed. It
-// is for the goroutine that called Run.
+// Linger waits until the processes that the last Run has given up are gone, or stop is closed. It must
+// be called by the goroutine that called Run.
 func (w *Worker) Linger(stop <-chan struct{}) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		w.stuck = slices.DeleteFunc(w.stuck, gone)
@@ -75,7 +74,7 @@ func (w *Worker) Linger(stop <-chan struct{}) {
 	}
 }
 
-// gone reports whether a process has ended, and reaps it if it is ours.
+// gone reports whether a process has ended. It reaps the process if it is a child of this process.
 func gone(p proc) bool {
 	now, ok := stat(p.pid)
 	if !ok || now.ticks != p.ticks {
@@ -84,6 +83,6 @@ func gone(p proc) bool {
 	if now.alive() {
 		return false
 	}
-	_, _, ok, _ = orphans.reap(p.pid) // another's child is not ours to reap
+	_, _, ok, _ = orphans.reap(p.pid) // fails if another process is the parent
 	return ok
 }

@@ -17,30 +17,30 @@ import (
 	"github.com/queuectl/queuectl/internal/timerslack"
 )
 
-// The main thread of a process that runs commands starts none: it keeps to the
-// main goroutine, so that the kernel's list of its children names orphans alone.
-// Only an init function is sure to be on that thread.
+// The main thread of a process that runs commands forks no commands, because only the main goroutine
+// runs on it. The kernel's list of the main thread's children then contains only orphans. Only an init
+// function is sure to run on the main thread.
 func init() {
 	if os.Getenv(preparedName) != "" {
 		runtime.LockOSThread()
 	}
 }
 
-// Prepare makes this process fit to run commands: a session of its own, orphans
-// come to it, only descriptors 0, 1 and 2 are inherited, umask 022, no signal is
-// ignored or blocked in commands, and none reports the end of a child.
+// Prepare prepares this process for running commands. It gets its own session, adopts orphans, passes
+// on only descriptors 0, 1 and 2, and has umask 022. No signal is ignored or blocked in commands. The
+// end of a child raises no signal handler.
 //
-// It starts the program again, once, because the limit of 1,024 descriptors that
-// commands see must hold when the Go runtime notes what to give them.
+// Prepare executes the program again, once. Commands must get a limit of 1,024 open files, so that
+// limit must hold when the Go runtime records the limit that it passes on.
 func Prepare() error {
 	if os.Getenv(preparedName) == "" {
 		return restart()
 	}
 	os.Unsetenv(preparedName)
 	if name, err := unix.BytePtrFromString(filepath.Base(os.Args[0])); err == nil {
-		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // else ps would show "exe"
+		unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(name)), 0, 0, 0) // otherwise, ps would show "exe"
 	}
-	unix.Setsid() // fails only for a leader, who has a session
+	unix.Setsid() // fails only for a session leader, which already has a session
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set the subreaper attribute: %w", err)
 	}
@@ -72,10 +72,9 @@ func restart() error {
 	return timerslack.Exec(append(os.Environ(), preparedName+"=1"))
 }
 
-// hearNoChild gives SIGCHLD its default back: it is dropped where it is raised,
-// and the ended child stays until somebody waits for it. Workers see ends by
-// pidfd; the Go runtime's handler would only interrupt them, once a job.
-// See docs/decisions/0039.
+// hearNoChild resets SIGCHLD to its default action: the kernel discards the signal, and an ended child
+// stays a zombie until it is reaped. Workers see the end of a child on its pidfd. The Go runtime's
+// handler would only interrupt them once for each command. See docs/decisions/0039.
 func hearNoChild() error {
 	var none [8]uintptr // larger than the kernel's struct sigaction
 	if _, _, failed := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(unix.SIGCHLD), uintptr(unsafe.Pointer(&none)), 0, 8, 0, 0); failed != 0 {
@@ -84,21 +83,21 @@ func hearNoChild() error {
 	return nil
 }
 
-// treeOf lists the living processes of a tree, the main one excepted: those of its session
-// or group, those of its account that carry its cookie, and their descendants. A cookie of
-// another account's process is forged.
+// treeOf lists the living processes of a tree, except the main one. It finds processes in the session
+// or group of the main process, processes of the account that carry the tree's cookie, and all their
+// descendants. A cookie in a process of another account is forged.
 func treeOf(main int, cookie string, uid uint32) []proc {
 	return treeIn(processes.now(), main, cookie, uid)
 }
 
-// treeIn is treeOf by one look.
+// treeIn does the same as treeOf, in the result of one scan.
 func treeIn(l *look, main int, cookie string, uid uint32) []proc {
 	return members(l.procs, func(p proc) bool {
 		return p.sid == main || p.pgid == main || p.ppid == main || l.owns(uid, p.pid) && l.cookie(p.pid) == cookie
 	}, main)
 }
 
-// members lists those living of these processes that belong, and their descendants.
+// members returns the living processes for which belongs is true, and all their descendants.
 func members(procs []proc, belongs func(proc) bool, except int) []proc {
 	self := os.Getpid()
 	in := map[int]bool{}
@@ -131,12 +130,12 @@ func endAll(procs []proc) {
 	}
 }
 
-// send sends a signal to a process that was looked at, if may, which may be nil, says so:
-// never to a stranger that got its number since.
+// send sends a signal to a process that was seen earlier, if may is nil or returns true. It never sends
+// it to another process that has got the same pid since.
 func send(p proc, number unix.Signal, may func() bool) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
-		return // it is gone
+		return // the process has ended
 	}
 	if now, ok := stat(p.pid); ok && now.ticks == p.ticks && (may == nil || may()) {
 		unix.PidfdSendSignal(fd, number, nil, 0)
@@ -144,11 +143,12 @@ func send(p proc, number unix.Signal, may func() bool) {
 	unix.Close(fd)
 }
 
-// EndTrees ends, with SIGKILL, every process that is known to be a dead runner's: those of
-// its session, those with one of the cookies, and those of the trees. A tree's main process
-// is known by its cookie or, if it shows none, by when it started; its session and group are
-// the tree's as long as a process with its cookie, or the main process itself, is in them. It
-// returns those it met, and, after patience, those that are left. The caller is no member.
+// EndTrees sends SIGKILL to every process that is known to belong to a dead runner: processes in its
+// session, processes with one of the cookies, and processes of the trees. EndTrees recognises the main
+// process of a tree by its cookie or, if it shows none, by its start time. The session and group of the
+// main process belong to the tree if they contain the main process itself or a process with the tree's
+// cookie. EndTrees returns the processes that it found (met), and those that still live after patience
+// (stuck). It never ends the caller.
 func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 	known, numbers := map[string]bool{}, map[string]bool{}
 	for _, c := range d.Cookies {
@@ -168,9 +168,9 @@ func EndTrees(d Dead, patience time.Duration) (met, stuck []Left) {
 	for pause, first := time.Millisecond, true; ; pause, first = min(2*pause, 50*time.Millisecond), false {
 		session := d.Leader
 		if p, ok := stat(d.Leader); session == 0 || ok && p.ticks != d.Ticks {
-			session = -1 // the number is somebody else's now, so nobody of the old session lives
+			session = -1 // another process has the pid now, so the old session is empty
 		}
-		sure := map[int]bool{} // sessions and groups of the trees
+		sure := map[int]bool{} // ids of sessions and groups that belong to the trees
 		for _, p := range all() {
 			if t, ok := mains[p.pid]; ok && t.began(p) {
 				sure[p.pid] = true
@@ -211,7 +211,7 @@ func lefts(procs []proc) (list []Left) {
 	return list
 }
 
-// lastNumbers are the last two parts of a cookie, with the point before each.
+// lastNumbers returns the last two parts of a cookie, each with the dot before it.
 func lastNumbers(cookie string) string {
 	i := strings.LastIndexByte(cookie, '.')
 	if i < 0 {
@@ -221,14 +221,16 @@ func lastNumbers(cookie string) string {
 	return cookie[max(i, 0):]
 }
 
-// The kernel tells when a process started by a tick that has begun, and the process is made
-// right after the moment that Forked says. What differs by more is another process.
+// startBefore and startAfter bound the difference between two start times: the kernel's, in whole clock
+// ticks, and that of Forked, right before the process was created. A process whose start differs by
+// more is another process.
 const (
 	startBefore = 15 * time.Millisecond
 	startAfter  = 30 * time.Millisecond
 )
 
-// began reports whether a process with the main process's number started when that did.
+// began reports whether p, which has the pid of the main process, started at the same time as the main
+// process.
 func (t Tree) began(p proc) bool {
 	var up unix.Timespec
 	if t.StartedAt.IsZero() || unix.ClockGettime(unix.CLOCK_BOOTTIME, &up) != nil {
@@ -239,17 +241,17 @@ func (t Tree) began(p proc) bool {
 	return -startBefore <= late && late <= startAfter
 }
 
-// ticksPerSecond is the unit of times in /proc (USER_HZ), the same on every machine that Go
-// runs on.
+// ticksPerSecond is the unit of times in /proc (USER_HZ). It is the same on every architecture that Go
+// supports.
 const ticksPerSecond = 100
 
-// SelfTicks is when this process started, in clock ticks since boot.
+// SelfTicks returns when this process started, in clock ticks since boot.
 func SelfTicks() int64 {
 	p, _ := stat(os.Getpid())
 	return p.ticks
 }
 
-// BootID names this boot of the machine.
+// BootID returns the identifier of the current boot of this machine.
 func BootID() (string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(raw)), err

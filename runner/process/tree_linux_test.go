@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stranger starts a process that no command is, and ends it with the test.
+// stranger starts a process that belongs to no command. The process is killed when the test ends.
 func stranger(t *testing.T, set func(c *exec.Cmd)) (pid int) {
 	t.Helper()
 	c := exec.Command("/bin/sleep", "4330")
@@ -38,10 +38,10 @@ func lives(pid int) bool {
 	return ok && p.alive()
 }
 
-// as2 has a process be one of an account that the tests' commands do not run as.
+// as2 runs c as another account than that of the tests' commands.
 func as2(c *exec.Cmd) { c.SysProcAttr.Credential = &syscall.Credential{Uid: 2, Gid: 2} }
 
-// needsRoot skips a test that only root can do.
+// needsRoot skips a test that only root can run.
 func needsRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -49,8 +49,8 @@ func needsRoot(t *testing.T) {
 	}
 }
 
-// A cookie is a tree's only in its own account's processes: nobody holds another's command
-// up by showing its cookie.
+// Only processes of a command's own account count as marked by its cookie. Another user's process that
+// shows the cookie does not delay the end of the command and is not ended.
 func TestForgedCookieHoldsNobodyUp(t *testing.T) {
 	needsRoot(t)
 	adopt(t)
@@ -69,13 +69,13 @@ func TestForgedCookieHoldsNobodyUp(t *testing.T) {
 	}
 }
 
-// A signal to a command goes to the processes that its account may signal, once to each, and
-// to no others.
+// A signal reaches each process of a command once, if the command's account may signal it, and no other
+// process.
 func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	needsRoot(t)
 	w := NewWorker(nil)
 	defer w.Close()
-	w.session = false // so that another's process can be in the command's group
+	w.session = false // a process of another account can then join the command's group
 	c := command(t, "/bin/sh", "-c", `trap 'echo main' USR1; sh -c "trap 'echo child' USR1; echo up; while :; do sleep 0.01; done" & echo up; while :; do sleep 0.01; done`)
 	c.As = &Identity{UID: 2, GID: 2, Groups: []uint32{2}}
 	pid := make(chan int, 1)
@@ -102,8 +102,8 @@ func TestSignalsAreSentAsTheAccount(t *testing.T) {
 	}
 }
 
-// With a session of its own a command's processes are found by it, whatever group and
-// environment they have; without one a command is still the leader of its group.
+// With a separate session, a command's processes are found in that session, even if their group and
+// environment differ. Without one, a command still leads its process group.
 func TestSessions(t *testing.T) {
 	for _, session := range []bool{false, true} {
 		w := NewWorker(nil)
@@ -118,13 +118,14 @@ func TestSessions(t *testing.T) {
 	defer w.Close()
 	w.session = true
 	adopt(t)
-	if r := w.Run(command(t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.Leftovers != 2 { // it makes a group
+	// timeout(1) starts a new process group.
+	if r := w.Run(command(t, "/bin/sh", "-c", "env -i timeout 4332 sleep 4332 >/dev/null 2>&1 & exit 0")); r.Leftovers != 2 {
 		t.Errorf("got %+v, want two processes left behind", r)
 	}
 }
 
-// Each account has so many trees in the background; what one more leaves behind is ended, and
-// its result says why. A tree that has ended makes room.
+// An account may have maxBackground background trees. The leftover processes of one more command are
+// ended, and its result says why. When a tree ends, another one may live on.
 func TestBackgroundTreesAreBounded(t *testing.T) {
 	t.Run("by cookie", func(t *testing.T) { backgroundTrees(t, nil) })
 	t.Run("by control group", func(t *testing.T) { backgroundTrees(t, cgroupsFor(t)) })
@@ -181,19 +182,19 @@ func backgroundTrees(t *testing.T, groups *Cgroups) {
 	}
 }
 
-// A command whose end the system does not tell has not succeeded.
+// A command whose exit status is unknown has not succeeded.
 func TestEndThatIsNotToldIsLost(t *testing.T) {
 	w := NewWorker(nil)
 	defer w.Close()
 	c := command(t, "/bin/true")
-	c.Forked = func(pid int, _ time.Time) { unix.Wait4(pid, nil, 0, nil) } // it is reaped before the worker can
+	// Reap the process before the worker does.
+	c.Forked = func(pid int, _ time.Time) { unix.Wait4(pid, nil, 0, nil) }
 	if r := w.Run(c); !r.Lost || r.ExitCode != -1 || !strings.Contains(r.Error, "no child processes") {
 		t.Errorf("got %+v, want it lost", r)
 	}
 }
 
-// Another process that traces a command, and keeps its end from its parent, keeps its worker
-// no longer than what outlives SIGKILL does.
+// A tracer that withholds a command's exit status keeps the worker only for Patience.
 func TestTracedEndIsGivenUp(t *testing.T) {
 	needsRoot(t)
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -235,7 +236,7 @@ func TestTracedEndIsGivenUp(t *testing.T) {
 	}
 }
 
-// What traces a command so that SIGKILL does not end it is ended itself, and the worker is free.
+// A tracer that keeps a command from dying of SIGKILL is ended itself, and the worker is free again.
 func TestTracerThatKeepsACommandIsEnded(t *testing.T) {
 	needsRoot(t)
 	w := NewWorker(nil)
@@ -268,9 +269,9 @@ func TestTracerThatKeepsACommandIsEnded(t *testing.T) {
 	tracer.Wait()
 }
 
-// Of a dead runner that ends which is known to be its: by cookie, by the numbers of an attempt, or
-// as an attempt's main process that started when it should have. Nothing else does, and that
-// nothing is known of the runner itself ends no session.
+// EndTrees recognises processes of a dead runner by cookie, by the numbers of an attempt, or by the
+// start time of an attempt's main process. It ends no other process. If the runner's own pid is
+// unknown, it ends no session.
 func TestEndTreesEndsWhatIsKnown(t *testing.T) {
 	cookie := func(text string) func(c *exec.Cmd) {
 		return func(c *exec.Cmd) { c.Env = []string{CookieName + "=" + text} }
@@ -281,8 +282,8 @@ func TestEndTreesEndsWhatIsKnown(t *testing.T) {
 	type row struct {
 		name string
 		set  func(c *exec.Cmd)
-		late time.Duration // how long after its attempt it started, or unknown
-		tree Tree          // of its pid if that is -1
+		late time.Duration // how long after its attempt it started; or unknown
+		tree Tree          // a PID of -1 means the pid of the started process
 		ends bool
 	}
 	rows := []row{
@@ -340,7 +341,7 @@ func TestEndTreesEndsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// What orphans another account's jobs have holds no end up.
+// Orphans of another account's jobs do not delay the end of a command.
 func TestOrphansOfOthersAreNotLookedInto(t *testing.T) {
 	needsRoot(t)
 	cmd := exec.Command("/bin/sleep", "433")
@@ -348,7 +349,7 @@ func TestOrphansOfOthersAreNotLookedInto(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer cmd.Wait() // it was killed
+	defer cmd.Wait() // returns an error, because the process was killed
 	defer cmd.Process.Kill()
 	of := func(uid uint32) bool {
 		r := &run{c: &Command{As: &Identity{UID: uid}}}

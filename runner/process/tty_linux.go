@@ -9,21 +9,21 @@ import (
 	"github.com/queuectl/queuectl/internal/termtext"
 )
 
-// maxTyped bounds what waits for a command to read it from its terminal, in bytes.
-// See docs/decisions/0062.
+// maxTyped limits the input that waits for a command to read it from its terminal, in bytes. See
+// docs/decisions/0062.
 const maxTyped = 64 << 10
 
-// typist is what was asked of the running command's terminal and is not done yet. Run's
-// goroutine does it, since only it has the terminal's descriptor.
+// typist holds requests for the terminal of the running command that were not carried out yet. Only the
+// goroutine of Run has the terminal's descriptor, so only it carries them out.
 type typist struct {
-	tty      bool              // the command has one
-	controls termtext.Controls // what the command has printed on it to change its modes
-	typed    []byte            // waits until the command reads
-	size     *unix.Winsize     // that it is to have, nil if there is nothing to change
+	tty      bool              // the command has a terminal
+	controls termtext.Controls // control sequences that the command has printed to change terminal modes
+	typed    []byte            // input that waits until the command reads
+	size     *unix.Winsize     // requested size; nil if the size does not change
 }
 
-// openTerminal makes a terminal: its near end takes the place of the pipe of standard
-// output, its far end is the command's and belongs to whom it runs as.
+// openTerminal creates a terminal. This process's end (pipes[0]) replaces the pipe of standard output.
+// The other end belongs to the command's account.
 func (r *run) openTerminal() error {
 	near, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -33,14 +33,14 @@ func (r *run) openTerminal() error {
 	if err := unix.IoctlSetPointerInt(near, unix.TIOCSPTLCK, 0); err != nil {
 		return noTerminal(err)
 	}
-	// Not by its path: /dev/pts may be another one here than that of /dev/ptmx.
+	// Not opened by its path: /dev/pts may belong to another devpts mount than /dev/ptmx.
 	far, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(near), unix.TIOCGPTPEER, unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC)
 	if errno != 0 {
 		return noTerminal(errno)
 	}
 	r.ends[0] = int(far)
 	err = errors.Join(
-		unix.Fchmod(r.ends[0], 0o600), // nobody else writes to it, not even by write(1)
+		unix.Fchmod(r.ends[0], 0o600), // no other account can write to it, even with write(1)
 		unix.IoctlSetWinsize(near, unix.TIOCSWINSZ, &unix.Winsize{Row: defaultRows, Col: defaultCols}))
 	if err != nil {
 		return noTerminal(err)
@@ -48,26 +48,27 @@ func (r *run) openTerminal() error {
 	return r.give(r.ends[0])
 }
 
-// The size of a terminal until somebody has joined it.
+// Size of a terminal until a user joins it.
 const (
 	defaultRows = 24
 	defaultCols = 80
 )
 
-// noTerminal sorts what kept a terminal from being made: our shortage, or a machine that
-// gives none, where the command would never start however often it was tried.
+// noTerminal classifies an error of creating a terminal. It is a shortage of this process, or the
+// machine provides no terminals and no retry would help.
 func noTerminal(err error) error {
 	for _, want := range []error{unix.ENOSPC, unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.EINTR} {
 		if errors.Is(err, want) {
 			return &shortageError{fmt.Errorf("create a terminal: %w", err)}
 		}
 	}
-	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err) // not wrapped: no program is missing
+	// Not wrapped: ENOENT here does not mean that the program is missing.
+	return fmt.Errorf("cannot create a terminal on this machine (/dev/ptmx): %v", err)
 }
 
-// Type writes to the terminal of the command whose main process is pid. It takes the first
-// bytes, as many as there is room for, and never waits for the command to read them. It is
-// not ok if no such command runs with a terminal.
+// Type writes to the terminal of the command whose main process is pid. It accepts only as many bytes
+// as there is room for, and never waits for the command to read them. It returns ok=false if no such
+// command with a terminal is running.
 func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,15 +83,15 @@ func (w *Worker) Type(pid int, data []byte) (t Typed, ok bool) {
 	return t, true
 }
 
-// printed notes output of the command's terminal.
+// printed records output of the command's terminal.
 func (w *Worker) printed(data []byte) {
 	w.mu.Lock()
 	w.typist.controls.Write(data)
 	w.mu.Unlock()
 }
 
-// Resize gives the terminal of the command whose main process is pid another size, if such
-// a command runs with one.
+// Resize changes the size of the terminal of the command whose main process is pid, if such a command
+// with a terminal is running.
 func (w *Worker) Resize(pid, rows, cols int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -101,23 +102,23 @@ func (w *Worker) Resize(pid, rows, cols int) {
 	w.interrupt()
 }
 
-// passOn does what was asked of the terminal, as far as there is room for what was typed. It
-// reports whether some of that is left.
+// passOn carries out the requests for the terminal. It reports whether some input is left, because the
+// terminal accepts no more.
 func (r *run) passOn() bool {
 	t := &r.w.typist
 	r.w.mu.Lock()
-	size, typed := t.size, t.typed // more may be added meanwhile, and only here is any taken away
+	size, typed := t.size, t.typed // only this function removes input; other goroutines only add some
 	t.size = nil
 	r.w.mu.Unlock()
 	if size != nil {
-		unix.IoctlSetWinsize(r.pipes[0], unix.TIOCSWINSZ, size) // the terminal is ours and open
+		unix.IoctlSetWinsize(r.pipes[0], unix.TIOCSWINSZ, size) // cannot fail: the terminal is open
 	}
 	if len(typed) == 0 {
 		return false
 	}
 	n, err := unix.Write(r.pipes[0], typed)
 	if err != nil && err != unix.EAGAIN && err != unix.EINTR {
-		n = len(typed) // nobody can ever read it
+		n = len(typed) // the input can never be read
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -127,9 +128,9 @@ func (r *run) passOn() bool {
 	return len(t.typed) > 0
 }
 
-// heedsHangup reports whether the end of its terminal is what a process is to be told
-// beside SIGTERM: an interactive shell ignores that. A process that SIGHUP would just kill
-// is not told, for it may be about to end well.
+// heedsHangup reports whether a process must get SIGHUP in addition to SIGTERM: it catches SIGHUP or
+// ignores SIGTERM. Interactive shells ignore SIGTERM. A process with the default action for SIGHUP must
+// not get it, because SIGHUP would kill the process while it may be ending cleanly.
 func heedsHangup(pid int) bool {
 	has := func(set string, s unix.Signal) bool { return signalSet(pid, set)>>(s-1)&1 != 0 }
 	return has("SigCgt", unix.SIGHUP) || has("SigIgn", unix.SIGTERM)

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onTerminal is a command with a terminal, and what is typed there.
+// onTerminal is a running command with a terminal, on which the test can type.
 type onTerminal struct {
 	*testing.T
 	*Command
 	w     *Worker
 	pid   chan int
 	ended chan Result
-	at    int // its pid, once it was awaited
+	at    int // pid of the command
 }
 
 // runOnTerminal runs a line of the shell on a terminal.
@@ -31,7 +31,7 @@ func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal
 	for _, s := range set {
 		s(o.Command)
 	}
-	go func() { // ends with the command, whose timeout sees to that
+	go func() { // ends with the command, which has a timeout
 		r := o.w.Run(o.Command)
 		o.w.Close()
 		o.ended <- r
@@ -40,7 +40,7 @@ func runOnTerminal(t *testing.T, line string, set ...func(*Command)) *onTerminal
 	return o
 }
 
-// shows waits until the terminal shows a text.
+// shows waits until the command has printed a text on the terminal.
 func (o *onTerminal) shows(text string) {
 	o.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(o.said(o.T), text); time.Sleep(time.Millisecond) {
@@ -50,7 +50,7 @@ func (o *onTerminal) shows(text string) {
 	}
 }
 
-// types writes all of a text, with patience.
+// types types a whole text, and waits while the terminal accepts no input.
 func (o *onTerminal) types(text string) {
 	o.Helper()
 	rest := []byte(text)
@@ -77,8 +77,8 @@ func (o *onTerminal) end() Result {
 	return Result{}
 }
 
-// A command with a terminal has it as all three of its descriptors and as its controlling
-// one, is alone in a session, and nobody else may open it.
+// A command with a terminal has it as standard input, output and error and as its controlling terminal.
+// It is alone in its session. Other accounts may not open the terminal.
 func TestTerminalOfItsOwn(t *testing.T) {
 	o := runOnTerminal(t, `test -t 0 && test -t 1 && test -t 2 && stty size </dev/tty; stat -Lc %a /dev/fd/0; ps -o sid= -p $$ | tr -d " "; echo pid $$; echo err >&2`)
 	r := o.end()
@@ -88,8 +88,8 @@ func TestTerminalOfItsOwn(t *testing.T) {
 	}
 }
 
-// What is typed is read as from any terminal: Ctrl-C signals the program in the foreground,
-// Ctrl-D ends its input, and another size is told.
+// Input behaves as on any terminal: Ctrl-C signals the foreground program, Ctrl-D ends its input, and a
+// new size is reported.
 func TestKeysOfACommandsTerminal(t *testing.T) {
 	o := runOnTerminal(t, `trap 'stty size' WINCH; trap 'echo INT' INT; echo up; cat; read line; exit 7`)
 	o.shows("up")
@@ -98,14 +98,14 @@ func TestKeysOfACommandsTerminal(t *testing.T) {
 	o.types("\x03")
 	o.shows("INT")
 	o.w.Resize(o.at, 31, 97)
-	o.types("\r") // a shell that reads hears of signals after it
+	o.types("\r") // a shell that is reading handles the signal after the line
 	o.shows("31 97")
 	if r := o.end(); r.ExitCode != 7 {
 		t.Errorf("got %+v", r)
 	}
 }
 
-// A read that nobody answers waits, and takes no processor's time meanwhile.
+// A command that reads from the terminal waits for input without using CPU time.
 func TestNobodyTypes(t *testing.T) {
 	o := runOnTerminal(t, `read line`, func(c *Command) { c.Timeout = 300 * time.Millisecond })
 	var before, after unix.Rusage
@@ -117,8 +117,8 @@ func TestNobodyTypes(t *testing.T) {
 	}
 }
 
-// What a command has set on its terminal is known to a client that joins later, however much the command has
-// printed since.
+// A client that joins a terminal later learns which modes the command has set, no matter how much the
+// command has printed since.
 func TestControlsOfATerminal(t *testing.T) {
 	for _, c := range []struct {
 		script string
@@ -137,8 +137,8 @@ func TestControlsOfATerminal(t *testing.T) {
 	}
 }
 
-// A command that does not read its terminal takes a bounded number of bytes; one that does
-// gets all of a long paste, however it is cut.
+// If a command does not read its terminal, only a bounded number of bytes is accepted. A command that
+// reads gets all of a long paste, in any pieces.
 func TestTypedIsBounded(t *testing.T) {
 	o := runOnTerminal(t, `stty raw -echo; echo up; sleep 600`)
 	o.shows("up")
@@ -171,7 +171,7 @@ func TestTypedIsBounded(t *testing.T) {
 	o.end()
 }
 
-// All that a command prints last is kept, though it ends at once.
+// All output on a terminal is kept, even if the command ends right after printing it.
 func TestLastWordsOnATerminal(t *testing.T) {
 	for range 50 {
 		o := runOnTerminal(t, `exec seq 3000`)
@@ -182,11 +182,12 @@ func TestLastWordsOnATerminal(t *testing.T) {
 	}
 }
 
-// An interactive shell ends when it is asked to, with what it runs in the foreground; a
-// program that ends well at SIGTERM may.
+// A kill ends an interactive shell and its foreground program. A program that handles SIGTERM may end
+// cleanly.
 func TestTerminalsAreEnded(t *testing.T) {
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, unix.SIGHUP) // else commands would ignore it, if this was started by nohup
+	// Otherwise, commands would ignore SIGHUP if the test was started by nohup.
+	signal.Notify(hangups, unix.SIGHUP)
 	defer signal.Stop(hangups)
 	for _, c := range []struct{ name, line, shown string }{
 		{"a shell", "exec sh -i", "$"},
@@ -214,8 +215,8 @@ func TestTerminalsAreEnded(t *testing.T) {
 	}
 }
 
-// Terminals that have run out are our shortage; a machine that has none is not, for it
-// never will.
+// Running out of terminals is a shortage. A machine that provides no terminals is not, because a retry
+// would fail as well.
 func TestNoTerminal(t *testing.T) {
 	for _, c := range []struct {
 		err      error
