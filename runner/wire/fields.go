@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// codec goes over the fields of a frame: it appends them to written or, if it reads, takes
-// them from unread, whose text they share. Once one is damaged it is bad and yields zeros.
+// codec encodes or decodes the fields of a frame. It appends them to written, or, if reads is set,
+// takes them from unread. Decoded texts share the memory of unread. After damaged input, bad is set and
+// all further fields are decoded as zero.
 type codec struct {
 	reads   bool
 	written []byte
@@ -16,7 +17,7 @@ type codec struct {
 
 func (c *codec) fail() { c.bad, c.unread = true, "" }
 
-// length takes an unsigned varint, as binary.AppendUvarint writes it.
+// length decodes an unsigned varint, in the format of binary.AppendUvarint.
 func (c *codec) length() (v uint64) {
 	for i := 0; i < len(c.unread) && i < binary.MaxVarintLen64; i++ {
 		b := c.unread[i]
@@ -39,7 +40,7 @@ func (c *codec) num(n *int64) {
 		return
 	}
 	v := c.length()
-	*n = int64(v>>1) ^ -int64(v&1) // as binary.AppendVarint folds signs
+	*n = int64(v>>1) ^ -int64(v&1) // zigzag encoding, as in binary.AppendVarint
 }
 
 func (c *codec) nums(list ...*int64) {
@@ -48,8 +49,8 @@ func (c *codec) nums(list ...*int64) {
 	}
 }
 
-// last codes a number at the end of a frame, which has it only if it is not 0 or if another such field follows. Frames
-// of older versions never have it.
+// last codes an optional number at the end of a frame. It is written only if it is not 0, or if another
+// optional field follows. Frames of older versions do not contain it.
 func (c *codec) last(n *int64, followed bool) {
 	if c.reads && (c.bad || c.unread == "") || !c.reads && *n == 0 && !followed {
 		return
@@ -60,7 +61,7 @@ func (c *codec) last(n *int64, followed bool) {
 	}
 }
 
-// lastFlag is a flag at the end of a frame, which has it only if it is set.
+// lastFlag codes an optional flag at the end of a frame. It is written only if it is set.
 func (c *codec) lastFlag(v *bool) {
 	if c.reads && (c.bad || c.unread == "") || !c.reads && !*v {
 		return
@@ -71,7 +72,7 @@ func (c *codec) lastFlag(v *bool) {
 	}
 }
 
-// lastText codes a text at the end of a frame, which has it only if it is not empty.
+// lastText codes an optional text at the end of a frame. It is written only if it is not empty.
 func (c *codec) lastText(s *string) {
 	if c.reads && (c.bad || c.unread == "") || !c.reads && *s == "" {
 		return
@@ -123,7 +124,7 @@ func (c *codec) flag(v *bool) {
 	}
 }
 
-// list goes over a number of entries of at least so many bytes each.
+// list codes a list. Each entry takes at least least bytes, which bounds the length of a valid list.
 func list[T any](c *codec, entries *[]T, least int, each func(*codec, *T)) {
 	n := int64(len(*entries))
 	c.num(&n)
@@ -168,7 +169,7 @@ func (c *codec) limit(l *Limit) {
 	c.text(&l.By)
 }
 
-// Each fields lists the fields of a frame, in their order on the wire.
+// The fields methods code the fields of each frame, in their order on the wire.
 
 func (f *Hello) fields(c *codec) {
 	c.nums(&f.Protocol, &f.Epoch)

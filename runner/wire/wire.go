@@ -1,6 +1,7 @@
-// Package wire holds the frames between service and runner: binary and
-// length-prefixed. A frame is a u32 length (little endian) of what follows, a u8
-// type, and fields as varints and length-prefixed bytes.
+// Package wire encodes the frames between service and runner.
+//
+// A frame is its length (u32, little endian), followed by its type (u8) and its fields as varints and
+// length-prefixed bytes. The length counts the bytes after itself. Start with Frame, Append and Parse.
 package wire
 
 import (
@@ -11,15 +12,16 @@ import (
 	"time"
 )
 
-// Protocol is the newest version of these frames that is spoken here; both sides
-// name theirs in the first frame they send, and speak the lower one. A version only
-// adds types of frames: the layout of one never changes, so that a side that knows a
-// type reads it from every other version; but for a number at its end that is there only if it says something
-// (codec.last), which an older side does not read.
+// Protocol is the newest protocol version that this program supports. Both sides name theirs in the
+// first frame that they send, and then use the lower one. A new version may only add types of frames.
+// The layout of an existing type never changes, so a side that knows a type can read it from every
+// other version. The only exception is an optional field at the end of a frame (codec.last), which is
+// missing in frames of older versions.
 // See docs/decisions/0051.
 const Protocol = 1
 
-// Compare orders places. An attempt comes after all those that go before its job.
+// Compare orders the attempts of a queue. Attempts that go before a job come before that job's own
+// attempt.
 func (p Place) Compare(other Place) int {
 	order := cmp.Or(cmp.Compare(p.Rank, other.Rank), cmp.Compare(p.Seq, other.Seq))
 	if order == 0 && p.Before != other.Before {
@@ -31,13 +33,13 @@ func (p Place) Compare(other Place) int {
 	return order
 }
 
-// NoEpoch is that of whoever only asks what a runner has.
+// NoEpoch is the epoch of a client that only asks which attempts a runner has.
 const NoEpoch = 0
 
-// MaxFrame bounds a frame in bytes, its length prefix not counted.
+// MaxFrame bounds the size of a frame in bytes, without its length prefix.
 const MaxFrame = 4 << 20
 
-// Lease names one claim of one job.
+// Lease identifies one claim of one job: the job's number and the fence.
 type Lease struct {
 	Seq   int64
 	Fence int64
@@ -51,100 +53,103 @@ type Frame interface {
 
 // Frames that the service sends.
 type (
-	// Hello opens a connection. Frames of connections with a lower epoch are
-	// refused from then on. One of NoEpoch is answered, and changes nothing.
+	// Hello opens a connection. From then on, the runner rejects frames of connections with a lower
+	// epoch. A Hello with NoEpoch is answered, but changes nothing.
 	Hello struct {
 		Protocol int64
 		Epoch    int64
 		Version  string
 	}
-	// Setup sets how many attempts run at once, how long results are gathered before
-	// they are sent, and how long running attempts may finish when the system tells
-	// the runner to end.
+	// Setup sets how many attempts run concurrently (Workers) and how long results are gathered before
+	// they are sent (SettleDelay). StopTimeout is how long running attempts may continue when the
+	// operating system ends the runner.
 	Setup struct {
 		Workers     int64
 		SettleDelay time.Duration
 		StopTimeout time.Duration
 	}
-	// Place is the position of an attempt in the order in which those of its queue start.
+	// Place is the position of an attempt among the waiting attempts of its queue.
 	Place struct {
-		Rank, Seq int64 // of its job, or of the one that it goes before
-		Before    bool  // it goes before the job of that Seq
+		Rank, Seq int64 // of the attempt's job or, with Before, of the job that it goes before
+		Before    bool  // the attempt starts before the job with Rank and Seq
 	}
-	// Start asks for one attempt; the runner starts a lease at most once.
+	// Start starts an attempt. The runner starts each lease at most once.
 	Start struct {
 		Lease
-		Queue       string
-		Place       Place // of those of the queue that wait in the runner the lowest starts first
-		UID         int64 // of the account it runs as, whose home is the default of Cwd and whose names Env lacks; -1 is the runner's own
-		Argv        []string
-		Env         []string // complete but for QUEUECTL_WORKER, the cookie and, with a UID, what the account says of itself
+		Queue string
+		Place Place // the waiting attempt of the queue with the lowest Place starts first
+		// UID is the account that the attempt runs as; -1 is the runner's own account. The account's
+		// home is the default for Cwd, and its variables are added to Env.
+		UID  int64
+		Argv []string
+		// Env is the environment, except for QUEUECTL_WORKER, the cookie and the account's variables.
+		Env         []string
 		Cwd         string
 		Umask       int64
 		Stdin       string
 		StdinFile   string
-		Timeout     time.Duration // 0 is none
-		IdleTimeout time.Duration // 0 is none
+		Timeout     time.Duration // 0 means no timeout
+		IdleTimeout time.Duration // 0 means no timeout
 		KillAfter   time.Duration
 		OutputGrace time.Duration
 		OutputLimit int64
 		Background  bool
-		NotAfter    int64 // milliseconds since 1970; dropped unless started by then; 0 is none
-		By          int64 // the same by the clock of this boot, in milliseconds
-		Memory      int64 // bytes; 0 is no limit, as of the next two
-		MilliCPUs   int64 // thousandths of a processor's time
+		NotAfter    int64 // start deadline in milliseconds since 1970; 0 means none
+		By          int64 // start deadline in milliseconds since boot (SinceBoot); 0 means none
+		Memory      int64 // bytes; 0 means no limit, also for the next two fields
+		MilliCPUs   int64 // thousandths of a processor
 		Tasks       int64
-		TTY         bool     // a terminal of its own is its input and both streams; Stdin and StdinFile are ""
-		Nice        int64    // of each of its processes; 0 is the runner's own
-		NoFile      int64    // files that each of them may have open; 0 is the default
-		Secrets     []string // NAME=/path or NAME=credential:C: variables whose values the runner alone reads
-		Mask        bool     // their values in what it prints
-		Deps        []byte   // JSON, what it is told of those that it waited for; nil is nothing
-		// NoNewPrivileges has setuid programs run with no rights but the job's own.
+		TTY         bool     // a dedicated terminal is the input and both streams; Stdin and StdinFile are ""
+		Nice        int64    // of each process; 0 means the runner's own
+		NoFile      int64    // open files of each process; 0 means the default
+		Secrets     []string // NAME=/path or NAME=credential:C; only the runner reads the values
+		Mask        bool     // mask the values of Secrets in the output
+		Deps        []byte   // JSON about the jobs that this job depended on; nil means none
+		// NoNewPrivileges prevents setuid programs from gaining privileges.
 		NoNewPrivileges bool
 	}
-	// Type writes to the terminal of a running attempt what a person typed; Typed
-	// answers.
+	// Type writes a person's input to the terminal of a running attempt. Typed answers it.
 	Type struct {
 		Lease
 		ID   int64
 		Data []byte
 	}
-	// Resize gives the terminal of a running attempt another size.
+	// Resize changes the size of a running attempt's terminal.
 	Resize struct {
 		Lease
 		Rows, Cols int64
 	}
-	// Drop takes back an attempt that has not been started; Dropped answers.
+	// Drop takes back an attempt that has not been started. Dropped answers it.
 	Drop struct{ Lease }
-	// Kill ends an attempt's tree: SIGTERM, and SIGKILL after Grace. Cause is
-	// what the result will say.
+	// Kill ends an attempt's process tree: SIGTERM first, SIGKILL after Grace. Cause is the cause in
+	// the attempt's result.
 	Kill struct {
 		Lease
 		Cause int64
 		Grace time.Duration
 	}
-	// Prolong has the runner go on for so long. Unless another one comes within that, it ends all that it runs at once, as if the
-	// machine had gone down, and begins nothing before one comes: the service may have lost its leases. 0 is for ever, as is what was never
-	// said.
+	// Prolong extends the service's leases by For. If no other Prolong arrives within that time, the
+	// service may have lost its leases. The runner then kills all its jobs immediately, and starts no
+	// attempt until another Prolong arrives. With 0, and before the first Prolong, the leases do not
+	// expire.
 	Prolong struct {
 		For time.Duration
-		// By is when that is over, in milliseconds by the clock of this boot, which counts what the machine sleeps; 0 is not known.
+		// By is the end of that time in milliseconds since boot, including time asleep; 0 if unknown.
 		By int64
 	}
-	// Watch asks for an attempt's result as soon as it has ended.
+	// Watch makes the runner send an attempt's start and result immediately instead of gathering them.
 	Watch struct{ Lease }
-	// Ack says that a result is stored.
+	// Ack acknowledges results that the service has stored.
 	Ack struct{ Leases []Lease }
-	// Read asks for output after a cursor; Chunk answers: at once, or, with Wait,
-	// when there is some or none will follow.
+	// Read asks for output after a cursor. Chunk answers it: immediately, or, with Wait, when there is
+	// output or the log is complete.
 	Read struct {
 		Lease
 		ID     int64
 		Cursor [2]int64
 		Wait   bool
 	}
-	// Purge deletes output files; Purged answers.
+	// Purge deletes output files. Purged answers it.
 	Purge struct {
 		ID   int64
 		Refs []string
@@ -154,65 +159,64 @@ type (
 		Lease
 		Number int64
 	}
-	// Pause freezes an attempt's tree, with its timeouts, or has it go on; Paused answers. An
-	// attempt that has not begun stands still as soon as it has.
+	// Pause freezes an attempt's process tree and stops its timeouts, or lets it continue. Paused
+	// answers it. An attempt that has not started yet is frozen when it starts.
 	Pause struct {
 		Lease
 		ID int64
 		On bool
 	}
-	// Shutdown ends the runner once it runs and holds nothing.
+	// Shutdown ends the runner once all its attempts have ended. The runner then removes its directory,
+	// unless it has results that the service has not acknowledged.
 	Shutdown struct{}
-	// Recover ends what attempts of dead runners have left alive: those of the folder
-	// with this name, unless it is "", and these, which the service knows of;
-	// Recovered answers.
+	// Recover ends the remaining processes of dead runners' attempts: those in the directory Name,
+	// unless it is "", and those in Attempts, which the service knows. Recovered answers it.
 	Recover struct {
 		ID       int64
 		Name     string
 		Attempts []Attempt
 	}
-	// Forget removes a dead runner's folder.
+	// Forget removes a dead runner's directory.
 	Forget struct{ Name string }
 )
 
 // Frames that the runner sends.
 type (
-	// HelloReply answers Hello: who the runner is, all its attempts that have not
-	// ended, and those that have, whose results are not yet acknowledged and
-	// follow.
+	// HelloReply answers Hello. It describes the runner and lists its attempts that have not ended.
+	// Ended lists the attempts whose results are not acknowledged; these results follow.
 	HelloReply struct {
 		Protocol int64
 		Version  string
 		PID      int64
 		Attempts []Attempt
 		Ended    []Lease
-		Limits   []Limit // how it holds its attempts within each of their limits
+		Limits   []Limit // how the runner enforces each limit
 	}
-	// Refused answers a Hello whose epoch is not the newest, which is Epoch, and every
-	// Hello to a runner that is about to end.
+	// Refused answers a Hello whose epoch is not higher than Epoch, the newest one that the runner has
+	// accepted. It also answers every Hello if the runner is about to end.
 	Refused struct{ Epoch int64 }
-	// Started tells of an attempt that still runs a moment after its start.
+	// Started reports an attempt that is still running a moment after its start.
 	Started struct{ Attempt }
-	// Dropped answers Drop: whether the attempt will not run. It comes unasked
+	// Dropped answers Drop and says whether the attempt will not run. The runner also sends it unasked,
 	// for an attempt that was not started by its NotAfter or By.
 	Dropped struct {
 		Lease
 		Dropped bool
 	}
-	// Stuck tells of all attempts that have ended and outlive SIGKILL: each takes a
-	// worker. Their PIDs are those of what is left. It comes with every change, and
-	// after HelloReply if there are any.
+	// Stuck lists all attempts that have ended but have processes that outlive SIGKILL. Each keeps a
+	// worker in use, and its PID is that of a remaining process. The runner sends Stuck after every
+	// change, and after HelloReply if the list is not empty.
 	Stuck struct{ Attempts []Attempt }
-	// Result is how an attempt ended. It is repeated in every HelloReply until
+	// Result says how an attempt ended. The runner repeats it after every HelloReply until it is
 	// acknowledged.
 	Result struct {
 		Attempt
 		EndedAt   int64 // milliseconds since 1970
-		Cause     int64 // of the Kill that ended it, or what the runner has seen, 0 if neither
+		Cause     int64 // of the Kill that ended the attempt, or detected by the runner; 0 if neither
 		TimedOut  bool
 		Silent    bool // timed out because it printed nothing
-		Shortage  bool // could not be started for want of resources
-		Unkilled  bool // outlived SIGKILL
+		Shortage  bool // could not be started, because resources were missing
+		Unkilled  bool // has processes that outlive SIGKILL
 		ExitCode  int64
 		Signal    int64
 		Error     string
@@ -222,49 +226,51 @@ type (
 		Dropped   int64
 		Output    []byte
 		OutputRef string
-		// Value is JSON that the attempt has left, and ValueError why what it left is none.
+		// Value is the JSON that the attempt reported as its result. ValueError is the reason why the
+		// attempt's result was invalid.
 		Value      []byte
 		ValueError string
-		Progress   Progress // the last that it has told
-		PeakTasks  int64    // 0 if it is not known
-		// MemoryLimit says that a process of the attempt was killed at the attempt's own memory limit.
+		Progress   Progress // last progress that the attempt reported
+		PeakTasks  int64    // largest number of processes and threads; 0 if unknown
+		// MemoryLimit reports that a process of the attempt was killed at the attempt's memory limit.
 		MemoryLimit bool
 	}
-	// Telling says how far a running attempt is. Of each it comes twice a second at most,
-	// and after HelloReply if it has told any.
+	// Telling reports the progress of a running attempt. The runner sends it at most twice a second for
+	// each attempt, and after HelloReply if the attempt has reported progress.
 	Telling struct {
 		Lease
 		Progress
 	}
-	// Chunk answers Read. Data is as output.AppendChunks writes it, from time 0.
+	// Chunk answers Read. Data is encoded by output.AppendChunks, starting from time 0.
 	Chunk struct {
 		ID     int64
 		Cursor [2]int64
 		Done   bool
-		Gone   bool // the attempt is not known here (any more)
+		Gone   bool // the runner does not have the attempt (any more)
 		Data   []byte
 	}
-	// Recovered answers Recover: whether the machine may have been up ever since the
-	// runner began, what outlives SIGKILL, and which attempts had processes.
+	// Recovered answers Recover. SameBoot is false if the machine was certainly rebooted since the dead
+	// runner started. Left lists the processes that outlive SIGKILL, and Alive the attempts that had
+	// processes.
 	Recovered struct {
 		ID       int64
 		SameBoot bool
 		Left     []Left
 		Alive    []Lease
-		Error    string // "" if it could be done
+		Error    string // "" after success
 	}
-	// Purged answers Purge, once the files are gone or could not be deleted.
+	// Purged answers Purge after the files were deleted or could not be deleted.
 	Purged struct{ ID int64 }
-	// Paused answers Pause: how many processes of the tree still run, or are still stopped. Gone
-	// says that no such attempt runs, or that it is being ended.
+	// Paused answers Pause. Left is the number of processes of the tree that have not changed yet. Gone
+	// reports that the attempt is not running, or is being ended.
 	Paused struct {
 		ID   int64
 		Left int64
 		Gone bool
 	}
-	// Typed answers Type: how many bytes were taken, the first ones; there is no room for
-	// more until the program reads. Controls are the control sequences that have set the
-	// terminal's modes. Gone says that no such attempt runs with a terminal.
+	// Typed answers Type. Taken is how many of the first bytes the terminal took; it has no room for
+	// more until the program reads. Controls contains the control sequences that have set the
+	// terminal's modes. Gone reports that the attempt is not running, or has no terminal.
 	Typed struct {
 		ID       int64
 		Taken    int64
@@ -273,36 +279,38 @@ type (
 	}
 )
 
-// Progress is how far an attempt says that it is.
+// Progress is the progress that an attempt has reported.
 type Progress struct {
-	At      int64 // milliseconds since 1970; 0 if it has not said
+	At      int64 // milliseconds since 1970; 0 if the attempt has reported none
 	Percent int64
 	Text    string
 }
 
-// Limit is how a runner enforces the limit of a field.
+// Limit says how a runner enforces the limit of a job field.
 type Limit struct {
-	Name   string
-	Extent int64  // 0: not enforced; 1: for each process by itself, though meant for all together; 2: as it is meant
-	By     string // what enforces it, for people; if nothing does, why
+	Name string
+	// Extent is 0 for a limit that is not enforced, and 2 for one that is enforced as intended. It is 1
+	// for a limit of the whole job that is enforced for each process separately.
+	Extent int64
+	By     string // what enforces the limit, or why nothing does; a text for people
 }
 
 // Left is a process of a dead runner that outlives SIGKILL.
 type Left struct {
 	PID, PGID int64
-	Cookie    string // "" if it shows none any more
+	Cookie    string // "" if the process shows none any more
 }
 
-// Attempt is what is known of an attempt while it has not ended. PID 0 is one
-// that has not been started.
+// Attempt describes an attempt that has not ended. PID is 0 before it is started.
 type Attempt struct {
 	Lease
-	Slot      int64 // of the worker, from 1
+	Slot      int64 // slot of the worker, from 1
 	PID       int64
 	StartedAt int64 // milliseconds since 1970
 }
 
-// The types, in their order on the wire; numbers are never used again.
+// kinds creates an empty frame of each type. The index is the type's number on the wire. Numbers are
+// never reused.
 var kinds = [...]func() Frame{
 	1:  func() Frame { return new(Hello) },
 	2:  func() Frame { return new(Setup) },
@@ -365,7 +373,7 @@ func (*Paused) kind() byte     { return 27 }
 func (*Telling) kind() byte    { return 28 }
 func (*Prolong) kind() byte    { return 29 }
 
-// Append appends the frame with its length.
+// Append appends a frame with its length to b.
 func Append(b []byte, f Frame) []byte {
 	start := len(b)
 	c := codec{written: append(b, 0, 0, 0, 0, f.kind())}
@@ -374,12 +382,12 @@ func Append(b []byte, f Frame) []byte {
 	return c.written
 }
 
-// ErrPartial means that a frame's end has not been read yet.
+// ErrPartial means that the end of a frame has not been read yet.
 var ErrPartial = errors.New("incomplete frame")
 
-// Parse reads the first frame of b and says how many bytes it took. The frame
-// shares nothing with b. ErrPartial asks for more bytes; any other error means that
-// the rest cannot be read.
+// Parse decodes the first frame of b and returns its size in bytes. The frame shares no memory with b.
+// After ErrPartial, the caller must read more bytes. After any other error, the rest of the input
+// cannot be read either. A frame with unknown bytes at its end is an error.
 func Parse(b []byte) (Frame, int, error) {
 	if len(b) < 5 {
 		return nil, 0, ErrPartial

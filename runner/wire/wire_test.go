@@ -15,7 +15,7 @@ import (
 	"github.com/queuectl/queuectl/runner/wire"
 )
 
-// frames is one of every frame, with every field set.
+// frames returns frames of all types, with all fields set.
 func frames() []wire.Frame {
 	l := wire.Lease{Seq: 7, Fence: 1 << 40}
 	a := wire.Attempt{Lease: l, Slot: 3, PID: 4711, StartedAt: 1_700_000_000_000}
@@ -42,7 +42,7 @@ func frames() []wire.Frame {
 	}
 }
 
-// fill sets every field of a frame at random.
+// fill sets every field of a frame to a random value.
 func fill(t *rapid.T, v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Struct:
@@ -72,8 +72,7 @@ func fill(t *rapid.T, v reflect.Value) {
 	}
 }
 
-// Every frame is read as it was written, field by field, and the bytes after it
-// are left alone.
+// Every frame is decoded as it was encoded, field by field, and the bytes after it are not consumed.
 func TestFramesAreReadAsWritten(t *testing.T) {
 	kinds := map[string]bool{}
 	for _, f := range frames() {
@@ -98,8 +97,8 @@ func TestFramesAreReadAsWritten(t *testing.T) {
 	})
 }
 
-// layouts are the bytes of frames, after their length: what other versions of the
-// program write and read. They are never changed; new types are added at the end.
+// layouts contains the encoded frames without their length, as other versions of the program write and
+// read them. Existing entries never change; new types are added at the end.
 var layouts = []string{
 	"0102120176",
 	"020880ade20480a8d6b907",
@@ -137,8 +136,7 @@ var layouts = []string{
 	"19020400016d",
 }
 
-// The layout of a frame is what it has always been: a service and a runner may be of
-// different versions.
+// The layout of a frame never changes, since the service and the runner may be of different versions.
 func TestLayoutsNeverChange(t *testing.T) {
 	for i, f := range frames() {
 		if got := hex.EncodeToString(wire.Append(nil, f)[4:]); i >= len(layouts) || got != layouts[i] {
@@ -147,7 +145,7 @@ func TestLayoutsNeverChange(t *testing.T) {
 	}
 }
 
-// A frame whose end is not there yet asks for more, whatever the cut.
+// A frame whose end is missing results in ErrPartial, wherever it is cut.
 func TestPartOfAFrameAsksForMore(t *testing.T) {
 	for _, f := range frames() {
 		raw := wire.Append(nil, f)
@@ -159,8 +157,8 @@ func TestPartOfAFrameAsksForMore(t *testing.T) {
 	}
 }
 
-// A frame that is shorter or longer than its fields, of no known type, or
-// larger than a frame may be, is refused.
+// A frame is rejected if it is shorter or longer than its fields, if its type is unknown, or if it is
+// larger than MaxFrame.
 func TestDamagedFramesAreRefused(t *testing.T) {
 	sized := func(body []byte) []byte {
 		return append(binary.LittleEndian.AppendUint32(nil, uint32(len(body))), body...)
@@ -175,19 +173,19 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		body := wire.Append(nil, f)[4:]
 		whole := len(body)
 		if r, is := f.(*wire.Result); is && r.PeakTasks != 0 {
-			whole-- // without the number at its end it is whole too
+			whole-- // also valid without the number at its end
 		}
 		if r, is := f.(*wire.Result); is && r.MemoryLimit {
-			whole-- // and without the flag after it
+			whole-- // also valid without the flag at its end
 			if r.PeakTasks == 0 {
-				whole-- // which 0 comes before, that is there for the flag alone
+				whole-- // the 0 before the flag is written only because of the flag
 			}
 		}
 		if s, is := f.(*wire.Start); is && s.NoNewPrivileges {
-			whole-- // nor does the flag at its end belong to each
+			whole-- // also valid without the flag at its end
 		}
 		if t, is := f.(*wire.Typed); is && !t.Gone {
-			whole = len("\x19\x02\x04\x00") // without the text at its end
+			whole = len("\x19\x02\x04\x00") // also valid without the text at its end
 		}
 		if p, is := f.(*wire.Prolong); is && p.By != 0 {
 			whole--
@@ -208,8 +206,8 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 	refused("a flag that is 2", sized([]byte{14, 0, 0, 2}))
 }
 
-// No bytes make Parse panic or take more than there is, and what it takes it
-// would write again to the same frame.
+// No input makes Parse panic or consume more bytes than it has. A frame that it decodes is encoded to
+// the same frame again.
 func FuzzParse(f *testing.F) {
 	for _, frame := range frames() {
 		raw := wire.Append(nil, frame)
