@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Jitter is how long after an instant a schedule of a name is due, below most: the same each
-// time, and another one for another name or instant.
+// Jitter returns the delay of an occurrence of the schedule called name: at least 0 and less than
+// most. It depends only on the name and on the planned time at.
 func Jitter(name string, at time.Time, most time.Duration) time.Duration {
 	if most <= 0 {
 		return 0
@@ -17,10 +17,10 @@ func Jitter(name string, at time.Time, most time.Duration) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// gaps is how many instants are looked at for the least time between two.
+// gaps is how many intervals between occurrences Gap compares.
 const gaps = 100
 
-// Gap is the least time between two instants of those that come next, 0 if there are not two.
+// Gap returns the shortest interval between the next occurrences, or 0 if there are fewer than two.
 func (l *Line) Gap(after, since time.Time, zone *time.Location) (least time.Duration) {
 	last := l.Next(after, since, zone)
 	for range gaps {

@@ -1,5 +1,10 @@
-// Package schedule tells when a recurring job is due: the instants that a line of cron
-// names in a time zone.
+// Package schedule computes when a recurring job is due: the occurrences of a cron line in a time
+// zone.
+//
+// Start with Parse and Line.Next. A cron line describes wall-clock times. When the clocks change, a
+// wall time may be skipped or shown twice. If the hour field is a number or a list, as in "30 2 * *
+// *", that time still has exactly one occurrence (nextFixed). If the hour field contains *, a step
+// or a range, the line has an occurrence whenever the clock shows a matching time (nextElapsed).
 package schedule
 
 import (
@@ -14,27 +19,28 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Limits of a line.
+// Limits of a cron line.
 // See docs/decisions/0021.
 const (
 	MaxLine  = 1024        // bytes
-	MinEvery = time.Second // of @every: the ids of jobs tell seconds
-	// searchYears bounds the look for the next instant: a Feb 29 that is a Sunday may take 40.
+	MinEvery = time.Second // shortest interval of @every, because job ids contain the time in seconds
+	// searchYears is how many years Next searches for an occurrence. A February 29 that is a Sunday
+	// can be 40 years away.
 	searchYears = 50
 )
 
-// Line is a line of cron that has been read.
+// Line is a parsed cron line.
 type Line struct {
-	every   time.Duration // of @every, else 0
+	every   time.Duration // interval of @every; 0 for other lines
 	reboot  bool
-	days    *cron.SpecSchedule // of all others; its instants are wall times, as if in UTC
-	elapsed bool               // it follows elapsed time: its hours are not fixed
+	days    *cron.SpecSchedule // fields of all other lines; evaluated on wall times as if they were UTC
+	elapsed bool               // see nextElapsed; false means nextFixed
 }
 
-// field is one field of a line.
+// field describes one field of a cron line.
 type field struct{ name, allowed, first string }
 
-// fields are those of a line, in its order.
+// fields lists the fields of a cron line in their order, with seconds.
 var fields = []field{
 	{"second", "0 to 59", "0"},
 	{"minute", "0 to 59", "0"},
@@ -44,14 +50,14 @@ var fields = []field{
 	{"day of the week", "0 to 7 or sun to sat", "0"},
 }
 
-// Where some stand among them.
+// Indexes of some fields.
 const (
 	hour       = 2
 	dayOfMonth = 3
 	dayOfWeek  = 5
 )
 
-// nicknames are words for lines.
+// nicknames maps nicknames to cron lines.
 var nicknames = map[string]string{
 	"@hourly": "0 * * * *", "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@weekly": "0 0 * * 0",
 	"@monthly": "0 0 1 * *", "@yearly": "0 0 1 1 *", "@annually": "0 0 1 1 *",
@@ -59,8 +65,8 @@ var nicknames = map[string]string{
 
 const shapes = `write five fields like "0 3 * * *", six fields with the seconds first, @hourly, @daily, @weekly, @monthly, @yearly, "@every 90s" or @reboot`
 
-// Parse reads a line. Its error is of the field cron and says which part of the line is wrong,
-// and what is allowed there.
+// Parse parses a cron line. Its error is about the field cron and says which part of the line is
+// wrong and which values are allowed there.
 func Parse(text string) (Line, error) {
 	if len(text) > MaxLine {
 		return Line{}, queue.Invalid("cron", "too long (%d bytes); the maximum is %d bytes", len(text), MaxLine)
@@ -92,7 +98,7 @@ func Parse(text string) (Line, error) {
 	return parseFields(words)
 }
 
-// parseEvery reads what stands after @every.
+// parseEvery parses the words after @every.
 func parseEvery(words []string) (Line, error) {
 	if len(words) != 1 {
 		return Line{}, queue.Invalid("cron", "@every needs one duration; write it like @every 90s")
@@ -107,13 +113,16 @@ func parseEvery(words []string) (Line, error) {
 	return Line{every: d.Truncate(time.Millisecond)}, nil
 }
 
-// parser reads six fields. Where both days are given either may match, as everywhere.
+// parser parses six fields. If both day fields are restricted, a day that matches either of them
+// matches, as in other implementations of cron.
 var parser = cron.MustNewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.DowOrDom).WithMaxSearchYears(searchYears)
 
-// parseFields reads six fields, each by itself first, so that an error can name it.
+// parseFields parses six fields. It first parses each separately, so that an error can name the
+// field.
 func parseFields(words []string) (Line, error) {
 	given := words
-	words = strings.Fields(strings.ToLower(strings.Join(words, " "))) // the library takes the H of THU for a word of its own
+	// The library would take the H in THU for its own H syntax.
+	words = strings.Fields(strings.ToLower(strings.Join(words, " ")))
 	parts := make([]string, len(words))
 	for i, word := range words {
 		var ok bool
@@ -130,7 +139,8 @@ func parseFields(words []string) (Line, error) {
 		return Line{}, queue.Invalid("cron", "%s", shapes)
 	}
 	days.Location = time.UTC
-	// As crontab(5) has it, a field that begins with * leaves the choice of days to the other one.
+	// As defined in crontab(5): if a day field begins with *, only the other day field restricts
+	// the days.
 	days.DowOrDom = !open(words[dayOfMonth]) && !open(words[dayOfWeek])
 	l := Line{days: days, elapsed: strings.ContainsAny(words[hour], "*?/-")}
 	if days.Next(time.Unix(0, 0).UTC()).IsZero() {
@@ -139,8 +149,9 @@ func parseFields(words []string) (Line, error) {
 	return l, nil
 }
 
-// parseList checks a field and returns it as the library reads it. The library refuses a step that is
-// longer than its range, which crontab(5) defines: it leaves the first value of the range.
+// parseList checks a field and returns it in a form that the library accepts. The library rejects a
+// step that exceeds its range. In crontab(5), such a step selects only the first value of the
+// range.
 func parseList(n int, word string) (list string, ok bool) {
 	items := strings.Split(word, ",")
 	for i, item := range items {
@@ -162,7 +173,7 @@ func parseList(n int, word string) (list string, ok bool) {
 	return strings.Join(items, ","), true
 }
 
-// reads reports whether the library reads an item of a field.
+// reads reports whether the library accepts an item of a field.
 func reads(n int, item string) bool {
 	alone := []string{"0", "0", "0", "*", "*", "*"}
 	alone[n] = item
@@ -170,14 +181,14 @@ func reads(n int, item string) bool {
 	return err == nil
 }
 
-// open reports whether a field of days leaves them open.
+// open reports whether a day field leaves the days unrestricted.
 func open(word string) bool { return word[0] == '*' || word[0] == '?' }
 
-// AtBoot reports whether the line is @reboot, which has no instants of its own.
+// AtBoot reports whether the line is @reboot, which has no planned times.
 func (l *Line) AtBoot() bool { return l.reboot }
 
-// Next is the first instant after one, in a zone; zero if there is none. What is due every so
-// often is so from since on. An instant has whole milliseconds.
+// Next returns the first occurrence later than after, in a zone, or the zero time if none follows.
+// The intervals of @every count from since. An occurrence has whole milliseconds.
 func (l *Line) Next(after, since time.Time, in *time.Location) time.Time {
 	switch {
 	case l.reboot:
@@ -193,8 +204,8 @@ func (l *Line) Next(after, since time.Time, in *time.Location) time.Time {
 	return l.nextFixed(after.In(in))
 }
 
-// nextElapsed is the first instant after one at which the clock on the wall shows a time of the
-// line, whether it has shown that before or not.
+// nextElapsed returns the next time, later than after, at which the wall clock shows a matching
+// time, even if it has shown that time before.
 func (l *Line) nextElapsed(after time.Time) time.Time {
 	at, shown := after, zone.Wall(after)
 	for {
@@ -207,27 +218,30 @@ func (l *Line) nextElapsed(after time.Time) time.Time {
 		if end.IsZero() || due.Before(end) {
 			return due
 		}
-		at, shown = end, zone.Wall(end).Add(-time.Nanosecond) // on by the new clock, from its first instant
+		// Continue with the new offset, including its first instant.
+		at, shown = end, zone.Wall(end).Add(-time.Nanosecond)
 	}
 }
 
-// nextFixed is the first instant after one that a time of the line means: where the clock on
-// the wall leaves out a time, the first instant after it, and where it shows one twice, the first.
+// nextFixed returns the next occurrence later than after, with one occurrence per matching wall
+// time. If the wall clock skips the time, the occurrence is the first instant after the gap. If it
+// shows the time twice, the occurrence is the first of the two.
 func (l *Line) nextFixed(after time.Time) time.Time {
 	for shown := zone.Wall(after); ; {
 		if shown = l.days.Next(shown); shown.IsZero() {
 			return time.Time{}
 		}
-		// What is shown is meant in the order in which it is shown, so the first one that lies
-		// after the instant is it.
+		// Wall times and their occurrences are in the same order, so the first occurrence found is
+		// the next one.
 		if due := zone.Instant(shown, after.Location()); due.After(after) {
 			return due
 		}
 	}
 }
 
-// Newest are the newest instants after one and up to another, at most n, the oldest first.
-// However many there are, it looks at a few times n, or a day's.
+// Newest returns the newest occurrences later than after and not later than upto, at most n of
+// them, oldest first. It computes only a few times n occurrences, or those of one day, however many
+// exist.
 func (l *Line) Newest(after, upto, since time.Time, in *time.Location, n int) (list []time.Time) {
 	for span := time.Minute; ; span *= 2 {
 		from := upto.Add(-span)
@@ -247,14 +261,15 @@ func (l *Line) Newest(after, upto, since time.Time, in *time.Location, n int) (l
 	}
 }
 
-// Stamp is an instant as the ids of jobs tell it.
+// Stamp returns a time in the format of job ids.
 func Stamp(t time.Time) string { return t.UTC().Format("20060102T150405Z") }
 
-// counted is how many ids of an instant are numbered.
+// counted is how many ids per occurrence have a number as suffix.
 const counted = 20
 
-// JobID is the nth id, from 1, to be tried for the job of a schedule's instant. The first are numbered; those after them
-// nobody can say before, so that nobody can take all.
+// JobID returns the nth id, from 1, to try for the job of an occurrence. The first ids have a
+// number as suffix. Later ones have a random suffix, so that no user can take all possible ids in
+// advance.
 func JobID(name string, t time.Time, n int) string {
 	id := name + "@" + Stamp(t)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// times are the next instants of a line after one, as the clock on the wall shows them.
+// times returns the next n occurrences of a line after a time, as the wall clock shows them.
 func times(t *testing.T, line, zone, after string, n int) (list []string) {
 	t.Helper()
 	l, err := Parse(line)
@@ -37,9 +37,9 @@ func times(t *testing.T, line, zone, after string, n int) (list []string) {
 	return list
 }
 
-// Both nights of the change of the clock, in four zones: fixed hours run once, at the first
-// instant after what is left out and at the first of what comes twice; all others run whenever
-// the clock on the wall shows their time.
+// Both clock changes of a year, in four zones. A line with fixed hours has one occurrence: the
+// first instant after a skipped time, and the first of two equal times. Other lines have an
+// occurrence whenever the wall clock shows a matching time.
 func TestClockChanges(t *testing.T) {
 	for _, c := range []struct {
 		name, line, zone, after, want string
@@ -102,7 +102,7 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// Lines of all shapes come when crontab(5) says.
+// Lines of all forms have the occurrences that crontab(5) defines.
 func TestLines(t *testing.T) {
 	for _, c := range []struct{ line, after, want string }{
 		{"0 3 * * *", "2026-03-01T03:00:00Z", "Mon 03-02 03:00:00 +0000"},
@@ -119,7 +119,7 @@ func TestLines(t *testing.T) {
 		{"0 0 1 jan,Jul *", "2026-03-02T00:00:00Z", "Wed 07-01 00:00:00 +0000, Fri 01-01 00:00:00 +0000"},
 		{"5/20 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:05:00 +0000, Mon 03-02 04:25:00 +0000, Mon 03-02 04:45:00 +0000"},
 		{"0 22-2 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Mon 03-02 23:00:00 +0000, Tue 03-03 00:00:00 +0000"},
-		// A step beyond the range leaves its first value, as in crontab(5).
+		// A step that exceeds the range selects only its first value, as in crontab(5).
 		{"26-28/3 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Tue 03-03 04:26:00 +0000"},
 		{"26-28/2 4 * * *", "2026-03-02T00:00:00Z", "Mon 03-02 04:26:00 +0000, Mon 03-02 04:28:00 +0000"},
 		{"*/60 * * * *", "2026-03-02T00:00:00Z", "Mon 03-02 01:00:00 +0000, Mon 03-02 02:00:00 +0000"},
@@ -133,7 +133,8 @@ func TestLines(t *testing.T) {
 		{"0 0 1 mar-may/7 *", "2026-03-02T00:00:00Z", "Mon 03-01 00:00:00 +0000"},
 		{"0 0 * * mon-wed/5", "2026-03-02T00:00:00Z", "Mon 03-09 00:00:00 +0000"},
 		{"0 22-2/9 * * *", "2026-03-02T12:00:00Z", "Mon 03-02 22:00:00 +0000, Tue 03-03 22:00:00 +0000"},
-		// Deliberate: a range may wrap around, and a number with a step continues to the end.
+		// Deliberately more lenient: a range may wrap around, and a number with a step continues to
+		// the maximum.
 		{"59-0 4 * * *", "2026-03-02T12:00:00Z", "Tue 03-03 04:00:00 +0000, Tue 03-03 04:59:00 +0000"},
 		{"0 0 30-2 * *", "2026-03-02T12:00:00Z", "Mon 03-30 00:00:00 +0000, Tue 03-31 00:00:00 +0000, Wed 04-01 00:00:00 +0000"},
 		{"0 0 1 nov-feb *", "2026-03-02T12:00:00Z", "Sun 11-01 00:00:00 +0000, Tue 12-01 00:00:00 +0000, Fri 01-01 00:00:00 +0000, Mon 02-01 00:00:00 +0000"},
@@ -158,7 +159,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// A wrong line is refused with the part that is wrong, and what is allowed.
+// An invalid line is rejected with an error that names the wrong part and the allowed values.
 func TestWrongLines(t *testing.T) {
 	for line, part := range map[string]string{
 		"":                                      "must not be empty",
@@ -208,8 +209,8 @@ func TestWrongLines(t *testing.T) {
 	}
 }
 
-// The newest instants of any time are found soon, however many there are, and are all there are if
-// they are few.
+// Newest finds the newest occurrences quickly, however many there are, and all of them if they are
+// few.
 func TestNewest(t *testing.T) {
 	from := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, c := range []struct {
@@ -222,7 +223,7 @@ func TestNewest(t *testing.T) {
 		{"* * * * * *", from, from.AddDate(70, 0, 0), "03-01 11:58:21", "03-01 12:00:00", 100},
 		{"* * * * *", from, from.Add(5 * time.Minute), "03-01 12:01:00", "03-01 12:05:00", 5},
 		{"* * * * *", from, from, "", "", 0},
-		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0}, // a clock that was set back
+		{"* * * * *", from, from.AddDate(0, 0, -1), "", "", 0}, // the clock was set back
 		{"* * * * * 1", from.AddDate(-5, 0, 0), from, "02-23 23:58:20", "02-23 23:59:59", 100},
 		{"@every 90s", from, from.AddDate(0, 0, 1), "03-02 09:31:30", "03-02 12:00:00", 100},
 		{"0 0 29 2 *", from, from.AddDate(70, 0, 0), "02-29 00:00:00", "02-29 00:00:00", 18},
@@ -246,8 +247,8 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// Every instant comes after the one before, and the same line is the same, over a year in zones of
-// all kinds: what Next says of an instant that Next has said is the next one.
+// Each occurrence is later than the one before, over a year in zones of all kinds. Next finds it
+// again from the last millisecond before it.
 func TestInstantsRise(t *testing.T) {
 	for _, zone := range []string{"Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Beirut", "Africa/Casablanca", "Pacific/Apia"} {
 		in, err := time.LoadLocation(zone)
@@ -274,7 +275,7 @@ func TestInstantsRise(t *testing.T) {
 	}
 }
 
-// Jitter hangs on name and instant alone, and spreads.
+// Jitter depends only on the name and the occurrence, and its values differ.
 func TestJitter(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	seen := map[time.Duration]bool{}
@@ -290,7 +291,7 @@ func TestJitter(t *testing.T) {
 	}
 }
 
-// The least time between two instants is found, also where they are not even.
+// Gap finds the shortest interval, also if intervals differ.
 func TestGap(t *testing.T) {
 	at := time.Date(2026, 3, 1, 3, 0, 0, 0, time.UTC)
 	for line, want := range map[string]time.Duration{"0 0,1 * * *": time.Hour, "@every 90s": 90 * time.Second, "@reboot": 0, "0 3 * * *": 24 * time.Hour} {
@@ -304,7 +305,7 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// The id of a run tells the instant in UTC.
+// The id of a scheduled job contains the time of the occurrence in UTC.
 func TestJobID(t *testing.T) {
 	at := time.Date(2026, 3, 1, 4, 0, 0, 0, time.FixedZone("", 3600))
 	if got := JobID("nightly", at, 1); got != "nightly@20260301T030000Z" {
