@@ -16,15 +16,15 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// access is [access] by the numbers that users and groups have here, as of the moment
-// when the settings were read.
+// access is the settings section [access] with its names resolved to the ids of users and groups on this
+// machine. The names are resolved when the settings are read.
 type access struct {
 	control.Access
-	unknown []string // names that nobody here has
+	unknown []string // names that no user or group of this machine has
 }
 
-// lookUp has [access] hold as the settings of now have it. It may wait for a directory on
-// the network, so no lock is held: who is overtaken by a change begins again.
+// lookUp resolves the names in the current settings. Since a directory on the network may be slow, lookUp
+// holds no lock. If the settings change in between, it starts over.
 func (s *Service) lookUp() {
 	for {
 		old, c := s.who.Load(), s.config.Load()
@@ -34,10 +34,10 @@ func (s *Service) lookUp() {
 	}
 }
 
-// resolve looks the names of [access] up.
+// resolve looks up the names of [access].
 func resolve(d *accounts.Directory, c *config.Settings) *access {
 	a := &access{Access: control.Access{Users: map[int]control.Right{}, Groups: map[int]control.Right{}}}
-	for _, right := range control.Rights() { // the strongest last: it stays
+	for _, right := range control.Rights() { // the strongest right comes last and replaces weaker ones
 		for _, name := range c.Access(string(right)) {
 			ids, look := a.Users, d.UserID
 			group, isGroup := strings.CutPrefix(name, "@")
@@ -54,7 +54,8 @@ func resolve(d *accounts.Directory, c *config.Settings) *access {
 	return a
 }
 
-// unknownNames says which names of [access] nobody here has, "" if there are none.
+// unknownNames returns a message that lists the names of [access] that this machine does not know, or "" if
+// it knows all.
 func (s *Service) unknownNames() string {
 	if list := s.who.Load().unknown; len(list) > 0 {
 		return fmt.Sprintf("the settings section [access] names unknown users or groups: %s", strings.Join(list, ", "))
@@ -62,7 +63,7 @@ func (s *Service) unknownNames() string {
 	return ""
 }
 
-// Right implements control.Authorizer. Root and the service's own user may do everything.
+// Right implements control.Authorizer. Root and the service's own user have all rights.
 func (s *Service) Right(p *control.Peer) control.Right {
 	switch c := s.config.Load(); {
 	case p.UID == anybody && c.WebAnonymous == "read", p.UID == scraper && c.WebMetrics == "true":
@@ -76,7 +77,7 @@ func (s *Service) Right(p *control.Peer) control.Right {
 	return s.who.Load().Of(p)
 }
 
-// peerName is the name of who asks.
+// peerName returns the name of a peer's user.
 func (s *Service) peerName(uid int) string {
 	if uid == anybody || uid == scraper {
 		return "anybody"
@@ -93,7 +94,8 @@ func (s *Service) Refuse(p *control.Peer, what string, needs control.Right) erro
 	return queue.Errorf(queue.CodeDenied, "%s needs the right %s, but you (%s) have %s; %s", what, needs, you, p.Right, s.wayTo(needs, ""))
 }
 
-// wayTo says how somebody, of a name if they have no right at all yet, gets a right.
+// wayTo returns how a user can get a right. name is the user's name if the user has no right yet, otherwise
+// "".
 func (s *Service) wayTo(needs control.Right, name string) string {
 	c := s.config.Load()
 	grant := "ask an admin to grant it in the section [access] of " + s.opt.Places.File
@@ -117,13 +119,12 @@ func (s *Service) wayTo(needs control.Right, name string) string {
 	return grant
 }
 
-// mayAct refuses a method on a job of somebody else to who may use it on their own
-// alone.
+// mayAct returns an error if the peer may not use a method on a job, such as a job of another user.
 func (s *Service) mayAct(p *control.Peer, method string, j *queue.Job) error {
 	return s.mayActOn(p, method, "job", j)
 }
 
-// mayActOn is mayAct for a job, or for a schedule of such jobs.
+// mayActOn is mayAct for a job or for a schedule that creates such jobs.
 func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) error {
 	own := s.owns(p, j)
 	needs := control.Needs(method, own)
@@ -139,8 +140,7 @@ func (s *Service) mayActOn(p *control.Peer, method, what string, j *queue.Job) e
 	return s.Refuse(p, fmt.Sprintf("%s on another user's %s (%s)", method, what, j.ID), needs)
 }
 
-// sees is how much a peer may see of a job. Those of former accounts are the admins'
-// alone.
+// sees returns how much of a job a peer may see. Only admins see the jobs of former accounts.
 func (s *Service) sees(p *control.Peer, j *queue.Job) control.Visibility {
 	if j.UID < 0 && !p.Right.Covers(control.Admin) {
 		return control.Outline
@@ -148,19 +148,19 @@ func (s *Service) sees(p *control.Peer, j *queue.Job) control.Visibility {
 	return control.Sees(p.Right, s.owns(p, j))
 }
 
-// hides reports whether somebody may not know of a job: a hook of the settings, which is the operators'
-// alone, and its own user's.
+// hides reports whether a job's existence is hidden from a peer. A hook that the settings define is visible
+// only to operators and to the user that it runs for.
 func (s *Service) hides(p *control.Peer, j *queue.Job) bool {
 	return j.Private() != nil && !p.Right.Covers(control.Operate) && !s.owns(p, j)
 }
 
-// mayKnow reports whether somebody may know of a job of which its user, if this is one, and
-// operators alone may.
+// mayKnow reports whether a peer may know of a job that only operators and the user private may see. A nil
+// private means that everyone may.
 func mayKnow(p *control.Peer, private *int) bool {
 	return private == nil || *private == p.UID || p.Right.Covers(control.Operate)
 }
 
-// get reads a job for somebody, without what may be large.
+// get reads a job without its large fields. It returns a not-found error if the job is hidden from the peer.
 func (s *Service) get(ctx context.Context, p *control.Peer, id string) (queue.Job, error) {
 	j, err := s.store.Get(ctx, id)
 	if err == nil && s.hides(p, &j) {
@@ -169,18 +169,19 @@ func (s *Service) get(ctx context.Context, p *control.Peer, id string) (queue.Jo
 	return j, err
 }
 
-// errNoJob is the same error as the store's, so that a hidden job looks like none.
+// errNoJob returns the same error as the store, so that a hidden job looks like a missing one.
 func errNoJob(id string) error {
 	return queue.NoJob(id)
 }
 
-// owns reports whether a job is a peer's own. One that runs keeps its uid also when that
-// was given to another account meanwhile.
+// owns reports whether a job belongs to a peer. A running job keeps its uid even if the uid was given to
+// another account in the meantime.
 func (s *Service) owns(p *control.Peer, j *queue.Job) bool {
 	return j.UID == p.UID && (j.AsUID != nil || s.renamed(j.UID, j.User) == nil)
 }
 
-// ownOnly is the uid whose jobs alone a method on many reaches, nil if it reaches all.
+// ownOnly returns the uid of the peer if the method, applied to many jobs, reaches only the peer's own jobs.
+// It returns nil if the method reaches all jobs.
 func ownOnly(p *control.Peer, method string) *int {
 	if p.Right.Covers(control.Needs(method, false)) {
 		return nil
@@ -188,9 +189,8 @@ func ownOnly(p *control.Peer, method string) *int {
 	return &p.UID
 }
 
-// audit records what somebody does that no other event tells of, before it is done: j
-// is the job that it is done to, nil if it is none.
-// See docs/decisions/0074.
+// audit records an action before it is executed, if no other event records it. j is the job concerned, or
+// nil. See docs/decisions/0074.
 func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) error {
 	p := control.PeerFrom(ctx)
 	a := store.Audit{UID: p.UID, PID: p.PID, Verb: verb, Target: target}
@@ -200,7 +200,7 @@ func (s *Service) audit(ctx context.Context, verb, target string, j *queue.Job) 
 	return s.store.Audit(ctx, a)
 }
 
-// users looks up whom jobs of one request are to run as.
+// users resolves the names of the users that the jobs of one request run as.
 type users struct {
 	s     *Service
 	peer  *control.Peer
@@ -213,14 +213,15 @@ type asUser struct {
 	name string
 }
 
-// of is the account of a name, if who asks may have jobs run as it.
+// of returns the account of a name, if the peer may run jobs as that user.
 func (a *users) of(name string) (asUser, error) {
 	if as, known := a.known[name]; known {
 		return as, nil
 	}
 	uid, ok := a.s.directory.UserID(name)
 	as := asUser{uid: uid, name: a.s.directory.UserName(uid)}
-	nameless := as.name == strconv.Itoa(uid) // of those only who is there for sure
+	// The system knows no name for this uid, so only accounts known to exist are accepted.
+	nameless := as.name == strconv.Itoa(uid)
 	if !ok || nameless && uid != a.peer.UID && uid != accounts.Self() {
 		return asUser{}, queue.Invalid("user", "there is no user %q on this machine", queue.Clip(name))
 	}
@@ -234,7 +235,7 @@ func (a *users) of(name string) (asUser, error) {
 	return as, nil
 }
 
-// mayRunAs refuses a user that jobs cannot run as, or not for who asks.
+// mayRunAs returns an error if jobs cannot run as a user, or if the peer may not run jobs as that user.
 func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
 	needs := control.Needs("enqueue", false)
 	switch {
@@ -247,7 +248,7 @@ func (s *Service) mayRunAs(p *control.Peer, as asUser) error {
 		as.name, s.jobsRunAs(p), s.opt.Places.File)}
 }
 
-// jobsRunAs is the user that a job runs as which a peer enqueues.
+// jobsRunAs returns the name of the user that the peer's jobs run as.
 func (s *Service) jobsRunAs(p *control.Peer) string {
 	if uid := s.account.RunsAs(&queue.Job{UID: p.UID}); uid != s.account.UID {
 		return s.directory.UserName(uid)
@@ -255,26 +256,26 @@ func (s *Service) jobsRunAs(p *control.Peer) string {
 	return s.account.User
 }
 
-// whatRuns are the fields that say what a job runs, and with what.
+// whatRuns lists the fields that say what a job executes, and with which input and environment.
 var whatRuns = []string{"command", "argv", "shell", "env", "env_secret", "mask_secrets", "cwd", "umask", "stdin", "stdin_file", "no_new_privileges", "on_completed", "on_failed", "on_dead", "on_ended"}
 
-// editing is what an edit asks for beside the fields that anybody may change of a job
-// of their own.
+// editing describes the parts of an edit that need more than ownership of the job.
 type editing struct {
-	runs   bool    // another thing is to be run
-	hidden bool    // a value is one that stands for what is not shown
-	named  bool    // whom it runs as is to change
-	as     *asUser // to this user, or nil: by the service's rule
+	runs   bool    // the edit changes what the job executes
+	hidden bool    // a value is the placeholder of a hidden value
+	named  bool    // the edit changes the user that the job runs as
+	as     *asUser // the new user; nil means the service's default
 }
 
-// editing reads a merge patch. Only admins may change whom a job runs as.
+// editing checks a merge patch. Only admins may change the user that a job runs as.
 func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err error) {
 	err = queue.Members(set, func(name string, value json.RawMessage) error {
 		e.runs = e.runs || slices.Contains(whatRuns, name)
 		switch name {
 		case "env", "env_secret":
 			var env map[string]string
-			e.hidden = e.hidden || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env) // what else is wrong with it is told later
+			// Later validation reports other errors in the value.
+			e.hidden = e.hidden || json.Unmarshal(value, &env) == nil && control.HoldsHidden(env)
 		case "user":
 			if !p.Right.Covers(control.Admin) {
 				return s.Refuse(p, "changing the user that a job runs as", control.Admin)
@@ -299,11 +300,10 @@ func (s *Service) editing(p *control.Peer, set json.RawMessage) (e editing, err 
 	return e, err
 }
 
-// mayEdit refuses changes of a job that would let who makes them become another user:
-// its submitter, or whom an admin has it run as. Where root's runners are that may come
-// with the next start, by another run_as. And it refuses those that would spoil what they
-// cannot see.
-// See docs/decisions/0075.
+// mayEdit returns an error for an edit that would let the peer act as another user: as the job's submitter,
+// or as the user that an admin has chosen. If root's runners are used, the service could apply another run_as
+// at its next start. It also rejects edits that would overwrite values that the peer cannot see. See
+// docs/decisions/0075.
 func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
 	each := worker.Account{Each: true}
 	switch {
@@ -315,7 +315,7 @@ func (s *Service) mayEdit(p *control.Peer, e *editing, j *queue.Job) error {
 	return nil
 }
 
-// apply changes whom a job runs as, if that was asked for.
+// apply changes the user that a job runs as, if the edit requests that.
 func (e *editing) apply(j *queue.Job) {
 	switch {
 	case !e.named:
@@ -326,7 +326,7 @@ func (e *editing) apply(j *queue.Job) {
 	}
 }
 
-// maxGroups is how many groups of somebody are told.
+// maxGroups is the maximum number of a peer's groups that whoami lists.
 const maxGroups = 1000
 
 // Whoami implements control.API.

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/internal/accounts"
 )
 
-// dora is what getent says on a machine of that directory.
+// dora simulates the answers of getent on a machine with a network directory.
 func dora(database, key string) (string, error) {
 	return map[string]string{
 		"passwd dora": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd 61400": "dora:*:61400:61410::/home/dora:/bin/zsh", "passwd DORA": "dora:*:61400:61410::/:/bin/sh",
@@ -19,8 +19,8 @@ func dora(database, key string) (string, error) {
 	}[database+" "+key], nil
 }
 
-// Who is in a directory on the network is known wherever users are named, as root's runner
-// knows them: in [access], as the one account of all jobs, by --user, and by name.
+// Users of a network directory are known in all places that name users, as they are to root's runner: in
+// [access], as the account of all jobs, in --user, and by name.
 func TestUsersOfADirectory(t *testing.T) {
 	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}, Runners: Runners{Socket: "/run/q/spawn.sock"}}}
 	s.directory.Ask = dora
@@ -60,12 +60,12 @@ func TestUsersOfADirectory(t *testing.T) {
 	}
 }
 
-// hangs has a directory answer that there is nobody, once it is let.
+// hangs replaces the directory by one that calls let before each answer, and knows no users.
 func hangs(d *accounts.Directory, let func()) {
 	d.Ask = func(string, string) (string, error) { let(); return "", nil }
 }
 
-// Whoever sets a setting that has a directory asked holds up nobody who sets another one.
+// A change of a setting that waits for a directory does not delay the change of another setting.
 func TestHangingDirectoryHoldsUpNoSetting(t *testing.T) {
 	s := stored(t)
 	s.setting = make(chan struct{}, 1)

@@ -14,8 +14,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// set is a service with these settings, which runs nothing. It has root's runners where
-// its run_as needs them.
+// set returns a service with these settings, which runs no jobs. It has root's runners if its run_as needs
+// them.
 func set(t testing.TB, pairs ...string) *Service {
 	t.Helper()
 	s := &Service{opt: Options{Places: config.Places{File: "/etc/q.toml"}}}
@@ -44,8 +44,8 @@ func peer(uid int, right control.Right) *control.Peer {
 	return &control.Peer{UID: uid, GID: uid, Right: right}
 }
 
-// Whom a job runs as is named by admins, or where it changes nothing; the refusal says
-// which setting would allow it.
+// Only admins may choose another user that a job runs as. Other users may name the user that applies anyway.
+// The error names the setting that would allow the choice.
 func TestUserIsNamedByAdmins(t *testing.T) {
 	self := set(t).account.User
 	other := another(t)
@@ -53,7 +53,7 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 		runAs string
 		peer  *control.Peer
 		name  string
-		want  string // of the refusal; "" if there is none
+		want  string // expected error; "" means success
 		code  queue.Code
 	}{
 		{"service", peer(61300, control.Submit), self, "", ""},
@@ -82,8 +82,8 @@ func TestUserIsNamedByAdmins(t *testing.T) {
 	}
 }
 
-// A user that a job names holds where each job has its own account, and no longer once
-// all run as one: it is shown as what it will run as then. What has run keeps it.
+// A user that a job names applies while jobs run as their submitters. If all jobs run as one account, a
+// waiting job is shown with that account. An ended job keeps its user.
 func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	self := accounts.Self()
 	job := queue.Job{UID: 61300, State: queue.Pending, Execution: queue.Execution{AsUID: new(61301), User: "bob"}}
@@ -110,8 +110,8 @@ func TestNamedUserHoldsUnderSubmitter(t *testing.T) {
 	}
 }
 
-// Who edits another's job cannot have that user run something else, nor write what
-// stands for a value that is hidden.
+// A user who edits another user's job cannot change what it executes, and cannot store the placeholder of a
+// hidden value.
 func TestEditsOfOthersJobs(t *testing.T) {
 	theirs, named := &queue.Job{UID: 61301}, &queue.Job{UID: 61300, Execution: queue.Execution{AsUID: new(61301)}}
 	for _, c := range []struct {
@@ -150,7 +150,8 @@ func TestEditsOfOthersJobs(t *testing.T) {
 	}
 }
 
-// The URL of the database is shown to administrators, and its password to nobody: of neither the one that holds nor the one that is to.
+// Admins see the URL of the database without its password. This holds for the value in effect and for a value
+// that waits for a restart.
 func TestPasswordOfTheStoreIsNotShown(t *testing.T) {
 	s := set(t, "store", "postgres://q:one@h/d?password=tw;o&host=/run/x&sslpass%77ord=three")
 	s.holdStart()

@@ -21,10 +21,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// runsAs reports whether a service can have this run_as here.
+// runsAs reports whether this system supports a value of run_as.
 func runsAs(string) bool { return true }
 
-// holdLock has the lock of a state folder.
+// holdLock takes the lock of a state directory.
 func holdLock(path string) (*os.File, error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -33,7 +33,7 @@ func holdLock(path string) (*os.File, error) {
 	return f, syscall.Flock(int(f.Fd()), syscall.LOCK_EX)
 }
 
-// another is a user who this process is not.
+// another returns the name of a user other than this process's user.
 func another(*testing.T) string {
 	if os.Geteuid() == 0 {
 		return "daemon"
@@ -41,14 +41,14 @@ func another(*testing.T) string {
 	return "root"
 }
 
-// Names of [access] are looked up when the settings are read; the strongest right of a
-// name holds, numbers need nobody behind them, and who is not here is told. Root and
-// the service's own user may do everything, whatever is written.
+// Names in [access] are resolved when the settings are read. If a user has several rights, the strongest
+// applies. Numbers need no account, and unknown names are reported. Root and the service's own user always
+// have all rights.
 func TestNamesAreResolved(t *testing.T) {
 	s := set(t, "access.read", "root daemon 61300 @61310 no.such.user", "access.submit", "61301 @no.such.group", "access.operate", "daemon", "access.admin", "none")
 	daemon, ok := s.directory.UserID("daemon")
 	if !ok {
-		daemon = 61377 // this machine has none
+		daemon = 61377 // this machine has no such user
 	}
 	for _, c := range []struct {
 		peer control.Peer
@@ -77,8 +77,8 @@ func TestNamesAreResolved(t *testing.T) {
 	}
 }
 
-// Who is refused is told the right that is needed, the one they have, and who could let
-// them: the group that has it, or an admin with the file.
+// An error about a missing right names the required right, the user's right, and how to get it: from the
+// group that has it, or from an admin who edits the settings file.
 func TestRefusalsHelp(t *testing.T) {
 	s := set(t, "run_as", "submitter", "access.operate", "alice @ops")
 	for _, c := range []struct {
@@ -100,8 +100,7 @@ func TestRefusalsHelp(t *testing.T) {
 	}
 }
 
-// A job keeps the user that was asked for, by number and name, and shows it; others
-// have their submitter.
+// A job that names a user stores that user's number and name, and shows it. Other jobs have their submitter.
 func TestJobsKeepTheirUser(t *testing.T) {
 	s := set(t, "run_as", "submitter")
 	a := &users{s: s, peer: peer(61300, control.Admin)}
@@ -141,7 +140,7 @@ func TestJobsKeepTheirUser(t *testing.T) {
 	}
 }
 
-// The socket may be as open as the settings, or its unit, have it, and no more.
+// The socket may be as accessible as the settings or its systemd unit say, but not more.
 func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	p := config.In(t.TempDir())
 	if err := errors.Join(os.Chmod(p.State, 0o711), os.WriteFile(p.Socket, nil, 0o600), os.Chmod(p.Socket, 0o660)); err != nil {
@@ -154,8 +153,8 @@ func TestDoctorKnowsTheSocketsMode(t *testing.T) {
 	}
 }
 
-// If other accounts can list the state directory, doctor warns and names the mode to set. That mode keeps access to a
-// socket in the directory if the socket is open to them.
+// If other accounts can list the state directory, doctor warns and names the mode to set. That mode keeps
+// access to a socket in the directory if the socket is open to them.
 func TestDoctorWarnsOfAnOpenStateDirectory(t *testing.T) {
 	p := config.In(filepath.Join(t.TempDir(), "a b"))
 	if err := os.Mkdir(p.State, 0o700); err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// accountOf is what the system says of a uid.
+// accountOf returns the account of a uid. If the system does not know the uid, it returns defaults.
 func (s *Service) accountOf(uid int) worker.Account {
 	u, err := s.directory.User(uint32(uid))
 	if err != nil {
@@ -31,7 +31,7 @@ func (s *Service) accountOf(uid int) worker.Account {
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: uid}
 }
 
-// accountName is the name that the system has for a uid, "" if it says nothing.
+// accountName returns the system's name for a uid, or "" if the uid has no name.
 func (s *Service) accountName(uid int) string {
 	a, err := s.directory.User(uint32(uid))
 	if err != nil {
@@ -40,16 +40,18 @@ func (s *Service) accountName(uid int) string {
 	return a.Name
 }
 
-// accountNamed is what the system says of a user.
+// accountNamed returns the account of a user.
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := s.directory.Named(name)
-	if err == nil && u.Name != name { // a directory may know several, and the runners' folder has the one
+	if err == nil && u.Name != name {
+		// A directory may know an account under several names, but runners use only this one.
 		err = fmt.Errorf("this account is called %q; use that name", u.Name)
 	}
 	return worker.Account{User: u.Name, Home: u.Home, Shell: u.Shell, UID: int(u.UID)}, err
 }
 
-// peerNamed is a user as if it had asked over the socket, with the groups that it has now.
+// peerNamed returns the peer that a user would be when connected to the socket, with the user's current
+// groups.
 func (s *Service) peerNamed(name string) (control.Peer, error) {
 	u, err := s.directory.Named(name)
 	if err == nil {
@@ -62,12 +64,12 @@ func (s *Service) peerNamed(name string) (control.Peer, error) {
 	return p, err
 }
 
-// rootless refuses a run_as that needs runners of root's where there are none.
+// rootless returns an error if run_as needs root's runners and the service cannot have them.
 func rootless(set *config.Settings, _ *worker.Account) error {
 	if set.RunAs == config.RunAsService {
 		return nil
 	}
-	if accounts.Self() == 0 { // started as root it has runners of root's: see beRoot
+	if accounts.Self() == 0 { // a service started as root has root's runners: see beRoot
 		if _, _, err := serviceIDs(); err != nil {
 			return queue.Invalid("run_as", "%s: %v", set.RunAs, err)
 		}
@@ -78,7 +80,7 @@ func rootless(set *config.Settings, _ *worker.Account) error {
 
 const lockName = "service.lock"
 
-// InUse reports whether a service has the state folder.
+// InUse reports whether a service holds the lock of the state directory.
 func InUse(dir string) bool {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -88,11 +90,11 @@ func InUse(dir string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// folderLock is what has a state folder: its lock file, which says who has it, and the folder
-// itself, since a file can be removed.
+// folderLock is the lock of a state directory. It locks two files: the lock file, which contains the pid of
+// the service, and the directory itself, since the lock file could be removed.
 type folderLock struct{ file, folder *os.File }
 
-// Close gives the folder up.
+// Close releases the lock.
 func (l *folderLock) Close() error {
 	if l == nil {
 		return nil
@@ -100,7 +102,7 @@ func (l *folderLock) Close() error {
 	return errors.Join(l.file.Close(), l.folder.Close())
 }
 
-// lockFolder takes the state folder for this process, until it ends.
+// lockFolder locks the state directory until the process ends or the lock is closed.
 func lockFolder(dir string) (*folderLock, error) {
 	path := filepath.Join(dir, lockName)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
@@ -112,16 +114,17 @@ func lockFolder(dir string) (*folderLock, error) {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid()) // for takeLock's message alone: the lock is what counts
+		fmt.Fprintln(f, os.Getpid()) // used only in takeLock's error message
 	}
 	return l, nil
 }
 
-// lockAgain is how long a lock is tried for whose service is dead: what it was about to
-// start when it was killed has it until its exec, and somebody may just be looking.
+// lockAgain is how long takeLock retries after the service that held the lock has died. A process that the
+// service had just forked holds the lock until its exec. A program that only reads the queue's files holds it
+// for a moment.
 const lockAgain = 2 * time.Second
 
-// takeLock locks a state folder and its lock file, or closes that.
+// takeLock locks a state directory and the open lock file f. If it fails, it closes f.
 func takeLock(f *os.File, dir string) (*folderLock, error) {
 	folder, err := os.Open(dir)
 	if err != nil {
@@ -134,7 +137,7 @@ func takeLock(f *os.File, dir string) (*folderLock, error) {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			if err = unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB); !errors.Is(err, unix.EWOULDBLOCK) {
-				return l, nil // also where the system locks no folders
+				return l, nil // some systems cannot lock directories
 			}
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
@@ -155,24 +158,25 @@ func takeLock(f *os.File, dir string) (*folderLock, error) {
 	return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
 }
 
-// ended reports whether a process has ended, or is about to: what it had open is closed late in
-// its end.
+// ended reports whether a process has ended or is exiting. The kernel closes the files of an exiting process
+// late.
 func ended(pid int) bool {
 	if syscall.Kill(pid, 0) == syscall.ESRCH {
 		return true
 	}
 	raw, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:]) // its name may hold anything
+	// The process name may contain spaces and parentheses.
+	fields := bytes.Fields(raw[bytes.LastIndexByte(raw, ')')+1:])
 	if len(fields) < 7 {
 		return false
 	}
-	const exiting = 0x4 // PF_EXITING of include/linux/sched.h
+	const exiting = 0x4 // PF_EXITING in include/linux/sched.h
 	flags, _ := strconv.ParseUint(string(fields[6]), 10, 64)
 	return flags&exiting != 0 || fields[0][0] == 'Z' || fields[0][0] == 'X'
 }
 
-// lockToLook keeps services from a state folder that is only looked at: nothing in it is
-// made or written. Where none has ever been the lock is nil, which can be closed.
+// lockToLook locks a state directory against services while a program reads it, without writing to it. If no
+// service has ever used the directory, the lock is nil, and Close accepts that.
 func lockToLook(dir string) (*folderLock, error) {
 	info, err := os.Stat(dir)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// accountOf is the account of the service itself.
+// accountOf returns the account of the service itself.
 func (s *Service) accountOf(uid int) worker.Account {
 	a := worker.Account{UID: uid}
 	if u, err := user.Current(); err == nil {
@@ -29,10 +29,10 @@ func (s *Service) accountOf(uid int) worker.Account {
 	return a
 }
 
-// accountName is nothing here: Windows gives no number, and no SID, to a second account.
+// accountName returns "". Windows never gives a number or SID to a second account, so owners need no check.
 func (s *Service) accountName(int) string { return "" }
 
-// peerNamed is a user as if it had asked over the pipe.
+// peerNamed returns the peer that a user would be when connected to the pipe.
 func (s *Service) peerNamed(name string) (control.Peer, error) {
 	id, known := s.directory.UserID(name)
 	if !known {
@@ -41,7 +41,7 @@ func (s *Service) peerNamed(name string) (control.Peer, error) {
 	return control.Peer{UID: id, GID: -1, PID: os.Getpid()}, nil
 }
 
-// accountNamed is what the system says of a user.
+// accountNamed returns the account of a user.
 func (s *Service) accountNamed(name string) (worker.Account, error) {
 	u, err := user.Lookup(name)
 	if err != nil {
@@ -50,8 +50,8 @@ func (s *Service) accountNamed(name string) (worker.Account, error) {
 	return worker.Account{User: u.Username, Home: u.HomeDir}, nil
 }
 
-// rootless refuses a run_as by which jobs would not run as the service's own account:
-// Windows lets no service run them as another without that one's password.
+// rootless returns an error if run_as would run jobs as another account than the service's own. A Windows
+// service cannot run them as another user without that user's password.
 func rootless(set *config.Settings, own *worker.Account) error {
 	name := set.FixedUser()
 	switch {
@@ -63,34 +63,34 @@ func rootless(set *config.Settings, own *worker.Account) error {
 	return queue.Invalid("run_as", `%s: a Windows service cannot run jobs as the user who enqueued them without that user's password; set run_as = "fixed:%s" (the service's account), or install a service that runs as you: queuectl service install --user`, set.RunAs, own.User)
 }
 
-// beRoot starts root's runners: there are none, and rootless says what follows.
+// beRoot does nothing, since Windows has no runners of root. rootless returns the error that the user sees.
 func (s *Service) beRoot() error { return nil }
 
 const lockName = "service.lock"
 
-// InUse reports whether a service has the state folder.
+// InUse reports whether a service holds the lock of the state directory.
 func InUse(dir string) bool {
 	held, err := lockfile.Held(filepath.Join(dir, lockName))
 	return held && err == nil
 }
 
-// lockFolder takes the state folder for this process, until it ends.
+// lockFolder locks the state directory until the process ends or the lock is closed.
 func lockFolder(dir string) (*os.File, error) {
 	f, err := takeLock(dir, true)
 	if err != nil {
 		return nil, err
 	}
 	if err := f.Truncate(0); err == nil {
-		fmt.Fprintln(f, os.Getpid()) // for takeLock's message alone: the lock is what counts
+		fmt.Fprintln(f, os.Getpid()) // used only in takeLock's error message
 	}
 	return f, nil
 }
 
-// lockAgain is how long a lock is tried for: somebody may just be looking, and what a
-// process had open is closed a moment after its end.
+// lockAgain is how long takeLock retries. A program that only reads the queue's files may hold the lock for a
+// moment. Also, Windows closes the files of a process shortly after its end.
 const lockAgain = 2 * time.Second
 
-// takeLock takes the lock file of a state folder, and makes it if it may.
+// takeLock takes the lock file of a state directory. It creates the file if create is set.
 func takeLock(dir string, create bool) (*os.File, error) {
 	path := filepath.Join(dir, lockName)
 	for deadline := time.Now().Add(lockAgain); ; time.Sleep(5 * time.Millisecond) {
@@ -101,7 +101,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 		case ok:
 			return f, nil
 		}
-		said, _ := os.ReadFile(path) // for the message
+		said, _ := os.ReadFile(path) // used in the error message
 		pid := strings.TrimSpace(string(said))
 		if number, err := strconv.Atoi(pid); err == nil && runs(number) || time.Now().After(deadline) {
 			return nil, queue.Errorf(queue.CodeWrongState, "a service with pid %s already uses %s; stop it with: queuectl --dir %s service stop", pid, dir, queue.Word(dir))
@@ -109,7 +109,7 @@ func takeLock(dir string, create bool) (*os.File, error) {
 	}
 }
 
-// runs reports whether a process with a number runs. One that only may not be asked does.
+// runs reports whether a process exists. If the caller may not open the process, it exists.
 func runs(pid int) bool {
 	h, err := windows.OpenProcess(windows.SYNCHRONIZE, false, uint32(pid))
 	if err != nil {
@@ -120,8 +120,8 @@ func runs(pid int) bool {
 	return err == nil && ended == uint32(windows.WAIT_TIMEOUT)
 }
 
-// lockToLook keeps services from a state folder that is only looked at: nothing in it is
-// made or written. Where none has ever been the file is nil, which can be closed.
+// lockToLook locks a state directory against services while a program reads it, without writing to it. If no
+// service has ever used the directory, the file is nil, and closing it is harmless.
 func lockToLook(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("cannot read the state folder: %w", err)

@@ -18,10 +18,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// worst is text of so many bytes, of which JSON makes six times as many.
+// worst returns text of n bytes that JSON encodes as six times as many.
 func worst(n int) string { return strings.Repeat("\x01", n) }
 
-// largest is a job that takes as much of an answer as one can.
+// largest returns a job that takes as much space in a reply as a job can.
 func largest(id string) queue.Job {
 	j := jobNamed(id + strings.Repeat("x", 128-len(id)))
 	codes := make([]int, queue.MaxExitCodes)
@@ -41,8 +41,8 @@ func largest(id string) queue.Job {
 	return j
 }
 
-// largestSchedules stores schedules that take as much of an answer as they can, of jobs, and shows
-// them with runs that do.
+// largestSchedules stores schedules of the jobs that take as much space in a reply as they can, and shows
+// them with the largest possible runs.
 func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...queue.Job) (all []any) {
 	t.Helper()
 	for i, j := range jobs {
@@ -76,8 +76,8 @@ func (s *Service) largestSchedules(t *testing.T, ctx context.Context, jobs ...qu
 	return all
 }
 
-// patiently repeats a read that takes longer than the store allows, as may happen on a busy machine under the race
-// detector.
+// patiently repeats a read that takes longer than the store allows, as may happen on a busy machine under the
+// race detector.
 func patiently[T any](read func() (T, error)) (result T, err error) {
 	for range 30 {
 		if result, err = read(); !errors.Is(err, queue.ErrUnavailable) {
@@ -87,8 +87,8 @@ func patiently[T any](read func() (T, error)) (result T, err error) {
 	return result, err
 }
 
-// Whatever is stored and asked for, the answer of each method, and each piece of a stream,
-// fits in a line.
+// The reply of each method, and each piece of a stream, fits in a line of the protocol, whatever is stored
+// and requested.
 func TestAnswersFit(t *testing.T) {
 	s := stored(t)
 	admin := by(t, 0, control.Admin)
@@ -143,7 +143,7 @@ func TestAnswersFit(t *testing.T) {
 		return all
 	}
 	node := control.NodeView{Name: strings.Repeat("x", 128), State: "drained", Version: worst(256), Labels: map[string]string{}, Resources: map[string]int{}}
-	for i := range 64 { // as many as settings may name
+	for i := range 64 { // the maximum number in the settings
 		node.Labels[fmt.Sprint(i)] = strings.Repeat("x", 126)
 		node.Resources[strings.Repeat("x", 126)+fmt.Sprint(i)] = 1 << 30
 	}
@@ -281,9 +281,9 @@ func TestAnswersFit(t *testing.T) {
 			for range config.Keys() {
 				list.Settings = append(list.Settings, value)
 			}
-			list.Settings[0].Value = worst(1 << 20) // as long as a settings file may be
+			list.Settings[0].Value = worst(1 << 20) // the maximum length of a settings file
 			for i := range list.Settings {
-				list.Settings[i].Note = "" // it has none
+				list.Settings[i].Note = "" // these settings have no note
 			}
 			return []any{list}
 		},
@@ -297,7 +297,7 @@ func TestAnswersFit(t *testing.T) {
 		},
 		"doctor": func() []any {
 			var d control.Diagnosis
-			for range 100 { // ten of each check at most
+			for range 100 { // each check reports at most ten findings
 				d.Findings = append(d.Findings, control.Finding{Check: "integrity", Level: "failure", Message: worst(8192), Next: worst(1024)})
 			}
 			return []any{control.Progress{Done: 1 << 62}, d}

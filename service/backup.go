@@ -20,13 +20,13 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// backupPiece is how many bytes of a backup a message carries.
+// backupPiece is the number of bytes of a backup in one message.
 const backupPiece = 256 << 10
 
-// errNoFiles refuses what only a store can do that keeps its jobs in files.
+// errNoFiles is the error of operations that need a store in files.
 var errNoFiles = queue.Errorf(queue.CodeUnsupported, "this queue is stored in PostgreSQL and has no files to copy or check; use PostgreSQL's tools, such as pg_dump")
 
-// tellEvery is how often it is told how far something long has come.
+// tellEvery is the minimum interval between two progress messages.
 const tellEvery = 100 * time.Millisecond
 
 // Backup implements control.API.
@@ -70,8 +70,8 @@ func (s *Service) Backup(ctx context.Context, _ control.Nothing, each func(contr
 
 func runnersOf(p config.Places) string { return filepath.Join(p.State, "runner") }
 
-// rootsOf is the folder of root's runners of a service that does not run, "" if none are
-// known: those of the packaged service, whose folder may have been named by --dir.
+// rootsOf returns the directory of root's runners for a service that is not running, or "" if it is unknown.
+// It is known only for the packaged service, even if --dir named its state directory.
 func rootsOf(p config.Places) string {
 	if p.State == config.System().State {
 		return config.RunnerDir
@@ -79,11 +79,11 @@ func rootsOf(p config.Places) string {
 	return ""
 }
 
-// restoringOf is where a backup's outputs are while it is restored.
+// restoringOf returns the directory that holds the output files of a backup during a restore.
 func restoringOf(p config.Places) string { return filepath.Join(p.State, "restore.outputs") }
 
-// openOutput opens an attempt's output file: one that was restored is among the
-// service's own.
+// openOutput opens an attempt's output file. The service's own directory is also searched if root's runners
+// are used, since restored files are there.
 func (s *Service) openOutput(ref string) (*os.File, error) {
 	f, err := s.home.Output(ref)
 	if errors.Is(err, os.ErrNotExist) && s.home.Socket != "" {
@@ -92,13 +92,12 @@ func (s *Service) openOutput(ref string) (*os.File, error) {
 	return f, err
 }
 
-// EndRunnersWithin is how long EndRunners gives the runners of a folder to end by themselves.
+// EndRunnersWithin returns how long EndRunners waits for the runners of a directory to end.
 func EndRunnersWithin() time.Duration { return runner.StopGrace() + endSpare }
 
-// EndRunners ends the runners of a queue that no service uses, as the system does when it
-// is shut down: their jobs get SIGTERM and, after the grace, SIGKILL. What has ended is
-// kept for the next service. roots is the folder of root's runners, "" the usual one. It
-// says how many there were.
+// EndRunners ends the runners of a queue that no service uses, like a shutdown of the system: their jobs get
+// SIGTERM and, after the grace period, SIGKILL. The results are kept for the next service. roots is the
+// directory of root's runners; "" means the usual one. EndRunners returns the number of runners.
 func EndRunners(p config.Places, roots string) (ended int, err error) {
 	lock, err := lockFolder(p.State)
 	if err != nil {
@@ -112,8 +111,8 @@ func EndRunners(p config.Places, roots string) (ended int, err error) {
 	return ended, err
 }
 
-// homesOf returns the homes of all runners of a service. roots is the directory of the runners that run as root; if it
-// is empty, the usual directory is meant.
+// homesOf returns the homes of all runners of a service. roots is the directory of the runners that run as
+// root; "" means the usual one.
 func homesOf(p config.Places, roots string) []runner.Home {
 	homes := []runner.Home{{Dir: runnersOf(p)}}
 	if roots = cmp.Or(roots, rootsOf(p)); roots != "" {
@@ -122,8 +121,8 @@ func homesOf(p config.Places, roots string) []runner.Home {
 	return homes
 }
 
-// RunnersLeft reports whether runners of a stopped service are alive. It cannot know about runners in directories that
-// the caller may not read, and leaves them out. roots is the same as in EndRunners.
+// RunnersLeft reports whether runners of a stopped service are alive. It ignores runners in directories that
+// the caller may not read. roots has the same meaning as in EndRunners.
 func RunnersLeft(p config.Places, roots string) bool {
 	return slices.ContainsFunc(homesOf(p, roots), func(h runner.Home) bool {
 		dirs, _ := h.Find()
@@ -134,19 +133,19 @@ func RunnersLeft(p config.Places, roots string) bool {
 	})
 }
 
-// endSpare is what the end of a runner may take beside the grace of its jobs.
+// endSpare is the time that a runner may take to end in addition to the grace period of its jobs.
 const endSpare = 10 * time.Second
 
-// Restored says what a restored backup holds, and where what was there before is now,
-// "" if there was nothing.
+// Restored describes a restored backup. Aside is the directory to which the previous files were moved, or ""
+// if there were none.
 type Restored struct {
 	Jobs    int64  `json:"jobs"`
 	Outputs int64  `json:"outputs"`
 	Aside   string `json:"aside"`
 }
 
-// Restore puts a backup in the place of a queue that no service and no runner uses.
-// What was there is kept aside. each hears how many bytes were copied so far.
+// Restore replaces a queue that no service and no runner uses by a backup. It moves the previous files to
+// another directory. It calls each with the number of bytes copied.
 func Restore(p config.Places, file string, each func(done, of int64)) (done Restored, err error) {
 	if _, err := os.Stat(file); err != nil {
 		return done, queue.Errorf(queue.CodeNotFound, "%v", err)
@@ -200,7 +199,7 @@ func Restore(p config.Places, file string, each func(done, of int64)) (done Rest
 	if err != nil {
 		return done, err
 	}
-	if os.Remove(done.Aside) == nil { // it is empty
+	if os.Remove(done.Aside) == nil { // succeeds only if the directory is empty
 		done.Aside = ""
 	}
 	return done, nil

@@ -14,13 +14,12 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// serviceGroup is the group that the service's process has for itself: who may submit is
-// in another, and reads nothing of the service's.
+// serviceGroup is the private group of the service's process. Users who may submit jobs are in another group
+// and cannot read the service's files.
 const serviceGroup = "queuectl-service"
 
-// beRoot does what root must do where no systemd does it: it opens the control socket,
-// starts a launcher, which starts root's runners, and makes this process the service's
-// account for good.
+// beRoot does the work of root if systemd does not do it. It opens the control socket and starts the
+// launcher, which starts root's runners. Then it switches this process to the service's account for good.
 func (s *Service) beRoot() error {
 	uid, gid, err := serviceIDs()
 	if err != nil {
@@ -46,9 +45,9 @@ func (s *Service) beRoot() error {
 	return become(uid, gid)
 }
 
-// serviceIDs are the uid of the service's account, and the gid of the group that it has
-// for itself. The account's own group will not do: people get into it to submit, and
-// would read what the runners keep of everybody's jobs.
+// serviceIDs returns the uid of the service's account and the gid of the service's private group. The
+// account's primary group is not used: users join it to submit jobs, and could then read the runners' files
+// about the jobs of all users.
 func serviceIDs() (uid, gid int, err error) {
 	var known accounts.Directory
 	u, err := known.Named(control.ServiceAccount)
@@ -59,7 +58,7 @@ func serviceIDs() (uid, gid int, err error) {
 	return int(u.UID), int(own), nil
 }
 
-// bindForGroup opens the control socket for root and the group that may submit.
+// bindForGroup opens the control socket for root and the group of users that may submit jobs.
 func bindForGroup(path string) (*control.Socket, error) {
 	gid := -1
 	if g, ok := new(accounts.Directory).Group(control.ServiceAccount); ok {
@@ -67,7 +66,8 @@ func bindForGroup(path string) (*control.Socket, error) {
 	}
 	dir := filepath.Dir(path)
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil { // whatever the umask
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.Chmod(dir, 0o755)); err != nil {
+			// Independent of the umask.
 			return nil, fmt.Errorf("create the socket's directory: %w", err)
 		}
 	}
@@ -78,7 +78,7 @@ func bindForGroup(path string) (*control.Socket, error) {
 	return control.Inherited(l), nil
 }
 
-// become makes this process an account, with no way back.
+// become switches this process irrevocably to an account.
 func become(uid, gid int) error {
 	if err := errors.Join(syscall.Setgroups([]int{gid}), syscall.Setregid(gid, gid), syscall.Setreuid(uid, uid)); err != nil {
 		return fmt.Errorf("switch to the service's account: %w", err)

@@ -7,17 +7,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// longDelay is the longest wait of a new job about which nothing is said: within it a reboot is unlikely.
+// longDelay is the longest delay of a new job for which the service gives no note about reboots. A reboot
+// within this time is unlikely.
 const longDelay = time.Hour
 
-// remarks holds what the receipt of new or edited jobs contains in addition to their ids.
+// remarks holds the part of the reply about new or edited jobs that is not their ids.
 type remarks struct {
-	unenforced  []string // limits that are not enforced here
-	maxAttempts int      // the largest number of attempts of one of the jobs
+	unenforced  []string // limits that are not enforced on this machine
+	maxAttempts int      // largest number of attempts of one of the jobs
 	notes       []string
 }
 
-// remark completes the remarks on jobs that are about to be enqueued.
+// remark adds remarks on jobs that are about to be enqueued.
 func (s *Service) remark(m *remarks, drafts []queue.Job) {
 	late := false
 	now := s.store.Now()
@@ -31,7 +32,7 @@ func (s *Service) remark(m *remarks, drafts []queue.Job) {
 	}
 }
 
-// bootAdvice returns how to make the service start at boot: "" if it does, or if that is not known.
+// bootAdvice returns how to make the service start at boot, or "" if it already does or if that is unknown.
 func (s *Service) bootAdvice() string {
 	if s.opt.BootAdvice == nil {
 		return ""
@@ -39,7 +40,7 @@ func (s *Service) bootAdvice() string {
 	return s.opt.BootAdvice()
 }
 
-// bootNotes returns what to say of jobs that are due much later, if the service does not start at boot.
+// bootNotes returns the note for jobs that are due much later, if the service does not start at boot.
 func (s *Service) bootNotes() []string {
 	advice := s.bootAdvice()
 	if advice == "" {
@@ -48,7 +49,7 @@ func (s *Service) bootNotes() []string {
 	return []string{"this service does not start at boot, so no job runs after a reboot until you start it; to change that: " + advice}
 }
 
-// examineBoot reports whether the service starts at boot.
+// examineBoot reports a service that does not start at boot.
 func (s *Service) examineBoot() []store.Finding {
 	advice := s.bootAdvice()
 	if advice == "" {

@@ -76,7 +76,7 @@ func TestEditNotesThatServiceDoesNotStartAtBoot(t *testing.T) {
 	}
 }
 
-// The receipt says how many attempts the jobs have; of a job that was there already it says nothing.
+// The reply says how many attempts the jobs have. It says nothing about a job that already existed.
 func TestReceiptSaysMostAttempts(t *testing.T) {
 	s := stored(t)
 	ctx := by(t, owner, control.Submit)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Each of two logs gets the records that it wants, with all their attributes.
+// Each of two log handlers gets the records of its levels, with all their attributes.
 func TestTwoLogs(t *testing.T) {
 	var all, bad bytes.Buffer
 	log := slog.New(both{slog.NewTextHandler(&all, nil), slog.NewTextHandler(&bad, &slog.HandlerOptions{Level: slog.LevelWarn})}).With("job", "a").WithGroup("g")

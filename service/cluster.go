@@ -22,10 +22,11 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// nodeFile is a file in the state folder that tells its service from others of the same name.
+// nodeFile is the name of a file in the state directory. It contains a random id that distinguishes this node
+// from others with the same name.
 const nodeFile = "node.id"
 
-// member is this service as a node of a store that others share.
+// member returns the identity with which this service joins a queue that several nodes share.
 func (s *Service) member() (member, error) {
 	m := member{Name: s.nodeName(), Version: s.opt.Version, Lease: s.config.Load().NodeLease}
 	path := filepath.Join(s.opt.Places.State, nodeFile)
@@ -43,15 +44,16 @@ func (s *Service) member() (member, error) {
 	return m, err
 }
 
-// makeNodeFile makes the file anew.
+// makeNodeFile writes a new random id to the file.
 func makeNodeFile(path string) (content []byte, err error) {
 	id := make([]byte, 16)
-	rand.Read(id) // it cannot fail
+	rand.Read(id) // never fails
 	content = []byte(hex.EncodeToString(id) + "\n")
 	return content, keepFile(path, content)
 }
 
-// keepFile writes a file of the state folder so that it is whole after a power cut: as it was, or as it is to be.
+// keepFile replaces a file in the state directory atomically: after a power failure, the file has the old or
+// the new content.
 func keepFile(path string, content []byte) error {
 	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -61,7 +63,7 @@ func keepFile(path string, content []byte) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(path+".new", path)
 	}
-	if err != nil || runtime.GOOS == "windows" { // where a folder cannot be synced
+	if err != nil || runtime.GOOS == "windows" { // Windows cannot sync a directory
 		return err
 	}
 	dir, err := os.Open(filepath.Dir(path))
@@ -71,7 +73,8 @@ func keepFile(path string, content []byte) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// ownNode has a state folder that is a copy of another node's, as machines that are made from one image have it, be one of its own.
+// ownNode gives this node a new identity if its state directory is a copy of another node's. Machines created
+// from one image have such copies.
 func (s *Service) ownNode() error {
 	path := filepath.Join(s.opt.Places.State, nodeFile)
 	s.log.Warn("this state directory is a copy of another node's, whose service is running; this service continues as a separate node", "file", path)
@@ -79,12 +82,14 @@ func (s *Service) ownNode() error {
 	return err
 }
 
-// storeFile is a file in the state directory. It contains the name of the database on a server whose queue the service of
-// this directory had last, and nothing if that queue was in the directory itself. The time of its last change is when
-// this queue first used the directory, unless it has always used it: older output files may belong to another queue.
+// storeFile is the name of a file in the state directory. It names the server database that held the queue
+// last. It is empty if the queue was in the directory itself. The file's modification time is the time at
+// which the queue first used the directory. If the file does not exist, the queue has always used the
+// directory. Older output files may belong to another queue.
 const storeFile = "store.id"
 
-// knowsItsStore refuses to begin a queue in a folder whose service had one on a server, which the settings do not name any more.
+// knowsItsStore keeps the service from starting a new queue in a directory by mistake. It returns an error if
+// the queue is in a server database that the settings no longer name.
 func knowsItsStore(dir string) error {
 	path := filepath.Join(dir, storeFile)
 	database, err := os.ReadFile(path)
@@ -95,8 +100,9 @@ func knowsItsStore(dir string) error {
 	return queue.Errorf(queue.CodeInvalid, `the queue of this service is in a database on a server, but the settings name no database; set the setting "store" or store_file again, or start a new queue in %s by removing %s`, dir, path)
 }
 
-// meetAnother sees to it that runners which have obeyed the service of another store obey this one's. Jobs of that one that run still
-// are not this one's to end, nor to begin again, unless a move has brought them.
+// meetAnother prepares a change of the store. It ends idle runners that have obeyed a service of the previous
+// store. If a runner has jobs that this store does not know, it returns an error. This service must neither
+// end such jobs nor start them again, unless a migration has moved them to this store.
 func (s *Service) meetAnother(ctx context.Context) error {
 	path := filepath.Join(s.opt.Places.State, storeFile)
 	raw, err := os.ReadFile(path)
@@ -122,7 +128,7 @@ func (s *Service) meetAnother(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var strange []string // their jobs
+	var strange []string // numbers of the jobs that this store does not know
 	var idle []string
 	for _, dir := range dirs {
 		list, lives, err := runner.Kept(dir)
@@ -156,8 +162,9 @@ func (s *Service) setStoreFile(database string) error {
 	return keepFile(filepath.Join(s.opt.Places.State, storeFile), []byte(database))
 }
 
-// keepOlderOutputs notes that a new queue begins in a directory that contains output files of an earlier one, such as of
-// a database that was moved away. A queue in which nothing was ever enqueued owns no output files.
+// keepOlderOutputs records that a new queue starts in a directory that contains output files of an earlier
+// queue, such as one whose database was moved away. A queue in which no job was ever enqueued owns no output
+// files.
 func (s *Service) keepOlderOutputs(database string) error {
 	if s.store.Counts().Enqueued > 0 {
 		return nil
@@ -179,8 +186,9 @@ func outputsSince(dir string) time.Time {
 	return info.ModTime()
 }
 
-// endDead ends what dead runners have left alive, of a service that is about to start or could not: its store may be away for long,
-// its leases are others' soon, and a runner that is dead ends nothing.
+// endDead ends the processes that dead runners have left, when the service is about to start or has failed to
+// start. The store may be unavailable for a long time, and other nodes will soon take over this node's
+// leases. A dead runner cannot end its jobs.
 func (s *Service) endDead() {
 	if url, err := s.config.Load().StoreURL(); err != nil || url == "" || s.config.Load().OnPartition != "stop" {
 		return
@@ -201,18 +209,18 @@ func (s *Service) endDead() {
 	}
 }
 
-// endDeadWithin bounds that.
+// endDeadWithin bounds the duration of endDead.
 const endDeadWithin = 5 * time.Second
 
-// isAway reports whether an error says that the server of the database is away.
+// isAway reports whether an error means that the database server is unavailable.
 func (s *Service) isAway(err error) bool {
 	return s.cluster != nil && errors.Is(err, queue.ErrUnavailable)
 }
 
-// marginOf is how long before the end of a lease what runs is ended.
+// marginOf returns how long before the end of the node lease the runners end their jobs.
 func marginOf(lease time.Duration) time.Duration { return lease / 6 }
 
-// prolong prolongs the lease of this node, and what its runners may do with it.
+// prolong renews the node lease and extends the time for which the runners may run jobs.
 func (s *Service) prolong(ctx context.Context) error {
 	if s.cluster == nil {
 		return nil
@@ -235,13 +243,14 @@ func (s *Service) prolong(ctx context.Context) error {
 	if m.Orphans {
 		select {
 		case s.orphans <- struct{}{}:
-		default: // it is known
+		default: // a take-over is already requested
 		}
 	}
 	return nil
 }
 
-// inheritAll takes over, until ctx ends, what nodes have left. It keeps no lease from being prolonged.
+// inheritAll takes over the jobs of lost nodes until ctx ends. It runs separately from keepLease, so that a
+// take-over does not delay the renewal of the node lease.
 func (s *Service) inheritAll(ctx context.Context) {
 	for {
 		select {
@@ -253,7 +262,7 @@ func (s *Service) inheritAll(ctx context.Context) {
 	}
 }
 
-// inherit takes over what nodes have left whose leases are over.
+// inherit takes over the jobs of nodes whose leases have expired.
 func (s *Service) inherit(ctx context.Context) {
 	for more := true; more; {
 		list, err := s.cluster.TakeOver(ctx)
@@ -277,7 +286,7 @@ func (s *Service) inherit(ctx context.Context) {
 	}
 }
 
-// keepLease prolongs the lease again and again, until ctx ends.
+// keepLease renews the node lease periodically until ctx ends.
 func (s *Service) keepLease(ctx context.Context) {
 	if s.cluster == nil {
 		return
@@ -290,7 +299,7 @@ func (s *Service) keepLease(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-time.After(wait):
-		case <-s.scaled: // which is told with it
+		case <-s.scaled: // the renewal also stores the number of workers
 		}
 		wait = lease / 3
 		err := s.prolong(ctx)
@@ -310,7 +319,8 @@ func (s *Service) keepLease(ctx context.Context) {
 	}
 }
 
-// takePart does what other nodes ask for, and has shared settings hold that were changed elsewhere, until ctx ends.
+// takePart answers requests of other nodes and applies shared settings that other nodes have changed, until
+// ctx ends.
 func (s *Service) takePart(ctx context.Context) {
 	if s.cluster == nil {
 		return
@@ -338,7 +348,7 @@ func (s *Service) takePart(ctx context.Context) {
 				said = ""
 			case ctx.Err() == nil:
 				looked = time.Now()
-				if said != err.Error() { // it may be for long
+				if said != err.Error() { // log once, since the error may last long
 					said = err.Error()
 					s.log.Warn("settings changed on another node are not applied on this node yet", "error", err)
 				}
@@ -347,10 +357,11 @@ func (s *Service) takePart(ctx context.Context) {
 	}
 }
 
-// shareEvery is how long after a change of anything it is looked whether settings have changed.
+// shareEvery is the delay between a change in the store and the check whether settings have changed. It
+// combines several changes.
 const shareEvery = 500 * time.Millisecond
 
-// takeShared has settings and rules hold as they are stored now.
+// takeShared applies the settings and rules that are in the store now.
 func (s *Service) takeShared(ctx context.Context) error {
 	return s.inTurn(ctx, func() error {
 		stored, err := s.store.Settings(ctx)
@@ -364,7 +375,7 @@ func (s *Service) takeShared(ctx context.Context) error {
 			}
 			s.shared = stored
 			bound = s.bindStore(ctx)
-			s.own = bound != nil && !errors.Is(bound, queue.ErrInvalid) // the next look does it again
+			s.own = bound != nil && !errors.Is(bound, queue.ErrInvalid) // the next check repeats it
 			s.applyHere()
 			s.obeyDrain()
 			if paused := s.paused.Load() != nil; paused != s.pool.Frozen() {

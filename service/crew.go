@@ -16,29 +16,34 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// crew does what is asked of a job that may run: by the pool of this node or, of a store that nodes share, by that of the node
-// which has it leased.
-// See docs/decisions/0032.
+// crew executes commands about jobs that may be running. In a queue that several nodes share, crew sends a
+// command to the node that holds the job's lease. See docs/decisions/0032.
+//
+// For example, node A gets a request to cancel a job whose lease node B holds. A's pool reports that it does
+// not hold the job (here). A finds the holder, stores an ask for B in the database and waits for the answer
+// (elsewhere). B reads the ask, cancels the job in its pool and stores the answer (answerAsks). A stops
+// waiting if B's lease expires (watch). Once another node has taken over the job, A repeats the command
+// (either).
 type crew struct{ s *Service }
 
 func (s *Service) crew() crew { return crew{s} }
 
-// ask is what one node asks of another.
+// ask is a request from one node to another.
 type ask struct {
-	Do     string        `json:"do"` // see crew.here
+	Do     string        `json:"do"` // the command, one of the cases in crew.here
 	Seq    int64         `json:"seq,omitempty"`
 	UID    int           `json:"uid,omitempty"`
-	Number int           `json:"number,omitempty"` // of a signal
+	Number int           `json:"number,omitempty"` // number of the signal to send
 	On     bool          `json:"on,omitempty"`
 	Change *askedChange  `json:"change,omitempty"`
 	Cursor output.Cursor `json:"cursor,omitempty"`
-	Ref    string        `json:"ref,omitempty"` // of an output file, or the id of a job
-	At     int64         `json:"at,omitempty"`  // in it
+	Ref    string        `json:"ref,omitempty"` // reference of an output file, or the id of a job
+	At     int64         `json:"at,omitempty"`  // offset in the output file, in bytes
 	Length int64         `json:"length,omitempty"`
 }
 
-// askedChange is a store.Change as another node is told of it. Without a verb the job is given back, so that whoever asks can
-// change it.
+// askedChange is the form of store.Change in which it is sent to another node. An empty Verb makes that node
+// return the job to the queue, so that the requesting node can change it.
 type askedChange struct {
 	Verb           queue.Verb     `json:"verb,omitempty"`
 	UID            int            `json:"uid"`
@@ -50,29 +55,30 @@ type askedChange struct {
 	MaxBytesUser   int64          `json:"max_bytes_user,omitempty"`
 }
 
-// answered is what another node answers.
+// answered is the reply to an ask.
 type answered struct {
-	Held  bool       `json:"held,omitempty"` // it has the job
+	Held  bool       `json:"held,omitempty"` // the replying node holds the job's lease
 	Chunk *livePiece `json:"chunk,omitempty"`
-	Data  []byte     `json:"data,omitempty"` // of an output file
-	Size  int64      `json:"size,omitempty"` // of all of it
+	Data  []byte     `json:"data,omitempty"` // part of an output file
+	Size  int64      `json:"size,omitempty"` // size of the whole output file, in bytes
 	Again bool       `json:"again,omitempty"`
-	Done  []string   `json:"done,omitempty"` // jobs
-	Met   string     `json:"met,omitempty"`  // a name of askErrors
+	Done  []string   `json:"done,omitempty"` // ids of jobs
+	Met   string     `json:"met,omitempty"`  // name of an error in askErrors; "" if there was none
 	Code  queue.Code `json:"code,omitempty"`
 	Field string     `json:"field,omitempty"`
 	Error string     `json:"error,omitempty"`
 
-	Reasons []control.Reason   `json:"reasons,omitempty"` // that keep it from starting the job
-	Units   []control.GateView `json:"units,omitempty"`   // of its resources
+	Reasons []control.Reason   `json:"reasons,omitempty"` // why the replying node does not start the job
+	Units   []control.GateView `json:"units,omitempty"`   // resources of the replying node
 }
 
-// askErrors are errors that are told by name.
+// askErrors contains the errors that nodes send by name, so that the requesting node can compare them with
+// errors.Is.
 var askErrors = map[string]error{"moved": store.ErrMoved, "leased": store.ErrLeased, "runs": worker.ErrRuns, "otherwise": worker.ErrOtherwise, "none": os.ErrNotExist}
 
-// livePiece is a piece of a running attempt's output, as output.AppendChunks writes it.
+// livePiece is a piece of a running attempt's output, encoded by output.AppendChunks.
 type livePiece struct {
-	Cursor output.Cursor `json:"cursor"` // after it
+	Cursor output.Cursor `json:"cursor"` // position after the piece
 	Done   bool          `json:"done,omitempty"`
 	Data   []byte        `json:"data,omitempty"`
 }
@@ -112,14 +118,16 @@ func (a *answered) err() error {
 	return nil
 }
 
-// Waits of what nodes ask each other.
+// Limits of requests between nodes.
 const (
-	askWithin       = 10 * time.Minute // for what ends a job
-	readWithin      = 5 * time.Second  // for output; then it is asked for again
-	maxParallelAsks = 64               // of either kind
+	// Maximum time to answer a request, which may include waiting until a job ends.
+	askWithin  = 10 * time.Minute
+	readWithin = 5 * time.Second // maximum wait for new output; after that, the caller requests it again
+	// Maximum number of requests of each kind, fast or slow, that are read in one query.
+	maxParallelAsks = 64
 )
 
-// elsewhere asks the node that has a job leased. held is false if none has.
+// elsewhere sends a request to the node that holds the job's lease. held is false if no node holds it.
 func (c crew) elsewhere(ctx context.Context, a ask) (is answered, held bool, err error) {
 	if c.s.cluster == nil {
 		return is, false, nil
@@ -132,13 +140,13 @@ func (c crew) elsewhere(ctx context.Context, a ask) (is answered, held bool, err
 	return is, is.Held, err
 }
 
-// ask asks a node, for as long as its lease lasts.
+// ask sends a request to a node and waits for the reply. It gives up when the node's lease has expired.
 func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err error) {
 	text, err := json.Marshal(a)
 	if err != nil {
 		return is, err
 	}
-	if a.Do == "cancel" || a.Do == "requeue" { // which are answered once the job has ended
+	if a.Do == "cancel" || a.Do == "requeue" { // answered only when the job has ended
 		leave, err := c.s.farAsks.enter(ctx, a.UID)
 		if err != nil {
 			return is, err
@@ -167,19 +175,20 @@ func (c crew) ask(ctx context.Context, node int64, a ask) (is answered, err erro
 	return is, err
 }
 
-// farAsks bounds for how many jobs on other nodes a user waits at once: more of them wait for those.
+// farAsks limits how many jobs on other nodes one user can wait for concurrently. Further requests of the
+// user wait.
 type farAsks struct {
 	mu sync.Mutex
 	of map[int]*places // by uid; guarded by mu
 }
 
-// places are those of a user.
+// places is the semaphore of one user.
 type places struct {
 	taken chan struct{}
-	users int // that have one or wait for one; guarded by the farAsks' mu
+	users int // requests that hold or wait for a slot; guarded by the mu of farAsks
 }
 
-// enter takes a place of a user, as soon as there is one, until leave is called.
+// enter waits for a slot of the user. The caller returns the slot by calling leave.
 func (f *farAsks) enter(ctx context.Context, uid int) (leave func(), err error) {
 	f.mu.Lock()
 	p := f.of[uid]
@@ -208,10 +217,11 @@ func (f *farAsks) enter(ctx context.Context, uid int) (leave func(), err error) 
 	}
 }
 
-// farAsksMost is how many places a user has.
+// farAsksMost is the number of slots of a user.
 const farAsksMost = 16
 
-// watch has those who wait for a node's answer give up once its lease is over.
+// watch cancels a request with a nodeLost error when the lease of the requested node has expired or the node
+// was removed.
 func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
 	for {
 		select {
@@ -228,16 +238,16 @@ func (c crew) watch(ctx context.Context, node int64, cancel func(error)) {
 	}
 }
 
-// nodeLost says that a node was lost, or removed, while it was asked.
+// nodeLost says that a node was lost or removed while it was handling a request.
 type nodeLost struct{ error }
 
-// Unwrap implements what package errors looks for.
+// Unwrap returns the underlying error for package errors.
 func (e nodeLost) Unwrap() error { return e.error }
 
 func isLost(err error) bool { return errors.As(err, new(nodeLost)) }
 
-// either is what this node's pool says, or else that of the node which has the job. What ends a job is for whoever has it once that node is
-// lost: others have it then, or nobody.
+// either executes a command in this node's pool or, if the job is not here, on the node that holds it. If
+// that node is lost while it ends a job, either repeats the command once the job has a new holder or none.
 func (c crew) either(ctx context.Context, a ask) (bool, error) {
 	for {
 		is, err := c.here(ctx, &a)
@@ -251,7 +261,8 @@ func (c crew) either(ctx context.Context, a ask) (bool, error) {
 	}
 }
 
-// inherited waits until another node has a job than the one that was lost with it, or none, for as long as a lease lasts.
+// inherited waits until the lease of a lost node's job has moved to a live node or no longer exists. It gives
+// up after the duration of a node lease.
 func (c crew) inherited(ctx context.Context, seq int64) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.s.cluster.Lease())
 	defer cancel()
@@ -267,10 +278,10 @@ func (c crew) inherited(ctx context.Context, seq int64) bool {
 	return err == nil
 }
 
-// againEvery is how often it is looked again at what will be otherwise soon.
+// againEvery is the polling interval for states that are expected to change soon.
 const againEvery = 250 * time.Millisecond
 
-// here does with this node's pool what is asked.
+// here executes a request in this node's pool.
 func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 	p := c.s.pool
 	switch a.Do {
@@ -334,27 +345,27 @@ func (c crew) here(ctx context.Context, a *ask) (is answered, err error) {
 	return is, err
 }
 
-// Cancel is worker.Pool.Cancel, wherever the job runs; so are the others.
+// Cancel is worker.Pool.Cancel for a job on any node. The same holds for the methods below.
 func (c crew) Cancel(ctx context.Context, seq int64, uid int) (bool, error) {
 	return c.either(ctx, ask{Do: "cancel", Seq: seq, UID: uid})
 }
 
-// Requeue has an attempt ended and its job wait.
+// Requeue ends an attempt and returns its job to the queue.
 func (c crew) Requeue(ctx context.Context, seq int64, uid int) (bool, error) {
 	return c.either(ctx, ask{Do: "requeue", Seq: seq, UID: uid})
 }
 
-// Signal sends a signal to a running job's tree.
+// Signal sends a signal to a running job's process tree.
 func (c crew) Signal(ctx context.Context, seq int64, number int) (bool, error) {
 	return c.either(ctx, ask{Do: "signal", Seq: seq, Number: number})
 }
 
-// Pause has a running job stand still, or go on.
+// Pause freezes a running job, or resumes it.
 func (c crew) Pause(ctx context.Context, seq int64, on bool, uid int) (bool, error) {
 	return c.either(ctx, ask{Do: "pause", Seq: seq, On: on, UID: uid})
 }
 
-// Thaw has a paused job go on, if it is.
+// Thaw resumes a job if it is paused.
 func (c crew) Thaw(ctx context.Context, seq int64, uid int) error {
 	_, err := c.either(ctx, ask{Do: "thaw", Seq: seq, UID: uid})
 	return err
@@ -374,7 +385,7 @@ func (c crew) Change(ctx context.Context, seq int64, g store.Change) (bool, erro
 	return held && (g.Edit == nil || is.err() != nil), err
 }
 
-// Running is which attempt of a job is held, by number; 0 is none.
+// Running returns the number of the attempt for which a node holds the job's lease, or 0 if none does.
 func (c crew) Running(ctx context.Context, j *queue.Job) int {
 	if n := c.s.pool.Running(j.Seq); n > 0 || c.s.cluster == nil || j.State != queue.Processing {
 		return n
@@ -385,7 +396,7 @@ func (c crew) Running(ctx context.Context, j *queue.Job) int {
 	return 0
 }
 
-// Read reads output of a running job.
+// Read reads output of a running job on any node.
 func (c crew) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bool) (*livePiece, bool, error) {
 	chunk, ok, err := c.readHere(ctx, seq, cursor, wait)
 	for answers := time.Now(); !ok && err == nil; {
@@ -399,9 +410,9 @@ func (c crew) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bo
 			if !c.inherited(ctx, seq) {
 				return nil, false, failed
 			}
-		case time.Since(answers) > 2*c.s.cluster.Lease(): // a lost node is known by then
+		case time.Since(answers) > 2*c.s.cluster.Lease(): // the lease of a lost node has expired by then
 			return nil, false, failed
-		default: // the store is away for a while, say
+		default: // for example, the store is temporarily unavailable
 			select {
 			case <-ctx.Done():
 				return nil, false, ctx.Err()
@@ -412,7 +423,7 @@ func (c crew) Read(ctx context.Context, seq int64, cursor output.Cursor, wait bo
 	return chunk, ok, err
 }
 
-// nodeOf is the name of the node that has a job leased.
+// nodeOf returns the name of the node that holds a job's lease, or this node's name if none does.
 func (s *Service) nodeOf(ctx context.Context, seq int64) string {
 	if s.cluster == nil {
 		return s.node
@@ -429,7 +440,8 @@ func (s *Service) nodeOf(ctx context.Context, seq int64) string {
 	return s.node
 }
 
-// answerAsks answers what other nodes ask, each for itself: some of it takes long. Whoever does not wait any more gets none.
+// answerAsks starts a goroutine for each request of another node, since some requests take long. A request is
+// cancelled when its sender no longer waits.
 func (s *Service) answerAsks(ctx context.Context) {
 	s.dropAsks(ctx)
 	var list []store.Asked
@@ -437,7 +449,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 		for more := true; more; {
 			some, err := s.cluster.Asked(ctx, slow, maxParallelAsks)
 			if more = err == nil && len(some) == maxParallelAsks; err != nil {
-				break // they are heard at the next hint
+				break // the next hint reads them again
 			}
 			list = append(list, some...)
 		}
@@ -480,7 +492,7 @@ func (s *Service) answerAsks(ctx context.Context) {
 	}
 }
 
-// dropAsks ends what is done for those who do not wait for it any more.
+// dropAsks cancels the requests whose senders no longer wait for the answer.
 func (s *Service) dropAsks(ctx context.Context) {
 	var begun []int64
 	s.asked.Range(func(n, _ any) bool {

@@ -8,8 +8,7 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// A directory that hangs holds up who reads the settings, and nobody else: neither
-// requests nor another change.
+// A directory that hangs delays only the reader of the settings, and neither requests nor other changes.
 func TestHangingDirectoryHoldsNobodyUp(t *testing.T) {
 	s := set(t, "access.read", "61300")
 	asked, answer := make(chan struct{}), make(chan struct{})

@@ -19,7 +19,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// answerWithin is how long a runner may take to give a sign of life.
+// answerWithin is how long doctor waits for a runner to answer.
 const answerWithin = 2 * time.Second
 
 // Doctor implements control.API.
@@ -28,12 +28,12 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	if known, can := s.store.(store.Examiner); can {
 		list = known.Examine(ctx)
 	}
-	if s.files == nil { // which look at their folder
+	if s.files == nil { // a store in files checks the directory itself
 		list = append(list, examineFolder(s.opt.Places.State)...)
 	}
 	mode, _ := s.config.Load().Socket()
 	if s.inherits {
-		mode = 0o777 // its unit says who may use it
+		mode = 0o777 // the permissions are those of the systemd socket unit
 	}
 	list = append(list, examinePlaces(s.opt.Places, mode)...)
 	list = append(list, s.examineAccess()...)
@@ -74,8 +74,8 @@ func (s *Service) Doctor(ctx context.Context, p control.Doctor, each func(contro
 	return diagnose(list), nil
 }
 
-// Examine looks at the places of a service that does not run; start is the command
-// that starts it, and begin the one that makes its queue.
+// Examine checks the files of a service that is not running. start is the command that starts the service,
+// and begin the command that creates its queue.
 func Examine(p config.Places, start, begin string, verify bool) (control.Diagnosis, error) {
 	if _, err := os.Stat(p.State); errors.Is(err, fs.ErrNotExist) {
 		return diagnose([]store.Finding{{Check: "service", Level: store.Warning, Message: "there is no queue in " + p.State + " yet", Next: "start with: " + begin}}), nil
@@ -103,7 +103,7 @@ func diagnose(list []store.Finding) control.Diagnosis {
 	d := control.Diagnosis{Level: string(store.Fine)}
 	for i, f := range list {
 		if slices.Contains(list[:i], f) {
-			continue // found by a quick look and by a thorough one
+			continue // found by both the quick and the thorough check
 		}
 		if f.Level == store.Failure || f.Level == store.Warning && d.Level == string(store.Fine) {
 			d.Level = string(f.Level)
@@ -113,8 +113,8 @@ func diagnose(list []store.Finding) control.Diagnosis {
 	return d
 }
 
-// outputsOf returns the output directories of a service that is not running: its own, and those of root's runners, if
-// there are any.
+// outputsOf returns the output directories of a service that is not running: its own, and those of root's
+// runners, if there are any.
 func outputsOf(p config.Places) store.OutputDirs {
 	list := runner.Home{Dir: runnersOf(p)}.Outputs()
 	if roots := rootsOf(p); roots != "" {
@@ -131,7 +131,7 @@ func (s *Service) outputs() store.OutputDirs {
 	return store.OutputDirs{Dirs: list, Since: outputsSince(s.opt.Places.State)}
 }
 
-// examineAccess looks whether [access] means anybody.
+// examineAccess checks whether the names in [access] exist.
 func (s *Service) examineAccess() []store.Finding {
 	if unknown := s.unknownNames(); unknown != "" {
 		return []store.Finding{{Check: "access", Level: store.Warning, Message: unknown, Next: "create them (" + makeAccounts + ") or remove them from [access], then run: queuectl reload"}}
@@ -139,7 +139,7 @@ func (s *Service) examineAccess() []store.Finding {
 	return nil
 }
 
-// examineInherited reports what the service has from the process that started it.
+// examineInherited reports the attributes that the service inherited from the process that started it.
 func (s *Service) examineInherited() (list []store.Finding) {
 	for _, attribute := range s.opt.Inherited {
 		list = append(list, store.Finding{
@@ -150,22 +150,23 @@ func (s *Service) examineInherited() (list []store.Finding) {
 	return list
 }
 
-// examineStoreFile looks who may read the file that has the URL of the database, and a password perhaps.
+// examineStoreFile checks who may read the file with the database URL, which may contain a password.
 func examineStoreFile(path string) []store.Finding {
 	info, err := os.Stat(path)
-	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 { // the folder's rights say it there
+	if err != nil || runtime.GOOS == "windows" || info.Mode().Perm()&0o004 == 0 {
+		// On Windows, the directory's access rights protect the file.
 		return nil
 	}
 	return []store.Finding{{Check: "store", Level: store.Warning, Message: path + " contains the database URL and can be read by all users", Next: "chmod o-r " + path}}
 }
 
-// programFile is a program as it was on the disk when the service started.
+// programFile is the file of a program as it was when the service started.
 type programFile struct {
 	path string
 	info os.FileInfo
 }
 
-// programFiles are the service's own program and the one that runs jobs.
+// programFiles returns the service's own program and the program that runs jobs.
 func programFiles(runner string) (list []programFile) {
 	self, _ := os.Executable()
 	for _, path := range []string{self, runner} {
@@ -176,7 +177,7 @@ func programFiles(runner string) (list []programFile) {
 	return list
 }
 
-// examinePrograms looks whether the programs on the disk are those that run.
+// examinePrograms checks whether the program files are still those that are running.
 func (s *Service) examinePrograms() (list []store.Finding) {
 	for _, p := range s.programs {
 		now, err := os.Stat(p.path)
@@ -193,8 +194,8 @@ func (s *Service) examinePrograms() (list []store.Finding) {
 	return list
 }
 
-// enforcement says what holds a job's output, time and tree within bounds here; grouped says
-// that control groups hold its limits.
+// enforcement describes how a job's output, time and process tree are limited on this machine. grouped says
+// that control groups enforce the limits.
 func (s *Service) enforcement(grouped bool) string {
 	if grouped {
 		return enforcementInGroups
@@ -205,7 +206,7 @@ func (s *Service) enforcement(grouped bool) string {
 	return enforcement
 }
 
-// howToEnd is what a person can do about a runner that hangs; pid 0 is unknown.
+// howToEnd returns what a user can do about a runner that hangs. A pid of 0 means unknown.
 func howToEnd(pid int64) string {
 	if pid == 0 {
 		return findHung
@@ -213,7 +214,7 @@ func howToEnd(pid int64) string {
 	return fmt.Sprintf(endHung, pid)
 }
 
-// examineRunners looks whether the runners answer.
+// examineRunners checks whether the runners answer.
 func (s *Service) examineRunners() []store.Finding {
 	live, silent := s.pool.Runners(answerWithin)
 	var list []store.Finding

@@ -11,7 +11,8 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// Nobody is told to end process 0, which is a group of his own.
+// Advice about a runner with an unknown pid never suggests to kill process 0, since that would signal the
+// user's own process group.
 func TestAnUnknownRunnerIsLookedFor(t *testing.T) {
 	if got := howToEnd(0); strings.ContainsAny(got, "0123456789") || strings.Contains(strings.ToLower(got), "kill") {
 		t.Errorf("of a runner whose process is unknown: %s", got)
@@ -21,8 +22,8 @@ func TestAnUnknownRunnerIsLookedFor(t *testing.T) {
 	}
 }
 
-// Root's runners of the packaged service are found by its folder, however that is named, and
-// others by theirs.
+// Root's runners of the packaged service are found by the service's state directory, even if --dir names it.
+// Other services' runners are found by their own directory.
 func TestRunnersToEndAreFound(t *testing.T) {
 	state := config.System().State
 	for _, c := range []struct{ state, roots, command, found string }{

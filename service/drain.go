@@ -13,9 +13,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// A drain is stored: a drain of all nodes as a setting, a drain of one node in that node's row. Then the service asks
-// each affected node to confirm it. A node confirms once it has read the stored drain and no job can start on it any
-// more. If a node does not confirm in time, the user gets an error.
+// A drain is stored first: a drain of all nodes as a setting, a drain of one node in that node's row. Then
+// the service sends each affected node a request to confirm it. A node confirms once it has read the stored
+// drain and no job can start on it any more. If a node does not confirm in time, the user gets an error.
 
 // drainKey is the stored setting that keeps a drain across restarts. It is not a configuration key.
 const drainKey = "drain"
@@ -50,13 +50,14 @@ func (s *Service) Drain(ctx context.Context, p control.Drain) (control.Draining,
 		return control.Draining{}, err
 	}
 	is := control.Draining{Draining: s.pool.Draining(), Running: s.pool.Busy()}
-	if s.cluster != nil { // the store also knows the jobs that run on other nodes
+	if s.cluster != nil { // the store also counts the jobs that run on other nodes
 		is.Running = int(s.store.Counts().States[queue.Processing])
 	}
 	return is, nil
 }
 
-// confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job runs.
+// confirmDrainOfAll waits until no job can start on any node. If wait is set, it then waits until no job
+// runs.
 func (s *Service) confirmDrainOfAll(ctx context.Context, wait bool) error {
 	nodes, err := s.nodes(ctx)
 	if err == nil {
@@ -112,8 +113,8 @@ func (s *Service) NodeDrain(ctx context.Context, p control.NodeDrain) (v control
 	return viewNode(&n), nil
 }
 
-// endNodeDrain ends a node's drain, so that jobs start there again. If the node does not answer, it ends its drain
-// once it reads the store.
+// endNodeDrain ends a node's drain, so that jobs start there again. If the node does not answer, it ends its
+// drain when it next reads the store.
 func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	if n.This {
 		return s.readDrained(ctx)
@@ -124,8 +125,8 @@ func (s *Service) endNodeDrain(ctx context.Context, n store.NodeState) error {
 	return nil
 }
 
-// confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job may
-// still start, and those that did not answer. A node whose lease has ended cannot start jobs.
+// confirmDrain waits until no job can start on these nodes any more. Its error names the nodes on which a job
+// may still start, and those that did not answer. A node whose lease has expired cannot start jobs.
 func (s *Service) confirmDrain(ctx context.Context, nodes []store.NodeState) error {
 	within, cancel := context.WithTimeout(ctx, confirmWithin)
 	defer cancel()
@@ -170,9 +171,9 @@ func (s *Service) confirmHere(ctx context.Context) error {
 	return s.pool.AwaitNoStarts(ctx, worker.NoStartsWithin)
 }
 
-// beginDrainRead must be called before a read of whether this node is drained. Pass the result of the read to apply.
-// Reads may finish in a different order than they began, so apply ignores a result if the result of a later read was
-// already applied.
+// beginDrainRead must be called before a read of whether this node is drained. The caller passes the result
+// of the read to apply. Reads may finish in a different order than they began, so apply ignores a result if
+// the result of a later read was already applied.
 func (s *Service) beginDrainRead() (apply func(on bool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +189,8 @@ func (s *Service) beginDrainRead() (apply func(on bool)) {
 	}
 }
 
-// readDrained reads from the store whether this node is drained, and stops or resumes starting jobs accordingly.
+// readDrained reads from the store whether this node is drained, and stops or resumes starting jobs
+// accordingly.
 func (s *Service) readDrained(ctx context.Context) error {
 	apply := s.beginDrainRead()
 	drained, err := s.cluster.Drained(ctx)
@@ -208,7 +210,8 @@ func (s *Service) endDrain() string {
 	return "queuectl drain --off"
 }
 
-// obeyDrain stops the pool from claiming jobs if all nodes or this node are drained, and otherwise lets it claim.
+// obeyDrain stops the pool from claiming jobs if all nodes or this node are drained, and otherwise lets it
+// claim.
 func (s *Service) obeyDrain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

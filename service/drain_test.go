@@ -64,8 +64,8 @@ func sharing(t *testing.T) (*Service, *drainCluster) {
 	return s, c
 }
 
-// A drain of another node, or of all nodes, returns no error only if every node confirms that no job can start on it.
-// Otherwise the error contains each node's answer.
+// A drain of another node, or of all nodes, returns no error only if every node confirms that no job can
+// start on it. Otherwise the error contains each node's answer.
 func TestDrainReportsWhatEachNodeConfirms(t *testing.T) {
 	const hangs = `{"code":"unavailable","error":"job 7 is still starting; the drain is on, but this job may still start"}`
 	drains := map[string]func(*Service) error{
@@ -120,7 +120,8 @@ func (c *slowCluster) Ask(ctx context.Context, node int64, raw []byte, slow bool
 	}
 }
 
-// A drain does not report that a node does not answer if the node waits for its runners for the longest permitted time.
+// A drain does not report that a node does not answer while the node waits for its runners, even if that
+// takes the maximum time.
 func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	s, cluster := sharing(t)
 	const hangs = "the runner with pid 7 does not answer"
@@ -134,7 +135,7 @@ func TestDrainWaitsForTheSlowestAnswer(t *testing.T) {
 	})
 }
 
-// Nodes have to confirm only a drain. Other cluster-wide changes take effect without waiting for any runner.
+// Nodes must confirm only a drain. Other cluster-wide changes take effect without waiting for any runner.
 func TestOnlyADrainAsksNodesToConfirm(t *testing.T) {
 	s, c := sharing(t)
 	ctx := by(t, owner, control.Admin)

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// atOnce is how many jobs a verb on many is carried out on at once, so that they
-	// share commits.
+	// atOnce is the number of jobs that a bulk operation changes concurrently, so that their changes share
+	// commits.
 	atOnce = 64
-	// lookStep is how many jobs are looked up under one place: each may be large.
+	// lookStep is the number of jobs that are read while holding one read slot. Each job may be large.
 	lookStep = 4
-	// maxRefusal bounds the text of a refusal, in bytes of JSON: an answer may have as
-	// many as there can be names.
+	// maxRefusal is the maximum length of one job's error in bytes of JSON. A reply may contain an error for
+	// each job in the request.
 	maxRefusal = 512
 )
 
-// eachNamed is each for jobs by their ids. It ends when its caller goes away.
+// eachNamed is each for jobs that are given by their ids.
 func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	b := s.batch(ctx, method, ids, do)
 	for done := 0; done < len(ids) && ctx.Err() == nil; {
@@ -38,8 +38,8 @@ func (s *Service) eachNamed(ctx context.Context, method string, ids []string, do
 	return b.verdict(ctx.Err())
 }
 
-// each carries a verb out on jobs and says on which, in the order asked. It ends when its
-// caller goes away.
+// each applies an operation to jobs and returns the results in the order of the request. It stops when ctx
+// ends, for example because the client disconnects.
 func (s *Service) each(ctx context.Context, method string, refs []store.Ref, do func(context.Context, *queue.Job) error) (control.BulkResult, error) {
 	ids := make([]string, len(refs))
 	for i := range refs {
@@ -52,7 +52,7 @@ func (s *Service) each(ctx context.Context, method string, refs []store.Ref, do 
 	return b.verdict(ctx.Err())
 }
 
-// look reads which jobs have these ids, and of each that there is none.
+// look reads the jobs with these ids. errs contains the error of each id that does not exist.
 func (s *Service) look(ctx context.Context, ids []string) (refs []store.Ref, errs []error, err error) {
 	refs, errs = make([]store.Ref, len(ids)), make([]error, len(ids))
 	peer := control.PeerFrom(ctx)
@@ -66,7 +66,7 @@ func (s *Service) look(ctx context.Context, ids []string) (refs []store.Ref, err
 	return refs, errs, err
 }
 
-// batch is a verb that is being carried out on many jobs.
+// batch is the state of a bulk operation on many jobs.
 type batch struct {
 	s      *Service
 	ctx    context.Context
@@ -83,11 +83,11 @@ func (s *Service) batch(ctx context.Context, method string, ids []string, do fun
 	return &batch{s: s, ctx: ctx, peer: control.PeerFrom(ctx), method: method, do: do, ids: ids, errs: make([]error, len(ids)), slots: make(chan struct{}, atOnce)}
 }
 
-// on carries the verb out on a job, the i-th, whose look-up may have failed: beside
-// others, as far as the caller may have things done side by side.
+// on applies the operation to the i-th job, unless err says that it could not be read. Operations run
+// concurrently, within the user's limit of goroutines.
 func (b *batch) on(i int, r store.Ref, err error) {
 	if b.ctx.Err() != nil {
-		return // which verdict is told
+		return // verdict returns this error
 	}
 	j := &queue.Job{Seq: r.Seq, ID: r.ID, State: r.State, UID: r.UID}
 	if err == nil {
@@ -116,8 +116,8 @@ func (b *batch) on(i int, r store.Ref, err error) {
 	})
 }
 
-// verdict says on which jobs the verb was carried out, once that has ended; err is why it
-// was not on all, nil if it was.
+// verdict waits for the operations and returns their results. err is the reason why not all jobs were
+// handled; nil if all were.
 func (b *batch) verdict(err error) (control.BulkResult, error) {
 	b.calls.Wait()
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
@@ -129,7 +129,7 @@ func (b *batch) verdict(err error) (control.BulkResult, error) {
 		switch {
 		case err == nil:
 			v.Done = append(v.Done, b.ids[i])
-		case errors.Is(err, store.ErrMoved): // it is not meant any more
+		case errors.Is(err, store.ErrMoved): // the job no longer matches the selection
 		case errors.As(err, &refused) && refused.Code != queue.CodeOutcomeUnknown:
 			v.Refused = append(v.Refused, refusalOf(b.ids[i], refused))
 		default:

@@ -10,19 +10,19 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// limitsWithin is how long a request waits to hear which limits are enforced, where no runner
-// has said so yet.
-// See docs/decisions/0044.
+// limitsWithin is how long a request waits to learn which limits are enforced, if no runner has reported that
+// yet. See docs/decisions/0044.
 const limitsWithin = 5 * time.Second
 
-// unenforced names the limits of jobs that are not enforced here as they are meant: all, as long
-// as no runner has said anything. If all are required, such a job is refused.
+// unenforced returns the limits of the jobs that are not fully enforced on this machine. It returns all
+// limits if no runner has reported yet. With require, it returns an error for such a job instead.
 func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool) (names []string, err error) {
 	if !queue.AnyLimit(jobs) {
 		return nil, nil
 	}
 	wait := limitsWithin
-	if !require { // where there is no runner, nobody waits for one but while the service starts
+	if !require {
+		// Without a runner, wait only shortly after the start of the service.
 		wait -= s.store.Now().Time().Sub(s.started.Time())
 	}
 	within, cancel := context.WithTimeout(ctx, max(0, wait))
@@ -41,7 +41,8 @@ func (s *Service) unenforced(ctx context.Context, jobs []queue.Job, require bool
 	return names, nil
 }
 
-// refusal is why one of so many jobs does not have a limit that is required, and which others are the same.
+// refusal returns the error for a job with a required limit that is not enforced. others are further such
+// limits; of is the number of jobs in the request.
 func refusal(short queue.Shortfall, others []string, of int) error {
 	what := "is not enforced on this machine"
 	if short.Extent == queue.ForEach {
@@ -59,7 +60,8 @@ func refusal(short queue.Shortfall, others []string, of int) error {
 	return e
 }
 
-// examineEnforcement lists what enforces each limit. It warns of the limits that --require-limits refuses here.
+// examineEnforcement reports how each limit is enforced. It warns of the limits that --require-limits rejects
+// on this machine.
 func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding) {
 	within, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -77,7 +79,7 @@ func (s *Service) examineEnforcement(ctx context.Context) (list []store.Finding)
 	return list
 }
 
-// enforcementOf is the finding about one limit.
+// enforcementOf returns the finding about one limit.
 func enforcementOf(e queue.Enforcement) store.Finding {
 	f := store.Finding{Check: "enforcement", Level: store.Warning, Next: "to reject jobs that set this limit, enqueue them with --require-limits"}
 	switch e.Extent {

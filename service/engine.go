@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store/sql"
 )
 
-// The engine that keeps the queue. Nothing else of the service names it.
+// The storage engine. Only this file names the package that implements it.
 var (
 	restoreEngine = sql.Restore
 	examineEngine = sql.ExamineStopped
@@ -20,7 +20,7 @@ var (
 	errCopied     = sql.ErrCopied
 )
 
-// place is where an engine has a queue, and Migrated says what was moved, from where to where.
+// place says where an engine keeps a queue. Migrated describes what was moved, and from where to where.
 type (
 	place    = sql.Place
 	Migrated struct {
@@ -30,7 +30,7 @@ type (
 	}
 )
 
-// opener opens the store of a folder; orderOf says by its settings how its jobs are ranked.
+// opener opens the store of a directory. orderOf returns, for the stored settings, how jobs are ranked.
 type opener func(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error)
 
 func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
@@ -44,10 +44,10 @@ func openEngine(ctx context.Context, dir string, log *slog.Logger, orderOf func(
 	return s, nil
 }
 
-// member is the node of a store that services share.
+// member is the identity of a node that shares a queue.
 type member = sql.Member
 
-// openServer opens the store of a database on a server, as one of its nodes.
+// openServer returns an opener for the store in a server database, which this service joins as node m.
 func openServer(url string, m member) opener {
 	return func(ctx context.Context, _ string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 		s, err := sql.OpenServer(ctx, url, sql.Options{Log: log, OrderOf: orderOf, Member: m})
@@ -58,12 +58,13 @@ func openServer(url string, m member) opener {
 	}
 }
 
-// noLook refuses to look at a database on a server: it has tools of its own for that.
+// noLook returns an error: a queue in a server database cannot be read in read-only mode. The database has
+// its own tools for that.
 func noLook(context.Context, string, *slog.Logger, func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	return nil, queue.Errorf(queue.CodeWrongState, "the service is not running, and a queue in PostgreSQL can be read only through it; start it with: queuectl service start")
 }
 
-// lookEngine opens the store of a folder that no service uses, to be read only.
+// lookEngine opens the store of a directory that no service uses, read-only.
 func lookEngine(_ context.Context, dir string, log *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
 	s, err := sql.OpenReadOnly(sql.Options{Dir: dir, Log: log, OrderOf: orderOf})
 	if err != nil {

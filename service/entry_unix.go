@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// systemsSockets are the sockets that the system has opened for the service: that of control, nil if there is none,
-// and those of the page.
+// systemsSockets returns the sockets that systemd has opened for the service: the control socket, or nil, and
+// those of the web page.
 func (s *Service) systemsSockets() (*control.Socket, []net.Listener, error) {
 	has, err := systemd.Listening()
-	for _, useless := range has.Useless { // the queue goes on without
+	for _, useless := range has.Useless { // the queue works without them
 		s.log.Warn("cannot use a socket that the system passed to the service", "error", useless)
 	}
 	if has.Control == nil || err != nil {
@@ -26,7 +26,7 @@ func (s *Service) systemsSockets() (*control.Socket, []net.Listener, error) {
 	return control.Inherited(has.Control), has.Web, nil
 }
 
-// entryBy is whom settings let in to the control socket.
+// entryBy returns the socket permissions that the settings define.
 func (s *Service) entryBy(set *config.Settings) (control.SocketPerms, error) {
 	mode, group := set.Socket()
 	to := control.SocketPerms{Mode: mode, GID: -1}
@@ -41,7 +41,7 @@ func (s *Service) entryBy(set *config.Settings) (control.SocketPerms, error) {
 	return to, nil
 }
 
-// checkEntry refuses settings of the socket with which the service would not start.
+// checkEntry returns an error for socket settings with which the service would not start.
 func (s *Service) checkEntry(set *config.Settings) error {
 	to, err := s.entryBy(set)
 	if own, failed := os.Getgroups(); err == nil && failed == nil && os.Geteuid() != 0 && to.GID >= 0 && to.GID != os.Getegid() && !slices.Contains(own, to.GID) {
@@ -50,6 +50,6 @@ func (s *Service) checkEntry(set *config.Settings) error {
 	return err
 }
 
-// readmit lets those in whom changed settings name: the socket's mode and group hold from
-// the start, and [access] at each request.
+// readmit does nothing on Unix. The socket's mode and group are set at the start, and [access] is checked at
+// each request.
 func (s *Service) readmit() {}

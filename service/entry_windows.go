@@ -13,11 +13,11 @@ import (
 	"github.com/queuectl/queuectl/internal/pipe"
 )
 
-// systemsSockets are the sockets that the system has opened for the service: Windows opens none.
+// systemsSockets returns nothing, since Windows opens no sockets for services.
 func (*Service) systemsSockets() (*control.Socket, []net.Listener, error) { return nil, nil, nil }
 
-// entryBy is whom settings let in to the control pipe: whoever has a right by [access].
-// Its numbers were looked up before.
+// entryBy returns the permissions of the control pipe: every account with a right in [access] may connect.
+// lookUp has already resolved the account numbers.
 func (s *Service) entryBy(*config.Settings) (control.SocketPerms, error) {
 	who := s.who.Load()
 	var clients []*windows.SID
@@ -34,10 +34,10 @@ func (s *Service) entryBy(*config.Settings) (control.SocketPerms, error) {
 	return control.SocketPerms{SDDL: pipe.Descriptor(clients...)}, nil
 }
 
-// checkEntry refuses settings of the pipe with which the service would not start.
+// checkEntry returns nil: no pipe settings keep the service from starting.
 func (s *Service) checkEntry(*config.Settings) error { return nil }
 
-// readmit lets those in whom changed settings name.
+// readmit applies changed [access] settings to the pipe.
 func (s *Service) readmit() {
 	to, err := s.entryBy(&s.config.Load().Settings)
 	if err == nil {

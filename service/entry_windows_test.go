@@ -21,10 +21,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// runsAs reports whether a service can have this run_as here.
+// runsAs reports whether this system supports a value of run_as.
 func runsAs(runAs string) bool { return runAs == config.RunAsService }
 
-// another is a user who this process is not.
+// another returns the name of a user other than this process's user.
 func another(t *testing.T) string {
 	sid, err := windows.CreateWellKnownSid(windows.WinLocalServiceSid)
 	if err != nil {
@@ -33,12 +33,12 @@ func another(t *testing.T) string {
 	return sid.String()
 }
 
-// hangs has a directory answer that there is nobody, once it is let.
+// hangs replaces the directory by one that calls let before each answer, and knows no users.
 func hangs(d *accounts.Directory, let func()) {
 	d.Ask = func(string) (accounts.Entry, error) { let(); return accounts.Entry{}, nil }
 }
 
-// holdLock has the lock of a state folder.
+// holdLock takes the lock of a state directory.
 func holdLock(path string) (*os.File, error) {
 	f, ok, err := lockfile.Take(path, true)
 	if err == nil && !ok {
@@ -47,7 +47,7 @@ func holdLock(path string) (*os.File, error) {
 	return f, err
 }
 
-// letIn is a service with this [access], which runs nothing, and its log.
+// letIn returns a service with this [access], which runs no jobs, and its log.
 func letIn(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 	t.Helper()
 	var log bytes.Buffer
@@ -60,9 +60,8 @@ func letIn(t *testing.T, access map[string]string) (*Service, *bytes.Buffer) {
 	return s, &log
 }
 
-// The pipe lets in whoever has a right by [access], to talk and not to serve; the system,
-// administrators and the service's own account besides.
-// Names that nobody has are told.
+// Accounts with a right in [access] can connect to the pipe, but not create it. So can the system,
+// administrators and the service's own account. Unknown names are reported.
 func TestPipeLetsInWhoHasARight(t *testing.T) {
 	s, log := letIn(t, map[string]string{
 		"access.read": "S-1-5-21-1-2-3-1104 no.such.user 546", "access.submit": "@S-1-5-32-545 @S-1-5-21-1-2-3-513", "access.operate": "@no.such.group", "access.admin": "546 9007199254740991",
@@ -92,8 +91,8 @@ func TestPipeLetsInWhoHasARight(t *testing.T) {
 	}
 }
 
-// The system, elevated administrators and the service's own user may do everything; who is
-// an administrator without being elevated has what [access] gives them.
+// The system, elevated administrators and the service's own user have all rights. An administrator that is
+// not elevated has only the rights in [access].
 func TestRightsByAccount(t *testing.T) {
 	s, _ := letIn(t, map[string]string{"access.submit": "@S-1-5-32-545", "access.read": "S-1-5-21-1-2-3-1104"})
 	for _, c := range []struct {
@@ -113,7 +112,7 @@ func TestRightsByAccount(t *testing.T) {
 	}
 }
 
-// A change of [access] holds for the pipe at once.
+// A change of [access] applies to the pipe immediately.
 func TestChangedAccessHoldsForThePipe(t *testing.T) {
 	s, log := letIn(t, nil)
 	to, err := s.entryBy(nil)

@@ -17,7 +17,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Events are read so many at once, and told until their texts have so many bytes.
+// Limits of one read of events: the number of events, and the bytes of text after which the rest is left to
+// the next read.
 const (
 	eventStep  = 500
 	eventBytes = 64 << 10
@@ -40,7 +41,7 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	for _, id := range p.ID {
 		t.ids[id] = true
 		switch _, err := s.named(ctx, control.Name(id)); {
-		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // it may have been there
+		case errors.Is(err, queue.ErrNotFound) && !p.Follow: // the job may have been removed
 			t.unknown[id] = true
 		case err != nil:
 			return control.EventsEnd{}, err
@@ -71,26 +72,25 @@ func (s *Service) Events(ctx context.Context, p control.Events, each func(contro
 	}
 }
 
-// teller tells the events that were asked for.
+// teller sends the events that a request selects.
 type teller struct {
 	s     *Service
 	p     control.Events
-	peer  control.Peer // who listens
+	peer  control.Peer // the peer that receives the events
 	each  func(control.Event) error
-	after int64           // the number of the last event that was dealt with
-	ids   map[string]bool // of p.ID
+	after int64           // number of the last event that was handled
+	ids   map[string]bool // the ids in p.ID
 
-	unknown map[string]bool // of them, of which there is no job and no event so far
+	unknown map[string]bool // ids in p.ID for which neither a job nor an event was found
 }
 
-// step tells the next events, a bounded number, of those up to last, and reports whether
-// there were any.
+// step sends the next events up to last, in a bounded number. more reports whether it read any.
 func (t *teller) step(ctx context.Context, last int64) (more bool, err error) {
 	list, err := t.s.store.Events(ctx, t.after, eventStep)
 	if err != nil {
 		return false, err
 	}
-	first := last + 1 // that is there, or will be
+	first := last + 1 // number of the first event that exists, or of the next one
 	if len(list) > 0 {
 		first = list[0].Seq
 	}
@@ -123,8 +123,8 @@ func (t *teller) wants(e *queue.Event) bool {
 	return e.At >= queue.Millis(t.p.From) && (t.p.Until == 0 || e.At < queue.Millis(t.p.Until)) && (len(t.ids) == 0 || t.ids[e.ID]) && (len(t.p.Event) == 0 || slices.Contains(t.p.Event, string(e.Kind))) && !untold(t.p.Audit, e)
 }
 
-// untold reports whether an event is left out: of an audit what nobody did, else what an
-// audit alone tells.
+// untold reports whether an event is left out. An audit leaves out events that no user caused; other requests
+// leave out events that only an audit shows.
 func untold(audit bool, e *queue.Event) bool {
 	if audit {
 		return e.Detail.UID == nil
@@ -140,7 +140,7 @@ func (s *Service) viewEvent(e *queue.Event) control.Event {
 	return v
 }
 
-// maxEvents is how many events are kept at most.
+// maxEvents is the maximum number of stored events.
 const maxEvents = 1_000_000
 
 func (s *Service) retention() upkeep.Retention {
@@ -152,7 +152,7 @@ func (s *Service) retention() upkeep.Retention {
 	}
 }
 
-// cleanupStep is how many jobs cleanup removes in one transaction.
+// cleanupStep is the number of jobs that cleanup removes in one transaction.
 const cleanupStep = 200
 
 // Cleanup implements control.API.
@@ -204,7 +204,7 @@ func (s *Service) Cleanup(ctx context.Context, p control.Cleanup, each func(cont
 			return out, err
 		}
 		if n == 0 {
-			break // somebody else was quicker
+			break // another request has removed the rest
 		}
 		out.Removed += n
 		left -= int64(n)
@@ -230,8 +230,8 @@ func (s *Service) Reload(ctx context.Context, _ control.Nothing) (control.Reload
 	return control.Reloaded{Hidden: append([]string{}, s.config.Load().Hides(config.FromFile)...), Note: later}, nil
 }
 
-// problems lists what keeps the queue from its work, and whether it fails
-// altogether. It asks the runners.
+// problems returns the problems that keep the queue from running jobs. failing reports whether the queue
+// cannot work at all. It queries the runners.
 func (s *Service) problems(ctx context.Context) (list []string, failing bool) {
 	if s.files != nil {
 		if err := s.files.Room(); err != nil {
@@ -300,7 +300,7 @@ func jobsWait(n int64) string {
 	return fmt.Sprintf("%d jobs are waiting", n)
 }
 
-// maxProblems is how many problems health tells.
+// maxProblems is the maximum number of problems that health lists.
 const maxProblems = 20
 
 func health(problems []string, failing bool) string {

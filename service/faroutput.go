@@ -9,10 +9,10 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// maxOutputPiece is how much of an output file one node hands another at once, in bytes.
+// maxOutputPiece is the maximum number of bytes of an output file in one reply to another node.
 const maxOutputPiece = 256 << 10
 
-// piece reads of an output file.
+// piece reads the requested part of an output file, at most maxOutputPiece bytes, and the file's size.
 func (c crew) piece(a *ask) (data []byte, size int64, err error) {
 	f, err := c.s.openOutput(a.Ref)
 	if err != nil {
@@ -31,13 +31,13 @@ func (c crew) piece(a *ask) (data []byte, size int64, err error) {
 	return data[:n], info.Size(), err
 }
 
-// outputFile is an output file, here or elsewhere.
+// outputFile is an output file on this node or on another.
 type outputFile interface {
 	io.ReaderAt
 	io.Closer
 }
 
-// outputOf opens the output file of an attempt, wherever it is.
+// outputOf opens the output file of an attempt on the node that has it.
 func (s *Service) outputOf(ctx context.Context, a *queue.Attempt) (f outputFile, size int64, err error) {
 	own, err := s.openOutput(a.OutputRef)
 	switch {
@@ -70,13 +70,13 @@ func (s *Service) outputOf(ctx context.Context, a *queue.Attempt) (f outputFile,
 	return nil, 0, err
 }
 
-// farOutput is an output file of another node. It reads a piece ahead.
+// farOutput is an output file on another node. It caches the last piece that it has read.
 type farOutput struct {
 	ctx  context.Context
 	c    crew
 	node int64
 	ref  string
-	at   int64 // where the last piece begins
+	at   int64 // offset of last in the file
 	last []byte
 }
 

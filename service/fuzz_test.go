@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// all are the jobs of a service, the newest first.
+// all returns the jobs of a service, newest first.
 func (s *Service) all(t testing.TB) (jobs []queue.Job) {
 	t.Helper()
 	for _, id := range s.ids(t) {
@@ -36,9 +36,8 @@ func (s *Service) ids(t testing.TB) (ids []string) {
 	return ids
 }
 
-// Whatever a selector says, it selects the jobs that it says, on pages without a gap or a
-// repeat, and of them one's own where one may not use the verb on others'; what is no
-// selector is refused as such.
+// A valid selector selects exactly the jobs that match, on pages without gaps or repeats. If the caller may
+// use the verb only on own jobs, only those match. An invalid selector is an error.
 func FuzzSelection(f *testing.F) {
 	for _, seed := range []struct {
 		state, label, value, glob string

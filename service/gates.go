@@ -13,13 +13,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// gateName is a key of everybody's.
+// gateName identifies a key that all users share.
 type gateName struct {
 	kind queue.GateKind
 	key  string
 }
 
-// loadGates reads the rules of everybody's keys.
+// loadGates reads the rules of all shared keys.
 func (s *Service) loadGates(ctx context.Context) error {
 	rules := map[gateName]queue.Demand{}
 	var after store.GateState
@@ -42,8 +42,8 @@ func (s *Service) loadGates(ctx context.Context) error {
 	return nil
 }
 
-// ruleOfGate gives a demand on everybody's key the rule that it has; a number beside it must be the rule's.
-// See docs/decisions/0018.
+// ruleOfGate applies the rule of a shared key to a job's demand. A number in the demand must equal the rule's
+// number. See docs/decisions/0018.
 func (s *Service) ruleOfGate(d *queue.Demand) error {
 	field, flag := "lock", "--lock N"
 	if d.Kind == queue.GateRate {
@@ -89,9 +89,10 @@ func (s *Service) GateSet(ctx context.Context, p control.GateSet) (v control.Gat
 	return s.viewGate(s.gateAs(ctx, &store.GateState{Demand: d, UID: queue.Everybody, Set: d.N > 0})), nil
 }
 
-// gateAs is a gate of everybody's as it stands, or as it was set if nothing else is known of it.
+// gateAs returns the current state of a shared gate, or set if the store does not know the gate.
 func (s *Service) gateAs(ctx context.Context, set *store.GateState) *store.GateState {
-	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}} // or a few others
+	// The read starts a few gates earlier at most.
+	before := store.GateState{UID: set.UID, Demand: queue.Demand{Kind: set.Kind, Key: set.Key[:len(set.Key)-1]}}
 	list, err := s.store.Gates(ctx, queue.Everybody, before)
 	i := slices.IndexFunc(list, func(g store.GateState) bool {
 		return g.UID == set.UID && g.Kind == set.Kind && g.Key == set.Key
@@ -120,7 +121,7 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 		return out, err
 	}
 	for i := range list {
-		if list[i].Kind != queue.GateResource { // which are told last, by each machine of its own
+		if list[i].Kind != queue.GateResource { // resources come last, separately for each node
 			out.Gates = append(out.Gates, s.viewGate(&list[i]))
 		}
 	}
@@ -153,7 +154,7 @@ func (s *Service) GateList(ctx context.Context, p control.Gates) (control.GateLi
 	return out, nil
 }
 
-// unitsHere are the resources of this machine, by name.
+// unitsHere returns the resources of this node, sorted by name.
 func (s *Service) unitsHere(ctx context.Context) (list []control.GateView, err error) {
 	used := map[string]store.GateState{}
 	for after := (store.GateState{UID: queue.Everybody, Demand: queue.Demand{Kind: queue.GateResource}}); ; {
@@ -173,12 +174,12 @@ func (s *Service) unitsHere(ctx context.Context) (list []control.GateView, err e
 	}
 	all := s.config.Load().ResourcesByName()
 	for name, g := range used {
-		if _, has := all[name]; !has && s.cluster != nil && g.Used == 0 { // it is of another machine
+		if _, has := all[name]; !has && s.cluster != nil && g.Used == 0 { // a resource of another node
 			delete(used, name)
 		}
 	}
 	for name, r := range all {
-		if _, known := used[name]; !known { // no job makes use of it
+		if _, known := used[name]; !known { // no job uses the resource
 			used[name] = store.GateState{Demand: queue.Demand{Kind: queue.GateResource, Key: name, N: len(r.IDs)}, UID: queue.Everybody}
 		}
 	}
@@ -190,12 +191,12 @@ func (s *Service) unitsHere(ctx context.Context) (list []control.GateView, err e
 	return list, nil
 }
 
-// positionOf is where a list goes on after a gate.
+// positionOf returns the position from which a list continues after a gate.
 func positionOf(g *store.GateState) control.GatePosition {
 	return control.GatePosition{UID: g.UID, Kind: g.Kind, Key: g.Key}
 }
 
-// viewGate shows a gate.
+// viewGate converts a gate to its form in a reply.
 func (s *Service) viewGate(g *store.GateState) control.GateView {
 	v := control.GateView{Key: g.Key, Kind: gateWords[g.Kind].kind, Most: g.N, Used: g.Used, Set: g.Set}
 	if g.Kind == queue.GateRate && g.N > 0 {

@@ -9,16 +9,16 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// The end of a reason that a job may not run on this node, or on any node.
+// End of the reason for which a job may not run on this node, or on any node.
 const (
 	notHere     = "which does not match this node"
 	notAnywhere = "which matches no available node"
 )
 
-// gateWords is how each kind of gate is told of; 0 is the room of a queue.
+// gateWords defines the texts about each kind of gate. Key 0 is the concurrency limit of a queue.
 var gateWords = map[queue.GateKind]struct {
-	kind string // of a reason
-	// tell completes a reason, which has the numbers and says to look at what runs.
+	kind string // kind of the reason
+	// tell completes a reason that already contains the numbers and a next step.
 	tell func(o *store.Obstacle, j *queue.Job, r *control.Reason)
 }{
 	0: {"queue", func(o *store.Obstacle, _ *queue.Job, r *control.Reason) {

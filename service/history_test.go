@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A job with many attempts is shown with the newest; older ones are asked for by the
-// number before which they are. What runs counts.
+// A job with many attempts is shown with the newest ones. Older ones are requested by the attempt number
+// before which they are. The total includes a running attempt.
 func TestShowPagesTheHistory(t *testing.T) {
 	s := stored(t)
 	s.stores(t, jobNamed("a"))
@@ -34,7 +34,7 @@ func TestShowPagesTheHistory(t *testing.T) {
 	}
 }
 
-// All dead jobs are put back in steps, each of which says where the next begins.
+// A retry of all dead jobs works in steps, each of which returns the cursor of the next.
 func TestDeadJobsAreRetriedInSteps(t *testing.T) {
 	s := stored(t)
 	const dead = 2*control.SelectStep + 10

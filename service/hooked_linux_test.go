@@ -20,7 +20,7 @@ import (
 	"github.com/queuectl/queuectl/store/faultstore"
 )
 
-// hooked is a whole service whose store's calls a test can meet, with a hook from the start.
+// hooked returns a running service in which hook is called at each call of the store.
 func hooked(t *testing.T, hook faultstore.Hook) (*whole, *faultstore.Store) {
 	dir, err := os.MkdirTemp("", "qw")
 	if err != nil {
@@ -43,7 +43,7 @@ func hooked(t *testing.T, hook faultstore.Hook) (*whole, *faultstore.Store) {
 	return w, calls
 }
 
-// Jobs that run are meant, and not what they have become between the search for them and the verb.
+// A selection of running jobs does not cover jobs that have ended between the search and the change.
 func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
 	t.Parallel()
 	running := control.Selection{State: control.Texts{queue.Processing.String()}}
@@ -76,7 +76,7 @@ func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
 					t.Error(err)
 				}
 				w.becomes("a", c.becomes)
-				for busy := true; busy; time.Sleep(time.Millisecond) { // until it is no worker's
+				for busy := true; busy; time.Sleep(time.Millisecond) { // until no worker has the job
 					list, err := w.WorkerList(t.Context(), control.Nothing{})
 					busy = err == nil && slices.ContainsFunc(list.Workers, func(k control.Worker) bool { return k.Job != nil })
 				}
@@ -90,7 +90,7 @@ func TestWhatEndedMeanwhileIsNotMeant(t *testing.T) {
 	}
 }
 
-// The store is told whose it is before it may claim anything.
+// The store receives the node's name before the first claim.
 func TestTheStoreKnowsItsNode(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 10)
@@ -106,8 +106,8 @@ func TestTheStoreKnowsItsNode(t *testing.T) {
 	}
 }
 
-// A store that refuses every fifth call for a while, and is slow, loses no job and has none
-// run twice: what ran is recorded later, and whoever asks is told to try again.
+// A slow store that fails every fifth call for a while loses no job and runs no job twice. Results are
+// recorded later, and clients get an error that says to try again.
 func TestWholeServiceOutlivesFaults(t *testing.T) {
 	t.Parallel()
 	var dice atomic.Uint64
@@ -163,7 +163,7 @@ func TestWholeServiceOutlivesFaults(t *testing.T) {
 	}
 }
 
-// A requeued job may have run and ended before who asked for it looks at it again.
+// A requeued job may have run and ended before the request reads its state again.
 func TestRequeuedJobHasEndedAgain(t *testing.T) {
 	t.Parallel()
 	w, calls := hooked(t, nil)

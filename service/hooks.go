@@ -18,41 +18,41 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// What hooks run by, whatever the settings are.
-// See docs/decisions/0094.
+// Fixed properties of hook jobs, which no setting changes. See docs/decisions/0094.
 const (
 	hookAttempts    = 4
 	hookTimeout     = 5 * time.Minute
 	webhookAttempts = 11
-	webhookBase     = 3 // s; see queue.Exponential
+	webhookBase     = 3 // seconds; see queue.Exponential
 )
 
-// The variables that a hook is told by, and those of the program that posts a webhook.
+// Environment variables of a hook, and of the program that posts a webhook.
 const (
 	hookJob    = "QUEUECTL_HOOK_JOB"
 	hookState  = "QUEUECTL_HOOK_STATE"
 	hookExit   = "QUEUECTL_HOOK_EXIT_CODE"
 	WebhookURL = "QUEUECTL_WEBHOOK_URL"
-	// WebhookSecret names the file whose text signs what is posted, WebhookID the message.
+	// WebhookSecret names a file whose content signs the message. WebhookID is the message's id.
 	WebhookSecret = "QUEUECTL_WEBHOOK_SECRET_FILE"
 	WebhookID     = "QUEUECTL_WEBHOOK_ID"
 )
 
-// WebhookGone is the exit code of a post whose receiver says that it wants no more: that is not tried again.
+// WebhookGone is the exit code of the posting program if the receiver wants no more messages. Such a post is
+// not retried.
 const WebhookGone = 10
 
-// hookMaker makes hooks by settings. It is not changed once it is made, and waits for nothing.
+// hookMaker creates hook jobs as defined by the settings. It is immutable and does not block.
 type hookMaker struct {
 	s        *Service
 	defaults queue.Defaults
-	lines    queue.HookLines // of all jobs
+	lines    queue.HookLines // commands of the settings, which run for all jobs
 	webhooks map[string]config.Webhook
-	as       worker.Account // whom those run as
-	each     bool           // which has to be named
+	as       worker.Account // account that the hooks of the settings run as
+	each     bool           // jobs run as their submitters, so these hooks must name their account
 }
 
-// makerBy is the maker of hooks that the settings ask for. Without the account that they name it makes those
-// alone that jobs have of their own.
+// makerBy returns the hookMaker for the settings. If the account in hooks_user does not exist, makerBy also
+// returns an error, and the hookMaker creates only the hooks that jobs define.
 func (s *Service) makerBy(c *config.Settings) (*hookMaker, error) {
 	m := &hookMaker{s: s, defaults: c.Defaults(), lines: c.Hooks, webhooks: c.WebhooksByName(), as: s.accountOf(accounts.Self()), each: s.account.Each}
 	if !m.each {
@@ -74,7 +74,7 @@ func (s *Service) makerBy(c *config.Settings) (*hookMaker, error) {
 	return m, nil
 }
 
-// wants are the moments of any job at which there is something to be made.
+// wants returns the moments at which the settings define a hook for any job.
 func (m *hookMaker) wants() (on queue.HookSet) {
 	on = m.lines.Set()
 	for _, w := range m.webhooks {
@@ -83,7 +83,8 @@ func (m *hookMaker) wants() (on queue.HookSet) {
 	return on
 }
 
-// bindHooks has the store make the hooks that the settings ask for; it is invalid if their account is not there.
+// bindHooks makes the store create hooks as defined by the settings. It returns an invalid-setting error if
+// the account in hooks_user does not exist.
 func (s *Service) bindHooks(ctx context.Context) error {
 	m, missing := s.makerBy(&s.config.Load().Settings)
 	if missing != nil {
@@ -93,7 +94,7 @@ func (s *Service) bindHooks(ctx context.Context) error {
 	return cmp.Or(err, missing)
 }
 
-// make is the hooks of a job that has come to moments.
+// make returns the hooks of a job that has reached the given moments.
 func (m *hookMaker) make(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 	told := m.told(j)
 	for _, moment := range queue.Hooks {
@@ -108,7 +109,7 @@ func (m *hookMaker) make(j *queue.Job, on queue.HookSet) (drafts []queue.Job) {
 	return drafts
 }
 
-// settingsHooks are those of the settings for one moment.
+// settingsHooks returns the hooks that the settings define for one moment.
 func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, told string) (drafts []queue.Job) {
 	if line := m.lines.At(moment); line != "" {
 		drafts = append(drafts, m.lineHook(j, moment, line, told))
@@ -121,7 +122,8 @@ func (m *hookMaker) settingsHooks(j *queue.Job, moment queue.HookSet, told strin
 	return drafts
 }
 
-// ownHook is a hook that the job has itself: it runs as the job does.
+// ownHook returns the hook that the job itself defines. The hook runs with the job's account, shell,
+// directory and environment.
 func (m *hookMaker) ownHook(j *queue.Job, moment queue.HookSet, line, told string) queue.Job {
 	h := m.draft(j, moment, told)
 	h.UID, h.User, h.AsUID = j.UID, j.User, j.AsUID
@@ -131,7 +133,7 @@ func (m *hookMaker) ownHook(j *queue.Job, moment queue.HookSet, line, told strin
 	return h
 }
 
-// lineHook is a hook of all jobs, a line for the shell.
+// lineHook returns a hook that the settings define as a shell command.
 func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, told string) queue.Job {
 	h := m.draft(j, moment, told)
 	m.ofSettings(&h)
@@ -139,7 +141,7 @@ func (m *hookMaker) lineHook(j *queue.Job, moment queue.HookSet, line, told stri
 	return h
 }
 
-// webhook is a job that posts what is told.
+// webhook returns a job that posts told to a webhook.
 func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *config.Webhook, told string) queue.Job {
 	h := m.draft(j, moment, told)
 	m.ofSettings(&h)
@@ -154,7 +156,7 @@ func (m *hookMaker) webhook(j *queue.Job, moment queue.HookSet, name string, w *
 	return h
 }
 
-// draft is what all hooks have.
+// draft returns a job with the properties that all hooks share.
 func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, told string) queue.Job {
 	exit := ""
 	if j.ExitCode >= 0 {
@@ -170,7 +172,7 @@ func (m *hookMaker) draft(j *queue.Job, moment queue.HookSet, told string) queue
 	}
 }
 
-// ofSettings has a hook run as the account of the settings' hooks.
+// ofSettings makes a hook run as the account of the settings' hooks.
 func (m *hookMaker) ofSettings(h *queue.Job) {
 	h.UID, h.User, h.Hooks = m.as.UID, m.as.User, h.Hooks|queue.HookSettings
 	if m.each {
@@ -178,7 +180,7 @@ func (m *hookMaker) ofSettings(h *queue.Job) {
 	}
 }
 
-// withVariables is an environment, sorted by name, with others that take the place of what it has.
+// withVariables adds variables to an environment, sorted by name. They replace variables with the same name.
 func withVariables(env, others []string) (all []string) {
 	named := map[string]string{}
 	for _, e := range slices.Concat(env, others) {
@@ -191,7 +193,8 @@ func withVariables(env, others []string) (all []string) {
 	return all
 }
 
-// told is a job as JSON: as show has it, but for the environment, and what would not fit.
+// told returns a job as JSON, in the format of show but without the environment. If the text would be too
+// long, it also omits the command.
 func (m *hookMaker) told(j *queue.Job) string {
 	v := control.View{Now: j.UpdatedAt, User: cmp.Or(j.User, m.s.knownName(j.UID))}
 	if j.AsUID != nil {
@@ -207,14 +210,14 @@ func (m *hookMaker) told(j *queue.Job) string {
 	}
 	shown.Hidden = []string{"command"}
 	shown.Command, shown.Argv, shown.HookLines = "", nil, queue.HookLines{}
-	raw, _ = json.Marshal(shown) // as above
+	raw, _ = json.Marshal(shown) // marshalling succeeded above
 	return string(raw)
 }
 
-// maxTold is how much is told of a job, in bytes: beside it a webhook has little.
+// maxTold is the maximum length of that JSON in bytes. A webhook adds little to it.
 const maxTold = queue.MaxStdin - 1024
 
-// knownName is the name of a uid, or its number, without a question to anybody.
+// knownName returns the name of a uid, or its number if the name is not cached. It does not query the system.
 func (s *Service) knownName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
@@ -251,14 +254,15 @@ func (s *Service) HookTest(ctx context.Context, p control.HookName) (control.Enq
 	return control.Enqueued{ID: receipt.IDs[0], Seq: receipt.Seqs[0]}, nil
 }
 
-// test is the hook of the settings, or the webhook, of a name, for a job that is made up.
+// test returns the hook or webhook of the settings that has the given name, for an invented job.
 func (m *hookMaker) test(name string, now queue.Millis) (drafts []queue.Job) {
 	defer func() {
 		for i := range drafts {
-			drafts[i].MaxAttempts = 1 // who tests sees how it ends
+			drafts[i].MaxAttempts = 1 // no retries, so that the test shows the result
 		}
 	}()
-	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.") // as config list has them
+	// The prefixes in the output of config list.
+	name = strings.TrimPrefix(strings.TrimPrefix(name, "webhooks."), "hooks.")
 	j := queue.Job{
 		ID: "test", Queue: queue.DefaultQueue, UID: m.as.UID, State: queue.Dead, ExitCode: 1, Attempts: 1, Runs: 1, MaxAttempts: 1, Error: "exit code 1",
 		CreatedAt: now, UpdatedAt: now, RunAt: now, StartedAt: now, EndedAt: now, Fence: int64(now), Execution: queue.Execution{Command: "false", User: m.as.User},

@@ -10,7 +10,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Hooks of the settings are the operators' to see, and their own user's.
+// Hooks of the settings are visible only to operators and to the user that they run as.
 func TestWhoSeesHooksOfTheSettings(t *testing.T) {
 	s := stored(t)
 	hook := jobNamed("hook")
@@ -74,7 +74,8 @@ func TestWhoSeesHooksOfTheSettings(t *testing.T) {
 	}
 }
 
-// That an admin is shown another's environment is on record; a job that is shown without it is not.
+// An audit event records that an admin has seen another user's environment. A job that is shown without its
+// environment causes no event.
 func TestShowWithoutEnvironmentIsNotRecorded(t *testing.T) {
 	s := stored(t)
 	j := jobNamed("a")

@@ -34,16 +34,16 @@ func (s *Service) Enqueue(ctx context.Context, p control.Enqueue) (control.Enque
 	return out, nil
 }
 
-// failedAtOnce is the state of a new job for which one that it waits for has ended otherwise, "" of others.
+// failedAtOnce returns the state of a new job if one of its dependencies had already failed, otherwise "".
 func (s *Service) failedAtOnce(ctx context.Context, id control.Name) string {
 	j, err := s.named(ctx, id)
-	if err != nil || j.Reason != queue.ReasonDependency { // it is enqueued, whatever cannot be said of it
+	if err != nil || j.Reason != queue.ReasonDependency { // ignore the error, since the job is enqueued
 		return ""
 	}
 	return j.State.String()
 }
 
-// foundOf are the places of drafts for which there was another job.
+// foundOf returns the indexes of the drafts for which an equal job already existed.
 func foundOf(r *store.Receipt) (list []int) {
 	for i, found := range r.Found {
 		if found {
@@ -89,7 +89,7 @@ func (s *Service) EnqueueBatch(ctx context.Context, p control.EnqueueBatch) (con
 	return control.EnqueuedBatch{IDs: receipt.IDs, Unenforced: said.unenforced, NewQueues: s.newQueues(ctx, &receipt), MaxAttempts: said.maxAttempts, Notes: said.notes}, err
 }
 
-// enqueueRequest is what a request asks to be enqueued.
+// enqueueRequest holds the jobs of a request, with its options.
 type enqueueRequest struct {
 	specs         []queue.Spec
 	batch, key    string
@@ -97,8 +97,8 @@ type enqueueRequest struct {
 	next          bool // start before the caller's own waiting jobs
 }
 
-// enqueue stores jobs, or commits the batch whose last they are, and returns once
-// all of it is in the queue.
+// enqueue stores jobs, or the last jobs of a batch that it commits. It returns once all of them are in the
+// queue.
 func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt, remarks, error) {
 	r, said, err := s.request(ctx, a)
 	if err != nil {
@@ -115,7 +115,7 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 	for more := receipt.Staged; err == nil && more; {
 		more, err = s.store.ApplyBatch(ctx, receipt.Batch)
 		if errors.Is(err, queue.ErrNoSpace) || errors.Is(err, queue.ErrUnavailable) {
-			select { // it is committed, so it goes on
+			select { // the batch is committed, so continue when the store is available
 			case <-time.After(finishAgain):
 				more, err = true, nil
 			case <-ctx.Done():
@@ -125,10 +125,10 @@ func (s *Service) enqueue(ctx context.Context, a enqueueRequest) (store.Receipt,
 	return receipt, said, err
 }
 
-// finishAgain is the wait after a batch could not be moved into the queue.
+// finishAgain is the delay before enqueue retries to move a committed batch into the queue.
 const finishAgain = 200 * time.Millisecond
 
-// request checks specs and completes them to what the store takes.
+// request validates specs and converts them to a request to the store.
 func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Request, said remarks, err error) {
 	c := s.config.Load()
 	peer := control.PeerFrom(ctx)
@@ -138,7 +138,7 @@ func (s *Service) request(ctx context.Context, a enqueueRequest) (r store.Reques
 		return r, said, queue.Invalid("key", "too long (%d bytes); the maximum is %d bytes", len(a.key), queue.MaxKey)
 	}
 	name := s.userName(uid)
-	if name != strconv.Itoa(uid) { // else it has none, or none that is known now
+	if name != strconv.Itoa(uid) { // otherwise the account has no name, or the name is unknown now
 		r.Owner = name
 	}
 	var best store.WaitingPriority
@@ -207,7 +207,7 @@ func sum(a *enqueueRequest) (of [sha256.Size]byte, err error) {
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// draft is the job that a spec asks for, enqueued by a user of a name.
+// draft returns the job for a spec. name is the name of the user who enqueues it.
 func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *users) (queue.Job, error) {
 	j, err := queue.Resolve(spec, d)
 	if err == nil {
@@ -225,7 +225,7 @@ func (s *Service) draft(spec *queue.Spec, d queue.Defaults, name string, known *
 	return j, err
 }
 
-// userName is the name of a uid, or its number.
+// userName returns the name of a uid, or its number.
 func (s *Service) userName(uid int) string {
 	if name, ok := s.users.Load(uid); ok {
 		return name.(string)
@@ -234,13 +234,13 @@ func (s *Service) userName(uid int) string {
 		return name
 	}
 	name := s.directory.UserName(uid)
-	if name != strconv.Itoa(uid) { // else it may have one soon
+	if name != strconv.Itoa(uid) { // a uid without a name may get one soon
 		s.users.Store(uid, name)
 	}
 	return name
 }
 
-// view is a job with all that there is to see of it.
+// view converts a job, with all its fields, to its form in a reply.
 func (s *Service) view(j *queue.Job) control.Job {
 	v := control.View{Units: s.unitNames(j), Now: s.store.Now(), Order: s.store.Order(), Enqueued: s.store.Counts().Enqueued, Usual: s.store.Usual(j.Fingerprint())}
 	v.User, v.Owner = s.names(j)
@@ -250,7 +250,8 @@ func (s *Service) view(j *queue.Job) control.Job {
 	return control.ViewJob(j, v)
 }
 
-// names are the names of a job's user and, if it may be another one, of who enqueued it.
+// names returns the name of a job's user and, if a different user may have enqueued the job, the name of that
+// owner.
 func (s *Service) names(j *queue.Job) (user, owner string) {
 	user = j.User
 	if user == "" || j.AsUID != nil {
@@ -258,19 +259,19 @@ func (s *Service) names(j *queue.Job) (user, owner string) {
 		user = cmp.Or(user, owner)
 	}
 	if j.AsUID != nil && !j.State.Ended() && s.account.RunsAs(j) != *j.AsUID {
-		user = s.account.User // the other one was named under another run_as
+		user = s.account.User // the user was chosen while run_as had another value
 	}
 	return user, owner
 }
 
-// viewTo is a job as a peer may see it.
+// viewTo returns a job as the peer may see it.
 func (s *Service) viewTo(p *control.Peer, j *queue.Job) control.Job {
 	v := s.view(j)
 	v.Hide(s.sees(p, j))
 	return v
 }
 
-// viewsTo are jobs as a peer may see them, without those that they may not know of.
+// viewsTo returns jobs as the peer may see them. It leaves out hidden jobs.
 func (s *Service) viewsTo(ctx context.Context, p *control.Peer, jobs []queue.Job) []control.Job {
 	list := make([]control.Job, 0, len(jobs))
 	for i := range jobs {
@@ -298,10 +299,10 @@ func (s *Service) DLQList(ctx context.Context, p control.DLQList) (control.JobPa
 	return s.List(ctx, p.List())
 }
 
-// batchLabel is the label that names the batch of a job.
+// batchLabel is the name of the label that holds the batch of a job.
 const batchLabel = "batch"
 
-// filter is what somebody's list asks of the store.
+// filter converts the parameters of a list request to a filter of the store.
 func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, error) {
 	f := store.Filter{Labels: p.Label, Queue: p.Queue, Since: queue.Millis(p.Since), Older: queue.Millis(p.Until), Glob: p.IDGlob, Limit: p.Limit}
 	if p.Limit == 0 {
@@ -319,7 +320,7 @@ func (s *Service) filter(peer *control.Peer, p control.List) (store.Filter, erro
 			return f, err
 		}
 		for _, state := range states {
-			if !slices.Contains(f.States, state) { // waiting and pending overlap
+			if !slices.Contains(f.States, state) { // the names waiting and pending overlap
 				f.States = append(f.States, state)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// watchLauncher returns an error when the launcher of this service has ended, nil when ctx has. The service
-// is not root any more, so it cannot start another launcher: it ends, and starts again as root.
+// watchLauncher returns an error when the launcher of this service has ended, and nil when ctx has ended. The
+// service is no longer root, so it cannot start another launcher. It ends and must be started again as root.
 func (s *Service) watchLauncher(ctx context.Context) error {
 	select {
 	case err := <-s.launcher.Ended:
@@ -20,13 +20,14 @@ func (s *Service) watchLauncher(ctx context.Context) error {
 	}
 }
 
-// endWithLauncher is the error that a service ends with because its launcher has ended.
+// endWithLauncher returns the error with which the service ends after its launcher.
 func endWithLauncher(err error) error {
 	return fmt.Errorf("%w, so the service ends too; start the service again as root (running jobs continue)", err)
 }
 
-// noRunner says why no job can start for want of a runner, and what to do about it; the text is "" if there
-// is a runner, or if the first try to start one has not ended. nodeReasons, status and doctor use it.
+// noRunner returns why no job can start because there is no runner, and what to do about it. The text is ""
+// if there is a runner, or if the first attempt to start one is still in progress. nodeReasons, status and
+// doctor use it.
 func (s *Service) noRunner() (text, next string) {
 	err := s.pool.NoRunner()
 	var launcher *runner.LauncherError
@@ -40,7 +41,7 @@ func (s *Service) noRunner() (text, next string) {
 }
 
 // launcherProblem returns the line of status about runners that cannot start. It also reports a stopped
-// launcher while jobs still have a runner. It returns "" if nothing is known to be wrong.
+// launcher while jobs still have a runner. It returns "" if no problem is known.
 func (s *Service) launcherProblem() string {
 	if text, next := s.noRunner(); text != "" {
 		return text + "; " + next
@@ -52,7 +53,7 @@ func (s *Service) launcherProblem() string {
 	return ""
 }
 
-// examineLauncher reports a launcher that starts no runners.
+// examineLauncher reports a launcher that does not start runners.
 func (s *Service) examineLauncher() []store.Finding {
 	var launcher *runner.LauncherError
 	if !errors.As(s.home.CheckLauncher(), &launcher) && !errors.As(s.pool.NoRunner(), &launcher) {

@@ -13,21 +13,21 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement says what holds a job within its bounds here.
-// See docs/decisions/0072.
+// enforcement describes how jobs are limited without control groups. See docs/decisions/0072.
 const enforcement = "the runner enforces timeouts and output limits, and ends process trees by process group, session and a marker in the environment; to use control groups, install the service (queuectl service install) or enable lingering (loginctl enable-linger)"
 
-// enforcementInGroups says it where there are control groups.
+// enforcementInGroups describes how jobs are limited with control groups.
 const enforcementInGroups = "the runner enforces timeouts and output limits, and ends process trees with one control group per worker"
 
-// What a service needs of its process's limits (setrlimit(2)).
+// Numbers of file descriptors and connections that the service needs, which are compared with its resource
+// limits (setrlimit(2)).
 const (
-	ownDescriptors   = 64 // of the service, beside those of connections
-	jobDescriptors   = 3  // of the runner, for a job that runs
-	leastConnections = 32 // with those that are kept for admins
+	ownDescriptors   = 64 // used by the service in addition to connections
+	jobDescriptors   = 3  // used by the runner for each running job
+	leastConnections = 32 // includes the connections that are reserved for admins
 )
 
-// limitOf is a soft limit of this process; ok is false where there is none.
+// limitOf returns a soft resource limit of this process. ok is false if there is no limit.
 func limitOf(resource int) (n uint64, ok bool) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(resource, &limit); err != nil || limit.Cur == unix.RLIM_INFINITY {
@@ -36,8 +36,8 @@ func limitOf(resource int) (n uint64, ok bool) {
 	return uint64(limit.Cur), true
 }
 
-// heedLimits refuses limits of this process with which a service would fail in the midst
-// of its work.
+// heedLimits returns an error if a resource limit of this process would make the service fail during its
+// work.
 func heedLimits() error {
 	if n, ok := limitOf(unix.RLIMIT_NOFILE); ok && n < ownDescriptors+leastConnections {
 		return fmt.Errorf("the limit of open files is %d, but at least %d are needed; raise this limit (LimitNOFILE=, ulimit -Hn)", n, ownDescriptors+leastConnections)
@@ -45,9 +45,8 @@ func heedLimits() error {
 	return process.CheckLimits()
 }
 
-// connections are how many connections there may be at once, and how many of one user:
-// what the settings say, or where descriptors do not suffice for that, as many fewer in
-// the same proportion.
+// connections returns the maximum numbers of connections, in total and per user. If there are too few
+// descriptors for the numbers in the settings, it reduces both in the same proportion.
 func connections(c *config.Config) (all, user int) {
 	all, user = c.MaxConnections, c.MaxConnectionsUser
 	n, ok := limitOf(unix.RLIMIT_NOFILE)
@@ -58,7 +57,7 @@ func connections(c *config.Config) (all, user int) {
 	return all, user
 }
 
-// examineLimits looks whether the process's limits suffice for what the settings allow.
+// examineLimits checks whether the process's resource limits suffice for the settings.
 func examineLimits(c *config.Config) (list []store.Finding) {
 	warn := func(next, format string, args ...any) {
 		list = append(list, store.Finding{Check: "limits", Level: store.Warning, Message: fmt.Sprintf(format, args...), Next: next})

@@ -5,18 +5,17 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// enforcement says what holds a job within its bounds here.
+// enforcement describes how jobs are limited.
 const enforcement = "the runner enforces timeouts and output limits; job objects, which no process can leave, limit process trees, memory, processors and the number of processes"
 
-// enforcementInGroups is the same: job objects are always there.
+// enforcementInGroups equals enforcement, because job objects are always available.
 const enforcementInGroups = enforcement
 
-// heedLimits refuses limits under which a service would fail; Windows has none.
+// heedLimits returns nil, since Windows has no resource limits that would make the service fail.
 func heedLimits() error { return nil }
 
-// connections are how many connections there may be at once, and how many of one user.
+// connections returns the maximum numbers of connections, in total and per user.
 func connections(c *config.Config) (all, user int) { return c.MaxConnections, c.MaxConnectionsUser }
 
-// examineLimits looks whether descriptors suffice for what the settings allow; Windows
-// bounds them by memory alone.
+// examineLimits reports nothing: on Windows, only memory limits the number of open files.
 func examineLimits(*config.Config) []store.Finding { return nil }

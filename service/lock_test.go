@@ -10,9 +10,8 @@ import (
 	"time"
 )
 
-// A lock that outlives its service for a moment, in a process that was just being
-// forked or by somebody who looks, does not keep the next one from starting; that of a
-// service that lives does, at once.
+// A lock that outlives its service for a moment, because a child process or a reader holds it, does not keep
+// the next service from starting. The lock of a live service does, immediately.
 func TestLockOutlivesItsServiceForAMoment(t *testing.T) {
 	dead := exec.Command(os.Args[0], "-test.run=^$")
 	if err := dead.Run(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// The lock is the folder's: without its file it holds as well.
+// The directory itself is locked: the lock holds even if its file is removed.
 func TestLockHoldsWithoutItsFile(t *testing.T) {
 	dir := t.TempDir()
 	lock, err := lockFolder(dir)

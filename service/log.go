@@ -6,7 +6,7 @@ import (
 	"log/slog"
 )
 
-// formats writes each record in the format that is asked for then.
+// formats writes each record in the format that the settings define at that time.
 type formats struct {
 	text, json, auto slog.Handler
 	format           func() string
@@ -28,20 +28,20 @@ func (f *formats) Enabled(ctx context.Context, l slog.Level) bool { return f.now
 // Handle writes a record.
 func (f *formats) Handle(ctx context.Context, r slog.Record) error { return f.now().Handle(ctx, r) }
 
-// WithAttrs is the same with these attributes in each record.
+// WithAttrs returns a handler that adds the attributes to each record.
 func (f *formats) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &formats{f.text.WithAttrs(attrs), f.json.WithAttrs(attrs), f.auto.WithAttrs(attrs), f.format}
 }
 
-// WithGroup is the same with later attributes in a group.
+// WithGroup returns a handler that puts later attributes into a group.
 func (f *formats) WithGroup(name string) slog.Handler {
 	return &formats{f.text.WithGroup(name), f.json.WithGroup(name), f.auto.WithGroup(name), f.format}
 }
 
-// both writes each record to two handlers, where they want it.
+// both writes each record to those of two handlers that accept its level.
 type both struct{ first, second slog.Handler }
 
-// Enabled reports whether one of them writes records of the level.
+// Enabled reports whether one of the handlers writes records of the level.
 func (b both) Enabled(ctx context.Context, l slog.Level) bool {
 	return b.first.Enabled(ctx, l) || b.second.Enabled(ctx, l)
 }
@@ -57,12 +57,12 @@ func (b both) Handle(ctx context.Context, r slog.Record) error {
 	return errors.Join(errs...)
 }
 
-// WithAttrs is the same with these attributes in each record.
+// WithAttrs returns a handler that adds the attributes to each record.
 func (b both) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return both{b.first.WithAttrs(attrs), b.second.WithAttrs(attrs)}
 }
 
-// WithGroup is the same with later attributes in a group.
+// WithGroup returns a handler that puts later attributes into a group.
 func (b both) WithGroup(name string) slog.Handler {
 	return both{b.first.WithGroup(name), b.second.WithGroup(name)}
 }

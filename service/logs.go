@@ -48,20 +48,21 @@ func (s *Service) Logs(ctx context.Context, p control.Logs, each func(control.Pi
 	return f.run(ctx, j)
 }
 
-// follower tells one job's output, attempt after attempt.
+// follower sends the output of one job, one attempt after another.
 type follower struct {
 	s      *Service
 	p      control.Logs
 	each   func(control.Piece) error
-	n      int            // the attempt
-	tty    bool           // the job has a terminal
-	tail   int            // of it only so many of each stream's last bytes are read; 0 is all
-	cursor output.Cursor  // in what is read of it
-	end    output.Cursor  // of what there was when the last lines were looked for, if it ran then
-	last   []output.Chunk // of that, if they were found in them: they may be gone by now
+	n      int           // number of the current attempt
+	tty    bool          // the job has a terminal
+	tail   int           // number of bytes at the end of each stream that are read; 0 means all
+	cursor output.Cursor // position up to which the attempt's output was read
+	// End of the output when the last lines of a running attempt were searched; zero if it did not run.
+	end  output.Cursor
+	last []output.Chunk // chunks with those last lines; kept because the runner may have dropped them
 }
 
-// run tells what is left of the attempt and, when following, of those after it.
+// run sends the rest of the current attempt and, if it follows, the attempts after it.
 func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error) {
 	watching := f.s.store.Watch([]int64{j.Seq})
 	defer watching.Stop()
@@ -69,11 +70,12 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 		defer f.s.pool.Watch(j.Seq)()
 	}
 	for {
-		connected := f.s.pool.Connected() // taken before what it is compared with
+		connected := f.s.pool.Connected() // taken before the state that it is compared with
 		var again <-chan time.Time
 		if now, err := f.s.lookAgain(ctx, &j); err == nil {
 			j = now
-		} else if f.p.Follow && f.s.isAway(err) { // what runs here prints all the same
+		} else if f.p.Follow && f.s.isAway(err) {
+			// A job on this node still prints while the store is unavailable.
 			again = time.After(againEvery)
 		} else {
 			return control.LogsEnd{}, err
@@ -120,8 +122,8 @@ func (f *follower) run(ctx context.Context, j queue.Job) (control.LogsEnd, error
 	}
 }
 
-// tellNow tells what there is now of an attempt that runs, or was when its last lines were
-// looked for.
+// tellNow sends the current output of a running attempt, up to now or up to f.end if the last lines were
+// searched earlier.
 func (f *follower) tellNow(ctx context.Context, j *queue.Job) (err error) {
 	if f.end == (output.Cursor{}) {
 		if f.end, err = f.s.liveEnd(ctx, j.Seq); err != nil {
@@ -131,7 +133,7 @@ func (f *follower) tellNow(ctx context.Context, j *queue.Job) (err error) {
 	return f.s.readNow(ctx, j.Seq, f.cursor, f.end, f.tell)
 }
 
-// tellLast tells the last lines that were found in what an attempt had printed.
+// tellLast sends the last lines that toTail found in the output of a running attempt.
 func (f *follower) tellLast() error {
 	for _, c := range f.last {
 		if rest, some := after(c, &f.cursor); some {
@@ -143,8 +145,8 @@ func (f *follower) tellLast() error {
 	return nil
 }
 
-// wanted reports whether the request selects a chunk. Lost bytes of an unknown stream are selected by a request for
-// either stream. They were printed at the time of the chunk or later.
+// wanted reports whether the request selects a chunk. Lost bytes of an unknown stream are selected by a
+// request for either stream. They were printed at the time of the chunk or later.
 func (f *follower) wanted(c output.Chunk) bool {
 	if c.StreamUnknown {
 		return f.p.Until == 0 || c.At < int64(f.p.Until)
@@ -156,12 +158,11 @@ func (f *follower) wanted(c output.Chunk) bool {
 }
 
 func (f *follower) wants(s output.Stream) bool {
-	only := f.p.Stdout != f.p.Stderr // both or neither is all
+	only := f.p.Stdout != f.p.Stderr // both or neither selects both streams
 	return !only || f.p.Stdout == (s == output.Stdout)
 }
 
-// maxPiece is how many bytes of output one notification carries: JSON may write each as
-// six.
+// maxPiece is the maximum number of bytes of output in one notification. JSON may encode each byte as six.
 const maxPiece = 32 << 10
 
 func (f *follower) tell(c output.Chunk) error {
@@ -203,9 +204,9 @@ func pieceOf(c *output.Chunk) control.Piece {
 	return p
 }
 
-// readTail reads at least so many bytes of the end of each stream of an attempt's output as
-// there is now. Those of one that runs are read at once, for what is read later may be gone
-// by then: there are at most output.InMemory of both streams.
+// readTail reads at least tail bytes at the end of each stream of an attempt's current output. For a running
+// attempt it reads them in one request, because output that is read later may be dropped by then. A runner
+// keeps at most output.InMemory bytes of both streams.
 func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each func(output.Chunk) error) error {
 	if s.runs(ctx, j, n) {
 		_, err := s.readLive(ctx, j.Seq, &output.Cursor{-int64(tail), -int64(tail)}, false, each)
@@ -213,17 +214,17 @@ func (s *Service) readTail(ctx context.Context, j *queue.Job, n, tail int, each 
 	}
 	err := s.readStored(ctx, j.Seq, n, tail, output.Cursor{}, each)
 	if errors.Is(err, queue.ErrNotFound) {
-		return nil // it has ended, and is about to be recorded
+		return nil // the attempt has ended and is about to be recorded
 	}
 	return err
 }
 
-// runs reports whether an attempt of a job runs.
+// runs reports whether attempt n of a job is running.
 func (s *Service) runs(ctx context.Context, j *queue.Job, n int) bool {
 	return n > j.Runs && s.crew().Running(ctx, j) == n
 }
 
-// liveEnd is how far a running attempt has printed.
+// liveEnd returns the position up to which a running attempt has printed.
 func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, err error) {
 	chunk, ok, err := s.crew().Read(ctx, seq, output.Cursor{-1, -1}, false)
 	if err != nil || !ok {
@@ -232,13 +233,13 @@ func (s *Service) liveEnd(ctx context.Context, seq int64) (end output.Cursor, er
 	return chunk.Cursor, nil
 }
 
-// before is where the last bytes of each stream begin, so many or all there are.
+// before returns the position that is at most bytes before the end of each stream.
 func before(end output.Cursor, bytes int) output.Cursor {
 	return output.Cursor{max(0, end[0]-int64(bytes)), max(0, end[1]-int64(bytes))}
 }
 
-// readNow reads what there is of a running attempt's output from a cursor to an end, which
-// the attempt may have left behind: it may print faster than it is read.
+// readNow reads the output of a running attempt from a cursor to an end. The attempt may print beyond the end
+// in the meantime, since it may print faster than the caller reads.
 func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, each func(output.Chunk) error) error {
 	at := c
 	within := func(chunk output.Chunk) error {
@@ -266,8 +267,8 @@ func (s *Service) readNow(ctx context.Context, seq int64, c, end output.Cursor, 
 	return nil
 }
 
-// readLive reads a piece of a running attempt's output after the cursor; with follow it
-// waits for one. more is false when it does not run here any more, or all has been read.
+// readLive reads a piece of a running attempt's output after the cursor. With follow, it waits for new
+// output. more is false when the attempt no longer runs or all output was read.
 func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, follow bool, each func(output.Chunk) error) (more bool, err error) {
 	chunk, ok, err := s.crew().Read(ctx, seq, *c, follow)
 	if err != nil || !ok {
@@ -281,9 +282,9 @@ func (s *Service) readLive(ctx context.Context, seq int64, c *output.Cursor, fol
 	return !chunk.Done && (follow || before != *c), nil
 }
 
-// readStored reads an ended attempt's output, or of each stream at least so many bytes of its
-// end, after a cursor. Output that is damaged, or that its file has lost, is a chunk that says
-// so.
+// readStored reads the output of an ended attempt after a cursor. If tail is positive, it reads only at least
+// tail bytes at the end of each stream. Output that is damaged or missing from its file is reported as a
+// chunk.
 func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c output.Cursor, each func(output.Chunk) error) error {
 	var a queue.Attempt
 	err := s.shares.Do(ctx, control.One, func() (err error) {
@@ -307,7 +308,8 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return nil
 	}
 	if a.OutputRef == "" {
-		return s.eachChunk(ctx, control.One, decoded(a.Output), rest) // a small one
+		// Small output, stored in the attempt's row.
+		return s.eachChunk(ctx, control.One, decoded(a.Output), rest)
 	}
 	f, _, err := s.outputOf(ctx, &a)
 	if errors.Is(err, os.ErrNotExist) {
@@ -320,7 +322,7 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 		return err
 	}
 	defer f.Close()
-	size := a.OutputBytes // an account may have made its own longer
+	size := a.OutputBytes // reads no further, since the job's account may have extended the file
 	if tail > 0 && size > 0 {
 		place := control.Many
 		if tail <= showTail {
@@ -336,7 +338,8 @@ func (s *Service) readStored(ctx context.Context, seq int64, n, tail int, c outp
 	return s.eachChunk(ctx, control.Many, whole, rest)
 }
 
-// after is what of a chunk follows a cursor, if anything does; it counts the cursor down.
+// after returns the part of a chunk that follows a cursor, and whether there is one. It subtracts the skipped
+// length from the cursor.
 func after(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) {
 	length := chunk.Length()
 	skip := min(c[chunk.Stream], length)
@@ -344,7 +347,7 @@ func after(chunk output.Chunk, c *output.Cursor) (rest output.Chunk, some bool) 
 	return chunk.After(skip), skip < length
 }
 
-// decoded are the chunks of an encoded output that is in no file.
+// decoded returns the chunks of an encoded output that is not stored in a file.
 func decoded(encoded []byte) iter.Seq2[output.Chunk, error] {
 	return chunks(func(each func(output.Chunk) error) error { return output.Decode(bytes.NewReader(encoded), each) })
 }
@@ -364,15 +367,16 @@ func chunks(decode func(each func(output.Chunk) error) error) iter.Seq2[output.C
 	}
 }
 
-// chunkCost is what a chunk costs beside its bytes, in bytes.
+// chunkCost is the overhead of a chunk, in bytes, in addition to its data.
 const chunkCost = 64
 
-// eachChunk calls each with all chunks, a bounded number of them under one place.
+// eachChunk calls each with all chunks. It handles a bounded number of chunks in each turn of the fair
+// scheduler.
 func (s *Service) eachChunk(ctx context.Context, place control.Class, chunks iter.Seq2[output.Chunk, error], each func(output.Chunk) error) error {
 	next, stop := iter.Pull2(chunks)
 	defer stop()
 	for more := true; more; {
-		if err := ctx.Err(); err != nil { // who asked may be gone, and told nothing
+		if err := ctx.Err(); err != nil { // the caller may be gone, and nothing would notice
 			return err
 		}
 		err := s.shares.Step(ctx, place, func() error {

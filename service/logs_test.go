@@ -18,7 +18,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// told is what logs tells of a job.
+// told returns the output that logs sends for a job.
 func told(t *testing.T, s *Service, p control.Logs) string {
 	t.Helper()
 	var got []byte
@@ -36,7 +36,8 @@ func told(t *testing.T, s *Service, p control.Logs) string {
 	return string(got)
 }
 
-// lastOf is the last n lines of chunks that a filter wants, in plain words.
+// lastOf returns the last n lines of the chunks that a filter selects. It is a simple reference
+// implementation.
 func lastOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string {
 	var all []byte
 	for _, c := range chunks {
@@ -51,8 +52,8 @@ func lastOf(chunks []output.Chunk, n int, wanted func(output.Chunk) bool) string
 	return string(bytes.Join(lines[max(0, len(lines)-n):], nil))
 }
 
-// The last lines of an output are found whatever streams they are of, and whatever the
-// pieces are that they came in; not one less, and not one more.
+// Logs sends exactly the last n lines of an output, whichever streams they belong to and however they were
+// split into chunks.
 func TestLogsTellsTheLastLines(t *testing.T) {
 	words := []string{"a", "bc\n", "\n", "d\ne\n", "é\n", strings.Repeat("long ", 9000), strings.Repeat("x\n", 500), "\xff\n"}
 	for seed := range uint64(40) {
@@ -72,7 +73,7 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 					write(c)
 				}
 			})
-			chunks = chunks[:0] // which may be joined
+			chunks = chunks[:0] // adjacent chunks may have been joined
 			raw := s.outputBytes(t, "1-1")
 			if err := output.DecodeFile(bytes.NewReader(raw), int64(len(raw)), func(c output.Chunk) error {
 				chunks = append(chunks, c)
@@ -103,7 +104,7 @@ func TestLogsTellsTheLastLines(t *testing.T) {
 	}
 }
 
-// live is how much of the heap the collector has found in use just now, in bytes.
+// live returns the number of bytes on the heap that the last garbage collection found in use.
 func live() uint64 {
 	runtime.GC()
 	sample := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
@@ -111,7 +112,7 @@ func live() uint64 {
 	return sample[0].Value.Uint64()
 }
 
-// heapPeak is how far what is in use of the heap grows while f runs, in bytes.
+// heapPeak returns by how many bytes the live heap grows while f runs.
 func heapPeak(f func()) uint64 {
 	before := live()
 	peak := before
@@ -134,8 +135,8 @@ func heapPeak(f func()) uint64 {
 	return peak - before
 }
 
-// However long an output is, its last lines and its end are found in little memory: only
-// where as many lines begin as are asked for is kept.
+// The last lines and the end of a long output are found in little memory. Only the positions of the requested
+// number of lines are kept.
 func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	const size = 48 << 20
 	s := stored(t)
@@ -175,7 +176,7 @@ func TestLongOutputsTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// Pieces are cut between characters, and bytes that are none are not lost.
+// Pieces are split between characters, and bytes that are not valid UTF-8 are not lost.
 func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	s := stored(t)
 	for _, c := range []struct {
@@ -200,7 +201,7 @@ func TestPiecesAreCutBetweenCharacters(t *testing.T) {
 	}
 }
 
-// The end of an output is read without the rest of it: here the rest is damaged.
+// The end of an output is read without the rest. In this test, the rest is damaged.
 func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	s := stored(t)
 	line := strings.Repeat("x", 63) + "\n"
@@ -245,7 +246,7 @@ func TestEndOfAnOutputIsReadAlone(t *testing.T) {
 	}
 }
 
-// What an output file has lost that was cut is reported as damage, after the output that is left.
+// If an output file was truncated, the missing part is reported as damage after the remaining output.
 func TestCutOutputIsReported(t *testing.T) {
 	const size = 300_000
 	s := stored(t)
@@ -280,7 +281,8 @@ func TestCutOutputIsReported(t *testing.T) {
 				t.Errorf("%d bytes left, %s: %v", left, name, err)
 			}
 			want := int64(max(0, len(raw)-left-1000))
-			if p.Stderr || p.Since > 0 { // the header of a record shows that some is of stdout, and when it was printed
+			if p.Stderr || p.Since > 0 {
+				// The header of a record shows that some bytes belong to stdout, and when they were printed.
 				want = max(0, want-32<<10)
 			}
 			if unknown := stream == ""; unknown != (want > 0) {
@@ -296,7 +298,7 @@ func TestCutOutputIsReported(t *testing.T) {
 	}
 }
 
-// A file that an account has made longer than its output was is read as far as that went.
+// If a job's account has extended an output file, the file is read only up to its original length.
 func TestLengthenedOutputIsReadToItsEnd(t *testing.T) {
 	s := stored(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) { write(output.Chunk{At: 1, Data: []byte("all of it")}) })

@@ -13,11 +13,9 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Look makes a client that is answered from the files of a folder whose service does not run,
-// as far as it asks for what there is: nothing is changed. Nobody but this process is served,
-// until it ends. A folder that is not this account's alone is refused. An error is fs.ErrNotExist
-// where there is no queue.
-// See docs/decisions/0068.
+// Look returns a client that reads the files of a queue whose service is not running. It answers only methods
+// that change nothing, and only for this process. It returns an error if other accounts can change the
+// directory. If there is no queue, the error is fs.ErrNotExist. See docs/decisions/0068.
 func Look(ctx context.Context, o Options) (*control.Client, error) {
 	s := &Service{opt: o, looks: true, log: slog.New(slog.DiscardHandler), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
 	if err := statedir.Check(o.Places.State); err != nil {
@@ -38,8 +36,8 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 	}
 	s.started = s.store.Now()
 	s.account = s.accountOf(accounts.Self())
-	s.home = runner.Home{Dir: runnersOf(o.Places)}  // where outputs are
-	s.pool = worker.New(s.store, s.poolConfig(), 0) // which never runs
+	s.home = runner.Home{Dir: runnersOf(o.Places)}  // to find the output files
+	s.pool = worker.New(s.store, s.poolConfig(), 0) // never runs
 	server := control.NewServer(s, s.limits(), s, &s.shares, s.log)
 	return server.Within(control.Peer{UID: accounts.Self(), GID: -1, PID: os.Getpid()}), nil
 }
@@ -47,8 +45,8 @@ func Look(ctx context.Context, o Options) (*control.Client, error) {
 // notRunning is the health of a queue without a service.
 const notRunning = "degraded: the service is not running, so no jobs start"
 
-// lookedAt is the status of a queue without its service, which cannot say more of itself. Where all
-// has ended nothing is missing.
+// lookedAt returns the status of a queue without its service. It removes what only a running service knows.
+// If all jobs have ended, the health is ok.
 func lookedAt(st control.Status) control.Status {
 	st.Service = ""
 	st.PID, st.Started, st.Workers, st.Throughput = 0, 0, control.WorkerSummary{}, 0

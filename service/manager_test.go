@@ -14,13 +14,13 @@ import (
 	"github.com/queuectl/queuectl/store/memstore"
 )
 
-// slow is a store that says what an earlier service has left once it is let.
+// slow is a store that blocks in Left until let is closed.
 type slow struct {
 	store.Store
 	asked, let chan struct{}
 }
 
-// Left is what an earlier service has left.
+// Left returns the work that an earlier service has left.
 func (s slow) Left(ctx context.Context) (store.Left, error) {
 	close(s.asked)
 	select {
@@ -31,10 +31,10 @@ func (s slow) Left(ctx context.Context) (store.Left, error) {
 	}
 }
 
-// A service manager is told that the service listens however long it takes to adopt jobs; who comes
-// meanwhile is answered afterwards.
+// A service manager learns that the service listens even if the adoption of jobs takes long. Requests that
+// arrive in the meantime are answered after the adoption.
 func TestManagerDoesNotWaitForAdoption(t *testing.T) {
-	dir, err := os.MkdirTemp("", "qm") // short enough for a socket
+	dir, err := os.MkdirTemp("", "qm") // short enough for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestManagerDoesNotWaitForAdoption(t *testing.T) {
 	}
 }
 
-// soon waits for something to happen.
+// soon waits until done is closed.
 func soon(t *testing.T, what string, done <-chan struct{}) {
 	t.Helper()
 	select {

@@ -9,9 +9,9 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Migrate moves a queue whose service does not run to another store, and says where it was. What runs goes on, and is found
-// again by the service that is started next. from and to are as the setting store has it; "" is what the settings say. each hears of
-// the rows that were copied of a table.
+// Migrate moves a queue whose service is not running to another store, and reports both stores. Running jobs
+// continue, and the next service that is started adopts them. from and to have the format of the setting
+// store; "" means the store in the settings. Migrate calls each with the number of rows copied of a table.
 func Migrate(ctx context.Context, o Options, from, to string, each func(table string, rows int64)) (done Migrated, err error) {
 	s := &Service{opt: o, log: slog.New(slog.DiscardHandler)}
 	if err := s.readSettings(); err != nil {
@@ -41,7 +41,7 @@ func Migrate(ctx context.Context, o Options, from, to string, each func(table st
 	return Migrated{moved, at.String(), there.String()}, err
 }
 
-// placeOf is where a queue is whose store is this.
+// placeOf returns the location of a store. field is the name of the parameter, for error messages.
 func (s *Service) placeOf(store, field string) (p place, err error) {
 	p.Dir = s.opt.Places.State
 	if store == "" {
@@ -59,7 +59,7 @@ func (s *Service) placeOf(store, field string) (p place, err error) {
 	return p, err
 }
 
-// placeIn is where the queue of a service is that does not run, by its settings.
+// placeIn returns the location of a queue whose service is not running, as defined by its settings.
 func placeIn(p config.Places) (place, error) {
 	s := &Service{opt: Options{Places: p}, log: slog.New(slog.DiscardHandler)}
 	if err := s.readSettings(); err != nil {

@@ -10,19 +10,20 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that is enqueued with next gets a priority one above the effective priority of its owner's best-ranked job that
-// could start now or waits to be retried, so it starts before all of these. Waiting raises effective priorities without
-// limit, but the right submit limits the priority that a user may set. If that limit is too low, the job gets the
-// highest priority that its owner may set, and a note says so.
+// A job that is enqueued with next starts before its owner's waiting jobs. Its priority is one above the
+// highest effective priority of the owner's jobs that could start now or wait to be retried. Waiting raises
+// effective priorities without limit, but the right submit limits the priority that a user may set. If that
+// limit is too low, the job gets the highest priority that its owner may set, and a note says so.
 //
-// With aging = enqueue, the new job's own enqueue gives each waiting job one more point, so the new job needs a priority
-// that is one higher. Otherwise both would have the same rank, and the older job would start first. Each job of a batch
-// gives a point too, to the waiting jobs and to the batch's jobs before it. So the jobs of a batch get rising priorities,
-// all of them have the same rank, and they start in their order.
+// With aging = enqueue, the enqueue of the new job gives each waiting job one more point. The new job
+// therefore needs a priority that is one higher. Otherwise both would have the same rank, and the older job
+// would start first. Each job of a batch gives a point too, to the waiting jobs and to the batch's jobs
+// before it. So the jobs of a batch get rising priorities, all of them have the same rank, and they start in
+// their order.
 
-// bestWaiting returns the highest effective priority of the jobs that a user has waiting, and how many jobs the earlier
-// requests of the batch have. jobs is the number of those in this request. All requests of a batch get the same priority,
-// so that its jobs start in their order.
+// bestWaiting returns the highest effective priority of a user's waiting jobs, and the number of jobs in the
+// earlier requests of the batch. jobs is the number of jobs in this request. All requests of a batch get the
+// same priority, so that the batch's jobs start in their order.
 func (s *Service) bestWaiting(
 	ctx context.Context, uid int, batch string, jobs int,
 ) (best store.WaitingPriority, earlier int, err error) {
@@ -40,27 +41,27 @@ func (s *Service) bestWaiting(
 	return best, 0, err
 }
 
-// batchName names a batch of a user.
+// batchName identifies a batch of a user.
 type batchName struct {
 	uid  int
 	name string
 }
 
-// nextBatches remembers what bestWaiting returned for the first request of each batch. A batch is removed once it is
-// committed or aborted, or when no request came for it within store.StageMemory.
+// nextBatches remembers the result of bestWaiting for the first request of each batch. A batch is removed
+// when it is committed or aborted, or when no request for it has arrived within store.StageMemory.
 type nextBatches struct {
 	mu     sync.Mutex
 	byName map[batchName]nextBatch
 }
 
-// nextBatch holds the answer for one batch.
+// nextBatch holds the result for one batch.
 type nextBatch struct {
 	best store.WaitingPriority
-	last queue.Millis // when the last request came
-	jobs int          // in the requests that came
+	last queue.Millis // time of the batch's last request
+	jobs int          // number of jobs in the batch's earlier requests
 }
 
-// priority returns what was remembered for a batch, and notes that a request with this number of jobs came.
+// priority returns the remembered result for a batch, and records a request with the given number of jobs.
 func (n *nextBatches) priority(name batchName, now queue.Millis, jobs int) (b nextBatch, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -71,8 +72,8 @@ func (n *nextBatches) priority(name batchName, now queue.Millis, jobs int) (b ne
 	return b, known
 }
 
-// put remembers the first request of a batch and forgets abandoned batches. It remembers as many batches of a user as
-// the store keeps, those whose last requests are the newest.
+// put remembers the first request of a batch and removes abandoned batches. Of each user it keeps at most as
+// many batches as the store does, those with the newest requests.
 func (n *nextBatches) put(name batchName, first nextBatch) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,16 +97,16 @@ func (n *nextBatches) put(name batchName, first nextBatch) {
 	n.byName[name] = first
 }
 
-// remove forgets a batch.
+// remove removes a batch.
 func (n *nextBatches) remove(uid int, batch string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	delete(n.byName, batchName{uid, batch})
 }
 
-// putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest one that the owner
-// may set. earlier is how many jobs of the batch come before it. putNext returns a note for the owner if some of the
-// waiting jobs still start first.
+// putNext raises the priority of a new job above that of its owner's waiting jobs, up to the highest priority
+// that the owner may set. earlier is the number of jobs of the batch before this one. putNext returns a note
+// for the owner if some of the waiting jobs still start first.
 func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPriority, earlier int) (notes []string) {
 	order := s.store.Order()
 	if order.Scheduling == queue.ByArrival {
@@ -115,7 +116,7 @@ func (s *Service) putNext(p *control.Peer, j *queue.Job, best store.WaitingPrior
 		return nil
 	}
 	if order.Scheduling == queue.ByAging && order.Aging == queue.AgingEnqueue {
-		best.Priority += int64(earlier) + 1 // the points that the new jobs give
+		best.Priority += int64(earlier) + 1 // the points that the new jobs give to waiting jobs
 	}
 	_, most := s.priorityBounds(p, j.Queue)
 	j.Priority = max(j.Priority, min(best.Priority+1, most))

@@ -11,9 +11,9 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting jobs. If the
-// owner may not set such a high priority, the job gets the highest allowed one and a note. The request is never
-// refused because of a priority that the owner did not specify.
+// A job that is enqueued with next gets a priority above the effective priorities of its owner's waiting
+// jobs. If the owner may not set such a high priority, the job gets the highest allowed one and a note. The
+// request is never rejected because of a priority that the owner did not specify.
 func TestNextIsAboveOnesOwnJobs(t *testing.T) {
 	s := stored(t)
 	order := queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}
@@ -82,8 +82,8 @@ func TestNextLowersNoPriority(t *testing.T) {
 	}
 }
 
-// The priority of a job with next is also above that of a failed job that waits to be retried, even while another job of its
-// owner could start now.
+// A job with next also gets a priority above that of a failed job that waits to be retried. This holds even
+// if another job of its owner could start now.
 func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	s := stored(t)
 	ctx := by(t, owner, control.Submit)
@@ -116,7 +116,8 @@ func TestNextIsAboveAJobToBeRetried(t *testing.T) {
 	}
 }
 
-// All requests of a batch get the priority that its first one got, and the next batch of that name does not.
+// All requests of a batch get the priority of the first one. The next batch with the same name gets a new
+// priority.
 func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	s := stored(t)
 	ctx := by(t, owner, control.Submit)
@@ -155,7 +156,7 @@ func TestNextIsTheSameInAllOfABatch(t *testing.T) {
 	check(10) // above the job of priority 9
 }
 
-// A user's batches that are remembered are bounded, and those without requests are forgotten.
+// The number of remembered batches of a user is limited, and batches without requests are forgotten.
 func TestNextForgetsAbandonedBatches(t *testing.T) {
 	var n nextBatches
 	n.put(batchName{1, "other user"}, nextBatch{jobs: 1})
@@ -177,8 +178,8 @@ func TestNextForgetsAbandonedBatches(t *testing.T) {
 	}
 }
 
-// A job with next starts before its owner's waiting jobs also where each enqueue gives these a point, and so do all jobs
-// of a batch, in their order.
+// A job with next starts before its owner's waiting jobs even if each enqueue gives these a point. So do all
+// jobs of a batch, in their order.
 func TestNextStartsFirstWithAgingByEnqueue(t *testing.T) {
 	s := stored(t)
 	if err := s.store.SetOrder(t.Context(), queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingEnqueue}); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// nodes are the machines that share the queue: this one alone, if its store is no others'.
+// nodes returns the nodes that share the queue. If the store is not shared, it returns only this node.
 func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error) {
 	for after := ""; s.cluster != nil; {
 		page, err := s.cluster.Nodes(ctx, after)
@@ -31,7 +31,7 @@ func (s *Service) nodes(ctx context.Context) (list []store.NodeState, err error)
 	return []store.NodeState{n}, nil
 }
 
-// load is how much this node does, as the others are told.
+// load returns this node's workers and throughput, which the other nodes read.
 func (s *Service) load() store.Load {
 	of := s.pool.Throughputs()
 	if len(of) > store.MaxLoadQueues {
@@ -43,8 +43,8 @@ func (s *Service) load() store.Load {
 	return store.Load{Workers: s.pool.Workers(), Ended: s.pool.Throughput(), EndedOf: of}
 }
 
-// endedOnOthers is what the other nodes have said within a minute of how much they do; nothing if the store cannot tell it within
-// othersWithin.
+// endedOnOthers returns the throughput of the other nodes, as they reported it within the last minute. It
+// returns nothing if the store does not answer within othersWithin.
 func (s *Service) endedOnOthers(ctx context.Context) (sum int, of map[string]int) {
 	of = map[string]int{}
 	if s.cluster == nil || !s.cluster.HasOthers() {
@@ -67,8 +67,9 @@ func (s *Service) endedOnOthers(ctx context.Context) (sum int, of map[string]int
 	return sum, of
 }
 
-// nameNodes names the nodes that had jobs last, where machines share the queue; others' units have names that those know
-// alone. Of whom the store cannot say it no node is named.
+// nameNodes sets the node that ran each job last, if several nodes share the queue. It removes the resource
+// units of jobs on other nodes, since only that node knows the units' names. If the store does not answer, no
+// node is set.
 func (s *Service) nameNodes(ctx context.Context, views []control.Job) {
 	var seqs []int64
 	for i := range views {
@@ -130,7 +131,8 @@ func (s *Service) NodeList(ctx context.Context, p control.Nodes) (control.NodeLi
 	})
 }
 
-// nodeNamed is a node as it is, of a store that nodes share.
+// nodeNamed returns the current state of a node. If the queue is not shared, its error suggests the command
+// instead.
 func (s *Service) nodeNamed(ctx context.Context, name, instead string) (n store.NodeState, err error) {
 	if s.cluster == nil {
 		return n, queue.Errorf(queue.CodeWrongState, "this service does not share its queue with other nodes; use %s", instead)
@@ -164,7 +166,7 @@ func (s *Service) NodeRemove(ctx context.Context, p control.NodeName) (v control
 	return viewNode(&n), nil
 }
 
-// asNode is this machine as the settings say.
+// asNode describes this node as the settings define it.
 func (s *Service) asNode() store.Node {
 	s.owners.mu.Lock()
 	n := store.Node{Name: s.node, Labels: s.config.Load().LabelsOfNode(), Resources: map[string]int{}, Strangers: maps.Clone(s.owners.strangers)}
@@ -175,7 +177,7 @@ func (s *Service) asNode() store.Node {
 	return n
 }
 
-// nodeName is the name of this machine among those that share a store.
+// nodeName returns the name of this node among those that share the queue.
 func (s *Service) nodeName() string {
 	if name := s.config.Load().Node; name != "" {
 		return name

@@ -14,18 +14,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// othersWithin is how long the other nodes are waited for, all together, when each of them is asked.
-// See docs/decisions/0023.
+// othersWithin is the time limit for the answers of all other nodes to one request. See docs/decisions/0023.
 const othersWithin = 2 * time.Second
 
-// fromNode is what one node has answered.
+// fromNode is the answer of one node.
 type fromNode struct {
 	node store.NodeState
 	answered
-	failed error // it has answered nothing
+	failed error // set if there is no answer
 }
 
-// askOthers asks all other nodes that are alive at once, and waits for othersWithin at most. They are in order of their names.
+// askOthers concurrently sends a request to all other live nodes, and waits at most othersWithin. It returns
+// the answers in order of the nodes' names.
 func (s *Service) askOthers(ctx context.Context, a ask) ([]fromNode, error) {
 	if s.cluster == nil || !s.cluster.HasOthers() {
 		return nil, nil
@@ -39,8 +39,8 @@ func (s *Service) askOthers(ctx context.Context, a ask) ([]fromNode, error) {
 	return s.askNodes(ctx, nodes, a), nil
 }
 
-// askNodes sends a request to those of the nodes that are alive, except this one, and returns when all have answered
-// or ctx ends. It sends up to maxParallelAsks requests at the same time.
+// askNodes sends a request to those of the nodes that are alive, except this one. It returns when all have
+// answered or ctx ends. It sends at most maxParallelAsks requests concurrently.
 func (s *Service) askNodes(ctx context.Context, nodes []store.NodeState, a ask) []fromNode {
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(n store.NodeState) bool { return n.This || !n.Alive })
 	list := make([]fromNode, len(nodes))
@@ -58,8 +58,8 @@ func (s *Service) askNodes(ctx context.Context, nodes []store.NodeState, a ask) 
 	return list
 }
 
-// inTurnOfAll calls f as inTurn does, and has what it has changed for all nodes hold on each of them. One that does not answer obeys
-// as soon as it hears of it.
+// inTurnOfAll calls f like inTurn, then asks the other nodes to apply the changed settings. A node that does
+// not answer applies them when it next reads the database.
 func (s *Service) inTurnOfAll(ctx context.Context, f func() error) error {
 	err := s.inTurn(ctx, f)
 	if err == nil {
@@ -68,7 +68,7 @@ func (s *Service) inTurnOfAll(ctx context.Context, f func() error) error {
 	return err
 }
 
-// tellOthers has the others obey what was changed.
+// tellOthers sends a request to the other nodes and logs which nodes did not answer.
 func (s *Service) tellOthers(ctx context.Context, a ask) []fromNode {
 	list, err := s.askOthers(ctx, a)
 	s.warnSilent(list)
@@ -92,7 +92,7 @@ func (s *Service) obey(ctx context.Context) error {
 	return errors.Join(s.readDrained(ctx), s.takeShared(ctx))
 }
 
-// quiet waits until nothing runs on a node, which drains. What runs on one that is lost is not waited for.
+// quiet waits until no job runs on a draining node. It does not wait for the jobs of a lost node.
 func (s *Service) quiet(ctx context.Context, n *store.NodeState) error {
 	if n.This {
 		return s.pool.Quiet(ctx)
@@ -108,14 +108,14 @@ func (s *Service) quiet(ctx context.Context, n *store.NodeState) error {
 	}
 }
 
-// lives reports whether the lease of a node lasts; it is taken to if nobody can say.
+// lives reports whether a node's lease is valid. If that is unknown, it returns true.
 func (s *Service) lives(ctx context.Context, id int64) bool {
 	list, err := s.nodes(ctx)
 	at := slices.IndexFunc(list, func(n store.NodeState) bool { return n.ID == id })
 	return err != nil || at >= 0 && list[at].Alive
 }
 
-// allQuiet waits until nothing runs on any node, all of which drain.
+// allQuiet waits until no job runs on any node. All nodes are draining.
 func (s *Service) allQuiet(ctx context.Context) error {
 	nodes, err := s.nodes(ctx)
 	for i := range nodes {
@@ -126,8 +126,7 @@ func (s *Service) allQuiet(ctx context.Context) error {
 	return err
 }
 
-// lostNodes describes the other nodes that ended without a stop. What keeps this node from renewing its own lease is
-// described by leaseTrouble.
+// lostNodes returns a problem for each node that has disappeared without a normal stop.
 func (s *Service) lostNodes(ctx context.Context) (list []string) {
 	if s.cluster == nil {
 		return nil
@@ -146,13 +145,14 @@ func (s *Service) lostNodes(ctx context.Context) (list []string) {
 	return list
 }
 
-// reasonsOf merges what each node says keeps it from starting a job. If one says nothing, nothing keeps all of them.
+// reasonsOf merges the reasons for which each node does not start a job. If one node has no reason, no reason
+// applies to all, and the result is empty.
 func reasonsOf(this string, here []control.Reason, others []fromNode) []control.Reason {
 	if len(others) == 0 || len(here) == 0 {
 		return here
 	}
 	var list []control.Reason
-	of := map[string]int{} // reasons, by what they say
+	of := map[string]int{} // index in list, by the reason's content
 	add := func(node string, all []control.Reason) {
 		for _, r := range all {
 			key := fmt.Sprint(r.Kind, "\x00", r.Key, "\x00", r.Text)
@@ -167,7 +167,8 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 		}
 	}
 	all := append(slices.Clone(others), fromNode{node: store.NodeState{Node: store.Node{Name: this}}, answered: answered{Reasons: here}})
-	slices.SortFunc(all, func(a, b fromNode) int { return strings.Compare(a.node.Name, b.node.Name) }) // the same, whoever is asked
+	// The same order on every node.
+	slices.SortFunc(all, func(a, b fromNode) int { return strings.Compare(a.node.Name, b.node.Name) })
 	for i := range all {
 		o := &all[i]
 		reasons := o.Reasons
@@ -195,5 +196,5 @@ func reasonsOf(this string, here []control.Reason, others []fromNode) []control.
 	return list
 }
 
-// maxNamedNodes is how many nodes a message names.
+// maxNamedNodes is the maximum number of nodes that a message names.
 const maxNamedNodes = 3

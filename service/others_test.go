@@ -10,7 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// What keeps a job from being started is what keeps each node from it, whoever is asked.
+// The reasons why a job does not start combine the reasons of all nodes, and are the same whichever node is
+// asked.
 func TestReasonsOfAllNodes(t *testing.T) {
 	const busy, drains, barred = "all workers are busy", "the service is draining", "the job runs only on x, which does not match this node"
 	says := func(texts ...string) (list []control.Reason) {
@@ -47,7 +48,7 @@ func TestReasonsOfAllNodes(t *testing.T) {
 	}
 }
 
-// What fails on this node is told as it is, and not as another node would tell of it.
+// An error on this node is returned unchanged, and not as an error of another node.
 func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	s := stored(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -57,7 +58,7 @@ func TestErrorsOfThisNodeAreItsOwn(t *testing.T) {
 	}
 }
 
-// Each kind of gate has words.
+// Each kind of gate has texts.
 func TestEachGateHasWords(t *testing.T) {
 	for _, kind := range append(queue.DemandedKinds(), 0, queue.GateUser) {
 		if w := gateWords[kind]; w.kind == "" || w.tell == nil {

@@ -18,44 +18,45 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// A uid may be given to another account once its own is deleted. What the former account
-// has in the queue is not the next one's: the store keeps the name of each uid that has
-// enqueued, and where the system has another name for it now, the uid is taken from its
-// former owner before the next one is answered. A uid of which the system says nothing
-// keeps its owner.
+// This file separates the jobs of a deleted account from those of a new account with the same uid.
+//
+// The store keeps the name of each uid that has enqueued a job. When the system has another name for the uid,
+// the service gives the old jobs to a negative uid, which represents the former owner. It does so before it
+// answers a request of the new account. A uid for which the system returns no name keeps its owner.
 
 const (
-	nameFor     = time.Second            // the name of a uid holds for jobs that are about to start
-	nameWithin  = 200 * time.Millisecond // they wait for it
-	maxNames    = 10_000                 // bounds what is remembered of them
-	settleAgain = time.Minute            // after the store has refused to take a uid from its owner
-	namedGone   = 20                     // former owners whom doctor names at once
+	// How long a looked-up name of a uid is valid for jobs that are about to start.
+	nameFor    = time.Second
+	nameWithin = 200 * time.Millisecond // how long the start of a job waits for a look-up
+	maxNames   = 10_000                 // maximum number of remembered look-ups
+	// Delay after the store has refused to separate a uid from its former owner.
+	settleAgain = time.Minute
+	namedGone   = 20 // maximum number of former owners that doctor names in one finding
 )
 
-// owners are the accounts that have jobs.
-// See docs/decisions/0078.
+// owners caches which accounts own the jobs in the store. See docs/decisions/0078.
 type owners struct {
-	look chan struct{} // has every uid looked up
+	look chan struct{} // wake-up: look up every uid again
 
 	mu     sync.Mutex
-	names  map[int]string  // of uids, as the store has them; guarded by mu
-	former map[int]string  // those that have lost their uid, by uids below 0; guarded by mu
-	moving map[int]bool    // uids that may not have been taken from those to the end; guarded by mu
-	now    map[int]*naming // names of uids that were looked up for jobs; guarded by mu
+	names  map[int]string  // uid → name as stored; guarded by mu
+	former map[int]string  // negative uid → name of an owner that has lost its uid; guarded by mu
+	moving map[int]bool    // uids whose separation may be unfinished; guarded by mu
+	now    map[int]*naming // look-ups of names for jobs that are about to start, by uid; guarded by mu
 
-	strangers map[int]bool // uids whose accounts other machines of the queue have, and this one not; guarded by mu
+	strangers map[int]bool // uids that have an account on other nodes but not on this one; guarded by mu
 }
 
-// naming is the look-up of a uid's name.
+// naming is one look-up of a uid's name.
 type naming struct {
-	done chan struct{} // closed once there are:
-	name string        // "" if nothing is known
+	done chan struct{} // closed once name and at are set
+	name string        // "" if the system returned no name
 	at   time.Time
 
-	slow bool // somebody has waited for it in vain; guarded by the mu of owners
+	slow bool // a caller has timed out waiting for this look-up; guarded by the mu of owners
 }
 
-// load reads what the store knows of owners.
+// load reads all owners from the store.
 func (o *owners) load(ctx context.Context, s interface {
 	Owners(context.Context) (names map[int]string, moving []int, err error)
 }) error {
@@ -66,7 +67,7 @@ func (o *owners) load(ctx context.Context, s interface {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	names, former := maps.Clone(list), map[int]string{}
-	maps.Copy(names, o.names) // what was noted since
+	maps.Copy(names, o.names) // keep names noted since the last load
 	for uid, name := range list {
 		if uid < 0 {
 			former[uid] = name
@@ -80,7 +81,7 @@ func (o *owners) load(ctx context.Context, s interface {
 	return nil
 }
 
-// note remembers the name with which a uid has enqueued.
+// note remembers the name under which a uid has enqueued. It does not replace a name.
 func (o *owners) note(uid int, name string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -93,7 +94,7 @@ func (o *owners) note(uid int, name string) {
 	o.names[uid] = name
 }
 
-// of is the name of a uid's owner, as the store has it; "" if it has none.
+// of returns the stored name of a uid's owner, or "" if it has none.
 func (o *owners) of(uid int) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,48 +104,48 @@ func (o *owners) of(uid int) string {
 	return o.names[uid]
 }
 
-// uids lists those that have owners.
+// uids returns the uids that have owners, sorted.
 func (o *owners) uids() []int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return slices.Sorted(maps.Keys(o.names))
 }
 
-// lost lists the former owners, by the uids that stand for them.
+// lost returns the names of the former owners, by their negative uids.
 func (o *owners) lost() map[int]string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return maps.Clone(o.former)
 }
 
-// moves reports whether a uid may not have been taken from its former owner to the end.
+// moves reports whether the separation of a uid from its former owner may be unfinished.
 func (o *owners) moves(uid int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.moving[uid]
 }
 
-// moved notes that it has.
+// moved records that the separation of a uid is finished.
 func (o *owners) moved(uid int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.moving, uid)
 }
 
-// again has all uids looked up.
+// again requests a look-up of all uids.
 func (o *owners) again() {
 	select {
 	case o.look <- struct{}{}:
-	default: // it is asked for already
+	default: // a look-up is already requested
 	}
 }
 
-// owned reports whether jobs of a uid are one account's, who may lose the uid: those of
-// root and of the service's own account are not.
+// owned reports whether the jobs of a uid belong to an account that may lose the uid. Root and the service's
+// own account keep theirs.
 func owned(uid int) bool { return uid > 0 && uid != accounts.Self() }
 
-// Admit implements control.Authorizer: what a former account of the peer's uid has is taken
-// from the uid before the peer is answered.
+// Admit implements control.Authorizer. If the peer's uid belonged to another account, Admit separates the
+// jobs of that account before the peer is answered.
 func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	if p.Right == control.None || !owned(p.UID) {
 		return nil
@@ -160,14 +161,14 @@ func (s *Service) Admit(ctx context.Context, p *control.Peer) error {
 	return nil
 }
 
-// settleOwner takes a uid from its owner, if that has another name than its account has
-// now, and finishes that if it was not finished when the service ended.
+// settleOwner separates a uid from its stored owner if its account has another name now. It also finishes a
+// separation that an earlier service has begun.
 func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 	was := s.owners.of(uid)
 	if was == name || was == "" && !s.owners.moves(uid) {
 		return nil
 	}
-	if was != "" && s.hasOthers() { // on which the uid may be whose it was
+	if was != "" && s.hasOthers() { // on another node, the uid may still belong to the former owner
 		return fmt.Errorf("the uid belongs to %s on this node, but belonged to %s when jobs were enqueued; nodes that share a queue need the same accounts (%w)", name, was, errOwnedElsewhere)
 	}
 	for more := true; more; {
@@ -186,15 +187,15 @@ func (s *Service) settleOwner(ctx context.Context, uid int, name string) error {
 	}
 	s.owners.mu.Unlock()
 	s.log.Warn("a uid now belongs to another account; only admins can see and change the jobs of the former account", "uid", uid, "was", was, "is", name)
-	s.lookUp() // [access] may mean the former one
+	s.lookUp() // [access] may name the former account
 	return s.owners.load(ctx, s.store)
 }
 
-// errOwnedElsewhere says that another machine may know an owner whom this one does not.
+// errOwnedElsewhere says that another node may know an account that this node does not know.
 var errOwnedElsewhere = errors.New("jobs of a former account are separated only while no other node runs")
 
-// settleOwners looks at all uids at the start, when the settings were read again, and
-// when a job was not started because its uid belongs to another account.
+// settleOwners checks the owners of all uids: at the start, after the settings were read again, and after a
+// job was not started because its uid belongs to another account. It retries failures every settleAgain.
 func (s *Service) settleOwners(ctx context.Context) {
 	told := map[int]bool{}
 	for {
@@ -227,12 +228,12 @@ func (s *Service) settleOwners(ctx context.Context) {
 	}
 }
 
-// meetStrangers has the store claim no jobs of users whom other machines know and this one does not, and those of users whom it knows
-// by now.
-// See docs/decisions/0017.
+// meetStrangers makes the store skip the jobs of users that have an account on other nodes but not on this
+// one. It also makes the store claim again the jobs of users that now have an account here. See
+// docs/decisions/0017.
 func (s *Service) meetStrangers(ctx context.Context) {
 	strangers := map[int]bool{}
-	err := s.owners.load(ctx, s.store) // who has enqueued elsewhere
+	err := s.owners.load(ctx, s.store) // includes users that have enqueued on other nodes
 	if err == nil && s.hasOthers() {
 		for _, uid := range s.owners.uids() {
 			was := s.owners.of(uid)
@@ -258,13 +259,13 @@ func (s *Service) meetStrangers(ctx context.Context) {
 	}
 }
 
-// unknownHere reports whether a uid has no account here that jobs would run as.
+// unknownHere reports whether jobs of a uid would need an account that this node does not have.
 func (s *Service) unknownHere(uid int) bool {
 	return s.account.Each && owned(uid) && s.nameSoon(uid, false) == "" && s.nameSoon(uid, true) == ""
 }
 
-// disowned says why a job may not start: a uid that it was enqueued by, or is to run as,
-// belongs to another account now. It waits nameWithin at most for each uid.
+// disowned returns why a job must not start: the uid that enqueued it, or that it runs as, now belongs to
+// another account. It waits at most nameWithin for each look-up.
 func (s *Service) disowned(j *queue.Job) error {
 	was := s.owners.of(j.UID)
 	if j.AsUID == nil {
@@ -283,7 +284,8 @@ func (s *Service) disowned(j *queue.Job) error {
 	return s.notHere(err)
 }
 
-// notHere is why a job may not start: on other machines of the queue, if there are some, it may.
+// notHere marks the reason why a job may not start on this node. If the queue has other nodes, the job may
+// start on one of them.
 func (s *Service) notHere(why error) error {
 	if why == nil || !s.hasOthers() {
 		return why
@@ -291,14 +293,14 @@ func (s *Service) notHere(why error) error {
 	return fmt.Errorf("%w: %w", worker.ErrNotHere, why)
 }
 
-// renamed says that a uid has another name than it had, if it has one and had one.
+// renamed returns an error if a uid had a name and now has a different one.
 func (s *Service) renamed(uid int, was string) error {
 	if was == "" || was == strconv.Itoa(uid) || !owned(uid) {
 		return nil
 	}
 	is := s.nameSoon(uid, false)
 	if is != was {
-		is = s.nameSoon(uid, true) // it may have changed since it was looked up
+		is = s.nameSoon(uid, true) // the name may have changed since it was cached
 	}
 	if is != "" && is != was {
 		return fmt.Errorf("uid %d belonged to %s when the job was enqueued, but belongs to %s now", uid, was, is)
@@ -306,8 +308,8 @@ func (s *Service) renamed(uid int, was string) error {
 	return nil
 }
 
-// nameSoon is the name of a uid as of a moment ago or, if fresh, as of now; "" if that cannot
-// be told in time.
+// nameSoon returns the name of a uid, cached for at most nameFor or, if fresh, just looked up. It returns ""
+// if the look-up takes longer than nameWithin.
 func (s *Service) nameSoon(uid int, fresh bool) string {
 	o := &s.owners
 	o.mu.Lock()
@@ -318,7 +320,8 @@ func (s *Service) nameSoon(uid int, fresh bool) string {
 		}
 		n = &naming{done: make(chan struct{})}
 		o.now[uid] = n
-		go func() { // ends with the directory's answer, for which it waits a few seconds at most
+		go func() {
+			// Ends when the directory answers, which takes a few seconds at most.
 			n.name = s.accountName(uid)
 			n.at = time.Now()
 			close(n.done)
@@ -339,7 +342,7 @@ func (s *Service) nameSoon(uid int, fresh bool) string {
 	return ""
 }
 
-// old reports whether a name is to be looked up again.
+// old reports whether the name must be looked up again. A look-up in progress is not old.
 func (n *naming) old(fresh bool) bool {
 	select {
 	case <-n.done:
@@ -349,8 +352,8 @@ func (n *naming) old(fresh bool) bool {
 	}
 }
 
-// examineOwners tells of jobs whose accounts have lost their uids. Where none has it looks at
-// no job.
+// examineOwners returns a doctor finding that lists accounts that have jobs but lost their uid. If no account
+// has lost its uid, it reads no jobs.
 func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	lost, names := s.owners.lost(), map[string]bool{}
 	f := store.Filter{Limit: store.MaxPage}
@@ -381,12 +384,12 @@ func (s *Service) examineOwners(ctx context.Context) []store.Finding {
 	}}
 }
 
-// formerUID is what stands for the newest former owner of a name.
+// formerUID returns the negative uid of the newest former owner with a name.
 func (o *owners) formerUID(name string) (uid int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for each, is := range o.former {
-		if is == name && each < uid { // the newest has the least
+		if is == name && each < uid { // the newest has the lowest uid
 			uid, ok = each, true
 		}
 	}

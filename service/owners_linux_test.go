@@ -15,13 +15,13 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Uids of these tests, as a directory beside /etc/passwd has them. All have enqueued
-// under the name of ownerNames.
+// Uids of these tests in a simulated directory, in addition to /etc/passwd. All except jobless have enqueued
+// jobs under the names in ownerNames.
 const (
-	reused = 61400 + iota // belongs to mallory now
+	reused = 61400 + iota // now belongs to mallory
 	stays
 	unknown // the directory does not answer
-	gone    // it says that there is none
+	gone    // the directory says that the uid does not exist
 	jobless // has never enqueued
 )
 
@@ -41,12 +41,12 @@ func directoryOfOwners(database, key string) (string, error) {
 	return "", nil
 }
 
-// withOwners is a service in which all owners have two jobs: NAME-done, which ended, and
-// NAME-waits.
+// withOwners returns a service in which each owner has two jobs: NAME-done, which has ended, and NAME-waits.
 func withOwners(t *testing.T) *Service {
 	t.Helper()
 	s := stored(t)
-	s.directory.Ask, s.directory.Patient = directoryOfOwners, true // nobody waits for the one that does not answer
+	// Do not wait for the uid without an answer.
+	s.directory.Ask, s.directory.Patient = directoryOfOwners, true
 	for _, then := range []string{"-done", "-waits"} {
 		for uid, name := range ownerNames {
 			j := jobNamed(name + then)
@@ -65,13 +65,14 @@ func withOwners(t *testing.T) *Service {
 	return s
 }
 
-// withOthers is a store that other machines share.
+// withOthers is a store that other nodes share.
 type withOthers struct{ store.Cluster }
 
 // HasOthers implements store.Cluster.
 func (withOthers) HasOthers() bool { return true }
 
-// A machine claims nothing of users whom it does not have and others may, and does once it has them.
+// A node does not claim jobs of users that exist only on other nodes, and claims them once the users exist
+// here.
 func TestStrangersWaitForOthers(t *testing.T) {
 	s := withOwners(t)
 	s.cluster, s.account.Each, s.setting = withOthers{}, true, make(chan struct{}, 1)
@@ -89,7 +90,7 @@ func TestStrangersWaitForOthers(t *testing.T) {
 		}, []string{"carol-waits"}},
 	} {
 		s.directory.Ask = known.ask
-		s.owners.now = nil // a second is over
+		s.owners.now = nil // as if the cached names had expired
 		s.meetStrangers(t.Context())
 		var names []string
 		for _, j := range s.claims(t, len(known.want)) {
@@ -101,7 +102,7 @@ func TestStrangersWaitForOthers(t *testing.T) {
 	}
 }
 
-// has says of whom a job is and how it stands.
+// has returns the uid, the state and the reason of a job.
 func (s *Service) has(t *testing.T, id string) string {
 	t.Helper()
 	j, err := s.store.Get(t.Context(), id)
@@ -111,16 +112,16 @@ func (s *Service) has(t *testing.T, id string) string {
 	return fmt.Sprintf("%d %s %s", j.UID, j.State, j.Reason)
 }
 
-// What an account leaves in the queue is not inherited by the next one with its uid: before
-// that one is answered the jobs are nobody's but the admins', and those that wait are held.
-// A uid whose name is the same, or is not known, keeps them.
+// A new account does not inherit the jobs of an earlier account with the same uid. Before the new account's
+// first reply, the jobs are separated so that only admins see them, and waiting jobs are held. A uid whose
+// name is unchanged or unknown keeps its jobs.
 func TestUIDIsUsedAgain(t *testing.T) {
 	s := withOwners(t)
 	var spec queue.Spec
 	if err := spec.UnmarshalJSON([]byte(`{"command":"true"}`)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second time nothing is left to do
+	for range 2 { // the second round has nothing to do
 		for uid := range ownerNames {
 			if err := s.Admit(t.Context(), peer(uid, control.Submit)); err != nil {
 				t.Fatal(err)
@@ -176,9 +177,9 @@ func TestUIDIsUsedAgain(t *testing.T) {
 	}
 }
 
-// A uid is taken from its owner to the end before the next one is answered, also by a service
-// that was started meanwhile; after that, as for every other uid, nothing is written to admit
-// its peers: here nothing could be.
+// The separation of a uid from its former owner is finished before the next owner is answered, even by a
+// service that was restarted in between. After that, as for every other uid, admitting a peer writes nothing.
+// In this test, any write would fail.
 func TestDisowningIsFinishedOnce(t *testing.T) {
 	s := withOwners(t)
 	drafts := many("more", 600)
@@ -209,7 +210,7 @@ func TestDisowningIsFinishedOnce(t *testing.T) {
 	}
 }
 
-// Jobs of a former account are found however many newer ones others have.
+// Doctor finds the jobs of a former account, regardless of the number of newer jobs.
 func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	s := withOwners(t)
 	if err := s.Admit(t.Context(), peer(reused, control.Submit)); err != nil {
@@ -221,8 +222,8 @@ func TestJobsOfAFormerAccountAreFound(t *testing.T) {
 	}
 }
 
-// A job that runs keeps its uid until it ends; its next owner sees no more of it meanwhile
-// than anybody.
+// A running job keeps its uid until it ends. In the meantime, the new owner of the uid sees no more of it
+// than other users.
 func TestRunningJobOfAFormerAccount(t *testing.T) {
 	s := withOwners(t)
 	leased := s.claims(t, 4)
@@ -242,7 +243,7 @@ func TestRunningJobOfAFormerAccount(t *testing.T) {
 	}
 }
 
-// All uids are looked up at the start and whenever that is asked for, whoever connects.
+// The service looks up all uids at the start and whenever a look-up is requested, whichever users connect.
 func TestAllUIDsAreLookedUp(t *testing.T) {
 	s := withOwners(t)
 	s.owners.look = make(chan struct{}, 1)
@@ -275,8 +276,8 @@ func TestAllUIDsAreLookedUp(t *testing.T) {
 	until("again", "-2 held disowned")
 }
 
-// A job may not start whose submitter's uid, or that of the user whom it names, belongs to
-// another account now. What the directory does not tell in time keeps no job from it.
+// A job must not start if the uid of its submitter, or of the user that it names, now belongs to another
+// account. If the directory does not answer in time, the job starts.
 func TestDisownedJobsDoNotStart(t *testing.T) {
 	s := withOwners(t)
 	for _, c := range []struct {
@@ -317,8 +318,8 @@ func closed() chan struct{} {
 	return c
 }
 
-// Names of who has enqueued are known without asking anybody: lists and events tell them
-// while others wait for their place.
+// The names of submitters are known without querying the system, so lists and events do not make other
+// requests wait for a read slot.
 func TestNamesOfOwnersAreKnown(t *testing.T) {
 	s := withOwners(t)
 	s.directory.Ask = func(_, key string) (string, error) {

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// pauseKey is the stored setting that keeps a pause of everything over restarts. It is no key of
-// the configuration.
+// pauseKey is the stored setting that keeps a pause of all jobs across restarts. It is not a configuration
+// key.
 const pauseKey = "pause"
 
 // Pause implements control.API.
@@ -44,7 +44,8 @@ func (s *Service) pause(ctx context.Context, method string, p control.Selection,
 	})
 }
 
-// notPaused refuses a pause of a job that does not run, or its end.
+// notPaused returns the error for a pause of a job that is not running, or for a resume of a job that is not
+// paused.
 func notPaused(j *queue.Job, on bool) error {
 	next := "only running jobs can be paused"
 	switch {
@@ -58,8 +59,8 @@ func notPaused(j *queue.Job, on bool) error {
 	return queue.Errorf(queue.CodeWrongState, "job %s is %s; %s", j.ID, j.State, next)
 }
 
-// pauseAll pauses everything, or resumes what was paused so. That holds until it is undone, over
-// restarts too.
+// pauseAll pauses all jobs, or resumes the jobs that such a pause has paused. The pause lasts until it is
+// ended, even across restarts.
 func (s *Service) pauseAll(ctx context.Context, method string, p control.Selection, on bool) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
@@ -72,7 +73,7 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 	}
 	var wait func(context.Context) ([]string, error)
 	err := s.inTurn(ctx, func() error {
-		stored, err := s.store.Settings(ctx) // another node may have paused everything, or not any more
+		stored, err := s.store.Settings(ctx) // another node may have paused or resumed all jobs
 		if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func (s *Service) pauseAll(ctx context.Context, method string, p control.Selecti
 	return v, err
 }
 
-// storePause stores that everything is paused, or is not any more. The caller has the turn.
+// storePause stores the start or the end of a pause of all jobs. The caller holds s.setting.
 func (s *Service) storePause(ctx context.Context, on bool) error {
 	set := store.Setting{Key: pauseKey, UID: control.PeerFrom(ctx).UID, Kind: queue.EventResumed}
 	if on {
@@ -110,18 +111,19 @@ func (s *Service) storePause(ctx context.Context, on bool) error {
 		return nil
 	}
 	set.At = s.store.Now()
-	stored, _ := s.store.Settings(context.WithoutCancel(ctx)) // it is paused by now, whatever comes of the request
+	// The pause is stored, even if the request was cancelled.
+	stored, _ := s.store.Settings(context.WithoutCancel(ctx))
 	for i := range stored {
 		if stored[i].Key == pauseKey {
-			set = stored[i] // with the instant that the next service will tell
+			set = stored[i] // contains the stored start time of the pause, which later services report too
 		}
 	}
 	s.paused.Store(&set)
 	return nil
 }
 
-// pauseOf is since when a job stands still, and by whom: with everything, if it was not paused by
-// itself. It is 0 if it does not.
+// pauseOf returns since when a running job is paused, and by whom. If the job was not paused individually,
+// this is the pause of all jobs. It returns 0 if the job is not paused.
 func (s *Service) pauseOf(j *queue.Job) (at queue.Millis, by int) {
 	all := s.paused.Load()
 	if j.PausedAt != 0 || j.State != queue.Processing || all == nil {
@@ -130,7 +132,7 @@ func (s *Service) pauseOf(j *queue.Job) (at queue.Millis, by int) {
 	return max(all.At, j.StartedAt), all.UID
 }
 
-// pausedHealth says who has everything paused, "" if nobody has.
+// pausedHealth returns who has paused all jobs, or "" if they are not paused.
 func (s *Service) pausedHealth() string {
 	all := s.paused.Load()
 	if all == nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// examinePlaces reports whether other accounts may use the socket beyond the mode given by socket, read the outputs
-// or list the state directory.
+// examinePlaces reports whether other accounts can use the socket beyond the mode given by socket, read the
+// outputs or list the state directory.
 func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	var list []store.Finding
 	for _, c := range []struct {
@@ -31,8 +31,9 @@ func examinePlaces(p config.Places, socket fs.FileMode) []store.Finding {
 	return append(list, examineStateDir(p)...)
 }
 
-// examineStateDir warns if other accounts can list the state directory. The directory must belong to the service's
-// account. The suggested mode keeps the directory searchable if it contains a socket that is open to other accounts.
+// examineStateDir warns if other accounts can list the state directory. It checks only a directory that
+// belongs to the service's account. The suggested mode keeps the directory searchable if it contains a socket
+// that is open to other accounts.
 func examineStateDir(p config.Places) []store.Finding {
 	info, err := os.Stat(p.State)
 	if err != nil || info.Mode().Perm()&0o044 == 0 || int(info.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {

@@ -12,9 +12,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// examinePlaces looks at who may use the state folder beside the system, administrators,
-// and the service's account, or the user whose service it is. The pipe has its own list,
-// of [access].
+// examinePlaces reports which accounts can use the state directory, except the system, administrators and the
+// account or user of the service. The pipe has its own access list, which [access] defines.
 func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 	dir := p.State
 	var others []string
@@ -31,5 +30,5 @@ func examinePlaces(p config.Places, _ fs.FileMode) []store.Finding {
 	return nil
 }
 
-// anything is all the rights there are.
+// anything is the set of all access rights.
 const anything = ^windows.ACCESS_MASK(0)

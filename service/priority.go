@@ -7,8 +7,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkPriority refuses a priority that is too far from the default of the job's queue. Without it a user with only the
-// right submit could rank all of their jobs before those of others for ever.
+// checkPriority returns an error for a priority that is too far from the default of the job's queue. Without
+// this limit, a user with only the right submit could rank all own jobs before those of others forever.
 func (s *Service) checkPriority(p *control.Peer, j *queue.Job) error {
 	low, high := s.priorityBounds(p, j.Queue)
 	if j.Priority >= low && j.Priority <= high {
@@ -28,7 +28,7 @@ func (s *Service) priorityBounds(p *control.Peer, name string) (low, high int64)
 	return max(usual-most, -queue.MaxPriority), min(usual+most, queue.MaxPriority)
 }
 
-// defaultPriority is the priority of jobs of a queue that name none.
+// defaultPriority returns the priority of a queue's jobs that set none.
 func (s *Service) defaultPriority(name string) int64 {
 	var given struct{ Priority *int64 }
 	if all := s.defaults.Load(); all != nil && (*all)[name] != "" &&

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A user with only the right submit sets a priority near the default of the queue, when the job is enqueued, alone or
-// in a batch, and when it is edited. Users with more rights may set any.
+// A user with only the right submit can set a priority near the default of the queue: when enqueuing a job,
+// alone or in a batch, and when editing it. Users with more rights can set any priority.
 func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 	s := stored(t)
 	s.defaults.Store(&map[string]string{"urgent": `{"priority":100}`})
@@ -23,7 +23,7 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 		queue    string
 		priority int64
 		right    control.Right
-		bounds   string // of what is refused
+		bounds   string // the range in the expected error; "" means success
 	}{
 		{"default", 15, control.Submit, ""},
 		{"default", 16, control.Submit, "16 is outside the range -5 to 15"},
@@ -56,7 +56,7 @@ func TestPriorityOfSubmittersIsBounded(t *testing.T) {
 	}
 }
 
-// edits changes one job, and says why that was refused.
+// edits changes one job and returns the error if the job was rejected.
 func (s *Service) edits(ctx context.Context, id, set string) error {
 	one := control.Selection{ID: control.Name(id)}
 	done, err := s.Edit(ctx, control.Edit{Selection: one, Set: json.RawMessage(set)})
@@ -66,8 +66,8 @@ func (s *Service) edits(ctx context.Context, id, set string) error {
 	return err
 }
 
-// What an operator has set stays, whatever else the owner of the job edits; to take it to another queue the owner needs
-// a priority that fits there.
+// A priority that an operator has set is kept when the owner edits other fields. To move the job to another
+// queue, the owner must set a priority in that queue's range.
 func TestEditKeepsThePriorityOfAnOperator(t *testing.T) {
 	s := stored(t)
 	s.defaults.Store(&map[string]string{"night": `{"priority":-100}`})

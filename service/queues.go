@@ -16,7 +16,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// loadRules reads what the queues go by.
+// loadRules reads the settings of all queues from the store.
 func (s *Service) loadRules(ctx context.Context) error {
 	list, err := s.store.Queues(ctx)
 	if err != nil {
@@ -40,13 +40,13 @@ func (s *Service) loadRules(ctx context.Context) error {
 	return nil
 }
 
-// isFrozen reports whether everything of a queue stands still.
+// isFrozen reports whether a queue is frozen, so that its running jobs are paused too.
 func (s *Service) isFrozen(name string) bool {
 	frozen := s.frozen.Load()
 	return frozen != nil && (*frozen)[name]
 }
 
-// withDefaults is a spec with what its queue has for jobs that do not say it.
+// withDefaults returns a spec with the defaults of its queue for the fields that it does not set.
 func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	all := s.defaults.Load()
 	if all == nil || len(*all) == 0 {
@@ -68,8 +68,8 @@ func (s *Service) withDefaults(spec *queue.Spec) (*queue.Spec, error) {
 	return &with, nil
 }
 
-// withNulls returns a patch of a job of a queue in which null fields have the defaults of the queue, if it has any. If
-// the patch takes the job to another queue, it is that one whose defaults count.
+// withNulls returns a job's patch in which the queue's defaults replace null fields. If the patch moves the
+// job to another queue, the defaults of that queue apply.
 func (s *Service) withNulls(set json.RawMessage, name string) json.RawMessage {
 	var fields, defaults map[string]json.RawMessage
 	all := s.defaults.Load()
@@ -94,11 +94,11 @@ func (s *Service) withNulls(set json.RawMessage, name string) json.RawMessage {
 	return with
 }
 
-// maxNear is of how many new queues of a request it is said what else may have been meant: of more,
-// hardly each name is a slip.
+// maxNear is the maximum number of new queues in a request for which the reply suggests a similar name. If a
+// request creates more, their names are unlikely to be typing errors.
 const maxNear = 10
 
-// newQueues are the queues that begin with a request.
+// newQueues returns the queues that a request has created.
 func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []control.NewQueue) {
 	begun := map[string]bool{}
 	for _, name := range r.Begun {
@@ -125,7 +125,7 @@ func (s *Service) newQueues(ctx context.Context, r *store.Receipt) (list []contr
 	return list
 }
 
-// queues are the queues that there are, the default one always.
+// queues returns the existing queues, including the default queue even if it is empty.
 func (s *Service) queues(ctx context.Context) (list []store.QueueState, err error) {
 	err = s.shares.Do(ctx, control.One, func() error {
 		list, err = s.store.Queues(ctx)
@@ -138,7 +138,7 @@ func (s *Service) queues(ctx context.Context) (list []store.QueueState, err erro
 	return list, err
 }
 
-// viewQueue shows a queue.
+// viewQueue converts a queue to its form in a reply.
 func (s *Service) viewQueue(q *store.QueueState) control.QueueView {
 	r := &q.Rule
 	v := control.QueueView{
@@ -169,7 +169,7 @@ func (s *Service) QueueList(ctx context.Context, p control.Queues) (control.Queu
 	return list, err
 }
 
-// addOthers counts what has ended on other nodes too.
+// addOthers adds the throughput of the other nodes.
 func (s *Service) addOthers(ctx context.Context, list []control.QueueView) {
 	_, ended := s.endedOnOthers(ctx)
 	for i := range list {
@@ -177,12 +177,12 @@ func (s *Service) addOthers(ctx context.Context, list []control.QueueView) {
 	}
 }
 
-// viewQueues shows some queues, with what has ended in them here.
+// viewQueues returns the wanted queues with their throughput on this node.
 func (s *Service) viewQueues(ctx context.Context, wanted func(*store.QueueState) bool) (control.QueueList, error) {
 	list, err := s.queues(ctx)
 	out := control.QueueList{Queues: []control.QueueView{}}
 	var rates map[string]int
-	if s.pool != nil { // else there is nobody who runs any
+	if s.pool != nil { // nil in read-only mode
 		rates = s.pool.Throughputs()
 	}
 	for i := range list {
@@ -242,13 +242,13 @@ func (s *Service) QueueSet(ctx context.Context, p control.QueueSet) (v control.Q
 	if len(list.Queues) > 0 {
 		s.addOthers(ctx, list.Queues)
 		v = list.Queues[0]
-	} else { // it goes by nothing of its own, and has no job
+	} else { // without own settings and without jobs
 		v = s.viewQueue(&store.QueueState{Name: p.Name, Rule: store.Plain})
 	}
 	return v, err
 }
 
-// queueNamed is how a queue stands; one that is not there has no jobs and no rule of its own.
+// queueNamed returns the state of a queue. A queue that does not exist has no jobs and default settings.
 func (s *Service) queueNamed(ctx context.Context, name string) (store.QueueState, error) {
 	list, err := s.queues(ctx)
 	for _, q := range list {
@@ -259,13 +259,13 @@ func (s *Service) queueNamed(ctx context.Context, name string) (store.QueueState
 	return store.QueueState{Name: name, Rule: store.Plain}, err
 }
 
-// ruleOf is what a queue goes by. The caller has the turn.
+// ruleOf returns the settings of a queue. The caller holds s.setting.
 func (s *Service) ruleOf(ctx context.Context, name string) (store.QueueRule, error) {
 	q, err := s.queueNamed(ctx, name)
 	return q.Rule, err
 }
 
-// setRule has a queue go by a rule. The caller has the turn.
+// setRule changes the settings of a queue. The caller holds s.setting.
 func (s *Service) setRule(ctx context.Context, verb, name string, rule store.QueueRule) error {
 	if err := s.audit(ctx, verb, name, nil); err != nil {
 		return err
@@ -276,7 +276,7 @@ func (s *Service) setRule(ctx context.Context, verb, name string, rule store.Que
 	return s.loadRules(context.WithoutCancel(ctx))
 }
 
-// mergeDefaults is what a queue has for jobs that do not say it, with what a patch says.
+// mergeDefaults applies a patch to the defaults of a queue, validates the result and returns it as JSON.
 func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string, error) {
 	var fields map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(cmp.Or(was, "{}")), &fields); err != nil {
@@ -307,7 +307,7 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 	if _, err := queue.Resolve(&any, d); err != nil {
 		return "", err
 	}
-	given := spec.Given() // in one spelling
+	given := spec.Given() // the canonical spelling
 	if len(given) == 0 {
 		return "", nil
 	}
@@ -318,7 +318,8 @@ func mergeDefaults(was string, patch json.RawMessage, d queue.Defaults) (string,
 	return string(raw), err
 }
 
-// checkDefaults refuses defaults of a queue with which no job could be enqueued, for they name what is not there.
+// checkDefaults returns an error for defaults with which no job could be enqueued, because they name
+// something that does not exist.
 func (s *Service) checkDefaults(ctx context.Context, defaults string) error {
 	if defaults == "" {
 		return nil
@@ -351,7 +352,7 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 		if rule.Frozen && until != 0 {
 			return rule, queue.Errorf(queue.CodeWrongState, "queue %s is frozen, and a frozen queue cannot resume at a set time; resume it first: queuectl queue resume %s", q.Name, q.Name)
 		}
-		if !rule.Frozen { // else its jobs stand still since then
+		if !rule.Frozen { // otherwise keep the time since which its jobs are paused
 			rule.PausedBy, rule.PausedAt = control.PeerFrom(ctx).UID, now
 		}
 		rule.Paused, rule.Reason, rule.Until = true, p.Reason, until
@@ -360,14 +361,15 @@ func (s *Service) QueuePause(ctx context.Context, p control.QueuePause) (control
 	}, func(q *store.QueueState) error { return s.standStill(ctx, q) })
 }
 
-// Whoever pauses a queue waits so long for what is leased of it and has not begun to be given back.
+// Polling while a queue is paused: how long the request waits until the queue's leased jobs that have not
+// started are returned, and how often it checks.
 const (
 	withdrawnWithin = 2 * time.Second
 	withdrawnAgain  = 5 * time.Millisecond
 )
 
-// keepStill has what runs of frozen queues stand still, of which a service that was killed may not have come to
-// all.
+// keepStill pauses the running jobs of frozen queues. A service that was killed during a freeze may not have
+// paused them all.
 func (s *Service) keepStill(ctx context.Context) {
 	list, err := s.queues(ctx)
 	for i := range list {
@@ -380,9 +382,9 @@ func (s *Service) keepStill(ctx context.Context) {
 	}
 }
 
-// standStill gives back what is leased of a queue that was paused and has not begun, and pauses what runs if
-// the queue is frozen. What is claimed at the time is not known here yet, but to the store.
-// See docs/decisions/0023.
+// standStill returns the leased jobs of a paused queue that have not started to the queue. If the queue is
+// frozen, it also pauses the running ones. The store already counts a job that is being claimed, although the
+// pool does not know it yet. See docs/decisions/0023.
 func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 	paused := map[int64]bool{}
 	within, cancel := context.WithTimeout(ctx, withdrawnWithin)
@@ -406,13 +408,13 @@ func (s *Service) standStill(ctx context.Context, q *store.QueueState) error {
 		}
 		select {
 		case <-within.Done():
-			return ctx.Err() // a runner does not answer: what it has not begun it gives back once it does
+			return ctx.Err() // a runner does not answer; it returns its unstarted jobs once it does
 		case <-time.After(withdrawnAgain):
 		}
 	}
 }
 
-// pauseEach pauses jobs that run, or has them go on, all at once, but for those that have been.
+// pauseEach concurrently pauses or resumes the running jobs that are not in done, and adds them to done.
 func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, by int, done map[int64]bool) error {
 	errs := make([]error, len(seqs))
 	var calls sync.WaitGroup
@@ -424,14 +426,15 @@ func (s *Service) pauseEach(ctx context.Context, seqs []int64, on bool, by int, 
 	}
 	calls.Wait()
 	for _, err := range errs {
-		if err != nil && !errors.Is(err, queue.ErrWrongState) { // it is being ended
+		if err != nil && !errors.Is(err, queue.ErrWrongState) { // the job is being ended
 			return err
 		}
 	}
 	return nil
 }
 
-// goOn has what a freeze has paused of a queue go on; what was paused before by itself stays so.
+// goOn resumes the jobs that a freeze of the queue has paused. Jobs that were paused before the freeze stay
+// paused.
 func (s *Service) goOn(ctx context.Context, q *store.QueueState) error {
 	f := store.Filter{Queue: q.Name, States: []queue.State{queue.Processing}, Limit: store.MaxPage}
 	for {
@@ -455,7 +458,8 @@ func (s *Service) goOn(ctx context.Context, q *store.QueueState) error {
 // QueueResume implements control.API.
 func (s *Service) QueueResume(ctx context.Context, p control.QueueName) (control.QueueList, error) {
 	list, err := s.queues(ctx)
-	for i := range list { // first: whatever fails, it can be asked for again
+	for i := range list {
+		// Before the queue is resumed, so that the caller can repeat the request after an error.
 		if q := &list[i]; err == nil && q.Rule.Frozen && (p.All || q.Name == p.Name) {
 			err = s.goOn(ctx, q)
 		}
@@ -478,7 +482,7 @@ func (s *Service) QueueRemove(ctx context.Context, p control.QueueRemove) (contr
 	}, func(*store.QueueState) error { return nil })
 }
 
-// onQueues changes what one queue, or each that there is, goes by, and then does what follows from it.
+// onQueues changes the settings of one queue or of all queues. For each changed queue, it then calls then.
 func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to func(*store.QueueState) (store.QueueRule, error), then func(*store.QueueState) error) (control.QueueList, error) {
 	changed := map[string]store.QueueState{}
 	err := s.inTurnOfAll(ctx, func() error {
@@ -516,7 +520,7 @@ func (s *Service) onQueues(ctx context.Context, verb, name string, all bool, to 
 	}
 	for i, name := range slices.Sorted(maps.Keys(changed)) {
 		if i == control.MaxQueueList {
-			break // what is said of all is said of these
+			break // the reply lists only the first queues
 		}
 		q := changed[name]
 		out.Queues = append(out.Queues, s.viewQueue(&q))

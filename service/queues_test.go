@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// looking counts how often all queues are looked at.
+// looking counts how often the list of all queues is read.
 type looking struct {
 	store.Store
 	looks int
@@ -25,8 +25,8 @@ func (l *looking) Queues(ctx context.Context) ([]store.QueueState, error) {
 	return l.Store.Queues(ctx)
 }
 
-// What queues a request begins is told, however many they are, and for it the others are looked at once
-// at most.
+// The reply names all queues that a request has created. It reads the list of existing queues at most once,
+// and not if too many are new.
 func TestNewQueuesAreLookedUpOnce(t *testing.T) {
 	s := stored(t)
 	l := &looking{Store: s.store}
@@ -48,13 +48,15 @@ func TestNewQueuesAreLookedUpOnce(t *testing.T) {
 	}
 }
 
-// A queue has no default for what runs: whoever may only set queues would else choose what others' jobs run.
+// A queue cannot define defaults for what a job executes. Otherwise a user who may only configure queues
+// could choose what other users' jobs run.
 func TestNoDefaultForWhatRuns(t *testing.T) {
 	for _, f := range queue.Fields() {
 		value := map[queue.Kind]string{queue.KindList: `["x"]`, queue.KindMap: `{"A":"/x"}`, queue.KindInteger: "1", queue.KindNumber: "1", queue.KindBool: "true", queue.KindCodes: "[1]"}[f.Kind]
 		_, err := mergeDefaults("", json.RawMessage(`{"`+f.Name+`":`+cmp.Or(value, `"x"`)+`}`), queue.Defaults{})
 		refused := err != nil && strings.Contains(err.Error(), "cannot be a queue default")
-		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name) // it takes from what runs, and gives nothing
+		// Restricts what the job does, but adds nothing.
+		bounds := slices.Contains([]string{"mask_secrets", "no_new_privileges"}, f.Name)
 		runs := slices.Contains(whatRuns, f.Name) && !bounds || slices.Contains([]string{"user", "tty", "id", "queue", "env_pass", "depends_on"}, f.Name)
 		if runs != refused {
 			t.Errorf("%s: refused as a default: %v, %v", f.Name, refused, err)

@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// checkDemands refuses a job that needs more of a resource than there is, or says of a key of everybody's
-// what its rule does not; its rule is the job's from then on.
+// checkDemands returns an error if no node meets the job's demands, or if a demand contradicts the rule of a
+// shared key. It applies the rules of shared keys to the job.
 func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, error)) error {
-	var asks []*queue.Demand // of a node
+	var asks []*queue.Demand // the demands that a node must meet
 	var nodes []store.NodeState
 	for i := range j.Demands {
 		d := &j.Demands[i]
@@ -42,7 +42,7 @@ func (s *Service) checkDemands(j *queue.Job, known func() ([]store.NodeState, er
 	return checkTogether(asks, nodes)
 }
 
-// checkTogether refuses demands that no node meets all of.
+// checkTogether returns an error if no single node meets all of the demands.
 func checkTogether(asks []*queue.Demand, nodes []store.NodeState) error {
 	if len(asks) < 2 || slices.ContainsFunc(nodes, func(n store.NodeState) bool {
 		return !slices.ContainsFunc(asks, func(d *queue.Demand) bool {
@@ -62,7 +62,7 @@ func checkTogether(asks []*queue.Demand, nodes []store.NodeState) error {
 	return queue.Invalid("resources", "no single node has all of this: %s; see: queuectl node list", strings.Join(all, ", "))
 }
 
-// checkResource refuses more of a resource than any node has.
+// checkResource returns an error if no node has enough units of a resource.
 func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	all, most := map[string]bool{}, 0
 	for i := range nodes {
@@ -82,7 +82,7 @@ func checkResource(d *queue.Demand, nodes []store.NodeState) error {
 	return nil
 }
 
-// checkOn refuses a job that none of the known nodes may run.
+// checkOn returns an error if none of the nodes may run the job.
 func checkOn(d *queue.Demand, nodes []store.NodeState) error {
 	var names []string
 	for i := range nodes {
@@ -97,7 +97,7 @@ func checkOn(d *queue.Demand, nodes []store.NodeState) error {
 	return queue.Invalid("on", "this queue has no node %q%s", queue.Clip(d.Key), cmp.Or(queue.Nearest(d.Key, names), "; see: queuectl node list"))
 }
 
-// unitNames are the ids of the units that a job holds, by resource.
+// unitNames returns the ids of the units that a job holds, by resource.
 func (s *Service) unitNames(j *queue.Job) (of map[string][]string) {
 	if j.Units == "" {
 		return nil
@@ -117,7 +117,7 @@ func (s *Service) unitNames(j *queue.Job) (of map[string][]string) {
 	return of
 }
 
-// unitVariables name the units that a job holds to it.
+// unitVariables returns environment variables that name the units that a job holds.
 func (s *Service) unitVariables(j *queue.Job) (env []string) {
 	all := s.config.Load().ResourcesByName()
 	of := s.unitNames(j)
@@ -131,7 +131,7 @@ func (s *Service) unitVariables(j *queue.Job) (env []string) {
 	return env
 }
 
-// variableOf is a resource's name as that of a variable.
+// variableOf converts a resource's name to the form used in environment variables.
 func variableOf(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

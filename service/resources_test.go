@@ -8,7 +8,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// What a job asks of a machine one machine must meet, all of it.
+// A single node must meet all demands of a job.
 func TestDemandsOfOneMachine(t *testing.T) {
 	nodes := []store.NodeState{
 		{Node: store.Node{Name: "a", Resources: map[string]int{"disk": 1}}},

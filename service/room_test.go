@@ -13,13 +13,14 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// A start that fails because the disk is full is tried again until there is space, which the log says once. Any other error
-// ends the start, except the first one after a full disk: more space may be free now than when the error occurred.
+// A start that fails because the disk is full is repeated until there is space, which the log reports once.
+// Any other error ends the start, except the first one after a full disk: more space may be free now than
+// when the error occurred.
 func TestWhenRoom(t *testing.T) {
 	full := &ExitError{ExitDatabase, fmt.Errorf("open: %w", queue.ErrNoSpace)}
 	other := errors.New("damaged")
 	for name, c := range map[string]struct {
-		answers []error // the last one again and again
+		answers []error // the last one is repeated
 		within  time.Duration
 		want    error
 		tries   int

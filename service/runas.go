@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// settleAccount decides whom jobs run as, and where their runners are.
+// settleAccount decides which account jobs run as, and which runners the service uses.
 func (s *Service) settleAccount() (err error) {
 	r := s.opt.Runners
 	s.home = runner.Home{
@@ -29,7 +29,7 @@ func (s *Service) settleAccount() (err error) {
 	return nil
 }
 
-// settleTmpdir gives job_tmpdir to the service's own runners. Root's runners obey their policy alone.
+// settleTmpdir passes job_tmpdir to the service's own runners. Root's runners use only their own policy.
 func (s *Service) settleTmpdir() error {
 	tmpdir := s.config.Load().JobTmpdir
 	switch {
@@ -40,16 +40,17 @@ func (s *Service) settleTmpdir() error {
 			s.opt.Runners.Policy)
 	}
 	s.home.Tmpdir = filepath.Clean(tmpdir)
-	if err := s.home.CheckTmpdir(); err != nil { // it may be mounted later
+	if err := s.home.CheckTmpdir(); err != nil { // the directory may be mounted later
 		s.log.Error("no jobs can start until the setting job_tmpdir is correct", "error", err)
 	}
 	return nil
 }
 
-// rooted reports whether the service has runners of root's.
+// rooted reports whether the service uses root's runners.
 func (r *Runners) rooted() bool { return r.Socket != "" && !r.Own }
 
-// accountBy is whom jobs run as by settings, if the runners that there are can do that.
+// accountBy returns the account that jobs run as under the given settings, or an error if the runners cannot
+// run them as that account.
 func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	a := s.accountOf(accounts.Self())
 	if !s.opt.Runners.rooted() {
@@ -68,9 +69,9 @@ func (s *Service) accountBy(set *config.Settings) (worker.Account, error) {
 	return a, nil
 }
 
-// settable refuses to store a setting with which the service would not start again: what
-// is stored hides the file, and only a running service changes it. So it does a place where
-// the page may not be.
+// settable returns an error if storing the setting would keep the service from starting again. A stored
+// setting overrides the settings file, and only a running service can change it. It also checks the address
+// of the web page.
 func (s *Service) settable(k *config.Key, text string) error {
 	listens := k.Name == webListen
 	if !k.AtStart() && !listens {
@@ -83,7 +84,7 @@ func (s *Service) settable(k *config.Key, text string) error {
 	}
 	s.mu.Unlock()
 	layers[layerStored].Values[k.Name] = text
-	delete(layers[layerRunning].Values, k.Name) // as put does
+	delete(layers[layerRunning].Values, k.Name) // like put
 	if !listens {
 		return s.startsBy(layers)
 	}
@@ -95,7 +96,8 @@ func (s *Service) settable(k *config.Key, text string) error {
 	return page.Check()
 }
 
-// startsBy refuses layers of settings with which the service would not start again. What holds now is not looked at.
+// startsBy returns an error if the service would not start with these layers of settings. It does not check
+// values that are already in effect.
 func (s *Service) startsBy(layers []config.Layer) error {
 	c, err := config.Merge(layers...)
 	if err != nil || s.atStart == nil {
@@ -111,19 +113,19 @@ func (s *Service) startsBy(layers []config.Layer) error {
 	return s.checkEntry(&c.Settings)
 }
 
-// unstarted is the error of a setting that keeps the service from starting, with the way
-// out if the setting is a stored one.
+// unstarted returns the error for a setting that keeps the service from starting. If the value is stored, the
+// error says how to remove it.
 func (s *Service) unstarted(key string, err error) error {
 	if s.config.Load().Origin(key) == config.FromStored {
-		k, _, _ := config.Find(key, "") // it is one
+		k, _, _ := config.Find(key, "") // key is a known setting
 		err = fmt.Errorf("%w; this value was stored by config set, and only a running service can remove it: start the service with QUEUECTL_%s=%s in its environment, then run: queuectl config unset %s",
 			err, strings.ToUpper(key), k.Default, key)
 	}
 	return &ExitError{ExitConfig, err}
 }
 
-// mayRun says why no job of a uid would be run, nil if it would: what the runner decides
-// is told to whoever hands the job in.
+// mayRun returns an error if the runner would not run jobs of a uid. The check at enqueue lets the submitter
+// see the runner's decision.
 func (s *Service) mayRun(uid int) error {
 	if !s.home.Roots() {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Jobs run as the service's own account alone: as service, or by its name. A managed one
-// has that by default, and says who it is. All else is refused with the reason.
+// On Windows, jobs run only as the service's own account, given as service or by its name. A managed service
+// has that setting by default and names its account. Other values are rejected with the reason.
 func TestRunAsOnWindows(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {

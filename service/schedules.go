@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// nextShown is how many instants a schedule is shown with that come next, and runsShown how
-	// many that were.
+	// nextShown is the number of future occurrences that schedule show returns, and runsShown the maximum
+	// number of past ones.
 	nextShown = 5
 	runsShown = 20
-	// scheduleTries is how often a change is tried of a schedule that others change meanwhile.
+	// scheduleTries is the maximum number of attempts to change a schedule that other requests keep changing.
 	scheduleTries = 10
 )
 
-// boot names this boot of the machine, "" if that cannot be told.
+// boot returns the identity of the machine's current boot, or "" if the system has none.
 func boot() string {
 	id, err := process.BootID()
 	if err != nil {
@@ -39,7 +39,7 @@ func boot() string {
 	return id
 }
 
-// recurring is what upkeep needs to know of recurring jobs.
+// recurring returns what upkeep needs to start recurring jobs.
 func (s *Service) recurring() upkeep.Recurring {
 	return upkeep.Recurring{
 		Boot: boot(),
@@ -52,7 +52,7 @@ func (s *Service) recurring() upkeep.Recurring {
 	}
 }
 
-// ownerName is the name of a uid, "" if it has none that is known.
+// ownerName returns the name of a uid, or "" if it is unknown.
 func (s *Service) ownerName(uid int) string {
 	if name := s.userName(uid); name != strconv.Itoa(uid) {
 		return name
@@ -60,13 +60,13 @@ func (s *Service) ownerName(uid int) string {
 	return ""
 }
 
-// endLeased ends a job that is leased, and waits for that.
+// endLeased ends a leased job and waits for its end.
 func (s *Service) endLeased(ctx context.Context, seq int64, uid int) error {
 	_, err := s.crew().Cancel(ctx, seq, uid)
 	return err
 }
 
-// asked is a schedule as it was asked for, with the line that says when.
+// asked is a requested schedule with its parsed cron line and time zone.
 type asked struct {
 	store.Schedule
 	line       schedule.Line
@@ -76,7 +76,7 @@ type asked struct {
 
 // ScheduleAdd implements control.API.
 func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (control.ScheduleDetail, error) {
-	p.Spec = *p.Spec.WithoutTrace() // which ends long before its jobs begin
+	p.Spec = *p.Spec.WithoutTrace() // the caller's trace ends long before the jobs start
 	want, err := s.askedFor(ctx, &p)
 	if err != nil {
 		return control.ScheduleDetail{}, err
@@ -93,7 +93,7 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 			}
 		}
 		put := want.Schedule
-		if is.PausedAt != 0 { // it stays so
+		if is.PausedAt != 0 { // the schedule stays paused
 			put.PausedAt, put.PausedBy, put.Note, put.NextAt, put.DueAt = is.PausedAt, is.PausedBy, is.Note, 0, 0
 		}
 		return s.withRoom(ctx, put.UID, func() error {
@@ -111,7 +111,7 @@ func (s *Service) ScheduleAdd(ctx context.Context, p control.ScheduleAdd) (contr
 	})
 }
 
-// changing repeats a change of a schedule that others change meanwhile.
+// changing repeats a change of a schedule while other requests change the schedule.
 func changing(do func() error) (err error) {
 	for range scheduleTries {
 		if err = do(); !errors.Is(err, store.ErrChanged) {
@@ -121,7 +121,7 @@ func changing(do func() error) (err error) {
 	return queue.Errorf(queue.CodeUnavailable, "other requests keep changing the schedule; try again")
 }
 
-// askedFor checks what is asked of a schedule, and completes it.
+// askedFor checks a requested schedule and fills in its defaults.
 func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want asked, err error) {
 	peer := control.PeerFrom(ctx)
 	r, said, err := s.request(ctx, enqueueRequest{specs: []queue.Spec{p.Spec}, requireLimits: p.RequireLimits})
@@ -142,7 +142,8 @@ func (s *Service) askedFor(ctx context.Context, p *control.ScheduleAdd) (want as
 	return want, want.complete()
 }
 
-// complete checks when a schedule is due, and says when that is next.
+// complete fills in defaults, checks the cron line, the time zone and the jitter, and computes the next
+// occurrence.
 func (a *asked) complete() (err error) {
 	if a.Zone == "" {
 		a.Zone = zone.Machine
@@ -173,7 +174,8 @@ func (a *asked) complete() (err error) {
 	return nil
 }
 
-// nextOf is the next instant of a schedule after one, and when that is due; 0 if there is none.
+// nextOf returns the next occurrence of a schedule after a time, and the time at which it is due with jitter.
+// Both are 0 after the last occurrence.
 func nextOf(s *store.Schedule, line *schedule.Line, in *time.Location, after queue.Millis) (at, due queue.Millis) {
 	next := line.Next(after.Time(), s.CreatedAt.Time(), in)
 	if next.IsZero() {
@@ -182,8 +184,9 @@ func nextOf(s *store.Schedule, line *schedule.Line, in *time.Location, after que
 	return queue.MillisOf(next), queue.MillisOf(next.Add(schedule.Jitter(s.Name, next, s.Jitter)))
 }
 
-// mayReplace says whether a schedule is the one that is asked for, and refuses to replace another
-// one where that is not asked for, or not for who asks: what another one runs admins alone set.
+// mayReplace reports whether the existing schedule equals the wanted one. If it differs, mayReplace returns
+// an error unless replace is true and the caller may replace it. Only admins may change what another user's
+// schedule runs.
 func (s *Service) mayReplace(ctx context.Context, is, want *store.Schedule, replace bool) (same bool, err error) {
 	peer := control.PeerFrom(ctx)
 	j := jobOf(is)
@@ -200,7 +203,7 @@ func (s *Service) mayReplace(ctx context.Context, is, want *store.Schedule, repl
 	return false, s.mayActOn(&peer, "schedule.add", "schedule", &j)
 }
 
-// difference names the parts by which two definitions differ.
+// difference returns the names of the fields in which two schedules differ.
 func difference(a, b *store.Schedule) (names []string) {
 	for _, part := range []struct {
 		name string
@@ -229,7 +232,7 @@ func difference(a, b *store.Schedule) (names []string) {
 	return append(names, slices.Sorted(maps.Keys(one))...)
 }
 
-// given are the fields that were asked of a schedule's jobs.
+// given returns the fields that the user set for the schedule's jobs.
 func given(s *store.Schedule) map[string]any {
 	var spec queue.Spec
 	if s.Spec == "" || spec.UnmarshalJSON([]byte(s.Spec)) != nil {
@@ -238,7 +241,7 @@ func given(s *store.Schedule) map[string]any {
 	return spec.Given()
 }
 
-// jobOf stands for the jobs of a schedule: whose they are, and what they run.
+// jobOf returns a job that represents the jobs of a schedule in checks of rights.
 func jobOf(s *store.Schedule) queue.Job {
 	j := s.Draft
 	j.ID, j.UID = s.Name, s.UID
@@ -273,7 +276,7 @@ func (s *Service) ScheduleList(ctx context.Context, p control.ScheduleList) (con
 	})
 }
 
-// viewSchedule is a schedule with all that there is to see of it, but for what it has done.
+// viewSchedule converts a schedule to its form in a reply, without its past runs.
 func (s *Service) viewSchedule(is *store.Schedule) control.Schedule {
 	j := jobOf(is)
 	user, _ := s.names(&j)
@@ -293,7 +296,7 @@ func (s *Service) ScheduleShow(ctx context.Context, p control.ScheduleName) (con
 	return s.showSchedule(ctx, p.Name, func(*control.ScheduleDetail) {})
 }
 
-// showSchedule answers with a schedule, to which more is added.
+// showSchedule replies with a schedule, after more has extended the reply.
 func (s *Service) showSchedule(ctx context.Context, name string, more func(*control.ScheduleDetail)) (control.ScheduleDetail, error) {
 	peer := control.PeerFrom(ctx)
 	return control.Answer(ctx, &s.shares, control.One, func() (control.ScheduleDetail, error) {
@@ -312,7 +315,8 @@ func (s *Service) showSchedule(ctx context.Context, name string, more func(*cont
 		j := jobOf(&is)
 		sight := s.sees(&peer, &j)
 		if sight == control.Whole && !s.owns(&peer, &j) {
-			sight = control.Inside // another's environment is shown with a job, where that is recorded
+			// To see another user's environment, a caller must show a job, since that is audited.
+			sight = control.Inside
 		}
 		d.Hide(sight)
 		more(&d)
@@ -320,7 +324,7 @@ func (s *Service) showSchedule(ctx context.Context, name string, more func(*cont
 	})
 }
 
-// nextTimes are the next instants of a schedule, none while it is paused.
+// nextTimes returns the next occurrences of a schedule. A paused schedule has none.
 func (s *Service) nextTimes(is *store.Schedule) []control.Time {
 	list := []control.Time{}
 	line, err := schedule.Parse(is.Cron)
@@ -334,7 +338,7 @@ func (s *Service) nextTimes(is *store.Schedule) []control.Time {
 	return list
 }
 
-// viewRun is what became of an instant, with what became of its job.
+// viewRun converts a past occurrence and the state of its job to their form in a reply.
 func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.ScheduleRun, error) {
 	v := control.ScheduleRun{Instant: control.Time(r.Instant), At: control.Time(r.At), Outcome: string(r.Outcome), Note: r.Note}
 	if r.By != nil {
@@ -355,7 +359,7 @@ func (s *Service) viewRun(ctx context.Context, r *store.ScheduleRun) (control.Sc
 	return v, nil
 }
 
-// onSchedule changes a schedule, if who asks may.
+// onSchedule changes a schedule if the caller may.
 func (s *Service) onSchedule(ctx context.Context, method, name string, do func(is *store.Schedule, by int) error) (control.Schedule, error) {
 	peer := control.PeerFrom(ctx)
 	var is store.Schedule
@@ -378,7 +382,7 @@ func (s *Service) onSchedule(ctx context.Context, method, name string, do func(i
 	return s.outlineOf(&peer, &is), nil
 }
 
-// outlineOf is a schedule as a peer may see it.
+// outlineOf returns a schedule as the peer may see it.
 func (s *Service) outlineOf(p *control.Peer, is *store.Schedule) control.Schedule {
 	j := jobOf(is)
 	v := s.viewSchedule(is)
@@ -400,7 +404,7 @@ func (s *Service) SchedulePause(ctx context.Context, p control.ScheduleName) (co
 	})
 }
 
-// ScheduleResume implements control.API. What has passed meanwhile was not missed.
+// ScheduleResume implements control.API. Occurrences that passed during the pause do not count as missed.
 func (s *Service) ScheduleResume(ctx context.Context, p control.ScheduleName) (control.Schedule, error) {
 	return s.onSchedule(ctx, "schedule.resume", p.Name, func(is *store.Schedule, by int) error {
 		line, err := schedule.Parse(is.Cron)
@@ -447,7 +451,7 @@ func (s *Service) ScheduleRun(ctx context.Context, p control.ScheduleName) (cont
 					return err
 				}
 			}
-			select { // one that is on its way from the pool to the store is met again
+			select { // a job on its way from the pool to the store is found in the next round
 			case <-time.After(time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()

@@ -9,9 +9,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// Who may submit has schedules of their own; those of others are the operators' to stop and to run,
-// what they run is an admin's to say, and nobody else sees it.
-// Another definition in its place leaves a paused schedule paused.
+// A paused schedule stays paused when another definition replaces it.
 func TestReplacedScheduleStaysPaused(t *testing.T) {
 	s := stored(t)
 	ctx := by(t, owner, control.Submit)

@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	screenRows  = 10                     // of each part, if nobody says
-	screenText  = 1 << 10                // bytes of a text on it
-	lastLineOf  = 1 << 10                // bytes of each stream's end are looked at for the last line
-	linesWithin = 250 * time.Millisecond // runners have for all last lines
+	screenRows = 10      // default number of rows of each part
+	screenText = 1 << 10 // maximum length of a text in bytes
+	// Bytes at the end of each stream that are searched for the last line.
+	lastLineOf  = 1 << 10
+	linesWithin = 250 * time.Millisecond // time limit for reading the last lines of all jobs
 )
 
 // Screen implements control.API.
@@ -38,7 +39,7 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 		f.Submitter = &peer.UID
 	}
 	lines, err := s.lastLines(ctx, &peer, f)
-	if s.isAway(err) { // how things are is known all the same
+	if s.isAway(err) { // the status is known even while the store is unavailable
 		none := []control.Job{}
 		return control.Screen{Status: st, Running: []control.ScreenJob{}, Ready: none, Timed: none, Kept: none, Paused: []control.QueueView{}, Dead: []control.ScreenJob{}, Done: none}, nil
 	}
@@ -74,8 +75,8 @@ func (s *Service) Screen(ctx context.Context, p control.ScreenRows) (control.Scr
 	})
 }
 
-// lastLines are the last lines of the running and dead jobs that somebody sees on a screen, as far
-// as they are known in time. They are asked for one of each user at once.
+// lastLines returns the last lines of the running and dead jobs that the peer may see. It leaves out those
+// that are not available in time. Only one request of each user reads last lines at a time.
 func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.ScreenFilter) (map[int64]string, error) {
 	var running, dead []queue.Job
 	err := s.shares.Do(ctx, control.Many, func() error {
@@ -112,13 +113,13 @@ func (s *Service) lastLines(ctx context.Context, peer *control.Peer, f store.Scr
 	return lines, nil
 }
 
-// oneEach lets one of each user in at a time. Its zero value is ready for use.
+// oneEach admits one request of each user at a time. Its zero value is ready for use.
 type oneEach struct {
 	mu   sync.Mutex
-	busy map[int]chan struct{} // closed when the user's one leaves
+	busy map[int]chan struct{} // closed when the user's request leaves
 }
 
-// enter waits until nobody else of the user is in, or ctx ends.
+// enter waits until no other request of the user is admitted, or ctx ends.
 func (o *oneEach) enter(ctx context.Context, uid int) (leave func()) {
 	for {
 		o.mu.Lock()
@@ -146,7 +147,7 @@ func (o *oneEach) enter(ctx context.Context, uid int) (leave func()) {
 	}
 }
 
-// shorten cuts the texts of a job on a screen.
+// shorten shortens the texts of a job for a screen.
 func shorten(j *control.Job) {
 	cut := func(text string) string {
 		if len(text) <= screenText {
@@ -169,10 +170,10 @@ func shorten(j *control.Job) {
 	}
 }
 
-// lastLine is the last line that a running job has printed, "" if it has none, or its runner does
-// not say in time.
+// lastLine returns the last line that a running job has printed. It returns "" if the job has printed nothing
+// or the runner does not answer in time.
 func (s *Service) lastLine(ctx context.Context, j *queue.Job) (last string) {
-	var shown []byte // on the job's terminal
+	var shown []byte // output of the job's terminal
 	if _, err := s.readLive(ctx, j.Seq, &output.Cursor{-lastLineOf, -lastLineOf}, false, func(c output.Chunk) error {
 		if j.TTY {
 			shown = append(shown, c.Data...)
@@ -189,20 +190,20 @@ func (s *Service) lastLine(ctx context.Context, j *queue.Job) (last string) {
 // terminalText returns the readable text of output from a job's terminal.
 func terminalText(shown []byte) []byte { return []byte(termtext.Text(string(shown), false)) }
 
-// lastWords is the last line of an ended job's standard error, or else of its output, "" if nothing
-// is kept of them.
+// lastWords returns the last line of an ended job's standard error or, if that is empty, of its standard
+// output. It returns "" if neither has been kept.
 func (s *Service) lastWords(ctx context.Context, j *queue.Job) string {
 	var tails [2][]byte
 	if err := s.readTail(ctx, j, j.Runs, lastLineOf, keepTail(&tails)); err != nil {
 		return ""
 	}
 	if j.TTY {
-		return lastLineIn(terminalText(tails[output.Stdout])) // it has one stream
+		return lastLineIn(terminalText(tails[output.Stdout])) // a terminal has only one stream
 	}
 	return cmp.Or(lastLineIn(tails[output.Stderr]), lastLineIn(tails[output.Stdout]))
 }
 
-// lastLineIn is the last line of a text that is not empty.
+// lastLineIn returns the last non-empty line of a text.
 func lastLineIn(text []byte) string {
 	for _, line := range slices.Backward(bytes.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })) {
 		if line = bytes.TrimSpace(line); len(line) > 0 {

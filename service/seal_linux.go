@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// seal keeps this process, and all that it starts, from ever gaining a right: by a
-// setuid program or a file's capabilities. It holds for every thread.
+// seal keeps this process, all its threads and its children from gaining privileges through setuid programs
+// or file capabilities.
 func seal() error {
 	_, _, failed := syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0)
-	if failed != 0 && failed != unix.ENOTSUP { // of a program with cgo, as for the race detector
+	if failed != 0 && failed != unix.ENOTSUP { // a program with cgo, such as one built with the race detector
 		return failed
 	}
 	return nil

@@ -2,5 +2,5 @@
 
 package service
 
-// seal keeps this process from ever gaining a right; here nothing more can be done.
+// seal does nothing, since this system cannot give up the gaining of privileges.
 func seal() error { return nil }

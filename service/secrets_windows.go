@@ -6,7 +6,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// checkSecrets refuses a job that asks for a credential where there are none.
+// checkSecrets returns an error for a job that refers to a systemd credential.
 func checkSecrets(j *queue.Job) error {
 	for _, e := range j.Secrets {
 		name, reference, _ := strings.Cut(e, "=")

@@ -1,5 +1,7 @@
-// Package service is the program that the OS runs: it wires, starts, stops and
-// answers.
+// Package service runs queuectld: it creates, connects, starts and stops the other parts of the program, and
+// implements control.API.
+//
+// Start with Run, which starts the service and blocks until it stops, and with Service.
 package service
 
 import (
@@ -30,143 +32,157 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Exit codes of a service that cannot go on, as in sysexits.h: EX_IOERR and
-// EX_CONFIG.
+// Exit codes of a service that cannot continue, taken from sysexits.h: EX_IOERR and EX_CONFIG.
 const (
 	ExitDatabase = 74
 	ExitConfig   = 78
 )
 
-// ExitError is an error that the process ends with.
+// ExitError is an error that ends the process with an exit code.
 type ExitError struct {
 	Code int
 	Err  error
 }
 
-// Error is the cause.
+// Error returns the text of the cause.
 func (e *ExitError) Error() string { return e.Err.Error() }
 
-// Unwrap is the cause.
+// Unwrap returns the cause.
 func (e *ExitError) Unwrap() error { return e.Err }
 
-// ExitsWith is the exit code.
+// ExitsWith returns the exit code.
 func (e *ExitError) ExitsWith() int { return e.Code }
 
-// Options are how a service is started.
+// Options configure how a service starts.
 type Options struct {
 	Places     config.Places
-	NeedFile   bool              // the settings file was named, so it must exist
-	Flags      map[string]string // settings of the command line
-	KeepJobs   bool              // SIGTERM leaves jobs and runners
-	Unit       systemd.Unit      // with KeepJobs: but not when this unit is being stopped
-	Runners    Runners           // of root's, if they are not its own
-	Background bool              // a client started it on demand
-	Inherited  []string          // what it could not reset of the attributes of that client's caller
-	BootAdvice func() string     // returns how to make the service start at boot, "" if it does; nil if that is not known
-	Manager    *Manager          // that started it and is told by calls, nil if none is
-	Patient    bool              // whoever reads a stream may take any time for it
+	NeedFile   bool              // the user named the settings file, so a missing file is an error
+	Flags      map[string]string // settings from the command line, by key
+	KeepJobs   bool              // SIGTERM stops the service but leaves runners and jobs running
+	Unit       systemd.Unit      // with KeepJobs: if systemd is stopping this unit, the jobs end too
+	Runners    Runners           // root's runners, if the service uses them and not its own
+	Background bool              // a client started the service on demand
+	// Process attributes inherited from that client's caller that could not be reset.
+	Inherited []string
+	// Returns how to make the service start at boot, or "" if it already does; nil if unknown.
+	BootAdvice func() string
+	Manager    *Manager // the service manager that started the service; nil if none did
+	Patient    bool     // a client that reads a stream may pause for any length of time
 	Version    string
-	Runner     []string    // the command that starts a runner
-	Webhook    []string    // the command that posts what it reads, as its environment says; without it there are no webhooks
-	Log        *os.File    // messages
-	Terminal   bool        // Log is one
-	Ready      func()      // called when the socket takes requests
-	Looked     func()      // called once in half a minute or less often, unless nil
-	Full       func(error) // called with the error when the start waits for space on the disk, unless nil
-	Crowded    func()      // called at each request that is not the only one, unless nil
+	Runner     []string // command line that starts a runner
+	// Command line that sends a webhook: it posts its standard input as its environment says; empty disables
+	// webhooks.
+	Webhook  []string
+	Log      *os.File    // destination of log messages
+	Terminal bool        // Log is a terminal
+	Ready    func()      // called when the socket accepts requests
+	Looked   func()      // called periodically, at most twice a minute; may be nil
+	Full     func(error) // called with the error when the start waits for free disk space; may be nil
+	// Called for each request that arrives while another request is in progress or another connection is
+	// open; may be nil.
+	Crowded func()
 
-	open      opener                               // of the store; nil is the engine's, in the state folder
-	elsewhere func(url string, node member) opener // of one that settings name
+	// Opens the store; nil means the SQLite engine in the state directory.
+	open      opener
+	elsewhere func(url string, node member) opener // returns an opener for a server that the settings name
 }
 
-// Manager is a service manager that is told by calls, as Windows' is: systemd has a
-// socket for that.
+// Manager is a service manager that is notified by calls, such as that of Windows. systemd is notified
+// through a socket instead.
 type Manager struct {
-	Listens func()       // called once the socket is there; what is asked there waits until jobs are adopted
-	Longer  func()       // called when the service begins to stop, and again as long as that goes on well
-	Log     slog.Handler // gets each record too
+	Listens func() // called once the socket exists; requests wait until the running jobs are adopted
+	// Called when the service begins to stop, and repeatedly while the stop makes progress.
+	Longer func()
+	Log    slog.Handler // receives every log record, in addition to Options.Log
 }
 
-// Runners is where runners of root's are, and the socket that starts one.
+// Runners names the directory and policy file of root's runners, and the socket that starts one.
 type Runners struct {
 	Socket, Dir, Policy string
-	Own                 bool // those that the socket starts are not root's but its own
+	Own                 bool // the socket starts runners of the service's own account, not root's
 }
 
 // Service is a running queue. It implements control.API.
 type Service struct {
 	opt          Options
 	store        store.Store
-	files        store.Maintainer // nil if the store has none
-	cluster      store.Cluster    // nil if the store is no others'
+	files        store.Maintainer // the store's maintenance operations; nil if it has none
+	cluster      store.Cluster    // nil if no other node can use the store
 	pool         *worker.Pool
 	place        place                  // where the store is
-	scaled       chan struct{}          // hints that it has another count of workers
+	scaled       chan struct{}          // wake-up: the number of workers has changed
 	leaseTrouble atomic.Pointer[string] // why the last renewal of the node lease failed; nil if it succeeded
-	orphans      chan struct{}          // hints that nodes have left something to take over
-	asked        sync.Map               // ends what other nodes ask and is being answered, by number
-	answering    sync.WaitGroup         // whoever answers it
-	farAsks      farAsks
-	log          *slog.Logger
-	level        slog.LevelVar
-	started      queue.Millis
-	node         string
-	account      worker.Account
-	home         runner.Home
-	accounts     *runner.Accounts // whose jobs root's runners run
-	bound        *control.Socket  // the control socket, if it was bound as root
-	launcher     runner.Launcher  // that this service started as root; without a PID if it started none
-	programs     []programFile
-	stop         chan bool     // asked to stop; true keeps the jobs
-	changed      chan struct{} // settings have
-	roles        chan struct{} // they may have changed store_roles
+	orphans      chan struct{}          // wake-up: a lost node has left jobs to take over
+	// Cancel functions of the requests from other nodes that are being answered, by request number.
+	asked     sync.Map
+	answering sync.WaitGroup // the goroutines that answer these requests
+	farAsks   farAsks
+	log       *slog.Logger
+	level     slog.LevelVar
+	started   queue.Millis
+	node      string
+	account   worker.Account
+	home      runner.Home
+	accounts  *runner.Accounts // policy that decides whose jobs root's runners execute
+	bound     *control.Socket  // the control socket, if it was bound while the service was root
+	// The launcher that this service started as root; its PID is zero if it started none.
+	launcher runner.Launcher
+	programs []programFile
+	stop     chan bool     // a value stops the service; true keeps the jobs
+	changed  chan struct{} // wake-up: settings have changed
+	roles    chan struct{} // wake-up: a change of settings may have changed store_roles
 
-	config    atomic.Pointer[config.Config]
-	who       atomic.Pointer[access]
-	defaults  atomic.Pointer[map[string]string]          // of queues, as JSON
-	keeps     atomic.Pointer[map[string]store.Retention] // of queues that have their own
-	frozen    atomic.Pointer[map[string]bool]            // queues
-	gates     atomic.Pointer[map[gateName]queue.Demand]  // rules of everybody's keys
-	paused    atomic.Pointer[store.Setting]              // by whom everything is, and since when; nil if it is not
-	users     sync.Map                                   // uid → name, of who has a right and a name
+	config   atomic.Pointer[config.Config]
+	who      atomic.Pointer[access]
+	defaults atomic.Pointer[map[string]string]          // JSON defaults of the queues, by queue
+	keeps    atomic.Pointer[map[string]store.Retention] // retention of the queues that override it, by queue
+	frozen   atomic.Pointer[map[string]bool]            // frozen queues, whose running jobs are paused too
+	gates    atomic.Pointer[map[gateName]queue.Demand]  // rules of the keys that all users share
+	// The pause of all jobs: who paused them and when; nil if they are not paused.
+	paused    atomic.Pointer[store.Setting]
+	users     sync.Map // uid → name of the admitted peers that have a right and a name
 	shares    control.Shares
 	terminals terminals
-	lines     oneEach // whose jobs' last lines are being read
+	lines     oneEach // jobs whose last lines are being read
 
-	nextBatches nextBatches // what enqueue requests with next go by
+	nextBatches nextBatches // batches that were enqueued with "next", and the priority of their first request
 
 	directory accounts.Directory // the system's users and groups
 	owners    owners
 
-	traces *traces.Exporter  // of attempts; set before the pool
-	web    *dashboard.Server // the page; set before the socket is served, as are:
+	traces *traces.Exporter  // exports attempts; set before the pool is created
+	web    *dashboard.Server // the web page; set before the socket is served, like the three fields below
 
 	socket   *control.Socket
-	inherits bool           // the socket, whose mode is not of the settings
-	handed   []net.Listener // of the page, from the system
+	inherits bool           // the service did not create the socket, so the settings do not control its mode
+	handed   []net.Listener // listeners for the web page that the system passed to the service
 
-	looks bool // it does not run, and only its files are read: see Look
+	looks bool // read-only mode: no service runs, and only the queue's files are read; see Look
 
-	atStart *config.Config // what holds from the start; nil before, guarded by mu
+	// The configuration whose values take effect only at a start; nil before the start; guarded by mu.
+	atStart *config.Config
 
-	// setting holds one token: who changes settings, the count of workers or the drain
-	// has it from reading what is to be changed until the change holds, so that changes
-	// hold in the order in which they are stored.
+	// setting holds one token. A change of settings, of the number of workers or of the drain takes the token
+	// before it reads the old values. It returns the token once the change is in effect. Changes therefore
+	// take effect in the order in which they are stored.
 	setting chan struct{}
 
-	mu            sync.Mutex
-	layers        []config.Layer  // file, stored, environment, flag, running; guarded by mu
-	drains        bool            // a drain of all nodes is stored; guarded by mu
-	drained       bool            // a drain of this node is stored; guarded by mu
-	drainReads    int             // number of reads of drained that have begun; guarded by mu
-	lastDrainRead int             // sequence number of the newest read whose result was applied; guarded by mu
-	own           bool            // settings were changed here since shared was read; guarded by setting
-	shared        []store.Setting // as last read from the store; guarded by setting
+	mu sync.Mutex
+	// Configuration layers in this order: defaults, file, stored, environment, flag, running; guarded by mu.
+	layers     []config.Layer
+	drains     bool // the store contains a drain of all nodes; guarded by mu
+	drained    bool // the store contains a drain of this node; guarded by mu
+	drainReads int  // number of reads of drained that have begun; guarded by mu
+	// Sequence number of the newest read whose result was applied; guarded by mu.
+	lastDrainRead int
+	// This node has changed settings since it last read shared; guarded by setting.
+	own    bool
+	shared []store.Setting // the settings as last read from the store; guarded by setting
 }
 
 var _ control.API = (*Service)(nil)
 
-// Run runs a service until ctx ends or it is told to stop. hup asks it to read
+// Run runs a service until ctx ends or the service receives a stop request. A value from hup makes it read
 // its settings again.
 func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	s := &Service{opt: o, stop: make(chan bool, 1), changed: make(chan struct{}, 1), roles: make(chan struct{}, 1), orphans: make(chan struct{}, 1), scaled: make(chan struct{}, 1), setting: make(chan struct{}, 1), owners: owners{look: make(chan struct{}, 1)}}
@@ -220,9 +236,10 @@ func Run(ctx context.Context, o Options, hup <-chan os.Signal) error {
 	return err
 }
 
-// whenRoom calls do, and calls it again until the disk has room for it or ctx ends. The cause of an error is found by
-// measuring the free space after the error. Another program may have freed space in between, so the first error that
-// follows a full disk is not final even if it does not look like one.
+// whenRoom calls do until it succeeds, fails for another reason than a full disk, or ctx ends. The cause of
+// an error is found by measuring the free space after the error. Another program may have freed space in
+// between. The first error that follows a full disk is therefore not final, even if it does not look like a
+// full disk.
 func (s *Service) whenRoom(ctx context.Context, do func() error) error {
 	for logged, doubted := false, false; ; logged = true {
 		err := do()
@@ -247,10 +264,10 @@ func (s *Service) whenRoom(ctx context.Context, do func() error) error {
 	}
 }
 
-// roomAgain is the wait between two tries of what a full disk has no room for.
+// roomAgain is the delay between two attempts of whenRoom.
 const roomAgain = 200 * time.Millisecond
 
-// endOf is nil if ctx has ended: then that is why there was an error.
+// endOf returns nil if ctx has ended, since that is the cause of the error. Otherwise it returns err.
 func endOf(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
@@ -258,7 +275,7 @@ func endOf(ctx context.Context, err error) error {
 	return err
 }
 
-// open opens the store with the order that the settings ask for.
+// open opens the store and reads everything from it that must be in effect before the first claim.
 func (s *Service) open(ctx context.Context) error {
 	err := s.openStore(ctx)
 	switch {
@@ -269,11 +286,13 @@ func (s *Service) open(ctx context.Context) error {
 	}
 	s.files, _ = s.store.(store.Maintainer)
 	s.cluster, _ = s.store.(store.Cluster)
-	err = errors.Join(s.boundUsers(ctx), s.bindNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store)) // before anything is claimed
+	// Before the first claim.
+	err = errors.Join(s.boundUsers(ctx), s.bindNode(ctx), s.loadRules(ctx), s.loadGates(ctx), s.owners.load(ctx, s.store))
 	if err != nil {
 		return &ExitError{ExitDatabase, errors.Join(err, s.store.Close())}
 	}
-	os.RemoveAll(restoringOf(s.opt.Places)) // of a restoring that was killed; what stays does no harm
+	// Left by a restore that was killed; files that cannot be removed are harmless.
+	os.RemoveAll(restoringOf(s.opt.Places))
 	s.started = s.store.Now()
 	s.holdStart()
 	if err := s.settleAccount(); err != nil {
@@ -289,7 +308,8 @@ func (s *Service) open(ctx context.Context) error {
 	return nil
 }
 
-// openStore opens the store, whose settings it takes.
+// openStore opens the store and takes the settings stored in it. If the node's identity was copied from
+// another state directory, it creates a new one and opens the store again.
 func (s *Service) openStore(ctx context.Context) (err error) {
 	s.store, err = s.openOnce(ctx)
 	if errors.Is(err, errCopied) {
@@ -325,7 +345,7 @@ func (s *Service) openOnce(ctx context.Context) (store.Store, error) {
 	})
 }
 
-// serve runs the parts of the service until it is to stop.
+// serve runs the parts of the service until it must stop.
 func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	to, err := s.entryBy(&s.config.Load().Settings)
 	if err != nil {
@@ -345,17 +365,18 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	defer s.traces.Close()
 	s.setTraces()
 	s.pool = worker.New(s.store, s.poolConfig(), s.config.Load().WorkerCount())
-	if s.drains { // nobody else runs yet
+	if s.drains { // no other goroutine runs yet, so mu is not needed
 		s.pool.Drain(true)
 	}
-	if s.paused.Load() != nil { // its runners are told once they are met
+	if s.paused.Load() != nil { // a runner learns of the pause when it connects
 		s.pool.PauseAll(true)
 	}
-	if s.opt.Manager != nil { // it gives up a service that is slow to start, and adopting jobs can be slow
+	if s.opt.Manager != nil {
+		// The manager gives up on a service that is slow to start, and adopting jobs can be slow.
 		if err := s.bind(ctx, to); err != nil {
 			return endOf(ctx, err)
 		}
-		defer s.socket.Close() // those who wait are told
+		defer s.socket.Close() // disconnects the clients that are waiting
 		s.opt.Manager.Listens()
 	}
 	if err := s.prolong(ctx); err != nil {
@@ -382,7 +403,8 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 		parts.Go(func() { s.inheritAll(run) })
 	case err := <-failed:
 		return s.unadopted(err)
-	case <-ctx.Done(): // it may wait for a disk that is full; what runs is the next one's
+	case <-ctx.Done():
+		// Adoption may be waiting for space on a full disk. The next service adopts the running jobs.
 		return nil
 	}
 	if s.socket == nil {
@@ -415,7 +437,7 @@ func (s *Service) serve(ctx context.Context, hup <-chan os.Signal) error {
 	return s.untilStopped(ctx, hup, failed)
 }
 
-// server answers who is let in.
+// server returns the server of the control socket.
 func (s *Service) server() *control.Server {
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
@@ -430,9 +452,8 @@ func (s *Service) server() *control.Server {
 	return server
 }
 
-// unadopted is the error of a service that cannot take over what an earlier one has left:
-// a runner that has obeyed a newer state of this queue than the database has is met by
-// no service of this one.
+// unadopted explains an error that stopped the adoption of the jobs of an earlier service. A runner that has
+// obeyed a service with a newer state of this queue rejects every service whose database is older.
 func (s *Service) unadopted(err error) error {
 	if !errors.Is(err, runner.ErrRefused) && !errors.Is(err, worker.ErrOlder) {
 		return err
@@ -440,7 +461,7 @@ func (s *Service) unadopted(err error) error {
 	return &ExitError{ExitConfig, fmt.Errorf("the database in %s is older than the jobs of a running runner (%w); put the newer database back (if the service then refuses to start, start it once more), restore a backup (queuectl --dir %s restore FILE), or end the runner and its jobs%s", s.opt.Places.State, err, queue.Word(s.opt.Places.State), s.endRunners())}
 }
 
-// endRunners says how to end all runners.
+// endRunners returns the end of a message that says how to end all runners.
 func (s *Service) endRunners() string {
 	who, where := "", ""
 	if s.home.Foreign() {
@@ -452,14 +473,14 @@ func (s *Service) endRunners() string {
 	return fmt.Sprintf("%s: queuectl --dir %s service stop --runners%s", who, queue.Word(s.opt.Places.State), where)
 }
 
-// purge deletes output files: its own, and those of runners that only they can. It
-// reports whether that was done.
+// purge deletes output files. It deletes the service's own files and asks root's runners to delete those that
+// only root can delete. It reports whether all files were deleted.
 func (s *Service) purge(ctx context.Context, refs []string) bool {
 	runner.Purge(runnersOf(s.opt.Places), refs)
 	return !s.home.Foreign() || s.pool.Purge(ctx, refs)
 }
 
-// bind takes or makes the control socket, once there is room on the disk for it.
+// bind creates or inherits the control socket. It waits while the disk is full.
 func (s *Service) bind(ctx context.Context, to control.SocketPerms) error {
 	return s.whenRoom(ctx, func() (err error) {
 		s.socket, err = s.listen(to)
@@ -467,7 +488,7 @@ func (s *Service) bind(ctx context.Context, to control.SocketPerms) error {
 	})
 }
 
-// listen takes the control socket of the system, or makes its own.
+// listen returns the control socket that the system passed to the service, or creates one.
 func (s *Service) listen(to control.SocketPerms) (*control.Socket, error) {
 	given, handed, err := s.systemsSockets()
 	if err != nil {

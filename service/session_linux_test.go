@@ -9,8 +9,9 @@ import (
 	"github.com/queuectl/queuectl/internal/session"
 )
 
-// When the session of its user ends a service waits for no job, nor for any longer if it stops already: each is ended and
-// given back, with so little grace that there is time to store it, whatever stop_timeout and the job say.
+// When its user's session ends, a service does not wait for jobs, even if it is already stopping. It ends
+// each job and returns it to the queue. Regardless of stop_timeout and the job's settings, the grace period
+// is short enough to leave time to store this.
 func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 	wholes(t, func(w *whole) {
 		for _, stops := range []bool{false, true} {
@@ -25,7 +26,8 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 			if stops {
 				w.halt()
 				for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-					if _, err := w.WorkerScale(w.Context(), control.WorkerScale{Count: 4}); err != nil { // it is stopping
+					if _, err := w.WorkerScale(w.Context(), control.WorkerScale{Count: 4}); err != nil {
+						// It is stopping.
 						break
 					}
 					if time.Now().After(end) {
@@ -36,14 +38,16 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 			began := time.Now()
 			w.stop(session.ErrEnds)
 			w.ended <- <-w.ended
-			if took := time.Since(began); took < session.Grace || took > 20*time.Second { // stop_timeout is 30 s
+			if took := time.Since(began); took < session.Grace || took > 20*time.Second {
+				// The stop_timeout is 30 s.
 				t.Errorf("stopping before %t: it took %v", stops, took)
 			}
 			w.end()
 			w.start()
 			j := w.becomes("deaf", "processing")
 			for end := time.Now().Add(20 * time.Second); len(j.History) < 2 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				j = w.becomes("deaf", "processing") // what could not be stored in time is by the next service
+				// The next service stores results that could not be stored in time.
+				j = w.becomes("deaf", "processing")
 			}
 			if j.Reason == nil || *j.Reason != "stopped" || len(j.History) != 2 || j.Attempts != 0 {
 				t.Errorf("given back: %+v", j)
@@ -59,7 +63,8 @@ func TestNoJobIsWaitedForWhenTheSessionEnds(t *testing.T) {
 	})
 }
 
-// What ends with the window that it was started in leaves its jobs, which the next service finds again.
+// A service that ends because its window was closed leaves its jobs running, and the next service adopts
+// them.
 func TestClosedWindowLeavesJobs(t *testing.T) {
 	wholes(t, func(w *whole) {
 		w.end()

@@ -22,7 +22,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// The layers of settings, the weakest first.
+// Layers of settings, weakest first.
 const (
 	layerDefault = iota
 	layerFile
@@ -32,7 +32,7 @@ const (
 	layerRunning
 )
 
-// readSettings reads what there is before the store is open.
+// readSettings reads the settings that are available before the store is open.
 func (s *Service) readSettings() error {
 	file, err := tomlfile.Read(s.opt.Places.File, s.opt.NeedFile)
 	if err != nil {
@@ -53,8 +53,8 @@ func (s *Service) readSettings() error {
 	return s.merge()
 }
 
-// ownDefaults are those that are not everybody's: where a manager is told by calls jobs
-// run as the account that it started the service as, and no other.
+// ownDefaults returns defaults that apply only to this way of running. A service that a Manager starts runs
+// all jobs as the account that it was started as.
 func (s *Service) ownDefaults() map[string]string {
 	if s.opt.Manager == nil {
 		return nil
@@ -62,8 +62,7 @@ func (s *Service) ownDefaults() map[string]string {
 	return map[string]string{"run_as": config.Fixed(s.accountOf(accounts.Self()).User)}
 }
 
-// merge makes the settings of the layers. The caller holds mu, or nobody else
-// runs yet.
+// merge computes the settings from the layers. The caller holds mu, or no other goroutine runs yet.
 func (s *Service) merge() error {
 	c, err := config.Merge(s.layers...)
 	if err != nil {
@@ -81,8 +80,7 @@ func (s *Service) merge() error {
 	return nil
 }
 
-// holdStart has what is set now hold until the service ends, where the setting is of
-// that kind.
+// holdStart fixes the settings that take effect only at a start, until the service ends.
 func (s *Service) holdStart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,19 +116,20 @@ func (s *Service) mergeStored(stored []store.Setting) error {
 	return s.merge()
 }
 
-// boundUsers has the store claim as many jobs of one user as the settings allow.
+// boundUsers passes the limit of running jobs per user to the store.
 func (s *Service) boundUsers(ctx context.Context) error {
 	return s.store.SetMaxRunningUser(ctx, s.config.Load().MaxRunningUser)
 }
 
-// bindNode has the store claim what may run here.
+// bindNode passes to the store which jobs this node may claim.
 func (s *Service) bindNode(ctx context.Context) error {
 	return s.store.SetNode(ctx, s.asNode())
 }
 
-// apply has changed settings hold where they are used. It says, for people, what does not hold yet, and why.
+// apply puts changed settings into effect. It returns a message that says which changes are not in effect yet
+// and why, or "".
 func (s *Service) apply(ctx context.Context) (later string) {
-	ctx = context.WithoutCancel(ctx) // the settings are stored by now
+	ctx = context.WithoutCancel(ctx) // the settings are already stored
 	if err := s.bindStore(ctx); err != nil {
 		later = fmt.Sprintf("not applied to the queue until a setting is changed again or the service restarts: %v", err)
 		s.log.Error("changes of job order, user limits, resources or hooks take effect only when a setting is changed again or the service restarts", "error", err)
@@ -138,19 +137,19 @@ func (s *Service) apply(ctx context.Context) (later string) {
 	return cmp.Or(later, s.applyHere())
 }
 
-// applyHere has all but the store hold to the settings. It says what does not yet.
+// applyHere puts the settings into effect everywhere except in the store. It returns a message like apply.
 func (s *Service) applyHere() (later string) {
 	s.readmit()
 	later = cmp.Or(s.setWeb(), s.setTraces())
 	select {
 	case s.changed <- struct{}{}:
-	default: // upkeep will see this change too
+	default: // upkeep has not handled the last wake-up yet, and will see this change too
 	}
 	if n := s.config.Load().WorkerCount(); n != s.pool.Workers() {
 		s.pool.Scale(n)
 		select {
 		case s.scaled <- struct{}{}:
-		default: // the other nodes will be told of this count too
+		default: // the next renewal of the node lease sends this number too
 		}
 		return later
 	}
@@ -158,12 +157,12 @@ func (s *Service) applyHere() (later string) {
 	return later
 }
 
-// bindStore has the store hold to the settings.
+// bindStore passes the settings to the store.
 func (s *Service) bindStore(ctx context.Context) error {
 	return errors.Join(s.store.SetOrder(ctx, s.config.Load().Order()), s.boundUsers(ctx), s.bindNode(ctx), s.bindHooks(ctx))
 }
 
-// inTurn calls f while nobody else changes settings.
+// inTurn calls f while it holds the token s.setting, so that no other caller changes settings.
 func (s *Service) inTurn(ctx context.Context, f func() error) error {
 	select {
 	case s.setting <- struct{}{}:
@@ -174,8 +173,8 @@ func (s *Service) inTurn(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// reload reads the settings file again. If it is wrong the old settings hold. It says, for people, what of it does not hold
-// yet.
+// reload reads the settings file again. If the file is invalid, the old settings stay in effect. It returns a
+// message that says which changes are not in effect yet, or "".
 func (s *Service) reload(ctx context.Context) (later string, err error) {
 	err = s.inTurn(ctx, func() (err error) {
 		later, err = s.readAgain(ctx)
@@ -185,17 +184,17 @@ func (s *Service) reload(ctx context.Context) (later string, err error) {
 		return "", err
 	}
 	s.reopenLog()
-	s.lookUp() // for which nobody waits who changes settings
+	s.lookUp() // outside inTurn: a slow directory must not delay other changes of settings
 	if unknown := s.unknownNames(); unknown != "" {
 		s.log.Warn(unknown)
 	}
 	return later, nil
 }
 
-// reopenLog begins the log again where its file was moved, and has the runners do so too.
+// reopenLog opens a new log file if the old one was moved, and makes the runners do the same.
 func (s *Service) reopenLog() {
 	if !s.opt.Background && s.opt.Manager == nil {
-		return // standard error is its caller's
+		return // standard error belongs to the caller
 	}
 	if err := logs.Reopen(s.opt.Log, s.opt.Log.Name()); err != nil {
 		s.log.Error("the log file was moved, and a new one cannot be opened", "error", err)
@@ -256,7 +255,7 @@ func (s *Service) ConfigList(ctx context.Context, _ control.Nothing) (control.Co
 	return list, nil
 }
 
-// value is the value of a setting, with the texts of it as they are shown.
+// value returns the value of a setting. shown converts the texts that the client sees.
 func (s *Service) value(k *config.Key, shown func(text string) string) control.ConfigValue {
 	c := s.config.Load()
 	v := control.ConfigValue{Key: k.Name, Value: shown(k.Show(&c.Settings)), Origin: string(c.Origin(k.Name))}
@@ -277,7 +276,7 @@ func (s *Service) ConfigGet(ctx context.Context, p control.ConfigKey) (control.C
 	return s.valueTo(ctx, k), nil
 }
 
-// valueTo is the value of a setting as who asks may see it. A password nobody sees.
+// valueTo returns the value of a setting as the caller may see it. No caller sees passwords.
 func (s *Service) valueTo(ctx context.Context, k *config.Key) control.ConfigValue {
 	return s.value(k, func(text string) string {
 		switch {
@@ -290,7 +289,7 @@ func (s *Service) valueTo(ctx context.Context, k *config.Key) control.ConfigValu
 	})
 }
 
-// withoutPassword is a text in which, if it is a URL, the password is xxxxx.
+// withoutPassword replaces the passwords in a URL by xxxxx. It returns other texts unchanged.
 func withoutPassword(text string) string {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" {
@@ -299,7 +298,8 @@ func withoutPassword(text string) string {
 	fields := strings.Split(u.RawQuery, "&")
 	for i, field := range fields {
 		key, _, _ := strings.Cut(field, "=")
-		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") { // password, sslpassword
+		if name, err := url.QueryUnescape(key); err != nil || strings.Contains(name, "password") {
+			// Such as password or sslpassword.
 			fields[i] = key + "=xxxxx"
 		}
 	}
@@ -319,7 +319,8 @@ func (s *Service) ConfigSet(ctx context.Context, p control.ConfigSet) (control.C
 	return s.change(ctx, k, text)
 }
 
-// unknownRoles says which users of store_roles there are none of here, "" if all are known.
+// unknownRoles returns a message that lists the users in store_roles that do not exist on this machine, or
+// "".
 func (s *Service) unknownRoles() string {
 	var list []string
 	for role, name := range s.config.Load().RoleUsers() {
@@ -343,7 +344,7 @@ func (s *Service) ConfigUnset(ctx context.Context, p control.ConfigKey) (control
 	return s.change(ctx, k, "")
 }
 
-// change stores a setting, or the lack of one, and has it hold.
+// change stores a setting, or removes it if text is empty, and puts it into effect.
 func (s *Service) change(ctx context.Context, k *config.Key, text string) (v control.ConfigValue, err error) {
 	if k.Placed() {
 		return v, queue.Invalid("key", "%s belongs to a single machine, but stored settings apply to the whole queue; set it in the settings file or as QUEUECTL_%s", k.Name, strings.ToUpper(k.Name))
@@ -362,7 +363,7 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	}
 	access := strings.HasPrefix(k.Name, "access.")
 	if access {
-		s.lookUp() // for which nobody waits who changes settings
+		s.lookUp() // outside inTurnOfAll: a slow directory must not delay other changes of settings
 	}
 	strongest := s.config.Load().Strongest(k.Name)
 	switch unknown := s.unknownNames(); {
@@ -378,8 +379,8 @@ func (s *Service) change(ctx context.Context, k *config.Key, text string) (v con
 	return v, nil
 }
 
-// put stores a setting and has it hold. A count of workers that a person set gives way to
-// what is stored now. The caller has the turn.
+// put stores a setting and puts it into effect. It also removes the setting's value from the running layer,
+// where a user may have set the number of workers. The caller holds s.setting.
 func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.ConfigValue, error) {
 	if err := s.storeSetting(ctx, store.Setting{Key: k.Name, Value: text, UID: control.PeerFrom(ctx).UID, Secret: k.Secret}); err != nil {
 		return control.ConfigValue{}, err
@@ -403,17 +404,17 @@ func (s *Service) put(ctx context.Context, k *config.Key, text string) (control.
 	return v, nil
 }
 
-// storeSetting stores a setting that is to hold here at once. The caller has the turn.
+// storeSetting stores a setting that takes effect on this node immediately. The caller holds s.setting.
 func (s *Service) storeSetting(ctx context.Context, set store.Setting) error {
-	s.own = true // what nodes share is compared with it anew
+	s.own = true // makes takeShared apply the stored settings again
 	return s.store.SetSetting(ctx, set)
 }
 
-// setWorkers makes count, of how many there are, the count of workers, over every origin
-// until the service ends, and stores it.
+// setWorkers stores the number of workers that count returns for the current number. Until the service ends,
+// it overrides every other origin of the setting.
 func (s *Service) setWorkers(ctx context.Context, count func(now int) int) (n int, err error) {
 	err = s.inTurnOfAll(ctx, func() error {
-		if s.pool.Stopping() { // which has taken them all
+		if s.pool.Stopping() { // the stop has already removed all workers
 			return queue.Errorf(queue.CodeUnavailable, "the service is stopping; change the number of workers after its next start")
 		}
 		n = count(s.pool.Workers())

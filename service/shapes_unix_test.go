@@ -23,15 +23,15 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// shapeSize is how long the inputs are: nearly as long as a line may be.
+// shapeSize is the length of the inputs in bytes: slightly less than the maximum length of a line.
 const shapeSize = control.MaxLine - 4096
 
-// repeated is as many units as fit, between two ends.
+// repeated returns as many units as fit, between open and end.
 func repeated(open, unit, end string) string {
 	return open + strings.TrimSuffix(strings.Repeat(unit+",", shapeSize/(len(unit)+1)), ",") + end
 }
 
-// members is an object of so many members whose names differ, or as many as fit.
+// members returns an object with n members with different names, or as many as fit.
 func members(n int, value string) string {
 	var b strings.Builder
 	b.WriteString(`{"a":` + value)
@@ -41,7 +41,7 @@ func members(n int, value string) string {
 	return b.String() + "}"
 }
 
-// shapes are values that are costly to read, each in its own way.
+// shapes contains values that are expensive to parse, each for another reason.
 var shapes = map[string]func() string{
 	"nested":             func() string { return repeated("[", strings.Repeat("[", 29)+strings.Repeat("]", 29), "]") },
 	"nested objects":     func() string { return repeated("[", strings.Repeat(`{"a":`, 28)+"1"+strings.Repeat("}", 28), "]") },
@@ -62,12 +62,12 @@ var shapes = map[string]func() string{
 	"spaces":             func() string { return strings.Repeat(" ", shapeSize) + "1" },
 }
 
-// envelope is a request's line.
+// envelope returns the line of a request.
 func envelope(method, params string) string {
 	return `{"jsonrpc":"2.0","id":1,"method":"` + method + `","params":` + params + `}`
 }
 
-// batchOf is a request to enqueue n jobs, or as many as fit, without a commit.
+// batchOf returns a request to enqueue n jobs, or as many as fit, without a commit.
 func batchOf(n int, job func(i int) string) string {
 	var b strings.Builder
 	b.WriteString(`{"batch":"b","jobs":[`)
@@ -84,7 +84,7 @@ func batchOf(n int, job func(i int) string) string {
 	return envelope("enqueue.batch", b.String()+"]}")
 }
 
-// lines are whole requests of special shapes.
+// lines contains complete requests with special shapes.
 var lines = map[string]func() string{
 	"an envelope of members": func() string { return `{"id":1,"method":"hello",` + members(1<<30, "1")[1:] },
 	"an envelope repeated":   func() string { return `{"id":1,` + repeated("", `"params":1`, "}") },
@@ -149,12 +149,12 @@ var lines = map[string]func() string{
 	},
 }
 
-// common are the shapes that each kind of value is tried with; the others go to those that
-// are read in ways of their own.
+// common lists the shapes with which each kind of value is tested. The other shapes are tested only with
+// values that have their own parsers.
 var common = []string{"nested", "text of escapes", "a text of digits", "digits"}
 
-// inputs are all of them: shapes as each kind of parameter, as an unknown one, and as each
-// kind of a job's field.
+// inputs returns all inputs: shapes as each kind of parameter, as an unknown parameter, and as each kind of a
+// job's field.
 func inputs() map[string]func() string {
 	all := map[string]func() string{}
 	for name, line := range lines {
@@ -172,7 +172,7 @@ func inputs() map[string]func() string {
 	every := slices.Sorted(maps.Keys(shapes))
 	for _, m := range control.Schemas() {
 		if m.Method == "enqueue" || m.Method == "enqueue.batch" || m.Method == "schedule.add" {
-			continue // whose parameters come below
+			continue // their parameters are added below
 		}
 		properties, _ := m.Params["properties"].(map[string]any)
 		for _, name := range slices.Sorted(maps.Keys(properties)) {
@@ -197,7 +197,7 @@ func inputs() map[string]func() string {
 	return all
 }
 
-// cpu is the processor's time that this process has taken.
+// cpu returns the processor time that this process has used.
 func cpu(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -207,13 +207,12 @@ func cpu(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// No input of 8 MiB, whatever its shape, takes more than half a second of the processor or
-// 64 MiB of memory, from the socket to the store and back. The time is that of this whole
-// process, the client's writing and reading of the line with it. The memory is by how much
-// what the collector leaves on the heap grows: at most by all that is allocated, and where
-// that is more, it is looked at every few milliseconds while the input is sent once more.
-// On two cores the slowest takes 0.3 s (a deep list for an instant), and the largest 53 MiB
-// (the largest jobs).
+// An input of 8 MiB of any shape takes at most half a second of processor time and 64 MiB of memory. This
+// covers the path from the socket to the store and back. The time covers this whole process, including the
+// client. The memory is the growth of the live heap. The total of all allocations is an upper bound for it.
+// If that exceeds the limit, the input is sent again while the live heap is measured every few milliseconds.
+// On two cores, the slowest input takes 0.3 s (a deep list of times) and the largest takes 53 MiB (the
+// largest jobs).
 func TestShapesAreCheap(t *testing.T) {
 	const most, mostHeap = 500 * time.Millisecond, 64 << 20
 	ask := asker(t)
@@ -239,7 +238,7 @@ func TestShapesAreCheap(t *testing.T) {
 	}
 }
 
-// asker is how a client asks a service of its own, and reads until the answer.
+// asker returns a function that sends a line to a new service and returns the reply.
 func asker(t *testing.T) func(line []byte) (answer string) {
 	s := stored(t)
 	s.opt.Places = config.Places{State: t.TempDir()}
@@ -265,11 +264,11 @@ func asker(t *testing.T) func(line []byte) (answer string) {
 		c.SetDeadline(time.Now().Add(time.Minute))
 		var writing sync.WaitGroup
 		defer writing.Wait()
-		writing.Go(func() { c.Write(line) }) // what is refused early is not read to its end
+		writing.Go(func() { c.Write(line) }) // an input that is rejected early is not read to its end
 		in := bufio.NewReaderSize(c, 64<<10)
 		for {
 			text, err := in.ReadString('\n')
-			if err != nil || !strings.Contains(text, `"method":`) { // what a stream tells has one
+			if err != nil || !strings.Contains(text, `"method":`) { // a notification of a stream has a method
 				return text
 			}
 		}

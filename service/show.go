@@ -13,13 +13,12 @@ import (
 )
 
 const (
-	// showTail is how much of the last attempt's output a job is shown with, in bytes of
-	// each stream.
+	// showTail is the maximum number of bytes of each stream of the last attempt's output that show returns.
 	showTail = 4 << 10
-	// maxHistory is how many attempts a job is shown with.
+	// maxHistory is the maximum number of attempts that show returns.
 	maxHistory = 100
-	// maxReads is how often the output of a job is read whose state changes meanwhile, so
-	// that it is shown with what it had printed by then.
+	// maxReads is the maximum number of times that show reads the output again because the job's state has
+	// changed, so that output and state match.
 	maxReads = 4
 )
 
@@ -35,7 +34,7 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 		case errors.Is(err, errTail):
 			show.tails, err = s.tails(ctx, &show.job)
 			if show.job.State == queue.Processing && errors.Is(err, queue.ErrUnavailable) {
-				err = nil // its runner does not answer now; the rest is shown all the same
+				err = nil // the runner does not answer now; show the rest
 			}
 			show.read = true
 			show.reads++
@@ -51,15 +50,15 @@ func (s *Service) Show(ctx context.Context, p control.Show) (control.JobDetail, 
 	}
 }
 
-// What a job cannot be shown without, and what cannot be done under the place by which it
-// is read: the end of an output that is in a file or still being made, and a record that
-// another's environment is shown.
+// Errors from showing.look for two steps that must not run while the request holds its read slot: reading
+// output that is in a file or still being written, and recording that the caller sees another user's
+// environment.
 var (
 	errTail       = errors.New("the output is not in the store")
 	errUnrecorded = errors.New("no audit record of the access")
 )
 
-// showing is a job that is to be shown.
+// showing is the state of one show request.
 type showing struct {
 	s      *Service
 	peer   control.Peer
@@ -67,15 +66,15 @@ type showing struct {
 	before int
 	most   control.Visibility
 
-	job      queue.Job // as it was read last, without what may be large
+	job      queue.Job // the job as last read, without its large fields
 	tails    tails
 	result   []byte
-	read     bool // the tails are, of that state
+	read     bool // the tails were read in the current state
 	reads    int
 	recorded bool
 }
 
-// look reads the job, and says what is to be done before it can be shown.
+// look reads the job. It returns errTail or errUnrecorded if a step is missing before the job can be shown.
 func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 	j, err := w.s.store.Whole(ctx, w.id)
 	if err == nil && w.s.hides(&w.peer, &j) {
@@ -98,14 +97,14 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 	if sees == control.Whole && !own && len(j.Env) > 0 && !w.recorded {
 		return control.JobDetail{}, errUnrecorded
 	}
-	if sees >= control.Inside && !w.read { // else nothing is read of it
+	if sees >= control.Inside && !w.read { // otherwise none of the output is shown
 		if err := w.tail(ctx); err != nil {
 			return control.JobDetail{}, err
 		}
 	}
 	d, err := w.s.detail(ctx, &j, w.before)
 	d.Output, d.Stderr = text(w.tails.text[output.Stdout]), text(w.tails.text[output.Stderr])
-	if j.State != queue.Processing { // otherwise the beginning may not have been read
+	if j.State != queue.Processing { // of a running attempt, the beginning may not have been read
 		d.StdoutBytes = w.tails.printed[output.Stdout]
 	}
 	d.Result = w.result
@@ -113,7 +112,7 @@ func (w *showing) look(ctx context.Context) (control.JobDetail, error) {
 	return d, err
 }
 
-// tail reads the end of the last attempt's output, if that is in the store.
+// tail reads the end of the last attempt's output, or returns errTail if the output is not in the store.
 func (w *showing) tail(ctx context.Context) error {
 	w.tails, w.result = tails{}, nil
 	switch {
@@ -136,20 +135,23 @@ func (w *showing) tail(ctx context.Context) error {
 	return output.Decode(bytes.NewReader(a.Output), w.tails.add)
 }
 
-// tails are the ends of an attempt's streams.
+// tails holds the ends of an attempt's streams.
 type tails struct {
-	text    [2][]byte // at most showTail bytes each
-	printed [2]int64  // bytes of each stream, kept or not, if all of it or the end of a file was read
+	text [2][]byte // at most showTail bytes of each stream
+	// Length of each stream in bytes, including bytes that were not kept; exact if the whole output or the
+	// end of a file was read.
+	printed [2]int64
 }
 
-// add reads on.
+// add appends a chunk.
 func (t *tails) add(c output.Chunk) error {
 	t.printed[c.Stream] = max(t.printed[c.Stream], c.Offset) + c.Length()
 	return keepTail(&t.text)(c)
 }
 
-// keepTail keeps the last bytes of each stream, beginning with a whole character. Where bytes were not kept or are
-// damaged, it inserts a line that says so. If the stream of such bytes is unknown, both tails get that line.
+// keepTail keeps the last bytes of each stream, beginning with a whole character. Where bytes were not kept
+// or are damaged, it inserts a line that says so. If the stream of such bytes is unknown, both tails get that
+// line.
 func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	return func(c output.Chunk) error {
 		p := pieceOf(&c)
@@ -160,7 +162,8 @@ func keepTail(tails *[2][]byte) func(output.Chunk) error {
 			}
 			tail := p.AppendTo(tails[s])
 			if len(tail) > showTail {
-				tail = bytes.Clone(output.End(tail, showTail)) // so that the rest of a large chunk can be freed
+				// So that the rest of a large chunk can be freed.
+				tail = bytes.Clone(output.End(tail, showTail))
 			}
 			tails[s] = tail
 		}
@@ -168,7 +171,8 @@ func keepTail(tails *[2][]byte) func(output.Chunk) error {
 	}
 }
 
-// record records that another's environment is shown, and says how much may be shown then.
+// record writes an audit record that the caller sees another user's environment. It returns how much the
+// caller may see: if the record cannot be written, everything except the environment.
 func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 	if err := s.audit(ctx, "show", "environment", j); err != nil {
 		s.log.Warn("the environment of a job was not shown, because the access could not be recorded", "job", j.ID, "error", err)
@@ -181,7 +185,7 @@ func (s *Service) record(ctx context.Context, j *queue.Job) control.Visibility {
 
 var errNoID = queue.Invalid("id", "required; give the id of a job")
 
-// named reads an outline of the job that a request names.
+// named reads the job that a request names, without its large fields.
 func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err error) {
 	if id == "" {
 		return j, errNoID
@@ -194,7 +198,8 @@ func (s *Service) named(ctx context.Context, id control.Name) (j queue.Job, err 
 	return j, err
 }
 
-// detail is a job with its newest attempts, of those before one unless that is 0.
+// detail returns a job with its newest attempts. If before is not 0, it returns attempts with lower numbers
+// than before.
 func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control.JobDetail, error) {
 	views := []control.Job{s.view(j)}
 	s.nameNodes(ctx, views)
@@ -226,10 +231,10 @@ func (s *Service) detail(ctx context.Context, j *queue.Job, before int) (control
 	return d, nil
 }
 
-// text is what was printed, as JSON can hold it.
+// text returns output as valid UTF-8, as JSON requires.
 func text(printed []byte) string { return strings.ToValidUTF8(string(printed), "\uFFFD") }
 
-// tails are the ends of the streams of a job's last attempt.
+// tails returns the ends of the streams of a job's last attempt.
 func (s *Service) tails(ctx context.Context, j *queue.Job) (t tails, err error) {
 	n := j.Runs
 	if j.State == queue.Processing {

@@ -15,8 +15,8 @@ import (
 	"github.com/queuectl/queuectl/store/sql"
 )
 
-// The output of a job is read only for users who may see it: here it is damaged, and only they
-// see that.
+// The output of a job is read only for users who may see it. In this test the output is damaged, and only
+// they see that.
 func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 	const owner = 61300
 	s := set(t)
@@ -61,8 +61,7 @@ func TestShowReadsOutputForWhoSeesIt(t *testing.T) {
 	}
 }
 
-// A job is shown with its output as of the state that it is shown in, however it ends
-// meanwhile.
+// A job is shown with the output that matches its state, even if it ends in the meantime.
 func TestShownOutputIsOfTheState(t *testing.T) {
 	s := stored(t)
 	const n = 300
@@ -93,14 +92,14 @@ func TestShownOutputIsOfTheState(t *testing.T) {
 	}
 }
 
-// The end of an output that a job is shown with begins with a whole character, and logs sends
-// text as text, however much of it there is.
+// The output shown with a job begins with a whole character. Logs sends text as text, even if there is much
+// of it.
 func TestCutTextEndsBetweenCharacters(t *testing.T) {
 	text := []byte(strings.Repeat("é", maxPiece) + "z")
 	s := stored(t)
 	s.outputFile(t, "1-1", func(write func(output.Chunk)) {
 		at := int64(0)
-		for part := range slices.Chunk(text, 4095) { // as a slow pipe is read
+		for part := range slices.Chunk(text, 4095) { // as if read from a slow pipe
 			at += 1000
 			write(output.Chunk{At: at, Data: part})
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// statsRange is how far back figures go, if nobody says.
+// statsRange is the default period that statistics cover.
 const statsRange = 24 * time.Hour
 
 // Stats implements control.API.
@@ -52,7 +52,7 @@ func (s *Service) Stats(ctx context.Context, p control.StatsParams) (control.Sta
 	})
 }
 
-// viewFigures shows figures.
+// viewFigures converts statistics to their form in a reply.
 func viewFigures(f *store.Figures, buckets bool) control.Figures {
 	v := control.Figures{
 		Started: f.Started, Completed: f.Completed, Failed: f.Failed, Dead: f.Dead, Cancelled: f.Cancelled, Returned: f.Returned,

@@ -1,5 +1,3 @@
-// Package service is the program that the OS runs: it wires, starts, stops and
-// answers.
 package service
 
 import (
@@ -12,8 +10,7 @@ import (
 	"github.com/queuectl/queuectl/runner"
 )
 
-// untilStopped waits for a reason to end, and lets running jobs finish if that is
-// asked for.
+// untilStopped waits until the service must stop. Unless the jobs are to be kept, it then lets them finish.
 // See docs/decisions/0080.
 func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed <-chan error) error {
 	for {
@@ -31,7 +28,8 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 		case keep = <-s.stop:
 			keep = keep || s.opt.KeepJobs
 		case <-ctx.Done():
-			keep = session.Closed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin)) // jobs have no console that could be closed
+			// Jobs have no console that could be closed.
+			keep = session.Closed(ctx) || keep && (s.opt.Unit == "" || !s.opt.Unit.Stopping(stoppingWithin))
 		}
 		systemd.Notify("STOPPING=1")
 		s.longer()
@@ -44,10 +42,9 @@ func (s *Service) untilStopped(ctx context.Context, hup <-chan os.Signal, failed
 	}
 }
 
-// drain lets running jobs finish, and ends the runners. A database that fails meanwhile
-// ends it. The system is asked for more time as long as something can be stored: a
-// service that hangs is its to end. If the session ends, before or meanwhile, there is no time
-// to let anything finish.
+// drain lets running jobs finish and ends the runners. It returns early if the database fails. While the
+// store can still write, drain asks the system for more time. The system may end a service that hangs. If the
+// user's session ends before or during the drain, jobs are stopped and returned to the queue immediately.
 func (s *Service) drain(stopping context.Context, failed <-chan error) {
 	within, grace, ending := s.config.Load().StopTimeout, runner.GraceOf(stopping), session.Ending(stopping)
 	if session.Ends(stopping) {
@@ -59,11 +56,11 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
-	go func() { // ends with the pool's runners, or ctx
+	go func() { // ends when the pool has stopped, or with ctx
 		s.pool.Stop(ctx, within, grace)
 		close(done)
 	}()
-	// What cannot be stored, for the disk is full, the runners keep for the next service.
+	// If the disk is full, the runners keep the results for the next service.
 	over := time.After(within + grace + stopSpare)
 	sign := time.After(0)
 	stored := make(chan error, 1)
@@ -78,12 +75,12 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 			ending = nil
 			if session.Ends(stopping) {
 				s.log.Info("the user's session ends; stopping running jobs and returning them to the queue immediately", "running", s.pool.Busy())
-				go s.pool.Hurry(ctx, session.Grace) // ends as Stop does
+				go s.pool.Hurry(ctx, session.Grace) // ends when the pool has stopped, or with ctx
 				over = time.After(session.Grace + stopSpare)
 			}
 			continue
 		case <-sign:
-			go func() { // ends with the store
+			go func() { // ends at the latest when the store is closed
 				_, err := s.store.NextEpoch(context.Background())
 				stored <- err
 			}()
@@ -101,30 +98,29 @@ func (s *Service) drain(stopping context.Context, failed <-chan error) {
 	}
 }
 
-// longer tells a manager that the service stops, and has more to do.
+// longer notifies the manager that the service is stopping and makes progress.
 func (s *Service) longer() {
 	if s.opt.Manager != nil {
 		s.opt.Manager.Longer()
 	}
 }
 
-// tidy removes what runners have made for themselves, once they are gone: they end a moment
-// after they were told to.
+// tidy removes the copied programs of the runners. It waits for the runners to end, which takes a moment.
 func (s *Service) tidy() {
 	for end := time.Now().Add(runnersGone); !runner.RemovePrograms(s.home.Dir) && time.Now().Before(end); {
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// runnersGone bounds the wait for runners that end.
+// runnersGone bounds the wait of tidy.
 const runnersGone = time.Second
 
-// stopSpare is what a stop may take beside its jobs.
+// stopSpare is the time that a stop may take in addition to the time for its jobs.
 const stopSpare = 40 * time.Second
 
-// stoppingWithin bounds the question whether the unit is being stopped: a service that
-// keeps its jobs ends within 2 s.
+// stoppingWithin bounds the query whether systemd is stopping the unit. A service that keeps its jobs must
+// end within 2 s.
 const stoppingWithin = time.Second
 
-// stopSign is the time between two signs that a stop has more to do.
+// stopSign is the interval between two signs of progress during a stop.
 const stopSign = 5 * time.Second

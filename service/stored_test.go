@@ -17,10 +17,10 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// owner is the uid of who enqueued the jobs of these tests.
+// owner is the uid of the user who enqueued the jobs of these tests.
 const owner = 61300
 
-// stored is a service with a queue of its own, which runs nothing.
+// stored returns a service with its own queue, which runs no jobs.
 func stored(t testing.TB) *Service {
 	t.Helper()
 	s := set(t)
@@ -36,17 +36,17 @@ func stored(t testing.TB) *Service {
 	return s
 }
 
-// by is a context of what somebody asks.
+// by returns the context of a request by a user with a right.
 func by(t testing.TB, uid int, right control.Right) context.Context {
 	return control.WithPeer(t.Context(), *peer(uid, right))
 }
 
-// jobNamed is a draft of owner's.
+// jobNamed returns a draft that belongs to owner.
 func jobNamed(id string) queue.Job {
 	return queue.Job{ID: id, UID: owner, State: queue.Pending, ExitCode: -1, MaxAttempts: 1_000_000, Execution: queue.Execution{Command: "true", OutputLimit: 1 << 30}}
 }
 
-// store stores jobs of owner's.
+// stores enqueues jobs that belong to owner.
 func (s *Service) stores(t testing.TB, jobs ...queue.Job) {
 	t.Helper()
 	for len(jobs) > 0 {
@@ -58,7 +58,7 @@ func (s *Service) stores(t testing.TB, jobs ...queue.Job) {
 	}
 }
 
-// claims has jobs leased, the first ones that wait.
+// claims claims the first n waiting jobs.
 func (s *Service) claims(t testing.TB, n int) []queue.Job {
 	t.Helper()
 	turned, err := s.store.Exchange(t.Context(), store.Report{Want: n})
@@ -68,7 +68,7 @@ func (s *Service) claims(t testing.TB, n int) []queue.Job {
 	return turned.Jobs
 }
 
-// ends has leased jobs end in a state, each after an attempt that printed out.
+// ends records that each of the leased jobs ended in a state, after the given attempt.
 func (s *Service) ends(t testing.TB, jobs []queue.Job, state queue.State, out queue.Attempt) {
 	t.Helper()
 	if out.OutputRef != "" && out.OutputBytes == 0 {
@@ -85,7 +85,7 @@ func (s *Service) ends(t testing.TB, jobs []queue.Job, state queue.State, out qu
 	}
 }
 
-// many is drafts whose ids are a word and a number.
+// many returns n drafts with ids that consist of a word and a number.
 func many(word string, n int) []queue.Job {
 	jobs := make([]queue.Job, n)
 	for i := range jobs {
@@ -94,7 +94,7 @@ func many(word string, n int) []queue.Job {
 	return jobs
 }
 
-// outputFile makes the file of an output that consists of chunks.
+// outputFile writes an output file that consists of chunks.
 func (s *Service) outputFile(t testing.TB, ref string, chunks func(write func(output.Chunk))) {
 	t.Helper()
 	path := runner.OutputPath(s.home.Dir, ref)
@@ -115,7 +115,7 @@ func (s *Service) outputFile(t testing.TB, ref string, chunks func(write func(ou
 	}
 }
 
-// outputBytes is what an output's file holds.
+// outputBytes returns the content of an output file.
 func (s *Service) outputBytes(t *testing.T, ref string) []byte {
 	t.Helper()
 	raw, err := os.ReadFile(runner.OutputPath(s.home.Dir, ref))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A file with a password that everybody may read is told of.
+// Doctor reports a file with the database URL that all users can read.
 func TestStoreFileOfEverybody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "store")
 	for mode, want := range map[os.FileMode]int{0o600: 0, 0o640: 0, 0o644: 1} {

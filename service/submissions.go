@@ -15,17 +15,18 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Looks for jobs that were handed in by a database.
-// See docs/decisions/0033.
+// Polling for jobs that database roles have submitted. See docs/decisions/0033.
 const (
-	submissionStep  = 100              // jobs of each role in one look
-	submissionEvery = 5 * time.Second  // between two looks, and up to half as long again, though nothing hints at new ones
-	submissionAgain = time.Second      // after one that failed
-	submissionWait  = 30 * time.Second // for one job
+	submissionStep = 100 // maximum number of jobs of each role in one poll
+	// Interval between polls without a hint, extended by a random part of up to half of it.
+	submissionEvery = 5 * time.Second
+	submissionAgain = time.Second      // delay after a failed poll
+	submissionWait  = 30 * time.Second // timeout for one job
 )
 
-// takeSubmissions has jobs that were handed in by a database's roles be enqueued by the users that the settings name for
-// them, as if these had asked for it, until ctx ends. Each is forgotten with its job, so none is enqueued twice.
+// takeSubmissions enqueues the jobs that database roles have submitted, until ctx ends. It enqueues each as
+// the user that the settings name for the role, as if that user had called enqueue. The transaction that
+// enqueues a job removes its submission, so no job is enqueued twice.
 func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	inbox, has := s.store.(store.Inbox)
 	if !has {
@@ -34,7 +35,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	t := &taking{s: s, inbox: inbox, server: server, roles: map[string]*takenRole{}, ended: make(chan struct{}, 1)}
 	defer t.beside.Wait()
 	hint := inbox.Arrivals(ctx)
-	roles, told := "", false // as the database knows them
+	roles, told := "", false // the roles as last sent to the database
 	said := ""
 	for ctx.Err() == nil {
 		wait := submissionEvery + rand.N(submissionEvery/2)
@@ -48,7 +49,7 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 		if err == nil {
 			err = t.look(ctx, set.RoleUsers())
 		}
-		if err != nil && ctx.Err() == nil && said != err.Error() { // it may be for long
+		if err != nil && ctx.Err() == nil && said != err.Error() { // log once, since the error may last long
 			said = err.Error()
 			s.log.Warn("jobs enqueued through the database cannot be accepted yet; trying again", "error", err)
 		}
@@ -65,25 +66,26 @@ func (s *Service) takeSubmissions(ctx context.Context, server *control.Server) {
 	}
 }
 
-// taking takes what was handed in, of each role one after another and of none at another one's pace.
+// taking processes the submissions. It processes those of one role in order, and different roles
+// independently.
 type taking struct {
 	s      *Service
 	inbox  store.Inbox
 	server *control.Server
 	beside sync.WaitGroup
-	ended  chan struct{} // pokes: something was taken, and there may be more
+	ended  chan struct{} // wake-up: jobs were enqueued, and there may be more
 
 	mu    sync.Mutex
 	roles map[string]*takenRole
 }
 
-// takenRole is how it stands with a role: what cannot be taken now has all of it wait.
+// takenRole is the state of one role. If a job cannot be enqueued now, the role's later jobs wait too.
 type takenRole struct {
 	busy bool
-	held string // why it waits, "" if it does not
+	held string // the error that delays the role; "" if it is not delayed
 }
 
-// waits reports whether some role has to be looked at again soon.
+// waits reports whether a role is delayed and must be retried soon.
 func (t *taking) waits() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +97,8 @@ func (t *taking) waits() bool {
 	return false
 }
 
-// limit is how many jobs of a role are read: of one that waits the first alone.
+// limit returns how many jobs of a role to read next. It returns 1 for a delayed role, and 0 for one that is
+// being processed.
 func (t *taking) limit(role string) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -110,7 +113,7 @@ func (t *taking) limit(role string) int {
 	return submissionStep
 }
 
-// look begins to take what there is.
+// look reads submissions and starts to process them.
 func (t *taking) look(ctx context.Context, users map[string]string) error {
 	list, err := t.inbox.Submissions(ctx, t.limit)
 	if err != nil {
@@ -137,7 +140,7 @@ func (t *taking) look(ctx context.Context, users map[string]string) error {
 	return nil
 }
 
-// take takes jobs of a role, up to the first that cannot be taken now.
+// take enqueues jobs of a role, up to the first that cannot be enqueued now.
 func (t *taking) take(ctx context.Context, r *takenRole, jobs []store.Submission, users map[string]string) {
 	taken, held := 0, error(nil)
 	for i := range jobs {
@@ -170,7 +173,7 @@ func (t *taking) take(ctx context.Context, r *takenRole, jobs []store.Submission
 	}
 }
 
-// passing reports whether what a job was refused for may be over later.
+// passing reports whether an error may disappear later.
 func passing(err error) bool {
 	var e *queue.Error
 	if !errors.As(err, &e) {
@@ -183,7 +186,7 @@ func passing(err error) bool {
 	return false
 }
 
-// submit enqueues one job, as its role's user.
+// submit enqueues one job as the user of its role.
 func (s *Service) submit(ctx context.Context, server *control.Server, job *store.Submission, users map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, submissionWait)
 	defer cancel()
@@ -194,7 +197,8 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	peer, err := s.peerNamed(name)
 	if err != nil {
 		code := queue.CodeDenied
-		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers() { // who may know the user
+		if none := accounts.ErrNone(""); !errors.As(err, &none) || s.hasOthers() {
+			// Another node may know the user.
 			code = queue.CodeUnavailable
 		}
 		return queue.Errorf(code, "user %q of the database role %q: %v", name, queue.Clip(job.Role), err)
@@ -210,5 +214,5 @@ func (s *Service) submit(ctx context.Context, server *control.Server, job *store
 	return err
 }
 
-// hasOthers reports whether other services of the queue run.
+// hasOthers reports whether other nodes of the queue are running.
 func (s *Service) hasOthers() bool { return s.cluster != nil && s.cluster.HasOthers() }

@@ -13,7 +13,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// standing is how the queue stands, in a line.
+// standing returns a summary of the queue in one line.
 func (s *Service) standing() string {
 	c := s.store.Counts()
 	line := fmt.Sprintf("%d running · %d waiting · %d dead · %d workers", s.pool.Busy(), c.Waiting(), c.States[queue.Dead], s.pool.Workers())
@@ -26,11 +26,11 @@ func (s *Service) standing() string {
 	return line
 }
 
-// statusEvery is the least time between two lines for systemctl status.
+// statusEvery is the minimum interval between two status lines for systemctl status.
 const statusEvery = time.Second
 
-// tellSystem tells the system that the service is ready, and then how the queue stands,
-// whenever that changes. An idle service wakes for nothing.
+// tellSystem notifies systemd that the service is ready, and sends a new status line whenever the queue
+// changes. It does not wake an idle service.
 func (s *Service) tellSystem(ctx context.Context) {
 	told := ""
 	for first := true; ; first = false {
@@ -51,12 +51,12 @@ func (s *Service) tellSystem(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(statusEvery): // one end brings many changes
+		case <-time.After(statusEvery): // the end of a job causes many changes
 		}
 	}
 }
 
-// reloading reads the settings again and tells the system of it.
+// reloading reads the settings again and notifies systemd before and after.
 func (s *Service) reloading(ctx context.Context) (later string, err error) {
 	systemd.Notify("RELOADING=1", systemd.Monotonic(monotonic()))
 	later, err = s.reload(ctx)
@@ -65,9 +65,8 @@ func (s *Service) reloading(ctx context.Context) (later string, err error) {
 	return later, err
 }
 
-// feedWatchdog tells the system that the service lives, as long as it does: when a
-// change has reached the disk and a request was answered. Whoever waits long for the
-// disk lives, as long as it comes back before the watchdog's time is over.
+// feedWatchdog notifies the systemd watchdog each time the service passes its self-check, which commits a
+// change and sends a request. A slow disk is harmless if the check succeeds within the watchdog's timeout.
 func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -85,24 +84,26 @@ func (s *Service) feedWatchdog(ctx context.Context, every time.Duration) {
 	}
 }
 
-// alive makes a commit and has a request answered. Who says that the disk is full lives,
-// and who refuses one connection more: to be ended would help nobody, and keep it from
-// answering.
+// alive commits a change and sends a request to the service's own socket. A full disk or a rejected
+// connection is not a failure: ending the service would help no client, and would prevent it from answering.
 // See docs/decisions/0080.
 func (s *Service) alive(ctx context.Context) error {
-	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) { // any change would do: nobody has met a runner with it
+	if _, err := s.store.NextEpoch(ctx); err != nil && !errors.Is(err, queue.ErrNoSpace) {
+		// Any commit would do. No runner has seen this epoch.
 		return fmt.Errorf("commit: %w", err)
 	}
 	c, err := control.Dial(ctx, s.opt.Places.Socket)
 	if s.inherits && errors.Is(err, fs.ErrNotExist) {
-		return nil // nobody can ask, nor could they of the next service: it would have the same socket
+		// Without the socket no client can connect; a restarted service would inherit the same socket.
+		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
-	fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`) // one that is refused may be told so before
+	// Ignore the error: a rejected connection may be closed before the write.
+	fmt.Fprintln(c, `{"jsonrpc":"2.0","id":1,"method":"hello"}`)
 	if _, err := bufio.NewReader(c).ReadString('\n'); err != nil {
 		return fmt.Errorf("ask: %w", err)
 	}

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// monotonic is the clock that the system's service manager goes by.
+// monotonic returns the time of the clock that systemd uses in notifications.
 func monotonic() time.Duration {
 	var now unix.Timespec
-	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // a clock that is always there
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // never fails for this clock
 	return time.Duration(now.Nano())
 }

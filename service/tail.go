@@ -10,17 +10,18 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// firstTail is how many bytes of each stream's end are looked at first for the last lines;
-// each next look is at tailGrowth times as many.
+// firstTail is the number of bytes at the end of each stream that are searched first for the last lines. Each
+// further search reads tailGrowth times as many.
 const (
 	firstTail  = 64 << 10
 	tailGrowth = 8
-	liveTail   = output.InMemory / 2 // of a running attempt is looked at first, all at once
+	// Bytes of a running attempt's streams that are searched first, read in one request.
+	liveTail = output.InMemory / 2
 )
 
-// toTail moves to where the last lines begin of what there is of the attempt now. If the
-// attempt is not known to have begun, and its runner does not answer, a follower is told all
-// of it: another runner may run it.
+// toTail moves the cursor to the beginning of the last lines of the attempt's current output. If the attempt
+// may not have started and its runner does not answer, a follower gets the whole output. Another runner may
+// execute the attempt then.
 func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 	if f.s.runs(ctx, j, f.n) {
 		err := f.toLiveTail(ctx, j, lines)
@@ -47,7 +48,7 @@ func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 			found, err = f.seek(ctx, lines, output.Cursor{}, cut, read)
 		}
 		if errors.Is(err, queue.ErrNotFound) && f.n > j.Runs {
-			return nil // it has ended, and is about to be recorded
+			return nil // the attempt has ended and is about to be recorded
 		}
 		if err != nil || found {
 			return err
@@ -55,14 +56,14 @@ func (f *follower) toTail(ctx context.Context, j *queue.Job, lines int) error {
 	}
 }
 
-// toLiveTail is toTail for an attempt that runs. What is looked at first is read at once: an
-// attempt that prints fast may have replaced it by the next read.
+// toLiveTail is toTail for a running attempt. The first search reads its bytes in one request, because an
+// attempt that prints fast may have overwritten them by the next request.
 func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) error {
 	end := output.Cursor{-liveTail, -liveTail}
 	var last []output.Chunk
 	var length output.Cursor
 	if _, err := f.s.readLive(ctx, j.Seq, &end, false, func(c output.Chunk) error {
-		c.Data = bytes.Clone(c.Data) // which the next one may take
+		c.Data = bytes.Clone(c.Data) // the buffer may be reused for the next chunk
 		last = append(last, c)
 		length[c.Stream] += c.Length()
 		return nil
@@ -98,7 +99,7 @@ func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) erro
 	}
 	for tail := firstTail; ; tail *= tailGrowth {
 		begin := before(f.end, tail)
-		if int64(tail) >= j.OutputLimit { // no more is kept
+		if int64(tail) >= j.OutputLimit { // no more output is kept
 			begin = output.Cursor{}
 		}
 		var cut [2]bool
@@ -114,13 +115,13 @@ func (f *follower) toLiveTail(ctx context.Context, j *queue.Job, lines int) erro
 	}
 }
 
-// seek moves to where the last lines begin of what is read from a cursor on, of which streams
-// are cut: there may be more before their first chunk, so that nothing is known of lines that
-// began earlier. It reports whether so many lines were found, or all there are. It keeps only
-// where lines begin, of as many as are asked for.
+// seek moves f.cursor to the beginning of the last lines in the output that read returns, which starts at the
+// cursor at. cut says for each stream whether earlier output may exist; then, lines that began before the
+// first chunk are unknown. seek reports whether it found enough lines, or all lines there are. It keeps only
+// the positions of at most lines line beginnings.
 func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2]bool, read func(each func(output.Chunk) error) error) (found bool, err error) {
-	begins := &ring{ctx: ctx, most: lines + 1} // the last one may be that of no line
-	last := at                                 // where the last wanted byte ends
+	begins := &ring{ctx: ctx, most: lines + 1} // the last beginning may be the end of the output
+	last := at                                 // end of the last wanted byte
 	if cut == [2]bool{} {
 		begins.add(at)
 	}
@@ -162,15 +163,15 @@ func (f *follower) seek(ctx context.Context, lines int, at output.Cursor, cut [2
 	return true, nil
 }
 
-// ring keeps the last ones of many cursors.
+// ring keeps the most recent cursors that were added.
 type ring struct {
-	ctx  context.Context // of the request that its memory is counted for
+	ctx  context.Context // context of the request that is charged for the memory
 	most int
 	list []output.Cursor
-	next int // where the next one goes, once it is full
+	next int // index of the oldest cursor, which is overwritten next once the ring is full
 }
 
-// cursorBytes is the size of a cursor.
+// cursorBytes is the size of a cursor in bytes.
 const cursorBytes = 16
 
 func (r *ring) add(c output.Cursor) {
@@ -184,12 +185,12 @@ func (r *ring) add(c output.Cursor) {
 	control.Charge(r.ctx, (cap(r.list)-room)*cursorBytes)
 }
 
-// forget leaves nothing of what was added.
+// forget removes all cursors.
 func (r *ring) forget() { r.list, r.next = r.list[:0], 0 }
 
 func (r *ring) last() output.Cursor { return r.back(1) }
 
-// back is the n-th of the cursors from the last, or the first that is kept.
+// back returns the n-th cursor from the end, or the oldest one that is kept.
 func (r *ring) back(n int) output.Cursor {
 	n = min(n, len(r.list))
 	return r.list[(r.next+len(r.list)-n)%len(r.list)]

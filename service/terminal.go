@@ -11,8 +11,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// Attach implements control.API.
-// See docs/decisions/0062.
+// Attach implements control.API. See docs/decisions/0062.
 func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attached, error) {
 	j, err := s.named(ctx, p.ID)
 	if err != nil {
@@ -57,12 +56,11 @@ func (s *Service) Attach(ctx context.Context, p control.Attach) (control.Attache
 	return joined, err
 }
 
-// startedWithin is how long an attempt that was handed to a runner is waited for, to hear
-// whether it runs.
+// startedWithin is how long Attach waits to learn whether an attempt that was sent to a runner has started.
 const startedWithin = 100 * time.Millisecond
 
-// startedAttempt is a job as the attempt runs that is asked for; it waits for its start if
-// it is to.
+// startedAttempt returns the job whose requested attempt is running. If p.Wait is set, it waits for the
+// attempt to start.
 func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.Attach) (running queue.Job, err error) {
 	if p.Wait {
 		defer s.pool.Watch(j.Seq)()
@@ -70,7 +68,7 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 	watching := s.store.Watch([]int64{j.Seq})
 	defer watching.Stop()
 	for {
-		connected := s.pool.Connected() // taken before what it is compared with
+		connected := s.pool.Connected() // taken before the state that it is compared with
 		if *j, err = s.lookAgain(ctx, j); err != nil {
 			return running, err
 		}
@@ -104,9 +102,9 @@ func (s *Service) startedAttempt(ctx context.Context, j *queue.Job, p *control.A
 	}
 }
 
-// mayType refuses to let somebody type into the terminal of a job that runs as another user:
-// what is typed there is run as that one. A job may be its owner's and run as another, whom an
-// admin has chosen.
+// mayType returns an error if the peer may not type into a job's terminal because the job runs as another
+// user. Typed text is executed with that user's rights. A job may belong to the peer and still run as another
+// user that an admin has chosen.
 func (s *Service) mayType(p *control.Peer, j *queue.Job) error {
 	if each := (worker.Account{Each: true}); s.home.Foreign() && each.RunsAs(j) != p.UID && !p.Right.Covers(control.Admin) {
 		return s.Refuse(p, "typing into the terminal of a job that runs as another user ("+j.ID+")", control.Admin)
@@ -114,24 +112,25 @@ func (s *Service) mayType(p *control.Peer, j *queue.Job) error {
 	return nil
 }
 
-// terminals are those that are joined, so that one event tells of all that a process types
-// into one. Its methods may be called at once.
+// terminals remembers which processes have attached to terminals, so that one audit event covers everything
+// that a process types into a terminal. Its methods are safe for concurrent use.
 type terminals struct {
 	mu   sync.Mutex
 	seen map[joining]bool // guarded by mu
 }
 
-// joining is a process of somebody's at the terminal of an attempt.
+// joining is a user's process that is attached to the terminal of an attempt.
 type joining struct {
 	seq      int64
 	attempt  int
 	uid, pid int
 }
 
-// maxJoined bounds what is remembered: beyond it all is forgotten, and told again.
+// maxJoined is the maximum number of remembered processes. When it is reached, all are forgotten and audited
+// again.
 const maxJoined = 4096
 
-// join notes who joins a terminal, and reports whether that is new.
+// join records an attached process and reports whether it is new.
 func (t *terminals) join(j joining) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

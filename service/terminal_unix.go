@@ -4,5 +4,5 @@ package service
 
 import "github.com/queuectl/queuectl/queue"
 
-// checkTerminal refuses a job that asks for a terminal where there are none.
+// checkTerminal accepts every job, since Unix has terminals.
 func checkTerminal(*queue.Job) error { return nil }

@@ -1,7 +1,7 @@
 package service
 
-// setTraces has attempts told to the collector that the settings name; what keeps them from that is returned, for
-// people.
+// setTraces makes the exporter send attempts to the collector in the settings. It returns a message if that
+// fails, otherwise "".
 func (s *Service) setTraces() (trouble string) {
 	if s.traces == nil {
 		return ""

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// crowd takes all places for reading until it is told to leave.
+// crowd occupies all read slots until leave is called.
 func crowd(t *testing.T, s *Service) (leave func()) {
 	over := make(chan struct{})
 	var places, taken sync.WaitGroup
@@ -33,8 +33,8 @@ func crowd(t *testing.T, s *Service) (leave func()) {
 	}
 }
 
-// Whatever reads from the store for a client does so in turn: while all places are taken it
-// waits, and ends with its caller; afterwards it reads.
+// Every method that reads from the store needs a read slot. While all slots are occupied, it waits, and ends
+// if its caller gives up. Afterwards it reads.
 func TestReadsTakeTurns(t *testing.T) {
 	s := stored(t)
 	s.stores(t, jobNamed("a"), jobNamed("b"), jobNamed("c"))
@@ -96,8 +96,8 @@ func TestReadsTakeTurns(t *testing.T) {
 	}
 }
 
-// A verb on many jobs ends with its caller, whatever it waits for, and what it has done
-// stays; one that names more jobs than are looked up at once does so in their order.
+// A verb on many jobs ends when its caller gives up, whatever it is waiting for, and keeps the changes it has
+// made. If a request names more jobs than are read at a time, they are handled in the order of the request.
 func TestVerbsEndWithTheirCaller(t *testing.T) {
 	s := stored(t)
 	s.stores(t, many("j", 300)...)
@@ -127,8 +127,8 @@ func TestVerbsEndWithTheirCaller(t *testing.T) {
 	}
 }
 
-// Beside its requests a user has so many goroutines at work, which other users do not
-// notice; a verb goes on without them, one job at a time.
+// A user has a limited number of goroutines in addition to those of the requests, which does not affect other
+// users. Without such goroutines, a verb changes one job at a time.
 func TestVerbsShareHelpers(t *testing.T) {
 	s := stored(t)
 	s.stores(t, many("j", 20)...)

@@ -10,13 +10,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// With max_bytes_per_user = "auto" the bound is autoBytes, or 1/autoShare of the file system if that is less.
+// With max_bytes_per_user = "auto", the limit is autoBytes or 1/autoShare of the file system, whichever is
+// less.
 const (
 	autoBytes = 10 << 30
 	autoShare = 5
 )
 
-// maxBytesUser is how many bytes the jobs of one user may hold, 0 for any number.
+// maxBytesUser returns the maximum number of bytes that the jobs of one user may hold, or 0 for unlimited.
 func (s *Service) maxBytesUser() int64 {
 	most := s.config.Load().MaxBytesUser
 	if most >= 0 {
@@ -31,8 +32,8 @@ func (s *Service) maxBytesUser() int64 {
 	return most
 }
 
-// roomyBytes returns how many bytes a user may hold without being near the limit: less than 90 % of it and at least 1,
-// or 0 for unlimited. Above it, inputs and outputs of the ended jobs of the user are removed.
+// roomyBytes returns how many bytes a user may hold without being near the limit: less than 90 % of it and at
+// least 1, or 0 for unlimited. Above it, inputs and outputs of the user's ended jobs are removed.
 func (s *Service) roomyBytes() int64 {
 	most := s.maxBytesUser()
 	if most == 0 {
@@ -41,11 +42,12 @@ func (s *Service) roomyBytes() int64 {
 	return max(1, most-most/10-1)
 }
 
-// makeRoomTries is how often one request may make room: more than once only if others use it up in the meantime.
+// makeRoomTries is the maximum number of times that one request makes room. More than one is needed only if
+// other requests use the room in the meantime.
 const makeRoomTries = 3
 
-// withRoom makes a request that needs bytes of a user's quota. If it is refused because they are used up, it removes
-// inputs and outputs of the user's ended jobs and repeats the request. A request of another user removes nothing.
+// withRoom executes a request that needs bytes of a user's quota. If the quota is used up, it removes inputs
+// and outputs of the user's ended jobs and repeats the request. A request of another user removes nothing.
 func (s *Service) withRoom(ctx context.Context, uid int, request func() error) error {
 	err := request()
 	for range makeRoomTries {
@@ -58,8 +60,8 @@ func (s *Service) withRoom(ctx context.Context, uid int, request func() error) e
 	return err
 }
 
-// makeRoom removes outputs and inputs of a user's jobs until a refused request fits, and reports whether it fits. It
-// removes nothing if removing everything removable would not be enough.
+// makeRoom removes outputs and inputs of a user's jobs until a rejected request fits, and reports whether it
+// fits. If removing everything would not be enough, it removes nothing.
 func (s *Service) makeRoom(ctx context.Context, uid int, full *store.QuotaError) bool {
 	keep := full.Most - full.More
 	if keep < 0 {
@@ -78,10 +80,10 @@ func (s *Service) makeRoom(ctx context.Context, uid int, full *store.QuotaError)
 	return s.store.UserBytes(uid) <= keep
 }
 
-// maxNearQuota is how many users near their quota a status lists.
+// maxNearQuota is the maximum number of users near their quota that a status lists.
 const maxNearQuota = 20
 
-// nearQuota lists the users whose jobs use 90 % of what they may, or more: those that use most first.
+// nearQuota returns the users whose jobs use 90 % of their quota or more, highest use first.
 func (s *Service) nearQuota() []store.UserBytes {
 	if s.maxBytesUser() == 0 {
 		return nil
@@ -89,7 +91,8 @@ func (s *Service) nearQuota() []store.UserBytes {
 	return s.store.UsersOver(s.roomyBytes())
 }
 
-// addUse adds to a status how many bytes the caller's jobs use, and for an admin which other users are near their quota.
+// addUse adds to a status how many bytes the caller's jobs use and, for an admin, which other users are near
+// their quota.
 func (s *Service) addUse(ctx context.Context, st *control.Status) {
 	p := control.PeerFrom(ctx)
 	st.UserBytes, st.MaxBytesUser = s.store.UserBytes(p.UID), s.maxBytesUser()
@@ -102,7 +105,7 @@ func (s *Service) addUse(ctx context.Context, st *control.Status) {
 	}
 }
 
-// examineUsers names the users whose jobs use nearly as many bytes as they may.
+// examineUsers reports the users whose jobs use nearly their whole quota.
 func (s *Service) examineUsers() (list []store.Finding) {
 	most := s.maxBytesUser()
 	for _, u := range s.nearQuota() {

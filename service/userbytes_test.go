@@ -14,7 +14,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// A status shows the bytes of the caller's jobs and their limit, and to admins alone the users from 90 % of it on.
+// A status shows the bytes of the caller's jobs and the limit. Only for admins, it also lists the users that
+// use 90 % of their limit or more.
 func TestStatusShowsBytesOfUsers(t *testing.T) {
 	s := stored(t)
 	draft := jobNamed("large")
@@ -60,7 +61,7 @@ func TestStatusShowsBytesOfUsers(t *testing.T) {
 	}
 }
 
-// The users near their quota that a status lists are bounded: those that use most.
+// A status lists a limited number of users near their quota: those that use most.
 func TestStatusBoundsUsersNearQuota(t *testing.T) {
 	s := stored(t)
 	for uid := range maxNearQuota + 1 {
@@ -92,7 +93,8 @@ func fillQuota(t *testing.T, s *Service, stdin string) {
 	s.config.Store(&c)
 }
 
-// A schedule that exceeds the quota is refused, and removes inputs of ended jobs as a job does.
+// A schedule that exceeds the quota is rejected, unless removing inputs of ended jobs makes enough room, as
+// for a job.
 func TestScheduleAddMakesRoom(t *testing.T) {
 	s := stored(t)
 	large := strings.Repeat("x", 10_000)
@@ -117,8 +119,8 @@ func TestScheduleAddMakesRoom(t *testing.T) {
 	}
 }
 
-// Each frame of a batch that exceeds the quota makes room. The bytes of frames that are staged count, so the removals for
-// a frame take them into account.
+// Each frame of a batch that exceeds the quota makes room. The bytes of staged frames count, so the removals
+// for a frame take them into account.
 func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	s := stored(t)
 	large := strings.Repeat("x", 10_000)
@@ -140,8 +142,8 @@ func TestEachFrameOfABatchMakesRoom(t *testing.T) {
 	}
 }
 
-// A request that exceeds the quota removes inputs of ended jobs, no more than it needs, those that ended first first. What can
-// still run keeps its input, and is the reason for a refusal.
+// A request that exceeds the quota removes inputs of ended jobs, oldest end first, and no more than it needs.
+// Jobs that can still run keep their input, and can cause the request to be rejected.
 func TestEnqueueMakesRoom(t *testing.T) {
 	s := stored(t)
 	large := strings.Repeat("x", 10_000)
@@ -158,7 +160,7 @@ func TestEnqueueMakesRoom(t *testing.T) {
 	if got, err := s.Cancel(mine, control.Selection{ID: "old0"}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
-	time.Sleep(2 * time.Millisecond) // it ended first
+	time.Sleep(2 * time.Millisecond) // old0 ended first
 	if got, err := s.Cancel(mine, control.Selection{IDs: control.Names{"old1", "old2", "old3", "old4", "old5", "old6", "old7"}}); err != nil || len(got.Refused) > 0 {
 		t.Fatal(got, err)
 	}
@@ -239,7 +241,7 @@ func TestEditByOperatorRemovesNothing(t *testing.T) {
 	}
 }
 
-// A request makes all the room that it needs, however many ended jobs there are.
+// A request makes all the room that it needs, regardless of the number of ended jobs.
 func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	s := stored(t)
 	drafts := many("old", 120)
@@ -262,7 +264,7 @@ func TestEnqueueMakesRoomOfManyJobs(t *testing.T) {
 	}
 }
 
-// With a limit of 1 byte upkeep removes what it can. Only 0 means unlimited.
+// With a limit of 1 byte, upkeep removes all it can. Only 0 means unlimited.
 func TestRoomyBytesOfASmallLimit(t *testing.T) {
 	s := stored(t)
 	for _, c := range [][2]int64{{0, 0}, {1, 1}, {2, 1}, {10, 8}, {100, 89}} {

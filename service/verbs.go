@@ -19,11 +19,13 @@ import (
 func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.BulkResult, error) {
 	takes := append(queue.VerbCancel.Takes(), queue.Processing)
 	return s.onJobs(ctx, "cancel", p, takes, func(ctx context.Context, j *queue.Job, only []queue.State) error {
-		if len(only) > 0 && !slices.Contains(only, queue.Processing) { // what runs meanwhile is not meant
+		if len(only) > 0 && !slices.Contains(only, queue.Processing) {
+			// A job that has started in the meantime is not selected.
 			return s.changeJob(ctx, j, store.Change{Verb: queue.VerbCancel, Only: only})
 		}
 		return s.untilFree(ctx, func() (err error) {
-			if only, err = s.endFirst(ctx, j, only); err != nil { // what was the pool's once is meant from then on
+			if only, err = s.endFirst(ctx, j, only); err != nil {
+				// Once the pool has held the job, any later state is selected.
 				return err
 			}
 			return s.store.Change(ctx, j.Seq, store.Change{Verb: queue.VerbCancel, UID: control.PeerFrom(ctx).UID, Only: only})
@@ -31,8 +33,9 @@ func (s *Service) Cancel(ctx context.Context, p control.Selection) (control.Bulk
 	})
 }
 
-// endFirst ends what runs of a job, which need not wait for the disk. It says which states the job
-// may be in then: any if it was the pool's, else those that were asked for, as before.
+// endFirst ends the running attempt of a job, before any change of the store that would wait for disk space.
+// It returns the states in which the job may be changed afterwards: any state (nil) if the pool held the job,
+// otherwise only.
 func (s *Service) endFirst(ctx context.Context, j *queue.Job, only []queue.State) ([]queue.State, error) {
 	leased, err := s.crew().Cancel(ctx, j.Seq, control.PeerFrom(ctx).UID)
 	if leased {
@@ -41,7 +44,7 @@ func (s *Service) endFirst(ctx context.Context, j *queue.Job, only []queue.State
 	return only, err
 }
 
-// untilFree repeats what meets a job on its way from the store to the pool.
+// untilFree repeats do while the job is leased in the store but not yet known to the pool.
 func (s *Service) untilFree(ctx context.Context, do func() error) error {
 	for {
 		err := do()
@@ -56,7 +59,7 @@ func (s *Service) untilFree(ctx context.Context, do func() error) error {
 	}
 }
 
-// changeJob carries a verb out on a job that does not run.
+// changeJob applies a change to a job that is not running.
 func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) error {
 	c.UID = control.PeerFrom(ctx).UID
 	set := s.config.Load()
@@ -80,7 +83,7 @@ func (s *Service) changeJob(ctx context.Context, j *queue.Job, c store.Change) e
 	})
 }
 
-// changes is a verb of the table, on many jobs.
+// changes applies a verb from the table of verbs to many jobs.
 func (s *Service) changes(ctx context.Context, p control.Selection, c store.Change) (control.BulkResult, error) {
 	return s.onJobs(ctx, string(c.Verb), p, c.Verb.Takes(), func(ctx context.Context, j *queue.Job, only []queue.State) error {
 		c := c
@@ -99,8 +102,8 @@ func (s *Service) Release(ctx context.Context, p control.Selection) (control.Bul
 	return s.changes(ctx, p, store.Change{Verb: queue.VerbRelease})
 }
 
-// Retry implements control.API. Of selected jobs completed ones are left alone
-// unless their state is asked for.
+// Retry implements control.API. A retry of selected jobs skips completed jobs unless the caller names that
+// state.
 func (s *Service) Retry(ctx context.Context, p control.Retry) (control.BulkResult, error) {
 	takes := queue.VerbRetry.Takes()
 	if p.Chosen() && len(p.State) == 0 {
@@ -111,7 +114,8 @@ func (s *Service) Retry(ctx context.Context, p control.Retry) (control.BulkResul
 	})
 }
 
-// maxEdit is how long a patch of many jobs may be, in bytes: each of them is written anew.
+// maxEdit is the maximum length in bytes of a patch that is applied to many jobs. The patch is stored with
+// each job.
 const maxEdit = 64 << 10
 
 // Edit implements control.API.
@@ -122,9 +126,9 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	d := s.config.Load().Defaults()
 	any := queue.Job{MaxAttempts: 1, Unique: "a", Execution: queue.Execution{
 		Command: "true", Shell: d.Shell, OnLost: queue.OnLostRetry, Secrets: []string{"QUEUECTL_SAMPLE=/a"},
-	}} // has the fields that others require, such as unique for unique_for
+	}} // has the fields that other fields require, such as unique for unique_for
 	if err := any.Edit(p.Set, d); err != nil {
-		return control.BulkResult{}, err // it would be refused of any job
+		return control.BulkResult{}, err // the patch would be invalid for every job
 	}
 	peer := control.PeerFrom(ctx)
 	asks, err := s.editing(&peer, p.Set)
@@ -134,7 +138,8 @@ func (s *Service) Edit(ctx context.Context, p control.Edit) (control.BulkResult,
 	known, nodesErr := s.nodes(ctx)
 	nodes := func() ([]store.NodeState, error) { return known, nodesErr }
 	edit := func(j *queue.Job) error {
-		err := s.mayEdit(&peer, &asks, j) // as it is now: whom it runs as may have changed
+		// Checks the job's current state: the user that it runs as may have changed.
+		err := s.mayEdit(&peer, &asks, j)
 		demands, priority, name := j.Demands, j.Priority, j.Queue
 		if err == nil {
 			err = j.Edit(s.withNulls(p.Set, j.Queue), d)
@@ -189,8 +194,8 @@ func (s *Service) Clear(ctx context.Context, p control.Sure) (control.Removed, e
 	return s.removeAll(ctx, "clear", p, queue.VerbRemove.Takes())
 }
 
-// removeAll removes all jobs in these states, or those of a batch, as a method does; or counts
-// them.
+// removeAll removes all jobs in the given states or, if p names a batch, those of the batch. With p.DryRun,
+// it only counts them.
 func (s *Service) removeAll(ctx context.Context, method string, p control.Sure, states []queue.State) (control.Removed, error) {
 	var removed control.Removed
 	peer := control.PeerFrom(ctx)
@@ -259,7 +264,7 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 				return err
 			}
 		}
-		if number == int(syscall.SIGTERM) { // a paused job could not handle it
+		if number == int(syscall.SIGTERM) { // a paused job could not handle the signal
 			if err := s.crew().Thaw(ctx, j.Seq, control.PeerFrom(ctx).UID); err != nil {
 				return err
 			}
@@ -275,8 +280,8 @@ func (s *Service) Kill(ctx context.Context, p control.Kill) (control.BulkResult,
 	})
 }
 
-// DLQRetry implements control.API. Of all dead jobs a step begins with the newest ones, and
-// of these with the oldest.
+// DLQRetry implements control.API. A step over all dead jobs takes the newest ones, and retries the oldest of
+// these first.
 func (s *Service) DLQRetry(ctx context.Context, p control.DLQRetry) (control.BulkResult, error) {
 	ids := control.Selection{ID: p.ID, IDs: p.IDs}.Names()
 	change := func(ctx context.Context, j *queue.Job) error {
@@ -318,7 +323,7 @@ func (s *Service) DLQClear(ctx context.Context, p control.Sure) (control.Removed
 	return s.removeAll(ctx, "dlq.clear", p, []queue.State{queue.Dead})
 }
 
-// counting is what a dry run does with a job that is named: it counts if it is in one of these
+// counting returns the dry-run operation for a named job. It counts the job if the job is in one of the given
 // states.
 func counting(takes []queue.State) func(context.Context, *queue.Job) error {
 	return func(_ context.Context, j *queue.Job) error {
@@ -329,11 +334,11 @@ func counting(takes []queue.State) func(context.Context, *queue.Job) error {
 	}
 }
 
-// verb is carried out on a job that is in one of these states, if any are given.
+// verb changes a job. If only is not empty, the job must be in one of these states.
 type verb func(ctx context.Context, j *queue.Job, only []queue.State) error
 
-// onJobs carries a verb out on what is selected: by name, or one step of all that
-// match, in the states that were asked for or else those that the verb takes.
+// onJobs applies a verb to the selected jobs. These are the named jobs, or one step of all jobs that match
+// the selection and are in the requested states. The default for the states is takes.
 func (s *Service) onJobs(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	names, chosen := p.Names(), p.Chosen()
 	switch {
@@ -350,8 +355,8 @@ func (s *Service) onJobs(ctx context.Context, method string, p control.Selection
 	return v, err
 }
 
-// onSelected carries a verb out on one step of the jobs that match: for who may use it on
-// their own alone, of theirs.
+// onSelected applies a verb to one step of the jobs that match. If the caller may use the verb only on own
+// jobs, only those match.
 func (s *Service) onSelected(ctx context.Context, method string, p control.Selection, takes []queue.State, do verb) (control.BulkResult, error) {
 	v := control.BulkResult{Done: []string{}, Refused: []control.Refusal{}}
 	peer := control.PeerFrom(ctx)
@@ -382,13 +387,14 @@ func (s *Service) onSelected(ctx context.Context, method string, p control.Selec
 		if err != nil {
 			return v, err
 		}
-		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound }) // gone since
+		// Removed in the meantime.
+		v.Refused = slices.DeleteFunc(v.Refused, func(r control.Refusal) bool { return r.Code == queue.CodeNotFound })
 	}
 	v.Next = cursor(page.Next)
 	return v, nil
 }
 
-// selected reads a page of what names the jobs that a filter selects.
+// selected reads one page of references to the jobs that match a filter.
 func (s *Service) selected(ctx context.Context, f store.Filter) (page store.Selected, err error) {
 	err = s.shares.Do(ctx, control.Many, func() (err error) {
 		page, err = s.store.Select(ctx, f)
@@ -397,7 +403,7 @@ func (s *Service) selected(ctx context.Context, f store.Filter) (page store.Sele
 	return page, err
 }
 
-// cursor is what a client goes on with after a page, nil at the end.
+// cursor returns the cursor of the next page, or nil after the last page.
 func cursor(next int64) *string {
 	if next == 0 {
 		return nil

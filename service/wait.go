@@ -9,7 +9,8 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// pieceBytes is about how much of a stream is read and told under one place.
+// pieceBytes is the approximate number of bytes of a stream that are read and sent while holding one read
+// slot.
 const pieceBytes = 64 << 10
 
 // Wait implements control.API.
@@ -34,7 +35,7 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 		timeout = timer.C
 	}
 	for over := false; ; {
-		// What has ended by now is told even if the time is over.
+		// Report jobs that have already ended, even after the timeout.
 		if err := w.look(ctx, watching.Changed()); err != nil {
 			return control.Waited{}, err
 		}
@@ -51,19 +52,19 @@ func (s *Service) Wait(ctx context.Context, p control.Wait, each func(control.En
 	}
 }
 
-// waiting is a wait for jobs to end. One that is held has not.
+// waiting is the state of a request that waits for jobs to end. A held job has not ended.
 type waiting struct {
 	s     *Service
 	peer  control.Peer
 	ids   []string
-	seqs  []int64 // of ids
+	seqs  []int64 // sequence numbers of the jobs in ids
 	ended []bool
 	told  int
 	any   bool
 	each  func(control.Ended) error
 }
 
-// begin looks which jobs are meant: there must be all of them.
+// begin finds the jobs. It returns an error if one does not exist.
 func (w *waiting) begin(ctx context.Context) error {
 	w.ended = make([]bool, len(w.ids))
 	for len(w.seqs) < len(w.ids) {
@@ -81,8 +82,7 @@ func (w *waiting) begin(ctx context.Context) error {
 	return nil
 }
 
-// look tells which of the jobs that have changed have ended, in the order in which they
-// were named.
+// look reports which of the changed jobs have ended, in the order of the request.
 func (w *waiting) look(ctx context.Context, changed []int64) error {
 	isChanged := make(map[int64]bool, len(changed))
 	for _, seq := range changed {
@@ -134,7 +134,7 @@ func (w *waiting) open() []string {
 	return open
 }
 
-// lookAgain is again under a place, for an outline.
+// lookAgain is again with its own read slot. It returns the job without its large fields.
 func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, err error) {
 	err = s.shares.Do(ctx, control.One, func() error {
 		got, err := s.again(ctx, was)
@@ -144,7 +144,8 @@ func (s *Service) lookAgain(ctx context.Context, was *queue.Job) (j queue.Job, e
 	return j, err
 }
 
-// outline is a job without what may be large: what a request may hold while it waits.
+// outline returns a job without the fields that may be large. A request may keep this part in memory while it
+// waits.
 func outline(j *queue.Job) queue.Job {
 	return queue.Job{
 		Seq: j.Seq, ID: j.ID, UID: j.UID, Priority: j.Priority, State: j.State, Reason: j.Reason, Runs: j.Runs,
@@ -153,8 +154,8 @@ func outline(j *queue.Job) queue.Job {
 	}
 }
 
-// again reads a job that was read before, under the caller's place. One that has its name
-// since it was removed is another.
+// again reads a job again, within the caller's read slot. It returns an error if the job was removed and
+// another job has its id now.
 func (s *Service) again(ctx context.Context, was *queue.Job) (queue.Job, error) {
 	j, err := s.store.Get(ctx, was.ID)
 	if err == nil {

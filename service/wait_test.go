@@ -14,7 +14,7 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// waited is a wait that goes on in a goroutine of its own.
+// waited is a wait that runs in its own goroutine.
 type waited struct {
 	told  chan string
 	after control.Waited
@@ -32,7 +32,7 @@ func (s *Service) waits(ctx context.Context, p control.Wait) *waited {
 	return w
 }
 
-// all are the jobs that were told of, once the wait is over.
+// all returns the ids of the reported jobs once the wait has ended.
 func (w *waited) all() (ids []string) {
 	<-w.over
 	for id := range w.told {
@@ -41,8 +41,8 @@ func (w *waited) all() (ids []string) {
 	return ids
 }
 
-// Jobs are told of as they end, those that have ended before in the order in which they
-// were named, and none is missed; however many are waited for, one goroutine does.
+// A wait reports jobs when they end, and misses none. Jobs that ended before are reported in the order of the
+// request. One goroutine serves the wait, regardless of the number of jobs.
 func TestWaitTellsWhatEnds(t *testing.T) {
 	s := stored(t)
 	s.stores(t, many("j", control.MaxWaits)...)
@@ -76,8 +76,8 @@ func TestWaitTellsWhatEnds(t *testing.T) {
 	}
 }
 
-// A wait for any is over with the first one that is named of those that have ended; one
-// that times out has told what has ended by then, and says what has not.
+// A wait for any job ends with the first ended job in the order of the request. A wait that times out has
+// reported the jobs that have ended, and returns those that have not.
 func TestWaitEnds(t *testing.T) {
 	s := stored(t)
 	s.stores(t, many("j", 5)...)

@@ -11,12 +11,14 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// Why a job does not run is decided here, once. ownReason is what the job itself waits for: a person, other jobs or
-// its time. nodeReasons is what keeps this node from starting a job that is due, with the most telling reason first.
-// why shows all of them; list, show, status, top and the page show the first one, as the job's waits_for.
+// This file decides why a job does not run. ownReason returns what the job itself waits for: a user's action,
+// other jobs or its start time. nodeReasons returns what keeps this node from starting a job that is due,
+// with the most helpful reason first. The command why shows all reasons. list, show, status, top and the web
+// page show the first one, as the job's waits_for.
 
-// waitsForWithin bounds how long a list waits for the writer, which alone knows how much room the gates have. If the
-// writer takes longer, because of a disk, a server or another program, the jobs are listed without these reasons.
+// waitsForWithin bounds how long a list waits for the writer, which alone knows how much room the gates have.
+// If the writer takes longer, because of a disk, a server or another program, the jobs are listed without
+// these reasons.
 const waitsForWithin = 200 * time.Millisecond
 
 // setWaitsFor fills in what each of these jobs waits for.
@@ -61,8 +63,9 @@ func (s *Service) addNodeReasons(ctx context.Context, due []*queue.Job, reasons 
 	}
 }
 
-// sameGates identifies the gates of a job: jobs that share it have the same reasons to wait. A resource is also reserved
-// for jobs of a higher rank, so each job that needs one is checked individually.
+// sameGates identifies the gates of a job: jobs with an equal value have the same reasons to wait. Room at a
+// resource is also reserved for jobs of a higher rank, so each job that needs a resource is checked
+// individually.
 type sameGates struct {
 	queue   string
 	uid     int
@@ -70,13 +73,14 @@ type sameGates struct {
 	seq     int64  // of a job that is checked individually, otherwise 0
 }
 
-// obstaclesOf looks up the obstacles of jobs that are due, of one job for all that wait for the same.
+// obstaclesOf returns the obstacles of jobs that are due. It queries the store for one job of each group with
+// the same gates.
 func (s *Service) obstaclesOf(ctx context.Context, jobs []*queue.Job) (map[int64][]store.Obstacle, error) {
 	if len(jobs) == 0 {
 		return nil, nil
 	}
 	first := map[sameGates]int64{}
-	asked := make([]int64, len(jobs)) // which job stands for each
+	asked := make([]int64, len(jobs)) // for each job, the job that represents its group
 	var seqs []int64
 	for i, j := range jobs {
 		key := sameGates{queue: j.Queue, uid: j.UID, demands: queue.DemandsText(j.Demands)}
@@ -134,7 +138,7 @@ func mustEnd(how queue.ParentEnd) string {
 	return fmt.Sprintf("must be %s", how)
 }
 
-// pauseReason says who paused a running job.
+// pauseReason returns who paused a running job.
 func (s *Service) pauseReason(j *queue.Job) (control.Reason, bool) {
 	at, by := s.pauseOf(j)
 	if at == 0 {
@@ -167,8 +171,8 @@ func (s *Service) stopReasons() (list []control.Reason) {
 	return list
 }
 
-// nodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come last: more
-// workers help only if there is no other reason.
+// nodeReasons returns everything that keeps this node from starting a job that is due. Busy workers come
+// last: more workers help only if there is no other reason.
 func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []control.Reason {
 	list := s.stopReasons()
 	stopped := len(list) > 0
@@ -185,7 +189,7 @@ func (s *Service) nodeReasons(j *queue.Job, obstacles []store.Obstacle) []contro
 	return list
 }
 
-// gateReason puts an obstacle into words.
+// gateReason converts an obstacle to a reason.
 func gateReason(j *queue.Job, o *store.Obstacle) control.Reason {
 	r := control.Reason{Kind: gateWords[o.Gate].kind, Key: o.Key, Used: new(o.Used), Most: new(o.Most), Next: "queuectl list -s processing"}
 	if o.Paused {

@@ -12,7 +12,7 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// waitsFor lists what jobs wait for as a list of jobs shows it, by their ids; "" is nothing.
+// waitsFor returns the kind of the reason that a list shows for each job, by id; "" means no reason.
 func (s *Service) waitsFor(t *testing.T) map[string]string {
 	t.Helper()
 	list, err := s.List(by(t, owner, control.Submit), control.List{})
@@ -28,8 +28,8 @@ func (s *Service) waitsFor(t *testing.T) map[string]string {
 	return kinds
 }
 
-// Lists do not depend on the writer, which may wait for a disk or a server: then a job waits for what is known
-// without it, or for nothing that is said.
+// Lists do not depend on the writer, which may wait for a disk or a server. Without the writer, a list shows
+// only reasons that are known without it.
 func TestListsDoNotWaitForTheWriter(t *testing.T) {
 	s := stored(t)
 	s.stores(t, jobNamed("one"))

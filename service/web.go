@@ -12,25 +12,24 @@ import (
 	"github.com/queuectl/queuectl/queue"
 )
 
-// webListen is the setting of where the page is.
-// See docs/decisions/0085.
+// webListen is the key of the setting with the address of the web page. See docs/decisions/0085.
 const webListen = "web.listen"
 
-// anybody is the uid of whoever reaches the page without a session, scraper of who reads the metrics alone: no
-// account has them.
+// anybody is the uid of a client that uses the page without a session. scraper is the uid of a client that
+// reads only the metrics. No account has these uids.
 const (
-	anybody = math.MinInt32 // which every reader of JSON can hold
+	anybody = math.MinInt32 // every JSON parser can represent this number exactly
 	scraper = math.MinInt32 + 1
 )
 
-// makeWeb makes the page, which a server answers what it asks, and opens it if the settings say so. If it cannot be
-// opened the queue goes on without.
+// makeWeb creates the web page, whose requests the control server answers, and opens it if the settings say
+// so. If it cannot be opened, the queue works without it.
 func (s *Service) makeWeb(server *control.Server) {
 	s.web = dashboard.New(dashboard.Options{As: server.As, Anonymous: control.Peer{UID: anybody, GID: anybody}, Scraper: control.Peer{UID: scraper, GID: anybody}, Handed: s.handed, Log: s.log})
 	s.setWeb()
 }
 
-// setWeb has the page be as the settings say; what keeps it from that is returned, for people.
+// setWeb applies the settings to the web page. It returns a message if that fails, otherwise "".
 func (s *Service) setWeb() (trouble string) {
 	if s.web == nil {
 		return ""
@@ -45,7 +44,7 @@ func (s *Service) setWeb() (trouble string) {
 	return ""
 }
 
-// pageBy is the page as settings have it.
+// pageBy returns the configuration of the web page that the settings define.
 func pageBy(c *config.Settings) dashboard.Config {
 	return dashboard.Config{Listen: c.WebListen, Hosts: c.Hosts(), Anonymous: c.WebAnonymous == "read", Metrics: c.WebMetrics == "true", TLSCert: c.WebTLSCert, TLSKey: c.WebTLSKey, Proxy: c.WebTLS == "proxy"}
 }
@@ -67,7 +66,8 @@ func (s *Service) WebStop(ctx context.Context, _ control.Nothing) (v control.Web
 	return control.WebState{Listen: s.web.Listening()}, err
 }
 
-// runWeb has the page be somewhere until the service ends, over every origin of the setting. The caller has the turn.
+// runWeb serves the web page at an address until the service ends, and overrides every other origin of the
+// setting. The caller holds s.setting.
 func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	if len(s.handed) > 0 {
 		return queue.Errorf(queue.CodeWrongState, "the systemd unit queuectl-web.socket serves the page at %s; to serve it from the service instead, run (jobs keep running): sudo systemctl disable --now queuectl-web.socket && sudo systemctl restart queuectl.service", s.handed[0].Addr())
@@ -90,8 +90,8 @@ func (s *Service) runWeb(ctx context.Context, verb, listen string) error {
 	return nil
 }
 
-// swapRunning gives a setting a value of the running service, or takes it away, and returns what it was. The value has
-// been checked.
+// swapRunning sets a setting in the running layer, or removes it if is is false. It returns the previous
+// state. The caller has checked the value.
 func (s *Service) swapRunning(name, text string, is bool) (before string, was bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

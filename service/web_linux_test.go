@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/control"
 )
 
-// Browsers that look at one page hold no connections between its looks, which are made once for all of them: the service
-// makes no room for many then, which costs a drain a twentieth.
+// Browsers that show the same page hold no connections between its updates, and each update is made once for
+// all of them. The service therefore does not raise GOMAXPROCS, which would slow a drain by a twentieth.
 func TestBrowsersThatLookAreNoCrowd(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()

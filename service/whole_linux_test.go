@@ -27,7 +27,7 @@ import (
 	"github.com/queuectl/queuectl/test/pgserver"
 )
 
-// runnerWord makes this test's binary a runner.
+// runnerWord is the argument that makes this test binary act as a runner.
 const runnerWord = "runner-of-a-test"
 
 func init() {
@@ -40,7 +40,7 @@ func init() {
 	}
 }
 
-// serveRunner is the process that runs jobs, as cmd/queuectl has it.
+// serveRunner runs the process that executes jobs, like cmd/queuectl.
 func serveRunner(words []string) error {
 	dir, alone, watchdog := "", false, false
 	for i, word := range words {
@@ -68,20 +68,20 @@ func serveRunner(words []string) error {
 	})
 }
 
-// whole is a service that runs, with its socket, runner and jobs.
+// whole is a running service with its socket, runner and jobs.
 type whole struct {
 	testing.TB
 	*control.Client
 	places config.Places
 	open   opener
-	crowds atomic.Int64            // times that it made room for many
-	stop   context.CancelCauseFunc // ends its user's session, if that is the cause
-	halt   context.CancelFunc      // asks it to stop
-	ends   bool                    // what runs ends with it
+	crowds atomic.Int64            // number of calls of Options.Crowded
+	stop   context.CancelCauseFunc // stops the service; the cause may be the end of its user's session
+	halt   context.CancelFunc      // requests a stop
+	ends   bool                    // stopping the service ends its jobs
 	ended  chan error
 }
 
-// start starts the service, and returns once it answers.
+// start starts the service and returns once it answers.
 func (w *whole) start() {
 	w.Helper()
 	w.startWithin(500)
@@ -106,7 +106,8 @@ func (w *whole) startWithin(tries int) {
 	select {
 	case <-ready:
 	case err := <-w.ended:
-		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "a service answers there already")) { // see endRunners; they have its socket too
+		// See endRunners: a forked child may also still hold the socket.
+		if tries > 0 && (errors.Is(err, queue.ErrWrongState) || err != nil && strings.Contains(err.Error(), "a service answers there already")) {
 			time.Sleep(20 * time.Millisecond)
 			w.startWithin(tries - 1)
 			return
@@ -120,7 +121,7 @@ func (w *whole) startWithin(tries int) {
 	w.Client = control.NewClient(w.places.Socket)
 }
 
-// end ends it; what runs goes on.
+// end stops the service; its jobs continue to run.
 func (w *whole) end() {
 	w.Helper()
 	w.Client.Close()
@@ -130,8 +131,8 @@ func (w *whole) end() {
 	}
 }
 
-// endRunners ends what the service has left. What other tests start has the lock of its folder
-// until it is a program of its own.
+// endRunners ends the runners that the service has left. It retries, because a child process that another
+// test has forked holds the lock of the directory until its exec.
 func (w *whole) endRunners() {
 	w.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -146,18 +147,18 @@ func (w *whole) endRunners() {
 	}
 }
 
-// kept is a store of which nothing is forgotten when it is closed.
+// kept is a store that keeps its content when it is closed.
 type kept struct{ store.Store }
 
-// Close leaves it open.
+// Close does nothing.
 func (kept) Close() error { return nil }
 
-// wholes runs a test against a whole service: with its engine, and with the model, which
-// shows that the service knows nothing of the store but the contract.
+// wholes runs a test against a running service with the SQL engine, with a server database, and with the
+// in-memory model. The model shows that the service uses only the contract of the store.
 func wholes(t *testing.T, test func(w *whole)) {
 	for name, open := range map[string]opener{
 		"engine": openEngine,
-		"server": nil, // a database on a server, where one is installed
+		"server": nil, // a server database, if PostgreSQL is installed
 		"model": func() opener {
 			model := memstore.New(queue.Order{Scheduling: queue.ByAging, Aging: queue.AgingTime, Interval: time.Minute})
 			return func(_ context.Context, _ string, _ *slog.Logger, orderOf func([]store.Setting) (queue.Order, error)) (store.Store, error) {
@@ -194,13 +195,13 @@ func wholes(t *testing.T, test func(w *whole)) {
 	}
 }
 
-// command is a job.
+// command returns the spec of a job without retries.
 func command(id, line string) queue.Spec {
 	none := int64(0)
 	return queue.Spec{ID: &id, Command: &line, MaxRetries: &none}
 }
 
-// enqueue stores a job.
+// enqueue enqueues a job.
 func (w *whole) enqueue(s queue.Spec) {
 	w.Helper()
 	if _, err := w.Enqueue(w.Context(), control.Enqueue{Spec: s}); err != nil {
@@ -208,7 +209,7 @@ func (w *whole) enqueue(s queue.Spec) {
 	}
 }
 
-// done waits for jobs to end, and says how each did.
+// done waits for jobs to end and returns their states.
 func (w *whole) done(ids ...string) map[string]string {
 	w.Helper()
 	how := map[string]string{}
@@ -222,7 +223,7 @@ func (w *whole) done(ids ...string) map[string]string {
 	return how
 }
 
-// becomes waits until a job is in a state.
+// becomes waits until a job is in a state, and returns the job.
 func (w *whole) becomes(id, state string) control.JobDetail {
 	w.Helper()
 	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -236,7 +237,7 @@ func (w *whole) becomes(id, state string) control.JobDetail {
 	}
 }
 
-// verb carries out a verb on a job.
+// verb applies a verb to a job.
 func (w *whole) verb(do func(context.Context, control.Selection) (control.BulkResult, error), id string) {
 	w.Helper()
 	got, err := do(w.Context(), control.Selection{IDs: control.Names{id}})
@@ -245,7 +246,7 @@ func (w *whole) verb(do func(context.Context, control.Selection) (control.BulkRe
 	}
 }
 
-// Jobs run, print, fail, are retried, die and are put back, over any store.
+// With any store, jobs run, print, fail, are retried, die and are retried by a user.
 func TestWholeServiceRunsJobs(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()
@@ -280,7 +281,8 @@ func TestWholeServiceRunsJobs(t *testing.T) {
 		if _, err := w.Events(ctx, control.Events{Since: &zero, ID: control.Names{"good"}}, func(e control.Event) error { kinds = append(kinds, e.Event); return nil }); err != nil {
 			w.Fatal(err)
 		}
-		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "started" }) // of what runs for some milliseconds
+		// Jobs that run for some milliseconds may have one.
+		kinds = slices.DeleteFunc(kinds, func(k string) bool { return k == "started" })
 		if !slices.Equal(kinds, []string{"enqueued", "ended"}) {
 			w.Errorf("events: %v", kinds)
 		}
@@ -291,8 +293,8 @@ func TestWholeServiceRunsJobs(t *testing.T) {
 	})
 }
 
-// What waits can be held, released, changed, cancelled and removed, what runs cancelled,
-// put back and signalled, over any store.
+// With any store, waiting jobs can be held, released, edited, cancelled and removed, and running jobs can be
+// cancelled, requeued and signalled.
 func TestWholeServiceCarriesOutVerbs(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()
@@ -349,8 +351,8 @@ func TestWholeServiceCarriesOutVerbs(t *testing.T) {
 	})
 }
 
-// A batch of several requests is there at once or not at all, lists have pages, and old jobs
-// are cleaned up, over any store.
+// With any store, a batch of several requests is enqueued completely or not at all, lists have pages, and old
+// jobs are cleaned up.
 func TestWholeServiceTakesBatches(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()
@@ -406,14 +408,14 @@ func TestWholeServiceTakesBatches(t *testing.T) {
 		}
 		none := 0.0
 		got, err := w.Client.Cleanup(ctx, control.Cleanup{Days: &none}, func(control.Removed) error { return nil })
-		if err != nil || got.Removed < 1200 { // one may have ended in this very millisecond
+		if err != nil || got.Removed < 1200 { // one may have ended in this millisecond
 			w.Errorf("cleaned up: %+v, %v", got, err)
 		}
 	})
 }
 
-// What runs goes on while the service is away, and the next one hears of its end; settings
-// and what was set for good stay, over any store.
+// With any store, running jobs continue while the service is stopped, and the next service gets their
+// results. Settings and the number of workers are kept.
 func TestWholeServiceIsReplaced(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()
@@ -441,12 +443,13 @@ func TestWholeServiceIsReplaced(t *testing.T) {
 	})
 }
 
-// What only a store with files can do is refused of another, and is done of the engine's.
+// Operations that need a store in files work with the SQLite engine and are errors with other stores.
 func TestWholeServiceKnowsWhatItsStoreCan(t *testing.T) {
 	wholes(t, func(w *whole) {
 		ctx := w.Context()
 		files := strings.HasSuffix(w.Name(), "engine")
-		unsafe := strings.HasSuffix(w.Name(), "server") // which the tests share does not sync, and doctor says so
+		// The tests' shared server does not sync, and doctor reports that.
+		unsafe := strings.HasSuffix(w.Name(), "server")
 		bytes := int64(0)
 		end, err := w.Backup(ctx, control.Nothing{}, func(p control.BackupPiece) error { bytes += int64(len(p.Base64)); return nil })
 		if files && (err != nil || end.Bytes != bytes || bytes == 0) || !files && !errors.Is(err, queue.ErrUnsupported) {

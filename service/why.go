@@ -12,10 +12,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxLinks is how many jobs that one waits for, or that wait for it, are told at once.
+// maxLinks is the maximum number of parents or dependants of a job that are read in one query.
 const maxLinks = 1000
 
-// linkNames names what a job waits or waited for, as a person writes it.
+// linkNames returns the names of a job's dependencies in the syntax of enqueue.
 func linkNames(list []store.Link) []string {
 	names := make([]string, 0, len(list))
 	for _, l := range list {
@@ -24,7 +24,8 @@ func linkNames(list []store.Link) []string {
 	return names
 }
 
-// dependencyName names a dependency as a person types it; a job that was removed has no id.
+// dependencyName returns the name of a dependency in the syntax of enqueue. A removed job has no id, so its
+// number is used.
 func dependencyName(seq int64, id string, how queue.ParentEnd) string {
 	name := cmp.Or(id, fmt.Sprintf("#%d", seq))
 	if how != queue.ParentCompleted {
@@ -57,7 +58,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		s.whyInput(&j, add)
 		return w, s.whyParents(ctx, &j, add)
 	}
-	if s.looks { // without a service there are no other nodes to ask, and no order of starts
+	if s.looks { // without a service, there are no other nodes to query and no start order
 		w.Reasons = append(w.Reasons, s.nodeReasons(&j, nil)...)
 		return w, nil
 	}
@@ -66,7 +67,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 		return w, err
 	}
 	var others []fromNode
-	if len(here) > 0 { // else this one may start it
+	if len(here) > 0 { // otherwise this node may start the job
 		if others, err = s.askOthers(ctx, ask{Do: "why", Ref: j.ID}); err != nil {
 			return w, err
 		}
@@ -81,7 +82,7 @@ func (s *Service) Why(ctx context.Context, p control.WhyParams) (control.Why, er
 			w.Earliest = max(w.Earliest, r.At)
 		}
 	default:
-		w.Earliest = 0 // that hangs on others
+		w.Earliest = 0 // the time depends on other jobs or users
 	}
 	if j.DueAt <= now {
 		err = s.whyOrder(ctx, &j, &w)
@@ -97,7 +98,7 @@ func (s *Service) whyInput(j *queue.Job, add func(control.Reason)) {
 	}
 }
 
-// whyParents tells for whose sake a job was cancelled or is held.
+// whyParents adds the dependencies because of which a job was cancelled or is held.
 func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
 	if j.Reason != queue.ReasonDependency {
 		return nil
@@ -117,12 +118,14 @@ func (s *Service) whyParents(ctx context.Context, j *queue.Job, add func(control
 				r.Next = "queuectl why " + id
 			case l.State == 0:
 				r.Text, r.Next = fmt.Sprintf("the job depended on job %s, which was removed", id), "queuectl retry "+j.ID
-			case !l.State.Ended() || l.How.Met(l.State): // which was retried alone
+			case !l.State.Ended() || l.How.Met(l.State): // the parent was retried without its dependants
 				r.Text, r.Next = fmt.Sprintf("job %s ended without meeting the dependency, and is %s now", id, l.State), "queuectl retry "+j.ID
 			}
 			add(r)
 		}
-		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 { // what it waited for was retried, which retries it too
+		if err == nil && !failed && len(parents) < maxLinks && j.State == queue.Cancelled && j.InputRemoved == 0 {
+			// The dependencies were retried. That would have retried this job too, unless another job had its
+			// unique key.
 			add(control.Reason{Kind: "unique", Key: j.Unique, Text: "the job was not retried together with its dependencies, because another job had the same unique key", Next: "queuectl retry " + j.ID})
 		}
 		return err
@@ -136,7 +139,7 @@ func because(j *queue.Job) string {
 	return fmt.Sprintf(" (%s)", j.Reason)
 }
 
-// whyBlocked tells of each job that one waits for.
+// whyBlocked adds a reason for each dependency that the job is waiting for.
 func (s *Service) whyBlocked(ctx context.Context, j *queue.Job, add func(control.Reason)) error {
 	return s.shares.Do(ctx, control.One, func() error {
 		parents, _, err := s.store.Links(ctx, j.Seq, maxLinks)
@@ -170,11 +173,11 @@ func (s *Service) whyHere(ctx context.Context, j *queue.Job) ([]control.Reason, 
 	return list, nil
 }
 
-// addPause adds to the reason that a queue is paused who paused it, why and until when.
+// addPause adds to the reason that a queue is paused: who paused it, why, and until when.
 func (s *Service) addPause(ctx context.Context, r *control.Reason, o *store.Obstacle) {
 	rule, err := s.ruleOf(ctx, o.Key)
 	if err != nil || !rule.Paused {
-		return // it was resumed meanwhile, or the reason has to do
+		return // resumed in the meantime, or the details are unavailable
 	}
 	r.Text += ", by " + s.userName(rule.PausedBy)
 	if rule.Reason != "" {
@@ -183,14 +186,14 @@ func (s *Service) addPause(ctx context.Context, r *control.Reason, o *store.Obst
 	r.At = control.Time(rule.Until)
 }
 
-// whyAway tells of a node that no service runs there, where a job is for it.
+// whyAway changes the reasons of a job that may run only on a certain node, if no service is running there.
 func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
 	for i := range list {
 		r := &list[i]
 		if s.cluster == nil || r.Kind != gateWords[queue.GateNode].kind {
 			continue
 		}
-		nodes, _ := s.nodes(ctx) // what is known suffices
+		nodes, _ := s.nodes(ctx) // on an error, the nodes that were read are enough
 		if at := slices.IndexFunc(nodes, func(n store.NodeState) bool { return n.Name == r.Key && !n.Alive }); at >= 0 {
 			is := "a node that is " + viewNode(&nodes[at]).State
 			r.Text = strings.NewReplacer(notHere, is, notAnywhere, is).Replace(r.Text)
@@ -198,7 +201,7 @@ func (s *Service) whyAway(ctx context.Context, list []control.Reason) {
 	}
 }
 
-// simulatedJobs is how many jobs are simulated, if nobody says.
+// simulatedJobs is the default number of jobs to simulate.
 const simulatedJobs = 20
 
 // Simulate implements control.API.
@@ -211,14 +214,15 @@ func (s *Service) Simulate(ctx context.Context, p control.Simulate) (control.Sim
 		next, err := s.store.Simulate(ctx, p.Next)
 		out := control.Simulated{Jobs: s.viewsTo(ctx, &peer, next.Jobs), Incomplete: next.Incomplete}
 		for i := range out.Jobs {
-			out.Jobs[i].Units, out.Jobs[i].WaitsFor = nil, nil // as it would start, not as it is
+			// Describe the current state, not the simulated start.
+			out.Jobs[i].Units, out.Jobs[i].WaitsFor = nil, nil
 			shorten(&out.Jobs[i])
 		}
 		return out, err
 	})
 }
 
-// Of a tree are told so many jobs, and so many edges between them.
+// Maximum numbers of jobs and edges in a tree.
 const (
 	maxNodes = 1000
 	maxEdges = 20_000

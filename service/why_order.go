@@ -11,10 +11,10 @@ import (
 	"github.com/queuectl/queuectl/store"
 )
 
-// maxAheadUsers is how many users a why names whose jobs start before one.
+// maxAheadUsers is the maximum number of users that why names whose jobs start before a job.
 const maxAheadUsers = 5
 
-// whyOrder says which users have jobs that start before a job that could start, and why they do.
+// whyOrder adds which users have jobs that start before a job that could start, and why.
 func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) error {
 	peer := control.PeerFrom(ctx)
 	return s.shares.Do(ctx, control.Many, func() error {
@@ -33,13 +33,13 @@ func (s *Service) whyOrder(ctx context.Context, j *queue.Job, w *control.Why) er
 	})
 }
 
-// aheadByUser groups jobs that will start before job j by user. The user with the most such jobs comes first. At most
-// maxAheadUsers users are returned.
+// aheadByUser groups jobs that will start before job j by user. The user with the most such jobs comes first.
+// At most maxAheadUsers users are returned.
 func (s *Service) aheadByUser(j *queue.Job, list []queue.Job) (groups []control.AheadOfUser) {
 	order := s.store.Order()
 	rank := func(j *queue.Job) int64 { return order.Rank(j.Priority, j.Since, j.Arrival) }
 	of := map[int]int{}        // index in groups, by uid
-	turns := map[string]bool{} // of users with a job that ranks behind j
+	turns := map[string]bool{} // users with a job that ranks behind j
 	for i := range list {
 		other := &list[i]
 		at, known := of[other.UID]

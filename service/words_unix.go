@@ -2,7 +2,7 @@
 
 package service
 
-// What people are told to type.
+// Commands that messages suggest.
 const (
 	joinGroup    = "sudo usermod -aG %s %s, then log in again"
 	makeAccounts = "groupadd, useradd"

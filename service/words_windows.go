@@ -1,6 +1,6 @@
 package service
 
-// What people are told to type.
+// Commands that messages suggest.
 const (
 	joinGroup    = `in an elevated prompt: net localgroup %s "%s" /add, then log on again`
 	makeAccounts = "net localgroup NAME /add, net user NAME /add"

@@ -11,8 +11,8 @@ import (
 	"github.com/queuectl/queuectl/worker"
 )
 
-// WorkerStart implements control.API. In a service that a client started by the
-// way, whose count nobody chose, the count is that of all workers.
+// WorkerStart implements control.API. If a client started the service on demand and no user has set the
+// number of workers, the count is the new total. Otherwise it is added to the current number.
 func (s *Service) WorkerStart(ctx context.Context, p control.Count) (control.WorkerCount, error) {
 	_, err := s.setWorkers(ctx, func(now int) int {
 		switch {
@@ -32,7 +32,7 @@ func (s *Service) WorkerScale(ctx context.Context, p control.WorkerScale) (contr
 	return control.WorkerCount{Workers: s.pool.Workers()}, err
 }
 
-// WorkerStop implements control.API. It returns once what was to end has.
+// WorkerStop implements control.API. It returns once the jobs of the removed workers have ended.
 func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control.WorkerCount, error) {
 	timeout := control.DefaultStopTimeout
 	if p.Timeout != nil {
@@ -56,13 +56,13 @@ func (s *Service) WorkerStop(ctx context.Context, p control.WorkerStop) (control
 
 // WorkerList implements control.API.
 func (s *Service) WorkerList(ctx context.Context, _ control.Nothing) (control.WorkerList, error) {
-	workers := s.pool.List(ctx) // it may ask the runners
+	workers := s.pool.List(ctx) // may send requests to the runners
 	return control.Answer(ctx, &s.shares, control.One, func() (control.WorkerList, error) {
 		return viewWorkers(workers, s.node, new(control.PeerFrom(ctx))), nil
 	})
 }
 
-// viewWorkers are the workers of a node for somebody.
+// viewWorkers converts a node's workers to the form in which the peer may see them.
 func viewWorkers(workers []worker.Status, node string, p *control.Peer) control.WorkerList {
 	list := control.WorkerList{Workers: []control.Worker{}}
 	for _, w := range workers {
@@ -97,7 +97,7 @@ func (s *Service) ServiceStop(ctx context.Context, p control.ServiceStop) (contr
 	}
 	select {
 	case s.stop <- p.KeepJobs:
-	default: // it is stopping already
+	default: // the service is already stopping
 	}
 	stopping := control.Stopping{PID: os.Getpid(), Folder: s.opt.Places.State}
 	if s.home.Foreign() {
@@ -113,7 +113,7 @@ func (s *Service) Hello(context.Context, control.HelloParams) (control.Hello, er
 
 // Status implements control.API.
 func (s *Service) Status(ctx context.Context, _ control.Nothing) (control.Status, error) {
-	last, _ := s.store.LastEvent() // before the counts: what comes meanwhile is told by later events
+	last, _ := s.store.LastEvent() // read before the counts, so that events after it cover later changes
 	counts := s.store.Counts()
 	var oldest queue.Millis
 	err := s.shares.Do(ctx, control.One, func() (err error) {
